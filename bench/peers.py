@@ -1,0 +1,285 @@
+"""The peers: what XLA's SPMD partitioner compiles, and what Shardy's own passes plan.
+
+``python -m bench.peers reshard|dense [--json FILE] [--only TEXT]`` prints what both do with every program of a family.
+Nothing is cached and nothing is written down beforehand: every figure comes from compiling the program now.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import jax
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from bench.programs import BenchProgram, use_cpu_devices
+from eggshard.report.hlo import CollectiveCount, CollectiveOp, count_collectives
+
+_REMATERIALIZATION = "Involuntary full rematerialization"
+_SHARDY_TIMEOUT = 120.0
+"""Seconds that Shardy's passes may take on one module."""
+
+
+@dataclass(frozen=True)
+class PeerResult:
+    """What a peer makes of a program. ``count`` is None where it fails, and ``reason`` says why."""
+
+    peer: str
+    count: CollectiveCount | None
+    seconds: float
+    """Wall time: compiling for XLA, the passes for Shardy."""
+    reason: str = ""
+    flops: float | None = None
+    """Floating-point operations of one device, where the back end says."""
+    rematerialized: bool = False
+    """XLA warned that it gathers a whole tensor to reshard it."""
+    unpriced: tuple[str, ...] = ()
+    """Ops whose exchange with neighbours the peer leaves out of its plan; then ``count`` is too low."""
+    text: str = field(default="", repr=False)
+    """Compiled HLO, or the plan's module."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether ``count`` holds all communication of the program."""
+        return self.count is not None and not self.unpriced
+
+    @property
+    def wire_bytes(self) -> float | None:
+        """Bytes per device, ops one after the other; None unless the count is complete."""
+        return self.count.wire_bytes if self.count is not None and self.complete else None
+
+    def summary(self) -> dict[str, Any]:
+        """The result as JSON values; bytes are per device."""
+        count = self.count
+        return {
+            "peer": self.peer,
+            "wire_bytes": self.wire_bytes,
+            "busiest_device_bytes": count.busiest_device_bytes if count else None,
+            "average_wire_bytes": count.average_wire_bytes if count else None,
+            "collectives": count.by_kind if count else None,
+            "seconds": self.seconds,
+            "flops": self.flops,
+            "rematerialized": self.rematerialized,
+            "unpriced": list(self.unpriced),
+            "reason": self.reason,
+        }
+
+
+def xla(program: BenchProgram | jax.stages.Lowered | str) -> PeerResult:
+    """Compile for virtual CPU devices and count what the executable communicates.
+
+    Takes a program, a lowered function, or the text of a module whose shardings are Shardy's.
+    """
+    if isinstance(program, BenchProgram):
+        program = program.text if program.text is not None else program.lower()
+    with _captured_stderr() as printed:
+        start = time.perf_counter()
+        compiled = _compile_text(program) if isinstance(program, str) else program.compile()
+        seconds = time.perf_counter() - start
+    text = compiled.hlo_modules()[0].to_string() if isinstance(program, str) else compiled.as_text()
+    analysis = compiled.cost_analysis() or {}
+    if isinstance(analysis, list):
+        analysis = analysis[0] if analysis else {}
+    flops = analysis.get("flops")
+    rematerialized = _REMATERIALIZATION in printed[0]
+    return PeerResult("xla", count_collectives(text), seconds, "", flops, rematerialized, text=text)
+
+
+def _compile_text(text: str) -> Any:
+    """Compile module text through the client itself. The one place that uses JAX's private interfaces."""
+    from jax.extend import backend
+    from jax.interpreters import mlir as jax_mlir
+    from jaxlib import _jax
+    from jaxlib.mlir import ir
+
+    partitions = re.search(r"mhlo\.num_partitions\s*=\s*(\d+)", text)
+    devices = int(partitions[1]) if partitions else 1
+    use_cpu_devices(devices)
+    assignment = np.arange(devices).reshape(1, devices)
+    options = backend.get_compile_options(num_replicas=1, num_partitions=devices, device_assignment=assignment)
+    options.executable_build_options.use_spmd_partitioning = True
+    options.executable_build_options.use_shardy_partitioner = True
+    with jax_mlir.make_ir_context():
+        module = ir.Module.parse(text)
+        device_list = _jax.DeviceList(tuple(jax.devices("cpu")[:devices]))
+        return backend.get_backend("cpu").compile_and_load(module, device_list, options)
+
+
+@contextmanager
+def _captured_stderr() -> Iterator[list[str]]:
+    """Catch what is written to file descriptor 2, where XLA's C++ writes past ``sys.stderr``.
+
+    The list that it gives holds the text after the block.
+    """
+    printed: list[str] = []
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as log:
+        saved = os.dup(2)
+        os.dup2(log.fileno(), 2)
+        try:
+            yield printed
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+            log.seek(0)
+            printed.append(log.read().decode(errors="replace"))
+
+
+class ShardyWorker:
+    """A process that runs Shardy's passes, started on first use and again whenever a pass ended it."""
+
+    def __init__(self, timeout: float = _SHARDY_TIMEOUT) -> None:
+        self.timeout = timeout
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+
+    def plan(self, text: str) -> PeerResult:
+        """Shardy's plan for a module's text, with its price."""
+        start = time.perf_counter()
+        line, reason = self._ask(json.dumps(text).encode() + b"\n")
+        answer = json.loads(line) if line else {"error": reason}
+        if "error" in answer:
+            return PeerResult("shardy", None, time.perf_counter() - start, answer["error"])
+        ops = tuple(
+            CollectiveOp(**{**op, "dtypes": tuple(op["dtypes"]), "received": tuple(op["received"])})
+            for op in answer["ops"]
+        )
+        unpriced = tuple(answer["unpriced"])
+        reason = f"exchange of {', '.join(unpriced)} is not in the plan" if unpriced else ""
+        count = CollectiveCount(ops, answer["devices"])
+        return PeerResult("shardy", count, answer["seconds"], reason, unpriced=unpriced, text=answer["plan"])
+
+    def close(self) -> None:
+        """End the process; a later request starts a new one."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def __enter__(self) -> ShardyWorker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ask(self, request: bytes) -> tuple[bytes, str]:
+        """One line of answer, or nothing and the reason."""
+        process = self._start()
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            process.stdin.write(request)
+            process.stdin.flush()
+        except BrokenPipeError:
+            return b"", self._why_ended(process)
+        deadline = time.monotonic() + self.timeout
+        answer = b""
+        while not answer.endswith(b"\n"):
+            ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                self.close()
+                return b"", f"took more than {self.timeout:g} s"
+            piece = os.read(process.stdout.fileno(), 1 << 16)
+            if not piece:
+                return b"", self._why_ended(process)
+            answer += piece
+        return answer, ""
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            self._log = tempfile.TemporaryFile()
+            environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            root = Path(__file__).resolve().parent.parent
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "bench.shardy_plan"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                cwd=root,
+                env=environment,
+            )
+        return self._process
+
+    def _why_ended(self, process: subprocess.Popen[bytes]) -> str:
+        code = process.wait()
+        assert self._log is not None
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").split("*** Check failure stack trace")[0].splitlines()
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        self.close()
+        return f"the passes ended the process ({how}): {last[:300]}"
+
+
+_worker = ShardyWorker()
+
+
+def shardy(program: BenchProgram | str) -> PeerResult:
+    """Shardy's own plan for a program or module text: propagation, explicit reshards, collectives, canonicalised.
+
+    XLA does not execute this plan; its collectives are priced by the same formulas. It runs in another process.
+    """
+    return _worker.plan(program.module if isinstance(program, BenchProgram) else program)
+
+
+def kib(amount: float | None) -> str:
+    """Bytes as KiB for a table; a dash where there is none."""
+    if amount is None:
+        return "-"
+    return f"{amount / 1024:,.3f}" if 0 < amount < 10 * 1024 else f"{amount / 1024:,.0f}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print what both peers do with every program of a family."""
+    parser = argparse.ArgumentParser(prog="python -m bench.peers", description=main.__doc__)
+    parser.add_argument("family", help="a module of bench.programs: reshard, dense, ...")
+    parser.add_argument("--json", type=Path, help="write the figures to this file as well")
+    parser.add_argument("--only", default="", help="programs whose name contains this")
+    options = parser.parse_args(arguments)
+    programs: tuple[BenchProgram, ...] = importlib.import_module(f"bench.programs.{options.family}").PROGRAMS
+
+    table = Table(title=f"{options.family}: wire KiB per device", caption="R: involuntary full rematerialization")
+    for column in ("program", "XLA serial", "busiest", "XLA collectives", "", "Shardy", "Shardy plan", "compile s"):
+        table.add_column(column, justify="left" if column in ("program", "XLA collectives", "Shardy plan") else "right")
+    records = []
+    for program in (p for p in programs if options.only in p.name):
+        ours, theirs = xla(program), shardy(program)
+        assert ours.count is not None
+        note = theirs.reason or (theirs.count.summary if theirs.count else "")
+        table.add_row(
+            program.name,
+            kib(ours.wire_bytes),
+            kib(ours.count.busiest_device_bytes),
+            ours.count.summary,
+            "R" if ours.rematerialized else "",
+            kib(theirs.wire_bytes),
+            note,
+            f"{ours.seconds:.2f}",
+        )
+        records.append({"program": program.name, "family": program.family, "peers": [ours.summary(), theirs.summary()]})
+    _worker.close()
+    Console(width=None if sys.stdout.isatty() else 150).print(table)
+    if options.json:
+        options.json.write_text(json.dumps(records, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

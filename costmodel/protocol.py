@@ -1,0 +1,44 @@
+"""What a cost model is: one method that prices one step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from eggshard.program.mesh import Mesh
+
+
+@dataclass(frozen=True, slots=True)
+class StepInfo:
+    """One physical step, as a cost model sees it. All figures are per device.
+
+    kind: "local", "slice", "resize", "mask", "keep-first" (no communication), "all-gather", "reduce-scatter",
+    "all-reduce", "all-to-all", "collective-permute", "exchange" (several collective-permutes of pieces).
+    op: the op's name for local steps. axes: the mesh axes of the groups; group: devices per group.
+    wire_bytes: received by the busiest device (ring formulas). messages: collectives issued.
+    flops: floating-point operations. memory_bytes: read and written. dtype: element type of the first operand.
+    """
+
+    kind: str
+    mesh: Mesh
+    op: str = ""
+    axes: tuple[str, ...] = ()
+    group: int = 1
+    wire_bytes: float = 0.0
+    messages: int = 0
+    flops: float = 0.0
+    memory_bytes: float = 0.0
+    dtype: str = "f32"
+
+    @property
+    def communicates(self) -> bool:
+        return self.messages > 0
+
+
+@runtime_checkable
+class CostModel(Protocol):
+    """Anything with this method is a cost model."""
+
+    def seconds(self, step: StepInfo) -> float:
+        """The price of a step: finite and not negative. Steps of a plan add up."""
+        ...

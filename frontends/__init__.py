@@ -1,0 +1,1 @@
+"""What can come in: loaders that turn a source program into a Program."""

@@ -1,0 +1,1 @@
+"""What is equal: rewrite rules, one file per topic."""

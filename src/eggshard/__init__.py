@@ -1,0 +1,59 @@
+"""eggshard: the cheapest explicit-collectives plan for a sharded tensor program, by equality saturation."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from eggshard import costmodel as costmodel
+from eggshard.errors import (
+    CostModelError as CostModelError,
+    EggshardError as EggshardError,
+    EggshardWarning as EggshardWarning,
+    LimitError as LimitError,
+    LoweringError as LoweringError,
+    MeshError as MeshError,
+    ProgramError as ProgramError,
+    RewriteError as RewriteError,
+    ShardingError as ShardingError,
+    VerificationError as VerificationError,
+)
+from eggshard.limits import Limits as Limits
+from eggshard.program.mesh import Mesh as Mesh
+
+if TYPE_CHECKING:
+    from eggshard.frontends import load as load
+    from eggshard.frontends.builder import ProgramBuilder as ProgramBuilder
+    from eggshard.jit import jit as jit
+    from eggshard.optimization import optimize as optimize, plan_reshard as plan_reshard
+    from eggshard.placement.sharding import Sharding as Sharding
+    from eggshard.plan.plan import Plan as Plan
+    from eggshard.program.program import Program as Program
+
+__version__ = "0.1.0"
+
+#: Names that are imported when first asked for, so that ``import eggshard`` stays fast.
+_LAZY = {
+    "optimize": "eggshard.optimization",
+    "plan_reshard": "eggshard.optimization",
+    "jit": "eggshard.jit",
+    "load": "eggshard.frontends",
+    "Plan": "eggshard.plan.plan",
+    "Program": "eggshard.program.program",
+    "ProgramBuilder": "eggshard.frontends.builder",
+    "Sharding": "eggshard.placement.sharding",
+    "rewrites": "",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'eggshard' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LAZY[name]), name) if _LAZY[name] else importlib.import_module(
+        f"eggshard.{name}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY])

@@ -1,0 +1,119 @@
+"""The command line: ``eggshard optimize``, ``explain``, ``reshard``."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eggshard.errors import EggshardError, MeshError, ProgramError
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Plan sharded tensor programs.",
+                  pretty_exceptions_enable=False)
+
+_MODELS = {"wire-bytes": "WireBytes", "messages": "Messages"}
+
+Source = Annotated[Path, typer.Argument(help="A StableHLO module with Shardy annotations (.mlir).")]
+Model = Annotated[str, typer.Option("--cost-model", help="wire-bytes, messages, or a machine: h100-node, tpu-v5e, ...")]
+Exact = Annotated[bool, typer.Option("--exact", help="Forbid reassociation and whatever NaN, Inf or -0 could tell.")]
+Seconds = Annotated[float, typer.Option("--seconds", help="Time limit of the search.")]
+
+
+def cost_model(name: str):  # type: ignore[no-untyped-def]
+    """A shipped cost model by its command-line name."""
+    from eggshard import costmodel
+
+    return getattr(costmodel, _MODELS[name])() if name in _MODELS else costmodel.AlphaBeta.preset(name)
+
+
+def parse_mesh(text: str):  # type: ignore[no-untyped-def]
+    """``x=4,y=2`` as a mesh; MeshError if it is not of that form."""
+    from eggshard.program.mesh import Mesh
+
+    axes = []
+    for part in filter(None, text.split(",")):
+        name, equals, size = part.partition("=")
+        if not equals or not size.strip().isdigit():
+            raise MeshError(f"--mesh {text!r}: {part!r} is not NAME=SIZE; write e.g. --mesh x=4,y=2")
+        axes.append((name.strip(), int(size)))
+    return Mesh(axes)
+
+
+def parse_tensor(text: str) -> tuple[tuple[int, ...], str]:
+    """``4096x4096xf32`` as shape and element type; ProgramError if it is not of that form."""
+    match = re.fullmatch(r"((?:\d+x)*)([A-Za-z]\w*(?:<\w+>)?)", text)
+    if not match:
+        raise ProgramError(f"tensor type {text!r} is not of the form 4096x4096xf32")
+    return tuple(int(n) for n in match[1].split("x") if n), match[2]
+
+
+@app.command()
+def optimize(
+    program: Source,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the lowered StableHLO here.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write the plan as JSON here.")] = None,
+    model: Model = "h100-node",
+    exact: Exact = False,
+    seconds: Seconds = 60.0,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare with the unsharded program.")] = False,
+) -> None:
+    """Find the cheapest plan, and print it."""
+    import eggshard
+
+    plan = eggshard.optimize(program, cost_model=cost_model(model), exact=exact, limits=eggshard.Limits(seconds=seconds))
+    typer.echo(str(plan))
+    if output:
+        output.write_text(plan.to_stablehlo())
+    if json:
+        json.write_text(plan.to_json())
+    if verify:
+        typer.echo(str(plan.verify()))
+
+
+@app.command()
+def explain(program: Source, model: Model = "h100-node", exact: Exact = False, seconds: Seconds = 60.0) -> None:
+    """Find the cheapest plan, and say why it is so: rules, search, and the baseline beside it."""
+    import eggshard
+
+    plan = eggshard.optimize(program, cost_model=cost_model(model), exact=exact, limits=eggshard.Limits(seconds=seconds))
+    typer.echo(plan.explain())
+
+
+@app.command()
+def reshard(
+    tensor: Annotated[str, typer.Argument(help="Shape and element type, e.g. 4096x4096xf32.")],
+    mesh: Annotated[str, typer.Option(help="Axes and sizes, e.g. x=4,y=2.")],
+    source: Annotated[str, typer.Option("--from", help="e.g. '[{\"x\"}, {\"y\"}]' or 'x,y' or '-,xy'.")],
+    target: Annotated[str, typer.Option("--to", help="As --from.")],
+    model: Model = "wire-bytes",
+) -> None:
+    """Plan one reshard of one tensor."""
+    import eggshard
+
+    shape, dtype = parse_tensor(tensor)
+    parsed = parse_mesh(mesh)
+    plan = eggshard.plan_reshard(
+        shape, dtype, parsed, parse_spec(source), parse_spec(target), cost_model=cost_model(model)
+    )
+    typer.echo(str(plan))
+
+
+def parse_spec(text: str):  # type: ignore[no-untyped-def]
+    """A sharding on the command line: Shardy's text, or comma-separated dimensions: ``x,-`` or ``(x,y),-``."""
+    if "{" in text or "[" in text:
+        return text
+    parts = re.findall(r"\(([^()]*)\)|([^,()]+)", text)
+    dims = [group if group else single for group, single in parts]
+    return tuple(tuple(a.strip() for a in d.split(",") if a.strip() not in ("", "-")) for d in dims)
+
+
+def main() -> None:
+    """Entry point: an `EggshardError` is one line on stderr and exit status 1."""
+    try:
+        app()
+    except EggshardError as error:
+        print(f"eggshard: {error}", file=sys.stderr)
+        raise SystemExit(1) from None

@@ -1,0 +1,1 @@
+"""The e-graph: encoding, saturation, reading back. No cost in here."""

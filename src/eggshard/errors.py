@@ -1,0 +1,41 @@
+"""What can go wrong, by kind. Every message names the place, what is wrong there, and the remedy."""
+
+
+class EggshardError(Exception):
+    """Base of every error that eggshard raises on purpose."""
+
+
+class ProgramError(EggshardError):
+    """The program text or graph is malformed, ill-typed, or uses what eggshard does not support."""
+
+
+class MeshError(EggshardError):
+    """A mesh is malformed, or does not fit the devices present."""
+
+
+class ShardingError(EggshardError):
+    """A sharding names unknown axes, uses an axis twice, or does not fit its tensor."""
+
+
+class CostModelError(EggshardError):
+    """A cost model raised, or answered something that is not a non-negative number."""
+
+
+class RewriteError(EggshardError):
+    """A rewrite rule is malformed, or has no law test."""
+
+
+class LimitError(EggshardError):
+    """A limit makes every plan impossible, e.g. a memory limit below the least possible peak."""
+
+
+class LoweringError(EggshardError):
+    """A plan cannot be lowered or run as asked, e.g. under a mesh of another shape."""
+
+
+class VerificationError(EggshardError):
+    """A plan computed something else than its program."""
+
+
+class EggshardWarning(UserWarning):
+    """Optimisation fell short and a fallback was used; the result is still correct."""

@@ -1,0 +1,159 @@
+"""From a saturated e-graph to a selection problem: every node's strategies, and every class's conversions.
+
+Shards are pairs (class, placement). A choice computes a shard in place by one strategy of one e-node; conversions
+between placements of a class are priced by the reshard planner. Multi-result ops are classes of tuples whose
+"placements" are tuples of placements, which nothing converts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from eggshard.egraph.graph import EGraph, ENode
+from eggshard.extract.problem import Choice, Problem
+from eggshard.placement.placement import Placement
+from eggshard.placement.transfer import Strategy
+from eggshard.plan.pricing import Pricer
+from eggshard.plan.steps import Local
+from eggshard.program.ops import registry
+from eggshard.program.program import Attributes
+from eggshard.program.types import TensorType
+
+Shape = tuple[Placement, ...]
+
+
+class Computed(NamedTuple):
+    """A choice's tag: e-node number within its class, and the strategy."""
+
+    node: int
+    strategy: Strategy
+
+
+class Delivered(NamedTuple):
+    """A choice's tag for an output whose placement is free: the placement it is delivered at."""
+
+    placement: Placement
+
+
+class ConversionTable(Protocol):
+    def table(self, type_: TensorType, placements: Sequence[Placement]) -> np.ndarray: ...
+
+
+StrategySource = Callable[[ENode, tuple[TensorType, ...], tuple[TensorType, ...]], Sequence[Strategy]]
+
+
+@dataclass
+class Encoding:
+    """A problem with the meaning of its numbers: ``placements[c][p]`` is placement p of class c."""
+
+    problem: Problem
+    placements: list[list[Placement | Shape]]
+    index: list[dict[Placement | Shape, int]]
+
+    def number(self, cls: int, placement: Placement | Shape) -> int:
+        """The number of a placement of a class, given one if it is new."""
+        table = self.index[cls]
+        if placement not in table:
+            table[placement] = len(self.placements[cls])
+            self.placements[cls].append(placement)
+        return table[placement]
+
+
+def local_action(node: ENode, operands: tuple[TensorType, ...], results: tuple[TensorType, ...], s: Strategy) -> Local:
+    """The node's op on the shards of a strategy."""
+    definition = registry.get(node.op)
+    local_operands = tuple(p.local_type(t) for p, t in zip(s.operands, operands, strict=True))
+    local_results = tuple(p.local_type(t) for p, t in zip(s.results, results, strict=True))
+    attributes = definition.localize(node.attributes, operands, results, local_operands, local_results)
+    flops = definition.flops(attributes, local_operands, local_results)
+    return Local(node.op, attributes, local_results, node.regions, flops)
+
+
+class Encoder:
+    """Builds the problem of one graph; equal nodes (op, attributes, types) share strategies and prices."""
+
+    def __init__(self, graph: EGraph, source: StrategySource, pricer: Pricer, conversions: ConversionTable):
+        self.graph, self.source, self.pricer, self.conversions = graph, source, pricer, conversions
+        self._priced: dict[tuple[str, Attributes, tuple[TensorType, ...], tuple[TensorType, ...]], list[tuple[Strategy, float]]] = {}
+
+    def strategies(self, cls: int, number: int) -> list[tuple[Strategy, float]]:
+        """The node's strategies with their prices in seconds."""
+        node = self.graph.classes[cls].nodes[number]
+        operands = tuple(self.graph.type_of(c) for c in node.children)
+        results = self.graph.classes[cls].types
+        key = (node.op, node.attributes, operands, results)
+        known = self._priced.get(key)
+        if known is None:
+            definition = registry.get(node.op)
+            known = []
+            for s in self.source(node, operands, results):
+                lo = tuple(p.local_type(t) for p, t in zip(s.operands, operands, strict=True))
+                lr = tuple(p.local_type(t) for p, t in zip(s.results, results, strict=True))
+                touched = float(sum(t.bytes for t in lo) + sum(t.bytes for t in lr))
+                dtype = (lo or lr)[0].dtype if (lo or lr) else "f32"
+                price = self.pricer.compute(node.op, definition.flops(node.attributes, lo, lr), touched, dtype)
+                known.append((s, price))
+            self._priced[key] = known
+        return known
+
+    def encode(self, inputs: dict[int, Placement], roots: Sequence[tuple[int, Sequence[Placement]]]) -> Encoding:
+        """The problem of delivering every root class at one of its placements, given the inputs' placements.
+
+        inputs: input number -> placement. A root with several placements becomes a class of its own whose choices
+        are the placements.
+        """
+        classes = self.graph.classes
+        out = Encoding(Problem([], [], []), [[] for _ in classes], [{} for _ in classes])
+        choices: list[list[Choice]] = [[] for _ in classes]
+        for c, eclass in enumerate(classes):
+            for n, node in enumerate(eclass.nodes):
+                choices[c].extend(self._choices(out, c, n, node, inputs))
+        for c, eclass in enumerate(classes):
+            for n, node in enumerate(eclass.nodes):
+                if node.op == "result":
+                    choices[c].extend(self._projections(out, c, n, node))
+        roots_out: list[tuple[int, int]] = []
+        for cls, options in roots:
+            if len(options) == 1:
+                roots_out.append((cls, out.number(cls, options[0])))
+                continue
+            out.placements.append([options[0]])
+            out.index.append({options[0]: 0})
+            choices.append([Choice(0, 0.0, ((cls, out.number(cls, p)),), Delivered(p)) for p in options])
+            roots_out.append((len(choices) - 1, 0))
+        conversions = []
+        for c, placements in enumerate(out.placements):
+            if c < len(classes) and not classes[c].is_tuple:
+                conversions.append(self.conversions.table(classes[c].types[0], placements))  # type: ignore[arg-type]
+            else:
+                conversions.append(np.where(np.eye(len(placements), dtype=bool), 0.0, np.inf))
+        out.problem = Problem(choices, conversions, roots_out)
+        return out
+
+    def _choices(self, out: Encoding, c: int, n: int, node: ENode, inputs: dict[int, Placement]) -> list[Choice]:
+        if node.op == "input":
+            placement = inputs[node.attributes["index"]]
+            return [Choice(out.number(c, placement), 0.0, (), Computed(n, Strategy((), (placement,))))]
+        if node.op == "result":
+            return []  # follow from the tuple class's placements: `_projections`
+        made = []
+        is_tuple = self.graph.classes[c].is_tuple
+        for s, price in self.strategies(c, n):
+            needs = tuple(dict.fromkeys(
+                (child, out.number(child, p)) for child, p in zip(node.children, s.operands, strict=True)
+            ))
+            target = out.number(c, s.results if is_tuple else s.results[0])
+            made.append(Choice(target, price, needs, Computed(n, s)))
+        return made
+
+    def _projections(self, out: Encoding, c: int, n: int, node: ENode) -> list[Choice]:
+        (source,), i = node.children, node.attributes["index"]
+        made = []
+        for number, shape in enumerate(list(out.placements[source])):
+            assert not isinstance(shape, Placement)
+            made.append(Choice(out.number(c, shape[i]), 0.0, ((source, number),), Computed(n, Strategy((), (shape[i],)))))
+        return made

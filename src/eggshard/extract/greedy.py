@@ -1,0 +1,140 @@
+"""The greedy plan: tree costs bottom-up, then choices top-down as a DAG. Milliseconds, always valid."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from eggshard.extract.graph import Graph
+from eggshard.extract.problem import Problem, Selection
+from eggshard.extract.verify import complete
+
+
+#: What a use of a shared class is charged when sharing is taken to be almost free (not 0: 0 * inf is no number).
+SHARED = 1e-3
+
+
+class TreeCosts(NamedTuple):
+    """Per class: the cost of every choice with its operands, of every placement, and which choice gives it.
+
+    choice[c] ``[S]``, placed[c] ``[P]``, best[c] ``[P]`` (choice indices, -1 where underivable). Following ``best``
+    never runs in a circle.
+    """
+
+    choice: list[np.ndarray]
+    placed: list[np.ndarray]
+    best: list[np.ndarray]
+
+
+def tree_costs(graph: Graph, shares: list[float] | None = None) -> TreeCosts:
+    """The cheapest derivation of every class at every placement as a tree.
+
+    A tree pays a shared operand at every use; ``shares[a]`` in (0, 1] scales what a use of operand a is charged.
+    Inside cycles shares are 1: then costs only grow along a derivation, and since an entry changes on a strict
+    improvement only, ``best`` is free of circles even at zero cost (the argument for Bellman-Ford's predecessors).
+    """
+    problem = graph.problem
+    count = len(problem.choices)
+    choice_cost: list[np.ndarray] = [np.full(len(s), math.inf) for s in problem.choices]
+    placed = [np.full(len(m), math.inf) for m in problem.conversions]
+    values: list[list[float]] = [p.tolist() for p in placed]
+    best = [np.full(len(m), -1, np.int64) for m in problem.conversions]
+    outs = [np.array([s.out for s in choices], np.int64) for choices in problem.choices]
+    charge = shares or [1.0] * count
+    for members in graph.components:
+        cyclic = graph.cyclic[members[0]]
+        changed = True
+        while changed:
+            changed = False
+            for c in members:
+                costs = []
+                for s in problem.choices[c]:
+                    total = s.cost
+                    for a, q in s.needs:
+                        total += values[a][q] if cyclic and graph.component[a] == graph.component[c] else (
+                            charge[a] * values[a][q]
+                        )
+                    costs.append(total)
+                if not costs:
+                    continue
+                cost = choice_cost[c] = np.array(costs)
+                order = np.argsort(cost, kind="stable")
+                made, first = np.unique(outs[c][order], return_index=True)
+                chosen = order[first]
+                through = cost[chosen][:, None] + problem.conversions[c][made]
+                source = np.argmin(through, axis=0)
+                value = through[source, np.arange(through.shape[1])]
+                better = value < placed[c]
+                if better.any():
+                    placed[c] = np.where(better, value, placed[c])
+                    best[c] = np.where(better, chosen[source], best[c])
+                    values[c] = placed[c].tolist()
+                    changed = cyclic
+    return TreeCosts(choice_cost, placed, best)
+
+
+def consumer_counts(problem: Problem) -> list[int]:
+    """In how many classes (and roots) each class is needed."""
+    users: list[set[int]] = [set() for _ in problem.choices]
+    for c, choices in enumerate(problem.choices):
+        for s in choices:
+            for a, _ in s.needs:
+                users[a].add(c)
+    for c, _ in problem.roots:
+        users[c].add(-1)
+    return [len(u) for u in users]
+
+
+def decode(graph: Graph, costs: TreeCosts) -> dict[int, tuple[int, ...]]:
+    """Choices top-down: each class is chosen once all its consumers' demands are known.
+
+    Minimises tree cost plus the conversions to all demanded placements. Inside cycles each demand follows ``best``
+    (several choices of a class if need be), which cannot run in a circle.
+    """
+    problem = graph.problem
+    demands: list[dict[int, None]] = [{} for _ in problem.choices]
+    for c, q in problem.roots:
+        demands[c][q] = None
+    chosen: dict[int, tuple[int, ...]] = {}
+    for members in reversed(graph.components):
+        if graph.cyclic[members[0]]:
+            work = [(c, q) for c in members for q in demands[c]]
+            seen = set(work)
+            while work:
+                c, q = work.pop()
+                s = int(costs.best[c][q])
+                chosen[c] = tuple(dict.fromkeys((*chosen.get(c, ()), s)))
+                for a, p in problem.choices[c][s].needs:
+                    demands[a][p] = None
+                    if graph.component[a] == graph.component[c] and (a, p) not in seen:
+                        seen.add((a, p))
+                        work.append((a, p))
+            continue
+        (c,) = members
+        if not demands[c]:
+            continue
+        outs = np.array([s.out for s in problem.choices[c]])
+        total = costs.choice[c] + problem.conversions[c][:, list(demands[c])].sum(axis=1)[outs]
+        s = int(np.argmin(total))
+        if math.isfinite(total[s]):
+            chosen[c] = (s,)
+        else:  # no single choice reaches every demand
+            chosen[c] = tuple(dict.fromkeys(int(costs.best[c][q]) for q in demands[c]))
+        for s in chosen[c]:
+            for a, p in problem.choices[c][s].needs:
+                demands[a][p] = None
+    return chosen
+
+
+def greedy(graph: Graph) -> list[Selection]:
+    """Valid plans, distinct, the cheapest first: by tree costs, and with shared classes' costs split among users."""
+    problem = graph.problem
+    users = consumer_counts(problem)
+    plans: list[Selection] = []
+    for shares in (None, [1.0 / max(1, n) for n in users], [SHARED if n > 1 else 1.0 for n in users]):
+        plan = complete(problem, decode(graph, tree_costs(graph, shares)))
+        if plan is not None and all(plan.chosen != other.chosen for other in plans):
+            plans.append(plan)
+    return sorted(plans, key=lambda plan: plan.cost)

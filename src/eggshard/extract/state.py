@@ -1,0 +1,207 @@
+"""A plan under change: moves on the exact DAG cost, each priced by what it touches and undone if it does not pay."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from eggshard.extract.graph import Graph
+
+
+class PlanState:
+    """The choices of a plan with the consumers of every shard counted.
+
+    made[c]: {out: choice} of the live class c. count[c]: {placement: consumers}. A need converts from the cheapest
+    made placement. A class that nothing needs any more leaves the plan; one that comes to be needed joins it by
+    ``fallback[c][q]``, the choice to use for placement q.
+    """
+
+    def __init__(
+        self, graph: Graph, chosen: Mapping[int, Iterable[int]], fallback: list[np.ndarray]
+    ) -> None:
+        problem = graph.problem
+        self.graph = graph
+        self.choices = problem.choices
+        self.conversions: list[list[list[float]]] = [m.tolist() for m in problem.conversions]
+        self.fallback = [f.tolist() for f in fallback]
+        self.made: list[dict[int, int]] = [{} for _ in self.choices]
+        self.count: list[dict[int, int]] = [{} for _ in self.choices]
+        self.conversion_cost: list[float] = [0.0] * len(self.choices)
+        self._preferred = {c: tuple(some) for c, some in chosen.items()}
+        self._begin()
+        for c, q in problem.roots:
+            self._retain(c, q)
+        self._preferred = {}
+        self.cost = self._change() if self._legal() else math.inf
+
+    # -- moves -------------------------------------------------------------------------------------------------------
+
+    def try_switch(self, c: int, adds: Iterable[int], removes: Iterable[int], below: float = 0.0) -> bool:
+        """Make class c also by the choices ``adds`` and no longer at the outs ``removes``; keep it if cost falls.
+
+        Kept if the cost changes by less than ``below``; otherwise the state is as before.
+        """
+        self._begin()
+        self._switch(c, adds, removes)
+        return self._settle(below)
+
+    def try_group(self, switches: Iterable[tuple[int, int]], below: float = 0.0) -> bool:
+        """Make each class c of ``(c, choice)`` by that choice alone, all together; keep it if cost falls."""
+        self._begin()
+        for c, s in switches:
+            if self.count[c]:
+                out = self.choices[c][s].out
+                self._switch(c, (s,), [p for p in self.made[c] if p != out])
+        return self._settle(below)
+
+    def chosen(self) -> dict[int, tuple[int, ...]]:
+        return {c: tuple(sorted(made.values())) for c, made in enumerate(self.made) if made}
+
+    # -- pieces of a move --------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._log: list[tuple[dict[int, int], int, int | None]] = []
+        self._touched: dict[int, None] = {}
+        self._delta = 0.0
+        self._rewired = False
+
+    def _settle(self, below: float) -> bool:
+        change = self._change()
+        if change < below and self._legal():
+            for c, price in self._prices.items():
+                self.conversion_cost[c] = price
+            self.cost += change
+            return True
+        for table, key, value in reversed(self._log):
+            if value is None:
+                del table[key]
+            else:
+                table[key] = value
+        return False
+
+    def _set(self, table: dict[int, int], key: int, value: int | None) -> None:
+        self._log.append((table, key, table.get(key)))
+        if value is None:
+            del table[key]
+        else:
+            table[key] = value
+
+    def _switch(self, c: int, adds: Iterable[int], removes: Iterable[int]) -> None:
+        made, choices = self.made[c], self.choices[c]
+        dropped = []
+        for s in adds:
+            out = choices[s].out
+            if out in made:
+                if made[out] == s:
+                    continue
+                dropped.append(made[out])
+            self._add(c, s)
+        for p in removes:
+            if p in made:
+                dropped.append(made[p])
+                self._set(made, p, None)
+        for s in dropped:
+            self._drop(c, s)
+
+    def _add(self, c: int, s: int) -> None:
+        choice = self.choices[c][s]
+        self._set(self.made[c], choice.out, s)
+        self._touched[c] = None
+        self._delta += choice.cost
+        for a, q in choice.needs:
+            self._retain(a, q)
+
+    def _drop(self, c: int, s: int) -> None:
+        choice = self.choices[c][s]
+        self._touched[c] = None
+        self._delta -= choice.cost
+        for a, q in choice.needs:
+            self._release(a, q)
+
+    def _retain(self, a: int, q: int) -> None:
+        count = self.count[a]
+        live = bool(self.made[a])
+        present = count.get(q, 0)
+        self._set(count, q, present + 1)
+        if present and live:
+            return
+        self._touched[a] = None
+        if not live:
+            self._rewired = True
+            for s in self._preferred.get(a, ()) or (self.fallback[a][q],):
+                if s >= 0:
+                    self._add(a, s)
+
+    def _release(self, a: int, q: int) -> None:
+        count = self.count[a]
+        left = count[q] - 1
+        self._set(count, q, left or None)
+        if left:
+            return
+        self._touched[a] = None
+        if not count:
+            made = self.made[a]
+            for p, s in list(made.items()):
+                self._set(made, p, None)
+                self._drop(a, s)
+
+    def _change(self) -> float:
+        """The change of cost by the moves since `_begin`; inf if some need cannot be served."""
+        self._prices = {c: self._conversion_price(c) for c in self._touched}
+        return self._delta + sum(price - self.conversion_cost[c] for c, price in self._prices.items())
+
+    def _conversion_price(self, c: int) -> float:
+        count, made, costs = self.count[c], self.made[c], self.conversions[c]
+        if not count:
+            return 0.0
+        if len(made) == 1:
+            (p,) = made
+            row = costs[p]
+            return sum([row[q] for q in count])
+        if not made:
+            return math.inf
+        rows = [costs[p] for p in made]
+        return sum([min([row[q] for row in rows]) for q in count])
+
+    def _legal(self) -> bool:
+        """Whether the plan is free of circles; only classes in cycles that were touched can close one."""
+        cyclic = self.graph.cyclic
+        if not self.graph.has_cycles or not any(cyclic[c] for c in self._touched):
+            return True
+        state: dict[tuple[int, int], bool] = {}  # shard -> done (False: on the path)
+        for c in self._touched:
+            if cyclic[c]:
+                for p in self.made[c]:
+                    if not self._reaches_no_circle((c, p), state):
+                        return False
+        return True
+
+    def _reaches_no_circle(self, start: tuple[int, int], state: dict[tuple[int, int], bool]) -> bool:
+        stack = [(start, False)]
+        while stack:
+            shard, leaving = stack.pop()
+            if leaving:
+                state[shard] = True
+                continue
+            if shard in state:
+                if not state[shard]:
+                    return False
+                continue
+            state[shard] = False
+            stack.append((shard, True))
+            c, p = shard
+            for a, q in self.choices[c][self.made[c][p]].needs:
+                if self.graph.component[a] == self.graph.component[c]:
+                    source = self.source(a, q)
+                    if not state.get((a, source), False):
+                        if (a, source) in state:
+                            return False
+                        stack.append(((a, source), False))
+        return True
+
+    def source(self, c: int, q: int) -> int:
+        """The made placement from which need q of class c is served."""
+        made, costs = self.made[c], self.conversions[c]
+        return q if q in made else min(made, key=lambda p: (costs[p][q], p))

@@ -1,0 +1,40 @@
+"""Running a whole plan on the device simulator: global NumPy arrays in, global NumPy arrays out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eggshard.errors import LoweringError
+from eggshard.lower.simulator import gather_from_devices, run, scatter_to_devices
+from eggshard.program.types import TensorType, numpy_dtype
+
+if TYPE_CHECKING:
+    from eggshard.plan.plan import Plan
+
+
+def run_global(plan: Plan, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """Run on simulated devices. LoweringError if arrays do not match the program's inputs in number or type."""
+    program = plan.program
+    if len(arrays) != len(program.input_types):
+        raise LoweringError(f"{program.name} takes {len(program.input_types)} arrays, got {len(arrays)}")
+    shards = []
+    for i, (array, type_) in enumerate(zip(arrays, program.input_types, strict=True)):
+        shards.append(scatter_to_devices(plan.mesh, checked(array, type_, f"input {i}"), plan.input_placements[i]))
+    results = run(plan.device_program, shards)
+    return tuple(
+        gather_from_devices(plan.mesh, r, t.shape, p)
+        for r, t, p in zip(results, program.output_types, plan.output_placements, strict=True)
+    )
+
+
+def checked(array: np.ndarray, type_: TensorType, what: str) -> np.ndarray:
+    """The array as NumPy; LoweringError if its shape or element type is another than the program's."""
+    array = np.asarray(array)
+    if array.shape != type_.shape or array.dtype != numpy_dtype(type_.dtype):
+        raise LoweringError(
+            f"{what} is {array.dtype}{list(array.shape)}, the program takes {type_}; pass an array of that type"
+        )
+    return array

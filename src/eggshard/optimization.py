@@ -1,0 +1,186 @@
+"""The whole way in one screen: program in, cheapest plan out."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from eggshard.baseline import baseline_plan
+from eggshard.costmodel import AlphaBeta, CostModel
+from eggshard.egraph.saturate import saturate
+from eggshard.errors import (
+    CostModelError,
+    EggshardWarning,
+    LimitError,
+    MeshError,
+    ProgramError,
+    RewriteError,
+    ShardingError,
+)
+from eggshard.extract.decode import Decoder
+from eggshard.extract.encode import Encoder
+from eggshard.extract.portfolio import extract
+from eggshard.frontends import load
+from eggshard.frontends.propagation import propagated_shardings
+from eggshard.limits import Limits
+from eggshard.placement.placement import Placement, is_even, place
+from eggshard.placement.sharding import Sharding
+from eggshard.plan.plan import Plan, Search
+from eggshard.planning import Planning
+from eggshard.program.mesh import Mesh, axis_ref
+from eggshard.program.program import Program, RegionBuilder
+from eggshard.program.types import TensorType, mlir_dtype
+from eggshard.rewrites import default_rules, select
+
+#: Errors that are the user's to mend: they are raised, not answered with the baseline.
+_USER_ERRORS = (CostModelError, MeshError, ProgramError, RewriteError, ShardingError)
+
+
+def optimize(
+    program: Any,
+    *,
+    cost_model: CostModel | None = None,
+    rewrites: Sequence[Any] | None = None,
+    limits: Limits | None = None,
+    memory_limit: int | None = None,
+    exact: bool = False,
+) -> Plan:
+    """The cheapest plan found for a sharded tensor program.
+
+    program: a ``jax.stages.Lowered``, an MLIR module, StableHLO text, a path, or a `Program`. cost_model: anything
+    with ``seconds(step)``; `AlphaBeta` by default. rewrites: rules instead of ``default_rules()``; an empty list
+    turns the tensor algebra off. memory_limit: bytes of live shards per device. exact: forbid reassociation of
+    floating-point sums and every rule that NaN, Inf or -0 could tell.
+
+    Raises ProgramError, ShardingError, MeshError, CostModelError for bad input, and LimitError if no plan found
+    stays under memory_limit. If the search itself fails, warns (EggshardWarning) and returns the baseline plan.
+    """
+    began = time.perf_counter()
+    loaded = load(program)
+    planning = Planning(loaded, cost_model or AlphaBeta(), limits or Limits(), exact)
+    rules = select(default_rules() if rewrites is None else rewrites, exact)
+    clock = {"load": time.perf_counter() - began}
+    propagated = _timed(clock, "propagate", lambda: propagated_shardings(loaded, planning.limits.seconds))
+    outputs = _output_options(planning, propagated)
+    baseline = _timed(clock, "baseline", lambda: baseline_plan(planning, propagated, [o[0] for o in outputs]))
+    try:
+        plan = _search(planning, rules, outputs, clock)
+        if plan.cost.total > baseline.cost.total:
+            plan = _replaced(baseline, plan.search, "the search found nothing cheaper than the baseline")
+    except _USER_ERRORS:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        warnings.warn(f"optimisation failed ({reason}); using the baseline plan", EggshardWarning, stacklevel=2)
+        plan = _replaced(baseline, Search(seconds=clock, exact=exact), reason)
+    plan = Plan(
+        plan.program, plan.device_program, plan.input_placements, plan.output_placements, plan.cost_model,
+        plan.search, lambda: baseline, getattr(program, "calling_convention", None) or _convention(program),
+    )
+    return _within(plan, memory_limit)
+
+
+def _search(planning: Planning, rules: Sequence[Any], outputs: list[list[Placement]], clock: dict[str, float]) -> Plan:
+    program = planning.program
+    graph = _timed(clock, "saturate", lambda: saturate(program, rules, planning.limits))
+    encoder = Encoder(
+        graph, lambda node, operands, results: planning.op_strategies(node.op, node.attributes, operands, results),
+        planning.pricer, planning.router,
+    )
+    roots = [(graph.values[v], o) for v, o in zip(program.region.outputs, outputs, strict=True)]
+    encoding = _timed(clock, "encode", lambda: encoder.encode(dict(enumerate(planning.inputs)), roots))
+    remaining = max(1.0, planning.limits.seconds - sum(clock.values()))
+    found = _timed(clock, "extract", lambda: extract(encoding.problem, seconds=remaining, gap=planning.limits.gap))
+    decoder = Decoder(planning.mesh, graph, encoding, found.selection, planning.router)
+    device_program, placements = _timed(clock, "assemble", lambda: decoder.decode(planning.inputs))
+    search = Search(
+        found.bound, found.method, planning.exact, "", clock, len(graph.classes),
+        sum(len(c.nodes) for c in graph.classes), dict(graph.report.matches), tuple(found.notes),
+    )
+    return Plan(program, device_program, planning.inputs, placements, planning.model, search)
+
+
+def _timed(clock: dict[str, float], name: str, work: Callable[[], Any]) -> Any:
+    began = time.perf_counter()
+    result = work()
+    clock[name] = time.perf_counter() - began
+    return result
+
+
+def _output_options(planning: Planning, propagated: Sequence[Sharding | None]) -> list[list[Placement]]:
+    """Where each output may lie: where it was stated, else anywhere that a JAX array can; the propagated place first."""
+    program, options = planning.program, []
+    for v, stated, type_ in zip(
+        program.region.outputs, program.output_shardings, program.output_types, strict=True
+    ):
+        first = planning.boundary(propagated[v] if stated is None else stated, type_)
+        free = [] if stated is not None else _boundary_placements(planning.mesh, type_)
+        options.append(list(dict.fromkeys([first, *free])))
+    return options
+
+
+def _boundary_placements(mesh: Mesh, type_: TensorType) -> list[Placement]:
+    """All even placements by whole axes in mesh order."""
+    axes = [a for a, n in mesh.axes.items() if n > 1]
+    if any(axis_ref(a).size for a in axes):
+        return []
+    found = []
+    for where in itertools.product(range(-1, type_.rank), repeat=len(axes)):
+        dims = tuple(tuple(a for a, d in zip(axes, where, strict=True) if d == i) for i in range(type_.rank))
+        placement = place(mesh, type_.shape, dims)
+        if is_even(type_.shape, placement, mesh):
+            found.append(placement)
+    return found
+
+
+def _replaced(baseline: Plan, search: Search, reason: str) -> Plan:
+    """The baseline standing in for a plan, saying why."""
+    stand_in = Search(0.0 if not search.bound else search.bound, "baseline", search.exact, reason, search.seconds,
+                      search.classes, search.nodes, search.rules, search.notes)
+    return Plan(baseline.program, baseline.device_program, baseline.input_placements, baseline.output_placements,
+                baseline.cost_model, stand_in)
+
+
+def _within(plan: Plan, memory_limit: int | None) -> Plan:
+    if memory_limit is None or plan.peak_bytes <= memory_limit:
+        return plan
+    least = min(plan.peak_bytes, plan.baseline.peak_bytes)
+    if plan.baseline.peak_bytes <= memory_limit:
+        return _replaced(plan.baseline, plan.search, f"the cheapest plan needs {plan.peak_bytes} bytes per device")
+    raise LimitError(
+        f"no plan found stays under memory_limit={memory_limit} bytes per device; the least peak found is {least}"
+    )
+
+
+def _convention(program: Any) -> Any:
+    """How a JAX function's arguments map to the program's inputs, if it came from one."""
+    if not hasattr(program, "out_tree"):
+        return None
+    from eggshard.lower.jax_callable import CallingConvention
+
+    return CallingConvention.of(program)
+
+
+def plan_reshard(
+    shape: Sequence[int], dtype: Any, mesh: Any, source: Any, target: Any, *,
+    cost_model: CostModel | None = None, limits: Limits | None = None,
+) -> Plan:
+    """The cheapest plan that takes one tensor from one sharding to another.
+
+    shape, dtype: of the global tensor. mesh: a `Mesh`, a dict, or a JAX mesh. source, target: a PartitionSpec, a tuple
+    like ``("x", None)``, or Shardy's text. The default cost model is `AlphaBeta`.
+    """
+    resolved, type_ = Mesh.of(mesh), TensorType(tuple(int(n) for n in shape), mlir_dtype(dtype))
+    stated = [Sharding.of(s, type_.rank, resolved) for s in (source, target)]
+    for sharding, name in zip(stated, ("source", "target"), strict=True):
+        sharding.validate(resolved, type_, name)
+    builder = RegionBuilder([type_])
+    cuts: dict[str, set[int]] = {}
+    for sharding in stated:
+        for axis, points in sharding.cuts(resolved).items():
+            cuts.setdefault(axis, set()).update(points)
+    program = Program(resolved.refined(cuts), builder.build([0]), (stated[0],), (stated[1],), "reshard")
+    return optimize(program, cost_model=cost_model, limits=limits)

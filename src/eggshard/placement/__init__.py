@@ -1,0 +1,1 @@
+"""Placements: what each device holds of a tensor, and how one becomes another."""

@@ -1,0 +1,127 @@
+"""Placements: what each device of a mesh holds of a tensor.
+
+A placement is resolved: it knows its tile sizes, so the local shape and the held indices follow from it alone.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from eggshard.program.mesh import Mesh
+from eggshard.program.types import TensorType
+
+#: An uneven dimension may waste this fraction of its size in padding to keep tiles nested over all axes.
+NESTED_WASTE = 0.125
+
+
+class Dim(NamedTuple):
+    """One placed dimension: mesh axes major to minor, and the tile size T.
+
+    The device at mixed-radix position d along ``axes`` holds global indices ``[d*T, d*T + T)``; those at or past the
+    tensor's end are unspecified. An unsharded dimension has no axes and T is the dimension's size.
+    """
+
+    axes: tuple[str, ...]
+    tile: int
+
+
+class Placement(NamedTuple):
+    """A placed tensor: per dimension axes and tile; ``partial`` axes hold addends to be combined by ``monoid``.
+
+    Axes that occur nowhere replicate. ``partial`` is in mesh order; monoid is "" exactly when it is empty.
+    """
+
+    dims: tuple[Dim, ...]
+    partial: tuple[str, ...] = ()
+    monoid: str = ""
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        return tuple(d.tile for d in self.dims)
+
+    @property
+    def sharded_axes(self) -> tuple[str, ...]:
+        """The axes that shard some dimension, in order of dimensions."""
+        return tuple(a for d in self.dims for a in d.axes)
+
+    @property
+    def used_axes(self) -> tuple[str, ...]:
+        return self.sharded_axes + self.partial
+
+    def local_type(self, type_: TensorType) -> TensorType:
+        return TensorType(self.local_shape, type_.dtype)
+
+    def __str__(self) -> str:
+        """e.g. ``(x, -)``, ``((x,y), -)``, ``(x, -)+{y}`` for addends over y."""
+        parts = ["-" if not d.axes else d.axes[0] if len(d.axes) == 1 else f"({','.join(d.axes)})" for d in self.dims]
+        text = f"({', '.join(parts)})"
+        if self.partial:
+            text += f"+{{{','.join(self.partial)}}}" + ("" if self.monoid == "add" else f":{self.monoid}")
+        return text
+
+
+@lru_cache(maxsize=65536)
+def tile_size(n: int, shards: int, devices: int) -> int:
+    """Tile size of a dimension of size n in ``shards`` shards on a mesh of ``devices``.
+
+    n / shards where that is whole. Otherwise the dimension is padded, to a multiple of the device count where that
+    wastes little (then the tiles of all axis combinations nest, and slicing or gathering an axis moves no boundary),
+    and else to the next multiple of ``shards``.
+    """
+    if shards == 1 or n % shards == 0:
+        return n // shards
+    nested = -(-n // devices) * devices
+    if nested <= n * (1 + NESTED_WASTE) and devices % shards == 0:
+        return nested // shards
+    return -(-n // shards)
+
+
+def place(mesh: Mesh, shape: tuple[int, ...], axes: tuple[tuple[str, ...], ...], partial: tuple[str, ...] = (),
+          monoid: str = "") -> Placement:
+    """The placement of a tensor of this shape that shards dimension i along ``axes[i]``, with the standard tiles."""
+    dims = tuple(Dim(a, tile_size(n, mesh.count(a), mesh.size)) for n, a in zip(shape, axes, strict=True))
+    if partial:
+        partial = tuple(a for a in mesh.axes if a in partial)
+    return Placement(dims, partial, monoid if partial else "")
+
+
+def replicated(shape: tuple[int, ...]) -> Placement:
+    """Every device holds everything."""
+    return Placement(tuple(Dim((), n) for n in shape))
+
+
+def held(mesh: Mesh, shape: tuple[int, ...], placement: Placement) -> np.ndarray:
+    """``[devices, rank, 2]``: the half-open box of global indices that each device holds, clipped to the tensor."""
+    out = np.zeros((mesh.size, len(shape), 2), np.int64)
+    for i, (n, d) in enumerate(zip(shape, placement.dims, strict=True)):
+        start = mesh.index(d.axes) * d.tile
+        out[:, i, 0] = np.minimum(start, n)
+        out[:, i, 1] = np.minimum(start + d.tile, n)
+    return out
+
+
+def missing_elements(mesh: Mesh, shape: tuple[int, ...], source: Placement, target: Placement) -> np.ndarray:
+    """``[devices]``: elements that each device needs for ``target`` and does not hold in ``source``.
+
+    Times the element size this bounds from below the bytes that a device receives, whatever the collectives.
+    For a partial source every element is needed by somebody from all addends; the bound counts needed minus held.
+    """
+    have, need = held(mesh, shape, source), held(mesh, shape, target)
+    needed = np.prod(np.maximum(need[..., 1] - need[..., 0], 0), axis=1)
+    low = np.maximum(have[..., 0], need[..., 0])
+    high = np.minimum(have[..., 1], need[..., 1])
+    return needed - np.prod(np.maximum(high - low, 0), axis=1)
+
+
+def is_even(shape: tuple[int, ...], placement: Placement, mesh: Mesh) -> bool:
+    """Whether no device holds indices past the tensor's end."""
+    return all(n == d.tile * mesh.count(d.axes) for n, d in zip(shape, placement.dims, strict=True))
+
+
+def shard_count(mesh: Mesh, placement: Placement) -> int:
+    """In how many different shards the tensor lies."""
+    return math.prod(mesh.axes[a] for a in placement.sharded_axes)

@@ -1,0 +1,1 @@
+"""Plans: physical steps in order, their prices, and their explanation."""

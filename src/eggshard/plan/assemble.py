@@ -1,0 +1,89 @@
+"""From a selection of computed shards and conversions to a device program in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from eggshard.placement.placement import Placement
+from eggshard.placement.transfer import MaskSpec
+from eggshard.plan.steps import Action, Mask, Step, StepPlan
+from eggshard.program.mesh import Mesh
+from eggshard.program.types import TensorType
+
+
+class Conversions(Protocol):
+    """What assembly needs of the reshard planner."""
+
+    def tree(
+        self, type_: TensorType, source: Placement, targets: Iterable[Placement]
+    ) -> list[tuple[Placement, tuple[tuple[Action, Placement], ...]]]:
+        """Paths that together reach all targets, each from a placement that is available when its turn comes."""
+        ...
+
+
+class Assembler:
+    """Appends steps; equal conversions of one value are emitted once."""
+
+    def __init__(self, mesh: Mesh, conversions: Conversions):
+        self.mesh, self.conversions = mesh, conversions
+        self.steps: list[Step] = []
+        self.types: list[TensorType] = []
+        self.inputs: list[int] = []
+        self._placed: dict[tuple[int, Placement], int] = {}
+
+    def input(self, type_: TensorType) -> int:
+        """A further input of this local type."""
+        self.types.append(type_)
+        self.inputs.append(len(self.types) - 1)
+        return self.inputs[-1]
+
+    def emit(self, action: Action, operands: tuple[int, ...], why: tuple[str, ...] = (), label: str = "") -> tuple[int, ...]:
+        """Append a step and return its results."""
+        types = action.result(self.mesh, tuple(self.types[v] for v in operands))
+        results = tuple(range(len(self.types), len(self.types) + len(types)))
+        self.types.extend(types)
+        self.steps.append(Step(action, operands, results, why, label))
+        return results
+
+    def mask(self, operands: list[int], masks: tuple[MaskSpec, ...]) -> list[int]:
+        """Overwrite past-the-end data of operands that are about to be reduced over."""
+        out = list(operands)
+        for i, dim, axes, size, monoid in masks:
+            (out[i],) = self.emit(Mask(dim, axes, size, monoid), (out[i],), ("mask uneven",))
+        return out
+
+    def convert(
+        self, value: int, type_: TensorType, source: Placement, targets: Iterable[Placement], label: str = ""
+    ) -> dict[Placement, int]:
+        """Values of the same tensor at all target placements, by shared prefixes where that is cheaper."""
+        available = {source: value}
+        wanted = [t for t in dict.fromkeys(targets) if t != source]
+        for start, path in self.conversions.tree(type_, source, wanted) if wanted else ():
+            here, at = available[start], start
+            for action, after in path:
+                if after not in available:
+                    (available[after],) = self.emit(action, (here,), (f"reshard {at} to {after}",), label)
+                here, at = available[after], after
+        return available
+
+    def build(self, outputs: Iterable[int]) -> StepPlan:
+        """The finished device program, without steps that nothing uses."""
+        outputs = tuple(outputs)
+        live = set(outputs)
+        kept: list[Step] = []
+        for step in reversed(self.steps):
+            if any(v in live for v in step.results):
+                kept.append(step)
+                live.update(step.operands)
+        kept.reverse()
+        number: dict[int, int] = {v: i for i, v in enumerate(self.inputs)}
+        for step in kept:
+            for v in step.results:
+                number[v] = len(number)
+        types = [t for _, t in sorted((n, self.types[v]) for v, n in number.items())]
+        steps = tuple(
+            Step(s.action, tuple(number[v] for v in s.operands), tuple(number[v] for v in s.results), s.why, s.label)
+            for s in kept
+        )
+        return StepPlan(self.mesh, tuple(range(len(self.inputs))), steps, tuple(number[v] for v in outputs), tuple(types))

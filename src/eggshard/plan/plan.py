@@ -1,0 +1,187 @@
+"""The plan: what `optimize` returns. A list of steps, its price, its certificate, and what can be done with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from eggshard.costmodel.protocol import CostModel
+from eggshard.placement.placement import Placement
+from eggshard.plan.memory import peak_bytes
+from eggshard.plan.pricing import Pricer
+from eggshard.plan.steps import Exchange, Step, StepPlan
+from eggshard.program.mesh import Mesh
+from eggshard.program.program import Program
+
+if TYPE_CHECKING:
+    from eggshard.lower.jax_callable import CallingConvention
+
+
+class Cost(NamedTuple):
+    """Seconds under the plan's cost model; total = communication + compute."""
+
+    total: float
+    communication: float
+    compute: float
+
+
+@dataclass(frozen=True)
+class Search:
+    """How a plan was found: what was searched, and what is certified about it."""
+
+    bound: float = 0.0
+    method: str = "baseline"
+    exact: bool = False
+    fallback: str = ""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    classes: int = 0
+    nodes: int = 0
+    rules: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A device program for a sharded tensor program, with its cost and its reasons.
+
+    input_placements and output_placements say how the global arrays lie on the mesh at the boundary (always evenly).
+    """
+
+    program: Program
+    device_program: StepPlan
+    input_placements: tuple[Placement, ...]
+    output_placements: tuple[Placement, ...]
+    cost_model: CostModel
+    search: Search = Search()
+    baseline_factory: Callable[[], Plan] | None = field(default=None, compare=False, repr=False)
+    calling_convention: CallingConvention | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def mesh(self) -> Mesh:
+        return self.device_program.mesh
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return self.device_program.steps
+
+    @cached_property
+    def prices(self) -> tuple[float, ...]:
+        """Seconds of each step under the plan's cost model."""
+        price = Pricer(self.cost_model, self.mesh)
+        types = self.device_program.types
+        return tuple(price(s.action, *(types[v] for v in s.operands)) for s in self.steps)
+
+    @cached_property
+    def cost(self) -> Cost:
+        """Seconds, split into communication (steps that issue collectives) and compute (all others)."""
+        communication = sum(p for p, s in zip(self.prices, self.steps, strict=True) if s.action.messages)
+        compute = sum(p for p, s in zip(self.prices, self.steps, strict=True) if not s.action.messages)
+        return Cost(communication + compute, communication, compute)
+
+    @property
+    def bound(self) -> float:
+        """No plan of the saturated e-graph costs less than this many seconds (certified by the extractor)."""
+        return min(self.search.bound, self.cost.total)
+
+    @property
+    def gap(self) -> float:
+        """(cost - bound) / cost; 0 for a plan that costs nothing."""
+        total = self.cost.total
+        return 0.0 if total <= 0 else (total - self.bound) / total
+
+    @cached_property
+    def received(self) -> np.ndarray:
+        """Bytes that each device receives in each step, ``[steps, devices]``."""
+        rows = [self.device_program.received(s) for s in self.steps]
+        return np.array(rows) if rows else np.zeros((0, self.mesh.size))
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes received by the busiest device over the whole plan (ring formulas)."""
+        return int(round(self.received.sum(axis=0).max())) if len(self.steps) else 0
+
+    @property
+    def serial_bytes(self) -> int:
+        """The busiest device of each step, added up: what a bulk-synchronous machine waits for."""
+        return int(round(self.received.max(axis=1).sum())) if len(self.steps) else 0
+
+    @property
+    def collectives(self) -> dict[str, int]:
+        """How many collectives of each kind the device program issues."""
+        out: Counter[str] = Counter()
+        for step in self.steps:
+            if step.action.messages:
+                kind = "collective-permute" if isinstance(step.action, Exchange) else step.action.kind
+                out[kind] += step.action.messages
+        return dict(sorted(out.items()))
+
+    @cached_property
+    def peak_bytes(self) -> int:
+        """The most bytes of shards alive at once on a device, inputs and outputs included."""
+        return peak_bytes(self.device_program)
+
+    @cached_property
+    def flops(self) -> float:
+        """Floating-point operations per device."""
+        return sum(getattr(s.action, "flops", 0.0) for s in self.steps)
+
+    @cached_property
+    def baseline(self) -> Plan:
+        """The plan of the propagated shardings, each op resharded on its own: what this plan is compared with."""
+        return self if self.baseline_factory is None else self.baseline_factory()
+
+    def run(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Run on the NumPy device simulator: global arrays in, global arrays out. No JAX needed."""
+        from eggshard.lower.execution import run_global
+
+        return run_global(self, arrays)
+
+    def verify(self, seed: int = 0, engines: tuple[str, ...] = ("numpy", "jax")) -> Any:
+        """Compare with the unsharded program on random inputs; VerificationError where they differ.
+
+        Engines that are not installed, or lack the devices, are skipped and listed as such in the report returned.
+        """
+        from eggshard.lower.verification import verify
+
+        return verify(self, seed, engines)
+
+    def to_stablehlo(self) -> str:
+        """A StableHLO module with shard-local shapes and explicit collectives."""
+        from eggshard.lower.stablehlo import plan_text
+
+        return plan_text(self)
+
+    def to_jax(self) -> Callable[..., Any]:
+        """A jittable callable on global arrays with the program's own signature."""
+        from eggshard.lower.jax_callable import to_jax
+
+        return to_jax(self)
+
+    def to_json(self) -> str:
+        """The whole plan as JSON text; `from_json` reads it back."""
+        from eggshard.plan.serialization import to_json
+
+        return to_json(self)
+
+    @staticmethod
+    def from_json(text: str) -> Plan:
+        """A plan from its JSON text."""
+        from eggshard.plan.serialization import from_json
+
+        return from_json(text)
+
+    def explain(self) -> str:
+        """The table of `str(plan)` with the search behind it and the comparison with the baseline."""
+        from eggshard.report.tables import explain
+
+        return explain(self)
+
+    def __str__(self) -> str:
+        from eggshard.report.tables import plan_table
+
+        return plan_table(self)

@@ -1,0 +1,65 @@
+"""Pricing actions with a cost model: the one place where a user's model is called, checked and remembered."""
+
+from __future__ import annotations
+
+import math
+
+from eggshard.costmodel.protocol import CostModel, StepInfo
+from eggshard.errors import CostModelError
+from eggshard.plan.steps import Action, Local
+from eggshard.program.mesh import Mesh
+from eggshard.program.types import TensorType
+
+
+def step_info(mesh: Mesh, action: Action, operands: tuple[TensorType, ...]) -> StepInfo:
+    """What a cost model sees of an action on shards of these types."""
+    results = action.result(mesh, operands)
+    touched = sum(t.bytes for t in operands) + sum(t.bytes for t in results)
+    dtype = operands[0].dtype if operands else results[0].dtype if results else "f32"
+    if isinstance(action, Local):
+        return StepInfo("local", mesh, op=action.name, flops=action.flops, memory_bytes=float(touched), dtype=dtype)
+    wire = float(action.received(mesh, operands).max()) if action.messages else 0.0
+    return StepInfo(
+        action.kind, mesh, axes=action.axes, group=mesh.count(action.axes) if action.axes else 1,
+        wire_bytes=wire, messages=action.messages, memory_bytes=float(touched), dtype=dtype,
+    )
+
+
+class Pricer:
+    """Checked prices on one mesh; equal steps are priced once."""
+
+    def __init__(self, model: CostModel, mesh: Mesh):
+        if not callable(getattr(model, "seconds", None)):
+            raise CostModelError(f"{type(model).__name__} is no cost model: it has no method seconds(step)")
+        self.model, self.mesh = model, mesh
+        self._known: dict[StepInfo, float] = {}
+        self._actions: dict[tuple[Action, tuple[TensorType, ...]], float] = {}
+
+    def info(self, step: StepInfo) -> float:
+        """The model's price of a step; CostModelError if it raises, or answers no finite non-negative number."""
+        price = self._known.get(step)
+        if price is None:
+            name = type(self.model).__name__
+            try:
+                answer = self.model.seconds(step)
+                price = float(answer)
+            except CostModelError:
+                raise
+            except Exception as error:
+                raise CostModelError(f"cost model {name} raised {type(error).__name__}: {error} on {step}") from error
+            if not math.isfinite(price) or price < 0:
+                raise CostModelError(f"cost model {name} answered {answer!r} on {step}; a price is finite and >= 0")
+            self._known[step] = price
+        return price
+
+    def __call__(self, action: Action, *operands: TensorType) -> float:
+        """The price of an action on shards of these types, in seconds."""
+        key = (action, operands)
+        price = self._actions.get(key)
+        if price is None:
+            price = self._actions[key] = self.info(step_info(self.mesh, action, operands))
+        return price
+
+    def compute(self, op: str, flops: float, memory_bytes: float, dtype: str) -> float:
+        """The price of a local op with these figures, in seconds."""
+        return self.info(StepInfo("local", self.mesh, op=op, flops=flops, memory_bytes=memory_bytes, dtype=dtype))

@@ -1,0 +1,111 @@
+"""Plans as JSON text, and back: dataclasses, named tuples, meshes and arrays by tag. No pickle, nothing executed."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from eggshard import costmodel
+from eggshard.costmodel import AlphaBeta, Messages, WireBytes
+from eggshard.errors import ProgramError
+from eggshard.placement import placement, sharding
+from eggshard.plan import steps
+from eggshard.plan.plan import Plan, Search
+from eggshard.program import mesh, program, types
+from eggshard.program.types import mlir_dtype, numpy_dtype
+
+FORMAT = 1
+_CLASSES: dict[str, type] = {
+    c.__name__: c
+    for c in (
+        AlphaBeta, Messages, WireBytes, placement.Dim, placement.Placement, sharding.DimSharding, sharding.Sharding,
+        mesh.AxisRef, types.TensorType, program.Op, program.Region, program.Program, Search,
+        steps.Local, steps.Resize, steps.Slice, steps.AllGather, steps.AllToAll, steps.CollectivePermute, steps.Round,
+        steps.Exchange, steps.AllReduce, steps.ReduceScatter, steps.KeepFirst, steps.Mask, steps.Step, steps.StepPlan,
+    )
+}
+
+
+class Recorded:
+    """Stands in for a user's cost model that JSON cannot carry: it says so when asked for a price."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def seconds(self, step: costmodel.StepInfo) -> float:
+        raise costmodel.CostModelError(f"the plan was priced by {self.name}, which its JSON does not hold")
+
+
+def _encode(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if np.isfinite(value) else {"@": "float", "value": repr(value)}
+    if isinstance(value, mesh.Mesh):
+        return {"@": "Mesh", "axes": list(value.axes.items()), "device_ids": value.device_ids}
+    if isinstance(value, program.Literal):
+        array = value.array.reshape(-1)[:1] if value.splat else value.array
+        data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+        return {"@": "Literal", "shape": list(value.array.shape), "dtype": mlir_dtype(value.array.dtype),
+                "splat": value.splat, "data": data}
+    if isinstance(value, program.Attributes):
+        return {"@": "Attributes", "items": {k: _encode(v) for k, v in value.items()}}
+    if type(value).__name__ in _CLASSES and (is_dataclass(value) or isinstance(value, tuple)):
+        names = [f.name for f in fields(value)] if is_dataclass(value) else list(value._fields)  # type: ignore[attr-defined]
+        return {"@": type(value).__name__, **{n: _encode(getattr(value, n)) for n in names}}
+    if isinstance(value, (tuple, list)):
+        return [_encode(v) for v in value]
+    if isinstance(value, dict):
+        return {"@": "dict", "items": [[_encode(k), _encode(v)] for k, v in value.items()]}
+    if isinstance(value, np.generic):
+        return _encode(value.item())
+    if callable(getattr(value, "seconds", None)):
+        return {"@": "Recorded", "name": type(value).__name__}
+    raise ProgramError(f"cannot write {type(value).__name__} as JSON")
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_decode(v) for v in value)
+    if not isinstance(value, dict):
+        return value
+    tag = value.get("@")
+    if tag == "float":
+        return float(value["value"])
+    if tag == "Mesh":
+        return mesh.Mesh([(n, s) for n, s in value["axes"]], value["device_ids"])
+    if tag == "Literal":
+        flat = np.frombuffer(base64.b64decode(value["data"]), numpy_dtype(value["dtype"]))
+        shape = tuple(value["shape"])
+        return program.Literal(np.broadcast_to(flat.reshape(()), shape) if value["splat"] else flat.reshape(shape))
+    if tag == "Attributes":
+        return program.Attributes({k: _decode(v) for k, v in value["items"].items()})
+    if tag == "dict":
+        return {_decode(k): _decode(v) for k, v in value["items"]}
+    if tag == "Recorded":
+        return Recorded(value["name"])
+    if tag not in _CLASSES:
+        raise ProgramError(f"plan JSON holds an unknown kind {tag!r}")
+    return _CLASSES[tag](**{k: _decode(v) for k, v in value.items() if k != "@"})
+
+
+def to_json(plan: Plan) -> str:
+    """The plan as JSON text (without its baseline)."""
+    body = {f: _encode(getattr(plan, f)) for f in
+            ("program", "device_program", "input_placements", "output_placements", "cost_model", "search")}
+    return json.dumps({"eggshard plan": FORMAT, **body})
+
+
+def from_json(text: str) -> Plan:
+    """A plan from its JSON text; ProgramError if it is none, or of another format version."""
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ProgramError(f"not JSON: {error}") from None
+    if not isinstance(data, dict) or data.get("eggshard plan") != FORMAT:
+        raise ProgramError(f"not an eggshard plan of format {FORMAT}; write it with Plan.to_json")
+    return Plan(**{k: _decode(v) for k, v in data.items() if k != "eggshard plan"})

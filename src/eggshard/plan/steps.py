@@ -1,0 +1,348 @@
+"""The vocabulary of physical steps: what every device does, in shard-local shapes.
+
+Cost models price these steps; the StableHLO emitter and the NumPy simulator are the two readings of them. Each
+action states its result shape and the bytes that each device receives; nothing else in the house restates them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from eggshard.program.mesh import Mesh
+from eggshard.program.program import Attributes, Region
+from eggshard.program.types import TensorType
+
+#: (tensor dimension, mesh axes major to minor): which axes a step adds to or takes from a dimension.
+Moves = tuple[tuple[int, tuple[str, ...]], ...]
+Pairs = tuple[tuple[int, int], ...]
+
+
+def moved_axes(moves: Moves) -> tuple[str, ...]:
+    """The axes of all moves in order: the order of devices within the step's groups (first is major)."""
+    return tuple(a for _, axes in moves for a in axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What a step does on every device. ``kind`` is its name in tables and cost models."""
+
+    kind: ClassVar[str] = ""
+
+    def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        """Local result types from local operand types."""
+        raise NotImplementedError
+
+    def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
+        """Bytes that each logical device receives, ``[devices]``; ring formulas for group collectives."""
+        return np.zeros(mesh.size)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The mesh axes over which it communicates (empty: it does not)."""
+        return ()
+
+    @property
+    def messages(self) -> int:
+        """The number of collectives issued."""
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Local(Action):
+    """One op of the registry on shards: no communication."""
+
+    name: str
+    attributes: Attributes
+    result_types: tuple[TensorType, ...]
+    regions: tuple[Region, ...] = ()
+    flops: float = 0.0
+    kind: ClassVar[str] = "local"
+
+    def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        return self.result_types
+
+
+@dataclass(frozen=True, slots=True)
+class Resize(Action):
+    """Cut or zero-pad the high end of every dimension to ``shape``; the padding is unspecified data."""
+
+    shape: tuple[int, ...]
+    kind: ClassVar[str] = "resize"
+
+    def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        return (operands[0].with_shape(self.shape),)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice(Action):
+    """Keep this device's part: dimension d becomes 1/count of its size, at this device's position along the axes."""
+
+    moves: Moves
+    kind: ClassVar[str] = "slice"
+
+    def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        return (_scaled(mesh, operands[0], (), self.moves),)
+
+
+@dataclass(frozen=True, slots=True)
+class AllGather(Action):
+    """Concatenate the group's shards: each move's dimension grows by its axes' count, group order major over tile."""
+
+    moves: Moves
+    kind: ClassVar[str] = "all-gather"
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return moved_axes(self.moves)
+
+    @property
+    def messages(self) -> int:
+        return 1
+
+    def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        return (_scaled(mesh, operands[0], self.moves, ()),)
+
+    def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
+        return np.full(mesh.size, operands[0].bytes * (mesh.count(self.axes) - 1), float)
+
+
+@dataclass(frozen=True, slots=True)
+class AllToAll(Action):
+    """Move axes from some dimensions to others in one collective over their product.
+
+    ``sources`` dimensions grow (their minor-most axes leave), ``targets`` dimensions shrink (the axes arrive as
+    minor-most). Both list the same axes; groups are ordered by ``targets``. No dimension is in both.
+    """
+
+    sources: Moves
+    targets: Moves
+    kind: ClassVar[str] = "all-to-all"
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return moved_axes(self.targets)
+
+    @property
+    def messages(self) -> int:
+        return 1
+
+    def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        return (_scaled(mesh, operands[0], self.sources, self.targets),)
+
+    def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
+        n = mesh.count(self.axes)
+        return np.full(mesh.size, operands[0].bytes * (n - 1) / n, float)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectivePermute(Action):
+    """Every device sends its whole shard to one device; ``pairs`` of logical ids (source, target) cover all targets."""
+
+    pairs: Pairs
+    over: tuple[str, ...] = ()
+    kind: ClassVar[str] = "collective-permute"
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return self.over
+
+    @property
+    def messages(self) -> int:
+        return 1
+
+    def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        return (operands[0],)
+
+    def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
+        return _received_by_pairs(mesh, self.pairs, operands[0].bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One collective-permute of equal pieces: who sends to whom, and per device where a piece is cut and put.
+
+    ``source_starts[device]`` and ``target_starts[device]`` are the piece's corner in the sender's and in the
+    receiver's local array (rows of devices that take no part are zeros and unused).
+    """
+
+    pairs: Pairs
+    source_starts: tuple[tuple[int, ...], ...]
+    target_starts: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange(Action):
+    """A reshard by pieces: every round permutes equal pieces, and the pieces received make up the new shard.
+
+    ``local`` lists pieces that stay on their device as rounds without communication (pairs are (i, i)).
+    """
+
+    piece: tuple[int, ...]
+    shape: tuple[int, ...]
+    rounds: tuple[Round, ...]
+    local: tuple[Round, ...] = ()
+    over: tuple[str, ...] = ()
+    kind: ClassVar[str] = "exchange"
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return self.over
+
+    @property
+    def messages(self) -> int:
+        return len(self.rounds)
+
+    def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        return (operands[0].with_shape(self.shape),)
+
+    def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
+        size = operands[0].with_shape(self.piece).bytes
+        return sum((_received_by_pairs(mesh, r.pairs, size) for r in self.rounds), np.zeros(mesh.size))
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduce(Action):
+    """Combine the group's addends; every device gets the result."""
+
+    over: tuple[str, ...]
+    monoid: str
+    kind: ClassVar[str] = "all-reduce"
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return self.over
+
+    @property
+    def messages(self) -> int:
+        return 1
+
+    def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        return operands
+
+    def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
+        n = mesh.count(self.axes)
+        return np.full(mesh.size, sum(2 * t.bytes * (n - 1) / n for t in operands), float)
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceScatter(Action):
+    """Combine the group's addends; each device gets its part, as `Slice` by ``moves`` would cut it."""
+
+    moves: Moves
+    monoid: str
+    kind: ClassVar[str] = "reduce-scatter"
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return moved_axes(self.moves)
+
+    @property
+    def messages(self) -> int:
+        return 1
+
+    def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        return (_scaled(mesh, operands[0], (), self.moves),)
+
+    def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
+        n = mesh.count(self.axes)
+        return np.full(mesh.size, operands[0].bytes * (n - 1) / n, float)
+
+
+@dataclass(frozen=True, slots=True)
+class KeepFirst(Action):
+    """Replicated to partial: the first device along ``over`` keeps the value, the others hold the monoid's identity."""
+
+    over: tuple[str, ...]
+    monoid: str
+    kind: ClassVar[str] = "keep-first"
+
+    def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        return operands
+
+
+@dataclass(frozen=True, slots=True)
+class Mask(Action):
+    """Overwrite what lies past the tensor's end along one dimension with the monoid's identity.
+
+    The device at position p along ``shard_axes`` holds indices from p * (local size); those >= ``size`` are masked.
+    """
+
+    dim: int
+    shard_axes: tuple[str, ...]
+    size: int
+    monoid: str
+    kind: ClassVar[str] = "mask"
+
+    def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        return operands
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One action on numbered plan values, and which rules and choices led to it."""
+
+    action: Action
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    why: tuple[str, ...] = ()
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """Steps in order over numbered values of local types: the whole device program.
+
+    ``inputs`` are values ``0..n-1``. ``types[v]`` is the shard-local type of value v, the same on all devices.
+    """
+
+    mesh: Mesh
+    inputs: tuple[int, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[int, ...]
+    types: tuple[TensorType, ...]
+
+    def received(self, step: Step) -> np.ndarray:
+        """Bytes that each device receives in a step."""
+        return step.action.received(self.mesh, tuple(self.types[v] for v in step.operands))
+
+
+def monoid_identity(monoid: str, dtype: str) -> bool | int | float:
+    """The identity element of a reduction: add, mul, max, min, and, or, xor."""
+    from eggshard.program.types import is_float, numpy_dtype
+
+    if monoid in ("add", "or", "xor"):
+        return False if dtype == "i1" else 0
+    if monoid == "mul":
+        return 1
+    if monoid == "and":
+        return True if dtype == "i1" else (-1 if not dtype.startswith("ui") else int(np.iinfo(numpy_dtype(dtype)).max))
+    if dtype == "i1":
+        return monoid == "min"
+    if is_float(dtype):
+        return -math.inf if monoid == "max" else math.inf
+    info = np.iinfo(numpy_dtype(dtype))
+    return int(info.min) if monoid == "max" else int(info.max)
+
+
+def _scaled(mesh: Mesh, type_: TensorType, grow: Moves, shrink: Moves) -> TensorType:
+    shape = list(type_.shape)
+    for dim, axes in grow:
+        shape[dim] *= mesh.count(axes)
+    for dim, axes in shrink:
+        count = mesh.count(axes)
+        if shape[dim] % count:
+            raise ValueError(f"dimension {dim} of local {type_} does not split over {axes}")
+        shape[dim] //= count
+    return type_.with_shape(tuple(shape))
+
+
+def _received_by_pairs(mesh: Mesh, pairs: Pairs, size: int) -> np.ndarray:
+    out = np.zeros(mesh.size)
+    for source, target in pairs:
+        if source != target:
+            out[target] += size
+    return out

@@ -1,0 +1,95 @@
+"""What planning one program needs in every stage: its mesh, prices, reshards, strategies, and boundary placements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from eggshard.costmodel.protocol import CostModel
+from eggshard.limits import Limits
+from eggshard.placement.placement import Placement, is_even, place, replicated
+from eggshard.placement.routes import Router
+from eggshard.placement.sharding import Sharding
+from eggshard.placement.transfer import Strategy, strategies
+from eggshard.plan.pricing import Pricer
+from eggshard.program.mesh import Mesh
+from eggshard.program.ops import registry
+from eggshard.program.ops.base import FactorRule
+from eggshard.program.program import Attributes, Program
+from eggshard.program.types import TensorType, is_float
+
+#: Reductions whose result depends on the order for floating-point numbers.
+_ROUNDING = ("add", "mul")
+
+
+class Planning:
+    """The shared context of one `optimize` call."""
+
+    def __init__(self, program: Program, model: CostModel, limits: Limits, exact: bool):
+        self.program, self.model, self.limits, self.exact = program, model, limits, exact
+        self.mesh: Mesh = program.mesh
+        self.pricer = Pricer(model, self.mesh)
+        self.router = Router(self.mesh, self.pricer, max_rounds=limits.permutes)
+
+    def resolve(self, sharding: Sharding | None, type_: TensorType) -> Placement:
+        """The placement that a stated sharding asks for; replicated where nothing is stated."""
+        return replicated(type_.shape) if sharding is None else sharding.to_placement(self.mesh, type_)
+
+    def boundary(self, sharding: Sharding | None, type_: TensorType) -> Placement:
+        """The same for inputs and outputs, which lie evenly: axes that do not divide a dimension are dropped there."""
+        placement = self.resolve(sharding, type_)
+        if placement.partial:
+            placement = Placement(placement.dims)
+        if is_even(type_.shape, placement, self.mesh):
+            return placement
+        axes = []
+        for n, dim in zip(type_.shape, placement.dims, strict=True):
+            kept: tuple[str, ...] = ()
+            for axis in dim.axes:
+                if n % self.mesh.count((*kept, axis)):
+                    break
+                kept += (axis,)
+            axes.append(kept)
+        return place(self.mesh, type_.shape, tuple(axes))
+
+    @cached_property
+    def inputs(self) -> tuple[Placement, ...]:
+        """Where the program's inputs lie."""
+        p = self.program
+        return tuple(self.boundary(s, t) for s, t in zip(p.input_shardings, p.input_types, strict=True))
+
+    @cached_property
+    def orders(self) -> frozenset[tuple[str, ...]]:
+        """Axis orders that the program's shardings use, besides mesh order."""
+        stated = [*self.program.input_shardings, *self.program.output_shardings]
+        types = [*self.program.input_types, *self.program.output_types]
+        for op in self.program.region.ops:
+            for sharding, v in zip(op.shardings, op.results, strict=False):
+                stated.append(sharding)
+                types.append(self.program.region.types[v])
+            if op.name == "sharding_constraint":
+                stated.append(op.attributes["sharding"])
+                types.append(self.program.region.types[op.results[0]])
+        found = set()
+        for sharding, type_ in zip(stated, types, strict=True):
+            if sharding is not None:
+                for dim in self.resolve(sharding, type_).dims:
+                    if len(dim.axes) > 1:
+                        found.add(dim.axes)
+        return frozenset(found)
+
+    def partial_allowed(self, dtype: str, monoid: str) -> bool:
+        """Whether addends may stay on different devices: under ``exact`` not where their order shows."""
+        return not (self.exact and monoid in _ROUNDING and is_float(dtype))
+
+    def op_strategies(
+        self, name: str, attributes: Attributes, operands: tuple[TensorType, ...], results: tuple[TensorType, ...]
+    ) -> Sequence[Strategy]:
+        """All strategies of an op on these types, within the limit."""
+        rule: FactorRule = registry.get(name).factors(attributes, operands, results)
+        dtypes = {t.dtype for t in results}
+        return strategies(
+            self.mesh, rule, self.orders,
+            lambda monoid: all(self.partial_allowed(d, monoid) for d in dtypes),
+            self.limits.strategies,
+        )

@@ -1,0 +1,1 @@
+"""Programs: meshes, tensor types, ops, regions."""

@@ -1,0 +1,166 @@
+"""What an op is to eggshard: one definition per op answers every question that the rest of the house asks.
+
+An op family's file defines subclasses (or instances) of `OpDef` and registers them. The questions:
+
+- `infer`: result types from operand types (the shape rule);
+- `factors`: how sharding a dimension of one tensor shards the others (Shardy's factor table);
+- `evaluate`: the meaning, in NumPy, on whole tensors or on shards alike;
+- `localize`: the attributes of the same op on shard-local shapes;
+- `attributes`: the StableHLO spelling, read and printed through `eggshard.program.ops.codec`;
+- `emit`: the op's MLIR lines, where the generic form of one op with its attributes is not enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from eggshard.errors import ProgramError
+from eggshard.program.program import Attributes
+from eggshard.program.types import TensorType
+
+if TYPE_CHECKING:
+    from eggshard.program.ops.codec import Codec
+    from eggshard.program.program import Region
+
+Types = tuple[TensorType, ...]
+Arrays = Sequence[np.ndarray]
+#: Named values of a printed program: (name with its ``%``, type).
+Values = Sequence[tuple[str, TensorType]]
+
+PASS, REDUCE, REPLICATE, PERMUTE = "pass", "reduce", "replicate", "permute"
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One independent index of an op (Shardy's factor).
+
+    kind: ``pass`` (shards of the operands give shards of the results, no communication), ``reduce`` (sharding it
+    leaves the results unreduced, to be combined by ``monoid``), ``replicate`` (must not be sharded), ``permute``
+    (sharding it needs neighbours' data: not shardable without windows).
+    """
+
+    size: int
+    kind: str = PASS
+    monoid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FactorRule:
+    """Which factors make up each dimension of each operand and result, major to minor.
+
+    ``operands[i][d]`` is the tuple of factor indices of dimension d of operand i (empty: a dimension of size 1 that
+    belongs to no factor and is never sharded); the product of the factor sizes is the dimension's size.
+    ``linear``: ``(monoid, operand indices)`` pairs: when exactly those operands are unreduced over an axis (and every
+    other operand is replicated over it), the op applied to the addends gives the addends of its results.
+    """
+
+    factors: tuple[Factor, ...]
+    operands: tuple[tuple[tuple[int, ...], ...], ...]
+    results: tuple[tuple[tuple[int, ...], ...], ...]
+    linear: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+
+class OpDef:
+    """The definition of one op. Instances are stateless; attributes travel separately."""
+
+    name: ClassVar[str] = ""
+    #: StableHLO attribute name -> codec. Attributes that StableHLO does not spell (``shape``, ``dtype``) are absent.
+    attributes: ClassVar[Mapping[str, Codec]] = {}
+    #: False: never merged, repeated, dropped or reordered against other impure ops.
+    pure: ClassVar[bool] = True
+    #: The op's name in MLIR, ``stablehlo.<name>`` unless stated.
+    mlir_name: ClassVar[str] = ""
+
+    @property
+    def spelling(self) -> str:
+        return self.mlir_name or f"stablehlo.{self.name}"
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        """Result types; ProgramError (without the op's name, the caller adds it) when operands do not fit."""
+        raise NotImplementedError(self.name)
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        """The sharding rule; by default everything must be replicated."""
+        return replicated_rule(operands, results)
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        """The op's NumPy meaning on arrays of any fitting shape."""
+        raise NotImplementedError(self.name)
+
+    def localize(
+        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types
+    ) -> Attributes:
+        """Attributes of the op on shard-local shapes; by default only ``shape`` (the result's) changes."""
+        if "shape" in attrs:
+            return attrs.updated(shape=local_results[0].shape)
+        return attrs
+
+    def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
+        """Floating-point operations on these (local) shapes; by default one per result element."""
+        return float(sum(t.elements for t in results))
+
+    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
+        """Complete attributes read from text with what only the result types tell (``shape``, ``dtype``)."""
+        return attrs
+
+    def emit(
+        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], fresh: Callable[[], str]
+    ) -> tuple[list[str], list[str]]:
+        """MLIR lines of the op, and its results' names; by default one line in the generic form.
+
+        ``operands`` are (name, type) pairs, ``fresh`` makes new value names; names begin with ``%``.
+        """
+        from eggshard.program.ops.spelling import emit_generic
+
+        return emit_generic(self, attrs, operands, results, regions, fresh)
+
+
+def replicated_rule(operands: Types, results: Types) -> FactorRule:
+    """The rule that is safe for any deterministic op: nothing is sharded."""
+    factors: list[Factor] = []
+
+    def dims(types: Types) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        out = []
+        for t in types:
+            row = []
+            for n in t.shape:
+                factors.append(Factor(n, REPLICATE))
+                row.append((len(factors) - 1,))
+            out.append(tuple(row))
+        return tuple(out)
+
+    ins, outs = dims(operands), dims(results)
+    return FactorRule(tuple(factors), ins, outs)
+
+
+_REGISTRY: dict[str, OpDef] = {}
+
+
+def register(definition: OpDef) -> OpDef:
+    """Add a definition under its name; a second one of the same name is an error."""
+    if definition.name in _REGISTRY:
+        raise ProgramError(f"op {definition.name!r} is already registered")
+    _REGISTRY[definition.name] = definition
+    return definition
+
+
+def get(name: str) -> OpDef:
+    """The definition of an op; ProgramError for an unknown name."""
+    try:
+        return _REGISTRY[name]
+    except KeyError:
+        raise ProgramError(f"op {name!r} is not in the registry") from None
+
+
+def known(name: str) -> bool:
+    """Whether an op has a definition."""
+    return name in _REGISTRY
+
+
+def names() -> tuple[str, ...]:
+    """All registered op names, sorted."""
+    return tuple(sorted(_REGISTRY))

@@ -1,0 +1,115 @@
+"""Tables that people look at: a plan's steps, its reasons, comparisons."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from eggshard.plan.steps import Action, AllToAll, Local, moved_axes
+
+if TYPE_CHECKING:
+    from eggshard.plan.plan import Plan
+
+
+def render(*parts: object, width: int = 118) -> str:
+    """Rich renderables as plain text."""
+    out = io.StringIO()
+    console = Console(file=out, width=width, color_system=None, highlight=False, soft_wrap=False)
+    for part in parts:
+        console.print(part)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def size(count: float) -> str:
+    """Bytes in binary units."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" or count == int(count) else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError
+
+
+def duration(seconds: float) -> str:
+    """Seconds in a readable unit."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def what(action: Action) -> str:
+    """A step in a few words."""
+    if isinstance(action, Local):
+        return action.name
+    if isinstance(action, AllToAll):
+        def side(moves: tuple[tuple[int, tuple[str, ...]], ...]) -> str:
+            return ",".join(f"{d}" for d, _ in moves)
+        return f"all-to-all {side(action.targets)}->{side(action.sources)}"
+    moves = getattr(action, "moves", ())
+    return action.kind + (f" dim {','.join(str(d) for d, _ in moves)}" if moves else "")
+
+
+def over(action: Action) -> str:
+    """The axes that a step communicates over, or takes its position from."""
+    return ",".join(action.axes or moved_axes(getattr(action, "moves", ())) or getattr(action, "over", ()))
+
+
+def headline(plan: Plan) -> str:
+    """One line of figures, and one of the search."""
+    c = plan.collectives
+    kinds = ", ".join(f"{n} {k}" for k, n in c.items()) or "no communication"
+    how = plan.search.method + (" (exact)" if plan.search.exact else " (sums may be reassociated)")
+    lines = [
+        f"plan of {plan.program.name} on {dict(plan.mesh.axes)}: {kinds}",
+        f"received by the busiest device {size(plan.wire_bytes)} (step by step {size(plan.serial_bytes)}); "
+        f"{duration(plan.cost.total)} = {duration(plan.cost.communication)} communication + "
+        f"{duration(plan.cost.compute)} compute; gap {100 * plan.gap:.2f} %; {how}",
+    ]
+    if plan.search.fallback:
+        lines.append(f"FALLBACK to the baseline: {plan.search.fallback}")
+    return "\n".join(lines)
+
+
+def plan_table(plan: Plan) -> str:
+    """Step, what, over which axes, local result, bytes per device, seconds, why."""
+    table = Table(box=None, padding=(0, 1), show_edge=False)
+    for name in ("step", "what", "over", "operands", "result (per device)"):
+        table.add_column(name, overflow="fold")
+    table.add_column("bytes", justify="right", no_wrap=True)
+    table.add_column("seconds", justify="right", no_wrap=True)
+    table.add_column("why", overflow="fold")
+    received = plan.received
+    types = plan.device_program.types
+    for i, step in enumerate(plan.steps):
+        table.add_row(
+            str(i), what(step.action), over(step.action) or "-", " ".join(f"%{v}" for v in step.operands),
+            " ".join(f"%{v}:{'x'.join(map(str, types[v].shape)) or 'scalar'} {types[v].dtype}" for v in step.results),
+            size(float(received[i].max())) if step.action.messages else "-", duration(plan.prices[i]),
+            "; ".join(step.why),
+        )
+    return headline(plan) + "\n" + render(table)
+
+
+def explain(plan: Plan) -> str:
+    """The plan's table, the rules that led to it, the search, and the baseline beside it."""
+    base = plan.baseline
+    table = Table(box=None, padding=(0, 2), show_edge=False)
+    for name in ("", "this plan", "baseline"):
+        table.add_column(name, justify="left" if not name else "right")
+    table.add_row("wire bytes, busiest device", size(plan.wire_bytes), size(base.wire_bytes))
+    table.add_row("wire bytes, step by step", size(plan.serial_bytes), size(base.serial_bytes))
+    table.add_row("collectives", str(sum(plan.collectives.values())), str(sum(base.collectives.values())))
+    table.add_row("seconds", duration(plan.cost.total), duration(base.cost.total))
+    table.add_row("flops per device", f"{plan.flops:.4g}", f"{base.flops:.4g}")
+    s = plan.search
+    lines = [plan_table(plan), "", render(table), "",
+             f"searched {s.classes} e-classes with {s.nodes} e-nodes; bound {duration(plan.bound)}"]
+    if s.seconds:
+        lines.append("time: " + ", ".join(f"{k} {duration(v)}" for k, v in s.seconds.items()))
+    used = sorted({w for step in plan.steps for w in step.why if w in s.rules})
+    lines.append("rules used: " + (", ".join(used) or "none"))
+    lines += list(s.notes)
+    return "\n".join(lines)
