@@ -90,7 +90,7 @@ def xla(program: BenchProgram | jax.stages.Lowered | str) -> PeerResult:
         program = program.text if program.text is not None else program.lower()
     with _captured_stderr() as printed:
         start = time.perf_counter()
-        compiled = _compile_text(program) if isinstance(program, str) else program.compile()
+        compiled = compile_text(program) if isinstance(program, str) else program.compile()
         seconds = time.perf_counter() - start
     text = compiled.hlo_modules()[0].to_string() if isinstance(program, str) else compiled.as_text()
     analysis = compiled.cost_analysis() or {}
@@ -101,7 +101,7 @@ def xla(program: BenchProgram | jax.stages.Lowered | str) -> PeerResult:
     return PeerResult("xla", count_collectives(text), seconds, "", flops, rematerialized, text=text)
 
 
-def _compile_text(text: str) -> Any:
+def compile_text(text: str) -> Any:
     """Compile module text through the client itself. The one place that uses JAX's private interfaces."""
     from jax.extend import backend
     from jax.interpreters import mlir as jax_mlir

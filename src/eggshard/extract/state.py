@@ -33,8 +33,13 @@ class PlanState:
         self._begin()
         for c, q in problem.roots:
             self._retain(c, q)
+        self._spread()
         self._preferred = {}
-        self.cost = self._change() if self._legal() else math.inf
+        self.cost = self._change()
+        if self.cost < math.inf and not self._legal():
+            self.cost = math.inf
+        for c, price in self._prices.items():
+            self.conversion_cost[c] = price
 
     # -- moves -------------------------------------------------------------------------------------------------------
 
@@ -45,6 +50,7 @@ class PlanState:
         """
         self._begin()
         self._switch(c, adds, removes)
+        self._spread()
         return self._settle(below)
 
     def try_group(self, switches: Iterable[tuple[int, int]], below: float = 0.0) -> bool:
@@ -54,6 +60,7 @@ class PlanState:
             if self.count[c]:
                 out = self.choices[c][s].out
                 self._switch(c, (s,), [p for p in self.made[c] if p != out])
+        self._spread()
         return self._settle(below)
 
     def chosen(self) -> dict[int, tuple[int, ...]]:
@@ -65,7 +72,8 @@ class PlanState:
         self._log: list[tuple[dict[int, int], int, int | None]] = []
         self._touched: dict[int, None] = {}
         self._delta = 0.0
-        self._rewired = False
+        self._born: list[int] = []
+        self._dead: list[int] = []
 
     def _settle(self, below: float) -> bool:
         change = self._change()
@@ -122,30 +130,38 @@ class PlanState:
 
     def _retain(self, a: int, q: int) -> None:
         count = self.count[a]
-        live = bool(self.made[a])
         present = count.get(q, 0)
         self._set(count, q, present + 1)
-        if present and live:
-            return
-        self._touched[a] = None
-        if not live:
-            self._rewired = True
-            for s in self._preferred.get(a, ()) or (self.fallback[a][q],):
-                if s >= 0:
-                    self._add(a, s)
+        if not present:
+            self._touched[a] = None
+            if not self.made[a]:
+                self._born.append(a)
 
     def _release(self, a: int, q: int) -> None:
         count = self.count[a]
         left = count[q] - 1
         self._set(count, q, left or None)
-        if left:
-            return
-        self._touched[a] = None
-        if not count:
-            made = self.made[a]
-            for p, s in list(made.items()):
-                self._set(made, p, None)
-                self._drop(a, s)
+        if not left:
+            self._touched[a] = None
+            if not count:
+                self._dead.append(a)
+
+    def _spread(self) -> None:
+        """Let needed classes join the plan and needless ones leave it, and so on through their operands."""
+        while self._born or self._dead:
+            while self._born:
+                a = self._born.pop()
+                if not self.made[a]:
+                    for s in self._preferred.get(a) or (self.fallback[a][next(iter(self.count[a]))],):
+                        if s >= 0:
+                            self._add(a, s)
+            while self._dead:
+                a = self._dead.pop()
+                if not self.count[a]:
+                    made = self.made[a]
+                    for p, s in list(made.items()):
+                        self._set(made, p, None)
+                        self._drop(a, s)
 
     def _change(self) -> float:
         """The change of cost by the moves since `_begin`; inf if some need cannot be served."""

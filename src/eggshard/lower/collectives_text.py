@@ -34,7 +34,6 @@ from eggshard.plan.steps import (
     moved_axes,
 )
 from eggshard.program.mesh import Mesh
-from eggshard.program.ops import spelling
 from eggshard.program.ops.dense import dense_text
 from eggshard.program.types import TensorType, mlir_dtype, numpy_dtype
 
@@ -78,7 +77,8 @@ class BodyText:
             case Local():
                 return self._local(action, operands)
             case AllReduce():
-                return self._all_reduce(action, operands)
+                # One collective each: XLA combines them, and refuses several operands in a manual region.
+                return [self._all_reduce(x, action) for x in operands]
         (x,) = operands
         match action:
             case Resize():
@@ -107,7 +107,8 @@ class BodyText:
     def op(self, name: str, operands: Sequence[Value], result: TensorType, attributes: str = "") -> Value:
         """Append one op with one result; ``attributes`` is the inside of its attribute dictionary."""
         out = Value(self.fresh(), result)
-        self._write(f"{out.name} = {_head(name, operands, attributes)}", operands, [result])
+        types = function_type([x.type for x in operands], [result])
+        self._line(f"{out.name} = {_head(name, operands, attributes)} : {types}")
         return out
 
     def constant(self, array: np.ndarray, splat: bool = False) -> Value:
@@ -222,10 +223,13 @@ class BodyText:
         return f"replica_groups = {dense_text(self.mesh.groups(axes).astype(np.int64))}, {self._channel()}"
 
     def _local(self, action: Local, operands: Sequence[Value]) -> list[Value]:
+        from eggshard.program.ops import spelling
+
         lines, names = spelling.emit(
             action.name, action.attributes, operands, action.result_types, action.regions, self.fresh
         )
-        self.lines.extend(self.indent + line for line in lines)
+        for line in lines:
+            self._line(line)
         return [Value(name, type_) for name, type_ in zip(names, action.result_types, strict=True)]
 
     def _slice(self, x: Value, moves: Moves) -> Value:
@@ -262,38 +266,29 @@ class BodyText:
             shape = list(x.type.shape)
         shape[dim] //= self.mesh.count(action.axes)
         attributes = f"scatter_dimension = {dim} : i64, {self._group(action.axes)}, use_global_device_ids"
-        (out,) = self._reducer("reduce_scatter", [x], [x.type.with_shape(tuple(shape))], attributes, action.monoid)
+        out = self._reducer("reduce_scatter", x, x.type.with_shape(tuple(shape)), attributes, action.monoid)
         return out if len(action.moves) == 1 else self.reshape(out, out.type.shape[1:])
 
-    def _all_reduce(self, action: AllReduce, operands: Sequence[Value]) -> list[Value]:
+    def _all_reduce(self, x: Value, action: AllReduce) -> Value:
         attributes = f"{self._group(action.axes)}, use_global_device_ids"
-        return self._reducer("all_reduce", operands, [x.type for x in operands], attributes, action.monoid)
+        return self._reducer("all_reduce", x, x.type, attributes, action.monoid)
 
-    def _reducer(
-        self, name: str, operands: Sequence[Value], results: list[TensorType], attributes: str, monoid: str
-    ) -> list[Value]:
+    def _reducer(self, name: str, x: Value, result: TensorType, attributes: str, monoid: str) -> Value:
         """One collective whose body combines two scalars. LoweringError for a monoid that XLA does not reduce by."""
-        scalar = TensorType((), operands[0].type.dtype)
-        if len({x.type.dtype for x in operands}) > 1:
-            shown = ", ".join(str(x.type) for x in operands)
-            raise LoweringError(f"{name}({shown}) mixes element types; reduce each type in a step of its own")
+        scalar = TensorType((), x.type.dtype)
         if monoid in ("and", "or", "xor") and scalar.dtype != "i1":
             raise LoweringError(
-                f"{name}({operands[0].type}) combines by bitwise {monoid!r}, which XLA's collectives do only for i1; "
+                f"{name}({x.type}) combines by bitwise {monoid!r}, which XLA's collectives do only for i1; "
                 "keep the operand replicated over the reduced axes"
             )
-        a, b, c = self.fresh(), self.fresh(), self.fresh()
-        # Several results of one op are one name with numbered parts.
-        pack = self.fresh()
-        names = [pack] if len(results) == 1 else [f"{pack}#{i}" for i in range(len(results))]
-        count_ = "" if len(results) == 1 else f":{len(results)}"
-        self.lines.append(f"{self.indent}{pack}{count_} = {_head(name, operands)} ({{")
-        self.lines.append(f"{self.indent}^bb0({a}: {scalar}, {b}: {scalar}):")
-        combine = _head(MONOID_OPS[monoid], [Value(a, scalar), Value(b, scalar)])
-        self.lines.append(f"{self.indent}  {c} = {combine} : ({scalar}, {scalar}) -> {scalar}")
-        self.lines.append(f'{self.indent}  "stablehlo.return"({c}) : ({scalar}) -> ()')
-        self._write(f"}}) {{{attributes}}}", operands, results)
-        return [Value(n, t) for n, t in zip(names, results, strict=True)]
+        a, b, c, out = Value(self.fresh(), scalar), Value(self.fresh(), scalar), self.fresh(), Value(self.fresh(), result)
+        combine = f"{_head(MONOID_OPS[monoid], [a, b])} : {function_type([scalar, scalar], [scalar])}"
+        self._line(f"{out.name} = {_head(name, [x])} ({{")
+        self._line(f"^bb0({a.name}: {scalar}, {b.name}: {scalar}):")
+        self._line(f"  {c} = {combine}")
+        self._line(f'  "stablehlo.return"({c}) : ({scalar}) -> ()')
+        self._line(f"}}) {{{attributes}}} : {function_type([x.type], [result])}")
+        return out
 
     # Digits: the positions along a collective's axes, as dimensions of their own.
 
@@ -359,8 +354,8 @@ class BodyText:
         limits = self.op("broadcast_in_dim", [limit], indices, f"broadcast_dimensions = {_integers(())}")
         return self.select(self.compare("LT", iota, limits), x, self.splat(x.type, action.monoid))
 
-    def _write(self, head: str, operands: Sequence[Value], results: Sequence[TensorType]) -> None:
-        self.lines.append(f"{self.indent}{head} : {function_type([x.type for x in operands], results)}")
+    def _line(self, text: str) -> None:
+        self.lines.append(self.indent + text)
 
 
 def function_type(operands: Sequence[TensorType], results: Sequence[TensorType]) -> str:

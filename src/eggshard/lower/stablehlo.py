@@ -129,9 +129,6 @@ def program_text(program: Program) -> str:
     return module_text(one, program.input_types, placements[0], program.output_types, placements[1], program.name)
 
 
-    return replicated(type_.shape)
-
-
 def _body(device_program: StepPlan, body: BodyText, arguments: Sequence[Value]) -> list[Value]:
     values: dict[int, Value] = dict(zip(device_program.inputs, arguments, strict=True))
     for step in device_program.steps:

@@ -19,11 +19,12 @@ from typing import Any
 from eggshard.errors import MeshError, ShardingError
 from eggshard.placement.placement import Placement, place, replicated
 from eggshard.program.mesh import AxisRef, Mesh, axis_ref
+from eggshard.program.monoids import MONOIDS
 from eggshard.program.ops.codec import String
 from eggshard.program.types import TensorType
 
-#: How addends may be combined, in Shardy's words ("add" is the unwritten default).
-REDUCTIONS = ("add", "max", "min", "multiply", "and", "or", "xor")
+#: How addends may be combined ("add" is the unwritten default).
+REDUCTIONS = tuple(MONOIDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,7 @@ class _Parser:
             self.expect("=")
             if key == "unreduced" and not self.peek("{"):
                 reduction = self.word("a reduction")
-                reduction = {"sum": "add"}.get(reduction, reduction)
+                reduction = {"sum": "add", "multiply": "mul"}.get(reduction, reduction)
             sets[key] = self.axes()
         return Sharding(dims, sets.get("replicated", ()), sets.get("unreduced", ()), reduction)
 

@@ -1,0 +1,104 @@
+"""``python -m bench FAMILY [FAMILY ...]``: ours, XLA's partitioner and Shardy's passes on the same programs, side by side.
+
+Bytes are counted from the compiled program, per device, under the cost model `WireBytes`. Times are from this run on
+this machine and only their ratios mean anything. A plan that fell back, or replicates what it could shard, is a
+failure and printed as one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.peers import kib
+from bench.programs import use_cpu_devices
+from bench.runner import Row, run_all
+
+_SHORT = {"all-gather": "AG", "all-reduce": "AR", "reduce-scatter": "RS", "all-to-all": "A2A", "collective-permute": "CP"}
+
+
+def short(collectives: dict[str, int]) -> str:
+    """Collectives in the field's abbreviations."""
+    return " ".join(f"{n if n > 1 else ''}{_SHORT.get(k, k)}" for k, n in collectives.items()) or "none"
+
+
+def table(family: str, rows: Sequence[Row]) -> Table:
+    """One row per program."""
+    out = Table(title=f"{family}: wire KiB per device, counted from compiled HLO", pad_edge=False,
+                caption="R: XLA printed 'Involuntary full rematerialization'. time: optimize / XLA compile, this run")
+    for name in ("program", "bound", "XLA", "", "Shardy", "ours", "collectives", "gap %", "no algebra", "exact", "flops", "time", ""):
+        out.add_column(name, justify="left" if name in ("program", "collectives", "") else "right")
+    for r in rows:
+        ratio = r.flops / r.xla_flops if r.flops is not None and r.xla_flops else None
+        out.add_row(
+            r.name, kib(r.bound), kib(r.xla), "R" if r.rematerialized else "", kib(r.shardy), kib(r.counted),
+            short(r.collectives), "-" if r.gap is None else f"{100 * r.gap:.2f}", kib(r.algebra_off), kib(r.exact),
+            "-" if ratio is None else f"{ratio:.2f}",
+            "-" if not r.seconds or not r.xla_seconds else f"{r.seconds / r.xla_seconds:.2f}",
+            "; ".join(r.failures),
+        )
+    return out
+
+
+def summary(rows: Sequence[Row]) -> list[str]:
+    """The claims of a run in lines."""
+    timed = [r.seconds / r.xla_seconds for r in rows if r.seconds and r.xla_seconds]
+    better = [r.name for r in rows if r.counted is not None and r.xla is not None and r.counted < r.xla - 0.5]
+    algebra = [r.name for r in rows if r.algebra_off is not None and r.predicted is not None and r.algebra_off > r.predicted + 0.5]
+    failed = [r for r in rows if r.failures]
+    lines = [
+        f"{len(rows)} programs; fewer bytes than XLA on {len(better)}; failures on {len(failed)}",
+        f"fell back: {sum(bool(r.fallback) for r in rows)}; replicated an op: {sum(bool(r.replicated) for r in rows)}; "
+        f"promoted by the back end: {[r.name for r in rows if r.promoted]}",
+        f"worse without the tensor algebra: {len(algebra)} ({', '.join(algebra)})",
+    ]
+    if timed:
+        lines.append(f"optimize / XLA compile: median {statistics.median(timed):.2f}, worst {max(timed):.2f}")
+    lines += [f"FAILED {r.name}: {'; '.join(r.failures)}" for r in failed]
+    return lines
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run families; exit status 1 if a plan failed."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("families", nargs="+", help="reshard, dense, exhaustive")
+    parser.add_argument("--json", type=Path, help="write the figures to this file as well")
+    parser.add_argument("--only", default="", help="programs whose name contains this")
+    parser.add_argument("--variants", type=int, default=8, help="how many programs to draw per family")
+    parser.add_argument("--seed", type=int, default=0, help="of the drawn programs")
+    parser.add_argument("--no-ablations", action="store_true", help="skip the runs without algebra, exact, doubled caps")
+    parser.add_argument("--no-verify", action="store_true", help="skip running the plans")
+    options = parser.parse_args(arguments)
+    use_cpu_devices()
+    console = Console(width=None if sys.stdout.isatty() else 190)
+    records, failed = [], False
+    for family in options.families:
+        if family == "exhaustive":
+            from bench.exhaustive import run as run_exhaustive
+
+            failed |= not run_exhaustive(console)
+            continue
+        module = importlib.import_module(f"bench.programs.{family}")
+        programs = [p for p in (*module.PROGRAMS, *module.variants(options.seed, options.variants)) if options.only in p.name]
+        rows = run_all(programs, ablations=not options.no_ablations, verify=not options.no_verify,
+                       progress=lambda r: print(f"{r.name}: {kib(r.counted)} KiB{' FAILED' if r.failures else ''}", file=sys.stderr))
+        console.print(table(family, rows))
+        for line in summary(rows):
+            console.print(line)
+        failed |= any(r.failures for r in rows)
+        records += [r.json() for r in rows]
+    if options.json:
+        options.json.write_text(json.dumps(records, indent=1) + "\n")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

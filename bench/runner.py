@@ -1,0 +1,186 @@
+"""One program through ours and the peers, in one run: bytes counted from compiled programs, times as ratios."""
+
+from __future__ import annotations
+
+import gc
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import eggshard
+from bench import peers
+from bench.lower_bound import lower_bound
+from bench.programs import BenchProgram
+from eggshard.costmodel import WireBytes
+from eggshard.errors import EggshardError
+from eggshard.limits import Limits
+from eggshard.plan.plan import Plan
+from eggshard.plan.steps import AllGather, Local
+from eggshard.report.hlo import count_collectives
+
+
+@dataclass
+class Row:
+    """Figures of one program. Bytes are per device, step by step (the busiest device of each, added up)."""
+
+    name: str
+    family: str
+    origin: str = ""
+    control: bool = False
+    predicted: float | None = None
+    counted: float | None = None
+    collectives: dict[str, int] = field(default_factory=dict)
+    fallback: str = ""
+    replicated: tuple[str, ...] = ()
+    promoted: tuple[str, ...] = ()
+    gap: float | None = None
+    seconds: float | None = None
+    stages: dict[str, float] = field(default_factory=dict)
+    flops: float | None = None
+    error: str = ""
+    verified: str = ""
+    algebra_off: float | None = None
+    doubled: float | None = None
+    exact: float | None = None
+    xla: float | None = None
+    xla_collectives: dict[str, int] = field(default_factory=dict)
+    xla_seconds: float | None = None
+    xla_flops: float | None = None
+    rematerialized: bool = False
+    shardy: float | None = None
+    shardy_note: str = ""
+    bound: float | None = None
+
+    def json(self) -> dict[str, Any]:
+        """The figures as JSON values."""
+        return asdict(self)
+
+    @property
+    def best_peer(self) -> float | None:
+        """The fewer bytes of the two peers."""
+        known = [b for b in (self.xla, self.shardy) if b is not None]
+        return min(known) if known else None
+
+    @property
+    def failures(self) -> list[str]:
+        """What is wrong with our plan, in words; empty where nothing is."""
+        out = []
+        if self.error:
+            return [self.error]
+        if self.fallback:
+            out.append(f"fell back: {self.fallback}")
+        if self.replicated:
+            out.append("replicates " + ", ".join(self.replicated))
+        if self.counted is not None and self.predicted is not None and not self.promoted:
+            if abs(self.counted - self.predicted) > 0.5:
+                out.append(f"counted {self.counted:.0f} B, predicted {self.predicted:.0f} B")
+        if self.best_peer is not None and (self.counted or 0) > self.best_peer + 0.5:
+            out.append("more bytes than a peer")
+        if self.gap is not None and self.gap > 0.01:
+            out.append(f"gap {100 * self.gap:.1f} %")
+        if self.doubled is not None and self.predicted is not None and self.doubled < 0.99 * self.predicted:
+            out.append(f"doubled caps give {self.doubled:.0f} B")
+        return out
+
+
+def run(program: BenchProgram, *, ablations: bool = True, verify: bool = True) -> Row:
+    """All figures of one program. An `EggshardError` of ours is a failure in the row, never hidden."""
+    row = Row(program.name, program.family, program.origin, program.control)
+    source: Any = program.text if program.text is not None else program.lower()
+    gc.collect()
+    began = time.perf_counter()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", eggshard.EggshardWarning)
+            plan = eggshard.optimize(source, cost_model=WireBytes())
+    except EggshardError as error:
+        row.error = f"{type(error).__name__}: {error}"
+        plan = None
+    row.seconds = time.perf_counter() - began
+    _peers(row, program)
+    if plan is None:
+        return row
+    _ours(row, plan)
+    if verify:
+        try:
+            row.verified = str(plan.verify())
+        except Exception as error:
+            row.error = f"{type(error).__name__}: {error}"
+    if ablations:
+        row.algebra_off = float(eggshard.optimize(source, cost_model=WireBytes(), rewrites=[]).serial_bytes)
+        row.doubled = float(eggshard.optimize(source, cost_model=WireBytes(), limits=Limits().doubled()).serial_bytes)
+        row.exact = float(eggshard.optimize(source, cost_model=WireBytes(), exact=True).serial_bytes)
+    return row
+
+
+def _ours(row: Row, plan: Plan) -> None:
+    row.predicted = float(plan.serial_bytes)
+    row.collectives = plan.collectives
+    row.fallback = plan.search.fallback
+    row.gap = plan.gap
+    row.stages = dict(plan.search.seconds)
+    row.flops = plan.flops
+    row.replicated = replicated_ops(plan)
+    count = count_collectives(peers.compile_text(plan.to_stablehlo()).hlo_modules()[0].to_string())
+    row.counted = count.wire_bytes
+    row.promoted = promotions(plan, count)
+
+
+def replicated_ops(plan: Plan) -> tuple[str, ...]:
+    """Ops with a large result that every device computes whole although the mesh could split their work.
+
+    Counted where the op's operands were all-gathered for it: that is the way to hide a missing strategy.
+    """
+    gathered = {v for s in plan.steps if isinstance(s.action, AllGather) for v in s.results}
+    names = []
+    for step in plan.steps:
+        if isinstance(step.action, Local) and step.operands and all(v in gathered for v in step.operands):
+            shapes = [t.shape for t in step.action.result_types]
+            if any(s in [o.shape for o in plan.program.region.types] and len(s) > 0 for s in shapes) and plan.mesh.size > 1:
+                names.append(step.action.name)
+    return tuple(sorted(set(names)))
+
+
+def promotions(plan: Plan, count: Any) -> tuple[str, ...]:
+    """Element types that the compiled collectives use and the plan does not (the back end widened them)."""
+    spelled = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
+    planned = set()
+    for step in plan.steps:
+        if step.action.messages:
+            for v in step.operands:
+                dtype = plan.device_program.types[v].dtype
+                short = dtype.replace("ui", "u") if dtype.startswith("ui") else dtype
+                planned.add(spelled.get(dtype, "s" + short[1:] if short.startswith("i") else short))
+    return tuple(sorted({d for op in count.ops for d in op.dtypes} - planned))
+
+
+def _peers(row: Row, program: BenchProgram) -> None:
+    theirs = peers.xla(program)
+    row.xla, row.xla_seconds, row.xla_flops = theirs.wire_bytes, theirs.seconds, theirs.flops
+    row.xla_collectives = theirs.count.by_kind if theirs.count else {}
+    row.rematerialized = theirs.rematerialized
+    shardy = peers.shardy(program)
+    row.shardy, row.shardy_note = shardy.wire_bytes, shardy.reason
+    if program.reshard is not None:
+        row.bound = float(lower_bound(program.reshard).maximum)
+
+
+def warm_up() -> None:
+    """Start the worker and load what every first call loads, on a program that no family holds."""
+    builder = eggshard.ProgramBuilder({"a": 2})
+    x = builder.input((6, 10), "f32", ("a", None))
+    builder.output(builder.tanh(x + x), (None, "a"))
+    eggshard.optimize(builder.build(), cost_model=WireBytes()).to_stablehlo()
+
+
+def run_all(programs: Sequence[BenchProgram], *, ablations: bool, verify: bool, progress: Any = None) -> list[Row]:
+    """Every program in turn."""
+    warm_up()
+    rows = []
+    for program in programs:
+        rows.append(run(program, ablations=ablations, verify=verify))
+        if progress is not None:
+            progress(rows[-1])
+    return rows

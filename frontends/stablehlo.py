@@ -1,0 +1,157 @@
+"""StableHLO modules, with Shardy's or GSPMD's shardings, into Programs.
+
+Calls, composites and named computations are read in place; shardings keep the names of the module's mesh axes, while
+the program's mesh is refined where the module uses sub-axes. The module given is never changed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from jax.interpreters import mlir as jax_mlir
+from jaxlib.mlir import ir
+
+from eggshard.errors import EggshardError, ProgramError, ShardingError
+from eggshard.frontends.region_reader import ModuleReader, short_location
+from eggshard.frontends.shardings import stated_sharding
+from eggshard.placement.sharding import Sharding, gather_cuts
+from eggshard.program.mesh import Mesh
+from eggshard.program.program import Program
+
+_BYTECODE = b"ML\xefR"
+
+
+def read(source: Any) -> Program:
+    """The program of an MLIR module: its text, bytecode or portable artifact, a path to such a file, or an ir.Module.
+
+    ProgramError for a malformed module (with the parser's message and line), dynamic shapes, or no single entry
+    function; ShardingError for shardings that do not fit their mesh or tensor.
+    """
+    if hasattr(source, "operation") and hasattr(source, "context"):
+        with source.context:
+            return _read_module(source, source.operation.get_asm())
+    if isinstance(source, os.PathLike) or (isinstance(source, str) and _is_path(source)):
+        source = _file(Path(source))
+    if not isinstance(source, (str, bytes)):
+        raise ProgramError(f"cannot read a StableHLO module from {type(source).__name__}; give text, a path or a module")
+    with jax_mlir.make_ir_context():
+        module = _parse(source)
+        return _read_module(module, source if isinstance(source, str) else module.operation.get_asm())
+
+
+def _is_path(text: str) -> bool:
+    return "\n" not in text and (text.endswith(".mlir") or (len(text) < 4096 and os.path.isfile(text)))
+
+
+def _file(path: Path) -> str | bytes:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ProgramError(f"cannot read {path}: {error.strerror or error}") from None
+    return data if data.startswith(_BYTECODE) else data.decode(errors="replace")
+
+
+def _parse(source: str | bytes) -> Any:
+    try:
+        if isinstance(source, bytes) and source.startswith(_BYTECODE) and b"vhlo" in source:
+            from jaxlib.mlir.dialects import stablehlo
+
+            return stablehlo.deserialize_portable_artifact(ir.Context.current, source)
+        return ir.Module.parse(source)
+    except (ir.MLIRError, ValueError) as error:
+        raise ProgramError(_parser_message(error, source)) from None
+
+
+def _parser_message(error: Exception, source: str | bytes) -> str:
+    """The parser's diagnostics, and the line that they point at."""
+    message = f"malformed MLIR: {error}"
+    for diagnostic in getattr(error, "error_diagnostics", None) or ():
+        line = getattr(diagnostic.location, "start_line", None)
+        lines = source.splitlines() if isinstance(source, str) else []
+        if line and line <= len(lines):
+            return f"{message}\nline {line}: {lines[line - 1].strip()[:200]}"
+    return message
+
+
+def _read_module(module: Any, text: str) -> Program:
+    reader = ModuleReader(module)
+    function = _entry(reader)
+    name = ir.StringAttr(function.attributes["sym_name"]).value
+    attributes = function.attributes
+    arguments, results = (_dictionaries(attributes, key) for key in ("arg_attrs", "res_attrs"))
+    types = ir.FunctionType(ir.TypeAttr(attributes["function_type"]).value)
+    reader.find_devices([*arguments, *results])
+    blocks = list(function.regions[0].blocks)
+    if not blocks:
+        raise ProgramError(f"function @{name} is only declared; give the module that defines it")
+
+    body = reader.region(blocks[0].arguments)
+    outputs = body.read(blocks[0])
+    region = body.builder.build(outputs)
+
+    def stated(dictionaries: list[dict[str, str]], ids: tuple[int, ...], what: str) -> tuple[Sharding | None, ...]:
+        out = []
+        for i, value in enumerate(ids):
+            given = dictionaries[i] if i < len(dictionaries) else {}
+            try:
+                out.append(stated_sharding(given, region.types[value].rank, reader.meshes))
+            except EggshardError as error:
+                raise type(error)(f"{what} {i} of @{name}: {error}") from None
+        return tuple(out)
+
+    input_shardings = stated(arguments, region.inputs, "argument")
+    output_shardings = stated(results, region.outputs, "result")
+    mesh = reader.meshes.mesh or Mesh({})
+    seen = [*reader.stated, *((s, region.types[v], f"argument {i} of @{name}") for i, (s, v) in
+                              enumerate(zip(input_shardings, region.inputs, strict=True)) if s),
+            *((s, region.types[v], f"result {i} of @{name}") for i, (s, v) in
+              enumerate(zip(output_shardings, region.outputs, strict=True)) if s)]
+    for sharding, type_, where in dict.fromkeys(seen):
+        sharding.validate(mesh, type_, where)
+    if mesh.size > 1 or mesh.axes:
+        mesh = mesh.refined(gather_cuts((s for s, _, _ in seen), mesh))
+    elif any(s.device for s, _, _ in seen):
+        raise ShardingError("the module places tensors on single devices and has no mesh; define one with sdy.mesh")
+    return Program(
+        mesh=mesh,
+        region=reader.with_groups(region, input_shardings, output_shardings),
+        input_shardings=input_shardings,
+        output_shardings=output_shardings,
+        name=name,
+        input_names=tuple(_input_name(a, arguments, i) for i, a in enumerate(blocks[0].arguments)),
+        output_names=tuple(
+            results[i].get("jax.result_info", f'"result{i}"')[1:-1] if i < len(results) else f"result{i}"
+            for i in range(len(types.results))
+        ),
+        text=text,
+    )
+
+
+def _entry(reader: ModuleReader) -> Any:
+    """The function to read: ``main``, or the only public one."""
+    if "main" in reader.functions:
+        return reader.functions["main"]
+    public = [f for f in reader.functions.values() if '"private"' not in str(f.attributes.get("sym_visibility"))]
+    if len(public) == 1:
+        return public[0]
+    names = ", ".join(f"@{name}" for name in reader.functions) or "none"
+    raise ProgramError(
+        f"the module has no function @main and {len(public)} public functions (functions: {names}); "
+        "name the entry @main, or make it the only public one"
+    )
+
+
+def _dictionaries(attributes: Any, key: str) -> list[dict[str, str]]:
+    if key not in attributes:
+        return []
+    return [
+        {named.name: str(named.attr) for named in ir.DictAttr(entry)} for entry in ir.ArrayAttr(attributes[key])
+    ]
+
+
+def _input_name(argument: Any, dictionaries: list[dict[str, str]], i: int) -> str:
+    """The name that JAX gives an argument (``jax.arg_info`` or its location), else ``arg<i>``."""
+    given = dictionaries[i].get("jax.arg_info", "") if i < len(dictionaries) else ""
+    return given.strip('"') or short_location(argument.location) or f"arg{i}"

@@ -1,0 +1,155 @@
+"""The reshard by pieces: any placement to any other in collective-permutes of equal pieces, at the least bytes.
+
+Both placements are cut to a common grid of cells. Each device misses the cells that it needs and does not hold; each
+of those comes from one of the cell's holders, chosen so that loads are even; and the sends are sorted into as many
+rounds as the busiest device has sends or receipts (König's theorem: a bipartite multigraph of maximal degree k is
+edge-coloured with k colours). So a device receives what it misses and nothing more: no plan moves fewer bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from eggshard.placement.conversions import changed_axes, shard_index
+from eggshard.placement.placement import Placement
+from eggshard.plan.steps import Action, Exchange, Round
+from eggshard.program.mesh import Mesh
+from eggshard.program.types import TensorType, element_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeOutline(Action):
+    """What an exchange will cost, before it is worked out: a stand-in for `Exchange` in prices.
+
+    cells: received by the busiest device, of ``cell`` elements each. rounds: collective-permutes.
+    """
+
+    shape: tuple[int, ...]
+    cell: int
+    cells: int
+    rounds: int
+    over: tuple[str, ...]
+    kind = "exchange"
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return self.over
+
+    @property
+    def messages(self) -> int:
+        return self.rounds
+
+    def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        return (operands[0].with_shape(self.shape),)
+
+    def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
+        """``[1]``: the bytes of the busiest device alone."""
+        return np.array([self.cells * self.cell * element_bytes(operands[0].dtype)], float)
+
+
+@lru_cache(maxsize=4096)
+def exchange(mesh: Mesh, shape: tuple[int, ...], source: Placement, target: Placement) -> Exchange:
+    """The exchange from ``source`` to ``target``, of a tensor of this global shape.
+
+    Partial placements must be partial over the same axes: their addends travel like shards of further dimensions.
+    """
+    cell = np.array([max(1, math.gcd(a.tile, b.tile)) for a, b in zip(source.dims, target.dims, strict=True)], int)
+    held_size = np.array(source.local_shape, int) // cell
+    size = np.array(target.local_shape, int) // cell
+    end = -(-np.array(shape, int) // cell)
+    held = _first_cell(mesh, source, held_size)
+    first = _first_cell(mesh, target, size)
+    offsets = np.indices(tuple(size)).reshape(len(size), -1).T
+    cells = first[:, None, :] + offsets
+    here = (cells >= held[:, None, :]).all(-1) & (cells < (held + held_size)[:, None, :]).all(-1)
+    exists = (cells < end).all(-1)
+
+    receiver, which = np.nonzero(exists & ~here)
+    wanted = cells[receiver, which]
+    sender = _assign(mesh, source, target, receiver, wanted, held_size)
+    colours = colour_edges(sender.tolist(), receiver.tolist(), mesh.size)
+    source_start, target_start = (wanted - held[sender]) * cell, offsets[which] * cell
+    rounds = []
+    for colour in range(int(colours.max()) + 1 if colours.size else 0):
+        rows = np.nonzero(colours == colour)[0]
+        rounds.append(_round(mesh, sender[rows], receiver[rows], source_start[rows], target_start[rows]))
+
+    keeper, which = np.nonzero(exists & here)
+    nth = np.arange(len(keeper)) - np.searchsorted(keeper, keeper)
+    source_start, target_start = (cells[keeper, which] - held[keeper]) * cell, offsets[which] * cell
+    local = []
+    for n in range(int(nth.max()) + 1 if nth.size else 0):
+        rows = np.nonzero(nth == n)[0]
+        local.append(_round(mesh, keeper[rows], keeper[rows], source_start[rows], target_start[rows]))
+    piece = tuple(int(c) for c in cell)
+    return Exchange(piece, target.local_shape, tuple(rounds), tuple(local), changed_axes(mesh, source, target))
+
+
+def _first_cell(mesh: Mesh, placement: Placement, size: np.ndarray) -> np.ndarray:
+    """``[devices, rank]``: the corner of each device's shard, in cells."""
+    corners = [mesh.index(d.axes) * n for d, n in zip(placement.dims, size, strict=True)]
+    return np.stack(corners, axis=1) if corners else np.zeros((mesh.size, 0), int)
+
+
+def _assign(mesh: Mesh, source: Placement, target: Placement, receiver: np.ndarray, wanted: np.ndarray,
+            held_size: np.ndarray) -> np.ndarray:
+    """A sender for each wanted cell: the holders of its shard at the receiver's other coordinates take turns."""
+    used = {*source.sharded_axes, *target.sharded_axes}
+    rest = [a for a in mesh.axes if a not in used]
+    shard = np.zeros(len(receiver), int)
+    for dim, column, size in zip(source.dims, wanted.T, held_size, strict=True):
+        shard = shard * mesh.count(dim.axes) + column // size
+    team_of = shard_index(mesh, source) * mesh.count(rest) + mesh.index(rest)
+    team = shard * mesh.count(rest) + mesh.index(rest)[receiver]
+    members = np.argsort(team_of, kind="stable").reshape(int(team_of.max()) + 1, -1)
+    order = np.argsort(team, kind="stable")
+    turn = np.empty(len(team), int)
+    turn[order] = np.arange(len(team)) - np.searchsorted(team[order], team[order])
+    return members[team, turn % members.shape[1]]
+
+
+def _round(mesh: Mesh, senders: np.ndarray, receivers: np.ndarray, source_start: np.ndarray,
+           target_start: np.ndarray) -> Round:
+    starts = np.zeros((2, mesh.size, source_start.shape[1]), int)
+    starts[0, senders], starts[1, receivers] = source_start, target_start
+    pairs = tuple(sorted(zip(senders.tolist(), receivers.tolist(), strict=True)))
+    return Round(pairs, tuple(map(tuple, starts[0].tolist())), tuple(map(tuple, starts[1].tolist())))
+
+
+def colour_edges(senders: list[int], receivers: list[int], nodes: int) -> np.ndarray:
+    """``[edges]``: colours such that no two edges of a sender, or of a receiver, share one; as few as the degree.
+
+    By alternating paths: where the colour free at the sender is taken at the receiver, swap the two colours along
+    the path that starts there; it cannot come back to the sender, because the graph is bipartite.
+    """
+    edges = len(senders)
+    if not edges:
+        return np.zeros(0, int)
+    degree = int(max(np.bincount(senders).max(), np.bincount(receivers).max()))
+    # Senders are nodes 0..n-1, receivers n..2n-1; at[node][colour] is the edge of that colour, or -1.
+    ends = [(s, nodes + r) for s, r in zip(senders, receivers, strict=True)]
+    at = [[-1] * degree for _ in range(2 * nodes)]
+    colours = [-1] * edges
+    for edge, (u, v) in enumerate(ends):
+        free_u, free_v = at[u].index(-1), at[v].index(-1)
+        if free_u != free_v and at[v][free_u] >= 0:
+            path, node, colour, other = [], v, free_u, free_v
+            while (step := at[node][colour]) >= 0:
+                path.append(step)
+                a, b = ends[step]
+                node, colour, other = (b if node == a else a), other, colour
+            for step in path:
+                for end in ends[step]:
+                    at[end][colours[step]] = -1
+            for step in path:
+                colours[step] = free_v if colours[step] == free_u else free_u
+            for step in path:
+                for end in ends[step]:
+                    at[end][colours[step]] = step
+        colours[edge] = free_u
+        at[u][free_u] = at[v][free_u] = edge
+    return np.array(colours)

@@ -1,0 +1,300 @@
+"""The placements that a reshard may pass through, and which conversions join them: arrays over pairs of placements.
+
+The structure depends on the mesh and on how the sizes divide, hardly on the tensor: tensors whose sizes all axes
+divide share one space of states, whatever their sizes are. So it is worked out once, vectorised over all pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
+from itertools import permutations
+from typing import NamedTuple
+
+import numpy as np
+
+from eggshard.placement.conversions import Kind
+from eggshard.placement.placement import tile_size
+from eggshard.program.mesh import Mesh
+
+#: Axes of one dimension, major to minor.
+AxisList = tuple[str, ...]
+#: No exchange makes up a shard of more pieces than this.
+PIECES = 64
+
+
+class State(NamedTuple):
+    """A placement without its tiles: axes per active dimension, partial axes in mesh order, and their monoid."""
+
+    axes: tuple[AxisList, ...]
+    partial: AxisList = ()
+    monoid: str = ""
+
+
+class Class(NamedTuple):
+    """Conversions of one price, with one of them to stand for all.
+
+    kind: None for exchanges. ``over``: the changed axes, and ``cell``, ``cells``, ``rounds`` (`ExchangeOutline`; the
+    cell's elements are counted in the space's sizes) are of exchanges only.
+    """
+
+    source: int
+    target: int
+    kind: Kind | None
+    over: AxisList = ()
+    cell: int = 0
+    cells: int = 0
+    rounds: int = 0
+
+
+class StateSpace:
+    """States over a mesh for a tensor of ``sizes``, with their one-step conversions.
+
+    kind ``[S, S]``: the collective that leads from one state to the other (`Kind`).
+    collectives, exchanges: price classes; collective_class, exchange_class ``[S, S]``: their numbers, -1 for none.
+    """
+
+    def __init__(self, mesh: Mesh, sizes: tuple[int, ...], states: Sequence[State], max_rounds: int):
+        self.mesh, self.sizes, self.max_rounds = mesh, sizes, max_rounds
+        self.states = tuple(states)
+        self.number = {state: i for i, state in enumerate(self.states)}
+        self._axes = [a for a, n in mesh.axes.items() if n > 1]
+        self._bit = {a: 1 << i for i, a in enumerate(self._axes)}
+        self._lists = sorted({axes for s in self.states for axes in s.axes}, key=lambda a: (len(a), a))
+        row = {axes: i for i, axes in enumerate(self._lists)}
+        rank = len(sizes)
+        self._code = np.array([[row[a] for a in s.axes] for s in self.states], int).reshape(-1, rank).T
+        self._shards = np.array([mesh.count(a) for a in self._lists], int)
+        self._tile = np.array([[tile_size(n, int(c), mesh.size) for c in self._shards] for n in sizes], int)
+        self._tile = self._tile.reshape(rank, len(self._lists))
+        self.kind = self._kinds()
+        self.collectives, self.collective_class = self._collectives()
+        self.exchanges, self.exchange_class = self._exchanges()
+
+    @cached_property
+    def _prefix(self) -> np.ndarray:
+        """``[L, L]``: whether list a is a prefix of list b."""
+        return np.array([[b[: len(a)] == a for b in self._lists] for a in self._lists])
+
+    def _pairs(self, dim: int, table: np.ndarray) -> np.ndarray:
+        """A table over pairs of axis lists, at this dimension of all pairs of states."""
+        code = self._code[dim]
+        return table[code[:, None], code]
+
+    def _mask(self, axes: Sequence[str]) -> int:
+        return sum(self._bit.get(a, 0) for a in axes)
+
+    @cached_property
+    def _strides(self) -> np.ndarray:
+        """``[S, axes]``: which dimension an axis cuts and at which stride, as one number; 0 where it cuts none."""
+        rank = len(self.sizes)
+        out = np.zeros((len(self.states), len(self._axes)), np.int64)
+        for i in range(rank):
+            table = np.zeros((len(self._lists), len(self._axes)), np.int64)
+            for row, axes in enumerate(self._lists):
+                stride = int(self._tile[i, row])
+                for a in reversed(axes):
+                    if a in self._bit:
+                        table[row, self._axes.index(a)] = stride * rank + i + 1
+                    stride *= self.mesh.axes[a]
+            out += table[self._code[i]]
+        return out
+
+    @cached_property
+    def _over(self) -> np.ndarray:
+        """``[S, S]``: bits of the axes that data must cross (`conversions.changed_axes`)."""
+        out = np.zeros((len(self.states),) * 2, np.int64)
+        for i, column in enumerate(self._strides.T):
+            out |= (column[:, None] != column).astype(np.int64) << i
+        return out
+
+    @cached_property
+    def _partial(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Per state: bits of partial axes, of sharded axes, and a number for the monoid."""
+        names = sorted({s.monoid for s in self.states})
+        partial = np.array([self._mask(s.partial) for s in self.states])
+        sharded = np.array([self._mask([a for axes in s.axes for a in axes]) for s in self.states])
+        return partial, sharded, np.array([names.index(s.monoid) for s in self.states])
+
+    def _kinds(self) -> np.ndarray:
+        count = len(self.states)
+        finer, coarser, either, as_many, same = (np.ones((count, count), bool) for _ in range(5))
+        for i, tile in enumerate(self._tile):
+            total = tile * self._shards
+            # Tiles nest where the boundaries of the coarser ones are boundaries of the finer ones.
+            nested = self._prefix & ((self._shards == 1)[:, None] | (total[:, None] == total))
+            finer &= self._pairs(i, nested)
+            coarser &= self._pairs(i, nested.T)
+            either &= self._pairs(i, nested | nested.T)
+            as_many &= self._pairs(i, self._shards[:, None] == self._shards)
+            code = self._code[i]
+            same &= code[:, None] == code
+        partial, sharded, monoid = self._partial
+        p, q = partial[:, None], partial
+        alike = (p == q) & (monoid[:, None] == monoid)
+        fewer = (p & q == q) & (p != q) & ((q == 0) | (monoid[:, None] == monoid))
+        taken = sharded & ~sharded[:, None]
+        other = ~np.eye(count, dtype=bool)
+        kind = np.zeros((count, count), np.int8)
+        kind[alike & as_many & other] = Kind.PERMUTE
+        kind[alike & either & (sharded[:, None] == sharded) & ~as_many] = Kind.ALL_TO_ALL
+        kind[alike & finer & other] = Kind.SLICE
+        kind[alike & coarser & other] = Kind.ALL_GATHER
+        kind[alike & as_many & (self._over == 0) & other] = Kind.RELABEL
+        kind[fewer & same] = Kind.ALL_REDUCE
+        kind[fewer.T & same] = Kind.KEEP_FIRST
+        kind[fewer & finer & ~same & (taken == p & ~q)] = Kind.REDUCE_SCATTER
+        return kind
+
+    def _elements(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Elements of a shard ``[S]``, and of a collective's operand and result ``[S, S]`` with the padding it needs."""
+        count = len(self.states)
+        local, before, after = np.ones(count, np.int64), *(np.ones((count, count), np.int64) for _ in range(2))
+        for i, tile in enumerate(self._tile):
+            local *= tile[self._code[i]]
+            # A split tile is padded to the sum of its parts; a gathered one has their sum before it is cut.
+            parts = self._shards[None, :] // self._shards[:, None] * tile
+            up = np.where(self._prefix & (self._shards[:, None] < self._shards), parts, tile[:, None])
+            down = np.where(self._prefix & (self._shards[:, None] < self._shards), parts, tile[:, None]).T
+            before *= self._pairs(i, up)
+            after *= self._pairs(i, down)
+        return local, before, after
+
+    def _collectives(self) -> tuple[list[Class], np.ndarray]:
+        source, target = np.nonzero(self.kind)
+        kind = self.kind[source, target].astype(np.int64)
+        local, before, after = self._elements()
+        partial, sharded, _ = self._partial
+        moved = self._over[source, target] * (kind != Kind.SLICE)
+        moved = np.where(np.isin(kind, (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)),
+                         partial[source] & ~partial[target], moved)
+        columns = [kind, moved, local[source], before[source, target], local[target], after[source, target]]
+        first, number = _classes(columns)
+        out = np.full(self.kind.shape, -1, np.int32)
+        out[source, target] = number
+        return [Class(int(source[i]), int(target[i]), Kind(int(kind[i]))) for i in first], out
+
+    def _exchanges(self) -> tuple[list[Class], np.ndarray]:
+        partial, _, monoid = self._partial
+        # Slices, gathers and all-to-alls receive what is missing and no more, in one message.
+        open_ = ~np.isin(self.kind, (Kind.RELABEL, Kind.SLICE, Kind.ALL_GATHER, Kind.ALL_TO_ALL))
+        open_ &= (partial[:, None] == partial) & (monoid[:, None] == monoid) & ~np.eye(len(self.states), dtype=bool)
+        source, target, cell, cells, rounds = self._outlines(*np.nonzero(open_))
+        out = np.full(self.kind.shape, -1, np.int32)
+        if not len(source):
+            return [], out
+        local, before, _ = self._elements()
+        over = self._over[source, target]
+        # A permute of whole shards is one message; pieces are worth more only if they are fewer bytes.
+        better = (self.kind[source, target] != Kind.PERMUTE) | (cell * cells < local[source])
+        source, target, cell, cells, rounds, over = (
+            a[better] for a in (source, target, cell, cells, rounds, over)
+        )
+        first, number = _classes([over, cell * cells, rounds, local[source] + local[target]])
+        out[source, target] = number
+        return [
+            Class(int(source[i]), int(target[i]), None, tuple(a for a in self._axes if self._bit[a] & over[i]),
+                  int(cell[i]), int(cells[i]), int(rounds[i]))
+            for i in first
+        ], out
+
+    def _outlines(self, source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, ...]:
+        """The exchanges of few enough rounds among these pairs: source, target, cell elements, cells, rounds."""
+        cell, pieces = np.ones(len(source), np.int64), np.ones(len(source), np.int64)
+        grids = []
+        for i, tile in enumerate(self._tile):
+            grid = np.maximum(1, np.gcd(tile[:, None], tile))
+            a, b = self._code[i][source], self._code[i][target]
+            grids.append(grid)
+            cell *= grid[a, b]
+            pieces *= tile[b] // grid[a, b]
+        few = pieces <= PIECES
+        source, target, cell = source[few], target[few], cell[few]
+        held, needed, both = (np.ones((len(source), self.mesh.size), np.int64) for _ in range(3))
+        for i, grid in enumerate(grids):
+            have, need, overlap = self._cells(i, grid)
+            a, b = self._code[i][source], self._code[i][target]
+            held *= have[a, b]
+            needed *= need[a, b]
+            both *= overlap[a, b]
+        cells = (needed - both).max(axis=1, initial=0)
+        shards, order = self._holders
+        rounds = cells.copy()
+        for state in np.unique(source):
+            rows = np.nonzero(source == state)[0]
+            team = order[state].reshape(shards[state], -1)
+            # The sends of a shard: each of its cells goes to all that need it, but for holders that keep it.
+            copies = self.mesh.size // shards[target[rows]]
+            sends = held[rows][:, team[:, 0]] * copies[:, None] - both[rows][:, team].sum(axis=2)
+            rounds[rows] = np.maximum(cells[rows], (-(-sends // team.shape[1])).max(axis=1, initial=0))
+        few = rounds <= self.max_rounds
+        return tuple(a[few] for a in (source, target, cell, cells, rounds))
+
+    @cached_property
+    def _holders(self) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Per state: the number of shards, and the devices sorted by the shard that they hold."""
+        shards = np.prod(self._shards[self._code], axis=0, initial=1)
+        keys = [self.mesh.index([a for axes in s.axes for a in axes]) for s in self.states]
+        return shards, [np.argsort(key, kind="stable") for key in keys]
+
+    def _cells(self, dim: int, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """``[L, L, devices]``: cells of one dimension that a device holds, needs, and has in common, for each pair."""
+        n, tile = self.sizes[dim], self._tile[dim]
+        start = np.stack([self.mesh.index(axes) for axes in self._lists]) * tile[:, None]
+        start, end = np.minimum(start, n), np.minimum(start + tile[:, None], n)
+        low = np.maximum(start[:, None], start)
+        high = np.minimum(end[:, None], end)
+        cells = grid[:, :, None]
+        return (
+            -(-(end - start)[:, None] // cells),
+            -(-(end - start)[None, :] // cells),
+            -(-np.maximum(high - low, 0) // cells),
+        )
+
+
+def _classes(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The first row of each class of equal rows, and each row's class."""
+    key = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        span = int(column.max(initial=0)) + 1
+        if span * (int(key.max(initial=0)) + 1) >= 1 << 62:
+            key = np.unique(key, return_inverse=True)[1]
+            values, column = np.unique(column, return_inverse=True)
+            span = len(values)
+        key = key * span + column
+    _, first, number = np.unique(key, return_index=True, return_inverse=True)
+    return first, number.reshape(-1)
+
+
+def axis_lists(axes: Sequence[str]) -> tuple[AxisList, ...]:
+    """All ordered lists of distinct axes, short ones first."""
+    return tuple(p for k in range(len(axes) + 1) for p in permutations(axes, k))
+
+
+def combinations(choices: Sequence[Sequence[AxisList]], taken: frozenset[str] = frozenset()) -> Iterator[tuple[AxisList, ...]]:
+    """All tuples with one list of each dimension's choices that use no axis twice, nor a taken one."""
+    if not choices:
+        yield ()
+        return
+    for axes in choices[0]:
+        if taken.isdisjoint(axes):
+            for rest in combinations(choices[1:], taken.union(axes)):
+                yield (axes, *rest)
+
+
+@lru_cache(maxsize=256)
+def state_space(mesh: Mesh, sizes: tuple[int, ...], choices: tuple[tuple[AxisList, ...], ...],
+                partials: tuple[tuple[AxisList, str], ...], max_rounds: int) -> StateSpace:
+    """The space of all states with one of the choices in each dimension and one of these partial axes and monoids."""
+    states = [
+        State(axes, partial, monoid)
+        for partial, monoid in partials
+        for axes in combinations(choices, frozenset(partial))
+    ]
+    return StateSpace(mesh, sizes, states, max_rounds)
+
+
+def count_states(axes: int, rank: int) -> int:
+    """The number of states without partial axes over all lists of so many axes."""
+    return sum(math.perm(axes, k) * math.comb(k + rank - 1, k) for k in range(axes + 1)) if rank else 1

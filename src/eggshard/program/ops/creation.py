@@ -1,0 +1,93 @@
+"""Ops without operands: constants and index counters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from eggshard.errors import ProgramError
+from eggshard.program.ops import codec
+from eggshard.program.ops.base import (
+    PASS,
+    REPLICATE,
+    Arrays,
+    Factor,
+    FactorRule,
+    OpDef,
+    Types,
+    register,
+    replicated_rule,
+)
+from eggshard.program.ops.elementwise import require_class, require_count
+from eggshard.program.program import Attributes, Literal, Region
+from eggshard.program.types import TensorType, mlir_dtype, numpy_dtype
+
+
+class _Constant(OpDef):
+    """The array of ``value``, a Literal. A splat is the same on every shard, so it is sharded for free."""
+
+    name = "constant"
+    attributes = {"value": codec.Dense()}
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        require_count(operands, 0)
+        if not isinstance(attrs["value"], Literal):
+            raise ProgramError("value must be a Literal")
+        array = attrs["value"].array
+        return (TensorType(array.shape, mlir_dtype(array.dtype)),)
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        if not attrs["value"].splat:
+            return replicated_rule(operands, results)
+        shape = results[0].shape
+        return FactorRule(tuple(Factor(n) for n in shape), (), (tuple((i,) for i in range(len(shape))),))
+
+    def localize(
+        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types
+    ) -> Attributes:
+        literal, shape = attrs["value"], local_results[0].shape
+        if not literal.splat or literal.array.shape == shape:
+            return attrs
+        return attrs.updated(value=Literal(np.broadcast_to(literal.array.reshape(-1)[0], shape)))
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        return (attrs["value"].array,)
+
+    def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
+        return 0.0
+
+
+class _Iota(OpDef):
+    """Each element's index along ``iota_dimension``; the other dimensions repeat it, so they are sharded for free."""
+
+    name = "iota"
+    attributes = {"iota_dimension": codec.Integer()}
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        require_count(operands, 0)
+        result = TensorType(tuple(attrs["shape"]), attrs["dtype"])
+        require_class(result, "fciu")
+        if not 0 <= attrs["iota_dimension"] < result.rank:
+            raise ProgramError(f"iota_dimension {attrs['iota_dimension']} does not exist in {result}")
+        return (result,)
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        kinds = [REPLICATE if i == attrs["iota_dimension"] else PASS for i in range(results[0].rank)]
+        factors = tuple(Factor(n, kind) for n, kind in zip(results[0].shape, kinds, strict=True))
+        return FactorRule(factors, (), (tuple((i,) for i in range(results[0].rank)),))
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        shape, dim = attrs["shape"], attrs["iota_dimension"]
+        counter = np.arange(shape[dim]).astype(numpy_dtype(attrs["dtype"]))
+        return (np.broadcast_to(counter.reshape((-1,) + (1,) * (len(shape) - dim - 1)), shape),)
+
+    def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
+        return 0.0
+
+    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
+        return {**attrs, "shape": results[0].shape, "dtype": results[0].dtype}
+
+
+register(_Constant())
+register(_Iota())

@@ -1,0 +1,405 @@
+"""Ops that move elements without computing: transpose, reshape, broadcast, slice, pad, concatenate, reverse, bitcast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eggshard.errors import LoweringError, ProgramError
+from eggshard.program import monoids
+from eggshard.program.ops import codec, numerics
+from eggshard.program.ops.base import (
+    PASS,
+    PERMUTE,
+    REPLICATE,
+    Arrays,
+    Factor,
+    FactorRule,
+    OpDef,
+    Types,
+    register,
+    replicated_rule,
+)
+from eggshard.program.ops.elementwise import Linear, require_count
+from eggshard.program.program import Attributes, Region
+from eggshard.program.types import TensorType, element_bytes, mlir_dtype, numpy_dtype
+
+Row = tuple[tuple[int, ...], ...]
+
+
+def moves_addends(dtype: str, operands: int = 1) -> Linear:
+    """Linear entries of an op that only moves elements: every monoid, all its operands together."""
+    return tuple((name, tuple(range(operands))) for name in monoids.of_dtype(dtype))
+
+
+class _Movement(OpDef):
+    """Base of ops without arithmetic."""
+
+    def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
+        return 0.0
+
+
+class _Transpose(_Movement):
+    """Result dimension i is operand dimension ``permutation[i]``."""
+
+    name = "transpose"
+    attributes = {"permutation": codec.Integers()}
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        require_count(operands, 1)
+        permutation = attrs["permutation"]
+        if sorted(permutation) != list(range(operands[0].rank)):
+            raise ProgramError(f"permutation {permutation} is none of {operands[0].rank} dimensions")
+        return (operands[0].with_shape(tuple(operands[0].shape[i] for i in permutation)),)
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        x = operands[0]
+        row = tuple((i,) for i in range(x.rank))
+        result = tuple((i,) for i in attrs["permutation"])
+        return FactorRule(tuple(Factor(n) for n in x.shape), (row,), (result,), moves_addends(x.dtype))
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        return (np.transpose(arrays[0], attrs["permutation"]),)
+
+
+class _Reshape(_Movement):
+    """The same elements in row-major order under another ``shape``."""
+
+    name = "reshape"
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        require_count(operands, 1)
+        shape = tuple(attrs["shape"])
+        if math.prod(shape) != operands[0].elements:
+            raise ProgramError(f"shape {shape} has {math.prod(shape)} elements, the operand {operands[0].elements}")
+        return (operands[0].with_shape(shape),)
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        x, y = operands[0], results[0]
+        if not x.elements:
+            return replicated_rule(operands, results)
+        factors, row, result = common_factors(x.shape, y.shape)
+        return FactorRule(factors, (row,), (result,), moves_addends(x.dtype))
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        return (np.reshape(arrays[0], attrs["shape"]),)
+
+    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
+        return {**attrs, "shape": results[0].shape}
+
+
+def common_factors(source: Sequence[int], target: Sequence[int]) -> tuple[tuple[Factor, ...], Row, Row]:
+    """The factors that the dimensions of two shapes of equally many elements have in common, major to minor.
+
+    Walks both shapes from the major end. While the remaining sizes of the current dimensions have a common divisor,
+    that is a pass factor of both. Where they have none, each side keeps factors of its own that are never sharded, up
+    to the next place where the shapes align.
+
+    >>> common_factors((8, 2048), (2, 4, 2048))[1:]
+    (((0, 1), (2,)), ((0,), (1,), (2,)))
+    >>> [f.kind for f in common_factors((4, 6), (6, 4))[0]]
+    ['pass', 'replicate', 'replicate', 'replicate', 'replicate']
+    """
+    shapes = (source, target)
+    factors: list[Factor] = []
+    rows: tuple[list[list[int]], list[list[int]]] = ([[] for _ in source], [[] for _ in target])
+    at, left = [-1, -1], [1, 1]  # the current dimension of each side, and what of it has no factor yet
+
+    def advance(side: int) -> None:
+        at[side] += 1
+        left[side] = shapes[side][at[side]]
+
+    def add(sides: Sequence[int], size: int, kind: str) -> None:
+        for side in sides:
+            rows[side][at[side]].append(len(factors))
+        factors.append(Factor(size, kind))
+
+    total, seen = math.prod(source), 1
+    while seen < total:
+        for side in (0, 1):
+            while left[side] == 1:
+                advance(side)
+        common = math.gcd(*left)
+        if common > 1:
+            add((0, 1), common, PASS)
+            left = [n // common for n in left]
+            seen *= common
+            continue
+        reached = [seen, seen]
+        for side in (0, 1):
+            add((side,), left[side], REPLICATE)
+            reached[side] *= left[side]
+            left[side] = 1
+        while reached[0] != reached[1]:
+            side = int(reached[1] < reached[0])
+            advance(side)
+            if left[side] > 1:
+                add((side,), left[side], REPLICATE)
+            reached[side] *= left[side]
+            left[side] = 1
+        seen = reached[0]
+    row, result = (tuple(tuple(dim) for dim in rows[side]) for side in (0, 1))
+    return tuple(factors), row, result
+
+
+class _BroadcastInDim(_Movement):
+    """Operand dimension i becomes result dimension ``broadcast_dimensions[i]``; sizes 1 and new dimensions expand."""
+
+    name = "broadcast_in_dim"
+    attributes = {"broadcast_dimensions": codec.Integers()}
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        require_count(operands, 1)
+        x, dims, shape = operands[0], attrs["broadcast_dimensions"], tuple(attrs["shape"])
+        if len(dims) != x.rank or len(set(dims)) != len(dims) or any(not 0 <= d < len(shape) for d in dims):
+            raise ProgramError(f"broadcast_dimensions {dims} do not map {x} into shape {shape}")
+        for i, d in enumerate(dims):
+            if x.shape[i] not in (1, shape[d]):
+                raise ProgramError(f"operand dimension {i} of size {x.shape[i]} does not expand to size {shape[d]}")
+        return (x.with_shape(shape),)
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        x, y, dims = operands[0], results[0], attrs["broadcast_dimensions"]
+        row = tuple((d,) if x.shape[i] == y.shape[d] else () for i, d in enumerate(dims))
+        result = tuple((d,) for d in range(y.rank))
+        return FactorRule(tuple(Factor(n) for n in y.shape), (row,), (result,), moves_addends(x.dtype))
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        x, dims, shape = arrays[0], attrs["broadcast_dimensions"], attrs["shape"]
+        order = sorted(range(len(dims)), key=lambda i: dims[i])
+        kept = {dims[i]: x.shape[i] for i in order}
+        x = np.transpose(x, order).reshape(tuple(kept.get(d, 1) for d in range(len(shape))))
+        return (np.broadcast_to(x, shape),)
+
+    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
+        return {**attrs, "shape": results[0].shape}
+
+
+def changed_rule(operand: TensorType, result: TensorType, changed: Sequence[bool], scalars: int = 0) -> FactorRule:
+    """Dimensions that an op leaves alone pass; a changed one is a permute factor on either side.
+
+    ``scalars``: further operands of rank 0, which belong to no factor.
+    """
+    factors: list[Factor] = []
+    row: list[tuple[int, ...]] = []
+    out: list[tuple[int, ...]] = []
+    for n, m, moved in zip(operand.shape, result.shape, changed, strict=True):
+        row.append((len(factors),))
+        factors.append(Factor(n, PERMUTE if moved else PASS))
+        if moved and n != m:
+            factors.append(Factor(m, PERMUTE))
+        out.append((len(factors) - 1,))
+    linear = moves_addends(operand.dtype, 1 + scalars)
+    return FactorRule(tuple(factors), (tuple(row), *((),) * scalars), (tuple(out),), linear)
+
+
+class _Slice(_Movement):
+    """Elements ``start, start + stride, ...`` below ``limit`` of each dimension."""
+
+    name = "slice"
+    attributes = {
+        "start_indices": codec.Integers(),
+        "limit_indices": codec.Integers(),
+        "strides": codec.Integers().optional(),
+    }
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        require_count(operands, 1)
+        x = operands[0]
+        bounds = (attrs["start_indices"], attrs["limit_indices"], attrs["strides"])
+        if any(len(b) != x.rank for b in bounds):
+            raise ProgramError(f"needs a start, a limit and a stride for each of the {x.rank} dimensions")
+        for n, start, limit, stride in zip(x.shape, *bounds, strict=True):
+            if not 0 <= start <= limit <= n or stride < 1:
+                raise ProgramError(f"slice [{start}:{limit}:{stride}] does not lie within a dimension of size {n}")
+        return (x.with_shape(tuple(-(-(b - a) // s) for a, b, s in zip(*bounds, strict=True))),)
+
+    def _changed(self, attrs: Attributes, shape: tuple[int, ...]) -> list[bool]:
+        bounds = zip(shape, attrs["start_indices"], attrs["limit_indices"], attrs["strides"], strict=True)
+        return [(start, limit, stride) != (0, n, 1) for n, start, limit, stride in bounds]
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        return changed_rule(operands[0], results[0], self._changed(attrs, operands[0].shape))
+
+    def localize(
+        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types
+    ) -> Attributes:
+        changed = self._changed(attrs, operands[0].shape)
+        limits = zip(attrs["limit_indices"], local_operands[0].shape, changed, strict=True)
+        return attrs.updated(limit_indices=tuple(limit if moved else n for limit, n, moved in limits))
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        bounds = zip(attrs["start_indices"], attrs["limit_indices"], attrs["strides"], strict=True)
+        return (arrays[0][tuple(slice(*b) for b in bounds)],)
+
+    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
+        return attrs if attrs["strides"] is not None else {**attrs, "strides": (1,) * operands[0].rank}
+
+
+class _Pad(_Movement):
+    """``edge_padding_low`` and ``high`` elements (negative: cut) around, ``interior_padding`` between elements."""
+
+    name = "pad"
+    attributes = {
+        "edge_padding_low": codec.Integers(),
+        "edge_padding_high": codec.Integers(),
+        "interior_padding": codec.Integers(),
+    }
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        require_count(operands, 2)
+        x, value = operands
+        if value != TensorType((), x.dtype):
+            raise ProgramError(f"the padding value is a scalar of element type {x.dtype}")
+        widths = (attrs["edge_padding_low"], attrs["edge_padding_high"], attrs["interior_padding"])
+        if any(len(w) != x.rank for w in widths):
+            raise ProgramError(f"needs low, high and interior padding for each of the {x.rank} dimensions")
+        shape = tuple(low + n + max(n - 1, 0) * inner + high for n, low, high, inner in zip(x.shape, *widths))
+        if min(widths[2], default=0) < 0 or min(shape, default=0) < 0:
+            raise ProgramError("interior padding is negative, or negative edge padding cuts more than there is")
+        return (x.with_shape(shape),)
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        widths = zip(attrs["edge_padding_low"], attrs["edge_padding_high"], attrs["interior_padding"], strict=True)
+        return changed_rule(operands[0], results[0], [any(w) for w in widths], scalars=1)
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        widths = zip(attrs["edge_padding_low"], attrs["edge_padding_high"], attrs["interior_padding"], strict=True)
+        return (padded(arrays[0], arrays[1], tuple(widths)),)
+
+
+def padded(x: np.ndarray, value: np.ndarray, widths: Sequence[tuple[int, int, int]]) -> np.ndarray:
+    """``x`` with (low, high, interior) padding of each dimension; negative low and high cut."""
+    grown = tuple(
+        max(low, 0) + n + max(n - 1, 0) * inner + max(high, 0)
+        for n, (low, high, inner) in zip(x.shape, widths, strict=True)
+    )
+    out = np.full(grown, value, x.dtype)
+    put = tuple(
+        slice(max(low, 0), max(low, 0) + max(n + (n - 1) * inner, 0), inner + 1)
+        for n, (low, _, inner) in zip(x.shape, widths, strict=True)
+    )
+    out[put] = x
+    keep = tuple(
+        slice(max(-low, 0), size - max(-high, 0)) for size, (low, high, _) in zip(grown, widths, strict=True)
+    )
+    return out[keep]
+
+
+class _Concatenate(_Movement):
+    """Operands one after the other along ``dimension``."""
+
+    name = "concatenate"
+    attributes = {"dimension": codec.Integer()}
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        if not operands:
+            raise ProgramError("takes at least one operand")
+        dim, first = attrs["dimension"], operands[0]
+        if not 0 <= dim < first.rank:
+            raise ProgramError(f"dimension {dim} does not exist in {first}")
+        rest = [(t.shape[:dim], t.shape[dim + 1 :], t.dtype, t.rank) for t in operands]
+        if any(r != rest[0] for r in rest):
+            raise ProgramError(f"operands differ in more than dimension {dim}")
+        shape = list(first.shape)
+        shape[dim] = sum(t.shape[dim] for t in operands)
+        return (first.with_shape(tuple(shape)),)
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        dim, y = attrs["dimension"], results[0]
+        factors = [Factor(n, PERMUTE if i == dim else PASS) for i, n in enumerate(y.shape)]
+        rows = []
+        for t in operands:
+            own = dim
+            if t.shape[dim] != y.shape[dim]:
+                own = len(factors)
+                factors.append(Factor(t.shape[dim], PERMUTE))
+            rows.append(tuple((own if i == dim else i,) for i in range(t.rank)))
+        result = tuple((i,) for i in range(y.rank))
+        return FactorRule(tuple(factors), tuple(rows), (result,), moves_addends(y.dtype, len(operands)))
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        return (np.concatenate(arrays, axis=attrs["dimension"]),)
+
+
+class _Reverse(_Movement):
+    """Elements in opposite order along ``dimensions``."""
+
+    name = "reverse"
+    attributes = {"dimensions": codec.Integers()}
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        require_count(operands, 1)
+        dims = attrs["dimensions"]
+        if len(set(dims)) != len(dims) or any(not 0 <= d < operands[0].rank for d in dims):
+            raise ProgramError(f"dimensions {dims} repeat, or do not exist in {operands[0]}")
+        return operands
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        changed = [i in attrs["dimensions"] for i in range(operands[0].rank)]
+        return changed_rule(operands[0], results[0], changed)
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        return (np.flip(arrays[0], attrs["dimensions"]),)
+
+
+class _BitcastConvert(_Movement):
+    """The same bits as element type ``dtype``; elements of another width join or split along a last dimension."""
+
+    name = "bitcast_convert"
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        require_count(operands, 1)
+        x, dtype = operands[0], attrs["dtype"]
+        old, new = numerics.bit_width(x.dtype), numerics.bit_width(dtype)
+        if numerics.is_complex(x.dtype) != numerics.is_complex(dtype):
+            raise ProgramError(f"a complex type has no bitcast to {dtype}; take real and imag first")
+        shape = x.shape
+        if old > new:
+            shape = (*shape, old // new)
+        elif old < new:
+            if not shape or shape[-1] * old != new:
+                raise ProgramError(f"the last dimension of {x} does not make up one {dtype}")
+            shape = shape[:-1]
+        return (TensorType(shape, dtype),)
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        rank = min(operands[0].rank, results[0].rank)
+        wider = operands[0] if operands[0].rank > rank else results[0]
+        factors = [Factor(n, PASS if i < rank else REPLICATE) for i, n in enumerate(wider.shape)]
+        row, result = (tuple((i,) for i in range(t.rank)) for t in (operands[0], results[0]))
+        return FactorRule(tuple(factors), (row,), (result,))
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        x, dtype = arrays[0], attrs["dtype"]
+        source = mlir_dtype(x.dtype)
+        old, new = numerics.bit_width(source), numerics.bit_width(dtype)
+        if source == dtype:
+            return (x,)
+        if old < 8 or new < 8:
+            if old != new:
+                raise LoweringError(f"the simulator lacks the bitcast from {source} to {dtype}")
+            return (x.astype(numpy_dtype(dtype)),)
+        (result,) = self.infer(attrs, (TensorType(x.shape, source),))
+        raw = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
+        count = raw.size // element_bytes(dtype)
+        return (raw.view(numpy_dtype(dtype))[:count].reshape(result.shape),)
+
+    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
+        return {**attrs, "shape": results[0].shape, "dtype": results[0].dtype}
+
+
+for _definition in (
+    _Transpose(),
+    _Reshape(),
+    _BroadcastInDim(),
+    _Slice(),
+    _Pad(),
+    _Concatenate(),
+    _Reverse(),
+    _BitcastConvert(),
+):
+    register(_definition)

@@ -1,0 +1,222 @@
+"""Random and synthetic selection problems, and the exhaustive optimum of small ones."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import numpy as np
+
+from eggshard.extract.problem import Choice, Problem
+from eggshard.extract.verify import complete
+
+
+def random_conversions(rng: random.Random, size: int, impossible: float = 0.1, free: float = 0.15) -> np.ndarray:
+    """A random matrix of conversion costs that obeys the triangle inequality."""
+    costs = np.array([[rng.choice([1.0, 2.0, 3.0, 5.0, 8.0]) for _ in range(size)] for _ in range(size)])
+    for p, q in itertools.product(range(size), repeat=2):
+        draw = rng.random()
+        if draw < impossible:
+            costs[p, q] = math.inf
+        elif draw < impossible + free:
+            costs[p, q] = 0.0
+    np.fill_diagonal(costs, 0.0)
+    for via in range(size):
+        costs = np.minimum(costs, costs[:, via, None] + costs[None, via, :])
+    return costs
+
+
+def random_problem(
+    rng: random.Random, classes: int = 4, placements: int = 3, choices: int = 3, cyclic: bool = False,
+    free: float = 0.3,
+) -> Problem:
+    """A feasible random problem: class 0 (and sometimes others) is an input; alternatives need different operands."""
+    table: list[list[Choice]] = []
+    for c in range(classes):
+        row: dict[tuple, Choice] = {}
+        for _ in range(rng.randint(1, choices)):
+            operands = [] if c == 0 else [rng.randrange(c) for _ in range(rng.choice([1, 1, 2]))]
+            if cyclic and c and rng.random() < 0.4:
+                operands = [rng.randrange(classes) for _ in range(rng.choice([1, 2]))]
+            needs = tuple(dict.fromkeys((a, rng.randrange(placements)) for a in operands))
+            cost = 0.0 if rng.random() < free else float(rng.choice([1, 2, 4, 7]))
+            if rng.random() < 0.05:
+                cost = math.inf
+            choice = Choice(rng.randrange(placements), cost, needs)
+            row.setdefault((choice.out, choice.needs), choice)
+        table.append(list(row.values()))
+    conversions = [random_conversions(rng, placements) for _ in range(classes)]
+    roots = [(classes - 1, rng.randrange(placements))]
+    if rng.random() < 0.3:
+        roots.append((rng.randrange(classes), rng.randrange(placements)))
+    return Problem(table, conversions, list(dict.fromkeys(roots)))
+
+
+def brute_force(problem: Problem) -> float:
+    """The optimum over all sets of choices (copies included); inf if there is no plan."""
+    options = []
+    for choices in problem.choices:
+        outs: dict[int, list[int]] = {}
+        for s, choice in enumerate(choices):
+            if math.isfinite(choice.cost):
+                outs.setdefault(choice.out, []).append(s)
+        options.append([tuple(s for s in pick if s is not None)
+                        for pick in itertools.product(*[[None, *some] for some in outs.values()])])
+    best = math.inf
+    for pick in itertools.product(*options):
+        chosen = {c: some for c, some in enumerate(pick) if some}
+        if sum(problem.choices[c][s].cost for c, some in chosen.items() for s in some) >= best:
+            continue
+        selection = complete(problem, chosen)
+        if selection is not None:
+            best = min(best, selection.cost)
+    return best
+
+
+def sharded_program(rng: random.Random, values: int, placements: int = 13, choices: int = 30, inputs: int = 8,
+                    compute: float = 1.0) -> Problem:
+    """A DAG of one- and two-operand ops with many strategies each, bytes-like conversion costs."""
+    table: list[list[Choice]] = []
+    conversions = []
+    for c in range(values):
+        size = rng.choice([1.0, 2.0, 4.0, 8.0])
+        conversions.append(placement_costs(placements, size))
+        if c < inputs:
+            table.append([Choice(rng.randrange(placements), 0.0, ())])
+            continue
+        operands = [rng.randrange(max(0, c - 6), c) for _ in range(rng.choice([1, 2, 2]))]
+        row = {}
+        if len(set(operands)) == 1:
+            for p in range(placements):
+                row[p, ((operands[0], p),)] = Choice(p, compute * size * (2.0 if p == 0 else 1.0), ((operands[0], p),))
+        while len(row) < choices and len(set(operands)) > 1:
+            out = rng.randrange(placements)
+            needs = tuple((a, rng.randrange(placements)) for a in operands)
+            row[out, needs] = Choice(out, compute * size * rng.choice([1.0, 1.0, 2.0]), needs)
+        table.append(list(row.values()))
+    used = {a for row in table for s in row for a, _ in s.needs}
+    roots = [(c, rng.randrange(placements)) for c in range(values) if c not in used]
+    return Problem(table, conversions, roots)
+
+
+def placement_costs(placements: int, size: float) -> np.ndarray:
+    """Placement 0 is replicated (everything is a free view of it); the others lie on a ring of shardings."""
+    costs = np.zeros((placements, placements))
+    for p in range(placements):
+        for q in range(placements):
+            if p and p != q:
+                costs[p, q] = size * (1.0 if q == 0 else 0.25 + 0.05 * (abs(p - q) % 5))
+    for via in range(placements):
+        costs = np.minimum(costs, costs[:, via, None] + costs[None, via, :])
+    return costs
+
+
+AXES = ((None, None), (0, None), (1, None), (None, 0), (None, 1), (0, 1), (1, 0), ((0, 1), None), (None, (0, 1)))
+
+
+def residual_mlp(layers: int, batch: int = 4096, width: int = 1024, hidden: int = 4096, mesh: tuple[int, int] = (4, 2),
+                 compute: float = 0.0, candidates: int | None = None, seed: int = 0) -> Problem:
+    """x + W2 relu(W1 x + b1) + b2 per layer on a 2-D mesh, 9 placements of matrices, bytes as costs.
+
+    ``layers * 8 + 2`` classes (weights included). Contraction over a sharded dimension pays its all-reduce in the
+    choice. ``candidates`` keeps that many random placements of each value.
+    """
+    rng = random.Random(seed)
+    everywhere = list(range(len(AXES)))
+
+    def axes(part: object) -> tuple[int, ...]:
+        return () if part is None else part if isinstance(part, tuple) else (part,)  # type: ignore[return-value]
+
+    def shards(part: object) -> int:
+        return math.prod(mesh[a] for a in axes(part))
+
+    def matrix(rows: int, cols: int) -> np.ndarray:
+        costs = np.zeros((len(AXES), len(AXES)))
+        for p, (pr, pc) in enumerate(AXES):
+            for q, (qr, qc) in enumerate(AXES):
+                need = rows / shards(qr) * cols / shards(qc)
+                common = (1 / max(shards(pr), shards(qr)) if set(axes(pr)) & set(axes(qr)) or not axes(pr) or not axes(qr)
+                          else 1 / shards(pr) / shards(qr))
+                common_c = (1 / max(shards(pc), shards(qc)) if set(axes(pc)) & set(axes(qc)) or not axes(pc)
+                            or not axes(qc) else 1 / shards(pc) / shards(qc))
+                costs[p, q] = 0 if p == q else max(0.0, need - rows * cols * common * common_c)
+        for via in range(len(AXES)):
+            costs = np.minimum(costs, costs[:, via, None] + costs[None, via, :])
+        return costs * 4
+
+    table: list[list[Choice]] = []
+    conversions: list[np.ndarray] = []
+    kept: list[list[int]] = []
+
+    def add(rows: int, cols: int, choices: list[Choice]) -> int:
+        table.append(choices)
+        conversions.append(matrix(rows, cols))
+        return len(table) - 1
+
+    def keep(*must: int) -> list[int]:
+        if candidates is None:
+            return everywhere
+        return sorted({*must, *rng.sample(everywhere, candidates)})
+
+    def leaf(rows: int, cols: int, placement: int) -> int:
+        return add(rows, cols, [Choice(placement, 0.0, ())])
+
+    def pointwise(rows: int, cols: int, *operands: int) -> int:
+        return add(rows, cols, [
+            Choice(p, compute * rows * cols / shards(AXES[p][0]) / shards(AXES[p][1]), tuple((a, p) for a in operands))
+            for p in keep(0)])
+
+    def matmul(rows: int, inner: int, cols: int, x: int, w: int) -> int:
+        choices = []
+        outs = set(keep(0))
+        for p, (m, k) in enumerate(AXES):
+            for q, (k2, n) in enumerate(AXES):
+                if k != k2 or set(axes(m)) & set(axes(n)) or (m, n) not in AXES:
+                    continue
+                out = AXES.index((m, n))
+                if out not in outs:
+                    continue
+                local = rows / shards(m) * cols / shards(n)
+                ring = 2 * (shards(k) - 1) / shards(k) * local * 4
+                choices.append(Choice(out, ring + compute * local * inner / shards(k), ((x, p), (w, q))))
+        return add(rows, cols, choices)
+
+    x = leaf(batch, width, 1)
+    for _ in range(layers):
+        w1, b1 = leaf(width, hidden, 4), leaf(batch, hidden, 0)
+        w2, b2 = leaf(hidden, width, 2), leaf(batch, width, 0)
+        h = matmul(batch, width, hidden, x, w1)
+        h = pointwise(batch, hidden, h, b1)
+        h = pointwise(batch, hidden, h)
+        y = matmul(batch, hidden, width, h, w2)
+        y = pointwise(batch, width, y, b2)
+        x = pointwise(batch, width, x, y)
+    del kept
+    return Problem(table, conversions, [(x, 1)])
+
+
+def stencil_windows(steps: int, alpha: float, width: int = 8, fields: int = 1) -> Problem:
+    """A 3-point stencil op by op: two shifted terms and a centre term per step; placement w is a halo of w.
+
+    A narrower halo is a free view of a wider one; exchanging up to w costs ``alpha`` plus the elements received;
+    computing at halo w costs the redundant elements. The root needs halo 0; the optimum for large alpha is one
+    exchange.
+    """
+    size = width + 1
+    costs = np.array([[0.0 if q <= p else alpha + 0.02 * (q - p) for q in range(size)] for p in range(size)])
+    table: list[list[Choice]] = [[Choice(0, 0.0, ())]]
+
+    def pointwise(extra: int, *operands: int) -> int:
+        row = []
+        for w in range(size - extra):
+            row.append(Choice(w, 0.001 * 2 * w, tuple(dict.fromkeys((a, w + extra) for a in operands))))
+        table.append(row)
+        return len(table) - 1
+
+    u = 0
+    for _ in range(steps):
+        left, right, centre = pointwise(1, u), pointwise(1, u), pointwise(0, u)
+        both = pointwise(0, left, right)
+        u = pointwise(0, both, centre)
+    return Problem(table, [costs] * len(table), [(u, 0)])

@@ -1,0 +1,279 @@
+"""Every step compiled by XLA on 8 CPU devices against the device simulator, bit for bit, with its bytes counted."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from eggshard.errors import LoweringError
+from eggshard.lower.simulator import run
+from eggshard.lower.stablehlo import at_grid_positions, module_text
+from eggshard.placement.placement import Dim, Placement, place
+from eggshard.plan.steps import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    CollectivePermute,
+    Exchange,
+    KeepFirst,
+    Mask,
+    ReduceScatter,
+    Resize,
+    Round,
+    Slice,
+    Step,
+    StepPlan,
+)
+from eggshard.program.mesh import Mesh
+from eggshard.program.types import TensorType, mlir_dtype
+from eggshard.report.hlo import count_collectives
+
+jax = pytest.importorskip("jax")
+
+CUBE = Mesh({"x": 2, "y": 2, "z": 2})
+GRID = Mesh({"x": 4, "y": 2})
+SIX = Mesh({"x": 2, "y": 3})
+PERMUTED = Mesh({"x": 4, "y": 2}, device_ids=(3, 1, 0, 2, 7, 6, 4, 5))
+HALVES = Mesh([("x:(1)2", 2), ("x:(2)4", 4)])
+
+
+def plan_of(mesh, types, *actions):
+    """Actions one after the other; the first takes all inputs."""
+    types, steps, operands = list(types), [], tuple(range(len(types)))
+    count = len(types)
+    for action in actions:
+        results = action.result(mesh, tuple(types[v] for v in operands))
+        names = tuple(range(len(types), len(types) + len(results)))
+        types += results
+        steps.append(Step(action, operands, names))
+        operands = names
+    return StepPlan(mesh, tuple(range(count)), tuple(steps), operands, tuple(types))
+
+
+def stacked(plan, values):
+    """The global types and placements under which each device's local value is one block along dimension 0."""
+    mesh = plan.mesh
+    types = [TensorType((mesh.size * plan.types[v].shape[0], *plan.types[v].shape[1:]), plan.types[v].dtype) for v in values]
+    return types, [place(mesh, t.shape, (tuple(mesh.axes), *[()] * (t.rank - 1))) for t in types]
+
+
+def compile_text(text, devices):
+    from jax.extend import backend
+    from jax.interpreters import mlir
+    from jaxlib import _jax
+    from jaxlib.mlir import ir
+
+    options = backend.get_compile_options(
+        num_replicas=1, num_partitions=devices, device_assignment=np.arange(devices).reshape(1, devices)
+    )
+    options.executable_build_options.use_spmd_partitioning = True
+    options.executable_build_options.use_shardy_partitioner = True
+    with mlir.make_ir_context():
+        module = ir.Module.parse(text)
+        chosen = _jax.DeviceList(tuple(jax.devices()[:devices]))
+        return backend.get_backend().compile_and_load(module, chosen, options)
+
+
+def run_on_xla(plan, shards):
+    """([devices, ...] per output, the compiled HLO text); shards are indexed by logical device id."""
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    text = module_text(plan, *stacked(plan, plan.inputs), *stacked(plan, plan.outputs))
+    executable = compile_text(text, plan.mesh.size)
+    flat = jax.sharding.Mesh(np.array(jax.devices()[: plan.mesh.size]), ("all",))
+    arrays = [jax.device_put(s.reshape(-1, *s.shape[2:]), NamedSharding(flat, PartitionSpec("all"))) for s in shards]
+    results = executable.execute_sharded(arrays).disassemble_into_single_device_arrays()
+    return [np.stack([np.asarray(a) for a in r]) for r in results], executable.hlo_modules()[0].to_string()
+
+
+def check(plan, dtype="float32", seed=0, bytes_kept=True):
+    rng = np.random.default_rng(seed)
+    shards = []
+    for v in plan.inputs:
+        shape = (plan.mesh.size, *plan.types[v].shape)
+        # Small integers: their sums are exact in every order.
+        values = rng.integers(0, 2 if dtype == "bool" else 5, shape)
+        shards.append(values.astype(dtype))
+    want = run(plan, shards)
+    got, hlo = run_on_xla(plan, shards)
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_array_equal(g, w)
+    if bytes_kept:
+        promised = sum(plan.received(step).max() for step in plan.steps)
+        assert count_collectives(hlo, plan.mesh.size).wire_bytes == promised
+
+
+def local(*shape, dtype="float32"):
+    return [TensorType(shape, mlir_dtype(dtype))]
+
+
+ACTIONS = {
+    "slice": (CUBE, (8, 4, 2), Slice(((0, ("z", "x")), (2, ("y",))))),
+    "slice all": (GRID, (16, 3), Slice(((0, ("y", "x")),))),
+    "gather one": (CUBE, (2, 3), AllGather(((1, ("z", "x")),))),
+    "gather two": (CUBE, (2, 3, 2), AllGather(((2, ("z",)), (0, ("x", "y"))))),
+    "gather six": (SIX, (2, 3), AllGather(((0, ("y",)), (1, ("x",))))),
+    "all-to-all plain": (GRID, (8, 2), AllToAll(((1, ("x",)),), ((0, ("x",)),))),
+    "all-to-all order": (CUBE, (8, 2), AllToAll(((1, ("x", "y")),), ((0, ("y", "x")),))),
+    "all-to-all merge": (GRID, (4, 16, 2), AllToAll(((0, ("y",)), (2, ("x",))), ((1, ("x", "y")),))),
+    "all-to-all split": (CUBE, (3, 4, 6), AllToAll(((0, ("z", "x", "y")),), ((2, ("y",)), (1, ("x", "z"))))),
+    "all-to-all six": (SIX, (6, 4, 2), AllToAll(((2, ("y", "x")),), ((1, ("x",)), (0, ("y",))))),
+    "permute": (GRID, (3, 2), CollectivePermute(tuple((i, (i * 3 + 1) % 8) for i in range(8)))),
+    "permute some": (CUBE, (3, 2), CollectivePermute(((0, 0), (1, 2), (3, 1), (2, 3), *[(i, i) for i in range(4, 8)]))),
+    "all-reduce": (CUBE, (3, 2), AllReduce(("x", "z"), "add")),
+    "all-reduce max": (SIX, (3, 2), AllReduce(("y",), "max")),
+    "reduce-scatter": (GRID, (3, 8), ReduceScatter(((1, ("y", "x")),), "add")),
+    "reduce-scatter two": (CUBE, (4, 3, 8), ReduceScatter(((2, ("y", "z")), (0, ("x",))), "min")),
+    "keep first": (CUBE, (3, 2), KeepFirst(("y", "x"), "add")),
+    "keep first max": (GRID, (3, 2), KeepFirst(("y",), "max")),
+    "resize": (GRID, (3, 5, 2), Resize((6, 2, 2))),
+    "mask": (GRID, (2, 3), Mask(1, ("y", "x"), 17, "add")),
+    "mask empty shards": (SIX, (2, 3), Mask(0, ("y",), 3, "min")),
+}
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_action(name):
+    mesh, shape, action = ACTIONS[name]
+    check(plan_of(mesh, local(*shape), action))
+
+
+def halves_permute(mesh):
+    """Each device sends its halves to two others, one half stays on some devices, and some receive only one."""
+    n = mesh.size
+    starts = tuple((2 * (i % 2), 0) for i in range(n))
+    opposite = tuple((2 - s[0], 0) for s in starts)
+    ring = tuple((i, (i + 1) % n) for i in range(n))
+    some = tuple((i, (i + 3) % n) for i in range(0, n, 2))
+    kept = tuple((i, i) for i in range(n) if (i - 3) % n % 2)
+    return Exchange((2, 3), (4, 3), (Round(ring, starts, opposite), Round(some, opposite, starts)),
+                    (Round(kept, opposite, starts),))
+
+
+@pytest.mark.parametrize("mesh", [CUBE, SIX, PERMUTED], ids=["cube", "six", "permuted"])
+def test_exchange(mesh):
+    check(plan_of(mesh, local(4, 3), halves_permute(mesh)))
+
+
+def test_whole_shard_exchange():
+    ring = tuple((i, (i + 1) % 8) for i in range(8))
+    zeros = ((0, 0),) * 8
+    check(plan_of(GRID, local(4, 3), Exchange((4, 3), (4, 3), (Round(ring, zeros, zeros),))))
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        Slice(((0, ("y", "x")),)),
+        AllGather(((1, ("y",)), (0, ("x",)))),
+        AllToAll(((1, ("x", "y")),), ((0, ("y", "x")),)),
+        CollectivePermute(tuple((i, (i + 3) % 8) for i in range(8))),
+        ReduceScatter(((0, ("x", "y")),), "add"),
+        KeepFirst(("x",), "add"),
+        Mask(0, ("y", "x"), 50, "add"),
+    ],
+    ids=lambda a: a.kind,
+)
+def test_permuted_device_order(action):
+    plan = plan_of(PERMUTED, local(8, 2), action)
+    check(plan)
+    # Numbered by grid position, the same program gives the same blocks in grid order.
+    rng = np.random.default_rng(1)
+    shards = [rng.integers(0, 5, (8, 8, 2)).astype("float32")]
+    order = list(PERMUTED.device_ids)
+    (want,) = run(plan, shards)
+    (got,) = run(at_grid_positions(plan), [s[order] for s in shards])
+    np.testing.assert_array_equal(got, want[order])
+
+
+def test_sub_axes():
+    check(plan_of(HALVES, local(8, 2), AllToAll(((1, ("x:(2)4",)),), ((0, ("x:(2)4",)),)), AllGather(((0, ("x:(1)2",)),))))
+
+
+def test_steps_in_a_row():
+    actions = (
+        Mask(0, ("x",), 30, "add"),
+        Slice(((1, ("y",)),)),
+        AllToAll(((1, ("y",)),), ((0, ("y",)),)),
+        CollectivePermute(tuple((i, i ^ 1) for i in range(8))),
+        Resize((6, 4)),
+        AllReduce(("y",), "add"),
+        ReduceScatter(((1, ("x",)),), "add"),
+    )
+    check(plan_of(GRID, local(8, 4), *actions))
+
+
+def test_equal_collectives_of_independent_values():
+    gather = AllGather(((0, ("x",)),))
+    types = local(2, 3) * 2 + local(8, 3) * 2
+    plan = StepPlan(GRID, (0, 1), (Step(gather, (0,), (2,)), Step(gather, (1,), (3,))), (2, 3), tuple(types))
+    check(plan)
+
+
+def test_all_reduce_of_several_values():
+    check(plan_of(GRID, local(2, 3) + local(5, 1), AllReduce(("x",), "add")))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "monoid"),
+    [
+        ("bool", "and"),
+        ("bool", "or"),
+        ("int32", "mul"),
+        ("uint8", "max"),
+        ("int64", "min"),
+        ("float16", "add"),
+        ("complex64", "add"),
+        ("float64", "max"),
+    ],
+)
+def test_reductions(dtype, monoid):
+    jax.config.update("jax_enable_x64", True)
+    try:
+        check(plan_of(SIX, local(4, 3, dtype=dtype), AllReduce(("y",), monoid)), dtype)
+        check(plan_of(SIX, local(6, 3, dtype=dtype), ReduceScatter(((0, ("x", "y")),), monoid)), dtype)
+        check(plan_of(SIX, local(4, 3, dtype=dtype), KeepFirst(("y",), monoid)), dtype)
+    finally:
+        jax.config.update("jax_enable_x64", False)
+
+
+def test_bitwise_reduction_of_integers_is_refused():
+    with pytest.raises(LoweringError, match="bitwise 'or'"):
+        module_text(plan := plan_of(GRID, local(8, dtype="int32"), AllReduce(("x",), "or")),
+                    *stacked(plan, plan.inputs), *stacked(plan, plan.outputs))
+
+
+def test_bfloat16_sum():
+    # XLA:CPU widens it to float32, on the wire too.
+    check(plan_of(GRID, local(4, dtype="float32"), AllReduce(("x",), "add")))
+    import ml_dtypes
+
+    check(plan_of(GRID, local(4, dtype=ml_dtypes.bfloat16), AllReduce(("x",), "add")), ml_dtypes.bfloat16, bytes_kept=False)
+
+
+def test_one_device():
+    mesh = Mesh({"x": 1})
+    plan = plan_of(mesh, local(4, 3), Slice(((0, ("x",)),)), Mask(0, ("x",), 3, "add"), KeepFirst(("x",), "add"))
+    text = module_text(plan, *stacked(plan, plan.inputs), *stacked(plan, plan.outputs))
+    assert "manual_computation" not in text and "num_partitions = 1 " in text
+    executable = compile_text(text, 1)
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    ((got,),) = executable.execute_sharded([jax.device_put(x)]).disassemble_into_single_device_arrays()
+    np.testing.assert_array_equal(got, run(plan, [x[None]])[0][0])
+
+
+def test_no_sharding_at_all():
+    plan = plan_of(GRID, local(4, 3), Resize((2, 3)))
+    whole = [Placement((Dim((), 4), Dim((), 3)))], [Placement((Dim((), 2), Dim((), 3)))]
+    text = module_text(plan, local(4, 3), whole[0], local(2, 3), whole[1])
+    assert not count_collectives(compile_text(text, 8).hlo_modules()[0].to_string(), 8).wire_bytes
+
+
+def test_uneven_and_partial_boundaries_are_refused():
+    plan = plan_of(GRID, local(2), Resize((2,)))
+    even = place(GRID, (8,), (("x",),))
+    uneven = Placement((Dim(("x",), 2),))
+    partial = dataclasses.replace if False else even._replace(partial=("y",), monoid="add")
+    with pytest.raises(LoweringError, match="input 0 .* uneven"):
+        module_text(plan, [TensorType((7,), "f32")], [uneven], [TensorType((8,), "f32")], [even])
+    with pytest.raises(LoweringError, match="output 0 .* partial sum"):
+        module_text(plan, [TensorType((8,), "f32")], [even], [TensorType((8,), "f32")], [partial])
