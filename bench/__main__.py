@@ -22,7 +22,13 @@ from bench.peers import kib
 from bench.programs import use_cpu_devices
 from bench.runner import Row, run_all
 
-_SHORT = {"all-gather": "AG", "all-reduce": "AR", "reduce-scatter": "RS", "all-to-all": "A2A", "collective-permute": "CP"}
+_SHORT = {
+    "all-gather": "AG",
+    "all-reduce": "AR",
+    "reduce-scatter": "RS",
+    "all-to-all": "A2A",
+    "collective-permute": "CP",
+}
 
 
 def short(collectives: dict[str, int]) -> str:
@@ -32,15 +38,40 @@ def short(collectives: dict[str, int]) -> str:
 
 def table(family: str, rows: Sequence[Row]) -> Table:
     """One row per program."""
-    out = Table(title=f"{family}: wire KiB per device, counted from compiled HLO", pad_edge=False,
-                caption="R: XLA printed 'Involuntary full rematerialization'. time: optimize / XLA compile, this run")
-    for name in ("program", "bound", "XLA", "", "Shardy", "ours", "collectives", "gap %", "no algebra", "exact", "flops", "time", ""):
+    out = Table(
+        title=f"{family}: wire KiB per device, counted from compiled HLO",
+        pad_edge=False,
+        caption="R: XLA printed 'Involuntary full rematerialization'. time: optimize / XLA compile, this run",
+    )
+    for name in (
+        "program",
+        "bound",
+        "XLA",
+        "",
+        "Shardy",
+        "ours",
+        "collectives",
+        "gap %",
+        "no algebra",
+        "exact",
+        "flops",
+        "time",
+        "",
+    ):
         out.add_column(name, justify="left" if name in ("program", "collectives", "") else "right")
     for r in rows:
         ratio = r.flops / r.xla_flops if r.flops is not None and r.xla_flops else None
         out.add_row(
-            r.name, kib(r.bound), kib(r.xla), "R" if r.rematerialized else "", kib(r.shardy), kib(r.counted),
-            short(r.collectives), "-" if r.gap is None else f"{100 * r.gap:.2f}", kib(r.algebra_off), kib(r.exact),
+            r.name,
+            kib(r.bound),
+            kib(r.xla),
+            "R" if r.rematerialized else "",
+            kib(r.shardy),
+            kib(r.counted),
+            short(r.collectives),
+            "-" if r.gap is None else f"{100 * r.gap:.2f}",
+            kib(r.algebra_off),
+            kib(r.exact),
             "-" if ratio is None else f"{ratio:.2f}",
             "-" if not r.seconds or not r.xla_seconds else f"{r.seconds / r.xla_seconds:.2f}",
             "; ".join(r.failures),
@@ -52,7 +83,11 @@ def summary(rows: Sequence[Row]) -> list[str]:
     """The claims of a run in lines."""
     timed = [r.seconds / r.xla_seconds for r in rows if r.seconds and r.xla_seconds]
     better = [r.name for r in rows if r.counted is not None and r.xla is not None and r.counted < r.xla - 0.5]
-    algebra = [r.name for r in rows if r.algebra_off is not None and r.predicted is not None and r.algebra_off > r.predicted + 0.5]
+    algebra = [
+        r.name
+        for r in rows
+        if r.algebra_off is not None and r.predicted is not None and r.algebra_off > r.predicted + 0.5
+    ]
     failed = [r for r in rows if r.failures]
     lines = [
         f"{len(rows)} programs; fewer bytes than XLA on {len(better)}; failures on {len(failed)}",
@@ -74,7 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="programs whose name contains this")
     parser.add_argument("--variants", type=int, default=8, help="how many programs to draw per family")
     parser.add_argument("--seed", type=int, default=0, help="of the drawn programs")
-    parser.add_argument("--no-ablations", action="store_true", help="skip the runs without algebra, exact, doubled caps")
+    parser.add_argument(
+        "--no-ablations", action="store_true", help="skip the runs without algebra, exact, doubled caps"
+    )
     parser.add_argument("--no-verify", action="store_true", help="skip running the plans")
     options = parser.parse_args(arguments)
     use_cpu_devices()
@@ -87,9 +124,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             failed |= not run_exhaustive(console)
             continue
         module = importlib.import_module(f"bench.programs.{family}")
-        programs = [p for p in (*module.PROGRAMS, *module.variants(options.seed, options.variants)) if options.only in p.name]
-        rows = run_all(programs, ablations=not options.no_ablations, verify=not options.no_verify,
-                       progress=lambda r: print(f"{r.name}: {kib(r.counted)} KiB{' FAILED' if r.failures else ''}", file=sys.stderr))
+        programs = [
+            p for p in (*module.PROGRAMS, *module.variants(options.seed, options.variants)) if options.only in p.name
+        ]
+        rows = run_all(
+            programs,
+            ablations=not options.no_ablations,
+            verify=not options.no_verify,
+            progress=lambda r: print(
+                f"{r.name}: {kib(r.counted)} KiB{' FAILED' if r.failures else ''}", file=sys.stderr
+            ),
+        )
         console.print(table(family, rows))
         for line in summary(rows):
             console.print(line)

@@ -84,15 +84,36 @@ def placed(mesh: Mesh, n: int, state: State) -> Placement:
 def run(console: Console) -> bool:
     """Print the sweep; true if no route is worse than the best sequence or wrong."""
     table = Table(title="every rank-2 reshard, serial bytes per device (f32)")
-    for name in ("mesh", "shape", "pairs", "ours > best sequence", "ours < best", "at the lower bound", "wrong",
-                 "sum ours", "sum best", "sum bound", "ms a route"):
+    for name in (
+        "mesh",
+        "shape",
+        "pairs",
+        "ours > best sequence",
+        "ours < best",
+        "at the lower bound",
+        "wrong",
+        "sum ours",
+        "sum best",
+        "sum bound",
+        "ms a route",
+    ):
         table.add_column(name, justify="right")
     good = True
     for axes, n in CASES:
         t = sweep(axes, n)
         good &= not t.worse and not t.wrong
-        table.add_row("x".join(map(str, axes.values())), f"{n}x{n}", str(t.pairs), str(t.worse), str(t.better),
-                      str(t.at_bound), str(t.wrong), f"{t.ours:.0f}", f"{t.best:.0f}", f"{t.bound:.0f}",
-                      f"{1e3 * t.seconds / t.pairs:.2f}")
+        table.add_row(
+            "x".join(map(str, axes.values())),
+            f"{n}x{n}",
+            str(t.pairs),
+            str(t.worse),
+            str(t.better),
+            str(t.at_bound),
+            str(t.wrong),
+            f"{t.ours:.0f}",
+            f"{t.best:.0f}",
+            f"{t.bound:.0f}",
+            f"{1e3 * t.seconds / t.pairs:.2f}",
+        )
     console.print(table)
     return good

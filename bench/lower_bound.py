@@ -59,7 +59,8 @@ def boxes(axes: Axes, shape: tuple[int, ...], sharding: str) -> np.ndarray:
 
 
 def _volume(lengths: np.ndarray) -> np.ndarray:
-    return np.maximum(lengths, 0).prod(axis=-1)
+    volume: np.ndarray = np.maximum(lengths, 0).prod(axis=-1)
+    return volume
 
 
 State = tuple[tuple[str, ...], ...]
@@ -110,6 +111,11 @@ def shardings(mesh: Mapping[str, int], shape: tuple[int, ...]) -> Iterator[State
                     yield state
 
 
+def short(state: State) -> str:
+    """A state as text, dimensions apart by spaces: ``(("x", "y"), ())`` is ``x,y -``."""
+    return " ".join(",".join(dim) or "-" for dim in state)
+
+
 class _Shards:
     """What a state means: the local shape, and the box of each device."""
 
@@ -117,8 +123,7 @@ class _Shards:
         counts = [math.prod(mesh[axis] for axis in dim) for dim in state]
         self.local = tuple(extent // n for extent, n in zip(shape, counts, strict=True))
         self.elements = math.prod(self.local)
-        text = " ".join(",".join(dim) or "-" for dim in state)
-        self.boxes = boxes(tuple(mesh.items()), shape, text)
+        self.boxes = boxes(tuple(mesh.items()), shape, short(state))
 
 
 def _steps(

@@ -138,7 +138,10 @@ def replicated_ops(plan: Plan) -> tuple[str, ...]:
     for step in plan.steps:
         if isinstance(step.action, Local) and step.operands and all(v in gathered for v in step.operands):
             shapes = [t.shape for t in step.action.result_types]
-            if any(s in [o.shape for o in plan.program.region.types] and len(s) > 0 for s in shapes) and plan.mesh.size > 1:
+            if (
+                any(s in [o.shape for o in plan.program.region.types] and len(s) > 0 for s in shapes)
+                and plan.mesh.size > 1
+            ):
                 names.append(step.action.name)
     return tuple(sorted(set(names)))
 

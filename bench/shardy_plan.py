@@ -13,7 +13,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TextIO
 
 import numpy as np
@@ -38,11 +38,14 @@ _RING: dict[str, tuple[str, Callable[[float, int], float]]] = {
 _NOT_COMMUNICATION = frozenset({"sdy.all_slice", "sdy.replicated_to_unreduced", "sdy.sharded_to_unreduced"})
 _AXIS = re.compile(r'"([^"]+)"(?::\((\d+)\)(\d+))?')
 _COUNTED_LOOP = re.compile(r"compare\s+LT")
-_CALLS = ("func.call", "sdy.named_computation")
 _SHIFTING = frozenset(
     f"stablehlo.{name}"
     for name in ("slice", "pad", "concatenate", "reverse", "convolution", "reduce_window", "select_and_scatter")
 )
+
+
+PricedOp = tuple[CollectiveOp, bool]
+"""A collective, and whether it repeats one already done on the same value."""
 
 
 class UnsupportedPlanError(Exception):
@@ -54,7 +57,8 @@ def plan(text: str) -> dict[str, Any]:
 
     Where the plan needs an exchange between neighbours that the collectives do not show, the pass that makes it
     explicit (or gathers the dimension instead) is run as well. Answers the collectives as fields of
-    ``CollectiveOp``, the seconds taken, and the ops whose exchange is still missing from the price.
+    ``CollectiveOp``, which of them repeat an earlier one on the same value, the seconds taken, and the ops whose
+    exchange is still missing from the price.
     """
     start = time.perf_counter()
     module, unpriced = _run(text, "")
@@ -62,8 +66,16 @@ def plan(text: str) -> dict[str, Any]:
         module, unpriced = _run(text, _HALO)
     seconds = time.perf_counter() - start
     pricer = _Pricer(module)
-    ops = [asdict(op) for op in pricer.of_function("main", 1)]
-    return {"ops": ops, "devices": pricer.devices, "seconds": seconds, "unpriced": unpriced, "plan": str(module)}
+    priced = list(pricer.of_function("main"))
+    ops, repeats = [asdict(op) for op, _ in priced], [again for _, again in priced]
+    return {
+        "ops": ops,
+        "repeats": repeats,
+        "devices": pricer.devices,
+        "seconds": seconds,
+        "unpriced": unpriced,
+        "plan": str(module),
+    }
 
 
 def _run(text: str, extra: str) -> tuple[ir.Module, list[str]]:
@@ -153,65 +165,68 @@ class _Pricer:
                 mesh = sdy.MeshAttr(op.attributes["mesh"])
                 self.axes = {axis.name: axis.size for axis in map(sdy.MeshAxisAttr, mesh.axes)}
         self.devices = math.prod(self.axes.values())
-        grid = np.indices(tuple(self.axes.values())).reshape(len(self.axes), -1)
+        grid = np.indices(tuple(self.axes.values())).reshape(len(self.axes), self.devices)
         self.coordinates = dict(zip(self.axes, grid, strict=True))
 
-    def of_function(self, name: str, times: int) -> Iterator[CollectiveOp]:
-        yield from self._of_regions(self.functions[name], name, times)
+    def of_function(self, name: str) -> Iterator[PricedOp]:
+        """The collectives of one call; an op that repeats an earlier one on the same value says so."""
+        if name not in self.functions:
+            raise UnsupportedPlanError(f"the module has no function {name}")
+        yield from self._of_regions(self.functions[name], name)
 
-    def _of_regions(self, op: ir.Operation, function: str, times: int) -> Iterator[CollectiveOp]:
+    def _of_regions(self, op: ir.Operation, function: str) -> Iterator[PricedOp]:
         for region in op.regions:
-            for block in region:
-                for inner in block.operations:
-                    yield from self._of_op(inner.operation, function, times)
+            yield from self._of_region(region, function)
 
-    def _of_op(self, op: ir.Operation, function: str, times: int) -> Iterator[CollectiveOp]:
-        if op.name in _RING:
-            yield self._collective(op, function, times)
-        elif op.name == "sdy.collective_permute":
-            yield self._permute(op, function, times)
-        elif op.name == "func.call":
-            yield from self.of_function(ir.FlatSymbolRefAttr(op.attributes["callee"]).value, times)
-        elif op.name == "stablehlo.while":
-            inner = list(self._of_regions(op, function, times))
-            if inner:
-                trips = _trip_count(op)
-                inner = list(self._of_regions(op, function, times * trips))
-            yield from inner
-        elif op.name in ("stablehlo.case", "stablehlo.if"):
-            branches = [list(self._of_region(region, function, times)) for region in op.regions]
-            yield from max(branches, key=lambda ops: sum(o.wire_bytes * o.trip_count for o in ops), default=[])
-        elif op.name.startswith("stablehlo.") and op.name.removeprefix("stablehlo.") in _STABLEHLO_COLLECTIVES:
-            yield self._stablehlo(op, function, times)
-        elif op.name not in _NOT_COMMUNICATION:
-            yield from self._of_regions(op, function, times)
-
-    def _of_region(self, region: ir.Region, function: str, times: int) -> Iterator[CollectiveOp]:
+    def _of_region(self, region: ir.Region, function: str) -> Iterator[PricedOp]:
         for block in region:
+            seen: set[tuple[str, ir.Value, str]] = set()
             for inner in block.operations:
-                yield from self._of_op(inner.operation, function, times)
+                op = inner.operation
+                if op.name in _RING or op.name == "sdy.collective_permute":
+                    priced = self._permute(op, function) if op.name not in _RING else self._collective(op, function)
+                    key = (op.name, op.operands[0], _without_result(op))
+                    yield priced, key in seen
+                    seen.add(key)
+                else:
+                    yield from self._of_other(op, function)
 
-    def _collective(self, op: ir.Operation, function: str, times: int) -> CollectiveOp:
+    def _of_other(self, op: ir.Operation, function: str) -> Iterator[PricedOp]:
+        if op.name == "func.call":
+            yield from self.of_function(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
+        elif op.name == "stablehlo.while":
+            body = list(self._of_regions(op, function))
+            trips = _trip_count(op) if body else 0
+            yield from ((replace(inner, trip_count=inner.trip_count * trips), again) for inner, again in body)
+        elif op.name in ("stablehlo.case", "stablehlo.if"):
+            branches = [list(self._of_region(region, function)) for region in op.regions]
+            yield from max(branches, key=lambda ops: sum(o.wire_bytes * o.trip_count for o, _ in ops), default=[])
+        elif op.name.removeprefix("stablehlo.") in _STABLEHLO_COLLECTIVES:
+            yield self._stablehlo(op, function), False
+        elif op.name not in _NOT_COMMUNICATION:
+            yield from self._of_regions(op, function)
+
+    def _collective(self, op: ir.Operation, function: str) -> CollectiveOp:
         kind, formula = _RING[op.name]
         text = str(op)
         named = text.split(op.name, 1)[1].split("%", 1)[0]  # the axes stand between the name and the operand
         group = math.prod(int(size or self.axes[name]) for name, _, size in _AXIS.findall(named))
         size = self._local_bytes(op.results[0])
         received = (formula(size, group),) * self.devices
-        return CollectiveOp(kind, (_element(op.results[0]),), group, size, received, times, function, text)
+        return CollectiveOp(kind, (_element(op.results[0]),), group, size, received, 1, function, text)
 
-    def _permute(self, op: ir.Operation, function: str, times: int) -> CollectiveOp:
+    def _permute(self, op: ir.Operation, function: str) -> CollectiveOp:
         size = self._local_bytes(op.results[0])
         source, target = self._position(op.operands[0]), self._position(op.results[0])
         moves = np.ones(self.devices, bool) if source is None or target is None else (source != target).any(axis=0)
         received = tuple(float(size) if move else 0.0 for move in moves)
         dtype = (_element(op.results[0]),)
-        return CollectiveOp("collective-permute", dtype, int(moves.sum()), size, received, times, function, str(op))
+        return CollectiveOp("collective-permute", dtype, int(moves.sum()), size, received, 1, function, str(op))
 
-    def _stablehlo(self, op: ir.Operation, function: str, times: int) -> CollectiveOp:
+    def _stablehlo(self, op: ir.Operation, function: str) -> CollectiveOp:
         """A collective inside a manual computation: shapes are local, groups are explicit."""
         kind = op.name.removeprefix("stablehlo.").replace("_", "-")
-        size = sum(_bytes(result.type) for result in op.results)
+        size = sum(math.prod(ir.RankedTensorType(r.type).shape) * _itemsize(r) for r in op.results)
         received = np.zeros(self.devices)
         dtypes = tuple(_element(result) for result in op.results)
         if kind == "collective-permute":
@@ -223,7 +238,7 @@ class _Pricer:
             groups = np.array(ir.DenseIntElementsAttr(op.attributes["replica_groups"]))
             group = groups.shape[1]
             received[groups.reshape(-1)] = _RING["sdy." + kind.replace("-", "_")][1](size, group)
-        return CollectiveOp(kind, dtypes, group, size, tuple(received.tolist()), times, function, str(op))
+        return CollectiveOp(kind, dtypes, group, size, tuple(received.tolist()), 1, function, str(op))
 
     def _position(self, value: ir.Value) -> np.ndarray | None:
         """Which shard of each dimension every device holds, ``[rank, devices]``; None where no sharding is written."""
@@ -247,7 +262,7 @@ class _Pricer:
             -(-extent // math.prod(size for _, _, size in self._axis_parts(dim)))
             for extent, dim in zip(shape, sharding.dimension_shardings, strict=True)
         ]
-        return math.prod(local) * _bits(value) // 8
+        return math.prod(local) * _itemsize(value)
 
     def _axis_parts(self, dim: Any) -> Iterator[tuple[str, int, int]]:
         for axis in map(sdy.AxisRefAttr, sdy.DimensionShardingAttr(dim).axes):
@@ -275,25 +290,26 @@ def _constant(value: ir.Value) -> int | None:
     owner = value.owner
     if isinstance(owner, ir.Block) or owner.name not in ("stablehlo.constant", "sdy.constant"):
         return None
+    if not isinstance(ir.RankedTensorType(value.type).element_type, ir.IntegerType):
+        return None
     return int(np.array(ir.DenseIntElementsAttr(owner.attributes["value"])).reshape(-1)[0])
+
+
+def _without_result(op: ir.Operation) -> str:
+    """The op's text without the name of its result and the type, which repeat the operand's."""
+    return str(op).partition(" = ")[2]
 
 
 def _element(value: ir.Value) -> str:
     return str(ir.RankedTensorType(value.type).element_type)
 
 
-def _bits(value: ir.Value) -> int:
+def _itemsize(value: ir.Value) -> int:
+    """Bytes of one element, at least one."""
     element = ir.RankedTensorType(value.type).element_type
     if isinstance(element, ir.ComplexType):
-        return 2 * element.element_type.width
-    return max(8, element.width)
-
-
-def _bytes(tensor: ir.Type) -> int:
-    tensor = ir.RankedTensorType(tensor)
-    element = tensor.element_type
-    bits = 2 * element.element_type.width if isinstance(element, ir.ComplexType) else max(8, element.width)
-    return math.prod(tensor.shape) * bits // 8
+        return 2 * ir.ComplexType(element).element_type.width // 8
+    return max(8, element.width) // 8
 
 
 def serve(requests: TextIO, answers: TextIO) -> None:
@@ -302,7 +318,7 @@ def serve(requests: TextIO, answers: TextIO) -> None:
         for line in requests:
             try:
                 answer = plan(json.loads(line))
-            except (ir.MLIRError, UnsupportedPlanError, ValueError, RuntimeError, KeyError) as error:
+            except Exception as error:  # whatever goes wrong with one module is its answer
                 answer = {"error": f"{type(error).__name__}: {error}"}
             answers.write(json.dumps(answer) + "\n")
             answers.flush()

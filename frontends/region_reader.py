@@ -7,8 +7,8 @@ for each distinct text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +17,7 @@ from jaxlib.mlir import ir
 
 from eggshard.errors import EggshardError, ProgramError
 from eggshard.frontends.shardings import MeshTable
-from eggshard.placement.sharding import DimSharding, Sharding
+from eggshard.placement.sharding import Sharding
 from eggshard.program.ops import registry
 from eggshard.program.ops.base import OpDef
 from eggshard.program.ops.codec import Dense, decode_attributes
@@ -37,9 +37,8 @@ class ModuleReader:
         self.meshes = MeshTable()
         #: Every sharding met, with its tensor's type and a description of where it stands.
         self.stated: list[tuple[Sharding, TensorType, str]] = []
-        #: Members of `sdy.sharding_group`s: (region builder, value) per group id.
-        self.groups: dict[int, list[tuple[RegionBuilder, int]]] = {}
-        self.devices = 1
+        #: Members of `sdy.sharding_group`s: (region reader, value) per group id.
+        self.groups: dict[int, list[tuple[RegionReader, int]]] = {}
         self._types: dict[Any, TensorType] = {}
         self._attributes: dict[Any, tuple[str, Attributes]] = {}
         self._literals: dict[Any, Attributes] = {}
@@ -53,11 +52,6 @@ class ModuleReader:
             elif operation.name == "sdy.mesh":
                 self.meshes.add(ir.StringAttr(operation.attributes["sym_name"]).value, str(operation.attributes["mesh"]))
 
-    def find_devices(self, dictionaries: Iterable[dict[str, str]]) -> None:
-        """GSPMD shardings on a module without a mesh make one up, before anything is read in its terms."""
-        for given in dictionaries:
-            if "mhlo.sharding" in given and "sdy.sharding" not in given:
-                self.meshes.gspmd_devices(given["mhlo.sharding"].strip('"'))
 
     def region(self, arguments: Sequence[Any], parent: RegionReader | None = None,
                captures: Sequence[Any] = ()) -> RegionReader:
@@ -111,39 +105,23 @@ class ModuleReader:
             found = self._locations[key] = short_location(location)
         return found
 
-    def function(self, symbol: str) -> Any:
-        """A function to read in place; ProgramError for unknown and recursive ones."""
-        name = symbol.removeprefix("@").strip('"')
-        if name not in self.functions:
+    def place(self, operation: Any) -> str:
+        """`` (location)`` for messages, or nothing."""
+        return _at(self.location(operation))
+
+    @contextmanager
+    def calling(self, name: str) -> Iterator[Any]:
+        """The body of a function while it is read in place; ProgramError for undefined and recursive ones."""
+        function = self.functions.get(name)
+        if function is None or not function.regions[0].blocks:
             raise ProgramError(f"call of @{name}, which the module does not define")
         if name in self._active:
             raise ProgramError(f"function @{name} calls itself; recursion is not supported")
-        return name, self.functions[name]
-
-    def with_groups(self, region: Region, inputs: Sequence[Sharding | None],
-                    outputs: Sequence[Sharding | None]) -> Region:
-        """The region in which values grouped by `sdy.sharding_group` have the sharding stated for one of them."""
-        own = {v: s for v, s in zip(region.inputs, inputs, strict=True) if s}
-        own |= {v: s for v, s in zip(region.outputs, outputs, strict=True) if s}
-        for op in region.ops:
-            own |= {v: s for v, s in zip(op.results, op.shardings, strict=False) if s}
-            if op.name == "sharding_constraint":
-                own[op.operands[0]] = own[op.results[0]] = op.attributes["sharding"]
-        hints: dict[int, Sharding] = {}
-        for members in self.groups.values():
-            values = [v for builder, v in members if builder.types is not None and v < len(region.types)]
-            stated = next((own[v] for v in values if v in own), None)
-            if stated is not None:
-                hints |= {v: stated for v in values if v not in own}
-        if not hints:
-            return region
-        ops = tuple(
-            replace(op, shardings=tuple(hints.get(v) or (op.shardings[i] if op.shardings else None)
-                                        for i, v in enumerate(op.results)))
-            if any(v in hints for v in op.results) else op
-            for op in region.ops
-        )
-        return replace(region, ops=ops)
+        self._active.append(name)
+        try:
+            yield function.regions[0].blocks[0]
+        finally:
+            self._active.pop()
 
 
 class RegionReader:
@@ -153,6 +131,7 @@ class RegionReader:
         self.module, self.parent = module, parent
         self.builder = RegionBuilder()
         self.env: dict[Any, int] = {}
+        self.constants: dict[int, Attributes] = {}
 
     def read(self, block: Any) -> list[int]:
         """Append the block's ops; the ids of what its terminator returns."""
@@ -186,7 +165,7 @@ class RegionReader:
         if attributes is None:
             raise ProgramError("its region uses a value from outside, which eggshard supports in while, case and if only")
         type_ = self.module.type(value.type, "a constant")
-        found = self.env[value] = self.append("constant", (), (type_,), attributes)[0]
+        found = self.env[value] = self.add_constant(attributes, type_)
         return found
 
     def _outer_constant(self, value: Any) -> Attributes | None:
@@ -199,8 +178,13 @@ class RegionReader:
 
     def constant(self, value: int) -> Attributes | None:
         """The attributes of the constant that defines a value of this region, None if none does."""
-        op = self.builder.defining.get(value)
-        return op.attributes if op is not None and op.name == "constant" else None
+        return self.constants.get(value)
+
+    def add_constant(self, attributes: Attributes, type_: TensorType, operation: Any = None) -> int:
+        """Append a constant."""
+        (value,) = self.append("constant", (), (type_,), attributes, (), operation)
+        self.constants[value] = attributes
+        return value
 
     def operands(self, operation: Any) -> tuple[int, ...]:
         env = self.env
@@ -220,8 +204,11 @@ class RegionReader:
         self.env.update(zip(operation.results, values, strict=True))
 
     def append(self, name: str, operands: tuple[int, ...], types: tuple[TensorType, ...], attributes: Attributes,
-               regions: tuple[Region, ...] = (), operation: Any = None) -> tuple[int, ...]:
-        """Append an op whose result types the module states; with ``operation`` its shardings and location."""
+               regions: tuple[Region, ...] = (), operation: Any = None, part: int | None = None) -> tuple[int, ...]:
+        """Append an op whose result types the module states; with ``operation`` its shardings and location.
+
+        ``part``: the op stands for that one result of the MLIR op.
+        """
         types_list = self.builder.types
         first = len(types_list)
         results = tuple(range(first, first + len(types)))
@@ -231,13 +218,15 @@ class RegionReader:
         if operation is not None:
             location = self.module.location(operation)
             if "sdy.sharding" in operation.attributes:
-                shardings = self.per_value(str(operation.attributes["sdy.sharding"]), types, name)
+                shardings = self.per_value(str(operation.attributes["sdy.sharding"]), types, name, part)
         self.builder.ops.append(Op(name, operands, results, attributes, regions, shardings, location))
         return results
 
-    def per_value(self, text: str, types: tuple[TensorType, ...], name: str) -> tuple[Sharding | None, ...]:
+    def per_value(self, text: str, types: tuple[TensorType, ...], name: str,
+                  part: int | None = None) -> tuple[Sharding | None, ...]:
         """An op's stated shardings, one per result."""
         shardings = self.module.meshes.per_value(text)
+        shardings = shardings if part is None else shardings[part : part + 1]
         if len(shardings) != len(types):
             return ()
         for sharding, type_ in zip(shardings, types, strict=True):
@@ -268,9 +257,10 @@ class RegionReader:
         outputs = reader.read(block)
         return reader.builder.build([*outputs, *(reader.env[v] for v in captures)] if carried else outputs)
 
-    def inline(self, block: Any, operands: Sequence[int]) -> list[int]:
-        """Read a block of a function or computation here, its arguments being these values; its results' ids."""
-        outer, self.env = self.env, dict(zip(block.arguments, operands, strict=True))
+    def inline(self, block: Any, operands: Sequence[int], isolated: bool = True) -> list[int]:
+        """Read a block here, its arguments being these values; its results' ids. Isolated: it sees nothing else."""
+        outer, inner = self.env, dict(zip(block.arguments, operands, strict=True))
+        self.env = inner if isolated else outer | inner
         try:
             return self.read(block)
         finally:
@@ -339,11 +329,9 @@ def _tensor_type(type_: Any, where: str) -> TensorType:
 def _array(attribute: Any) -> np.ndarray:
     """The array of an elements attribute without a copy where MLIR's buffer allows; a splat takes no memory."""
     try:
-        return np.array(attribute, copy=False)
+        array = np.array(attribute, copy=False)
     except (ValueError, TypeError):
         return Dense().decode(str(attribute)).array  # type: ignore[no-any-return]
-
-
-def open_sharding(rank: int) -> Sharding:
-    """Nothing stated: every dimension open."""
-    return Sharding((DimSharding(open=True),) * rank)
+    if array.size and not any(array.strides):
+        return np.broadcast_to(array.reshape(-1)[:1].reshape(()).copy(), array.shape)
+    return array

@@ -44,10 +44,11 @@ class MeshTable:
             )
         self.mesh = mesh
 
-    def use_devices(self, count: int) -> None:
-        """A module without a mesh has GSPMD shardings over ``count`` devices."""
-        if self.mesh is None and count > 1:
-            self._use(Mesh({GSPMD_AXIS: count}))
+    def use_gspmd_devices(self, text: str) -> None:
+        """A module without a mesh that has this GSPMD string gets one axis of as many devices as it tiles over."""
+        tiles = _gspmd_tiles(_gspmd_body(text))
+        if self.mesh is None and tiles is not None and tiles.size > 1:
+            self._use(Mesh({GSPMD_AXIS: tiles.size}))
 
     def sharding(self, text: str) -> Sharding:
         """One ``#sdy.sharding<...>``, or an element of a per-value list, in normal form."""
@@ -72,9 +73,7 @@ class MeshTable:
 
     def gspmd(self, text: str, rank: int) -> Sharding:
         """A GSPMD string of a tensor of that rank, in axes of the mesh."""
-        count = _gspmd_devices(text)
-        if count is not None:
-            self.use_devices(count)
+        self.use_gspmd_devices(text)
         return gspmd_sharding(text, rank, self.mesh or Mesh({}))
 
 
@@ -83,8 +82,7 @@ def gspmd_sharding(text: str, rank: int, mesh: Mesh) -> Sharding:
 
     ProgramError for manual or nested ones, and for tiles that no (sub-)axes of the mesh produce.
     """
-    body = text.strip().removeprefix("{").removesuffix("}").strip()
-    body = re.sub(r"\s*metadata=\{.*\}", "", body)
+    body = _gspmd_body(text)
     if body == "replicated":
         return Sharding((DimSharding(),) * rank)
     if body in ("unknown", ""):
@@ -106,9 +104,9 @@ def gspmd_sharding(text: str, rank: int, mesh: Mesh) -> Sharding:
     return Sharding(dims).canonical(mesh)
 
 
-def _gspmd_devices(text: str) -> int | None:
-    tiles = _gspmd_tiles(text.strip().strip("{}"))
-    return None if tiles is None else tiles.size
+def _gspmd_body(text: str) -> str:
+    body = text.strip().strip('"').strip().removeprefix("{").removesuffix("}").strip()
+    return re.sub(r"\s*metadata=\{.*\}", "", body)
 
 
 @lru_cache(maxsize=4096)
@@ -174,5 +172,5 @@ def stated_sharding(attributes: Mapping[str, str], rank: int, table: MeshTable) 
     if text := attributes.get("sdy.sharding"):
         return table.sharding(text)
     if text := attributes.get("mhlo.sharding"):
-        return table.gspmd(text.strip('"'), rank)
+        return table.gspmd(text, rank)
     return None

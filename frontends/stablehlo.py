@@ -7,6 +7,8 @@ the program's mesh is refined where the module uses sub-axes. The module given i
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,11 @@ from jax.interpreters import mlir as jax_mlir
 from jaxlib.mlir import ir
 
 from eggshard.errors import EggshardError, ProgramError, ShardingError
-from eggshard.frontends.region_reader import ModuleReader, short_location
+from eggshard.frontends.region_reader import ModuleReader, RegionReader, short_location
 from eggshard.frontends.shardings import stated_sharding
 from eggshard.placement.sharding import Sharding, gather_cuts
 from eggshard.program.mesh import Mesh
-from eggshard.program.program import Program
+from eggshard.program.program import Op, Program, Region
 
 _BYTECODE = b"ML\xefR"
 
@@ -82,7 +84,8 @@ def _read_module(module: Any, text: str) -> Program:
     attributes = function.attributes
     arguments, results = (_dictionaries(attributes, key) for key in ("arg_attrs", "res_attrs"))
     types = ir.FunctionType(ir.TypeAttr(attributes["function_type"]).value)
-    reader.find_devices([*arguments, *results])
+    for given in (*arguments, *results):
+        reader.meshes.use_gspmd_devices(given.get("mhlo.sharding", ""))
     blocks = list(function.regions[0].blocks)
     if not blocks:
         raise ProgramError(f"function @{name} is only declared; give the module that defines it")
@@ -116,7 +119,7 @@ def _read_module(module: Any, text: str) -> Program:
         raise ShardingError("the module places tensors on single devices and has no mesh; define one with sdy.mesh")
     return Program(
         mesh=mesh,
-        region=reader.with_groups(region, input_shardings, output_shardings),
+        region=_with_groups(region, reader, body, input_shardings, output_shardings),
         input_shardings=input_shardings,
         output_shardings=output_shardings,
         name=name,
@@ -127,6 +130,33 @@ def _read_module(module: Any, text: str) -> Program:
         ),
         text=text,
     )
+
+
+def _with_groups(region: Region, reader: ModuleReader, body: RegionReader, inputs: Sequence[Sharding | None],
+                 outputs: Sequence[Sharding | None]) -> Region:
+    """The region in which values of one `sdy.sharding_group` all have the sharding stated for one of them."""
+    if not reader.groups:
+        return region
+    stated = {v: s for v, s in zip(region.outputs, outputs, strict=True) if s}
+    stated |= {v: s for v, s in zip(region.inputs, inputs, strict=True) if s}
+    for op in region.ops:
+        stated |= {v: s for v, s in zip(op.results, op.shardings, strict=False) if s}
+        if op.name == "sharding_constraint":
+            stated[op.operands[0]] = stated[op.results[0]] = op.attributes["sharding"]
+    hints: dict[int, Sharding] = {}
+    for members in reader.groups.values():
+        values = [v for scope, v in members if scope is body]
+        shared = next((stated[v] for v in values if v in stated), None)
+        if shared is not None:
+            hints |= {v: shared for v in values if v not in stated}
+
+    def hinted(op: Op) -> Op:
+        if not any(v in hints for v in op.results):
+            return op
+        own = op.shardings or (None,) * len(op.results)
+        return replace(op, shardings=tuple(hints.get(v, s) for v, s in zip(op.results, own, strict=True)))
+
+    return replace(region, ops=tuple(map(hinted, region.ops)))
 
 
 def _entry(reader: ModuleReader) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -66,14 +66,24 @@ class Argument:
     def struct(self) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(self.shape, _dtype(self.dtype))
 
+    @classmethod
+    def of(cls, text: str) -> Argument:
+        """``"1024x512: x -"``, with the dtype in front where it is not float32: ``"bfloat16 1024x512: x -"``."""
+        array, _, sharding = text.partition(":")
+        dtype, _, shape = array.rpartition(" ")
+        return cls(dimensions(shape), sharding.strip(), dtype or "float32")
+
     def draw(self, generator: np.random.Generator) -> np.ndarray:
-        """Values of order one; small integers where the dtype is integral."""
+        """Normal values, small integers where the dtype is integral.
+
+        The variance is one over the second last dimension, so that a chain of matrix products stays of order one.
+        """
         dtype = _dtype(self.dtype)
         if np.issubdtype(dtype, np.integer):
             return generator.integers(-8, 8, self.shape).astype(dtype)
-        values = generator.standard_normal(self.shape)
+        values = generator.standard_normal(self.shape) / math.sqrt(self.shape[-2] if len(self.shape) > 1 else 1)
         if np.issubdtype(dtype, np.complexfloating):
-            values = values + 1j * generator.standard_normal(self.shape)
+            values = values + 1j * generator.permutation(values)
         return values.astype(dtype)
 
 
@@ -115,12 +125,35 @@ class BenchProgram:
     """Set where the program does nothing but reshard one tensor, so that the lower bound applies."""
     control: bool = False
     """XLA is believed to be at the optimum already: a plan must not be worse."""
+    equivalent: Callable[..., Any] | None = None
+    """An algebraically equal function that communicates less under the same shardings: shows what can be won."""
     rounding: bool = False
     """The gain comes from reassociating floating-point sums or products; compare with a tolerance."""
 
     def __post_init__(self) -> None:
         if (self.function is None) == (self.text is None):
             raise ValueError(f"{self.name}: give a function or a text, one of the two")
+
+    @classmethod
+    def define(
+        cls,
+        name: str,
+        family: str,
+        mesh: str,
+        arguments: Sequence[str],
+        function: Callable[..., Any],
+        out: Any,
+        **more: Any,
+    ) -> BenchProgram:
+        """A program in short: the mesh as in ``axes_of``, arguments as in ``Argument.of``, ``out`` as specs."""
+        taken = tuple(Argument.of(text) for text in arguments)
+        return cls(name, family, axes_of(mesh), taken, function=function, out_shardings=out, **more)
+
+    def rewritten(self) -> BenchProgram:
+        """The program with ``equivalent`` in place of ``function``."""
+        if self.equivalent is None:
+            raise ValueError(f"{self.name} has no equivalent function")
+        return replace(self, name=f"{self.name}, rewritten", function=self.equivalent, equivalent=None)
 
     @property
     def num_devices(self) -> int:

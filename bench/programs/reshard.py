@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from jax import Array
 from jax.lax import with_sharding_constraint
 
-from bench.lower_bound import shardings
+from bench.lower_bound import shardings, short
 from bench.programs import Argument, Axes, BenchProgram, Reshard, axes_of, dimensions, spec
 
 _FAMILY = "reshard"
@@ -221,7 +221,7 @@ def variants(seed: int, count: int) -> list[BenchProgram]:
         shape = tuple(devices * random_.choice((1, 2, 3, 5, 8, 16)) for _ in range(rank))
         if math.prod(shape) > 2**22:
             continue
-        source, target = random_.sample([_short(state) for state in shardings(dict(axes), shape)], 2)
+        source, target = random_.sample([short(state) for state in shardings(dict(axes), shape)], 2)
         mesh = "x".join(str(size) for _, size in axes)
         programs.append(
             reshard_program(
@@ -235,7 +235,3 @@ def variants(seed: int, count: int) -> list[BenchProgram]:
             )
         )
     return programs
-
-
-def _short(state: tuple[tuple[str, ...], ...]) -> str:
-    return " ".join(",".join(dim) or "-" for dim in state)

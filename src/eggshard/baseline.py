@@ -1,4 +1,4 @@
-"""The baseline plan: propagated shardings as they are, every op resharded on its own.
+"""The baseline: propagated shardings as they are, every op resharded on its own.
 
 This is what an op-by-op partitioner does, with each op's cheapest strategy and each reshard's cheapest route. It
 needs no e-graph and cannot fail where the program is understood: every fallback ends here.
@@ -8,26 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eggshard.extract.encode import local_action
-from eggshard.egraph.graph import ENode
 from eggshard.placement.placement import Placement
 from eggshard.placement.sharding import Sharding
+from eggshard.placement.transfer import Strategy
 from eggshard.plan.assemble import Assembler
-from eggshard.plan.plan import Plan, Search
-from eggshard.planning import Planning
-from eggshard.program.program import Op
-from eggshard.program.types import TensorType
+from eggshard.plan.steps import StepPlan
+from eggshard.planning import Planning, Types
+from eggshard.program.program import Op, Region
 
 
-def baseline_plan(planning: Planning, propagated: Sequence[Sharding | None], outputs: Sequence[Placement]) -> Plan:
-    """The plan in which value v of the program lies as ``propagated[v]`` says, and outputs as ``outputs`` say."""
-    program, region = planning.program, planning.program.region
+def baseline_program(
+    planning: Planning, region: Region, propagated: Sequence[Sharding | None] | None,
+    inputs: Sequence[Placement], outputs: Sequence[Placement],
+) -> StepPlan:
+    """The device program of a region in which value v lies as ``propagated[v]`` says.
+
+    Without propagated shardings a value stays where its op's cheapest strategy leaves it.
+    """
     assembler = Assembler(planning.mesh, planning.router)
     at: dict[int, Placement] = {}
     value: dict[int, dict[Placement, int]] = {}
-    for i, v in enumerate(region.inputs):
-        at[v] = planning.inputs[i]
-        value[v] = {at[v]: assembler.input(at[v].local_type(region.types[v]))}
+    for v, placement in zip(region.inputs, inputs, strict=True):
+        at[v] = placement
+        value[v] = {placement: assembler.input(placement.local_type(region.types[v]))}
 
     def get(v: int, placement: Placement) -> int:
         if placement not in value[v]:
@@ -43,32 +46,33 @@ def baseline_plan(planning: Planning, propagated: Sequence[Sharding | None], out
             continue
         operand_types = tuple(region.types[v] for v in op.operands)
         result_types = tuple(region.types[v] for v in op.results)
-        targets = tuple(planning.resolve(propagated[v], region.types[v]) for v in op.results)
-        strategy = _cheapest(planning, op, operand_types, result_types, tuple(at[v] for v in op.operands), targets)
+        have = tuple(at[v] for v in op.operands)
+        want = None
+        if propagated is not None:
+            want = tuple(planning.resolve(propagated[v], region.types[v]) for v in op.results)
+        strategy = _cheapest(planning, op, operand_types, result_types, have, want)
         operands = [get(v, p) for v, p in zip(op.operands, strategy.operands, strict=True)]
         operands = assembler.mask(operands, strategy.masks)
-        node = ENode(op.name, op.attributes, op.regions, (), ())
-        made = assembler.emit(
-            local_action(node, operand_types, result_types, strategy), tuple(operands), ("baseline",), op.location
-        )
-        for v, new, have, want in zip(op.results, made, strategy.results, targets, strict=True):
-            at[v], value[v] = have, {have: new}
-            if have != want:
-                new = get(v, want)
-                at[v], value[v] = want, {want: new}
-    results = [get(v, p) for v, p in zip(region.outputs, outputs, strict=True)]
-    return Plan(
-        program, assembler.build(results), planning.inputs, tuple(outputs), planning.model,
-        Search(method="baseline", exact=planning.exact),
-    )
+        action = planning.action(op, operand_types, result_types, strategy)
+        made = assembler.emit(action, tuple(operands), ("baseline",), op.location)
+        for i, (v, new, placement) in enumerate(zip(op.results, made, strategy.results, strict=True)):
+            at[v], value[v] = placement, {placement: new}
+            if want is not None and placement != want[i]:
+                new = get(v, want[i])
+                at[v], value[v] = want[i], {want[i]: new}
+    return assembler.build([get(v, p) for v, p in zip(region.outputs, outputs, strict=True)])
 
 
-def _cheapest(planning: Planning, op: Op, operands: tuple[TensorType, ...], results: tuple[TensorType, ...],
-              have: tuple[Placement, ...], want: tuple[Placement, ...]):  # type: ignore[no-untyped-def]
-    """The strategy that costs this op alone least: its operands' reshards, and its results' to where they shall lie."""
+def _cheapest(
+    planning: Planning, op: Op, operands: Types, results: Types,
+    have: tuple[Placement, ...], want: tuple[Placement, ...] | None,
+) -> Strategy:
+    """The strategy that costs this op alone least: computing, its operands' reshards, and its results' to their place."""
 
-    def price(strategy) -> float:  # type: ignore[no-untyped-def]
-        moves = [*zip(operands, have, strategy.operands, strict=True), *zip(results, strategy.results, want, strict=True)]
-        return sum(planning.router.cost(t, a, b) for t, a, b in dict.fromkeys(moves) if a != b)
+    def price(candidate: tuple[Strategy, float]) -> float:
+        strategy, compute = candidate
+        moves = list(zip(operands, have, strategy.operands, strict=True))
+        moves += zip(results, strategy.results, want or strategy.results, strict=True)
+        return compute + sum(planning.router.cost(t, a, b) for t, a, b in dict.fromkeys(moves) if a != b)
 
-    return min(planning.op_strategies(op.name, op.attributes, operands, results), key=price)
+    return min(planning.strategies(op, operands, results), key=price)[0]

@@ -6,9 +6,10 @@ import itertools
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from eggshard.baseline import baseline_plan
+from eggshard.baseline import baseline_program
 from eggshard.costmodel import AlphaBeta, CostModel
 from eggshard.egraph.saturate import saturate
 from eggshard.errors import (
@@ -29,9 +30,10 @@ from eggshard.limits import Limits
 from eggshard.placement.placement import Placement, is_even, place
 from eggshard.placement.sharding import Sharding
 from eggshard.plan.plan import Plan, Search
+from eggshard.plan.steps import StepPlan
 from eggshard.planning import Planning
 from eggshard.program.mesh import Mesh, axis_ref
-from eggshard.program.program import Program, RegionBuilder
+from eggshard.program.program import Program, Region, RegionBuilder
 from eggshard.program.types import TensorType, mlir_dtype
 from eggshard.rewrites import default_rules, select
 
@@ -60,12 +62,14 @@ def optimize(
     """
     began = time.perf_counter()
     loaded = load(program)
-    planning = Planning(loaded, cost_model or AlphaBeta(), limits or Limits(), exact)
     rules = select(default_rules() if rewrites is None else rewrites, exact)
+    planning = Planning(loaded, cost_model or AlphaBeta(), limits or Limits(), exact,
+                        lambda region, ins, outs: _plan_region(planning, rules, region, ins, outs))
     clock = {"load": time.perf_counter() - began}
     propagated = _timed(clock, "propagate", lambda: propagated_shardings(loaded, planning.limits.seconds))
+    planning.hint_control_flow(propagated)
     outputs = _output_options(planning, propagated)
-    baseline = _timed(clock, "baseline", lambda: baseline_plan(planning, propagated, [o[0] for o in outputs]))
+    baseline = _timed(clock, "baseline", lambda: _baseline(planning, propagated, [o[0] for o in outputs]))
     try:
         plan = _search(planning, rules, outputs, clock)
         if plan.cost.total > baseline.cost.total:
@@ -76,31 +80,48 @@ def optimize(
         reason = f"{type(error).__name__}: {error}"
         warnings.warn(f"optimisation failed ({reason}); using the baseline plan", EggshardWarning, stacklevel=2)
         plan = _replaced(baseline, Search(seconds=clock, exact=exact), reason)
-    plan = Plan(
-        plan.program, plan.device_program, plan.input_placements, plan.output_placements, plan.cost_model,
-        plan.search, lambda: baseline, getattr(program, "calling_convention", None) or _convention(program),
-    )
+    plan = replace(plan, baseline_factory=lambda: baseline, calling_convention=_convention(program))
     return _within(plan, memory_limit)
 
 
-def _search(planning: Planning, rules: Sequence[Any], outputs: list[list[Placement]], clock: dict[str, float]) -> Plan:
+def _baseline(planning: Planning, propagated: Sequence[Sharding | None], outputs: Sequence[Placement]) -> Plan:
     program = planning.program
-    graph = _timed(clock, "saturate", lambda: saturate(program, rules, planning.limits))
-    encoder = Encoder(
-        graph, lambda node, operands, results: planning.op_strategies(node.op, node.attributes, operands, results),
-        planning.pricer, planning.router,
-    )
-    roots = [(graph.values[v], o) for v, o in zip(program.region.outputs, outputs, strict=True)]
-    encoding = _timed(clock, "encode", lambda: encoder.encode(dict(enumerate(planning.inputs)), roots))
+    steps = baseline_program(planning, program.region, propagated, planning.inputs, outputs)
+    return Plan(program, steps, planning.inputs, tuple(outputs), planning.model, Search(exact=planning.exact))
+
+
+def _search(planning: Planning, rules: Sequence[Any], outputs: list[list[Placement]], clock: dict[str, float]) -> Plan:
+    steps, placements, search = _solve(planning, rules, planning.program.region, planning.inputs, outputs, clock)
+    return Plan(planning.program, steps, planning.inputs, placements, planning.model, search)
+
+
+def _plan_region(planning: Planning, rules: Sequence[Any], region: Region, inputs: tuple[Placement, ...],
+                 outputs: tuple[Placement, ...]) -> StepPlan:
+    """The cheapest device program of a loop's or branch's body for this interface."""
+    plain = baseline_program(planning, region, None, inputs, outputs)
+    if not plain.messages:
+        return plain
+    found, _, _ = _solve(planning, rules, region, inputs, [[p] for p in outputs], {})
+    return min(plain, found, key=planning.pricer.program)
+
+
+def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Sequence[Placement],
+           outputs: Sequence[Sequence[Placement]], clock: dict[str, float],
+           ) -> tuple[StepPlan, tuple[Placement, ...], Search]:
+    """Saturate, encode, extract, assemble."""
+    graph = _timed(clock, "saturate", lambda: saturate(region, rules, planning.limits))
+    encoder = Encoder(graph, planning.strategies, planning.router)
+    roots = [(graph.values[v], o) for v, o in zip(region.outputs, outputs, strict=True)]
+    encoding = _timed(clock, "encode", lambda: encoder.encode(dict(enumerate(inputs)), roots))
     remaining = max(1.0, planning.limits.seconds - sum(clock.values()))
     found = _timed(clock, "extract", lambda: extract(encoding.problem, seconds=remaining, gap=planning.limits.gap))
-    decoder = Decoder(planning.mesh, graph, encoding, found.selection, planning.router)
-    device_program, placements = _timed(clock, "assemble", lambda: decoder.decode(planning.inputs))
-    search = Search(
-        found.bound, found.method, planning.exact, "", clock, len(graph.classes),
-        sum(len(c.nodes) for c in graph.classes), dict(graph.report.matches), tuple(found.notes),
+    decoder = Decoder(planning.mesh, graph, encoding, found.selection, planning.router, planning.action)
+    types = tuple(region.types[v] for v in region.inputs)
+    steps, placements = _timed(clock, "assemble", lambda: decoder.decode(types, inputs))
+    return steps, placements, Search(
+        found.bound, found.method, planning.exact, "", clock, len(graph.classes), graph.size,
+        dict(graph.report.matches), tuple(found.notes),
     )
-    return Plan(program, device_program, planning.inputs, placements, planning.model, search)
 
 
 def _timed(clock: dict[str, float], name: str, work: Callable[[], Any]) -> Any:
@@ -138,10 +159,7 @@ def _boundary_placements(mesh: Mesh, type_: TensorType) -> list[Placement]:
 
 def _replaced(baseline: Plan, search: Search, reason: str) -> Plan:
     """The baseline standing in for a plan, saying why."""
-    stand_in = Search(0.0 if not search.bound else search.bound, "baseline", search.exact, reason, search.seconds,
-                      search.classes, search.nodes, search.rules, search.notes)
-    return Plan(baseline.program, baseline.device_program, baseline.input_placements, baseline.output_placements,
-                baseline.cost_model, stand_in)
+    return replace(baseline, search=replace(search, method="baseline", fallback=reason))
 
 
 def _within(plan: Plan, memory_limit: int | None) -> Plan:

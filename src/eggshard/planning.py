@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Protocol
 
+from eggshard.control_flow import CONTROL_FLOW, ControlFlow, RegionPlanner
 from eggshard.costmodel.protocol import CostModel
 from eggshard.limits import Limits
 from eggshard.placement.placement import Placement, is_even, place, replicated
@@ -12,24 +14,46 @@ from eggshard.placement.routes import Router
 from eggshard.placement.sharding import Sharding
 from eggshard.placement.transfer import Strategy, strategies
 from eggshard.plan.pricing import Pricer
+from eggshard.plan.steps import Action, Local
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops import registry
 from eggshard.program.ops.base import FactorRule
-from eggshard.program.program import Attributes, Program
+from eggshard.program.program import Attributes, Program, Region
 from eggshard.program.types import TensorType, is_float
 
 #: Reductions whose result depends on the order for floating-point numbers.
 _ROUNDING = ("add", "mul")
 
+Types = tuple[TensorType, ...]
+
+
+class OpLike(Protocol):
+    """An op of a program, or a node of an e-graph."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def attributes(self) -> Attributes: ...
+
+    @property
+    def regions(self) -> tuple[Region, ...]: ...
+
+
+def _local(types: Types, placements: Sequence[Placement]) -> Types:
+    return tuple(p.local_type(t) for p, t in zip(placements, types, strict=True))
+
 
 class Planning:
-    """The shared context of one `optimize` call."""
+    """The shared context of one `optimize` call: prices and routes are found once for all regions of a program."""
 
-    def __init__(self, program: Program, model: CostModel, limits: Limits, exact: bool):
+    def __init__(self, program: Program, model: CostModel, limits: Limits, exact: bool, plan_region: RegionPlanner):
         self.program, self.model, self.limits, self.exact = program, model, limits, exact
         self.mesh: Mesh = program.mesh
         self.pricer = Pricer(model, self.mesh)
         self.router = Router(self.mesh, self.pricer, max_rounds=limits.permutes)
+        self.control_flow = ControlFlow(plan_region)
+        self._priced: dict[tuple[object, ...], list[tuple[Strategy, float]]] = {}
 
     def resolve(self, sharding: Sharding | None, type_: TensorType) -> Placement:
         """The placement that a stated sharding asks for; replicated where nothing is stated."""
@@ -78,14 +102,48 @@ class Planning:
                         found.add(dim.axes)
         return frozenset(found)
 
+    def hint_control_flow(self, propagated: Sequence[Sharding | None]) -> None:
+        """Offer the propagated shardings as interfaces of the program's loops and branches."""
+        types = self.program.region.types
+        for op in self.program.region.ops:
+            if op.name in CONTROL_FLOW:
+                operands, results = (
+                    tuple(self.resolve(propagated[v], types[v]) for v in values) for values in (op.operands, op.results)
+                )
+                self.control_flow.hint(op.name, op.regions, operands, results)
+
     def partial_allowed(self, dtype: str, monoid: str) -> bool:
         """Whether addends may stay on different devices: under ``exact`` not where their order shows."""
         return not (self.exact and monoid in _ROUNDING and is_float(dtype))
 
-    def op_strategies(
-        self, name: str, attributes: Attributes, operands: tuple[TensorType, ...], results: tuple[TensorType, ...]
-    ) -> Sequence[Strategy]:
-        """All strategies of an op on these types, within the limit."""
+    def strategies(self, op: OpLike, operands: Types, results: Types) -> list[tuple[Strategy, float]]:
+        """All strategies of an op on these types within the limit, each with the price of computing so, in seconds."""
+        key = (op.name, op.attributes, op.regions, operands, results)
+        if key not in self._priced:
+            self._priced[key] = [(s, self._price(op, operands, results, s)) for s in self._all(op, operands, results)]
+        return self._priced[key]
+
+    def action(self, op: OpLike, operands: Types, results: Types, strategy: Strategy) -> Action:
+        """The op on the shards of a strategy."""
+        if op.name in CONTROL_FLOW:
+            return self.control_flow.action(op.name, op.attributes, op.regions, strategy)
+        definition = registry.get(op.name)
+        lo, lr = _local(operands, strategy.operands), _local(results, strategy.results)
+        attributes = definition.localize(op.attributes, operands, results, lo, lr)
+        return Local(op.name, attributes, lr, op.regions, definition.flops(attributes, lo, lr))
+
+    def _price(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> float:
+        lo, lr = _local(operands, s.operands), _local(results, s.results)
+        if op.name in CONTROL_FLOW:
+            return self.pricer(self.action(op, operands, results, s), *lo)
+        touched = float(sum(t.bytes for t in lo) + sum(t.bytes for t in lr))
+        dtype = (lo or lr)[0].dtype if (lo or lr) else "f32"
+        return self.pricer.compute(op.name, registry.get(op.name).flops(op.attributes, lo, lr), touched, dtype)
+
+    def _all(self, op: OpLike, operands: Types, results: Types) -> Sequence[Strategy]:
+        if op.name in CONTROL_FLOW:
+            return self.control_flow.strategies(op.name, op.regions, operands, results)
+        name, attributes = op.name, op.attributes
         rule: FactorRule = registry.get(name).factors(attributes, operands, results)
         dtypes = {t.dtype for t in results}
         return strategies(

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from eggshard.egraph.graph import EGraph
+from eggshard.egraph.graph import EGraph, ENode
 from eggshard.errors import EggshardError
-from eggshard.extract.encode import Computed, Delivered, Encoding, local_action
+from eggshard.extract.encode import Computed, Delivered, Encoding
 from eggshard.extract.problem import Selection
 from eggshard.placement.placement import Placement
 from eggshard.plan.assemble import Assembler, Conversions
-from eggshard.plan.steps import StepPlan
+from eggshard.placement.transfer import Strategy
+from eggshard.plan.steps import Action, StepPlan
 from eggshard.program.mesh import Mesh
+from eggshard.program.types import TensorType
 
 Shard = tuple[int, int]
+Types = tuple[TensorType, ...]
+#: The physical action of a node on the shards of a strategy.
+ActionSource = Callable[[ENode, Types, Types, Strategy], Action]
 
 
 class Decoder:
     """Emits every chosen choice once, its operands first (an explicit stack: programs are deep)."""
 
-    def __init__(self, mesh: Mesh, graph: EGraph, encoding: Encoding, selection: Selection, conversions: Conversions):
-        self.graph, self.encoding, self.selection = graph, encoding, selection
+    def __init__(self, mesh: Mesh, graph: EGraph, encoding: Encoding, selection: Selection,
+                 conversions: Conversions, action: ActionSource):
+        self.graph, self.encoding, self.selection, self.action = graph, encoding, selection, action
         self.assembler = Assembler(mesh, conversions)
         self.problem = encoding.problem
         self.values: dict[Shard, tuple[int, ...]] = {}
@@ -35,9 +41,9 @@ class Decoder:
             self._converted.setdefault((c, p), []).append(q)
             self._origin.setdefault((c, q), (c, p))
 
-    def decode(self, input_placements: Sequence[Placement]) -> tuple[StepPlan, tuple[Placement, ...]]:
+    def decode(self, input_types: Types, input_placements: Sequence[Placement]) -> tuple[StepPlan, tuple[Placement, ...]]:
         """The device program and where its outputs lie."""
-        self._inputs(input_placements)
+        self._inputs(input_types, input_placements)
         outputs, placements = [], []
         for cls, p in self.problem.roots:
             shard = (cls, p)
@@ -55,10 +61,10 @@ class Decoder:
             outputs.append(self.values[shard][0])
         return self.assembler.build(outputs), tuple(placements)
 
-    def _inputs(self, placements: Sequence[Placement]) -> None:
+    def _inputs(self, input_types: Types, placements: Sequence[Placement]) -> None:
         """Every program input becomes an input of the device program, used or not."""
         self._input_values = []
-        for type_, placement in zip(self.graph.input_types, placements, strict=True):
+        for type_, placement in zip(input_types, placements, strict=True):
             self._input_values.append(self.assembler.input(placement.local_type(type_)))
 
     def _require(self, shard: Shard) -> None:
@@ -104,7 +110,7 @@ class Decoder:
                 operands.append(value)
             operands = self.assembler.mask(operands, strategy.masks)
             types = tuple(self.graph.type_of(c) for c in node.children)
-            action = local_action(node, types, self.graph.classes[cls].types, strategy)
+            action = self.action(node, types, self.graph.classes[cls].types, strategy)
             self.values[shard] = self.assembler.emit(action, tuple(operands), node.rules, f"class {cls}")
         targets = self._converted.get(shard, ())
         if targets:

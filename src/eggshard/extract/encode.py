@@ -17,10 +17,6 @@ from eggshard.egraph.graph import EGraph, ENode
 from eggshard.extract.problem import Choice, Problem
 from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy
-from eggshard.plan.pricing import Pricer
-from eggshard.plan.steps import Local
-from eggshard.program.ops import registry
-from eggshard.program.program import Attributes
 from eggshard.program.types import TensorType
 
 Shape = tuple[Placement, ...]
@@ -43,7 +39,8 @@ class ConversionTable(Protocol):
     def table(self, type_: TensorType, placements: Sequence[Placement]) -> np.ndarray: ...
 
 
-StrategySource = Callable[[ENode, tuple[TensorType, ...], tuple[TensorType, ...]], Sequence[Strategy]]
+#: A node's strategies on these operand and result types, with the seconds that computing so costs.
+StrategySource = Callable[[ENode, tuple[TensorType, ...], tuple[TensorType, ...]], Sequence[tuple[Strategy, float]]]
 
 
 @dataclass
@@ -63,42 +60,11 @@ class Encoding:
         return table[placement]
 
 
-def local_action(node: ENode, operands: tuple[TensorType, ...], results: tuple[TensorType, ...], s: Strategy) -> Local:
-    """The node's op on the shards of a strategy."""
-    definition = registry.get(node.op)
-    local_operands = tuple(p.local_type(t) for p, t in zip(s.operands, operands, strict=True))
-    local_results = tuple(p.local_type(t) for p, t in zip(s.results, results, strict=True))
-    attributes = definition.localize(node.attributes, operands, results, local_operands, local_results)
-    flops = definition.flops(attributes, local_operands, local_results)
-    return Local(node.op, attributes, local_results, node.regions, flops)
-
-
 class Encoder:
-    """Builds the problem of one graph; equal nodes (op, attributes, types) share strategies and prices."""
+    """Builds the problem of one graph."""
 
-    def __init__(self, graph: EGraph, source: StrategySource, pricer: Pricer, conversions: ConversionTable):
-        self.graph, self.source, self.pricer, self.conversions = graph, source, pricer, conversions
-        self._priced: dict[tuple[str, Attributes, tuple[TensorType, ...], tuple[TensorType, ...]], list[tuple[Strategy, float]]] = {}
-
-    def strategies(self, cls: int, number: int) -> list[tuple[Strategy, float]]:
-        """The node's strategies with their prices in seconds."""
-        node = self.graph.classes[cls].nodes[number]
-        operands = tuple(self.graph.type_of(c) for c in node.children)
-        results = self.graph.classes[cls].types
-        key = (node.op, node.attributes, operands, results)
-        known = self._priced.get(key)
-        if known is None:
-            definition = registry.get(node.op)
-            known = []
-            for s in self.source(node, operands, results):
-                lo = tuple(p.local_type(t) for p, t in zip(s.operands, operands, strict=True))
-                lr = tuple(p.local_type(t) for p, t in zip(s.results, results, strict=True))
-                touched = float(sum(t.bytes for t in lo) + sum(t.bytes for t in lr))
-                dtype = (lo or lr)[0].dtype if (lo or lr) else "f32"
-                price = self.pricer.compute(node.op, definition.flops(node.attributes, lo, lr), touched, dtype)
-                known.append((s, price))
-            self._priced[key] = known
-        return known
+    def __init__(self, graph: EGraph, strategies: StrategySource, conversions: ConversionTable):
+        self.graph, self.strategies, self.conversions = graph, strategies, conversions
 
     def encode(self, inputs: dict[int, Placement], roots: Sequence[tuple[int, Sequence[Placement]]]) -> Encoding:
         """The problem of delivering every root class at one of its placements, given the inputs' placements.
@@ -142,7 +108,8 @@ class Encoder:
             return []  # follow from the tuple class's placements: `_projections`
         made = []
         is_tuple = self.graph.classes[c].is_tuple
-        for s, price in self.strategies(c, n):
+        types = tuple(self.graph.type_of(child) for child in node.children)
+        for s, price in self.strategies(node, types, self.graph.classes[c].types):
             needs = tuple(dict.fromkeys(
                 (child, out.number(child, p)) for child, p in zip(node.children, s.operands, strict=True)
             ))

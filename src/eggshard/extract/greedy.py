@@ -128,13 +128,17 @@ def decode(graph: Graph, costs: TreeCosts) -> dict[int, tuple[int, ...]]:
     return chosen
 
 
-def greedy(graph: Graph) -> list[Selection]:
-    """Valid plans, distinct, the cheapest first: by tree costs, and with shared classes' costs split among users."""
+def greedy(graph: Graph, costs: TreeCosts | None = None) -> list[Selection]:
+    """Valid plans, distinct, the cheapest first: by tree costs, and with shared classes' costs split among users.
+
+    ``costs`` are the unshared `tree_costs`, if already known.
+    """
     problem = graph.problem
     users = consumer_counts(problem)
     plans: list[Selection] = []
-    for shares in (None, [1.0 / max(1, n) for n in users], [SHARED if n > 1 else 1.0 for n in users]):
-        plan = complete(problem, decode(graph, tree_costs(graph, shares)))
+    for shares in ([], [1.0 / max(1, n) for n in users], [SHARED if n > 1 else 1.0 for n in users]):
+        found = costs if costs is not None and not shares else tree_costs(graph, shares)
+        plan = complete(problem, decode(graph, found))
         if plan is not None and all(plan.chosen != other.chosen for other in plans):
             plans.append(plan)
     return sorted(plans, key=lambda plan: plan.cost)

@@ -14,6 +14,10 @@ from eggshard.extract.state import PlanState
 from eggshard.extract.verify import complete
 
 
+#: The most classes that one move changes together.
+GROUP = 8
+
+
 class LocalSearch:
     """Improves plans of one problem; deterministic unless the deadline cuts it short."""
 
@@ -35,8 +39,13 @@ class LocalSearch:
                     outs.setdefault(choice.out, []).append(s)
             self.by_out.append(outs)
 
-    def improve(self, chosen: Mapping[int, Iterable[int]], sweeps: int = 20) -> Selection | None:
-        """The local optimum reached from these choices; None if they make no valid plan."""
+    def improve(
+        self, chosen: Mapping[int, Iterable[int]], sweeps: int = 20, groups: bool = False
+    ) -> Selection | None:
+        """The local optimum reached from these choices; None if they make no valid plan.
+
+        ``groups`` also tries to change neighbouring classes together, which is slower.
+        """
         state = PlanState(self.graph, chosen, self.fallback)
         if not state.cost < math.inf:
             return None
@@ -49,7 +58,7 @@ class LocalSearch:
                     changed.add(c)
                     if time.monotonic() > self.deadline:
                         break
-            if not changed:
+            if not changed and groups:
                 for c in reversed(order):
                     if state.made[c] and time.monotonic() < self.deadline and self._improve_around(state, c):
                         changed.add(c)
@@ -61,6 +70,11 @@ class LocalSearch:
                 for a in self.graph.operands[c]:
                     dirty.update(self.users[a])
         return complete(self.graph.problem, state.chosen())
+
+    def adopt(self, chosen: Mapping[int, Iterable[int]]) -> Selection | None:
+        """The plan of these choices, with classes that they lack joined by the fallback; None if it is not valid."""
+        state = PlanState(self.graph, chosen, self.fallback)
+        return complete(self.graph.problem, state.chosen()) if state.cost < math.inf else None
 
     def _improve_class(self, state: PlanState, c: int) -> bool:
         """Other choices for class c, further copies of it, fewer copies of it."""
@@ -104,7 +118,7 @@ class LocalSearch:
     def _pull_operands(self, state: PlanState, group: dict[int, int], needs: Iterable[tuple[int, int]]) -> None:
         """Add to the group, depth first, the cheapest choices by which operands deliver the needs in place."""
         work = list(needs)
-        while work:
+        while work and len(group) < GROUP:
             a, q = work.pop()
             if a in group or q in state.made[a] or not state.made[a]:
                 continue
@@ -117,7 +131,7 @@ class LocalSearch:
     def _push_users(self, state: PlanState, group: dict[int, int], c: int, out: int) -> None:
         """Add to the group the live consumers' choices that take the class at ``out``, and their consumers'."""
         work = [(c, out)]
-        while work:
+        while work and len(group) < GROUP:
             a, q = work.pop()
             for user in self.users[a]:
                 if user in group or not state.made[user]:

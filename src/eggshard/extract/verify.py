@@ -64,8 +64,8 @@ def complete(problem: Problem, chosen: Mapping[int, Iterable[int]]) -> Selection
     None if these choices make no valid plan. Where the cheapest sources run in a circle, sources are taken in the
     order in which the choices become ready instead.
     """
-    for sources in (_cheapest_sources(problem, chosen), _ready_sources(problem, chosen)):
-        selection = _from_sources(problem, chosen, sources)
+    for find_sources in (_cheapest_sources, _ready_sources):
+        selection = _from_sources(problem, chosen, find_sources(problem, chosen))
         if selection is not None and not check(problem, selection):
             selection.cost = price(problem, selection)
             return selection

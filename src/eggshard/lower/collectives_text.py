@@ -19,10 +19,12 @@ from eggshard.plan.steps import (
     AllGather,
     AllReduce,
     AllToAll,
+    Branch,
     CollectivePermute,
     Exchange,
     KeepFirst,
     Local,
+    Loop,
     Mask,
     Moves,
     Pairs,
@@ -30,23 +32,14 @@ from eggshard.plan.steps import (
     Resize,
     Round,
     Slice,
-    monoid_identity,
-    moved_axes,
+    StepPlan,
 )
+from eggshard.program import monoids
 from eggshard.program.mesh import Mesh
+from eggshard.program.ops import spelling
 from eggshard.program.ops.dense import dense_text
 from eggshard.program.types import TensorType, mlir_dtype, numpy_dtype
 
-#: The op that combines two elements of a monoid.
-MONOID_OPS = {
-    "add": "add",
-    "mul": "multiply",
-    "max": "maximum",
-    "min": "minimum",
-    "and": "and",
-    "or": "or",
-    "xor": "xor",
-}
 SCALAR = TensorType((), "i32")
 
 
@@ -67,6 +60,21 @@ class BodyText:
         self._partition: Value | None = None
         self._looked_up: dict[tuple[int, ...], Value] = {}
 
+    def program(self, plan: StepPlan, arguments: Sequence[Value]) -> list[Value]:
+        """Append all steps of a device program and return its outputs. LoweringError names the step that failed."""
+        values: dict[int, Value] = dict(zip(plan.inputs, arguments, strict=True))
+        for step in plan.steps:
+            where = f"step {step.action.kind} {step.label or step.results}"
+            try:
+                results = self.emit(step.action, [values[v] for v in step.operands])
+            except LoweringError as error:
+                raise LoweringError(f"{where}: {error}") from None
+            for v, result in zip(step.results, results, strict=True):
+                if result.type != plan.types[v]:
+                    raise LoweringError(f"{where} makes {result.type}, the plan says {plan.types[v]}")
+                values[v] = result
+        return [values[v] for v in plan.outputs]
+
     def fresh(self) -> str:
         """A value name that nothing has yet."""
         return f"%{next(self._names)}"
@@ -76,6 +84,10 @@ class BodyText:
         match action:
             case Local():
                 return self._local(action, operands)
+            case Loop():
+                return self._loop(action, operands)
+            case Branch():
+                return self._branch(action, operands)
             case AllReduce():
                 # One collective each: XLA combines them, and refuses several operands in a manual region.
                 return [self._all_reduce(x, action) for x in operands]
@@ -122,7 +134,7 @@ class BodyText:
 
     def splat(self, type_: TensorType, monoid: str) -> Value:
         """The identity of a monoid in every element."""
-        identity = np.asarray(monoid_identity(monoid, type_.dtype)).astype(numpy_dtype(type_.dtype))
+        identity = np.asarray(monoids.identity(monoid, type_.dtype)).astype(numpy_dtype(type_.dtype))
         return self.constant(np.broadcast_to(identity, type_.shape), splat=True)
 
     def reshape(self, x: Value, shape: tuple[int, ...]) -> Value:
@@ -223,8 +235,6 @@ class BodyText:
         return f"replica_groups = {dense_text(self.mesh.groups(axes).astype(np.int64))}, {self._channel()}"
 
     def _local(self, action: Local, operands: Sequence[Value]) -> list[Value]:
-        from eggshard.program.ops import spelling
-
         lines, names = spelling.emit(
             action.name, action.attributes, operands, action.result_types, action.regions, self.fresh
         )
@@ -281,8 +291,9 @@ class BodyText:
                 f"{name}({x.type}) combines by bitwise {monoid!r}, which XLA's collectives do only for i1; "
                 "keep the operand replicated over the reduced axes"
             )
-        a, b, c, out = Value(self.fresh(), scalar), Value(self.fresh(), scalar), self.fresh(), Value(self.fresh(), result)
-        combine = f"{_head(MONOID_OPS[monoid], [a, b])} : {function_type([scalar, scalar], [scalar])}"
+        a, b = Value(self.fresh(), scalar), Value(self.fresh(), scalar)
+        c, out = self.fresh(), Value(self.fresh(), result)
+        combine = f"{_head(monoids.monoid(monoid).op, [a, b])} : {function_type([scalar, scalar], [scalar])}"
         self._line(f"{out.name} = {_head(name, [x])} ({{")
         self._line(f"^bb0({a.name}: {scalar}, {b.name}: {scalar}):")
         self._line(f"  {c} = {combine}")
@@ -293,7 +304,7 @@ class BodyText:
     # Digits: the positions along a collective's axes, as dimensions of their own.
 
     def _digits_in_front(self, x: Value, moves: Moves) -> Value:
-        """Split each move's dimension into (count, rest), and flatten the counts in order into one leading dimension."""
+        """Split each move's dimension into (count, rest); flatten the counts in order into one leading dimension."""
         counts = {dim: self.mesh.count(axes) for dim, axes in moves}
         split: list[int] = []
         digit, rest = {}, []
@@ -307,7 +318,7 @@ class BodyText:
         return self.reshape(x, (math.prod(counts.values()), *x.type.shape[len(moves) :]))
 
     def _digits_into(self, x: Value, group: tuple[str, ...], moves: Moves) -> Value:
-        """The reverse: the leading dimension counts devices along ``group``; put each move's axes before its dimension."""
+        """The reverse: put each move's axes, out of a leading dimension that counts ``group``, before its dimension."""
         sizes = tuple(self.mesh.axes[a] for a in group)
         x = self.reshape(x, (*sizes, *x.type.shape[1:]))
         axes_of = dict(moves)
@@ -353,6 +364,54 @@ class BodyText:
         limit = self.per_device(owned)
         limits = self.op("broadcast_in_dim", [limit], indices, f"broadcast_dimensions = {_integers(())}")
         return self.select(self.compare("LT", iota, limits), x, self.splat(x.type, action.monoid))
+
+    # Control flow. A region looks its own tables up: values of outside are not its to use on every backend.
+
+    def _region(self) -> BodyText:
+        """An empty body inside this one: the same supply of names and channels."""
+        inner = BodyText(self.mesh, self.indent + "  ")
+        inner._names, inner._channels = self._names, self._channels
+        return inner
+
+    def _loop(self, action: Loop, operands: Sequence[Value]) -> list[Value]:
+        types = [x.type for x in operands]
+        texts = []
+        for plan in (action.condition, action.body):
+            inner = self._region()
+            arguments = [Value(self.fresh(), t) for t in types]
+            inner.lines.append(f"{self.indent}^bb0({', '.join(f'{v.name}: {v.type}' for v in arguments)}):")
+            inner.end(inner.program(plan, arguments))
+            texts.append(inner.lines)
+        return self._with_regions("while", operands, texts, types)
+
+    def _branch(self, action: Branch, operands: Sequence[Value]) -> list[Value]:
+        texts = []
+        for plan in action.branches:
+            inner = self._region()
+            inner.end(inner.program(plan, operands[1:]))
+            texts.append(inner.lines)
+        first = action.branches[0]
+        types = [first.types[v] for v in first.outputs]
+        return self._with_regions("if" if action.predicate else "case", operands[:1], texts, types)
+
+    def end(self, results: Sequence[Value]) -> None:
+        """Append a region's terminator."""
+        types = ", ".join(str(v.type) for v in results)
+        self._line(f'"stablehlo.return"({", ".join(v.name for v in results)}) : ({types}) -> ()')
+
+    def _with_regions(
+        self, name: str, operands: Sequence[Value], regions: Sequence[list[str]], results: Sequence[TensorType]
+    ) -> list[Value]:
+        pack = self.fresh()
+        names = [pack] if len(results) == 1 else [f"{pack}#{i}" for i in range(len(results))]
+        bound = {0: "", 1: f"{pack} = "}.get(len(results), f"{pack}:{len(results)} = ")
+        self._line(f"{bound}{_head(name, operands)} ({{")
+        for i, region in enumerate(regions):
+            if i:
+                self._line("}, {")
+            self.lines += region
+        self._line(f"}}) : {function_type([x.type for x in operands], results)}")
+        return [Value(n, t) for n, t in zip(names, results, strict=True)]
 
     def _line(self, text: str) -> None:
         self.lines.append(self.indent + text)

@@ -10,7 +10,7 @@ from eggshard.errors import LoweringError
 from eggshard.lower.collectives_text import BodyText, Value, function_type
 from eggshard.placement.placement import Placement, is_even, replicated
 from eggshard.placement.sharding import Sharding, mesh_text, whole_mesh
-from eggshard.plan.steps import CollectivePermute, Exchange, Local, Pairs, Round, Step, StepPlan
+from eggshard.plan.steps import Action, Branch, CollectivePermute, Exchange, Local, Loop, Pairs, Round, Step, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops.codec import String
 from eggshard.program.program import Program
@@ -57,7 +57,7 @@ def module_text(
     body = BodyText(mesh, "      " if manual else "    ")
     prefix = "%l" if manual else "%arg"
     arguments = [Value(f"{prefix}{v}", device_program.types[v]) for v in device_program.inputs]
-    returned = _body(device_program, body, arguments)
+    returned = body.program(device_program, arguments)
 
     attributes = f"mhlo.num_partitions = {mesh.size} : i32, mhlo.num_replicas = 1 : i32"
     lines = [f"module @{String().encode(name)} attributes {{{attributes}}} {{"]
@@ -93,63 +93,59 @@ def at_grid_positions(device_program: StepPlan) -> StepPlan:
 
     JAX numbers partitions that way: it hands the order of devices over beside the module.
     """
-    mesh = device_program.mesh
-    if mesh.device_ids is None:
-        return device_program
-    position = {device: i for i, device in enumerate(mesh.device_ids)}
+    ids = device_program.mesh.device_ids
+    return device_program if ids is None else _Renumbering(ids).plan(device_program)
 
-    def pairs(old: Pairs) -> Pairs:
-        return tuple((position[s], position[t]) for s, t in old)
 
-    def round_(r: Round) -> Round:
-        rows = [tuple(starts[d] for d in mesh.device_ids or ()) for starts in (r.source_starts, r.target_starts)]
-        return Round(pairs(r.pairs), *rows)
+class _Renumbering:
+    """Devices by their position in a mesh grid of these ids."""
 
-    def step(s: Step) -> Step:
-        match s.action:
-            case CollectivePermute():
-                return replace(s, action=replace(s.action, pairs=pairs(s.action.pairs)))
+    def __init__(self, ids: tuple[int, ...]):
+        self.ids = ids
+        self.position = {device: i for i, device in enumerate(ids)}
+
+    def plan(self, plan: StepPlan) -> StepPlan:
+        steps = tuple(replace(s, action=self.action(s.action)) for s in plan.steps)
+        return replace(plan, mesh=Mesh(plan.mesh.axes), steps=steps)
+
+    def action(self, action: Action) -> Action:
+        match action:
+            case CollectivePermute(pairs=pairs):
+                return replace(action, pairs=self.pairs(pairs))
             case Exchange(rounds=rounds, local=local):
-                moved = replace(s.action, rounds=tuple(map(round_, rounds)), local=tuple(map(round_, local)))
-                return replace(s, action=moved)
-        return s
+                return replace(action, rounds=tuple(map(self.round, rounds)), local=tuple(map(self.round, local)))
+            case Loop(condition=condition, body=body):
+                return replace(action, condition=self.plan(condition), body=self.plan(body))
+            case Branch(branches=branches):
+                return replace(action, branches=tuple(map(self.plan, branches)))
+        return action
 
-    return replace(device_program, mesh=Mesh(mesh.axes), steps=tuple(map(step, device_program.steps)))
+    def pairs(self, pairs: Pairs) -> Pairs:
+        return tuple((self.position[s], self.position[t]) for s, t in pairs)
+
+    def round(self, old: Round) -> Round:
+        source, target = (tuple(rows[d] for d in self.ids) for rows in (old.source_starts, old.target_starts))
+        return Round(self.pairs(old.pairs), source, target)
 
 
 def program_text(program: Program) -> str:
     """The unsharded program as a module for one device."""
     region = program.region
-    steps = tuple(
-        Step(Local(op.name, op.attributes, tuple(region.types[v] for v in op.results), op.regions), op.operands, op.results)
-        for op in region.ops
-    )
-    one = StepPlan(Mesh({}), region.inputs, steps, region.outputs, region.types)
-    placements = [[replicated(t.shape) for t in types] for types in (program.input_types, program.output_types)]
-    return module_text(one, program.input_types, placements[0], program.output_types, placements[1], program.name)
-
-
-def _body(device_program: StepPlan, body: BodyText, arguments: Sequence[Value]) -> list[Value]:
-    values: dict[int, Value] = dict(zip(device_program.inputs, arguments, strict=True))
-    for step in device_program.steps:
-        try:
-            results = body.emit(step.action, [values[v] for v in step.operands])
-        except LoweringError as error:
-            raise LoweringError(f"step {step.action.kind} {step.label or step.results}: {error}") from None
-        values.update(zip(step.results, results, strict=True))
-        for v in step.results:
-            if values[v].type != device_program.types[v]:
-                raise LoweringError(
-                    f"step {step.action.kind} {step.label or step.results} makes {values[v].type}, "
-                    f"the plan says {device_program.types[v]}"
-                )
-    return [values[v] for v in device_program.outputs]
+    types = region.types
+    actions = [Local(op.name, op.attributes, tuple(types[v] for v in op.results), op.regions) for op in region.ops]
+    steps = tuple(Step(a, op.operands, op.results) for a, op in zip(actions, region.ops, strict=True))
+    one = StepPlan(Mesh({}), region.inputs, steps, region.outputs, types)
+    whole = [replicated(t.shape) for t in (*program.input_types, *program.output_types)]
+    inputs, outputs = whole[: len(program.input_types)], whole[len(program.input_types) :]
+    return module_text(one, program.input_types, inputs, program.output_types, outputs, program.name)
 
 
 def _boundary(mesh: Mesh, what: str, i: int, type_: TensorType, placement: Placement) -> str:
     if placement.partial or not is_even(type_.shape, placement, mesh):
         reason = "a partial sum" if placement.partial else "uneven"
-        raise LoweringError(f"{what} {i} ({type_}) is placed as {placement}, which is {reason}; reduce or resize it first")
+        raise LoweringError(
+            f"{what} {i} ({type_}) is placed as {placement}, which is {reason}; reduce or resize it first"
+        )
     return Sharding.from_placement(placement, mesh).text()
 
 

@@ -109,7 +109,8 @@ def _assign(mesh: Mesh, source: Placement, target: Placement, receiver: np.ndarr
     order = np.argsort(team, kind="stable")
     turn = np.empty(len(team), int)
     turn[order] = np.arange(len(team)) - np.searchsorted(team[order], team[order])
-    return members[team, turn % members.shape[1]]
+    sender: np.ndarray = members[team, turn % members.shape[1]]
+    return sender
 
 
 def _round(mesh: Mesh, senders: np.ndarray, receivers: np.ndarray, source_start: np.ndarray,

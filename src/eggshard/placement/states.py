@@ -16,6 +16,7 @@ import numpy as np
 
 from eggshard.placement.conversions import Kind
 from eggshard.placement.placement import tile_size
+from eggshard.plan.steps import Action
 from eggshard.program.mesh import Mesh
 
 #: Axes of one dimension, major to minor.
@@ -64,10 +65,13 @@ class StateSpace:
         self._lists = sorted({axes for s in self.states for axes in s.axes}, key=lambda a: (len(a), a))
         row = {axes: i for i, axes in enumerate(self._lists)}
         rank = len(sizes)
-        self._code = np.array([[row[a] for a in s.axes] for s in self.states], int).reshape(-1, rank).T
+        self._code = np.array([[row[a] for a in s.axes] for s in self.states], int).reshape(len(self.states), rank).T
         self._shards = np.array([mesh.count(a) for a in self._lists], int)
         self._tile = np.array([[tile_size(n, int(c), mesh.size) for c in self._shards] for n in sizes], int)
         self._tile = self._tile.reshape(rank, len(self._lists))
+        self.even = bool((self._tile * self._shards == np.array(sizes).reshape(rank, 1)).all())
+        #: Per class of collectives, its action where that is the same for all shapes that share this space.
+        self.shapeless: dict[int, Action] = {}
         self.kind = self._kinds()
         self.collectives, self.collective_class = self._collectives()
         self.exchanges, self.exchange_class = self._exchanges()
@@ -80,7 +84,8 @@ class StateSpace:
     def _pairs(self, dim: int, table: np.ndarray) -> np.ndarray:
         """A table over pairs of axis lists, at this dimension of all pairs of states."""
         code = self._code[dim]
-        return table[code[:, None], code]
+        out: np.ndarray = table.take(code, axis=0).take(code, axis=1)
+        return out
 
     def _mask(self, axes: Sequence[str]) -> int:
         return sum(self._bit.get(a, 0) for a in axes)
@@ -148,7 +153,7 @@ class StateSpace:
         return kind
 
     def _elements(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Elements of a shard ``[S]``, and of a collective's operand and result ``[S, S]`` with the padding it needs."""
+        """Elements of a shard ``[S]``, and of a collective's operand and result ``[S, S]``, padding included."""
         count = len(self.states)
         local, before, after = np.ones(count, np.int64), *(np.ones((count, count), np.int64) for _ in range(2))
         for i, tile in enumerate(self._tile):
@@ -180,11 +185,11 @@ class StateSpace:
         # Slices, gathers and all-to-alls receive what is missing and no more, in one message.
         open_ = ~np.isin(self.kind, (Kind.RELABEL, Kind.SLICE, Kind.ALL_GATHER, Kind.ALL_TO_ALL))
         open_ &= (partial[:, None] == partial) & (monoid[:, None] == monoid) & ~np.eye(len(self.states), dtype=bool)
-        source, target, cell, cells, rounds = self._outlines(*np.nonzero(open_))
         out = np.full(self.kind.shape, -1, np.int32)
-        if not len(source):
+        if not open_.any():
             return [], out
-        local, before, _ = self._elements()
+        source, target, cell, cells, rounds = self._outlines(*np.nonzero(open_))
+        local = np.prod([tile[code] for tile, code in zip(self._tile, self._code, strict=True)], axis=0, initial=1)
         over = self._over[source, target]
         # A permute of whole shards is one message; pieces are worth more only if they are fewer bytes.
         better = (self.kind[source, target] != Kind.PERMUTE) | (cell * cells < local[source])
@@ -201,35 +206,43 @@ class StateSpace:
 
     def _outlines(self, source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, ...]:
         """The exchanges of few enough rounds among these pairs: source, target, cell elements, cells, rounds."""
-        cell, pieces = np.ones(len(source), np.int64), np.ones(len(source), np.int64)
-        grids = []
-        for i, tile in enumerate(self._tile):
-            grid = np.maximum(1, np.gcd(tile[:, None], tile))
-            a, b = self._code[i][source], self._code[i][target]
-            grids.append(grid)
-            cell *= grid[a, b]
-            pieces *= tile[b] // grid[a, b]
+        grids = [np.maximum(1, np.gcd(tile[:, None], tile)) for tile in self._tile]
+        size = len(self._lists)
+        pair = self._code[:, source] * size + self._code[:, target]
+        cell, pieces = np.ones((2, len(source)), np.int64)
+        for row, tile, grid in zip(pair, self._tile, grids, strict=True):
+            cell *= grid.take(row)
+            pieces *= (tile // grid).take(row)
         few = pieces <= PIECES
-        source, target, cell = source[few], target[few], cell[few]
-        held, needed, both = (np.ones((len(source), self.mesh.size), np.int64) for _ in range(3))
-        for i, grid in enumerate(grids):
-            have, need, overlap = self._cells(i, grid)
-            a, b = self._code[i][source], self._code[i][target]
-            held *= have[a, b]
-            needed *= need[a, b]
-            both *= overlap[a, b]
+        source, target, cell, pair = source[few], target[few], cell[few], pair[:, few]
+        # Dimensions of one size change places freely: work out one pair of each kind.
+        alike = np.sort(pair, axis=0) if len(set(self.sizes)) == 1 else pair
+        first, kind = _classes(list(alike))
+        cells, rounds = self._rounds(source[first], target[first], pair[:, first], grids)
+        cells, rounds = cells[kind], rounds[kind]
+        few = rounds <= self.max_rounds
+        return tuple(a[few] for a in (source, target, cell, cells, rounds))
+
+    def _rounds(self, source: np.ndarray, target: np.ndarray, pair: np.ndarray, grids: list[np.ndarray]
+                ) -> tuple[np.ndarray, np.ndarray]:
+        """Cells that the busiest device receives, and permutes, of the exchanges between these states."""
+        count = len(source)
+        held, needed, both = (np.ones((count, 1), np.int64) for _ in range(3))
+        for i, (row, grid) in enumerate(zip(pair, grids, strict=True)):
+            have, need, overlap = (t.reshape(grid.size, -1).take(row, axis=0) for t in self._cells(i, grid))
+            held, needed, both = held * have, needed * need, both * overlap
         cells = (needed - both).max(axis=1, initial=0)
+        held = np.broadcast_to(held, (count, self.mesh.size))
         shards, order = self._holders
+        copies = self.mesh.size // shards[target]
         rounds = cells.copy()
         for state in np.unique(source):
             rows = np.nonzero(source == state)[0]
             team = order[state].reshape(shards[state], -1)
             # The sends of a shard: each of its cells goes to all that need it, but for holders that keep it.
-            copies = self.mesh.size // shards[target[rows]]
-            sends = held[rows][:, team[:, 0]] * copies[:, None] - both[rows][:, team].sum(axis=2)
-            rounds[rows] = np.maximum(cells[rows], (-(-sends // team.shape[1])).max(axis=1, initial=0))
-        few = rounds <= self.max_rounds
-        return tuple(a[few] for a in (source, target, cell, cells, rounds))
+            sends = held[rows][:, team[:, 0]] * copies[rows, None] - both[rows][:, team].sum(axis=2)
+            rounds[rows] = np.maximum(cells[rows], -(-sends.max(axis=1) // team.shape[1]))
+        return cells, rounds
 
     @cached_property
     def _holders(self) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -239,18 +252,19 @@ class StateSpace:
         return shards, [np.argsort(key, kind="stable") for key in keys]
 
     def _cells(self, dim: int, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """``[L, L, devices]``: cells of one dimension that a device holds, needs, and has in common, for each pair."""
+        """``[L, L, devices]``: cells of one dimension that a device holds, needs, and has in common, for each pair.
+
+        Where all tiles are full, devices hold and need as much: the first two are ``[L, L, 1]``.
+        """
         n, tile = self.sizes[dim], self._tile[dim]
         start = np.stack([self.mesh.index(axes) for axes in self._lists]) * tile[:, None]
         start, end = np.minimum(start, n), np.minimum(start + tile[:, None], n)
         low = np.maximum(start[:, None], start)
         high = np.minimum(end[:, None], end)
+        overlap = np.maximum(high - low, 0)
+        size = tile[:, None] if (tile * self._shards == n).all() else end - start
         cells = grid[:, :, None]
-        return (
-            -(-(end - start)[:, None] // cells),
-            -(-(end - start)[None, :] // cells),
-            -(-np.maximum(high - low, 0) // cells),
-        )
+        return -(-size[:, None] // cells), -(-size // cells), -(-overlap // cells)
 
 
 def _classes(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -272,7 +286,9 @@ def axis_lists(axes: Sequence[str]) -> tuple[AxisList, ...]:
     return tuple(p for k in range(len(axes) + 1) for p in permutations(axes, k))
 
 
-def combinations(choices: Sequence[Sequence[AxisList]], taken: frozenset[str] = frozenset()) -> Iterator[tuple[AxisList, ...]]:
+def combinations(
+    choices: Sequence[Sequence[AxisList]], taken: frozenset[str] = frozenset()
+) -> Iterator[tuple[AxisList, ...]]:
     """All tuples with one list of each dimension's choices that use no axis twice, nor a taken one."""
     if not choices:
         yield ()
@@ -284,17 +300,27 @@ def combinations(choices: Sequence[Sequence[AxisList]], taken: frozenset[str] = 
 
 
 @lru_cache(maxsize=256)
-def state_space(mesh: Mesh, sizes: tuple[int, ...], choices: tuple[tuple[AxisList, ...], ...],
-                partials: tuple[tuple[AxisList, str], ...], max_rounds: int) -> StateSpace:
-    """The space of all states with one of the choices in each dimension and one of these partial axes and monoids."""
-    states = [
+def all_states(
+    choices: tuple[tuple[AxisList, ...], ...], partials: tuple[tuple[AxisList, str], ...]
+) -> tuple[State, ...]:
+    """All states with one of the choices in each dimension and one of these partial axes and monoids."""
+    return tuple(
         State(axes, partial, monoid)
         for partial, monoid in partials
         for axes in combinations(choices, frozenset(partial))
-    ]
+    )
+
+
+@lru_cache(maxsize=256)
+def state_space(mesh: Mesh, sizes: tuple[int, ...], states: tuple[State, ...], max_rounds: int) -> StateSpace:
+    """The space of these states, remembered."""
     return StateSpace(mesh, sizes, states, max_rounds)
 
 
-def count_states(axes: int, rank: int) -> int:
-    """The number of states without partial axes over all lists of so many axes."""
-    return sum(math.perm(axes, k) * math.comb(k + rank - 1, k) for k in range(axes + 1)) if rank else 1
+def count_states(axes: int, rank: int, partial: int = 0) -> int:
+    """The number of states over all lists of so many axes, of which ``partial`` may be partial too."""
+    return sum(
+        math.comb(partial, m) * math.perm(axes - m, k) * (math.comb(k + rank - 1, k) if rank else k == 0)
+        for m in range(partial + 1)
+        for k in range(axes - m + 1)
+    )

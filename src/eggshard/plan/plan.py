@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +13,7 @@ from eggshard.costmodel.protocol import CostModel
 from eggshard.placement.placement import Placement
 from eggshard.plan.memory import peak_bytes
 from eggshard.plan.pricing import Pricer
-from eggshard.plan.steps import Exchange, Step, StepPlan
+from eggshard.plan.steps import Step, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Program
 
@@ -113,12 +112,7 @@ class Plan:
     @property
     def collectives(self) -> dict[str, int]:
         """How many collectives of each kind the device program issues."""
-        out: Counter[str] = Counter()
-        for step in self.steps:
-            if step.action.messages:
-                kind = "collective-permute" if isinstance(step.action, Exchange) else step.action.kind
-                out[kind] += step.action.messages
-        return dict(sorted(out.items()))
+        return self.device_program.collectives
 
     @cached_property
     def peak_bytes(self) -> int:

@@ -6,7 +6,7 @@ import math
 
 from eggshard.costmodel.protocol import CostModel, StepInfo
 from eggshard.errors import CostModelError
-from eggshard.plan.steps import Action, Local
+from eggshard.plan.steps import Action, Branch, Local, Loop, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 
@@ -57,8 +57,18 @@ class Pricer:
         key = (action, operands)
         price = self._actions.get(key)
         if price is None:
-            price = self._actions[key] = self.info(step_info(self.mesh, action, operands))
+            if isinstance(action, Loop):
+                price = (action.trips + 1) * self.program(action.condition) + action.trips * self.program(action.body)
+            elif isinstance(action, Branch):
+                price = max(self.program(b) for b in action.branches)
+            else:
+                price = self.info(step_info(self.mesh, action, operands))
+            self._actions[key] = price
         return price
+
+    def program(self, plan: StepPlan) -> float:
+        """The price of a device program: its steps added up."""
+        return sum(self(s.action, *(plan.types[v] for v in s.operands)) for s in plan.steps)
 
     def compute(self, op: str, flops: float, memory_bytes: float, dtype: str) -> float:
         """The price of a local op with these figures, in seconds."""

@@ -6,13 +6,14 @@ action states its result shape and the bytes that each device receives; nothing 
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from eggshard.program.mesh import Mesh
+from eggshard.program.monoids import identity
 from eggshard.program.program import Attributes, Region
 from eggshard.program.types import TensorType
 
@@ -282,6 +283,63 @@ class Mask(Action):
 
 
 @dataclass(frozen=True, slots=True)
+class Loop(Action):
+    """A while loop whose condition and body are device programs over the carried shards.
+
+    ``condition`` yields one scalar i1 that is the same on all devices; ``body`` yields the carried values again, in
+    the same local types. ``trip_count`` is None where it depends on data.
+    """
+
+    condition: StepPlan
+    body: StepPlan
+    trip_count: int | None = None
+    kind: ClassVar[str] = "while"
+
+    @property
+    def trips(self) -> int:
+        """How often the body counts: the trip count, or `UNKNOWN_TRIPS`."""
+        return UNKNOWN_TRIPS if self.trip_count is None else self.trip_count
+
+    @property
+    def messages(self) -> int:
+        return self.condition.messages * (self.trips + 1) + self.body.messages * self.trips
+
+    def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        return operands
+
+    def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
+        return self.condition.total_received * (self.trips + 1) + self.body.total_received * self.trips
+
+
+@dataclass(frozen=True, slots=True)
+class Branch(Action):
+    """Case: operand 0 is the branch index (i32, clamped to the last branch) or an i1 predicate (true: branch 0).
+
+    The other operands are the inputs of every branch. The selector is the same on all devices.
+    """
+
+    branches: tuple[StepPlan, ...]
+    predicate: bool
+    kind: ClassVar[str] = "case"
+
+    @property
+    def messages(self) -> int:
+        return max((b.messages for b in self.branches), default=0)
+
+    def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        first = self.branches[0]
+        return tuple(first.types[v] for v in first.outputs)
+
+    def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
+        """Those of the branch whose busiest device receives most."""
+        return max((b.total_received for b in self.branches), key=lambda r: float(r.max()), default=np.zeros(mesh.size))
+
+
+#: How often a loop with a data-dependent trip count is assumed to run.
+UNKNOWN_TRIPS = 16
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One action on numbered plan values, and which rules and choices led to it."""
 
@@ -309,23 +367,37 @@ class StepPlan:
         """Bytes that each device receives in a step."""
         return step.action.received(self.mesh, tuple(self.types[v] for v in step.operands))
 
+    @property
+    def total_received(self) -> np.ndarray:
+        """Bytes that each device receives in all steps, loops counted by their trips."""
+        return sum((self.received(s) for s in self.steps), np.zeros(self.mesh.size))
+
+    @property
+    def messages(self) -> int:
+        """Collectives issued, loops counted by their trips."""
+        return sum(s.action.messages for s in self.steps)
+
+    @property
+    def collectives(self) -> dict[str, int]:
+        """How many collectives of each kind are issued; pieces of an exchange are permutes."""
+        out: Counter[str] = Counter()
+        for step in self.steps:
+            action = step.action
+            if isinstance(action, Loop):
+                for kind, n in action.condition.collectives.items():
+                    out[kind] += n * (action.trips + 1)
+                for kind, n in action.body.collectives.items():
+                    out[kind] += n * action.trips
+            elif isinstance(action, Branch):
+                out.update(max(action.branches, key=lambda b: b.messages).collectives)
+            elif action.messages:
+                out["collective-permute" if isinstance(action, Exchange) else action.kind] += action.messages
+        return dict(sorted(out.items()))
+
 
 def monoid_identity(monoid: str, dtype: str) -> bool | int | float:
     """The identity element of a reduction: add, mul, max, min, and, or, xor."""
-    from eggshard.program.types import is_float, numpy_dtype
-
-    if monoid in ("add", "or", "xor"):
-        return False if dtype == "i1" else 0
-    if monoid == "mul":
-        return 1
-    if monoid == "and":
-        return True if dtype == "i1" else (-1 if not dtype.startswith("ui") else int(np.iinfo(numpy_dtype(dtype)).max))
-    if dtype == "i1":
-        return monoid == "min"
-    if is_float(dtype):
-        return -math.inf if monoid == "max" else math.inf
-    info = np.iinfo(numpy_dtype(dtype))
-    return int(info.min) if monoid == "max" else int(info.max)
+    return identity(monoid, dtype)
 
 
 def _scaled(mesh: Mesh, type_: TensorType, grow: Moves, shrink: Moves) -> TensorType:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import ml_dtypes
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.program.types import is_float, numpy_dtype
+from eggshard.program.types import float_limits, integer_limits, is_float, numpy_dtype
 
 
 class Monoid(NamedTuple):
@@ -63,10 +62,10 @@ def identity(name: str, dtype: str) -> bool | int | float:
         return name != "max"
     if is_float(dtype):
         if not np.isinf(np.array(math.inf, np.float32).astype(numpy_dtype(dtype))):
-            limits = ml_dtypes.finfo(numpy_dtype(dtype))
+            limits = float_limits(dtype)
             return float(limits.min if name == "max" else limits.max)
         return -math.inf if name == "max" else math.inf
-    limits = ml_dtypes.iinfo(numpy_dtype(dtype))
+    lowest, highest = integer_limits(dtype)
     if name == "and":
-        return int(limits.max) if dtype.startswith("ui") else -1
-    return int(limits.min) if name == "max" else int(limits.max)
+        return highest if dtype.startswith("ui") else -1
+    return lowest if name == "max" else highest

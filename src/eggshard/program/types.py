@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -60,6 +60,17 @@ def mlir_dtype(dtype: np.dtype | type | str) -> str:
 def element_bytes(dtype: str) -> int:
     """Bytes of one element as XLA:CPU stores it (sub-byte types take one byte); a token takes none."""
     return 0 if dtype == TOKEN else max(1, numpy_dtype(dtype).itemsize)
+
+
+def float_limits(dtype: str) -> Any:
+    """``finfo`` of a real float type: ``min``, ``max``, ``bits``, ``nmant``."""
+    return ml_dtypes.finfo(numpy_dtype(dtype))  # type: ignore[no-untyped-call]
+
+
+def integer_limits(dtype: str) -> tuple[int, int]:
+    """The lowest and the highest value of an integer type."""
+    limits = ml_dtypes.iinfo(numpy_dtype(dtype))  # type: ignore[no-untyped-call]
+    return int(limits.min), int(limits.max)
 
 
 def is_float(dtype: str) -> bool:

@@ -1,12 +1,41 @@
-"""The op registry: one file per op family; `registry` answers by name."""
+"""The op registry: one file per op family, all of them loaded here; `registry` answers by name."""
 
-from importlib import import_module
-from importlib.util import find_spec
-
+from eggshard.program.ops import (
+    annotation,
+    contraction,
+    control,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    linalg,
+    manual,
+    movement,
+    opaque,
+    random,
+    reduction,
+    scatter,
+    sorting,
+)
 from eggshard.program.ops import base as registry
 
-for _family in ("elementwise", "movement", "creation", "contraction", "reduction", "indexing", "convolution", "sorting", "linalg", "random", "control", "opaque"):
-    if find_spec(f"eggshard.program.ops.{_family}") is not None:
-        import_module(f"eggshard.program.ops.{_family}")
+#: The modules that define ops, in alphabetical order.
+FAMILIES = (
+    annotation,
+    contraction,
+    control,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    linalg,
+    manual,
+    movement,
+    opaque,
+    random,
+    reduction,
+    scatter,
+    sorting,
+)
 
-__all__ = ["registry"]
+__all__ = ["FAMILIES", "registry"]

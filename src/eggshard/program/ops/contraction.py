@@ -87,8 +87,10 @@ class _DotGeneral(OpDef):
             rows[0][i] = rows[1][j] = len(factors)
             factors.append(Factor(lhs.shape[i], REDUCE, "or" if results[0].dtype == "i1" else "add"))
         ins = tuple(tuple((rows[side][i],) for i in range(t.rank)) for side, t in enumerate((lhs, rhs)))
-        linear = () if results[0].dtype == "i1" else (("add", (0,)), ("add", (1,)))
-        return FactorRule(tuple(factors), ins, (tuple(result),), linear)
+        # Sums of narrow integers wrap before they are widened: addends of such operands do not add up afterwards.
+        widens = numerics.bit_width(results[0].dtype) > numerics.bit_width(lhs.dtype)
+        exact = is_float(results[0].dtype) or (results[0].dtype != "i1" and not widens)
+        return FactorRule(tuple(factors), ins, (tuple(result),), (("add", (0,)), ("add", (1,))) if exact else ())
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
         types = tuple(TensorType(a.shape, "f32") for a in arrays)
@@ -115,7 +117,7 @@ class _DotGeneral(OpDef):
     def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
         numbers = self.dimensions(attrs, operands)
         contracted = math.prod(operands[0].shape[i] for i in numbers["lhs_contracting_dimensions"])
-        return 2.0 * results[0].elements * contracted
+        return float(2 * results[0].elements * contracted)
 
     def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
         return {**attrs, "dtype": results[0].dtype}

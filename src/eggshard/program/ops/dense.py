@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.program.types import TensorType, element_bytes, mlir_dtype, numpy_dtype
+from eggshard.program.types import TensorType, element_bytes, float_limits, mlir_dtype, numpy_dtype
 
 #: Larger arrays are printed as one string of hexadecimal bytes.
 LISTED_ELEMENTS = 64
@@ -86,10 +86,10 @@ def _from_bytes(data: bytes, type_: TensorType) -> np.ndarray:
         return np.broadcast_to(array.reshape(()), type_.shape)
     if array.size != type_.elements:
         raise ProgramError(f"a dense attribute of {type_} holds {len(data)} bytes")
-    return array.reshape(type_.shape)
+    return np.reshape(array, type_.shape)
 
 
-def _element(word: str, dtype: str) -> np.generic | bool | int:
+def _element(word: str, dtype: str) -> Any:
     if dtype == "i1":
         if word not in ("true", "false", "0", "1", "-1"):
             raise ProgramError(f"{word!r} is not a truth value")
@@ -99,16 +99,16 @@ def _element(word: str, dtype: str) -> np.generic | bool | int:
         real, imaginary = (_element(w.strip(), part) for w in word.strip("()").split(","))
         out = np.zeros((), numpy_dtype(dtype))
         out.real, out.imag = real, imaginary
-        return out[()]  # type: ignore[no-any-return]
+        return out[()]
     if dtype.startswith(("f", "bf")):
         if word.startswith("0x"):
             target = numpy_dtype(dtype)
-            return np.array(int(word, 16), _BITS[target.itemsize]).view(target)[()]  # type: ignore[no-any-return]
+            return np.array(int(word, 16), _BITS[target.itemsize]).view(target)[()]
         return np.float64(word).astype(numpy_dtype(dtype))
     return int(word, 0)
 
 
-def _element_text(value: np.generic, dtype: str) -> str:
+def _element_text(value: Any, dtype: str) -> str:
     if dtype == "i1":
         return "true" if value else "false"
     if dtype.startswith("complex"):
@@ -117,7 +117,7 @@ def _element_text(value: np.generic, dtype: str) -> str:
         return f"({_element_text(number.real[()], part)},{_element_text(number.imag[()], part)})"
     if not dtype.startswith(("f", "bf")):
         return str(int(value))
-    if not np.isfinite(np.float64(value)) or ml_dtypes.finfo(numpy_dtype(dtype)).bits < 16:
+    if not np.isfinite(np.float64(value)) or float_limits(dtype).bits < 16:
         return f"0x{int(np.asarray(value).view(_BITS[numpy_dtype(dtype).itemsize])):0{2 * element_bytes(dtype)}X}"
     # MLIR wants a point before the exponent.
     mantissa, e, exponent = repr(float(value)).partition("e")

@@ -114,7 +114,7 @@ class _Same(Pointwise):
 
 def _round_half_away(x: np.ndarray) -> np.ndarray:
     magnitude = np.floor(np.abs(x))
-    return np.copysign(np.where(np.abs(x) - magnitude >= 0.5, magnitude + 1, magnitude), x)
+    return np.asarray(np.copysign(np.where(np.abs(x) - magnitude >= 0.5, magnitude + 1, magnitude), x))
 
 
 def _cbrt(x: np.ndarray) -> np.ndarray:
@@ -175,7 +175,7 @@ for _definition in (
             ("erfc", "f", special.erfc),
             ("lgamma", "f", special.lgamma),
             ("sinh", "fc", np.sinh),
-            ("square", "fciu", np.square),
+            ("square", "fc", np.square),
             ("tan", "fc", np.tan),
         )
     ),

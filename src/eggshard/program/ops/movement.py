@@ -1,4 +1,4 @@
-"""Ops that move elements without computing: transpose, reshape, broadcast, slice, pad, concatenate, reverse, bitcast."""
+"""Ops that move elements without computing: transpose, reshape, broadcast, slice, pad, concatenate, ..."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ class _Pad(_Movement):
         widths = (attrs["edge_padding_low"], attrs["edge_padding_high"], attrs["interior_padding"])
         if any(len(w) != x.rank for w in widths):
             raise ProgramError(f"needs low, high and interior padding for each of the {x.rank} dimensions")
-        shape = tuple(low + n + max(n - 1, 0) * inner + high for n, low, high, inner in zip(x.shape, *widths))
+        shape = tuple(low + n + max(n - 1, 0) * inner + high for n, low, high, inner in zip(x.shape, *widths, strict=True))
         if min(widths[2], default=0) < 0 or min(shape, default=0) < 0:
             raise ProgramError("interior padding is negative, or negative edge padding cuts more than there is")
         return (x.with_shape(shape),)

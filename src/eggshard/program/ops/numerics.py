@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import ml_dtypes
 import numpy as np
 
-from eggshard.program.types import is_float, mlir_dtype, numpy_dtype
+from eggshard.program.types import float_limits, integer_limits, is_float, mlir_dtype, numpy_dtype
 
 _SUB_BYTE = {"i2": np.int8, "i4": np.int8, "ui2": np.uint8, "ui4": np.uint8}
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -71,13 +70,12 @@ def convert(array: np.ndarray, dtype: str) -> np.ndarray:
         return array
     with np.errstate(all="ignore"):
         if dtype == "i1":
-            return widened(array) != 0
+            return np.asarray(widened(array) != 0)
         if is_complex(source) and not is_complex(dtype):
             array, source = array.real, part_dtype(source)
         if is_float(source) and is_integer(dtype):
             wide = np.trunc(array.astype(np.float64))
-            limits = ml_dtypes.iinfo(target)
-            low, high = int(limits.min), int(limits.max)
+            low, high = integer_limits(dtype)
             # float(high) may round up to a value that does not fit; such elements are set apart.
             inside = np.where((wide >= low) & (wide < float(high)), wide, 0)
             wrapped = inside.astype(np.uint64 if dtype == "ui64" else np.int64)
@@ -154,7 +152,7 @@ def shift(kind: str, lhs: np.ndarray, rhs: np.ndarray, bits: int) -> np.ndarray:
 def count_bits(array: np.ndarray, bits: int) -> np.ndarray:
     """The number of set bits among the lowest ``bits``."""
     unsigned = _low_bits(array, bits)
-    return np.bitwise_count(unsigned)
+    return np.asarray(np.bitwise_count(unsigned))
 
 
 def leading_zeros(array: np.ndarray, bits: int) -> np.ndarray:
@@ -163,7 +161,7 @@ def leading_zeros(array: np.ndarray, bits: int) -> np.ndarray:
     for step in (1, 2, 4, 8, 16, 32):
         if step < bits:
             value = value | (value >> np.uint64(step))
-    return bits - np.bitwise_count(value).astype(np.int64)
+    return np.asarray(bits - np.bitwise_count(value).astype(np.int64))
 
 
 def _low_bits(array: np.ndarray, bits: int) -> np.ndarray:
@@ -178,13 +176,13 @@ def sign(array: np.ndarray) -> np.ndarray:
         return np.where(size == 0, array, array / np.where(size == 0, 1, size))
     if array.dtype.kind == "f":
         return np.where(array == 0, array, np.sign(array))
-    return np.sign(array)
+    return np.asarray(np.sign(array))
 
 
 def reduce_precision(array: np.ndarray, exponent_bits: int, mantissa_bits: int) -> np.ndarray:
     """Each float rounded to a format of fewer bits and back (XLA's ReducePrecision): to nearest even, then overflow
     to infinity and flush of what the smaller exponent cannot hold to zero. NaN stays NaN."""
-    limits = ml_dtypes.finfo(array.dtype)
+    limits = float_limits(mlir_dtype(array.dtype))
     source_mantissa, source_exponent = int(limits.nmant), int(limits.bits - 1 - limits.nmant)
     bits = float_bits(array)
     one = bits.dtype.type(1)

@@ -194,7 +194,7 @@ _TRIVIAL: _Window = (1, 1, 1, 1, 0, 0)
 
 def _windows(attrs: Attributes) -> list[_Window]:
     columns = [attrs[name] for name in list(_WINDOW_ATTRIBUTES)[:4]]
-    return [(*row, *edge) for *row, edge in zip(*columns, attrs["padding"], strict=True)]  # type: ignore[misc]
+    return [(*row, *edge) for *row, edge in zip(*columns, attrs["padding"], strict=True)]
 
 
 def _window_shape(attrs: Attributes, shape: tuple[int, ...]) -> tuple[int, ...]:

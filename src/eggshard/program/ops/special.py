@@ -108,4 +108,4 @@ def bessel_i1e(x: np.ndarray) -> np.ndarray:
     for k in range(1, 9):
         term = -term * (4 - (2 * k - 1) ** 2) / (8 * k * far)
         series = series + term
-    return np.sign(x) * np.where(size <= 100, integral, series / np.sqrt(2 * np.pi * far))
+    return np.asarray(np.sign(x) * np.where(size <= 100, integral, series / np.sqrt(2 * np.pi * far)))

@@ -1,0 +1,237 @@
+"""How single MLIR ops are read whose meaning is not just their name, attributes and operands."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir import ir
+
+from eggshard.errors import ProgramError
+from eggshard.frontends.control_flow import read_branches, read_while
+from eggshard.frontends.region_reader import Handler, RegionReader
+from eggshard.placement.sharding import Sharding
+from eggshard.program import monoids
+from eggshard.program.ops import registry
+from eggshard.program.ops.monoids import recognise_monoid
+from eggshard.program.program import Attributes, Region
+from eggshard.program.types import mlir_dtype
+
+#: Monoids for which combining with the same value twice changes nothing.
+_IDEMPOTENT = ("max", "min", "and", "or")
+
+
+def _constant(reader: RegionReader, operation: Any, name: str) -> None:
+    attributes = reader.module.literal(operation.attributes["value"])
+    (type_,) = reader.result_types(operation)
+    reader.bind(operation, [reader.add_constant(attributes, type_, operation)])
+
+
+def _call(reader: RegionReader, operation: Any, name: str) -> None:
+    key = "decomposition" if name == "stablehlo.composite" else "callee"
+    operands = reader.operands(operation)
+    with reader.module.calling(ir.FlatSymbolRefAttr(operation.attributes[key]).value) as block:
+        reader.bind(operation, reader.inline(block, operands))
+
+
+def _named_computation(reader: RegionReader, operation: Any, name: str) -> None:
+    block = operation.regions[0].blocks[0]
+    reader.bind(operation, reader.inline(block, reader.operands(operation), isolated=False))
+
+
+def _identity(reader: RegionReader, operation: Any, name: str) -> None:
+    reader.bind(operation, reader.operands(operation))
+
+
+def _unchanged(reader: RegionReader, operation: Any, name: str) -> None:
+    """A reshape or broadcast to the same type is no op, which keeps constants visible through it."""
+    operand, result = operation.operands[0], operation.results[0]
+    attributes = operation.attributes
+    if operand.type == result.type and "sdy.sharding" not in attributes:
+        dims = list(ir.DenseI64ArrayAttr(attributes["broadcast_dimensions"])) if "broadcast" in name else []
+        if dims == sorted(dims):
+            return _identity(reader, operation, name)
+    return reader.read_op(operation, name)
+
+
+def _constraint(reader: RegionReader, operation: Any, name: str) -> None:
+    """A stated sharding: a constraint, a reshard, or one of Shardy's collectives, which only change the sharding."""
+    key = "sharding" if "sharding" in operation.attributes else "out_sharding"
+    add_constraint(reader, operation, reader.module.meshes.sharding(str(operation.attributes[key])))
+
+
+def add_constraint(reader: RegionReader, operation: Any, sharding: Sharding) -> None:
+    """The op ``sharding_constraint`` for an MLIR op of one operand and one result."""
+    types = reader.result_types(operation)
+    reader.module.stated.append((sharding, types[0], f"a constraint{reader.module.place(operation)}"))
+    operands = reader.operands(operation)
+    if reader.types_of(operands) != types:
+        raise ProgramError(f"a sharding constraint changes the type from {reader.types_of(operands)[0]} to {types[0]}")
+    values = reader.append("sharding_constraint", operands, types, Attributes(sharding=sharding), (), operation)
+    reader.bind(operation, values)
+
+
+def _group(reader: RegionReader, operation: Any, name: str) -> None:
+    group = ir.IntegerAttr(operation.attributes["group_id"]).value
+    members = reader.module.groups.setdefault(group, [])
+    members.extend((reader, v) for v in reader.operands(operation))
+    reader.bind(operation, reader.operands(operation)[: len(operation.results)])
+
+
+def _manual_computation(reader: RegionReader, operation: Any, name: str) -> None:
+    """A region in shard-local shapes (JAX's shard_map)."""
+    attributes, meshes = operation.attributes, reader.module.meshes
+    operands, results = reader.operands(operation), reader.result_types(operation)
+    ins, outs = (meshes.per_value(str(attributes[key])) for key in ("in_shardings", "out_shardings"))
+    for shardings, types in ((ins, reader.types_of(operands)), (outs, results)):
+        for sharding, type_ in zip(shardings, types, strict=True):
+            reader.module.stated.append((sharding, type_, f"a manual computation{reader.module.place(operation)}"))
+    axes = tuple(re.findall(r'"([^"]*)"', str(attributes["manual_axes"])))
+    values = Attributes(in_shardings=ins, out_shardings=outs, manual_axes=axes, result_types=results)
+    body = (reader.subregion(operation.regions[0].blocks[0]),)
+    definition = registry.get("manual_computation")
+    definition.infer(values, reader.types_of(operands), body)
+    reader.bind(operation, reader.append("manual_computation", operands, results, values, body, operation))
+
+
+def _custom_call(reader: RegionReader, operation: Any, name: str) -> None:
+    """Markers of shardings mean what they mark; other targets stay calls."""
+    target = ir.StringAttr(operation.attributes["call_target_name"]).value
+    if target == "Sharding":
+        add_constraint(reader, operation, _marked_sharding(reader, operation))
+        return
+    if target in ("SPMDFullToShardShape", "SPMDShardToFullShape"):
+        raise ProgramError(f"custom_call @{target} is GSPMD's form of shard_map; lower with Shardy enabled in JAX")
+    effectful = str(operation.attributes.get("has_side_effect", "false")) == "true"
+    name = "custom_call_effectful" if effectful else "custom_call"
+    definition = registry.get(name)
+    operands, results = reader.operands(operation), reader.result_types(operation)
+    attributes = reader.module.attributes(definition, operation, reader.types_of(operands), results)
+    reader.bind(operation, reader.append(name, operands, results, attributes, (), operation))
+
+
+def _marked_sharding(reader: RegionReader, operation: Any) -> Sharding:
+    attributes, meshes = operation.attributes, reader.module.meshes
+    if "sdy.sharding" in attributes:
+        return meshes.per_value(str(attributes["sdy.sharding"]))[0]
+    if "mhlo.sharding" not in attributes:
+        raise ProgramError("custom_call @Sharding states no sharding; it needs sdy.sharding or mhlo.sharding")
+    return meshes.gspmd(str(attributes["mhlo.sharding"]), reader.result_types(operation)[0].rank)
+
+
+def read_opaque(reader: RegionReader, operation: Any, name: str) -> None:
+    """An op without a definition: kept with its text, its meaning unknown."""
+    from eggshard.program.ops.opaque import opaque_attributes
+
+    if operation.successors:
+        raise ProgramError("control flow between blocks is not supported; use while, case or if")
+    operands, results = reader.operands(operation), reader.result_types(operation)
+    effectful, values = opaque_attributes(operation, results)
+    reader.bind(operation, reader.append(effectful, operands, results, values, (), operation))
+
+
+def component_monoids(body: Region) -> list[str] | None:
+    """Per component the monoid by which a reduction's body combines it; None for any other body."""
+    n = len(body.outputs)
+    by_result = {op.results[0]: op for op in body.ops if len(op.results) == 1}
+    out = []
+    for i, value in enumerate(body.outputs):
+        op = by_result.get(value)
+        if op is None or op.name not in monoids.OF_OP or sorted(op.operands) != [i, n + i]:
+            return None
+        name = monoids.OF_OP[op.name]
+        if name not in monoids.of_dtype(body.types[value].dtype):
+            return None
+        out.append(name)
+    return out
+
+
+def _reduce(reader: RegionReader, operation: Any, name: str) -> None:
+    """One simple reduction per component where the body is a monoid in each; otherwise the general form."""
+    operands, results = reader.operands(operation), reader.result_types(operation)
+    (body,) = reader.regions(operation)
+    names = component_monoids(body)
+    n = len(results)
+    simple, general = (registry.get(name.removeprefix("stablehlo.") + tail) for tail in ("", "_general"))
+    definition = general if names is None else simple
+    types = reader.types_of(operands)
+    attributes = reader.module.attributes(definition, operation, types, results)
+    inits = [reader.constant(v) for v in operands[n:]]
+    if names is not None and name.endswith("window"):
+        padded = any(low or high for low, high in attributes["padding"]) or set(attributes["base_dilations"]) != {1}
+        if padded and not all(m in _IDEMPOTENT or is_identity(i, m) for m, i in zip(names, inits, strict=True)):
+            names = None
+            attributes = reader.module.attributes(general, operation, types, results)
+    if names is None:
+        reader.bind(operation, reader.append(general.name, operands, results, attributes, (body,), operation))
+        return
+    values = []
+    for i, monoid in enumerate(names):
+        own = attributes.updated(monoid=monoid)
+        (value,) = reader.append(simple.name, operands[i : i + 1], results[i : i + 1], own, (), operation, i)
+        if not is_identity(inits[i], monoid):
+            value = combine(reader, monoid, value, operands[n + i], operation)
+        values.append(value)
+    reader.bind(operation, values)
+
+
+def is_identity(constant: Attributes | None, monoid: str) -> bool:
+    """Whether a constant is known, and changes nothing when it is combined with."""
+    if constant is None:
+        return False
+    array = constant["value"].array
+    identity = np.asarray(monoids.identity(monoid, mlir_dtype(array.dtype))).astype(array.dtype)
+    return bool(np.all(array == identity))
+
+
+def combine(reader: RegionReader, monoid: str, value: int, scalar: int, operation: Any) -> int:
+    """The value combined, element by element, with a scalar."""
+    type_ = reader.builder.types[value]
+    if type_.rank:
+        spread = Attributes(broadcast_dimensions=(), shape=type_.shape)
+        (scalar,) = reader.append("broadcast_in_dim", (scalar,), (type_,), spread)
+    return reader.append(monoids.monoid(monoid).op, (value, scalar), (type_,), Attributes(), (), operation)[0]
+
+
+def _scatter(reader: RegionReader, operation: Any, name: str) -> None:
+    """Named by its monoid where the body is one."""
+    definition = registry.get("scatter")
+    operands, results = reader.operands(operation), reader.result_types(operation)
+    attributes = reader.module.attributes(definition, operation, reader.types_of(operands), results)
+    regions = reader.regions(operation)
+    monoid = recognise_monoid(regions[0])
+    if monoid is not None:
+        attributes, regions = attributes.updated(monoid=monoid), ()
+    reader.bind(operation, reader.append("scatter", operands, results, attributes, regions, operation))
+
+
+HANDLERS: dict[str, Handler] = {
+    "stablehlo.constant": _constant,
+    "sdy.constant": _constant,
+    "func.call": _call,
+    "stablehlo.composite": _call,
+    "sdy.named_computation": _named_computation,
+    "sdy.propagation_barrier": _identity,
+    "sdy.data_flow_edge": _identity,
+    "sdy.func_data_flow_edge": _identity,
+    "sdy.sharding_group": _group,
+    "sdy.manual_computation": _manual_computation,
+    "stablehlo.custom_call": _custom_call,
+    "stablehlo.reduce": _reduce,
+    "stablehlo.reduce_window": _reduce,
+    "stablehlo.scatter": _scatter,
+    "stablehlo.reshape": _unchanged,
+    "stablehlo.broadcast_in_dim": _unchanged,
+    "stablehlo.while": read_while,
+    "stablehlo.case": read_branches,
+    "stablehlo.if": read_branches,
+    **dict.fromkeys(
+        [
+            *("sdy.sharding_constraint", "sdy.reshard", "sdy.all_gather", "sdy.all_slice", "sdy.all_to_all"),
+            *("sdy.collective_permute", "sdy.all_reduce", "sdy.reduce_scatter"),
+            *("sdy.replicated_to_unreduced", "sdy.sharded_to_unreduced"),
+        ],
+        _constraint,
+    ),
+}

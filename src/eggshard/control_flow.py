@@ -1,0 +1,62 @@
+"""Loops and branches: the carried values' placements are an interface, and every body is planned for it on its own.
+
+A loop carries its values at the same placements in and out. The interfaces tried are full replication and what
+sharding propagation says, which is what op-by-op partitioners use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from eggshard.placement.placement import Placement, replicated
+from eggshard.placement.transfer import Strategy
+from eggshard.plan.steps import Action, Branch, Loop, StepPlan
+from eggshard.program.program import Attributes, Region
+from eggshard.program.types import TensorType
+
+CONTROL_FLOW = ("while", "case", "if")
+
+#: Plans a region for given input and output placements.
+RegionPlanner = Callable[[Region, tuple[Placement, ...], tuple[Placement, ...]], StepPlan]
+Types = tuple[TensorType, ...]
+
+
+class ControlFlow:
+    """Strategies and actions of control-flow ops; bodies are planned once per interface."""
+
+    def __init__(self, plan_region: RegionPlanner):
+        self._plan_region = plan_region
+        self._hints: dict[tuple[str, tuple[Region, ...]], list[Strategy]] = {}
+        self._planned: dict[tuple[Region, tuple[Placement, ...], tuple[Placement, ...]], StepPlan] = {}
+
+    def hint(self, name: str, regions: tuple[Region, ...], operands: tuple[Placement, ...],
+             results: tuple[Placement, ...]) -> None:
+        """Propose an interface: where propagation puts the op's operands and results."""
+        if name == "while":
+            operands = results
+        else:
+            operands = (Placement(tuple(d._replace(axes=()) for d in operands[0].dims)), *operands[1:])
+        self._hints.setdefault((name, regions), []).append(Strategy(operands, results))
+
+    def strategies(self, name: str, regions: tuple[Region, ...], operands: Types, results: Types) -> Sequence[Strategy]:
+        """The interfaces to choose from: full replication first."""
+        whole = Strategy(tuple(replicated(t.shape) for t in operands), tuple(replicated(t.shape) for t in results))
+        return tuple(dict.fromkeys([whole, *self._hints.get((name, regions), ())]))
+
+    def action(self, name: str, attributes: Attributes, regions: tuple[Region, ...], strategy: Strategy) -> Action:
+        """The loop or branch with its bodies planned for the strategy's placements."""
+        if name == "while":
+            condition, body = regions
+            flag = (replicated(()),)
+            return Loop(
+                self._region(condition, strategy.operands, flag),
+                self._region(body, strategy.operands, strategy.results), attributes.get("trip_count"),
+            )
+        planned = tuple(self._region(r, strategy.operands[1:], strategy.results) for r in regions)
+        return Branch(planned, predicate=name == "if")
+
+    def _region(self, region: Region, inputs: tuple[Placement, ...], outputs: tuple[Placement, ...]) -> StepPlan:
+        key = (region, inputs, outputs)
+        if key not in self._planned:
+            self._planned[key] = self._plan_region(region, inputs, outputs)
+        return self._planned[key]

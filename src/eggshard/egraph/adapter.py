@@ -1,0 +1,227 @@
+"""The only module that talks to egglog; it runs in the worker process.
+
+It knows tables and rulesets, not tensors: whoever calls it wrote the egglog program (`eggshard.egraph.compilation`,
+`eggshard.egraph.placements`). Facts come in as tab-separated files, results go out as integer arrays. An engine with
+its schema and rules is made once and kept; each run starts from a pushed copy of it, which is popped while idle.
+
+Limits: one iteration per call. Before an iteration that could exceed the row limit the state is pushed, and popped
+again if it did, so that the last good state remains.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import egglog.bindings as bindings
+import numpy as np
+
+from eggshard.egraph.worker import when_idle
+
+#: The worst growth of rows seen in one iteration.
+GROWTH = 12
+_KEPT_ENGINES = 3
+
+#: relation -> rows of integers.
+Tables = Mapping[str, Sequence[Sequence[int]]]
+
+
+class Outcome(NamedTuple):
+    """After an iteration: did anything change, how many rows the counted tables have, was it undone for its size, and
+    the rows of the watched relations."""
+
+    changed: bool
+    rows: int
+    undone: bool
+    watched: dict[str, list[tuple[int, ...]]]
+
+
+class Engine:
+    """An e-graph with a fixed schema and rules, used for one run after the other."""
+
+    def __init__(self, base: tuple[str, ...]):
+        memory = "/dev/shm"
+        place = memory if os.path.isdir(memory) and os.access(memory, os.W_OK) else None
+        self.directory = tempfile.mkdtemp(prefix="eggshard-", dir=place)
+        self.egraph = bindings.EGraph(fact_directory=self.directory)
+        self._parsed: dict[str, Any] = {}
+        commands: list[Any] = []
+        for text in base:
+            commands.extend(self.egraph.parse_program(text))
+        self.egraph.run_program(*commands)
+        self._depth = 0
+        self.ready = False
+        self.reset()
+
+    def reset(self) -> None:
+        """Back to the state without facts."""
+        if self._depth:
+            self.run(f"(pop {self._depth})")
+        self.run("(push)")
+        self._depth = 1
+        self.rows = 0
+        self.counted: tuple[str, ...] = ()
+        self.matches: dict[str, int] = {}
+        self.seconds: dict[str, float] = {}
+        self.ready = True
+
+    def run(self, text: str) -> list[Any]:
+        """Run a short program; it is parsed once."""
+        commands = self._parsed.get(text)
+        if commands is None:
+            commands = self.egraph.parse_program(text)
+            if len(text) < 200:
+                self._parsed[text] = commands
+        return self.egraph.run_program(*commands)
+
+    def load(self, tables: Tables) -> None:
+        """Add rows to relations of integers."""
+        names = [name for name, rows in tables.items() if rows]
+        for name in names:
+            with open(os.path.join(self.directory, name), "w", encoding="ascii") as file:
+                file.write("".join("\t".join(map(str, row)) + "\n" for row in tables[name]))
+        for name in names:
+            self.run(f'(input {name} "{name}")')
+
+    def iterate(self, ruleset: str) -> bool:
+        """One iteration of a ruleset; whether it changed anything."""
+        report = self.run(f"(run {ruleset} 1)")[0].report
+        for rule, count in report.num_matches_per_rule.items():
+            if count:
+                self.matches[rule] = self.matches.get(rule, 0) + count
+                spent = report.search_and_apply_time_per_rule.get(rule)
+                if spent is not None:
+                    self.seconds[rule] = self.seconds.get(rule, 0.0) + spent.total_seconds()
+        return bool(report.updated)
+
+    def guard(self) -> None:
+        self.run("(push)")
+        self._depth += 1
+
+    def undo(self) -> None:
+        self.run("(pop)")
+        self._depth -= 1
+
+    def size(self) -> int:
+        """Rows in the counted tables."""
+        sizes = dict(self.run("(print-size)")[0].sizes)
+        return sum(sizes.get(name, 0) for name in self.counted)
+
+    def integers(self, names: Sequence[str]) -> dict[str, list[tuple[int, ...]]]:
+        """The rows of relations of integers, sorted."""
+        functions, value = self.egraph.freeze().functions, self.egraph.value_to_i64
+        return {
+            name: sorted(tuple(value(v) for v in row.inputs) for row in functions[name].rows)
+            for name in names if name in functions and functions[name].rows
+        }
+
+    def tables(self, names: Sequence[str], sort: str) -> dict[str, np.ndarray]:
+        """``[rows, inputs + output]`` of functions; values of ``sort`` become dense ids in order of appearance.
+
+        The first table's rows are put in order of their first column before ids are given.
+        """
+        functions, value = self.egraph.freeze().functions, self.egraph.value_to_i64
+        ids: dict[Any, int] = {}
+        out = {}
+        for i, name in enumerate(names):
+            function = functions.get(name)
+            if function is None or not function.rows:
+                continue
+            rows = list(function.rows)
+            if i == 0:
+                rows.sort(key=lambda row: value(row.inputs[0]))
+            columns = [
+                [ids.setdefault(v, len(ids)) for v in column] if kind == sort else [value(v) for v in column]
+                for kind, column in zip(
+                    (*function.input_sorts, function.output_sort),
+                    (*zip(*(row.inputs for row in rows), strict=True), [row.output for row in rows]), strict=True
+                )
+                if kind in (sort, "i64")
+            ]
+            out[name] = np.array(columns, dtype=np.int64).T
+        return out
+
+    def close(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+_engines: dict[tuple[str, ...], Engine] = {}
+_current: Engine | None = None
+
+
+def prepare(base: tuple[str, ...]) -> None:
+    """Make the engine of a base program ahead of its first run."""
+    _engine(base)
+
+
+def begin(
+    base: tuple[str, ...], program: str, tables: Tables, load: str, find: str, watch: Sequence[str],
+    counted: Sequence[str],
+) -> Outcome:
+    """Start a run: declare ``program``, add facts, load them by one iteration of ruleset ``load``, then of ``find``.
+
+    watch: relations whose rows are handed out and forgotten after every iteration. counted: tables that count as rows.
+    """
+    global _current
+    _current = engine = _engine(base)
+    if not engine.ready:
+        engine.reset()
+    engine.ready = False
+    if program:
+        engine.run(program)
+    engine.counted = tuple(counted)
+    engine.load(tables)
+    engine.iterate(load)
+    engine.iterate(find)
+    engine.rows = engine.size()
+    return Outcome(True, engine.rows, False, engine.integers(watch))
+
+
+def step(
+    tables: Tables, apply: str, forget: str, find: str, watch: Sequence[str], max_rows: int
+) -> Outcome:
+    """One iteration: add facts, run ``apply``, forget the watched rows, run ``find``, hand out the watched rows.
+
+    If more than ``max_rows`` rows would result, the iteration is undone.
+    """
+    engine = _running()
+    engine.load(tables)
+    guarded = engine.rows * GROWTH > max_rows
+    if guarded:
+        engine.guard()
+    changed = engine.iterate(apply)
+    rows = engine.size()
+    if rows > max_rows and guarded:
+        engine.undo()
+        return Outcome(False, engine.rows, True, {})
+    engine.rows = rows
+    engine.iterate(forget)
+    engine.iterate(find)
+    return Outcome(changed, rows, False, engine.integers(watch))
+
+
+def finish(names: Sequence[str], sort: str) -> tuple[dict[str, np.ndarray], dict[str, int], dict[str, float]]:
+    """The tables of the run (`Engine.tables`), matches and seconds per rule. The engine is reset while idle."""
+    engine = _running()
+    answer = engine.tables(names, sort), engine.matches, engine.seconds
+    when_idle(engine.reset)
+    return answer
+
+
+def _engine(base: tuple[str, ...]) -> Engine:
+    engine = _engines.pop(base, None)
+    if engine is None:
+        engine = Engine(base)
+        while len(_engines) >= _KEPT_ENGINES:
+            _engines.pop(next(iter(_engines))).close()
+    _engines[base] = engine
+    return engine
+
+
+def _running() -> Engine:
+    if _current is None:
+        raise RuntimeError("no run was begun in this worker")
+    return _current

@@ -1,0 +1,83 @@
+"""Which classes may pay to compute twice, at two placements."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from eggshard.extract.problem import Problem
+
+
+def needed_placements(problem: Problem) -> list[set[int]]:
+    """Per class, the placements that some choice or root needs."""
+    needed: list[set[int]] = [set() for _ in problem.choices]
+    for choices in problem.choices:
+        for s in choices:
+            if s.cost < math.inf:
+                for a, q in s.needs:
+                    needed[a].add(q)
+    for c, q in problem.roots:
+        needed[c].add(q)
+    return needed
+
+
+def detour(conversions: np.ndarray, needed: set[int], once: bool = False) -> np.ndarray:
+    """``[p', p]``: the most that conversions of a class can cost more if it is made at p' instead of p.
+
+    ``conversions`` has the rows of the outs in question.
+
+    Every need q served from p is then served from p': the sum over needed q of conversion[p', q] - conversion[p, q]
+    where positive; the maximum where at most one placement is needed at a time (``once``).
+    """
+    targets = sorted(needed)
+    rows = conversions[:, targets]
+    with np.errstate(invalid="ignore"):
+        more = rows[:, None, :] - rows[None, :, :]
+    more = np.where(np.isnan(more), 0.0, np.maximum(more, 0.0))  # inf - inf: neither serves it
+    if not targets:
+        return np.zeros((len(conversions), len(conversions)))
+    result: np.ndarray = more.max(axis=2) if once else more.sum(axis=2)
+    return result
+
+
+def single_copies(problem: Problem, cyclic: list[bool]) -> list[bool]:
+    """Per class, whether some optimal plan computes it at most once.
+
+    Two proofs, which apply together since each only drops choices from a plan:
+    - it has one consumer slot, and that consumer is computed at most once: then one placement is needed;
+    - of any two copies one costs at least the detour from the other, and is dropped for conversions from it. Inside a
+      cycle the copy that remains must not depend on the dropped one, so there it must hold for either of the two.
+    """
+    slots: list[dict[tuple[int, int], None]] = [{} for _ in problem.choices]
+    for c, choices in enumerate(problem.choices):
+        for s in choices:
+            if s.cost < math.inf:
+                seen: dict[int, int] = {}
+                for a, _ in s.needs:
+                    slots[a][c, seen.get(a, 0)] = None
+                    seen[a] = seen.get(a, 0) + 1
+    for root, (c, _) in enumerate(problem.roots):
+        slots[c][-1, root] = None
+    needed = needed_placements(problem)
+    single = []
+    for c, choices in enumerate(problem.choices):
+        cheapest: dict[int, float] = {}
+        for s in choices:
+            if s.cost < math.inf:
+                cheapest[s.out] = min(s.cost, cheapest.get(s.out, math.inf))
+        if len(cheapest) <= 1:
+            single.append(True)
+            continue
+        outs = list(cheapest)
+        droppable = np.array(list(cheapest.values())) >= detour(problem.conversions[c][outs], needed[c])
+        np.fill_diagonal(droppable, True)
+        single.append(bool((droppable & droppable.T if cyclic[c] else droppable | droppable.T).all()))
+    consumers = [[c for c, _ in some] for some in slots]
+    changed = True
+    while changed:
+        changed = False
+        for a in range(len(slots) - 1, -1, -1):
+            if not single[a] and len(consumers[a]) == 1 and (consumers[a][0] < 0 or single[consumers[a][0]]):
+                single[a] = changed = True
+    return single

@@ -1,0 +1,154 @@
+"""The way from a problem to a plan with a certificate: each method improves on what the ones before it found."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+from eggshard.errors import LimitError
+from eggshard.extract.bound import cheap_bound
+from eggshard.extract.graph import Graph
+from eggshard.extract.greedy import greedy, tree_costs
+from eggshard.extract.local_search import LocalSearch
+from eggshard.extract.problem import Extraction, Problem, Selection
+from eggshard.extract.shrink import Shrunk, shrink
+from eggshard.extract.verify import check, complete
+
+#: Methods in the order in which they run. Greedy always runs: it is where every other method starts.
+METHODS = ("greedy", "local", "linear", "integer")
+
+
+def extract(
+    problem: Problem, *, seconds: float = 10.0, gap: float = 1e-4, methods: Sequence[str] | None = None
+) -> Extraction:
+    """The best plan found within about ``seconds``, to a relative ``gap``, with a bound that holds for every plan.
+
+    Never worse than any valid seed. The result depends on the clock only where the time runs out; then it is the best
+    plan so far. ``methods`` restricts the portfolio to some of `METHODS`. Raises `LimitError` if no plan exists, and
+    `ValueError` for an unknown method.
+    """
+    wanted = METHODS if methods is None else tuple(methods)
+    unknown = [m for m in wanted if m not in METHODS]
+    if unknown:
+        raise ValueError(f"unknown extraction methods {unknown}; there are {', '.join(METHODS)}")
+    began = time.monotonic()
+    search = _Portfolio(problem, began + seconds, gap, wanted)
+    search.run()
+    return search.result(time.monotonic() - began)
+
+
+class _Portfolio:
+    """The best plan and bound so far, and the methods that improve them."""
+
+    def __init__(self, problem: Problem, deadline: float, gap: float, methods: Sequence[str]) -> None:
+        self.original = problem
+        self.deadline = deadline
+        self.gap = gap
+        self.methods = methods
+        self.notes: list[str] = []
+        self.bound = 0.0
+        self.best: Selection | None = None
+        self.method = "greedy"
+        self.shrunk: Shrunk = shrink(problem)
+        self.problem = self.shrunk.problem
+        self.graph = Graph(self.problem)
+
+    def run(self) -> None:
+        plans = self._start()
+        self._raise_bound(cheap_bound(self.graph), "cheap")
+        if self._done():
+            return
+        if "local" in self.methods:
+            for plan in plans:
+                self._offer(self.search.improve(plan), "local")
+            self._note("local")
+        if self._done() or self._late():
+            return
+        if "linear" in self.methods or "integer" in self.methods:
+            self._solve()
+        if not self._done() and not self._late() and "local" in self.methods and self.best is not None:
+            self._offer(self.search.improve(self.best.chosen, groups=True), "local")
+            self._note("groups")
+
+    def result(self, seconds: float) -> Extraction:
+        best = self.best
+        assert best is not None
+        lifted = self.shrunk.lift(best)
+        for seed in self.original.seeds:  # only rounding could make a seed cheaper than what was found
+            plan = complete(self.original, {c: (s,) for c, s in seed.items()})
+            if plan is not None and (lifted is None or plan.cost < lifted.cost):
+                lifted = plan
+                self.method = "seed"
+        assert lifted is not None and not check(self.original, lifted)
+        bound = min(self.bound, lifted.cost)
+        if lifted.cost - bound <= 1e-9 * lifted.cost:  # equal but for rounding
+            bound = lifted.cost
+        return Extraction(lifted, bound, self.method, seconds, tuple(self.notes))
+
+    # -- the state ---------------------------------------------------------------------------------------------------
+
+    def _offer(self, plan: Selection | None, method: str) -> bool:
+        if plan is not None and (self.best is None or plan.cost < self.best.cost * (1 - 1e-12)):
+            self.best = plan
+            self.method = method
+            return True
+        return False
+
+    def _raise_bound(self, bound: float, method: str) -> None:
+        if self.best is not None:
+            bound = min(bound, self.best.cost)
+        if bound > self.bound:
+            self.bound = bound
+            self.notes.append(f"{method}: bound {bound:.9g}")
+
+    def _note(self, method: str) -> None:
+        if self.best is not None:
+            self.notes.append(f"{method}: cost {self.best.cost:.9g}")
+
+    def _done(self) -> bool:
+        best = self.best
+        return best is not None and best.cost - self.bound <= self.gap * best.cost
+
+    def _late(self) -> bool:
+        return time.monotonic() >= self.deadline
+
+    # -- the methods -------------------------------------------------------------------------------------------------
+
+    def _start(self) -> list[Mapping[int, tuple[int, ...]]]:
+        """Greedy plans and seeds; the distinct ones to search from, the cheapest first."""
+        costs = tree_costs(self.graph)
+        for c, q in self.problem.roots:
+            if not self.problem.conversions[c].size or not costs.placed[c][q] < math.inf:
+                old = self.shrunk.classes[c]
+                raise LimitError(
+                    f"no plan delivers class {old}: none of its {len(self.original.choices[old])} choices can be "
+                    "computed and converted to the placement asked for; allow more candidate placements")
+        self.search = LocalSearch(self.graph, costs.best, self.deadline)
+        plans = greedy(self.graph, costs)
+        for plan in plans:
+            self._offer(plan, "greedy")
+        starts: list[Mapping[int, tuple[int, ...]]] = [plan.chosen for plan in plans]
+        self._note("greedy")
+        for seed in self.original.seeds:
+            chosen = self.shrunk.lower({c: (s,) for c, s in seed.items()})
+            plan = self.search.adopt(chosen)
+            if plan is not None:
+                self._offer(plan, "seed")
+                if plan.chosen not in starts:
+                    starts.append(plan.chosen)
+        if self.original.seeds:
+            self._note("seeds")
+        return starts
+
+    def _solve(self) -> None:
+        from eggshard.extract.linear import improve_by_programs
+
+        assert self.best is not None
+        try:
+            improve_by_programs(
+                self.graph, self.best, self.search, self.deadline, self.gap, "integer" in self.methods,
+                self._offer, self._raise_bound, self._done)
+        except Exception as error:  # whatever the solver does, the plan so far stands
+            self.notes.append(f"solver: {type(error).__name__}: {error}"[:300])
+        self._note("programs")

@@ -1,0 +1,353 @@
+"""A plan as a function on global JAX arrays, with the signature of the function it was planned from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from eggshard.errors import LoweringError
+from eggshard.lower.jax_primitive import DeviceModule, TransformationError, call_module
+from eggshard.lower.stablehlo import at_grid_positions, module_text, program_text
+from eggshard.placement.placement import Placement
+from eggshard.placement.sharding import Sharding, whole_mesh
+from eggshard.program.mesh import Mesh
+from eggshard.program.program import Program
+from eggshard.program.types import numpy_dtype
+
+if TYPE_CHECKING:
+    from eggshard.plan.plan import Plan
+
+__all__ = ["CallingConvention", "PlannedFunction", "TransformationError", "run_on_devices", "run_unsharded", "to_jax"]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of a signature: its type as the caller sees it.
+
+    ``key``: the name of the random-number implementation whose typed keys it holds ("": ordinary data).
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any
+    weak_type: bool = False
+    key: str = ""
+
+    @classmethod
+    def of(cls, aval: Any) -> Leaf:
+        """The leaf of an abstract value."""
+        key = aval.dtype._impl.name if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key) else ""
+        return cls(tuple(aval.shape), aval.dtype, bool(getattr(aval, "weak_type", False)), key)
+
+
+@dataclass(frozen=True)
+class CallingConvention:
+    """How the arguments and results of a function relate to the inputs and outputs of its program.
+
+    ``in_tree`` is of (args, kwargs) and has the leaves ``arguments``, static arguments not among them. The program
+    takes ``constants`` and then the arguments numbered ``kept``, ascending; JAX dropped the others as unused.
+    ``donated`` says of each argument whether its buffer may be reused. ``devices``: what the function was lowered for,
+    in order.
+    """
+
+    in_tree: Any
+    out_tree: Any
+    arguments: tuple[Leaf, ...]
+    results: tuple[Leaf, ...]
+    kept: tuple[int, ...]
+    donated: tuple[bool, ...]
+    constants: tuple[Any, ...] = ()
+    devices: tuple[Any, ...] = ()
+    name: str = "planned"
+
+    @classmethod
+    def of(cls, lowered: jax.stages.Lowered) -> CallingConvention:
+        """The convention of ``jax.jit(f).lower(...)``. LoweringError for a lowering of another kind."""
+        lowering = lowered._lowering
+        facts = getattr(lowering, "compile_args", {})
+        if "kept_var_idx" not in facts or "global_out_avals" not in facts:
+            raise LoweringError(f"{lowered} does not come from jax.jit; lower the function with jax.jit(f).lower(...)")
+        if facts.get("ordered_effects") or facts.get("host_callbacks") or facts.get("mut"):
+            raise LoweringError(
+                f"{lowering._name} has ordered effects, host callbacks or mutable arrays, which cannot be planned; "
+                "keep them outside the planned function"
+            )
+        infos = jax.tree.leaves(lowered.args_info)
+        avals = jax.tree.leaves(lowered.in_avals)
+        return cls(
+            in_tree=lowered.in_tree,
+            out_tree=lowered.out_tree,
+            arguments=tuple(map(Leaf.of, avals)),
+            results=tuple(map(Leaf.of, facts["global_out_avals"])),
+            kept=tuple(sorted(facts["kept_var_idx"])),
+            donated=tuple(bool(i.donated) for i in infos),
+            constants=tuple(getattr(lowering, "const_args", ())),
+            devices=tuple(getattr(lowering, "_device_list", None) or ()),
+            name=str(lowering._name).removeprefix("jit(").removesuffix(")"),
+        )
+
+    @classmethod
+    def positional(cls, program: Program) -> CallingConvention:
+        """The convention of a program from text: one positional argument per input, a tuple of the outputs."""
+        inputs = tuple(Leaf(t.shape, numpy_dtype(t.dtype)) for t in program.input_types)
+        outputs = tuple(Leaf(t.shape, numpy_dtype(t.dtype)) for t in program.output_types)
+        return cls(
+            in_tree=jax.tree.structure((tuple(range(len(inputs))), {})),
+            out_tree=jax.tree.structure(tuple(range(len(outputs)))),
+            arguments=inputs,
+            results=outputs,
+            kept=tuple(range(len(inputs))),
+            donated=(False,) * len(inputs),
+            name=program.name,
+        )
+
+    def argument_name(self, i: int) -> str:
+        """Where argument i stands in the caller's arguments, e.g. ``args[0]['w']``."""
+        paths = jax.tree_util.tree_flatten_with_path(jax.tree.unflatten(self.in_tree, range(len(self.arguments))))[0]
+        path = paths[i][0]
+        return ("args", "kwargs")[path[0].idx] + jax.tree_util.keystr(path[1:])
+
+
+class PlannedFunction:
+    """A plan, callable on global arrays. Calling it costs a `jax.jit` dispatch after the first time.
+
+    Arguments are JAX arrays on a mesh of the plan's shape (they are moved where their sharding is not the planned
+    one), arrays that are committed to no device, NumPy arrays, or tracers of a surrounding `jax.jit`. The devices are
+    those of the arguments; without any, those of the mesh in effect, of the original lowering, or the first ones.
+    """
+
+    def __init__(self, plan: Plan, convention: CallingConvention | None = None):
+        self.plan = plan
+        self.convention = convention or CallingConvention.positional(plan.program)
+        self.module = _device_module(plan, self.convention)
+        self._dispatch: dict[tuple[Any, ...], tuple[Any, tuple[tuple[int, Any], ...]]] = {}
+        self.__name__ = self.__qualname__ = self.convention.name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The results of the planned function. LoweringError for arguments that it was not planned for."""
+        leaves = self._leaves(args, kwargs)
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            return jax.tree.unflatten(self.convention.out_tree, self.apply(*leaves))
+        function, moves = self._dispatched(leaves)
+        for i, sharding in moves:
+            leaves[i] = jax.device_put(leaves[i], sharding)
+        return jax.tree.unflatten(self.convention.out_tree, function(*leaves))
+
+    def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
+        """What `jax.jit` lowers for these arguments (flattened): to compile ahead, or to read the compiled text."""
+        leaves = self._leaves(args, kwargs)
+        return self._dispatched(leaves)[0].lower(*leaves)
+
+    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        if tree != self.convention.in_tree:
+            raise LoweringError(
+                f"{self.__name__} was planned for arguments of structure {self.convention.in_tree}, got {tree}; call "
+                "it with the same structure (static arguments left out), or plan again"
+            )
+        return leaves
+
+    def _dispatched(self, leaves: list[Any]) -> tuple[Any, tuple[tuple[int, Any], ...]]:
+        # Where the arguments lie decides everything; NumPy arrays and uncommitted ones lie nowhere.
+        key = (*[a.sharding if getattr(a, "committed", False) else None for a in leaves], mesh_in_effect())
+        found = self._dispatch.get(key)
+        if found is None:
+            found = self._dispatch[key] = self._prepare(key[:-1], key[-1])
+        return found
+
+    def _prepare(self, shardings: Sequence[Any], context: Any) -> tuple[Any, tuple[tuple[int, Any], ...]]:
+        """The jitted function for arguments that lie so, and where to move those that lie elsewhere."""
+        convention = self.convention
+
+        def function(*leaves: Any) -> Any:
+            return self.apply(*leaves)
+
+        function.__name__ = function.__qualname__ = convention.name
+        donated = tuple(i for i, d in enumerate(convention.donated) if d)
+        if self.module.devices == 1:
+            return jax.jit(function, donate_argnums=donated), ()
+        mesh = self.jax_mesh(shardings, context)
+        inputs: list[Any] = [None] * len(convention.arguments)
+        first = len(convention.constants)
+        for i, placement in zip(convention.kept, self.plan.input_placements[first:], strict=True):
+            inputs[i] = self._sharding(mesh, placement, len(convention.arguments[i].shape))
+        outputs = self.output_shardings(mesh)
+        moves = tuple(
+            (i, target)
+            for i, (given, target) in enumerate(zip(shardings, inputs, strict=True))
+            if given is not None
+            and target is not None
+            and not given.is_equivalent_to(target, len(convention.arguments[i].shape))
+        )
+        return jax.jit(function, in_shardings=tuple(inputs), out_shardings=outputs, donate_argnums=donated), moves
+
+    def output_shardings(self, mesh: jax.sharding.Mesh) -> list[NamedSharding | None]:
+        """Where the plan puts each result (None for results without data)."""
+        return [
+            None if leaf.dtype == jax.dtypes.float0 else self._sharding(mesh, placement, len(leaf.shape))
+            for leaf, placement in zip(self.convention.results, self.plan.output_placements, strict=True)
+        ]
+
+    def apply(self, *leaves: Any) -> list[Any]:
+        """The flat results for flat arguments, computed in place: for use under a trace."""
+        convention = self.convention
+        arrays = list(convention.constants)
+        for i in convention.kept:
+            leaf, array = convention.arguments[i], leaves[i]
+            array = array if isinstance(array, jax.Array) else jax.numpy.asarray(array)
+            if array.shape != leaf.shape or array.dtype != leaf.dtype:
+                raise LoweringError(
+                    f"{convention.argument_name(i)} of {convention.name} is {array.dtype}{list(array.shape)}, it was "
+                    f"planned for {leaf.dtype}{list(leaf.shape)}; pass that type, or plan again"
+                )
+            arrays.append(jax.random.key_data(array) if leaf.key else array)
+        results = call_module(self.module, arrays)
+        return [_as_seen(r, leaf) for r, leaf in zip(results, convention.results, strict=True)]
+
+    def jax_mesh(self, shardings: Sequence[Any], context: Any) -> jax.sharding.Mesh:
+        """The mesh that the arguments lie on, else the one in effect, else one over the lowering's devices."""
+        whole = whole_mesh(self.plan.mesh)
+        mesh, devices = None, None
+        for i, sharding in enumerate(shardings):
+            if sharding is None:
+                continue
+            where = f"{self.convention.argument_name(i)} of {self.convention.name}"
+            order = tuple(sharding._device_assignment)
+            if isinstance(sharding, NamedSharding) and not sharding.mesh.empty:
+                self._check_mesh(sharding.mesh, where)
+                if mesh is None and dict(sharding.mesh.shape) == whole.axes:
+                    mesh = sharding.mesh
+            elif len(order) != whole.size:
+                raise LoweringError(
+                    f"{where} lies on {len(order)} devices, the plan is for {whole.size}, mesh {whole.axes}; put it on "
+                    "such a mesh with jax.device_put"
+                )
+            if devices is not None and order != devices:
+                raise LoweringError(f"{where} lies on other devices than the arguments before it, or in another order")
+            devices = order
+        if devices is None and context is not None:
+            self._check_mesh(context, "the mesh in effect")
+            devices = tuple(context.devices.flat)
+            mesh = context if dict(context.shape) == whole.axes else None
+        if mesh is not None:
+            return mesh
+        if devices is None and len(self.convention.devices) == whole.size:
+            devices = self.convention.devices
+        if devices is None:
+            present = jax.devices()
+            if len(present) < whole.size:
+                raise LoweringError(
+                    f"{self.convention.name} was planned for {whole.size} devices, mesh {whole.axes}; there are "
+                    f"{len(present)}. Plan for a mesh of that many, or run on the simulator with plan.run"
+                )
+            devices = tuple(present[: whole.size])
+        return _auto_mesh(devices, whole)
+
+    def _check_mesh(self, mesh: Any, where: str) -> None:
+        given, whole = whole_mesh(Mesh.of(mesh)), whole_mesh(self.plan.mesh)
+        if tuple(given.axes.values()) != tuple(whole.axes.values()):
+            raise LoweringError(
+                f"{where} lies on a mesh of another shape: {given.axes}, the plan is for {whole.axes}; use a mesh of "
+                "the planned shape, or plan again"
+            )
+
+    def _sharding(self, mesh: jax.sharding.Mesh, placement: Placement, rank: int) -> NamedSharding:
+        """The JAX sharding of a placement's first ``rank`` dimensions (typed keys hide the others)."""
+        spec = _spec(placement, self.plan.mesh, tuple(mesh.axis_names))
+        if spec is None:
+            # Sub-axes have no name on the caller's mesh: the same devices, as a finer grid.
+            mesh = _auto_mesh(tuple(mesh.devices.flat), self.plan.mesh)
+            spec = PartitionSpec(*[d.axes or None for d in placement.dims])
+        return NamedSharding(mesh, _trimmed(tuple(spec)[:rank]))
+
+
+def to_jax(plan: Plan) -> PlannedFunction:
+    """A plan as a function on global JAX arrays, with the signature of the function it was planned from.
+
+    A plan of a program from text takes its inputs one by one and returns a tuple. The function can be called inside
+    `jax.jit`; `TransformationError` under `jax.grad` and `jax.vmap`. LoweringError for a plan that XLA cannot run.
+    """
+    return PlannedFunction(plan, plan.calling_convention)
+
+
+def run_on_devices(plan: Plan, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Global NumPy arrays in and out, on the first devices that JAX has; LoweringError if they are too few."""
+    with jax.enable_x64(True):
+        return [np.asarray(a) for a in PlannedFunction(plan)(*arrays)]
+
+
+def run_unsharded(program: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The program on one device, as its author wrote it."""
+    types = program.input_types, program.output_types
+    module = DeviceModule(program.name, program_text(program), 1, *types, (), (None,) * len(types[1]))
+    with jax.enable_x64(True):
+        return [np.asarray(a) for a in call_module(module, [jax.numpy.asarray(a) for a in arrays])]
+
+
+def _device_module(plan: Plan, convention: CallingConvention) -> DeviceModule:
+    program, mesh = plan.program, plan.mesh
+    inputs = len(convention.constants) + len(convention.kept)
+    if inputs != len(program.input_types) or len(convention.results) != len(program.output_types):
+        raise LoweringError(
+            f"the calling convention of {convention.name} has {inputs} inputs and {len(convention.results)} outputs, "
+            f"its program has {len(program.input_types)} and {len(program.output_types)}"
+        )
+    text = module_text(
+        at_grid_positions(plan.device_program),
+        program.input_types,
+        plan.input_placements,
+        program.output_types,
+        plan.output_placements,
+        name=convention.name,
+    )
+    axes = tuple(whole_mesh(mesh).axes.items())
+    names = tuple(name for name, _ in axes)
+    return DeviceModule(
+        name=convention.name,
+        text=text,
+        devices=mesh.size,
+        inputs=program.input_types,
+        outputs=program.output_types,
+        axes=axes,
+        specs=tuple(_spec(p, mesh, names) for p in plan.output_placements),
+        weak=tuple(leaf.weak_type for leaf in convention.results),
+    )
+
+
+def _as_seen(array: Any, leaf: Leaf) -> Any:
+    """A result as the caller of the original function sees it."""
+    if leaf.key:
+        return jax.random.wrap_key_data(array, impl=leaf.key)
+    return np.zeros(leaf.shape, jax.dtypes.float0) if leaf.dtype == jax.dtypes.float0 else array
+
+
+def _spec(placement: Placement, mesh: Mesh, names: tuple[str, ...]) -> PartitionSpec | None:
+    """The partition spec of a placement over a mesh of the same shape with these axis names; None with sub-axes."""
+    sharding = Sharding.from_placement(placement, mesh)
+    if any(axis.size for axis in sharding.axes):
+        return None
+    named = dict(zip(whole_mesh(mesh).axes, names, strict=True))
+    return _trimmed([tuple(named[a.name] for a in d.axes) for d in sharding.dims])
+
+
+def _trimmed(entries: Sequence[Any]) -> PartitionSpec:
+    """A spec in the form in which JAX reports shardings: plain names for single axes, no empty entries at the end."""
+    plain = [None if not e else e[0] if isinstance(e, tuple) and len(e) == 1 else e for e in entries]
+    while plain and plain[-1] is None:
+        plain.pop()
+    return PartitionSpec(*plain)
+
+
+def _auto_mesh(devices: Sequence[Any], mesh: Mesh) -> jax.sharding.Mesh:
+    grid = np.array(devices, dtype=object).reshape(tuple(mesh.axes.values()))
+    return jax.sharding.Mesh(grid, tuple(mesh.axes), axis_types=(AxisType.Auto,) * grid.ndim)
+
+
+def mesh_in_effect() -> jax.sharding.Mesh | None:
+    """The mesh of `jax.set_mesh`, if one is in effect."""
+    mesh = jax.sharding.get_mesh()
+    return None if mesh.empty else mesh

@@ -1,0 +1,149 @@
+"""A JAX primitive that stands for a whole module: its lowering puts the module's text into the caller's.
+
+This file is the only one that uses JAX's interfaces for new primitives (`jax.interpreters`, `jax.extend.core`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+from jax.sharding import NamedSharding
+
+from eggshard.errors import LoweringError
+from eggshard.program.types import TensorType, numpy_dtype
+
+
+class TransformationError(LoweringError, NotImplementedError):
+    """A JAX transformation that a planned function does not have."""
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceModule:
+    """A module of ``devices`` partitions with one function ``main``; equal only to itself, so that it hashes fast.
+
+    ``specs`` are the results' partition specs on meshes whose axes are named as in the program (None: inexpressible).
+    ``weak``: which results are of a weak type (empty: none).
+    """
+
+    name: str
+    text: str
+    devices: int
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    axes: tuple[tuple[str, int], ...]
+    specs: tuple[Any, ...]
+    weak: tuple[bool, ...] = ()
+
+
+def call_module(module: DeviceModule, arrays: Sequence[Any]) -> list[Any]:
+    """The module's results on global arrays or tracers. LoweringError where a type is not the module's."""
+    for i, (array, type_) in enumerate(zip(arrays, module.inputs, strict=True)):
+        if tuple(np.shape(array)) != type_.shape or array.dtype != numpy_dtype(type_.dtype):
+            got = f"{array.dtype}{list(np.shape(array))}"
+            raise LoweringError(
+                f"input {i} of {module.name} is {got}, it was planned for {type_}; plan again for this type"
+            )
+    results: list[Any] = planned_p.bind(*arrays, module=module)
+    return results
+
+
+planned_p = Primitive("planned")
+planned_p.multiple_results = True
+
+
+@lru_cache(maxsize=256)
+def _compiled(module: DeviceModule) -> Any:
+    return jax.jit(lambda *arrays: planned_p.bind(*arrays, module=module))
+
+
+@planned_p.def_impl
+def _run(*arrays: Any, module: DeviceModule) -> Any:
+    with jax.disable_jit(False):
+        return _compiled(module)(*arrays)
+
+
+@planned_p.def_abstract_eval
+def _result_types(*avals: Any, module: DeviceModule) -> list[Any]:
+    """Result types; in JAX's explicit sharding mode they carry the planned sharding."""
+    mesh = next((m for a in avals if (m := _explicit_mesh(a, module)) is not None), None)
+    out = []
+    weak = module.weak or (False,) * len(module.outputs)
+    for type_, spec, is_weak in zip(module.outputs, module.specs, weak, strict=True):
+        sharding = {} if mesh is None or spec is None else {"sharding": NamedSharding(mesh, spec)}
+        out.append(jax.core.ShapedArray(type_.shape, numpy_dtype(type_.dtype), weak_type=is_weak, **sharding))
+    return out
+
+
+def _explicit_mesh(aval: Any, module: DeviceModule) -> Any:
+    mesh = getattr(getattr(aval, "sharding", None), "mesh", None)
+    if mesh is None or mesh.empty or tuple(mesh.shape.items()) != module.axes:
+        return None
+    return mesh if mesh.are_all_axes_explicit else None
+
+
+def _lower(context: Any, *operands: Any, module: DeviceModule) -> Any:
+    """A call of the module's main function, under fresh channel ids."""
+    surrounding = context.module_context
+    place = surrounding.axis_context
+    devices = getattr(place, "num_devices", None)
+    if devices is None:
+        raise LoweringError(
+            f"{module.name} was planned for whole arrays and cannot be called inside shard_map; call it outside of it"
+        )
+    if devices != module.devices and module.devices != 1:
+        raise LoweringError(
+            f"{module.name} was planned for {module.devices} devices and is called in a context with {devices}; pass "
+            f"arrays that lie on a mesh of {module.devices} devices, or give the surrounding jax.jit in_shardings on it"
+        )
+    parsed = mlir.ir.Module.parse(_with_fresh_channels(module.text, surrounding), context=surrounding.context)
+    symbol = mlir.merge_mlir_modules(surrounding.module, module.name, parsed, dst_symtab=surrounding.symbol_table)
+    types = [mlir.aval_to_ir_type(surrounding, aval) for aval in context.avals_out]
+    from jaxlib.mlir.dialects import func
+
+    return list(func.CallOp(types, mlir.ir.FlatSymbolRefAttr.get(symbol), list(operands)).results)
+
+
+_CHANNEL = re.compile(r"channel_handle<handle = (\d+)")
+
+
+def _with_fresh_channels(text: str, surrounding: Any) -> str:
+    """The text with its channels renumbered: two plans in one module must not share a channel."""
+    fresh: dict[str, int] = {}
+
+    def renumber(match: re.Match[str]) -> str:
+        old = match[1]
+        if old not in fresh:
+            fresh[old] = surrounding.new_channel()
+        return f"channel_handle<handle = {fresh[old]}"
+
+    return _CHANNEL.sub(renumber, text)
+
+
+def _differentiate(primals: Sequence[Any], tangents: Sequence[Any], *, module: DeviceModule) -> Any:
+    if all(isinstance(t, ad.Zero) for t in tangents):
+        results = planned_p.bind(*primals, module=module)
+        return results, [ad.Zero.from_primal_value(r) for r in results]
+    raise TransformationError(
+        f"{module.name} is a planned function: its plan has no derivative. Differentiate the function that was "
+        "planned and plan the result, e.g. eggshard.jit(jax.value_and_grad(f)), or let eggshard.jit(f) plan both"
+    )
+
+
+def _batch(arrays: Sequence[Any], dims: Sequence[Any], *, module: DeviceModule) -> Any:
+    raise TransformationError(
+        f"{module.name} is a planned function and cannot be vmapped: its plan is for unbatched arrays. Apply jax.vmap "
+        "inside, e.g. eggshard.jit(jax.vmap(f))"
+    )
+
+
+mlir.register_lowering(planned_p, _lower)
+ad.primitive_jvps[planned_p] = _differentiate
+batching.primitive_batchers[planned_p] = _batch

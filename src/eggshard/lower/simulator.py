@@ -1,0 +1,329 @@
+"""The NumPy device simulator: runs a step plan on all devices of a mesh at once, without any runtime.
+
+A value on the devices is one array ``[devices, *local shape]``, indexed by logical device id. Data that a placement
+leaves unspecified (past a tensor's end, padding) is poisoned, so that a plan that uses it is found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import singledispatch
+
+import numpy as np
+
+from eggshard.errors import LoweringError, VerificationError
+from eggshard.placement.placement import Placement
+from eggshard.plan.steps import (
+    Action,
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Branch,
+    CollectivePermute,
+    Exchange,
+    KeepFirst,
+    Local,
+    Loop,
+    Mask,
+    Moves,
+    Pairs,
+    ReduceScatter,
+    Resize,
+    Slice,
+    StepPlan,
+)
+from eggshard.program import monoids
+from eggshard.program.mesh import Mesh
+from eggshard.program.types import mlir_dtype
+
+Arrays = tuple[np.ndarray, ...]
+
+
+def run(plan: StepPlan, shards: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The plan's outputs, each ``[devices, *local shape]``, from its inputs in the same form.
+
+    LoweringError if inputs do not fit the plan, or a step's results are not of the types that the plan states.
+    """
+    if len(shards) != len(plan.inputs):
+        raise LoweringError(f"the plan has {len(plan.inputs)} inputs, but {len(shards)} were given")
+    values: dict[int, np.ndarray] = {}
+    for v, array in zip(plan.inputs, shards, strict=True):
+        values[v] = np.asarray(array)
+        _check(plan, v, values[v], f"input {v}")
+    last = {v: i for i, step in enumerate(plan.steps) for v in step.operands}
+    kept = {*plan.outputs}
+    for i, step in enumerate(plan.steps):
+        results = perform(plan.mesh, step.action, tuple(values[v] for v in step.operands))
+        for v, result in zip(step.results, results, strict=True):
+            _check(plan, v, result, f"result {v} of step {i} ({step.action.kind} {step.label})")
+            values[v] = result
+        for v in {*step.operands, *step.results}:
+            if last.get(v, i) <= i and v not in kept:
+                del values[v]
+    return [values[v] for v in plan.outputs]
+
+
+def _check(plan: StepPlan, value: int, array: np.ndarray, what: str) -> None:
+    type_ = plan.types[value]
+    if array.shape != (plan.mesh.size, *type_.shape) or mlir_dtype(array.dtype) != type_.dtype:
+        raise LoweringError(
+            f"{what} is {mlir_dtype(array.dtype)}{list(array.shape)}, but the plan states {type_} on each of "
+            f"{plan.mesh.size} devices"
+        )
+
+
+def scatter_to_devices(mesh: Mesh, array: np.ndarray, placement: Placement) -> np.ndarray:
+    """``[devices, *local shape]``: what each device holds of an array, poisoned past its end.
+
+    Partial placements: the first device along the partial axes holds the value, the others the monoid's identity.
+    """
+    array = np.asarray(array)
+    out: np.ndarray
+    if not placement.used_axes:
+        return np.broadcast_to(array, (mesh.size, *array.shape))
+    padded_shape = tuple(d.tile * mesh.count(d.axes) for d in placement.dims)
+    padded = _resized(array[None], padded_shape)[0]
+    out = _slice(mesh, np.broadcast_to(padded, (mesh.size, *padded_shape)), _moves(placement))
+    if placement.partial:
+        out = _keep_first(mesh, out, placement.partial, placement.monoid)
+    return out
+
+
+def gather_from_devices(mesh: Mesh, shards: np.ndarray, shape: Sequence[int], placement: Placement) -> np.ndarray:
+    """The tensor of this shape that devices hold at a placement; addends are combined.
+
+    VerificationError if two devices disagree, by any bit but those of NaNs, on an element that both hold.
+    """
+    shape, shards = tuple(shape), np.asarray(shards)
+    if shards.shape != (mesh.size, *placement.local_shape):
+        raise LoweringError(f"shards are {list(shards.shape)}, but {placement} holds {placement.local_shape} a device")
+    if placement.partial:
+        shards = _all_reduce(mesh, shards, placement.partial, placement.monoid)
+    whole = _all_gather(mesh, shards, _moves(placement))
+    whole = whole[(slice(None), *(slice(0, n) for n in shape))]
+    first = whole[0]
+    for device in range(1, mesh.size):
+        wrong = ~_same_bits(first, whole[device])
+        if wrong.any():
+            index = tuple(int(i) for i in np.argwhere(wrong)[0])
+            raise VerificationError(
+                f"replicas at placement {placement} disagree at index {index}: {first[index]} and "
+                f"{whole[device][index]} (seen from device {device})"
+            )
+    return np.array(first)
+
+
+def poison(dtype: np.dtype) -> np.ndarray:
+    """An element that stands for unspecified data: NaN, True, or alternating bits."""
+    if dtype == np.bool_:
+        return np.array(True)
+    name = mlir_dtype(dtype)
+    if name.startswith(("i", "ui")):
+        highest = monoids.identity("min", name)
+        return np.array(int(highest) // 3 * 2 + 1).astype(dtype)
+    return np.array(complex(np.nan, np.nan) if name.startswith("complex") else np.nan).astype(dtype)
+
+
+def perform(mesh: Mesh, action: Action, operands: Arrays) -> Arrays:
+    """One action on all devices: results ``[devices, *local shape]`` from such operands."""
+    return _perform(action, mesh, operands)
+
+
+@singledispatch
+def _perform(action: Action, mesh: Mesh, operands: Arrays) -> Arrays:
+    raise LoweringError(f"the simulator does not know the action {type(action).__name__}")
+
+
+@_perform.register
+def _(action: Local, mesh: Mesh, operands: Arrays) -> Arrays:
+    from eggshard.program.ops import registry
+
+    evaluate = registry.get(action.name).evaluate
+    # Arrays that stand for the same data on all devices have no stride along them; then one device's work will do.
+    alike = all(array.strides[0] == 0 or mesh.size == 1 for array in operands)
+    rows = [
+        evaluate(action.attributes, [array[device] for array in operands], action.regions)
+        for device in range(1 if alike else mesh.size)
+    ]
+    if alike:
+        return tuple(np.broadcast_to(r, (mesh.size, *np.shape(r))) for r in rows[0])
+    return tuple(np.stack(column) for column in zip(*rows, strict=True))
+
+
+@_perform.register
+def _(action: Resize, mesh: Mesh, operands: Arrays) -> Arrays:
+    return (_resized(operands[0], action.shape),)
+
+
+@_perform.register
+def _(action: Slice, mesh: Mesh, operands: Arrays) -> Arrays:
+    return (_slice(mesh, operands[0], action.moves),)
+
+
+@_perform.register
+def _(action: AllGather, mesh: Mesh, operands: Arrays) -> Arrays:
+    return (_all_gather(mesh, operands[0], action.moves),)
+
+
+@_perform.register
+def _(action: AllToAll, mesh: Mesh, operands: Arrays) -> Arrays:
+    # Each device keeps its part, along the targets, of what the group holds along the sources.
+    return (_slice(mesh, _all_gather(mesh, operands[0], action.sources), action.targets),)
+
+
+@_perform.register
+def _(action: CollectivePermute, mesh: Mesh, operands: Arrays) -> Arrays:
+    return (_permute(operands[0], action.pairs),)
+
+
+@_perform.register
+def _(action: Exchange, mesh: Mesh, operands: Arrays) -> Arrays:
+    (array,) = operands
+    out = np.full((mesh.size, *action.shape), poison(array.dtype), array.dtype)
+
+    def piece(shard: np.ndarray, start: Sequence[int]) -> np.ndarray:
+        return shard[tuple(slice(a, a + n) for a, n in zip(start, action.piece, strict=True))]
+
+    for each in (*action.local, *action.rounds):
+        for sender, receiver in each.pairs:
+            piece(out[receiver], each.target_starts[receiver])[...] = piece(
+                array[sender], each.source_starts[sender]
+            )
+    return (out,)
+
+
+@_perform.register
+def _(action: AllReduce, mesh: Mesh, operands: Arrays) -> Arrays:
+    return tuple(_all_reduce(mesh, array, action.over, action.monoid) for array in operands)
+
+
+@_perform.register
+def _(action: ReduceScatter, mesh: Mesh, operands: Arrays) -> Arrays:
+    return (_slice(mesh, _all_reduce(mesh, operands[0], action.axes, action.monoid), action.moves),)
+
+
+@_perform.register
+def _(action: KeepFirst, mesh: Mesh, operands: Arrays) -> Arrays:
+    return tuple(_keep_first(mesh, array, action.over, action.monoid) for array in operands)
+
+
+@_perform.register
+def _(action: Mask, mesh: Mesh, operands: Arrays) -> Arrays:
+    (array,) = operands
+    size = array.shape[1 + action.dim]
+    index = mesh.index(action.shard_axes)[:, None] * size + np.arange(size)
+    beyond = np.expand_dims(index >= action.size, tuple(i + 1 for i in range(array.ndim - 1) if i != action.dim))
+    return (np.where(beyond, _identity(action.monoid, array.dtype), array),)
+
+
+@_perform.register
+def _(action: Loop, mesh: Mesh, operands: Arrays) -> Arrays:
+    carried = list(operands)
+    while _agreed(run(action.condition, carried)[0], "a loop's condition"):
+        carried = run(action.body, carried)
+    return tuple(carried)
+
+
+@_perform.register
+def _(action: Branch, mesh: Mesh, operands: Arrays) -> Arrays:
+    chosen = int(_agreed(operands[0], "a branch's selector"))
+    last = len(action.branches) - 1
+    chosen = 1 - chosen if action.predicate else chosen if 0 <= chosen <= last else last
+    return tuple(run(action.branches[chosen], operands[1:]))
+
+
+def _agreed(scalars: np.ndarray, what: str) -> np.ndarray:
+    """The scalar that all devices hold; VerificationError if they differ: devices would wait for each other forever."""
+    if (scalars != scalars[0]).any():
+        raise VerificationError(f"{what} differs between devices: {scalars.tolist()}")
+    first: np.ndarray = scalars[0]
+    return first
+
+
+def _moves(placement: Placement) -> Moves:
+    return tuple((i, d.axes) for i, d in enumerate(placement.dims) if d.axes)
+
+
+def _resized(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The array with its local shape cut, or padded with poison, at the high ends."""
+    kept = (slice(None), *(slice(0, n) for n in shape))
+    if array.shape[1:] == shape:
+        return array
+    if all(n <= m for n, m in zip(shape, array.shape[1:], strict=True)):
+        return array[kept]
+    out = np.full((array.shape[0], *shape), poison(array.dtype), array.dtype)
+    out[tuple(slice(0, min(n, m)) for n, m in zip(out.shape, array.shape, strict=True))] = array[kept]
+    return out
+
+
+def _slice(mesh: Mesh, array: np.ndarray, moves: Moves) -> np.ndarray:
+    for dim, axes in moves:
+        count = mesh.count(axes)
+        shape = array.shape
+        if shape[1 + dim] % count:
+            raise LoweringError(f"dimension {dim} of local shape {shape[1:]} does not split into {count} parts")
+        parts = array.reshape(*shape[: 1 + dim], count, shape[1 + dim] // count, *shape[2 + dim :])
+        array = np.moveaxis(parts, 1 + dim, 1)[np.arange(mesh.size), mesh.index(axes)]
+    return array
+
+
+def _all_gather(mesh: Mesh, array: np.ndarray, moves: Moves) -> np.ndarray:
+    for dim, axes in moves:
+        group, members = _groups(mesh, axes)
+        shape = array.shape
+        together = np.moveaxis(array[members], 1, 1 + dim)
+        grown = (len(members), *shape[1 : 1 + dim], members.shape[1] * shape[1 + dim], *shape[2 + dim :])
+        array = together.reshape(grown)[group]
+    return array
+
+
+def _groups(mesh: Mesh, axes: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Each device's group, ``[devices]``, and the groups' members, ``[groups, size]``."""
+    members = mesh.groups(axes)
+    group = np.empty(mesh.size, int)
+    group[members] = np.arange(len(members))[:, None]
+    return group, members
+
+
+def _permute(array: np.ndarray, pairs: Pairs) -> np.ndarray:
+    out = np.zeros_like(array)
+    if pairs:
+        senders, receivers = np.array(pairs).T
+        if len(set(senders.tolist())) < len(senders) or len(set(receivers.tolist())) < len(receivers):
+            raise LoweringError("a device sends or receives twice in one collective-permute")
+        out[receivers] = array[senders]
+    return out
+
+
+def _all_reduce(mesh: Mesh, array: np.ndarray, axes: Sequence[str], monoid: str) -> np.ndarray:
+    """Combines addends in group order; bfloat16 and 8-bit floats in f32, rounded at the end (as XLA does on CPU)."""
+    groups, members = _groups(mesh, axes)
+    name = mlir_dtype(array.dtype)
+    wide = np.dtype(np.float32) if name.startswith(("bf16", "f8")) else array.dtype
+    addends = array[members].astype(wide, copy=False)
+    combine = monoids.monoid(monoid).ufunc
+    total = addends[:, 0]
+    for k in range(1, members.shape[1]):
+        total = combine(total, addends[:, k]).astype(wide, copy=False)
+    out: np.ndarray = total.astype(array.dtype, copy=False)[groups]
+    return out
+
+
+def _keep_first(mesh: Mesh, array: np.ndarray, axes: Sequence[str], monoid: str) -> np.ndarray:
+    first = (mesh.index(axes) == 0).reshape(-1, *(1,) * (array.ndim - 1))
+    return np.where(first, array, _identity(monoid, array.dtype))
+
+
+def _identity(monoid: str, dtype: np.dtype) -> np.ndarray:
+    return np.array(monoids.identity(monoid, mlir_dtype(dtype))).astype(dtype)
+
+
+def _same_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Per element, whether bits are the same or both are NaN."""
+    a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+    size = a.dtype.itemsize
+    bits = [x.reshape(-1).view(np.uint8).reshape(*x.shape, size) for x in (a, b)]
+    out: np.ndarray = (bits[0] == bits[1]).all(axis=-1)
+    if not mlir_dtype(a.dtype).startswith(("i", "ui")):
+        out |= (a != a) & (b != b)
+    return out

@@ -1,0 +1,341 @@
+"""The cheapest sequence of collectives from one placement of a tensor to another, under any prices.
+
+Shortest paths over a space of placements (`eggshard.placement.states`) whose edges are single collectives, padded
+where uneven, and exchanges by pieces. Prices are asked once per class of equal steps, not once per edge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations as subsets
+from itertools import islice
+
+import numpy as np
+
+from eggshard.errors import ShardingError
+from eggshard.placement.conversions import Kind, Steps, convert
+from eggshard.placement.exchange import ExchangeOutline, exchange
+from eggshard.placement.placement import Dim, Placement, missing_elements, tile_size
+from eggshard.placement.states import (
+    AxisList,
+    State,
+    StateSpace,
+    all_states,
+    axis_lists,
+    combinations,
+    count_states,
+    state_space,
+)
+from eggshard.plan.steps import Action
+from eggshard.program.mesh import Mesh
+from eggshard.program.types import TensorType, element_bytes
+
+#: All placements over the mesh's axes are states if they are no more than this, ...
+ALL_STATES = 128
+#: ... else those made of pieces of the placements at hand, if they are no more than this.
+SOME_STATES = 256
+#: Prices that differ by less than this fraction are a tie, which goes to fewer messages, then to fewer steps.
+TIE = 1e-12
+
+Price = Callable[[Action, TensorType], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A reshard: ``(action, placement after it)`` in order, and the sum of their prices."""
+
+    steps: Steps
+    cost: float
+
+    @property
+    def messages(self) -> int:
+        """The number of collectives issued."""
+        return sum(action.messages for action, _ in self.steps)
+
+
+class Router:
+    """Finds reshards on one mesh under one price.
+
+    price: of an action on a shard of a local type, finite and not negative; prices of steps add up. Two actions of
+    one kind over the same axes, with equal sizes and messages, must have one price. max_rounds: exchanges of more
+    rounds are not considered.
+    """
+
+    def __init__(self, mesh: Mesh, price: Price, max_rounds: int = 16):
+        self.mesh, self._price, self.max_rounds = mesh, price, max_rounds
+        self._graphs: dict[tuple[object, ...], _Graph] = {}
+
+    def route(self, type_: TensorType, source: Placement, target: Placement) -> Route:
+        """The cheapest route found; ShardingError if there is none, e.g. between partial placements of two monoids."""
+        if source == target:
+            return Route((), 0.0)
+        graph, (start, end) = self._graph(type_, (source, target))
+        path = graph.path([start], end)
+        steps = graph.steps(path)
+        return Route(steps, graph.cost(path[0], steps))
+
+    def table(self, type_: TensorType, placements: Sequence[Placement]) -> np.ndarray:
+        """``[P, P]``: costs of the cheapest routes from row to column; inf where there is none, 0 on the diagonal."""
+        if not placements:
+            return np.zeros((0, 0))
+        graph, numbers = self._graph(type_, placements)
+        out: np.ndarray = graph.closure()[np.ix_(numbers, numbers)]
+        return out
+
+    def cost(self, type_: TensorType, source: Placement, target: Placement) -> float:
+        """The cost of the cheapest route, inf where there is none."""
+        if source == target:
+            return 0.0
+        graph, (start, end) = self._graph(type_, (source, target))
+        return float(graph.costs_from(start)[end])
+
+    def tree(self, type_: TensorType, source: Placement, targets: Iterable[Placement]) -> list[tuple[Placement, Steps]]:
+        """Paths that together reach all targets: (where it starts, its steps), in order.
+
+        Greedily, the next is the target that is cheapest from anything reached so far; so a path starts at the source
+        or at a placement on an earlier path. ShardingError if a target cannot be reached.
+        """
+        graph, (start, *ends) = self._graph(type_, (source, *targets))
+        reached, left = {start: None}, dict.fromkeys(ends)
+        left.pop(start, None)
+        paths = []
+        while left:
+            distance, _ = graph.distances(list(reached))
+            end = min(left, key=lambda n: (distance[n], n))
+            path = graph.path(list(reached), end)
+            paths.append((graph.placement(path[0]), graph.steps(path)))
+            for n in path:
+                reached[n] = None
+                left.pop(n, None)
+        return paths
+
+    def lower_bound(self, type_: TensorType, source: Placement, target: Placement) -> float:
+        """Bytes that the device which misses most must receive, whatever the collectives."""
+        missing = missing_elements(self.mesh, type_.shape, source, target)
+        return float(missing.max()) * element_bytes(type_.dtype)
+
+    def _graph(self, type_: TensorType, placements: Sequence[Placement]) -> tuple[_Graph, list[int]]:
+        """A priced graph that has these placements, and their numbers in it."""
+        active = tuple(i for i in range(type_.rank) if any(p.dims[i].axes for p in placements))
+        states = _states(self.mesh, len(active), frozenset(_state(p, active) for p in placements))
+        key = (type_, active, states)
+        graph = self._graphs.get(key)
+        if graph is None:
+            graph = self._graphs[key] = _Graph(self.mesh, type_, active, states, self._price, self.max_rounds)
+        return graph, [graph.find(p) for p in placements]
+
+
+class _Graph:
+    """The states of one tensor type, with the price of each one-step conversion."""
+
+    def __init__(self, mesh: Mesh, type_: TensorType, active: tuple[int, ...], states: tuple[State, ...],
+                 price: Price, max_rounds: int):
+        self.mesh, self.type, self._price = mesh, type_, price
+        # Sizes that all axes divide make the same structure, whatever they are.
+        whole = mesh.count(sorted({a for s in states for axes in s.axes for a in axes}))
+        sizes = tuple(whole if n and n % whole == 0 else n for n in (type_.shape[i] for i in active))
+        self._space: StateSpace = state_space(mesh, sizes, states, max_rounds)
+        self._active = active
+        self._whole = [Dim((), n) for n in type_.shape]
+        self._dims: list[dict[AxisList, Dim]] = [{} for _ in active]
+        self._placements: list[Placement | None] = [None] * len(states)
+        collective, exchanged = self._collective_prices(), self._exchange_prices()
+        by_collective = collective[0][self._space.collective_class]
+        by_exchange = exchanged[0][self._space.exchange_class]
+        self._exchange = by_exchange < by_collective
+        self._edges = np.minimum(by_exchange, by_collective)
+        messages = np.where(self._exchange, exchanged[1][self._space.exchange_class],
+                            collective[1][self._space.collective_class])
+        communicates = self._edges[(messages > 0) & (self._edges > 0)]
+        unit = TIE * float(communicates.min(initial=1.0))
+        self._ranked = self._edges + unit * (messages + 0.01)
+        self._closure: np.ndarray | None = None
+        self._costs_from: dict[int, np.ndarray] = {}
+        self._hops: dict[tuple[int, int], Steps] = {}
+
+    def placement(self, number: int) -> Placement:
+        """The placement of a state, with the standard tiles."""
+        known = self._placements[number]
+        if known is None:
+            state, dims = self._space.states[number], self._whole.copy()
+            for i, axes, seen in zip(self._active, state.axes, self._dims, strict=True):
+                dim = seen.get(axes)
+                if dim is None:
+                    n = self.type.shape[i]
+                    dim = seen[axes] = Dim(axes, tile_size(n, self.mesh.count(axes), self.mesh.size))
+                dims[i] = dim
+            known = self._placements[number] = Placement(tuple(dims), state.partial, state.monoid)
+        return known
+
+    def find(self, placement: Placement) -> int:
+        """The number of a placement; ShardingError if its tiles are not the standard ones."""
+        number = self._space.number[_state(placement, self._active)]
+        if self.placement(number) != placement:
+            raise ShardingError(
+                f"no routes lead from or to placement {placement} of {self.type} with tiles {placement.local_shape}: "
+                f"routes are between standard tiles, here {self.placement(number).local_shape}; use place()"
+            )
+        return number
+
+    def _collective_prices(self) -> tuple[np.ndarray, np.ndarray]:
+        """Price and messages of each class of collectives, then of no conversion at all (inf, 0)."""
+        classes = self._space.collectives
+        prices, messages = np.full(len(classes) + 1, math.inf), np.zeros(len(classes) + 1)
+        for i, c in enumerate(classes):
+            source = self.placement(c.source)
+            action = self._space.shapeless.get(i)
+            if action is not None:
+                prices[i], messages[i] = self._price(action, source.local_type(self.type)), action.messages
+                continue
+            assert c.kind is not None
+            steps = convert(self.mesh, c.kind, source, self.placement(c.target))
+            prices[i], messages[i] = self.cost(c.source, steps), sum(action.messages for action, _ in steps)
+            if self._space.even and c.kind != Kind.RELABEL:
+                self._space.shapeless[i] = steps[0][0]
+        return prices, messages
+
+    def _exchange_prices(self) -> tuple[np.ndarray, np.ndarray]:
+        """Price and messages of each class of exchanges, then of no conversion at all (inf, 0)."""
+        classes = self._space.exchanges
+        prices, messages = np.full(len(classes) + 1, math.inf), np.zeros(len(classes) + 1)
+        for i, c in enumerate(classes):
+            source, target = self.placement(c.source), self.placement(c.target)
+            cell = math.prod(math.gcd(a.tile, b.tile) for a, b in zip(source.dims, target.dims, strict=True))
+            outline = ExchangeOutline(target.local_shape, cell, c.cells, c.rounds, c.over)
+            prices[i], messages[i] = self._price(outline, source.local_type(self.type)), c.rounds
+        return prices, messages
+
+    def closure(self) -> np.ndarray:
+        """``[S, S]``: the costs of cheapest routes (Floyd and Warshall)."""
+        if self._closure is None:
+            costs = self._edges.copy()
+            np.fill_diagonal(costs, 0.0)
+            sums = np.empty_like(costs)
+            for k in range(len(costs)):
+                np.add(costs[:, k, None], costs[k], out=sums)
+                np.minimum(costs, sums, out=costs)
+            self._closure = costs
+        return self._closure
+
+    def costs_from(self, start: int) -> np.ndarray:
+        """``[S]``: the costs of cheapest routes from one state."""
+        if self._closure is not None:
+            out: np.ndarray = self._closure[start]
+            return out
+        known = self._costs_from.get(start)
+        if known is None:
+            known = self._costs_from[start] = _shortest(self._edges, [start])[0]
+        return known
+
+    def distances(self, starts: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Ranked costs from the nearest start, and each state's predecessor (-1 at starts)."""
+        return _shortest(self._ranked, starts)
+
+    def path(self, starts: Sequence[int], end: int) -> list[int]:
+        """The states on the cheapest path from one of the starts; ShardingError if there is none."""
+        distance, before = self.distances(starts)
+        if not math.isfinite(distance[end]):
+            raise ShardingError(
+                f"no sequence of collectives leads from {self.placement(starts[0])} to {self.placement(end)} of "
+                f"{self.type}"
+            )
+        path = [end]
+        while before[path[-1]] >= 0:
+            path.append(int(before[path[-1]]))
+        return path[::-1]
+
+    def steps(self, path: Sequence[int]) -> Steps:
+        """The steps along a path of states."""
+        return tuple(step for p, q in zip(path, path[1:], strict=False) for step in self._hop(p, q))
+
+    def _hop(self, p: int, q: int) -> Steps:
+        steps = self._hops.get((p, q))
+        if steps is None:
+            source, target = self.placement(p), self.placement(q)
+            if self._exchange[p, q]:
+                steps = ((exchange(self.mesh, self.type.shape, source, target), target),)
+            else:
+                kind = self._space.collectives[self._space.collective_class[p, q]].kind
+                assert kind is not None
+                steps = convert(self.mesh, kind, source, target)
+            self._hops[p, q] = steps
+        return steps
+
+    def cost(self, start: int, steps: Steps) -> float:
+        """The sum of the prices of steps from a state."""
+        total, local = 0.0, self.placement(start).local_type(self.type)
+        for action, after in steps:
+            total += self._price(action, local)
+            local = after.local_type(self.type)
+        return total
+
+
+def _shortest(edges: np.ndarray, starts: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Distances from the nearest start over a matrix of edges, and predecessors (Bellman and Ford)."""
+    count = len(edges)
+    distance, before = np.full(count, math.inf), np.full(count, -1)
+    distance[list(starts)] = 0.0
+    fresh = np.array(sorted(starts))
+    while fresh.size:
+        through = distance[fresh, None] + edges[fresh]
+        best = through.argmin(axis=0)
+        costs = through[best, np.arange(count)]
+        via = fresh[best]
+        fresh = np.nonzero(costs < distance)[0]
+        distance[fresh], before[fresh] = costs[fresh], via[fresh]
+    return distance, before
+
+
+def _state(placement: Placement, active: tuple[int, ...]) -> State:
+    return State(tuple(placement.dims[i].axes for i in active), placement.partial, placement.monoid)
+
+
+@lru_cache(maxsize=1024)
+def _states(mesh: Mesh, rank: int, given: frozenset[State]) -> tuple[State, ...]:
+    """The states to search for routes among these: all over the mesh's axes, or fewer where these are too many."""
+    partials = _partials(mesh, given)
+    partial = {a for axes, _ in partials for a in axes}
+    used = {a for s in given for axes in s.axes for a in axes} | partial
+    unknown = used - set(mesh.axes)
+    if unknown:
+        raise ShardingError(f"axes {sorted(unknown)} are not in {mesh}")
+    for axes in ([a for a, n in mesh.axes.items() if n > 1 or a in used], [a for a in mesh.axes if a in used]):
+        if count_states(len(axes), rank, len(partial)) * max(1, len({m for _, m in partials}) - 1) <= ALL_STATES:
+            return all_states((axis_lists(axes),) * rank, partials)
+    choices = tuple(
+        tuple(sorted({s.axes[i][:k] for s in given for k in range(len(s.axes[i]) + 1)}, key=lambda a: (len(a), a)))
+        for i in range(rank)
+    )
+    some = sum(sum(1 for _ in islice(combinations(choices, frozenset(p)), SOME_STATES)) for p, _ in partials)
+    if some < SOME_STATES:
+        return all_states(choices, partials)
+    return tuple(sorted(given | _between(given)))
+
+
+def _partials(mesh: Mesh, given: frozenset[State]) -> tuple[tuple[AxisList, str], ...]:
+    """No partial axes, and for each monoid all sets of the axes that it is given with."""
+    out: list[tuple[AxisList, str]] = [((), "")]
+    for monoid in sorted({s.monoid for s in given if s.partial}):
+        over = [a for a in mesh.axes if any(s.monoid == monoid and a in s.partial for s in given)]
+        out += [(some, monoid) for k in range(1, len(over) + 1) for some in subsets(over, k)]
+    return tuple(out)
+
+
+def _between(given: frozenset[State]) -> set[State]:
+    """What placements have in common: where a gather from one meets a slice to the other, unreduced or reduced."""
+    out = set()
+    for s in given:
+        for t in given:
+            axes = tuple(_common(a, b) for a, b in zip(s.axes, t.axes, strict=True))
+            out.add(State(axes))
+        out.add(State(s.axes))
+    return out
+
+
+def _common(a: AxisList, b: AxisList) -> AxisList:
+    """The longest common prefix."""
+    shorter = min(len(a), len(b))
+    return next((a[:k] for k in range(shorter, 0, -1) if a[:k] == b[:k]), ())
