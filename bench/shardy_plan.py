@@ -262,7 +262,7 @@ class _Pricer:
             -(-extent // math.prod(size for _, _, size in self._axis_parts(dim)))
             for extent, dim in zip(shape, sharding.dimension_shardings, strict=True)
         ]
-        return math.prod(local) * _itemsize(value)
+        return int(math.prod(local)) * _itemsize(value)
 
     def _axis_parts(self, dim: Any) -> Iterator[tuple[str, int, int]]:
         for axis in map(sdy.AxisRefAttr, sdy.DimensionShardingAttr(dim).axes):
@@ -308,8 +308,8 @@ def _itemsize(value: ir.Value) -> int:
     """Bytes of one element, at least one."""
     element = ir.RankedTensorType(value.type).element_type
     if isinstance(element, ir.ComplexType):
-        return 2 * ir.ComplexType(element).element_type.width // 8
-    return max(8, element.width) // 8
+        return 2 * int(ir.ComplexType(element).element_type.width) // 8
+    return max(8, int(element.width)) // 8
 
 
 def serve(requests: TextIO, answers: TextIO) -> None:

@@ -231,7 +231,8 @@ class RegionReader:
             return ()
         for sharding, type_ in zip(shardings, types, strict=True):
             self.module.stated.append((sharding, type_, f"a result of {name}"))
-        return shardings
+        stated = tuple(s if s.axes or not all(d.open for d in s.dims) else None for s in shardings)
+        return stated if any(stated) else ()
 
     def read_op(self, operation: Any, name: str) -> None:
         """An op without a handler: by its definition, or opaque."""

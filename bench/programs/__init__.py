@@ -81,7 +81,9 @@ class Argument:
         dtype = _dtype(self.dtype)
         if np.issubdtype(dtype, np.integer):
             return generator.integers(-8, 8, self.shape).astype(dtype)
-        values = generator.standard_normal(self.shape) / math.sqrt(self.shape[-2] if len(self.shape) > 1 else 1)
+        values: np.ndarray = generator.standard_normal(self.shape) / math.sqrt(
+            self.shape[-2] if len(self.shape) > 1 else 1
+        )
         if np.issubdtype(dtype, np.complexfloating):
             values = values + 1j * generator.permutation(values)
         return values.astype(dtype)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from eggshard.errors import LoweringError
-from eggshard.placement.sharding import Sharding, mesh_text, whole_mesh
+from eggshard.placement.sharding import DimSharding, Sharding, mesh_text, whole_mesh
 from eggshard.program.ops.codec import String
 from eggshard.program.ops.manual import manual_attributes
 from eggshard.program.ops.spelling import Lines, emit, emit_operation, name_supply
@@ -78,14 +78,15 @@ class _Writer:
         for op in region.ops:
             operands = [(names[v], region.types[v]) for v in op.operands]
             number, self.count = self.count, self.count + 1
-            more, results = self.op(op, operands, [region.types[v] for v in op.results])
+            types = [region.types[v] for v in op.results]
+            more, results = self.op(op, operands, types)
             if more:
-                more[-1] = self.annotated(more[-1], op, number)
+                more[-1] = self.annotated(more[-1], op, number, types)
             lines += ["  " + line for line in more]
             names.update(zip(op.results, results, strict=True))
         outputs = ", ".join(names[v] for v in region.outputs)
-        types = ", ".join(str(region.types[v]) for v in region.outputs)
-        return [*lines, f'  "{terminator}"({outputs}) : ({types}) -> ()']
+        ending = ", ".join(str(region.types[v]) for v in region.outputs)
+        return [*lines, f'  "{terminator}"({outputs}) : ({ending}) -> ()']
 
     def op(self, op: Op, operands: list[tuple[str, TensorType]], results: list[TensorType]) -> tuple[Lines, list[str]]:
         """One op's lines and its results' names."""
@@ -120,21 +121,20 @@ class _Writer:
             raise LoweringError(f"sharding {sharding}: Shardy's text has no word for addends other than sums; reduce it")
         return sharding.text()
 
-    def annotated(self, line: str, op: Op, number: int) -> str:
+    def annotated(self, line: str, op: Op, number: int, results: Sequence[TensorType]) -> str:
         """The line that ends an op, with the op's stated shardings and its tag."""
         stated = [self.stated(s) for s in op.shardings]
         head, colon, types = line.rpartition(" : (")
-        plain = not head.endswith("}") or head.endswith(("}>", "})"))
-        if any(stated) and plain and colon and op.name != "sharding_constraint":
-            listed = ", ".join(text or _open(op, i) for i, text in enumerate(stated))
-            if "" not in listed.split(", "):
-                line = f"{head} {{sdy.sharding = #sdy.sharding_per_value<[{listed}]>}}{colon}{types}"
+        has_dictionary = head.endswith("}") and not head.endswith(("}>", "})"))
+        if any(stated) and colon and not has_dictionary and op.name != "sharding_constraint":
+            listed = ", ".join(text or _open(t) for text, t in zip(stated, results, strict=True))
+            line = f"{head} {{sdy.sharding = #sdy.sharding_per_value<[{listed}]>}}{colon}{types}"
         return f'{line} loc("{TAG}{number}")' if self.tag else line
 
 
-def _open(op: Op, i: int) -> str:
-    """A result of an op of which other results have shardings."""
-    return ""
+def _open(type_: TensorType) -> str:
+    """What to state for a result without a sharding beside results that have one."""
+    return Sharding((DimSharding(open=True),) * type_.rank).text()
 
 
 def _names(names: Sequence[str], values: Sequence[object]) -> list[str]:

@@ -87,7 +87,7 @@ class _Convolution(OpDef):
     def _windows(self, attrs: Attributes, kernel: Sequence[int]) -> tuple[_Window, ...]:
         """Per spatial dimension; attributes left out mean stride 1, no padding, no dilation, no reversal."""
         rank = len(kernel)
-        values = []
+        values: list[tuple[Any, ...]] = []
         for name, default in (("window_strides", 1), ("padding", (0, 0)), ("lhs_dilation", 1), ("rhs_dilation", 1),
                               ("window_reversal", False)):
             given = attrs.get(name)
@@ -96,7 +96,7 @@ class _Convolution(OpDef):
                 raise ProgramError(f"{name} has {len(given)} entries for {rank} spatial dimensions")
             values.append(given)
         return tuple(
-            _Window(size, stride, *pad, base, dilation, reversal)
+            _Window(size, stride, pad[0], pad[1], base, dilation, reversal)
             for size, stride, pad, base, dilation, reversal in zip(kernel, *values, strict=True)
         )
 
@@ -178,7 +178,7 @@ class _Convolution(OpDef):
         x, kernel = np.transpose(x, ins.order), np.transpose(kernel, taps.order)
         windows = self._windows(attrs, kernel.shape[2:])
         x = padded(x, np.zeros((), wide), [(0, 0, 0)] * 2 + [(w.low, w.high, w.base_dilation - 1) for w in windows])
-        kernel = kernel[(..., *(slice(None, None, -1 if w.reversal else 1) for w in windows))]
+        kernel = np.flip(kernel, [2 + i for i, w in enumerate(windows) if w.reversal])
         groups, batches = attrs["feature_group_count"], attrs["batch_group_count"]
         # [batch groups, batch, feature groups, features, ...]; only one kind of group is larger than 1.
         n, features, channels = x.shape[0] // batches, kernel.shape[1], kernel.shape[0]

@@ -14,7 +14,17 @@ import numpy as np
 
 from eggshard.errors import LoweringError, ProgramError
 from eggshard.program.ops import codec
-from eggshard.program.ops.base import REPLICATE, Arrays, Factor, FactorRule, OpDef, Types, Values, register, replicated_rule
+from eggshard.program.ops.base import (
+    REPLICATE,
+    Arrays,
+    Factor,
+    FactorRule,
+    OpDef,
+    Types,
+    Values,
+    register,
+    replicated_rule,
+)
 from eggshard.program.ops.codec import attribute_dictionary, encode_attributes, split_top_level
 from eggshard.program.ops.custom_calls import meaning_of
 from eggshard.program.program import Attributes, Region
@@ -125,7 +135,8 @@ def _emit_verbatim(
     given = ", ".join(n for n, _ in operands)
     ins, outs = ", ".join(str(t) for _, t in operands), ", ".join(map(str, results))
     shown = outs if len(results) == 1 else f"({outs})"
-    parts = [f'{bound}"{mlir_name}"({given})', regions, attributes if attributes != "{}" else "", f": ({ins}) -> {shown}"]
+    shown_attributes = "" if attributes == "{}" else attributes
+    parts = [f'{bound}"{mlir_name}"({given})', regions, shown_attributes, f": ({ins}) -> {shown}"]
     return " ".join(p for p in parts if p).splitlines(), names
 
 

@@ -18,8 +18,8 @@ from eggshard.program.types import TensorType, numpy_dtype
 class _RngBitGenerator(OpDef):
     """(new state, random bits of ``shape`` and ``dtype``) from a state of two (Philox also three) ui64 words.
 
-    ``rng_algorithm`` is THREE_FRY, PHILOX, or DEFAULT, which is Philox as on XLA's CPU and GPU backends. It is a function
-    of its state, but which bits fall where depends on the whole shape, so nothing is sharded.
+    ``rng_algorithm`` is THREE_FRY, PHILOX, or DEFAULT, which is Philox as on XLA's CPU and GPU backends. It is a
+    function of its state, but which bits fall where depends on the whole shape, so nothing is sharded.
     """
 
     name = "rng_bit_generator"
@@ -32,7 +32,8 @@ class _RngBitGenerator(OpDef):
         if algorithm not in words:
             raise ProgramError(f"rng algorithm {algorithm!r} is none of {', '.join(words)}")
         if state.dtype != "ui64" or state.rank != 1 or state.shape[0] not in words[algorithm]:
-            raise ProgramError(f"the state of {algorithm} is {' or '.join(map(str, words[algorithm]))} ui64, not {state}")
+            sizes = " or ".join(map(str, words[algorithm]))
+            raise ProgramError(f"the state of {algorithm} is {sizes} words of ui64, not {state}")
         bits = TensorType(tuple(attrs["shape"]), attrs["dtype"])
         require_class(bits, "iuf")
         if numerics.bit_width(bits.dtype) < 8:

@@ -1,0 +1,212 @@
+"""Shardy's propagation: the sharding of every value of a program, as XLA would choose it before communication.
+
+The passes may abort their process on some inputs, so they run in the worker. The worker answers with plain text, and
+only it needs MLIR.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from eggshard.errors import EggshardError, EggshardWarning, ProgramError, ShardingError
+from eggshard.lower.module_text import PRINTED_REGIONS, TAG, program_text
+from eggshard.placement.sharding import DimSharding, Sharding, atoms, gather_cuts, whole_mesh
+from eggshard.placement.sharding_text import read_sharding
+from eggshard.program.mesh import Mesh
+from eggshard.program.ops.codec import split_top_level
+from eggshard.program.program import Op, Program, Region
+
+PIPELINE = "sdy-propagation-pipeline"
+#: Seconds that propagation may take.
+SECONDS = 60.0
+
+#: Texts of shardings found: per input, per output, per tagged op and result; None where none was found.
+Found = tuple[list[str | None], list[str | None], dict[int, list[str | None]]]
+
+
+def propagate(text: str) -> str:
+    """The module's text after Shardy's propagation, locations included. May abort the process: run it in the worker.
+
+    ProgramError for malformed text and for a pass that fails.
+    """
+    return _propagated(text, lambda module: str(module.operation.get_asm(enable_debug_info=True)))
+
+
+def propagate_tagged(text: str) -> Found:
+    """The shardings that propagation finds for a module whose ops are tagged by location; runs in the worker."""
+    return _propagated(text, _found)
+
+
+def propagated_shardings(program: Program, seconds: float = SECONDS) -> list[Sharding | None]:
+    """The closed sharding of each value of the program's region; None where propagation found nothing.
+
+    Sub-axes that the program's mesh is not refined for are dropped, with the minor axes behind them. Without JAX, or
+    when propagation fails (EggshardWarning), these are the stated shardings.
+    """
+    shardings = _top_level(program, _call(program, seconds))
+    return [None if s is None else _on_mesh(s, program.mesh) for s in shardings]
+
+
+def propagate_program(program: Program, seconds: float = SECONDS) -> Program:
+    """The program with every op, input and output sharded as propagation finds, on a mesh refined for that."""
+    found = _call(program, seconds)
+    if found is None:
+        return program
+    inputs, outputs, ops = found
+    counter = iter(range(1 << 62))
+
+    def rebuilt(region: Region) -> Region:
+        return replace(region, ops=tuple(map(sharded, region.ops)))
+
+    def sharded(op: Op) -> Op:
+        own = _shardings(ops.get(next(counter)), len(op.results))
+        old = op.shardings or (None,) * len(op.results)
+        regions = tuple(map(rebuilt, op.regions)) if op.name in PRINTED_REGIONS else op.regions
+        shardings = tuple(new or stated for new, stated in zip(own, old, strict=True))
+        return replace(op, shardings=shardings if any(shardings) else (), regions=regions)
+
+    region = rebuilt(program.region)
+    ins = tuple(_read(t) or s for t, s in zip(inputs, program.input_shardings, strict=True))
+    outs = tuple(_read(t) or s for t, s in zip(outputs, program.output_shardings, strict=True))
+    whole = whole_mesh(program.mesh)
+    cuts = gather_cuts([*ins, *outs, *_stated(region), *_stated(program.region)], whole)
+    return replace(
+        program, mesh=whole.refined(cuts), region=region, input_shardings=ins, output_shardings=outs, text=None
+    )
+
+
+def _call(program: Program, seconds: float) -> Found | None:
+    """What propagation finds; None, with a warning, when it fails, and when there is nothing to find."""
+    if not program.mesh.axes or importlib.util.find_spec("jaxlib") is None:
+        return None
+    from eggshard.egraph.worker import call
+
+    try:
+        found: Found = call(f"{__name__}:propagate_tagged", program_text(program, tag=True), seconds=seconds)
+    except EggshardError as error:
+        warnings.warn(f"Shardy's propagation failed, so only stated shardings are used: {error}", EggshardWarning,
+                      stacklevel=3)
+        return None
+    return found
+
+
+def _top_level(program: Program, found: Found | None) -> list[Sharding | None]:
+    region = program.region
+    out: list[Sharding | None] = [None] * len(region.types)
+    for v, stated in zip(region.outputs, program.output_shardings, strict=True):
+        out[v] = stated.closed() if stated else None
+    for v, stated in zip(region.inputs, program.input_shardings, strict=True):
+        out[v] = stated.closed() if stated else None
+    inputs, _, ops = found or ([], [], {})
+    for v, text in zip(region.inputs, inputs, strict=False):
+        out[v] = _read(text) or out[v]
+    number = 0
+    for op in region.ops:
+        own = _shardings(ops.get(number), len(op.results))
+        stated_here: tuple[Sharding | None, ...] = op.shardings or (None,) * len(op.results)
+        if op.name == "sharding_constraint":
+            stated_here = (op.attributes["sharding"].closed(),)
+        for v, new, stated in zip(op.results, own, stated_here, strict=True):
+            out[v] = new or (stated.closed() if stated else None) or out[v]
+        number += 1 + _tags_inside(op)
+    return out
+
+
+def _tags_inside(op: Op) -> int:
+    if op.name not in PRINTED_REGIONS:
+        return 0
+    return sum(1 + _tags_inside(inner) for region in op.regions for inner in region.ops)
+
+
+def _stated(region: Region) -> Iterator[Sharding | None]:
+    for op in region.ops:
+        yield from op.shardings
+        if op.name == "sharding_constraint":
+            yield op.attributes["sharding"]
+        if op.name == "manual_computation":
+            yield from (*op.attributes["in_shardings"], *op.attributes["out_shardings"])
+        for inner in op.regions:
+            yield from _stated(inner)
+
+
+def _shardings(texts: list[str | None] | None, count: int) -> list[Sharding | None]:
+    if texts is None or len(texts) != count:
+        return [None] * count
+    return [_read(text) for text in texts]
+
+
+def _read(text: str | None) -> Sharding | None:
+    return None if text is None else read_sharding(text)[1].closed()
+
+
+def _on_mesh(sharding: Sharding, mesh: Mesh) -> Sharding:
+    """The sharding whose dimensions end before the first axis that cuts an axis of the mesh."""
+
+    def kept(dim: DimSharding) -> DimSharding:
+        for i, axis in enumerate(dim.axes):
+            try:
+                atoms(axis, mesh)
+            except ShardingError:
+                return DimSharding(dim.axes[:i])
+        return dim
+
+    return replace(sharding, dims=tuple(map(kept, sharding.dims)), replicated=())
+
+
+def _propagated(text: str, read: Any) -> Any:
+    from jax.interpreters import mlir as jax_mlir
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.passmanager import PassManager
+
+    with jax_mlir.make_ir_context():
+        try:
+            module = ir.Module.parse(text)
+            PassManager.parse(f"builtin.module({PIPELINE})").run(module.operation)
+        except (ir.MLIRError, ValueError) as error:
+            raise ProgramError(f"Shardy's propagation refuses the module: {error}") from None
+        return read(module)
+
+
+def _found(module: Any) -> Found:
+    from jaxlib.mlir import ir
+
+    inputs: list[str | None] = []
+    outputs: list[str | None] = []
+    ops: dict[int, list[str | None]] = {}
+
+    def visit(op: Any) -> Any:
+        if op.name == "func.func":
+            type_ = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
+            inputs.extend(_dictionaries(op, "arg_attrs", len(type_.inputs)))
+            outputs.extend(_dictionaries(op, "res_attrs", len(type_.results)))
+            return ir.WalkResult.ADVANCE
+        location = str(op.location)
+        start = location.find(f'"{TAG}')
+        if start >= 0:
+            start += len(TAG) + 1
+            number = int(location[start : location.index('"', start)])
+            if "sdy.sharding" in op.attributes:
+                text = str(op.attributes["sdy.sharding"])
+                ops[number] = list(split_top_level(text[text.index("[") + 1 : text.rindex("]")]))
+            elif "out_shardings" in op.attributes:
+                text = str(op.attributes["out_shardings"])
+                ops[number] = list(split_top_level(text[text.index("[") + 1 : text.rindex("]")]))
+            elif "sharding" in op.attributes:
+                ops[number] = [str(op.attributes["sharding"])]
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return inputs, outputs, ops
+
+
+def _dictionaries(function: Any, key: str, count: int) -> list[str | None]:
+    from jaxlib.mlir import ir
+
+    if key not in function.attributes:
+        return [None] * count
+    entries = [ir.DictAttr(entry) for entry in ir.ArrayAttr(function.attributes[key])]
+    return [str(entry["sdy.sharding"]) if "sdy.sharding" in entry else None for entry in entries]
