@@ -76,7 +76,9 @@ class Row:
         if self.counted is not None and self.predicted is not None and not self.promoted:
             if abs(self.counted - self.predicted) > 0.5:
                 out.append(f"counted {self.counted:.0f} B, predicted {self.predicted:.0f} B")
-        if self.best_peer is not None and (self.counted or 0) > self.best_peer + 0.5:
+        ours = self.predicted if self.promoted else self.counted
+        peer = self.shardy if self.promoted else self.best_peer
+        if ours is not None and peer is not None and ours > peer + 0.5:
             out.append("more bytes than a peer")
         if self.gap is not None and self.gap > 0.01:
             out.append(f"gap {100 * self.gap:.1f} %")
@@ -165,7 +167,7 @@ def _peers(row: Row, program: BenchProgram) -> None:
     row.xla_collectives = theirs.count.by_kind if theirs.count else {}
     row.rematerialized = theirs.rematerialized
     shardy = peers.shardy(program)
-    row.shardy, row.shardy_note = shardy.wire_bytes, shardy.reason
+    row.shardy, row.shardy_note = shardy.least_wire_bytes, shardy.reason
     if program.reshard is not None:
         row.bound = float(lower_bound(program.reshard).maximum)
 

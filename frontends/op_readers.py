@@ -10,22 +10,32 @@ from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError
 from eggshard.frontends.control_flow import read_branches, read_while
-from eggshard.frontends.region_reader import Handler, RegionReader
+from eggshard.frontends.region_reader import Handler, RegionReader, captured_values
 from eggshard.placement.sharding import Sharding
 from eggshard.program import monoids
 from eggshard.program.ops import registry
+from eggshard.program.ops.codec import attribute_dictionary
 from eggshard.program.ops.monoids import recognise_monoid
 from eggshard.program.program import Attributes, Region
-from eggshard.program.types import mlir_dtype
+from eggshard.program.types import TOKEN, mlir_dtype
 
 #: Monoids for which combining with the same value twice changes nothing.
 _IDEMPOTENT = ("max", "min", "and", "or")
 
 
 def _constant(reader: RegionReader, operation: Any, name: str) -> None:
-    attributes = reader.module.literal(operation.attributes["value"])
+    attributes = reader.module.literal(_value(operation))
     (type_,) = reader.result_types(operation)
     reader.bind(operation, [reader.add_constant(attributes, type_, operation)])
+
+
+def _value(operation: Any) -> Any:
+    """A constant's attribute, or its text where Python has no class for it (complex elements)."""
+    try:
+        return operation.attributes["value"]
+    except TypeError:
+        text: str = operation.get_asm(print_generic_op_form=True)
+        return text[text.index("dense<") : text.rindex("}> : ()")]
 
 
 def _call(reader: RegionReader, operation: Any, name: str) -> None:
@@ -103,6 +113,9 @@ def _custom_call(reader: RegionReader, operation: Any, name: str) -> None:
         return
     if target in ("SPMDFullToShardShape", "SPMDShardToFullShape"):
         raise ProgramError(f"custom_call @{target} is GSPMD's form of shard_map; lower with Shardy enabled in JAX")
+    called = operation.attributes.get("called_computations")
+    if called is not None and len(ir.ArrayAttr(called)):
+        raise ProgramError(f"custom_call @{target} calls functions of the module, which is not supported; inline them")
     effectful = str(operation.attributes.get("has_side_effect", "false")) == "true"
     name = "custom_call_effectful" if effectful else "custom_call"
     definition = registry.get(name)
@@ -122,13 +135,21 @@ def _marked_sharding(reader: RegionReader, operation: Any) -> Sharding:
 
 def read_opaque(reader: RegionReader, operation: Any, name: str) -> None:
     """An op without a definition: kept with its text, its meaning unknown."""
-    from eggshard.program.ops.opaque import opaque_attributes
-
-    if operation.successors:
-        raise ProgramError("control flow between blocks is not supported; use while, case or if")
+    if captured_values(operation):
+        raise ProgramError("its region uses values from outside, and eggshard does not know the op; pass them as operands")
     operands, results = reader.operands(operation), reader.result_types(operation)
-    effectful, values = opaque_attributes(operation, results)
-    reader.bind(operation, reader.append(effectful, operands, results, values, (), operation))
+    items = [(k, str(a)) for k, a in operation.attributes.items() if k != "sdy.sharding"]
+    regions = ""
+    if len(operation.regions):
+        text = operation.get_asm(print_generic_op_form=True)
+        regions = text[text.index(" ({\n") + 1 : text.rindex("})") + 2]
+    values = Attributes(
+        mlir_name=name, attribute_text=attribute_dictionary(items), region_text=regions, result_types=results
+    )
+    tokens = any(t.dtype == TOKEN for t in (*reader.types_of(operands), *results))
+    known_dialect = name.partition(".")[0] in ("stablehlo", "chlo", "mhlo")
+    kind = "opaque_effectful" if tokens or not results or not known_dialect else "opaque"
+    reader.bind(operation, reader.append(kind, operands, results, values, (), operation))
 
 
 def component_monoids(body: Region) -> list[str] | None:

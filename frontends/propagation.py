@@ -33,12 +33,14 @@ def propagate(text: str) -> str:
 
     ProgramError for malformed text and for a pass that fails.
     """
-    return _propagated(text, lambda module: str(module.operation.get_asm(enable_debug_info=True)))
+    found: str = _propagated(text, lambda module: module.operation.get_asm(enable_debug_info=True))
+    return found
 
 
 def propagate_tagged(text: str) -> Found:
     """The shardings that propagation finds for a module whose ops are tagged by location; runs in the worker."""
-    return _propagated(text, _found)
+    found: Found = _propagated(text, _found)
+    return found
 
 
 def propagated_shardings(program: Program, seconds: float = SECONDS) -> list[Sharding | None]:

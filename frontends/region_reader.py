@@ -16,6 +16,7 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from eggshard.errors import EggshardError, ProgramError
+from eggshard.frontends.dead_ops import without_dead_ops
 from eggshard.frontends.shardings import MeshTable
 from eggshard.placement.sharding import Sharding
 from eggshard.program.ops import registry
@@ -48,9 +49,9 @@ class ModuleReader:
         for op in module.body.operations:
             operation = op.operation
             if operation.name == "func.func":
-                self.functions[ir.StringAttr(operation.attributes["sym_name"]).value] = operation
+                self.functions[_symbol(operation)] = operation
             elif operation.name == "sdy.mesh":
-                self.meshes.add(ir.StringAttr(operation.attributes["sym_name"]).value, str(operation.attributes["mesh"]))
+                self.meshes.add(_symbol(operation), str(operation.attributes["mesh"]))
 
 
     def region(self, arguments: Sequence[Any], parent: RegionReader | None = None,
@@ -135,7 +136,7 @@ class RegionReader:
 
     def read(self, block: Any) -> list[int]:
         """Append the block's ops; the ids of what its terminator returns."""
-        from eggshard.frontends.op_readers import HANDLERS
+        from eggshard.frontends.op_readers import HANDLERS, read_opaque
 
         for op in block.operations:
             operation = op.operation
@@ -146,6 +147,8 @@ class RegionReader:
             try:
                 if handler is not None:
                     handler(self, operation, name)
+                elif self.module.definition(name) is None:
+                    read_opaque(self, operation, name)
                 else:
                     self.read_op(operation, name)
             except EggshardError as error:
@@ -163,7 +166,7 @@ class RegionReader:
             return found
         attributes = self._outer_constant(value)
         if attributes is None:
-            raise ProgramError("its region uses a value from outside, which eggshard supports in while, case and if only")
+            raise ProgramError("its region uses a value from outside, which only while, case and if may here")
         type_ = self.module.type(value.type, "a constant")
         found = self.env[value] = self.add_constant(attributes, type_)
         return found
@@ -235,16 +238,13 @@ class RegionReader:
         return stated if any(stated) else ()
 
     def read_op(self, operation: Any, name: str) -> None:
-        """An op without a handler: by its definition, or opaque."""
+        """An op as the registry defines it."""
         definition = self.module.definition(name)
+        if definition is None:
+            raise ProgramError("the op is not in the registry")
         operands = self.operands(operation)
         results = self.result_types(operation)
         regions = self.regions(operation)
-        if definition is None:
-            from eggshard.frontends.op_readers import read_opaque
-
-            read_opaque(self, operation, name)
-            return
         attributes = self.module.attributes(definition, operation, self.types_of(operands), results)
         self.bind(operation, self.append(definition.name, operands, results, attributes, regions, operation))
 
@@ -256,7 +256,8 @@ class RegionReader:
         """One block as a Region; captured values are inputs after its arguments, and outputs too if ``carried``."""
         reader = self.module.region(block.arguments, self, captures)
         outputs = reader.read(block)
-        return reader.builder.build([*outputs, *(reader.env[v] for v in captures)] if carried else outputs)
+        outputs = [*outputs, *(reader.env[v] for v in captures)] if carried else outputs
+        return without_dead_ops(reader.builder.build(outputs))[0]
 
     def inline(self, block: Any, operands: Sequence[int], isolated: bool = True) -> list[int]:
         """Read a block here, its arguments being these values; its results' ids. Isolated: it sees nothing else."""
@@ -266,6 +267,10 @@ class RegionReader:
             return self.read(block)
         finally:
             self.env = outer
+
+
+def _symbol(operation: Any) -> str:
+    return str(ir.StringAttr(operation.attributes["sym_name"]).value)
 
 
 def captured_values(operation: Any) -> list[Any]:
@@ -329,10 +334,12 @@ def _tensor_type(type_: Any, where: str) -> TensorType:
 
 def _array(attribute: Any) -> np.ndarray:
     """The array of an elements attribute without a copy where MLIR's buffer allows; a splat takes no memory."""
+    if isinstance(attribute, str):
+        return Dense().decode(attribute).array  # type: ignore[no-any-return]
     try:
         array = np.array(attribute, copy=False)
     except (ValueError, TypeError):
-        return Dense().decode(str(attribute)).array  # type: ignore[no-any-return]
+        return Dense().decode(str(attribute)).array
     if array.size and not any(array.strides):
         return np.broadcast_to(array.reshape(-1)[:1].reshape(()).copy(), array.shape)
     return array

@@ -16,7 +16,8 @@ from jax.interpreters import mlir as jax_mlir
 from jaxlib.mlir import ir
 
 from eggshard.errors import EggshardError, ProgramError, ShardingError
-from eggshard.frontends.region_reader import ModuleReader, RegionReader, short_location
+from eggshard.frontends.dead_ops import without_dead_ops
+from eggshard.frontends.region_reader import ModuleReader, short_location
 from eggshard.frontends.shardings import stated_sharding
 from eggshard.placement.sharding import Sharding, gather_cuts
 from eggshard.program.mesh import Mesh
@@ -37,7 +38,7 @@ def read(source: Any) -> Program:
     if isinstance(source, os.PathLike) or (isinstance(source, str) and _is_path(source)):
         source = _file(Path(source))
     if not isinstance(source, (str, bytes)):
-        raise ProgramError(f"cannot read a StableHLO module from {type(source).__name__}; give text, a path or a module")
+        raise ProgramError(f"cannot read a module from {type(source).__name__}; give its text, a path, or a module")
     with jax_mlir.make_ir_context():
         module = _parse(source)
         return _read_module(module, source if isinstance(source, str) else module.operation.get_asm())
@@ -92,7 +93,8 @@ def _read_module(module: Any, text: str) -> Program:
 
     body = reader.region(blocks[0].arguments)
     outputs = body.read(blocks[0])
-    region = body.builder.build(outputs)
+    region, number = without_dead_ops(body.builder.build(outputs))
+    groups = [[number[v] for scope, v in group if scope is body and v in number] for group in reader.groups.values()]
 
     def stated(dictionaries: list[dict[str, str]], ids: tuple[int, ...], what: str) -> tuple[Sharding | None, ...]:
         out = []
@@ -119,7 +121,7 @@ def _read_module(module: Any, text: str) -> Program:
         raise ShardingError("the module places tensors on single devices and has no mesh; define one with sdy.mesh")
     return Program(
         mesh=mesh,
-        region=_with_groups(region, reader, body, input_shardings, output_shardings),
+        region=_with_groups(region, groups, input_shardings, output_shardings),
         input_shardings=input_shardings,
         output_shardings=output_shardings,
         name=name,
@@ -132,10 +134,10 @@ def _read_module(module: Any, text: str) -> Program:
     )
 
 
-def _with_groups(region: Region, reader: ModuleReader, body: RegionReader, inputs: Sequence[Sharding | None],
+def _with_groups(region: Region, groups: list[list[int]], inputs: Sequence[Sharding | None],
                  outputs: Sequence[Sharding | None]) -> Region:
     """The region in which values of one `sdy.sharding_group` all have the sharding stated for one of them."""
-    if not reader.groups:
+    if not groups:
         return region
     stated = {v: s for v, s in zip(region.outputs, outputs, strict=True) if s}
     stated |= {v: s for v, s in zip(region.inputs, inputs, strict=True) if s}
@@ -144,8 +146,7 @@ def _with_groups(region: Region, reader: ModuleReader, body: RegionReader, input
         if op.name == "sharding_constraint":
             stated[op.operands[0]] = stated[op.results[0]] = op.attributes["sharding"]
     hints: dict[int, Sharding] = {}
-    for members in reader.groups.values():
-        values = [v for scope, v in members if scope is body]
+    for values in groups:
         shared = next((stated[v] for v in values if v in stated), None)
         if shared is not None:
             hints |= {v: shared for v in values if v not in stated}

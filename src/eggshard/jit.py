@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, overload
+from typing import Any
 
 import jax
 import numpy as np
-from jax.custom_derivatives import SymbolicZero
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType
 
 from eggshard.costmodel import CostModel
 from eggshard.errors import EggshardWarning, LoweringError, ProgramError
 from eggshard.limits import Limits
-from eggshard.lower.jax_callable import CallingConvention, PlannedFunction, mesh_in_effect
+from eggshard.lower.jax_callable import CallingConvention, PlannedFunction, committed_sharding, mesh_in_effect
 from eggshard.lower.jax_primitive import TransformationError, is_batched, whole_programs
 from eggshard.plan.plan import Plan
 
@@ -26,8 +26,18 @@ from eggshard.plan.plan import Plan
 _planning: contextvars.ContextVar[bool] = contextvars.ContextVar("planning", default=False)
 
 
+@contextlib.contextmanager
+def _planning_one() -> Iterator[None]:
+    token = _planning.set(True)
+    try:
+        with whole_programs():
+            yield
+    finally:
+        _planning.reset(token)
+
+
 @dataclass(frozen=True)
-class _PlanOptions:
+class PlanOptions:
     """What `eggshard.optimize` is told."""
 
     cost_model: CostModel | None = None
@@ -49,10 +59,6 @@ class _PlanOptions:
         )
 
 
-@overload
-def jit(fun: Callable[..., Any], **options: Any) -> JitFunction: ...
-@overload
-def jit(fun: None = None, **options: Any) -> Callable[[Callable[..., Any]], JitFunction]: ...
 def jit(
     fun: Callable[..., Any] | None = None,
     *,
@@ -85,19 +91,20 @@ def jit(
     A function that cannot be planned (host callbacks, ordered effects, ops of unknown meaning) runs as `jax.jit` would
     run it, with an EggshardWarning.
     """
-    options = _PlanOptions(cost_model, rewrites, limits, memory_limit, exact)
+    options = PlanOptions(cost_model, rewrites, limits, memory_limit, exact)
     common = {
         "static_argnums": static_argnums,
         "static_argnames": static_argnames,
         "donate_argnums": donate_argnums,
         "donate_argnames": donate_argnames,
         "keep_unused": keep_unused,
+        "inline": inline,
         "compiler_options": compiler_options,
     }
     shardings = {k: v for k, v in (("in_shardings", in_shardings), ("out_shardings", out_shardings)) if v is not None}
 
     def wrap(function: Callable[..., Any]) -> JitFunction:
-        return JitFunction(function, {**common, "inline": inline, **shardings}, common, options)
+        return JitFunction(function, common, shardings, options)
 
     return wrap if fun is None else wrap(fun)
 
@@ -105,38 +112,48 @@ def jit(
 class JitFunction:
     """What `jit` returns: call it like the function."""
 
+    __name__: str
+
     def __init__(
-        self, fun: Callable[..., Any], jit_options: dict[str, Any], common: dict[str, Any], options: _PlanOptions
+        self, fun: Callable[..., Any], common: dict[str, Any], shardings: dict[str, Any], options: PlanOptions
     ):
         functools.update_wrapper(self, fun)
-        self._fun, self._common, self._options = fun, common, options
-        self._states_inputs = "in_shardings" in jit_options
+        self.__name__ = getattr(fun, "__name__", type(fun).__name__)
+        self.fun, self.options = fun, options
+        self.states_inputs = "in_shardings" in shardings
+        self._common = common
+        self._statics = _Statics.of(fun, common["static_argnums"], common["static_argnames"])
 
         # A wrapper of its own, so that JAX shares no cached trace with a jit of the same function elsewhere.
-        @functools.wraps(fun)
         def function(*args: Any, **kwargs: Any) -> Any:
             return fun(*args, **kwargs)
 
-        self._unplanned = jax.jit(function, **jit_options)
+        self.unplanned = jax.jit(self._named(function), **common, **shardings)
         self._by_shardings: dict[Any, Any] = {}
         self._plans: dict[str, Plan] = {}
-        self._gradients: dict[Any, tuple[JitFunction, Callable[..., Any]]] = {}
+        self._differentiable: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result. TransformationError under vmap."""
         leaves, tree = jax.tree.flatten((args, kwargs))
         if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             if jax.config.jax_disable_jit:
-                return self._fun(*args, **kwargs)
+                return self.fun(*args, **kwargs)
             return self._jitted(leaves, tree)(*args, **kwargs)
         if _planning.get():
-            return self._unplanned(*args, **kwargs)
+            return self.unplanned(*args, **kwargs)
         if any(is_batched(leaf) for leaf in leaves):
             raise TransformationError(
                 f"{self.__name__} is planned for unbatched arrays and cannot be vmapped; apply jax.vmap inside, "
                 "e.g. eggshard.jit(jax.vmap(f))"
             )
-        return self._differentiable(leaves, tree)
+        static, dynamic = self._statics.split(args, kwargs)
+        leaves, tree = jax.tree.flatten(dynamic)
+        if (static, tree) not in self._differentiable:
+            from eggshard.jit_gradient import with_gradient
+
+            self._differentiable[static, tree] = with_gradient(self, static, tree)
+        return self._differentiable[static, tree](*leaves)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -144,38 +161,54 @@ class JitFunction:
     def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
         """The planned function lowered for these arguments, as `jax.jit(f).lower` does for f."""
         leaves, tree = jax.tree.flatten((args, kwargs))
-        lowered: jax.stages.Lowered = self._jitted(leaves, tree).lower(*args, **kwargs)
-        return lowered
+        return self._jitted(leaves, tree).lower(*args, **kwargs)
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments (arrays, or `jax.ShapeDtypeStruct`s with shardings)."""
-        plan, convention = self._plan(self._lower_unplanned(*args, **kwargs))
+        plan, convention = self._plan(self.lower_unplanned(*args, **kwargs))
         return replace(plan, calling_convention=convention)
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The types of the results, without computing anything."""
-        return self._unplanned.eval_shape(*args, **kwargs)
+        return self.unplanned.eval_shape(*args, **kwargs)
 
     def clear_cache(self) -> None:
         """Forget all plans and compiled programs."""
-        self._unplanned.clear_cache()
+        self.unplanned.clear_cache()
         self._by_shardings.clear()
         self._plans.clear()
-        self._gradients.clear()
+        self._differentiable.clear()
 
-    def _lower_unplanned(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
-        token = _planning.set(True)
-        try:
-            with whole_programs():
-                return self._unplanned.lower(*args, **kwargs)
-        finally:
-            _planning.reset(token)
+    def lower_unplanned(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
+        """What is planned for these arguments: the function as `jax.jit` lowers it."""
+        with _planning_one():
+            return self.unplanned.lower(*args, **kwargs)
+
+    def traced(self, args: Any, kwargs: Any) -> Any:
+        """The function on tracers inside a trace that is not its own: planned where shardings are known."""
+        leaves = jax.tree.leaves((args, kwargs))
+        if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            return self(*args, **kwargs)
+        shardings = [_explicit_sharding(leaf) for leaf in jax.tree.leaves(self._statics.split(args, kwargs)[1])]
+        if _planning.get() or not (self.states_inputs or any(shardings)):
+            return self.unplanned(*args, **kwargs)
+        return self._traced(args, kwargs, shardings, None)
+
+    def rebuild(self, static: Any, dynamic: Any) -> tuple[list[Any], dict[str, Any]]:
+        """All arguments from the static ones and the others."""
+        return self._statics.join(static, dynamic)
+
+    def _named(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function under the name and signature of the user's, by which JAX resolves argument names."""
+        functools.update_wrapper(function, self.fun)
+        function.__name__ = self.__name__
+        return function
 
     def _plan(self, lowered: jax.stages.Lowered) -> tuple[Plan, CallingConvention]:
         convention = CallingConvention.of(lowered)
         text = lowered.as_text()
         if text not in self._plans:
-            self._plans[text] = self._options.plan(lowered)
+            self._plans[text] = self.options.plan(lowered)
         return self._plans[text], convention
 
     def _jitted(self, leaves: Sequence[Any], tree: Any) -> Any:
@@ -183,40 +216,118 @@ class JitFunction:
 
         JAX traces once per combination of types and static values, but says nothing of shardings to what it traces.
         """
-        shardings = tuple(_stated_sharding(leaf) for leaf in leaves)
-        mesh = mesh_in_effect()
-        key = (tree, shardings, mesh)
+        key = (tree, tuple(map(_stated_sharding, leaves)), mesh_in_effect())
         found = self._by_shardings.get(key)
         if found is None:
-
-            @functools.wraps(self._fun)
-            def planned(*args: Any, **kwargs: Any) -> Any:
-                return self._traced(args, kwargs, shardings, mesh)
-
-            found = self._by_shardings[key] = jax.jit(planned, **self._common)
+            found = self._by_shardings[key] = self._new_jitted(*key)
         return found
 
-    def _traced(self, args: Any, kwargs: Any, shardings: Sequence[Any], mesh: Any) -> Any:
-        """The planned function on tracers, whose arguments lie as ``shardings`` say (None: not known)."""
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        dynamic = [isinstance(leaf, jax.core.Tracer) for leaf in leaves]
-        described = [
-            _described(leaf, s) if d else leaf for leaf, s, d in zip(leaves, shardings, dynamic, strict=True)
-        ]
-        given, named = jax.tree.unflatten(tree, described)
-        lowered = self._lower_unplanned(*given, **named)
+    def _new_jitted(self, tree: Any, shardings: Sequence[Any], mesh: Any) -> Any:
+        def planned(*args: Any, **kwargs: Any) -> Any:
+            given, named = jax.tree.unflatten(tree, shardings)
+            at = jax.tree.leaves(self._statics.split(given, named)[1], is_leaf=lambda s: s is _UNKNOWN)
+            return self._traced(args, kwargs, [None if s is _UNKNOWN else s for s in at], mesh, constrain=True)
+
+        return jax.jit(self._named(planned), **self._common)
+
+    def _traced(self, args: Any, kwargs: Any, shardings: Sequence[Any], mesh: Any, constrain: bool = False) -> Any:
+        """The planned function on tracers, whose dynamic leaves lie as ``shardings`` say (None: not known)."""
+        static, dynamic = self._statics.split(args, kwargs)
+        leaves, tree = jax.tree.flatten(dynamic)
+        described = [_described(leaf, s) for leaf, s in zip(leaves, shardings, strict=True)]
+        given, named = self.rebuild(static, jax.tree.unflatten(tree, described))
+        lowered = self.lower_unplanned(*given, **named)
         try:
             plan, convention = self._plan(lowered)
             planned = PlannedFunction(plan, convention)
         except (ProgramError, LoweringError) as error:
-            warnings.warn(
-                f"{self.__name__} cannot be planned and runs as jax.jit would run it: {error}", EggshardWarning, stacklevel=2
-            )
-            return self._unplanned(*args, **kwargs)
-        results = planned.apply(*[leaf for leaf, d in zip(leaves, dynamic, strict=True) if d])
-        if plan.mesh.size > 1:
-            at = [s for s, d in zip(shardings, dynamic, strict=True) if d]
-            where = planned.jax_mesh(at, mesh)
+            reason = f"{self.__name__} cannot be planned and runs as jax.jit would run it: {error}"
+            warnings.warn(reason, EggshardWarning, stacklevel=2)
+            return self.unplanned(*args, **kwargs)
+        results = planned.apply(*leaves)
+        if constrain and plan.mesh.size > 1:
             # This also tells JAX the devices, where no argument does.
-            results = [_constrained(r, s) for r, s in zip(results, planned.output_shardings(where), strict=True)]
+            where = planned.output_shardings(planned.jax_mesh(shardings, mesh))
+            results = [_constrained(r, s) for r, s in zip(results, where, strict=True)]
         return jax.tree.unflatten(convention.out_tree, results)
+
+
+class _Unknown:
+    """Stands for the sharding of an argument that lies nowhere yet."""
+
+
+_UNKNOWN = _Unknown()
+
+
+@dataclass(frozen=True)
+class _Statics:
+    """Which arguments are static, by position and by name, as `jax.jit` resolves them."""
+
+    positions: tuple[int, ...]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, fun: Callable[..., Any], argnums: Any, argnames: Any) -> _Statics:
+        numbers = () if argnums is None else (argnums,) if isinstance(argnums, int) else tuple(argnums)
+        names = () if argnames is None else (argnames,) if isinstance(argnames, str) else tuple(argnames)
+        try:
+            parameters = list(inspect.signature(fun).parameters.values())
+        except (TypeError, ValueError):
+            return cls(numbers, names)
+        positional = [p.name for p in parameters if p.kind == p.POSITIONAL_OR_KEYWORD]
+        if argnames is None:
+            names = tuple(positional[n] for n in numbers if -len(positional) <= n < len(positional))
+        elif argnums is None:
+            numbers = tuple(positional.index(name) for name in names if name in positional)
+        return cls(numbers, names)
+
+    def split(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, tuple[list[Any], dict[str, Any]]]:
+        """(static, dynamic): hashable (position, value) and (name, value) pairs, and all other arguments."""
+        if not self.positions and not self.names:
+            return ((), ()), (list(args), kwargs)
+        positions = {n % len(args) for n in self.positions if -len(args) <= n < len(args)}
+        static = (
+            tuple((i, a) for i, a in enumerate(args) if i in positions),
+            tuple((k, v) for k, v in sorted(kwargs.items()) if k in self.names),
+        )
+        named = {k: v for k, v in kwargs.items() if k not in self.names}
+        return static, ([a for i, a in enumerate(args) if i not in positions], named)
+
+    def join(self, static: Any, dynamic: Any) -> tuple[list[Any], dict[str, Any]]:
+        """The reverse of `split`."""
+        args, kwargs = list(dynamic[0]), {**dynamic[1], **dict(static[1])}
+        for i, value in static[0]:
+            args.insert(i, value)
+        return args, kwargs
+
+
+def _stated_sharding(leaf: Any) -> Any:
+    """Where an argument lies if it must stay there, else `_UNKNOWN` (which, unlike None, is a leaf of a tree)."""
+    sharding = leaf.sharding if isinstance(leaf, jax.ShapeDtypeStruct) else committed_sharding(leaf)
+    return _UNKNOWN if sharding is None else sharding
+
+
+def _explicit_sharding(leaf: Any) -> Any:
+    """The sharding that the type of a tracer states, on any devices; None where it states none."""
+    sharding = getattr(getattr(leaf, "aval", None), "sharding", None)
+    if sharding is None or sharding.mesh.empty or not sharding.mesh.are_all_axes_explicit:
+        return None
+    mesh = sharding.mesh
+    if mesh.size > len(jax.devices()):
+        return None
+    grid = np.array(jax.devices()[: mesh.size], dtype=object).reshape(mesh.axis_sizes)
+    concrete = jax.sharding.Mesh(grid, mesh.axis_names, axis_types=mesh.axis_types)
+    return jax.sharding.NamedSharding(concrete, sharding.spec)
+
+
+def _described(leaf: Any, sharding: Any) -> jax.ShapeDtypeStruct:
+    aval = jax.typeof(leaf)
+    weak = bool(getattr(aval, "weak_type", False))
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding, weak_type=weak)
+
+
+def _constrained(array: Any, sharding: Any) -> Any:
+    """The array held to a sharding; in explicit mode its type says it already."""
+    if sharding is None or AxisType.Explicit in sharding.mesh.axis_types:
+        return array
+    return jax.lax.with_sharding_constraint(array, sharding)

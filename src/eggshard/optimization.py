@@ -132,11 +132,18 @@ def _timed(clock: dict[str, float], name: str, work: Callable[[], Any]) -> Any:
 
 
 def _output_options(planning: Planning, propagated: Sequence[Sharding | None]) -> list[list[Placement]]:
-    """Where each output may lie: where it was stated, else anywhere that a JAX array can; the propagated place first."""
+    """Where each output may lie: where it was stated, else anywhere that a JAX array can; the propagated place first.
+
+    A constraint on the very value that is returned states the output's sharding: there it is observable.
+    """
     program, options = planning.program, []
+    constrained = {
+        op.results[0]: op.attributes["sharding"] for op in program.region.ops if op.name == "sharding_constraint"
+    }
     for v, stated, type_ in zip(
         program.region.outputs, program.output_shardings, program.output_types, strict=True
     ):
+        stated = constrained.get(v) if stated is None else stated
         first = planning.boundary(propagated[v] if stated is None else stated, type_)
         free = [] if stated is not None else _boundary_placements(planning.mesh, type_)
         options.append(list(dict.fromkeys([first, *free])))

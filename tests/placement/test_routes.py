@@ -218,9 +218,14 @@ def test_any_route_is_correct_and_costs_what_its_steps_cost(reshard, model):
         assert serial_bytes(mesh, type_, source, route.steps) >= finder.lower_bound(type_, source, target)
 
 
-@pytest.mark.parametrize(("mesh", "shape"), [(GRID, (16, 8)), (CUBE, (8, 8, 8)), (SIX, (10, 7)), (SIX, ())])
-def test_tables_are_shortest_and_agree_with_routes(mesh, shape):
-    partials = [((), ""), (("y",), "add"), (("x", "y"), "add"), (("x",), "max")]
+PARTIALS = [((), ""), (("y",), "add"), (("x", "y"), "add"), (("x",), "max")]
+
+
+@pytest.mark.parametrize(
+    ("mesh", "shape", "partials"),
+    [(GRID, (16, 8), PARTIALS), (CUBE, (8, 8, 8), PARTIALS[:2]), (SIX, (10, 7), PARTIALS), (SIX, (), PARTIALS)],
+)
+def test_tables_are_shortest_and_agree_with_routes(mesh, shape, partials):
     placements = all_placements(mesh, shape, partials)[::3]
     type_, finder = TensorType(shape, "f32"), router(mesh, AlphaBeta())
     table = finder.table(type_, placements)
@@ -234,24 +239,28 @@ def test_tables_are_shortest_and_agree_with_routes(mesh, shape):
 
 
 def test_addends_are_reduced_on_the_way():
-    def kinds(a, b, mesh=CUBE, shape=(64, 64)):
+    def kinds(a, b, mesh=GRID, shape=(64, 64)):
         route = router(mesh).route(TensorType(shape, "f32"), placed(mesh, shape, a), placed(mesh, shape, b))
         return [action.kind for action, _ in route.steps]
 
-    assert kinds("|+x", "|") == ["all-reduce"]
+    assert kinds("|+x", "|", LINE) == kinds("|+xy", "|") == ["all-reduce"]
     assert kinds("|+xy", "y|x") == ["reduce-scatter"]
     assert kinds("|+xy", "x|") == ["reduce-scatter", "all-gather"]
-    assert kinds("z|+x", "zx|") == ["reduce-scatter"]
-    assert kinds("|+xy", "|+y") == ["all-reduce"]
+    assert kinds("y|+x", "yx|") == ["reduce-scatter"]
+    assert kinds("y|+x", "y|") == ["all-reduce"]
     assert kinds("|", "|+x") == ["keep-first"]
-    assert kinds("x|", "x|+yz") == ["keep-first"]
-    assert kinds("z|+x", "|z+x") == ["all-to-all"]
+    assert kinds("x|", "x|+yz", CUBE) == ["keep-first"]
+    assert kinds("y|+x", "|y+x") == ["all-to-all"]
+    # Devices along z hold the same addends: each reduces half of them.
+    type_, source, target = TensorType((64, 64), "f32"), placed(CUBE, (64, 64), "|+xy"), placed(CUBE, (64, 64), "|")
+    steps = router(CUBE).route(type_, source, target).steps
+    assert serial_bytes(CUBE, type_, source, steps) == (0.5 * 1.5 + 0.5) * type_.bytes < 1.5 * type_.bytes
 
 
 def test_monoids_do_not_mix():
     shape = (8, 8)
-    finder, type_ = router(GRID), TensorType(shape, "f32")
-    source, target = placed(GRID, shape, "|+x", "add"), placed(GRID, shape, "|+x", "max")
+    finder, type_ = router(LINE), TensorType(shape, "f32")
+    source, target = placed(LINE, shape, "|+x", "add"), placed(LINE, shape, "|+x", "max")
     route = finder.route(type_, source, target)
     assert [action.kind for action, _ in route.steps] == ["all-reduce", "keep-first"]
     assert isinstance(route.steps[1][0], KeepFirst) and route.steps[1][0].monoid == "max"

@@ -12,7 +12,7 @@ the row gives, and unite it with the left side. Between iterations Python answer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -79,7 +79,7 @@ def _compile(rules: tuple[Rule, ...]) -> Compiled:
         *(generic_tables(n) for n in range(_COMMON_ARITY + 1)),
         *(load_rules(compiled, n) for n in range(_COMMON_ARITY + 1)),
         *(f"(relation {name} ({'i64 ' * int(name.split('_')[1])}))"
-          f"(rule ((= d ({name} {_names('c', int(name.split('_')[1]))})))"
+          f"(rule (({name} {_names('c', int(name.split('_')[1]))}))"
           f" ((delete ({name} {_names('c', int(name.split('_')[1]))}))) :ruleset forget)" for name in demands),
         *(f"(relation {name} ({'i64 ' * sum(map(int, name.split('_')[1:]))}))"
           for name in sorted({a for line in lines for a in line.answer})),
@@ -163,7 +163,7 @@ def rule_lines(compiled: Compiled, numbers: dict[str, int], k: int, rule: Rule) 
         actions = [f"(union {root} v_{rule.right})"]
         given: list[str] = []
     else:
-        actions, given = _actions(compiled, rule, row, root)
+        actions, given = _actions(k, rule, row, root)
     condition = " ".join(body)
     demand, answer = f"demand_{1 + len(keys)}", f"answer_{1 + len(keys)}_{len(given)}"
     key = " ".join([str(k), *keys])
@@ -176,7 +176,9 @@ def rule_lines(compiled: Compiled, numbers: dict[str, int], k: int, rule: Rule) 
     return _Lines(text, (demand,), (answer,))
 
 
-def _actions(compiled: Compiled, rule: Rule, row, root: str) -> tuple[list[str], list[str]]:  # type: ignore[no-untyped-def]
+def _actions(
+    k: int, rule: Rule, row: Callable[[Node, dict[int, str], str], tuple[str, str]], root: str
+) -> tuple[list[str], list[str]]:
     """What a rule does, and the columns of its answers: new attributes, then the types of new inner nodes."""
     names = _name_nodes(rule.right, "m")
     captured, actions = set(rule.labels), []
@@ -193,13 +195,8 @@ def _actions(compiled: Compiled, rule: Rule, row, root: str) -> tuple[list[str],
             name = names[id(node)]
             actions += [f"(let {name} ({table} {arguments}))", f"(set (type {name}) t{name})"]
             types.append(f"t{name}")
-        actions.append(f"(set (by_{table} {arguments}) {rule_number(rule)})")
+        actions.append(f"(set (by_{table} {arguments}) {k})")
     return actions, attributes + types
-
-
-def rule_number(rule: Rule) -> str:
-    """Placeholder that `rule_lines` replaces by the rule's number."""
-    return "RULE"
 
 
 def _name_nodes(pattern: Pattern, prefix: str) -> dict[int, str]:

@@ -22,6 +22,21 @@ def needed_placements(problem: Problem) -> list[set[int]]:
     return needed
 
 
+def consumer_slots(problem: Problem) -> list[dict[tuple[int, int], None]]:
+    """Per class, who needs it: (consumer, i) for a choice's i-th need of the class, (-1, i) for root i."""
+    slots: list[dict[tuple[int, int], None]] = [{} for _ in problem.choices]
+    for c, choices in enumerate(problem.choices):
+        for s in choices:
+            if s.cost < math.inf:
+                seen: dict[int, int] = {}
+                for a, _ in s.needs:
+                    slots[a][c, seen.get(a, 0)] = None
+                    seen[a] = seen.get(a, 0) + 1
+    for root, (c, _) in enumerate(problem.roots):
+        slots[c][-1, root] = None
+    return slots
+
+
 def detour(conversions: np.ndarray, needed: set[int], once: bool = False) -> np.ndarray:
     """``[p', p]``: the most that conversions of a class can cost more if it is made at p' instead of p.
 
@@ -49,16 +64,7 @@ def single_copies(problem: Problem, cyclic: list[bool]) -> list[bool]:
     - of any two copies one costs at least the detour from the other, and is dropped for conversions from it. Inside a
       cycle the copy that remains must not depend on the dropped one, so there it must hold for either of the two.
     """
-    slots: list[dict[tuple[int, int], None]] = [{} for _ in problem.choices]
-    for c, choices in enumerate(problem.choices):
-        for s in choices:
-            if s.cost < math.inf:
-                seen: dict[int, int] = {}
-                for a, _ in s.needs:
-                    slots[a][c, seen.get(a, 0)] = None
-                    seen[a] = seen.get(a, 0) + 1
-    for root, (c, _) in enumerate(problem.roots):
-        slots[c][-1, root] = None
+    slots = consumer_slots(problem)
     needed = needed_placements(problem)
     single = []
     for c, choices in enumerate(problem.choices):

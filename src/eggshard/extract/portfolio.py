@@ -120,10 +120,11 @@ class _Portfolio:
         costs = tree_costs(self.graph)
         for c, q in self.problem.roots:
             if not self.problem.conversions[c].size or not costs.placed[c][q] < math.inf:
-                old = self.shrunk.classes[c]
+                old, placement = self.original.roots[self.problem.roots.index((c, q))]
                 raise LimitError(
-                    f"no plan delivers class {old}: none of its {len(self.original.choices[old])} choices can be "
-                    "computed and converted to the placement asked for; allow more candidate placements")
+                    f"no plan delivers class {old} at placement {placement}: none of its "
+                    f"{len(self.original.choices[old])} choices can be computed and converted to it; allow more "
+                    "candidate placements")
         self.search = LocalSearch(self.graph, costs.best, self.deadline)
         plans = greedy(self.graph, costs)
         for plan in plans:

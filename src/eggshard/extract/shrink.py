@@ -11,46 +11,51 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eggshard.extract.copies import detour
+from eggshard.extract.fold import Origin, dominated, fold_chains
 from eggshard.extract.problem import Choice, Problem, Selection
 from eggshard.extract.verify import complete
 
 
 @dataclass
 class Shrunk:
-    """A smaller problem of the same optimum. Tags of its choices are lost; ``origin`` gives each choice's old index."""
+    """A smaller problem of the same optimum, and the way back."""
 
     problem: Problem
     original: Problem
-    #: classes[new] = old class.
-    classes: list[int]
-    #: origin[new class][new choice] = old choice.
-    origin: list[list[int]]
-    #: choice that costs nothing and needs nothing that costs, for dropped needs: old class -> old choices.
+    #: origin[new class][new choice]: the old (class, choice) that it stands for.
+    origin: list[list[Origin]]
+    #: old class -> choices at no cost, for dropped needs.
     free: dict[int, tuple[int, ...]]
-    #: the remaining choice that stands for a dropped one: (old class, old choice) -> new choice.
-    stand_in: list[dict[int, int]]
+    #: (old class, dropped choice) -> the choice that is as good.
+    stand_in: dict[tuple[int, int], int]
 
     def lift(self, selection: Selection) -> Selection | None:
         """The original problem's selection, with its own exact cost."""
-        chosen: dict[int, tuple[int, ...]] = dict(self.free)
+        chosen: dict[int, dict[int, None]] = {c: dict.fromkeys(some) for c, some in self.free.items()}
         for c, some in selection.chosen.items():
-            old = self.classes[c]
-            chosen[old] = tuple(dict.fromkeys((*chosen.get(old, ()), *(self.origin[c][s] for s in some))))
+            for s in some:
+                for old, choice in self.origin[c][s]:
+                    chosen.setdefault(old, {})[choice] = None
         return complete(self.original, chosen)
 
     def lower(self, chosen: Mapping[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-        """The new choices for the original problem's choices, where they or their stand-ins remain."""
+        """The new choices that come nearest to the original problem's choices; those need not make up a plan."""
+        wanted = set()
+        for c, some in chosen.items():
+            for s in some:
+                while (c, s) in self.stand_in:
+                    s = self.stand_in[c, s]
+                wanted.add((c, s))
         result = {}
-        for c, old in enumerate(self.classes):
-            some = tuple(dict.fromkeys(self.stand_in[c][s] for s in chosen.get(old, ()) if s in self.stand_in[c]))
-            if some:
-                result[c] = some
+        for c, row in enumerate(self.origin):
+            matches = [sum(part in wanted for part in parts) for parts in row]
+            if any(matches):
+                result[c] = (matches.index(max(matches)),)
         return result
 
 
 def shrink(problem: Problem) -> Shrunk:
-    """Drop what no optimal plan needs."""
+    """Drop what no optimal plan needs, and fold chains."""
     alive = [[s.cost < math.inf for s in choices] for choices in problem.choices]
     needs = [[s.needs for s in choices] for choices in problem.choices]
     free = _drop_free_needs(problem, alive, needs)
@@ -58,9 +63,15 @@ def shrink(problem: Problem) -> Shrunk:
     live, needed = _reachable(problem, alive, needs)
     stand_in: dict[tuple[int, int], int] = {}
     for c in live:
-        _drop_dominated(problem, c, alive[c], needs[c], needed[c], stand_in)
+        some = [s for s, ok in enumerate(alive[c]) if ok]
+        choices = [problem.choices[c][s]._replace(needs=needs[c][s]) for s in some]
+        for gone, by in dominated(choices, problem.conversions[c], needed[c]).items():
+            alive[c][some[gone]] = False
+            stand_in[c, some[gone]] = some[by]
     live, needed = _reachable(problem, alive, needs)
-    return _renumber(problem, sorted(live), alive, needs, needed, free, stand_in)
+    smaller, origin = _renumber(problem, sorted(live), alive, needs, needed)
+    fold_chains(smaller, origin)
+    return Shrunk(smaller, problem, origin, free, stand_in)
 
 
 def _drop_free_needs(
@@ -165,50 +176,10 @@ def _reachable(
     return list(needed), needed
 
 
-def _drop_dominated(
-    problem: Problem, c: int, alive: list[bool], needs: list[tuple[tuple[int, int], ...]], needed: set[int],
-    stand_in: dict[tuple[int, int], int],
-) -> None:
-    """Drop choice a for choice b if b's needs are among a's and cost(b) + detour(out(b), out(a)) <= cost(a).
-
-    In any plan with a, put b: its needs are served, what a's out served is served from b's out at no more cost, and
-    since b waits for nothing that a did not wait for, no circle closes.
-    """
-    some = [s for s, ok in enumerate(alive) if ok]
-    if len(some) < 2:
-        return
-    choices = problem.choices[c]
-    kinds: dict[tuple[int, int], int] = {}
-    rows: list[int] = []
-    columns: list[int] = []
-    for i, s in enumerate(some):
-        for need in needs[s]:
-            rows.append(i)
-            columns.append(kinds.setdefault(need, len(kinds)))
-    uses = np.zeros((len(some), len(kinds) + 1), np.float32)
-    uses[rows, columns] = 1.0
-    outs = np.array([choices[s].out for s in some])
-    cost = np.array([choices[s].cost for s in some])
-    distinct, index = np.unique(outs, return_inverse=True)
-    subset = uses @ (1.0 - uses).T == 0  # [b, a]: b's needs are among a's
-    worse = cost[:, None] + detour(problem.conversions[c][distinct], needed)[np.ix_(index, index)] <= cost[None, :]
-    dominates = subset & worse
-    np.fill_diagonal(dominates, False)
-    if not dominates.any():
-        return
-    gone = np.zeros(len(some), bool)
-    for a in np.lexsort((np.arange(len(some)), cost))[::-1]:  # dearest first; of equals the later goes
-        by = np.flatnonzero(dominates[:, a] & ~gone)
-        if len(by):
-            gone[a] = True
-            alive[some[a]] = False
-            stand_in[c, some[a]] = some[by[0]]
-
-
 def _renumber(
     problem: Problem, live: list[int], alive: list[list[bool]], needs: list[list[tuple[tuple[int, int], ...]]],
-    needed: dict[int, set[int]], free: dict[int, tuple[int, ...]], dominated: dict[tuple[int, int], int],
-) -> Shrunk:
+    needed: dict[int, set[int]],
+) -> tuple[Problem, list[list[Origin]]]:
     """Number the remaining classes, choices, and placements that are made or needed."""
     new_class = {c: i for i, c in enumerate(live)}
     kept = [[s for s, ok in enumerate(alive[c]) if ok] for c in live]
@@ -225,14 +196,5 @@ def _renumber(
         choices.append(row)
     conversions = [problem.conversions[c][np.ix_(some, some)] for c, some in zip(live, placements, strict=True)]
     roots = [(new_class[c], number[new_class[c]][q]) for c, q in problem.roots]
-    stand_in = []
-    for c, some in zip(live, kept, strict=True):
-        table = {s: i for i, s in enumerate(some)}
-        for s in range(len(alive[c])):
-            end = s
-            while (c, end) in dominated:
-                end = dominated[c, end]
-            if end in table:
-                table[s] = table[end]
-        stand_in.append(table)
-    return Shrunk(Problem(choices, conversions, roots), problem, live, kept, free, stand_in)
+    origin: list[list[Origin]] = [[((c, s),) for s in some] for c, some in zip(live, kept, strict=True)]
+    return Problem(choices, conversions, roots), origin

@@ -25,7 +25,7 @@ def check(problem: Problem, selection: Selection) -> list[str]:
 
     A choice is ready once all its needs are; a need (class, q) is there once a ready choice of the class has out q,
     or a ready out p with a listed conversion p -> q. Every chosen choice must become ready: what never does needs
-    itself, or something that is not chosen.
+    itself, or something that is not chosen. A placement is computed or converted to, not both.
     """
     reasons = []
     made: dict[Need, list[int]] = {}
@@ -42,6 +42,8 @@ def check(problem: Problem, selection: Selection) -> list[str]:
             reasons.append(f"conversion {p} -> {q} of class {c} starts at a placement that is not computed")
         elif not math.isfinite(problem.conversions[c][p, q]):
             reasons.append(f"class {c} cannot be converted from {p} to {q}")
+        elif (c, q) in made:
+            reasons.append(f"class {c} is both computed at placement {q} and converted to it")
         else:
             sources.setdefault((c, q), []).append((c, p))
     for need in problem.roots:
@@ -141,6 +143,8 @@ def _ready_sources(problem: Problem, chosen: Mapping[int, Iterable[int]]) -> dic
         later = []
         for c, s in waiting:
             choice = problem.choices[c][s]
+            if sources.get((c, choice.out), choice.out) != choice.out:
+                continue  # this placement is converted to; computing it too would leave two of it
             found = {need: source(need) for need in choice.needs if need not in sources}
             if any(p is None for p in found.values()):
                 later.append((c, s))

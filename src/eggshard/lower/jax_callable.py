@@ -51,7 +51,7 @@ class CallingConvention:
     ``in_tree`` is of (args, kwargs) and has the leaves ``arguments``, static arguments not among them. The program
     takes ``constants`` and then the arguments numbered ``kept``, ascending; JAX dropped the others as unused.
     ``donated`` says of each argument whether its buffer may be reused. ``devices``: what the function was lowered for,
-    in order.
+    in order. The shardings are those stated for arguments and results (None where nothing was).
     """
 
     in_tree: Any
@@ -62,6 +62,8 @@ class CallingConvention:
     donated: tuple[bool, ...]
     constants: tuple[Any, ...] = ()
     devices: tuple[Any, ...] = ()
+    argument_shardings: tuple[NamedSharding | None, ...] = ()
+    result_shardings: tuple[NamedSharding | None, ...] = ()
     name: str = "planned"
 
     @classmethod
@@ -78,15 +80,20 @@ class CallingConvention:
             )
         infos = jax.tree.leaves(lowered.args_info)
         avals = jax.tree.leaves(lowered.in_avals)
+        kept = tuple(sorted(facts["kept_var_idx"]))
+        first = len(getattr(lowering, "const_args", ()))
+        stated = dict(zip(kept, facts["in_shardings"][first:], strict=True))
         return cls(
             in_tree=lowered.in_tree,
             out_tree=lowered.out_tree,
             arguments=tuple(map(Leaf.of, avals)),
             results=tuple(map(Leaf.of, facts["global_out_avals"])),
-            kept=tuple(sorted(facts["kept_var_idx"])),
+            kept=kept,
             donated=tuple(bool(i.donated) for i in infos),
             constants=tuple(getattr(lowering, "const_args", ())),
             devices=tuple(getattr(lowering, "_device_list", None) or ()),
+            argument_shardings=tuple(_named_sharding(stated.get(i)) for i in range(len(avals))),
+            result_shardings=tuple(map(_named_sharding, facts["out_shardings"])),
             name=str(lowering._name).removeprefix("jit(").removesuffix(")"),
         )
 
@@ -153,7 +160,7 @@ class PlannedFunction:
 
     def _dispatched(self, leaves: list[Any]) -> tuple[Any, tuple[tuple[int, Any], ...]]:
         # Where the arguments lie decides everything; NumPy arrays and uncommitted ones lie nowhere.
-        key = (*[a.sharding if getattr(a, "committed", False) else None for a in leaves], mesh_in_effect())
+        key = (*map(committed_sharding, leaves), mesh_in_effect())
         found = self._dispatch.get(key)
         if found is None:
             found = self._dispatch[key] = self._prepare(key[:-1], key[-1])
@@ -315,6 +322,7 @@ def _device_module(plan: Plan, convention: CallingConvention) -> DeviceModule:
         axes=axes,
         specs=tuple(_spec(p, mesh, names) for p in plan.output_placements),
         weak=tuple(leaf.weak_type for leaf in convention.results),
+        whole=lambda: program_text(program),
     )
 
 
@@ -323,6 +331,10 @@ def _as_seen(array: Any, leaf: Leaf) -> Any:
     if leaf.key:
         return jax.random.wrap_key_data(array, impl=leaf.key)
     return np.zeros(leaf.shape, jax.dtypes.float0) if leaf.dtype == jax.dtypes.float0 else array
+
+
+def _named_sharding(sharding: Any) -> NamedSharding | None:
+    return sharding if isinstance(sharding, NamedSharding) else None
 
 
 def _spec(placement: Placement, mesh: Mesh, names: tuple[str, ...]) -> PartitionSpec | None:
@@ -345,6 +357,13 @@ def _trimmed(entries: Sequence[Any]) -> PartitionSpec:
 def _auto_mesh(devices: Sequence[Any], mesh: Mesh) -> jax.sharding.Mesh:
     grid = np.array(devices, dtype=object).reshape(tuple(mesh.axes.values()))
     return jax.sharding.Mesh(grid, tuple(mesh.axes), axis_types=(AxisType.Auto,) * grid.ndim)
+
+
+def committed_sharding(array: Any) -> Any:
+    """Where an argument must stay, as `jax.jit` sees it; None for tracers, NumPy arrays and uncommitted ones."""
+    if isinstance(array, jax.core.Tracer) or not getattr(array, "committed", False):
+        return None
+    return array.sharding
 
 
 def mesh_in_effect() -> jax.sharding.Mesh | None:

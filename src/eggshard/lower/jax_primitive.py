@@ -1,18 +1,22 @@
 """A JAX primitive that stands for a whole module: its lowering puts the module's text into the caller's.
 
-This file is the only one that uses JAX's interfaces for new primitives (`jax.interpreters`, `jax.extend.core`).
+This file is the only one that uses JAX's interfaces for new primitives (`jax.interpreters`, `jax.extend.core`), which
+promise less than the rest of JAX.
 """
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import jax
 import numpy as np
+from jax._src.interpreters.batching import BatchTracer
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding
@@ -30,7 +34,7 @@ class DeviceModule:
     """A module of ``devices`` partitions with one function ``main``; equal only to itself, so that it hashes fast.
 
     ``specs`` are the results' partition specs on meshes whose axes are named as in the program (None: inexpressible).
-    ``weak``: which results are of a weak type (empty: none).
+    ``weak``: which results are of a weak type (empty: none). ``whole`` gives the text of the unplanned program.
     """
 
     name: str
@@ -41,6 +45,7 @@ class DeviceModule:
     axes: tuple[tuple[str, int], ...]
     specs: tuple[Any, ...]
     weak: tuple[bool, ...] = ()
+    whole: Callable[[], str] | None = None
 
 
 def call_module(module: DeviceModule, arrays: Sequence[Any]) -> list[Any]:
@@ -89,9 +94,29 @@ def _explicit_mesh(aval: Any, module: DeviceModule) -> Any:
     return mesh if mesh.are_all_axes_explicit else None
 
 
+@contextlib.contextmanager
+def whole_programs() -> Iterator[None]:
+    """Within it, planned functions are lowered as their unplanned programs: to be planned with what is around them."""
+    token = _whole_programs.set(True)
+    try:
+        yield
+    finally:
+        _whole_programs.reset(token)
+
+
+_whole_programs: contextvars.ContextVar[bool] = contextvars.ContextVar("whole_programs", default=False)
+
+
+def is_batched(value: Any) -> bool:
+    """Whether a value is being vmapped."""
+    return isinstance(value, BatchTracer)
+
+
 def _lower(context: Any, *operands: Any, module: DeviceModule) -> Any:
     """A call of the module's main function, under fresh channel ids."""
     surrounding = context.module_context
+    if _whole_programs.get() and module.whole is not None:
+        return _call(context, module.name, module.whole(), operands)
     place = surrounding.axis_context
     devices = getattr(place, "num_devices", None)
     if devices is None:
@@ -103,8 +128,13 @@ def _lower(context: Any, *operands: Any, module: DeviceModule) -> Any:
             f"{module.name} was planned for {module.devices} devices and is called in a context with {devices}; pass "
             f"arrays that lie on a mesh of {module.devices} devices, or give the surrounding jax.jit in_shardings on it"
         )
-    parsed = mlir.ir.Module.parse(_with_fresh_channels(module.text, surrounding), context=surrounding.context)
-    symbol = mlir.merge_mlir_modules(surrounding.module, module.name, parsed, dst_symtab=surrounding.symbol_table)
+    return _call(context, module.name, _with_fresh_channels(module.text, surrounding), operands)
+
+
+def _call(context: Any, name: str, text: str, operands: Sequence[Any]) -> list[Any]:
+    surrounding = context.module_context
+    parsed = mlir.ir.Module.parse(text, context=surrounding.context)
+    symbol = mlir.merge_mlir_modules(surrounding.module, name, parsed, dst_symtab=surrounding.symbol_table)
     types = [mlir.aval_to_ir_type(surrounding, aval) for aval in context.avals_out]
     from jaxlib.mlir.dialects import func
 

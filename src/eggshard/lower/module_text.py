@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from eggshard.errors import LoweringError
 from eggshard.placement.sharding import DimSharding, Sharding, mesh_text, whole_mesh
-from eggshard.program.ops.codec import String
+from eggshard.program.ops.codec import String, attribute_dictionary
 from eggshard.program.ops.manual import manual_attributes
 from eggshard.program.ops.spelling import Lines, emit, emit_operation, name_supply
 from eggshard.program.program import Op, Program, Region
@@ -118,17 +118,24 @@ class _Writer:
         if self.tag and beyond:
             return None
         if sharding.unreduced and sharding.reduction != "add":
-            raise LoweringError(f"sharding {sharding}: Shardy's text has no word for addends other than sums; reduce it")
+            raise LoweringError(f"sharding {sharding}: Shardy's text knows no addends but those of sums")
         return sharding.text()
 
     def annotated(self, line: str, op: Op, number: int, results: Sequence[TensorType]) -> str:
         """The line that ends an op, with the op's stated shardings and its tag."""
         stated = [self.stated(s) for s in op.shardings]
-        head, colon, types = line.rpartition(" : (")
-        has_dictionary = head.endswith("}") and not head.endswith(("}>", "})"))
-        if any(stated) and colon and not has_dictionary and op.name != "sharding_constraint":
+        pairs = []
+        if any(stated) and op.name != "sharding_constraint":
             listed = ", ".join(text or _open(t) for text, t in zip(stated, results, strict=True))
-            line = f"{head} {{sdy.sharding = #sdy.sharding_per_value<[{listed}]>}}{colon}{types}"
+            pairs.append(("sdy.sharding", f"#sdy.sharding_per_value<[{listed}]>"))
+        # Lowered calls have no rule any more, but here its sizes are the global ones that it speaks of.
+        if rule := op.attributes.get("sdy.sharding_rule"):
+            pairs.append(("sdy.sharding_rule", rule))
+        head, colon, types = line.rpartition(" : (")
+        if pairs and colon:
+            given = head.endswith("}") and not head.endswith(("}>", "})"))
+            inside = attribute_dictionary(pairs)
+            line = (f"{head[:-1]}, {inside[1:]}" if given else f"{head} {inside}") + colon + types
         return f'{line} loc("{TAG}{number}")' if self.tag else line
 
 

@@ -34,7 +34,7 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType, element_bytes
 
 #: All placements over the mesh's axes are states if they are no more than this, ...
-ALL_STATES = 128
+ALL_STATES = 192
 #: ... else those made of pieces of the placements at hand, if they are no more than this.
 SOME_STATES = 256
 #: Prices that differ by less than this fraction are a tie, which goes to fewer messages, then to fewer steps.
@@ -73,9 +73,9 @@ class Router:
         if source == target:
             return Route((), 0.0)
         graph, (start, end) = self._graph(type_, (source, target))
-        path = graph.path([start], end)
+        path = graph.path(start, end)
         steps = graph.steps(path)
-        return Route(steps, graph.cost(path[0], steps))
+        return Route(steps, graph.cost(start, steps))
 
     def table(self, type_: TensorType, placements: Sequence[Placement]) -> np.ndarray:
         """``[P, P]``: costs of the cheapest routes from row to column; inf where there is none, 0 on the diagonal."""
@@ -95,22 +95,17 @@ class Router:
     def tree(self, type_: TensorType, source: Placement, targets: Iterable[Placement]) -> list[tuple[Placement, Steps]]:
         """Paths that together reach all targets: (where it starts, its steps), in order.
 
-        Greedily, the next is the target that is cheapest from anything reached so far; so a path starts at the source
-        or at a placement on an earlier path. ShardingError if a target cannot be reached.
+        A path starts at the source or at a placement on an earlier path. Greedily, the next target is the one that is
+        cheapest from anything reached so far; each target gets its try at being the first, and the best tree wins.
+        ShardingError if a target cannot be reached.
         """
         graph, (start, *ends) = self._graph(type_, (source, *targets))
-        reached, left = {start: None}, dict.fromkeys(ends)
-        left.pop(start, None)
-        paths = []
-        while left:
-            distance, _ = graph.distances(list(reached))
-            end = min(left, key=lambda n: (distance[n], n))
-            path = graph.path(list(reached), end)
-            paths.append((graph.placement(path[0]), graph.steps(path)))
-            for n in path:
-                reached[n] = None
-                left.pop(n, None)
-        return paths
+        wanted = sorted({*ends} - {start})
+        if not wanted:
+            return []
+        trees = (graph.tree(start, first, wanted) for first in wanted)
+        _, paths = min(trees, key=lambda tree: tree[0])
+        return [(graph.placement(path[0]), graph.steps(path)) for path in paths]
 
     def lower_bound(self, type_: TensorType, source: Placement, target: Placement) -> float:
         """Bytes that the device which misses most must receive, whatever the collectives."""
@@ -119,7 +114,7 @@ class Router:
 
     def _graph(self, type_: TensorType, placements: Sequence[Placement]) -> tuple[_Graph, list[int]]:
         """A priced graph that has these placements, and their numbers in it."""
-        active = tuple(i for i in range(type_.rank) if any(p.dims[i].axes for p in placements))
+        active = _active(type_.shape, placements)
         states = _states(self.mesh, len(active), frozenset(_state(p, active) for p in placements))
         key = (type_, active, states)
         graph = self._graphs.get(key)
@@ -186,7 +181,7 @@ class _Graph:
         prices, messages = np.full(len(classes) + 1, math.inf), np.zeros(len(classes) + 1)
         for i, c in enumerate(classes):
             source = self.placement(c.source)
-            action = self._space.shapeless.get(i)
+            action = self._space.shapeless.get((self._active, i))
             if action is not None:
                 prices[i], messages[i] = self._price(action, source.local_type(self.type)), action.messages
                 continue
@@ -194,7 +189,7 @@ class _Graph:
             steps = convert(self.mesh, c.kind, source, self.placement(c.target))
             prices[i], messages[i] = self.cost(c.source, steps), sum(action.messages for action, _ in steps)
             if self._space.even and c.kind != Kind.RELABEL:
-                self._space.shapeless[i] = steps[0][0]
+                self._space.shapeless[self._active, i] = steps[0][0]
         return prices, messages
 
     def _exchange_prices(self) -> tuple[np.ndarray, np.ndarray]:
@@ -230,16 +225,26 @@ class _Graph:
             known = self._costs_from[start] = _shortest(self._edges, [start])[0]
         return known
 
-    def distances(self, starts: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Ranked costs from the nearest start, and each state's predecessor (-1 at starts)."""
-        return _shortest(self._ranked, starts)
+    def tree(self, start: int, first: int, ends: Sequence[int]) -> tuple[float, list[list[int]]]:
+        """Ranked cost and paths of a greedy tree that reaches ``first`` first."""
+        total, paths, reached, left = 0.0, [], {start}, {*ends}
+        while left:
+            distance, before = _shortest(self._ranked, sorted(reached))
+            end = min(left, key=lambda n: (distance[n], n)) if paths else first
+            paths.append(self._path(distance, before, start, end))
+            total += float(distance[end])
+            reached.update(paths[-1])
+            left.difference_update(reached)
+        return total, paths
 
-    def path(self, starts: Sequence[int], end: int) -> list[int]:
-        """The states on the cheapest path from one of the starts; ShardingError if there is none."""
-        distance, before = self.distances(starts)
+    def path(self, start: int, end: int) -> list[int]:
+        """The states on the cheapest path; ShardingError if there is none."""
+        return self._path(*_shortest(self._ranked, [start]), start, end)
+
+    def _path(self, distance: np.ndarray, before: np.ndarray, start: int, end: int) -> list[int]:
         if not math.isfinite(distance[end]):
             raise ShardingError(
-                f"no sequence of collectives leads from {self.placement(starts[0])} to {self.placement(end)} of "
+                f"no sequence of collectives leads from {self.placement(start)} to {self.placement(end)} of "
                 f"{self.type}"
             )
         path = [end]
@@ -273,6 +278,18 @@ class _Graph:
         return total
 
 
+def _active(shape: tuple[int, ...], placements: Sequence[Placement]) -> tuple[int, ...]:
+    """The dimensions to shard on the way: those sharded in some placement.
+
+    To reduce addends that some axes only repeat, the largest dimension as well: sliced over those axes, each device
+    reduces a part, and the parts are gathered.
+    """
+    active = {i for p in placements for i, d in enumerate(p.dims) if d.axes}
+    if shape and any(p.partial for p in placements):
+        active.add(shape.index(max(shape)))
+    return tuple(sorted(active))
+
+
 def _shortest(edges: np.ndarray, starts: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """Distances from the nearest start over a matrix of edges, and predecessors (Bellman and Ford)."""
     count = len(edges)
@@ -297,13 +314,12 @@ def _state(placement: Placement, active: tuple[int, ...]) -> State:
 def _states(mesh: Mesh, rank: int, given: frozenset[State]) -> tuple[State, ...]:
     """The states to search for routes among these: all over the mesh's axes, or fewer where these are too many."""
     partials = _partials(mesh, given)
-    partial = {a for axes, _ in partials for a in axes}
-    used = {a for s in given for axes in s.axes for a in axes} | partial
+    used = {a for s in given for axes in (*s.axes, s.partial) for a in axes}
     unknown = used - set(mesh.axes)
     if unknown:
         raise ShardingError(f"axes {sorted(unknown)} are not in {mesh}")
     for axes in ([a for a, n in mesh.axes.items() if n > 1 or a in used], [a for a in mesh.axes if a in used]):
-        if count_states(len(axes), rank, len(partial)) * max(1, len({m for _, m in partials}) - 1) <= ALL_STATES:
+        if sum(count_states(len(axes) - len(p), rank) for p, _ in partials) <= ALL_STATES:
             return all_states((axis_lists(axes),) * rank, partials)
     choices = tuple(
         tuple(sorted({s.axes[i][:k] for s in given for k in range(len(s.axes[i]) + 1)}, key=lambda a: (len(a), a)))

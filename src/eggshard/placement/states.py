@@ -70,8 +70,8 @@ class StateSpace:
         self._tile = np.array([[tile_size(n, int(c), mesh.size) for c in self._shards] for n in sizes], int)
         self._tile = self._tile.reshape(rank, len(self._lists))
         self.even = bool((self._tile * self._shards == np.array(sizes).reshape(rank, 1)).all())
-        #: Per class of collectives, its action where that is the same for all shapes that share this space.
-        self.shapeless: dict[int, Action] = {}
+        #: Per dimensions of the tensor and class of collectives, its action where no size shows in it.
+        self.shapeless: dict[tuple[tuple[int, ...], int], Action] = {}
         self.kind = self._kinds()
         self.collectives, self.collective_class = self._collectives()
         self.exchanges, self.exchange_class = self._exchanges()
@@ -317,10 +317,6 @@ def state_space(mesh: Mesh, sizes: tuple[int, ...], states: tuple[State, ...], m
     return StateSpace(mesh, sizes, states, max_rounds)
 
 
-def count_states(axes: int, rank: int, partial: int = 0) -> int:
-    """The number of states over all lists of so many axes, of which ``partial`` may be partial too."""
-    return sum(
-        math.comb(partial, m) * math.perm(axes - m, k) * (math.comb(k + rank - 1, k) if rank else k == 0)
-        for m in range(partial + 1)
-        for k in range(axes - m + 1)
-    )
+def count_states(axes: int, rank: int) -> int:
+    """The number of states over all lists of so many axes, none of them partial."""
+    return sum(math.perm(axes, k) * (math.comb(k + rank - 1, k) if rank else k == 0) for k in range(axes + 1))

@@ -178,7 +178,7 @@ class _Convolution(OpDef):
         x, kernel = np.transpose(x, ins.order), np.transpose(kernel, taps.order)
         windows = self._windows(attrs, kernel.shape[2:])
         x = padded(x, np.zeros((), wide), [(0, 0, 0)] * 2 + [(w.low, w.high, w.base_dilation - 1) for w in windows])
-        kernel = np.flip(kernel, [2 + i for i, w in enumerate(windows) if w.reversal])
+        kernel = np.flip(kernel, tuple(2 + i for i, w in enumerate(windows) if w.reversal))
         groups, batches = attrs["feature_group_count"], attrs["batch_group_count"]
         # [batch groups, batch, feature groups, features, ...]; only one kind of group is larger than 1.
         n, features, channels = x.shape[0] // batches, kernel.shape[1], kernel.shape[0]

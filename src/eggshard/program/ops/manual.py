@@ -46,13 +46,15 @@ class _ManualComputation(OpDef):
                 self._check(sharding, type_, region.types[value], attrs["manual_axes"], f"{what} {i}")
         return tuple(results)
 
-    def _check(self, sharding: Sharding, type_: TensorType, local: TensorType, axes: tuple[str, ...], what: str) -> None:
+    def _check(
+        self, sharding: Sharding, type_: TensorType, local: TensorType, axes: tuple[str, ...], what: str
+    ) -> None:
         fits = local.dtype == type_.dtype and local.rank == type_.rank == len(sharding.dims)
         for n, m, dim in zip(type_.shape, local.shape, sharding.dims, strict=False):
             manual = any(a.name in axes for a in dim.axes)
             fits = fits and (n == m if not manual else m > 0 and n % m == 0 or n == m == 0)
         if not fits:
-            raise ProgramError(f"{what} is {type_} sharded as {sharding}, and {local} in the region, which does not fit")
+            raise ProgramError(f"{what} is {type_} sharded as {sharding}, which does not give {local} in the region")
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
         """Runs the region per shard, where no op of it communicates; else LoweringError."""
@@ -60,7 +62,7 @@ class _ManualComputation(OpDef):
 
         (region,) = regions
         if communicates(region):
-            raise LoweringError("a manual computation with collectives has no meaning on whole tensors; run it with JAX")
+            raise LoweringError("a manual computation with collectives has no NumPy meaning here; run it with JAX")
         grid, sizes = _shard_grid(attrs, arrays, region)
         outputs: list[np.ndarray] | None = None
         for index in np.ndindex(*grid):

@@ -1,6 +1,6 @@
-"""Reductions and windowed reductions, in a simple form (a named monoid) and a general one (a region).
+"""Reductions, in a simple form (a named monoid) and a general one (a region).
 
-The simple forms have one operand and start from the monoid's identity; StableHLO's init operand and body are printed
+The simple form has one operand and starts from the monoid's identity; StableHLO's init operand and body are printed
 back by `emit`. Readers turn every StableHLO reduction whose body is a monoid into the simple form, and combine the
 result with an init that is not the identity by an op of its own.
 """
@@ -48,13 +48,13 @@ def monoid_region(monoid: str, dtype: str) -> Region:
     return builder.build(builder.add(monoids.monoid(monoid).op, (0, 1)))
 
 
-def _require_monoid(monoid: str, dtype: str) -> None:
+def require_monoid(monoid: str, dtype: str) -> None:
     monoids.monoid(monoid)
     if monoid not in monoids.of_dtype(dtype):
         raise ProgramError(f"reduction kind {monoid!r} is not defined for element type {dtype}")
 
 
-def _emit_simple(
+def emit_by_monoid(
     mlir_name: str,
     attributes: Sequence[tuple[str, str]],
     monoid: str,
@@ -88,7 +88,7 @@ class _Reduce(OpDef):
     def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
         require_count(operands, 1)
         x = operands[0]
-        _require_monoid(attrs["monoid"], x.dtype)
+        require_monoid(attrs["monoid"], x.dtype)
         return (x.with_shape(tuple(x.shape[i] for i in _kept(x.shape, attrs["dimensions"]))),)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
@@ -113,10 +113,10 @@ class _Reduce(OpDef):
         self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], fresh: Callable[[], str]
     ) -> tuple[list[str], list[str]]:
         attributes = codec.encode_attributes(self.attributes, attrs)
-        return _emit_simple(self.spelling, attributes, attrs["monoid"], operands, results, fresh)
+        return emit_by_monoid(self.spelling, attributes, attrs["monoid"], operands, results, fresh)
 
 
-def _halves(operands: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+def halves(operands: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
     """Operands and their init values."""
     if not operands or len(operands) % 2:
         raise ProgramError(f"takes operands and as many init values, got {len(operands)}")
@@ -124,9 +124,9 @@ def _halves(operands: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
     return operands[:half], operands[half:]
 
 
-def _check_general(operands: Types, regions: tuple[Region, ...]) -> Types:
+def check_general(operands: Types, regions: tuple[Region, ...]) -> Types:
     """The operands without the inits; ProgramError unless shapes, inits and the region fit together."""
-    xs, inits = _halves(operands)
+    xs, inits = halves(operands)
     if any(t.shape != xs[0].shape for t in xs):
         raise ProgramError("operands have different shapes")
     if any(i != TensorType((), x.dtype) for x, i in zip(xs, inits, strict=True)):
@@ -144,7 +144,7 @@ class _ReduceGeneral(OpDef):
     attributes = {"dimensions": codec.Integers()}
 
     def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
-        xs = _check_general(operands, regions)
+        xs = check_general(operands, regions)
         kept = _kept(xs[0].shape, attrs["dimensions"])
         return tuple(t.with_shape(tuple(t.shape[i] for i in kept)) for t in xs)
 
@@ -155,7 +155,7 @@ class _ReduceGeneral(OpDef):
         return FactorRule(factors, (row,) * half + ((),) * half, (result,) * half)
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
-        xs, inits = _halves(arrays)
+        xs, inits = halves(arrays)
         dims, shape = tuple(attrs["dimensions"]), xs[0].shape
         kept = _kept(shape, dims)
         count = math.prod(shape[d] for d in dims)
@@ -179,157 +179,5 @@ def fold(region: Region, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
     return [p[0] for p in parts]
 
 
-_WINDOW_ATTRIBUTES: dict[str, codec.Codec] = {
-    "window_dimensions": codec.Integers(),
-    "window_strides": codec.Integers().optional(),
-    "base_dilations": codec.Integers().optional(),
-    "window_dilations": codec.Integers().optional(),
-    "padding": codec.Matrix().optional(),
-}
-
-#: (window size, stride, base dilation, window dilation, low padding, high padding) of one dimension.
-_Window = tuple[int, int, int, int, int, int]
-_TRIVIAL: _Window = (1, 1, 1, 1, 0, 0)
-
-
-def _windows(attrs: Attributes) -> list[_Window]:
-    columns = [attrs[name] for name in list(_WINDOW_ATTRIBUTES)[:4]]
-    return [(*row, *edge) for *row, edge in zip(*columns, attrs["padding"], strict=True)]
-
-
-def _window_shape(attrs: Attributes, shape: tuple[int, ...]) -> tuple[int, ...]:
-    if any(len(attrs[name]) != len(shape) for name in _WINDOW_ATTRIBUTES):
-        raise ProgramError(f"needs window size, stride, dilations and padding for each of {len(shape)} dimensions")
-    out = []
-    for n, (size, stride, base, dilation, low, high) in zip(shape, _windows(attrs), strict=True):
-        if min(size, stride, base, dilation) < 1:
-            raise ProgramError("window sizes, strides and dilations are at least 1")
-        dilated = low + (max(n - 1, 0) * base + 1 if n else 0) + high
-        reach = (size - 1) * dilation + 1
-        out.append((dilated - reach) // stride + 1 if dilated >= reach else 0)
-    return tuple(out)
-
-
-def _window_factors(attrs: Attributes, operand: TensorType, result: TensorType) -> tuple[tuple[Factor, ...],
-                                                                                         tuple[tuple[int, ...], ...],
-                                                                                         tuple[tuple[int, ...], ...]]:
-    factors: list[Factor] = []
-    row, out = [], []
-    for n, m, window in zip(operand.shape, result.shape, _windows(attrs), strict=True):
-        moved = window != _TRIVIAL
-        row.append((len(factors),))
-        factors.append(Factor(n, PERMUTE if moved else PASS))
-        if n != m:
-            factors.append(Factor(m, PERMUTE))
-        out.append((len(factors) - 1,))
-    return tuple(factors), tuple(row), tuple(out)
-
-
-def _window_defaults(attrs: dict[str, Any], operands: Types) -> dict[str, Any]:
-    rank = operands[0].rank
-    ones = ("window_strides", "base_dilations", "window_dilations")
-    defaults = {**{name: (1,) * rank for name in ones}, "padding": ((0, 0),) * rank}
-    return {**attrs, **{name: value for name, value in defaults.items() if attrs.get(name) is None}}
-
-
-def _window_slices(x: np.ndarray, dim: int, window: _Window) -> list[np.ndarray]:
-    """Per position in the window of one dimension, what of the (padded, dilated) array lies there for each result."""
-    size, stride, _, dilation, _, _ = window
-    reach = (size - 1) * dilation + 1
-    count = max((x.shape[dim] - reach) // stride + 1, 0)
-    before = (slice(None),) * dim
-    return [
-        x[(*before, slice(k * dilation, k * dilation + max((count - 1) * stride + 1, 0) if count else 0, stride))]
-        for k in range(size)
-    ]
-
-
-class _ReduceWindow(OpDef):
-    """Combines the elements in each window by ``monoid``; ``padding`` holds (low, high) per dimension."""
-
-    name = "reduce_window"
-    attributes = _WINDOW_ATTRIBUTES
-
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
-        require_count(operands, 1)
-        _require_monoid(attrs["monoid"], operands[0].dtype)
-        return (operands[0].with_shape(_window_shape(attrs, operands[0].shape)),)
-
-    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        factors, row, out = _window_factors(attrs, operands[0], results[0])
-        return FactorRule(factors, (row,), (out,), ((attrs["monoid"], (0,)),))
-
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
-        dtype = mlir_dtype(arrays[0].dtype)
-        ufunc = monoids.monoid(attrs["monoid"]).ufunc
-        out = numerics.widened(arrays[0])
-        start = np.asarray(monoids.identity(attrs["monoid"], dtype)).astype(out.dtype)
-        with np.errstate(all="ignore"):
-            # A window is a product of intervals, so its dimensions combine one after the other.
-            for dim, window in enumerate(_windows(attrs)):
-                if window == _TRIVIAL:
-                    continue
-                size, stride, base, dilation, low, high = window
-                if (stride, base, dilation, high, low) == (1, 1, 1, 0, size - 1) and size >= out.shape[dim] > 0:
-                    out = ufunc.accumulate(out, axis=dim, dtype=out.dtype)
-                    continue
-                edges = [(low, high, base - 1) if i == dim else (0, 0, 0) for i in range(out.ndim)]
-                first, *rest = _window_slices(padded(out, start, edges), dim, window)
-                for part in rest:
-                    first = ufunc(first, part)
-                out = first
-        return (numerics.narrowed(out, dtype),)
-
-    def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
-        return float(results[0].elements * (math.prod(attrs["window_dimensions"]) - 1))
-
-    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
-        return _window_defaults(attrs, operands)
-
-    def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], fresh: Callable[[], str]
-    ) -> tuple[list[str], list[str]]:
-        attributes = codec.encode_attributes(self.attributes, attrs)
-        return _emit_simple(self.spelling, attributes, attrs["monoid"], operands, results, fresh)
-
-
-class _ReduceWindowGeneral(OpDef):
-    """Combines the elements of several operands in each window by a region, from init values, which also pad."""
-
-    name = "reduce_window_general"
-    mlir_name = "stablehlo.reduce_window"
-    attributes = _WINDOW_ATTRIBUTES
-
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
-        xs = _check_general(operands, regions)
-        return tuple(t.with_shape(_window_shape(attrs, t.shape)) for t in xs)
-
-    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        half = len(operands) // 2
-        factors, row, out = _window_factors(attrs, operands[0], results[0])
-        return FactorRule(factors, (row,) * half + ((),) * half, (out,) * half)
-
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
-        xs, inits = _halves(arrays)
-        windows = _windows(attrs)
-        edges = [(low, high, base - 1) for _, _, base, _, low, high in windows]
-        slices: list[list[np.ndarray]] = []
-        for x, init in zip(xs, inits, strict=True):
-            parts = [padded(x, init, edges)]
-            for dim, window in enumerate(windows):
-                parts = [piece for part in parts for piece in _window_slices(part, dim, window)]
-            slices.append(parts)
-        out: Sequence[np.ndarray] = [np.broadcast_to(i, s[0].shape) for i, s in zip(inits, slices, strict=True)]
-        for position in zip(*slices, strict=True):
-            out = evaluate_elementwise(regions[0], [*out, *position])
-        return tuple(out)
-
-    def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
-        return float(results[0].elements * math.prod(attrs["window_dimensions"]) * len(results))
-
-    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
-        return _window_defaults(attrs, operands)
-
-
-for _definition in (_Reduce(), _ReduceGeneral(), _ReduceWindow(), _ReduceWindowGeneral()):
+for _definition in (_Reduce(), _ReduceGeneral()):
     register(_definition)

@@ -1,0 +1,42 @@
+"""Leaving out ops whose results nobody uses, such as the init values of reductions read in their simple form."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from eggshard.program.ops import registry
+from eggshard.program.program import Op, Region
+
+
+def without_dead_ops(region: Region) -> tuple[Region, dict[int, int]]:
+    """The region of the ops that its outputs or effects need, and the new number of each value kept."""
+    live = set(region.outputs)
+    kept: list[Op] = []
+    for op in reversed(region.ops):
+        if any(v in live for v in op.results) or not is_pure(op):
+            live.update(op.operands)
+            kept.append(op)
+    if len(kept) == len(region.ops):
+        return region, {v: v for v in range(len(region.types))}
+    kept.reverse()
+    number: dict[int, int] = {}
+    for v in (*region.inputs, *(v for op in kept for v in op.results)):
+        number[v] = len(number)
+
+    def renumbered(values: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple([number[v] for v in values])
+
+    ops = tuple(replace(op, operands=renumbered(op.operands), results=renumbered(op.results)) for op in kept)
+    types = tuple(region.types[v] for v in number)
+    return Region(renumbered(region.inputs), ops, renumbered(region.outputs), types), number
+
+
+def is_pure(op: Op) -> bool:
+    """Whether an op and everything in its regions may be left out where its results are not used."""
+    return _is_pure(op.name) and all(is_pure(inner) for region in op.regions for inner in region.ops)
+
+
+@cache
+def _is_pure(name: str) -> bool:
+    return registry.get(name).pure

@@ -1,0 +1,170 @@
+"""Saturation: a program and rules in, a frozen e-graph out. The engine runs in the worker, the rules' functions here."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from eggshard.egraph import worker
+from eggshard.egraph.compilation import Compiled, Table, compile_rules, generic_tables, load_rules
+from eggshard.egraph.encoding import Kind, Payload, RegionRows, program_graph, read_graph
+from eggshard.egraph.graph import EGraph, RunReport
+from eggshard.egraph.patterns import Node, postorder
+from eggshard.egraph.rules import OpUse, Rule
+from eggshard.limits import Limits
+from eggshard.program.program import Program, Region
+
+#: Of the whole search's seconds: no iteration starts after the first part, and a call in flight dies at the second.
+_SOFT_SHARE, _HARD_SHARE = 0.25, 0.5
+#: Of the row limit: beyond it rules that add ops are no longer answered, only those that simplify.
+_GROWING_SHARE = 0.5
+_ADAPTER = "eggshard.egraph.adapter"
+
+
+def saturate(program: Program | Region, rules: Sequence[Rule], limits: Limits | None = None) -> EGraph:
+    """The e-graph of a program under rules, saturated as far as the limits allow.
+
+    Ends in a valid e-graph always: if the worker process dies, the run is repeated with half the rows, and after
+    that the program's own graph is returned with ``report.stop`` saying why. Raises RewriteError if a rule's function
+    fails or makes ill-typed terms.
+    """
+    region = program.region if isinstance(program, Program) else program
+    limits = limits or Limits()
+    began = time.monotonic()
+    if not rules:
+        return program_graph(RegionRows(region))
+    compiled = compile_rules(rules)
+    failure: worker.WorkerFailure | None = None
+    for max_rows in (limits.rows, limits.rows // 2):
+        try:
+            return _Run(region, rules, compiled, limits, max_rows, began).graph()
+        except worker.WorkerFailure as error:
+            failure = error
+    assert failure is not None
+    report = RunReport(
+        stop=f"worker: {failure.reason}", seconds=time.monotonic() - began, notes=(str(failure),),
+        rows=len(region.ops) + len(region.inputs),
+    )
+    return program_graph(RegionRows(region), report)
+
+
+def warm(rules: Sequence[Rule]) -> threading.Thread:
+    """Start the worker and make the engine for these rules, in the background."""
+    compiled = compile_rules(rules)
+
+    def prepare() -> None:
+        try:
+            worker.call(f"{_ADAPTER}:prepare", compiled.base, seconds=60.0)
+        except worker.WorkerFailure:
+            pass  # the first real call will meet it again, and say so
+
+    thread = threading.Thread(target=prepare, daemon=True)
+    thread.start()
+    return thread
+
+
+class _Run:
+    """One saturation."""
+
+    def __init__(
+        self, region: Region, rules: Sequence[Rule], compiled: Compiled, limits: Limits, max_rows: int, began: float
+    ):
+        self.rules, self.compiled, self.limits, self.max_rows = rules, compiled, limits, max_rows
+        self.soft = began + limits.seconds * _SOFT_SHARE
+        self.hard = began + limits.seconds * _HARD_SHARE
+        self.began = began
+        self.rows = RegionRows(region, compiled.ops)
+        self._seen: set[tuple[int, ...]] = set()
+        self._captures = [_captures(r) for r in rules]
+
+    def call(self, function: str, *args: Any) -> Any:
+        seconds = max(0.1, self.hard - time.monotonic())
+        return worker.call(f"{_ADAPTER}:{function}", *args, seconds=seconds, memory_mib=self.limits.memory_mib)
+
+    def graph(self) -> EGraph:
+        with worker.worker().lock:
+            return self._graph()
+
+    def _graph(self) -> EGraph:
+        compiled = self.compiled
+        arities = {1, *range(9)} | self.rows.arities
+        unusual = sorted(a for a in arities if a > 8)
+        declared = "".join(generic_tables(a) + load_rules(compiled, a) for a in unusual)
+        nodes = [
+            *compiled.tables.values(), *(Table(f"E{n}", "", n) for n in (1, 2, 3)),
+            *(Table(f"N{n}", "", n) for n in sorted(arities)),
+        ]
+        outcome = self.call(
+            "begin", compiled.base, declared, self.rows.tables(compiled), "load", "find", compiled.demands,
+            [t.name for t in nodes],
+        )
+        stop, iterations = "iterations", 0
+        answers = self._answer(outcome.watched, outcome.rows)
+        while iterations < self.limits.iterations:
+            if time.monotonic() > self.soft:
+                stop = "seconds"
+                break
+            outcome = self.call("step", answers, "apply", "forget", "find", compiled.demands, self.max_rows)
+            iterations += 1
+            if outcome.undone or outcome.rows > self.max_rows:
+                stop = "rows"
+                break
+            answers = self._answer(outcome.watched, outcome.rows)
+            if not outcome.changed and not any(answers.values()):
+                stop = "saturated"
+                break
+        names = ["V", "type", *(t.name for t in nodes), *(f"by_{t.name}" for t in nodes)]
+        tables, matches, seconds = self.call("finish", names, "T")
+        report = RunReport(
+            stop, iterations, outcome.rows, time.monotonic() - self.began,
+            {r.name: matches[str(k)] for k, r in enumerate(self.rules) if matches.get(str(k))},
+            _seconds_by_rule(self.rules, seconds),
+        )
+        return read_graph(self.rows, nodes, tables, [r.name for r in self.rules], report)
+
+    def _answer(self, watched: dict[str, list[tuple[int, ...]]], rows: int) -> dict[str, list[tuple[int, ...]]]:
+        """Rows for the answer tables: what the rules' functions say to demands not met before."""
+        growing = rows <= self.max_rows * _GROWING_SHARE
+        payloads, kinds, ops = self.rows.payloads, self.rows.kinds, self.rows.ops
+        out: dict[str, list[tuple[int, ...]]] = {}
+        for name in sorted(watched):
+            for row in watched[name]:
+                if row in self._seen:
+                    continue
+                self._seen.add(row)
+                rule = self.rules[row[0]]
+                if not growing and rule.growth > 0:
+                    continue
+                uses, at = [], 1
+                for op in self._captures[row[0]]:
+                    if op is None:
+                        op, at = ops.items[row[at]], at + 1
+                    uses.append(OpUse(op, payloads.items[row[at]].attributes))
+                    at += 1
+                types = tuple(kinds.items[t].types[0] for t in row[at:])
+                for instance in rule.instances(tuple(uses), types):
+                    columns = self._columns(rule, instance.nodes, payloads)
+                    columns += [kinds.id(Kind((t,))) for t in instance.types[:-1]]
+                    out.setdefault(f"answer_{len(row)}_{len(columns)}", []).append((*row, *columns))
+        return out
+
+    def _columns(self, rule: Rule, nodes: tuple[OpUse, ...], payloads: Any) -> list[int]:
+        new: dict[str, int] = {}
+        captured = set(rule.labels)
+        for node, use in zip(postorder(rule.right), nodes, strict=True):
+            if node.label and node.label not in captured:
+                new[node.label] = payloads.id(Payload(use.attributes))
+        return list(new.values())
+
+
+def _captures(rule: Rule) -> list[str | None]:
+    """Per label of the left side its op's name, None where a family captures it."""
+    nodes: dict[str, Node] = {n.label: n for n in postorder(rule.left) if n.label}
+    return [None if nodes[label].is_family else nodes[label].op for label in rule.labels]
+
+
+def _seconds_by_rule(rules: Sequence[Rule], seconds: dict[str, float]) -> dict[str, float]:
+    spent = {r.name: seconds.get(str(k), 0.0) + seconds.get(f"find {k}", 0.0) for k, r in enumerate(rules)}
+    return {name: s for name, s in spent.items() if s}
