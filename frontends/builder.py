@@ -316,10 +316,15 @@ class ProgramBuilder:
     def _scalar(self, name: str, value: Any, operands: Sequence[Any]) -> Tensor:
         """A scalar operand as a splat of the shape and type of the op's (last) tensor operand."""
         like = [t for t in operands if isinstance(t, Tensor)]
-        if not like or not np.isscalar(value):
+        array = np.asarray(value)
+        if not like or array.ndim or array.dtype.kind not in "biufcV":
             raise ProgramError(f"{name}: operand {value!r} is neither a tensor nor a scalar beside a tensor; "
                                "use input() or constant()")
-        return self.constant(value, like[-1].dtype, like[-1].shape)
+        dtype = like[-1].dtype
+        exact = dtype.startswith("complex") or (is_float(dtype) and array.dtype.kind != "c")
+        if not exact and (array.dtype.kind not in "biu" or array.astype(numpy_dtype(dtype)) != array):
+            raise ProgramError(f"{name}: scalar {value!r} is not a value of {dtype}; convert the tensor first")
+        return self.constant(value, dtype, like[-1].shape)
 
     def _sharding(self, spec: Any, type_: TensorType, where: str) -> Sharding | None:
         if spec is None:

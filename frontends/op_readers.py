@@ -136,7 +136,7 @@ def _marked_sharding(reader: RegionReader, operation: Any) -> Sharding:
 def read_opaque(reader: RegionReader, operation: Any, name: str) -> None:
     """An op without a definition: kept with its text, its meaning unknown."""
     if captured_values(operation):
-        raise ProgramError("its region uses values from outside, and eggshard does not know the op; pass them as operands")
+        raise ProgramError("its region uses values from outside, and eggshard does not know the op")
     operands, results = reader.operands(operation), reader.result_types(operation)
     items = [(k, str(a)) for k, a in operation.attributes.items() if k != "sdy.sharding"]
     regions = ""

@@ -142,7 +142,9 @@ def _shardings(texts: list[str | None] | None, count: int) -> list[Sharding | No
 
 
 def _read(text: str | None) -> Sharding | None:
-    return None if text is None else read_sharding(text)[1].closed()
+    """The closed sharding of a text; None for a scalar's, which says nothing."""
+    sharding = None if text is None else read_sharding(text)[1].closed()
+    return sharding if sharding and sharding.dims else None
 
 
 def _on_mesh(sharding: Sharding, mesh: Mesh) -> Sharding:

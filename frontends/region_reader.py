@@ -335,7 +335,7 @@ def _tensor_type(type_: Any, where: str) -> TensorType:
 def _array(attribute: Any) -> np.ndarray:
     """The array of an elements attribute without a copy where MLIR's buffer allows; a splat takes no memory."""
     if isinstance(attribute, str):
-        return Dense().decode(attribute).array  # type: ignore[no-any-return]
+        return Dense().decode(attribute).array
     try:
         array = np.array(attribute, copy=False)
     except (ValueError, TypeError):

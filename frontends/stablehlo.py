@@ -7,6 +7,7 @@ the program's mesh is refined where the module uses sub-axes. The module given i
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -64,18 +65,20 @@ def _parse(source: str | bytes) -> Any:
             return stablehlo.deserialize_portable_artifact(ir.Context.current, source)
         return ir.Module.parse(source)
     except (ir.MLIRError, ValueError) as error:
-        raise ProgramError(_parser_message(error, source)) from None
+        raise _refusal(error, source) from None
 
 
-def _parser_message(error: Exception, source: str | bytes) -> str:
-    """The parser's diagnostics, and the line that they point at."""
-    message = f"malformed MLIR: {error}"
-    for diagnostic in getattr(error, "error_diagnostics", None) or ():
-        line = getattr(diagnostic.location, "start_line", None)
-        lines = source.splitlines() if isinstance(source, str) else []
-        if line and line <= len(lines):
-            return f"{message}\nline {line}: {lines[line - 1].strip()[:200]}"
-    return message
+def _refusal(error: Exception, source: str | bytes) -> ProgramError | ShardingError:
+    """The parser's or verifier's first complaint, with the line it points at; about shardings, a ShardingError."""
+    diagnostics = getattr(error, "error_diagnostics", None)
+    message = diagnostics[0].message.strip() if diagnostics else str(error)
+    place = re.search(r"(\d+):\d+\)?$", str(diagnostics[0].location)) if diagnostics else None
+    lines = source.splitlines() if isinstance(source, str) else []
+    if place and int(place[1]) <= len(lines):
+        message += f"\n  line {place[1]}: {lines[int(place[1]) - 1].strip()[:200]}"
+    if re.search(r"\b(sharding|axis|axes|sub-axis|mesh)\b|Sdy_", message.partition("\n")[0]):
+        return ShardingError(f"malformed sharding: {message}")
+    return ProgramError(f"malformed MLIR: {message}")
 
 
 def _read_module(module: Any, text: str) -> Program:

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from eggshard.baseline import baseline_program
@@ -69,18 +70,19 @@ def optimize(
     propagated = _timed(clock, "propagate", lambda: propagated_shardings(loaded, planning.limits.seconds))
     planning.hint_control_flow(propagated)
     outputs = _output_options(planning, propagated)
-    baseline = _timed(clock, "baseline", lambda: _baseline(planning, propagated, [o[0] for o in outputs]))
+    baseline = cache(lambda: _baseline(planning, propagated, [o[0] for o in outputs]))
     try:
         plan = _search(planning, rules, outputs, clock)
-        if plan.cost.total > baseline.cost.total:
-            plan = _replaced(baseline, plan.search, "the search found nothing cheaper than the baseline")
+        certified = plan.gap <= planning.limits.gap  # then the baseline, which the search space holds, is not cheaper
+        if not certified and _timed(clock, "baseline", baseline).cost.total < plan.cost.total * (1 - 1e-9):
+            plan = _replaced(baseline(), plan.search, "the search found nothing cheaper than the baseline")
     except _USER_ERRORS:
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         warnings.warn(f"optimisation failed ({reason}); using the baseline plan", EggshardWarning, stacklevel=2)
-        plan = _replaced(baseline, Search(seconds=clock, exact=exact), reason)
-    plan = replace(plan, baseline_factory=lambda: baseline, calling_convention=_convention(program))
+        plan = _replaced(baseline(), Search(seconds=clock, exact=exact), reason)
+    plan = replace(plan, baseline_factory=baseline, calling_convention=_convention(program))
     return _within(plan, memory_limit)
 
 

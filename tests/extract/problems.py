@@ -119,81 +119,74 @@ def residual_mlp(layers: int, batch: int = 4096, width: int = 1024, hidden: int 
                  compute: float = 0.0, candidates: int | None = None, seed: int = 0) -> Problem:
     """x + W2 relu(W1 x + b1) + b2 per layer on a 2-D mesh, 9 placements of matrices, bytes as costs.
 
-    ``layers * 8 + 2`` classes (weights included). Contraction over a sharded dimension pays its all-reduce in the
-    choice. ``candidates`` keeps that many random placements of each value.
+    ``layers * 10 + 1`` classes (weights included). Contraction over a sharded dimension pays its all-reduce in the
+    choice. ``candidates`` keeps that many random placements of each value (and replication).
     """
     rng = random.Random(seed)
-    everywhere = list(range(len(AXES)))
-
-    def axes(part: object) -> tuple[int, ...]:
-        return () if part is None else part if isinstance(part, tuple) else (part,)  # type: ignore[return-value]
-
-    def shards(part: object) -> int:
-        return math.prod(mesh[a] for a in axes(part))
-
-    def matrix(rows: int, cols: int) -> np.ndarray:
-        costs = np.zeros((len(AXES), len(AXES)))
-        for p, (pr, pc) in enumerate(AXES):
-            for q, (qr, qc) in enumerate(AXES):
-                need = rows / shards(qr) * cols / shards(qc)
-                common = (1 / max(shards(pr), shards(qr)) if set(axes(pr)) & set(axes(qr)) or not axes(pr) or not axes(qr)
-                          else 1 / shards(pr) / shards(qr))
-                common_c = (1 / max(shards(pc), shards(qc)) if set(axes(pc)) & set(axes(qc)) or not axes(pc)
-                            or not axes(qc) else 1 / shards(pc) / shards(qc))
-                costs[p, q] = 0 if p == q else max(0.0, need - rows * cols * common * common_c)
-        for via in range(len(AXES)):
-            costs = np.minimum(costs, costs[:, via, None] + costs[None, via, :])
-        return costs * 4
-
     table: list[list[Choice]] = []
     conversions: list[np.ndarray] = []
-    kept: list[list[int]] = []
 
     def add(rows: int, cols: int, choices: list[Choice]) -> int:
         table.append(choices)
-        conversions.append(matrix(rows, cols))
+        conversions.append(_matrix_conversions(rows, cols, mesh))
         return len(table) - 1
 
-    def keep(*must: int) -> list[int]:
-        if candidates is None:
-            return everywhere
-        return sorted({*must, *rng.sample(everywhere, candidates)})
-
-    def leaf(rows: int, cols: int, placement: int) -> int:
-        return add(rows, cols, [Choice(placement, 0.0, ())])
+    def kept() -> set[int]:
+        everywhere = range(len(AXES))
+        return set(everywhere) if candidates is None else {0, *rng.sample(everywhere, candidates)}
 
     def pointwise(rows: int, cols: int, *operands: int) -> int:
         return add(rows, cols, [
-            Choice(p, compute * rows * cols / shards(AXES[p][0]) / shards(AXES[p][1]), tuple((a, p) for a in operands))
-            for p in keep(0)])
+            Choice(p, compute * rows * cols / _shards(AXES[p][0], mesh) / _shards(AXES[p][1], mesh),
+                   tuple((a, p) for a in operands)) for p in sorted(kept())])
 
     def matmul(rows: int, inner: int, cols: int, x: int, w: int) -> int:
         choices = []
-        outs = set(keep(0))
-        for p, (m, k) in enumerate(AXES):
-            for q, (k2, n) in enumerate(AXES):
-                if k != k2 or set(axes(m)) & set(axes(n)) or (m, n) not in AXES:
-                    continue
-                out = AXES.index((m, n))
-                if out not in outs:
-                    continue
-                local = rows / shards(m) * cols / shards(n)
-                ring = 2 * (shards(k) - 1) / shards(k) * local * 4
-                choices.append(Choice(out, ring + compute * local * inner / shards(k), ((x, p), (w, q))))
+        outs = kept()
+        for (p, (m, k)), (q, (k2, n)) in itertools.product(enumerate(AXES), repeat=2):
+            if k == k2 and not set(_axes(m)) & set(_axes(n)) and (m, n) in AXES and AXES.index((m, n)) in outs:
+                parts = _shards(k, mesh)
+                local = rows / _shards(m, mesh) * cols / _shards(n, mesh)
+                ring = 2 * (parts - 1) / parts * local * 4
+                choices.append(Choice(AXES.index((m, n)), ring + compute * local * inner / parts, ((x, p), (w, q))))
         return add(rows, cols, choices)
+
+    def leaf(rows: int, cols: int, placement: int) -> int:
+        return add(rows, cols, [Choice(placement, 0.0, ())])
 
     x = leaf(batch, width, 1)
     for _ in range(layers):
         w1, b1 = leaf(width, hidden, 4), leaf(batch, hidden, 0)
         w2, b2 = leaf(hidden, width, 2), leaf(batch, width, 0)
-        h = matmul(batch, width, hidden, x, w1)
-        h = pointwise(batch, hidden, h, b1)
-        h = pointwise(batch, hidden, h)
-        y = matmul(batch, hidden, width, h, w2)
-        y = pointwise(batch, width, y, b2)
-        x = pointwise(batch, width, x, y)
-    del kept
+        h = pointwise(batch, hidden, pointwise(batch, hidden, matmul(batch, width, hidden, x, w1), b1))
+        x = pointwise(batch, width, x, pointwise(batch, width, matmul(batch, hidden, width, h, w2), b2))
     return Problem(table, conversions, [(x, 1)])
+
+
+def _axes(part: int | tuple[int, ...] | None) -> tuple[int, ...]:
+    return () if part is None else part if isinstance(part, tuple) else (part,)
+
+
+def _shards(part: int | tuple[int, ...] | None, mesh: tuple[int, int]) -> int:
+    return math.prod(mesh[a] for a in _axes(part))
+
+
+def _matrix_conversions(rows: int, cols: int, mesh: tuple[int, int]) -> np.ndarray:
+    """Bytes needed and not held, made to obey the triangle inequality."""
+
+    def common(p: int | tuple[int, ...] | None, q: int | tuple[int, ...] | None) -> float:
+        """The part of a dimension that a device holds under both p and q."""
+        if not _axes(p) or not _axes(q) or set(_axes(p)) & set(_axes(q)):
+            return 1 / max(_shards(p, mesh), _shards(q, mesh))
+        return 1 / _shards(p, mesh) / _shards(q, mesh)
+
+    costs = np.zeros((len(AXES), len(AXES)))
+    for (p, (pr, pc)), (q, (qr, qc)) in itertools.product(enumerate(AXES), repeat=2):
+        need = rows / _shards(qr, mesh) * cols / _shards(qc, mesh)
+        costs[p, q] = 0 if p == q else max(0.0, need - rows * cols * common(pr, qr) * common(pc, qc))
+    for via in range(len(AXES)):
+        costs = np.minimum(costs, costs[:, via, None] + costs[None, via, :])
+    return costs * 4
 
 
 def stencil_windows(steps: int, alpha: float, width: int = 8, fields: int = 1) -> Problem:

@@ -1,6 +1,7 @@
 """Helpers of the reshard tests: placements from short texts, running steps, and data to run them on."""
 
 import numpy as np
+
 from eggshard.lower.simulator import gather_from_devices, run, scatter_to_devices
 from eggshard.placement.placement import Placement, place
 from eggshard.placement.states import all_states, axis_lists

@@ -4,6 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
+from tests.placement.reshards import all_placements, check_steps, placed
+
 from eggshard.errors import ShardingError
 from eggshard.placement.conversions import Kind, changed_axes, convert, permute_pairs
 from eggshard.placement.placement import held
@@ -11,8 +13,6 @@ from eggshard.placement.states import StateSpace, all_states, axis_lists
 from eggshard.plan.steps import AllGather, AllReduce, AllToAll, CollectivePermute, ReduceScatter, Resize, Slice
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
-
-from tests.placement.reshards import all_placements, check_steps, placed
 
 CUBE = Mesh({"x": 2, "y": 2, "z": 2})
 GRID = Mesh({"x": 4, "y": 2}, device_ids=(3, 1, 0, 2, 7, 6, 4, 5))

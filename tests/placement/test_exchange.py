@@ -5,15 +5,15 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.placement.reshards import all_placements, check_steps, placed
+
 from eggshard.placement.exchange import ExchangeOutline, colour_edges, exchange
 from eggshard.placement.placement import missing_elements
 from eggshard.placement.states import StateSpace, all_states, axis_lists
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
-from hypothesis import given
-from hypothesis import strategies as st
-
-from tests.placement.reshards import all_placements, check_steps, placed
 
 GRID = Mesh({"x": 4, "y": 2})
 SHUFFLED = Mesh({"x": 4, "y": 2}, device_ids=(3, 1, 0, 2, 7, 6, 4, 5))

@@ -9,6 +9,10 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.placement.reshards import all_placements, check_steps, placed, serial_bytes
+
 from eggshard.costmodel.alpha_beta import AlphaBeta
 from eggshard.costmodel.counting import Messages, WireBytes
 from eggshard.errors import ShardingError
@@ -20,10 +24,6 @@ from eggshard.plan.steps import Exchange, KeepFirst
 from eggshard.program import monoids
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from tests.placement.reshards import all_placements, check_steps, placed, serial_bytes
 
 LINE = Mesh({"x": 8})
 GRID = Mesh({"x": 4, "y": 2})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.program.ops.samples import argmax_region, scalar_reshaping_region
 
 from eggshard.errors import LoweringError, ProgramError
 from eggshard.program import monoids
@@ -12,7 +13,6 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.ops.reduction import fold, monoid_region
 from eggshard.program.program import Program, RegionBuilder
 from eggshard.program.types import TensorType, numpy_dtype
-from tests.program.ops.samples import argmax_region, scalar_reshaping_region
 
 X = TensorType((2, 3), "f32")
 

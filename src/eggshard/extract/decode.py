@@ -9,8 +9,8 @@ from eggshard.errors import EggshardError
 from eggshard.extract.encode import Computed, Delivered, Encoding
 from eggshard.extract.problem import Selection
 from eggshard.placement.placement import Placement
-from eggshard.plan.assemble import Assembler, Conversions
 from eggshard.placement.transfer import Strategy
+from eggshard.plan.assemble import Assembler, Conversions
 from eggshard.plan.steps import Action, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType

@@ -30,7 +30,8 @@ from eggshard.extract.graph import Graph
 
 
 class EdgeModel:
-    """Index arrays of the program; costs are in the problem's units, ``limit`` drops what costs more than a plan."""
+    """Index arrays of the program; costs are in the problem's units. What alone costs more than ``limit`` is left out.
+    """
 
     def __init__(self, graph: Graph, limit: float = math.inf) -> None:
         problem = graph.problem
@@ -98,7 +99,7 @@ class EdgeModel:
         self.term_demand = np.array(term_demand, np.int64)
 
     def _flows(self, limit: float) -> None:
-        """flow: (demand, source shard) of finite conversion; pair: (class, p, q), shared by flows; supply: (slot, p)."""
+        """flow: (demand, source shard) of finite conversion; pair: (class, p, q) of flows; supply: (slot, shard)."""
         conversions = self.graph.problem.conversions
         sizes = np.array([len(m) for m in conversions])
         offsets = np.concatenate([[0], np.cumsum(sizes * sizes)])

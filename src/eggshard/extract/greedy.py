@@ -11,9 +11,10 @@ from eggshard.extract.graph import Graph
 from eggshard.extract.problem import Problem, Selection
 from eggshard.extract.verify import complete
 
-
 #: What a use of a shared class is charged when sharing is taken to be almost free (not 0: 0 * inf is no number).
 SHARED = 1e-3
+#: Tree costs stop here: a chain of shared classes doubles them at every link, and infinity means underivable.
+HUGE = 1e280
 
 
 class TreeCosts(NamedTuple):
@@ -59,7 +60,9 @@ def tree_costs(graph: Graph, shares: list[float] | None = None) -> TreeCosts:
                     costs.append(total)
                 if not costs:
                     continue
-                cost = choice_cost[c] = np.array(costs)
+                cost = np.array(costs)
+                cost[(cost > HUGE) & (cost < math.inf)] = HUGE
+                choice_cost[c] = cost
                 order = np.argsort(cost, kind="stable")
                 made, first = np.unique(outs[c][order], return_index=True)
                 chosen = order[first]
@@ -75,8 +78,8 @@ def tree_costs(graph: Graph, shares: list[float] | None = None) -> TreeCosts:
     return TreeCosts(choice_cost, placed, best)
 
 
-def consumer_counts(problem: Problem) -> list[int]:
-    """In how many classes (and roots) each class is needed."""
+def split_shares(problem: Problem) -> list[float]:
+    """Per class 1 / the number of classes (and roots) that need it."""
     users: list[set[int]] = [set() for _ in problem.choices]
     for c, choices in enumerate(problem.choices):
         for s in choices:
@@ -84,7 +87,7 @@ def consumer_counts(problem: Problem) -> list[int]:
                 users[a].add(c)
     for c, _ in problem.roots:
         users[c].add(-1)
-    return [len(u) for u in users]
+    return [1.0 / max(1, len(u)) for u in users]
 
 
 def decode(graph: Graph, costs: TreeCosts) -> dict[int, tuple[int, ...]]:
@@ -134,9 +137,9 @@ def greedy(graph: Graph, costs: TreeCosts | None = None) -> list[Selection]:
     ``costs`` are the unshared `tree_costs`, if already known.
     """
     problem = graph.problem
-    users = consumer_counts(problem)
+    split = split_shares(problem)
     plans: list[Selection] = []
-    for shares in ([], [1.0 / max(1, n) for n in users], [SHARED if n > 1 else 1.0 for n in users]):
+    for shares in ([], split, [SHARED if share < 1 else 1.0 for share in split]):
         found = costs if costs is not None and not shares else tree_costs(graph, shares)
         plan = complete(problem, decode(graph, found))
         if plan is not None and all(plan.chosen != other.chosen for other in plans):

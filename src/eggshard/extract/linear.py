@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,17 +24,12 @@ TOLERANCE = 1e-6
 CUT_ROUNDS = 40
 
 
-@dataclass
-class Relaxation:
+class Relaxation(NamedTuple):
     """The state of the linear program after a solve: x in [0, 1] per choice, and a bound in the problem's units."""
 
     x: np.ndarray
     bound: float
     integral: bool
-    rounds: int = 0
-    columns: int = 0
-    rows: int = 0
-    notes: list[str] = field(default_factory=list)
 
 
 class EdgeProgram:
@@ -237,9 +232,7 @@ class EdgeProgram:
     def relax(self, on_bound: Callable[[float], None] | None = None) -> Relaxation:
         """Solve the linear program exactly; raises `SolverError` when out of time or luck."""
         shape = self.shape
-        rounds = 0
         while True:
-            rounds += 1
             solution = self.model.solve_linear(deadline_left(self.deadline))
             bound, slack = self._bound(solution)
             if on_bound is not None:
@@ -255,7 +248,7 @@ class EdgeProgram:
         x = np.clip(solution.values[: shape.choices], 0.0, 1.0)
         integral = bool(np.abs(x - x.round()).max(initial=0.0) < 1e-6)
         self.solution = solution
-        return Relaxation(x, bound, integral, rounds, self.model.columns, self.model.rows)
+        return Relaxation(x, bound, integral)
 
     def _bound(self, solution: LinearSolution) -> tuple[float, np.ndarray]:
         """The safe dual bound in the problem's units, and the slack of every pair: what opening it would cost."""
@@ -270,8 +263,7 @@ class EdgeProgram:
         gain = np.maximum(worth, 0.0)
         slack = shape.pair_cost * self.unit - np.bincount(shape.flow_pair, weights=gain, minlength=len(shape.pair_cost))
         safe += float(np.minimum(slack[~self.opened], 0.0).sum())
-        self.slack = slack
-        self.safe = safe
+        self.slack, self.safe = slack, safe
         return safe / self.unit, slack
 
     def _violated_caps(self, values: np.ndarray) -> np.ndarray:
@@ -348,13 +340,16 @@ def improve_by_programs(
             best = plan
         offer(plan, method)
 
+    def note(bound: float) -> None:  # after `tighten`, bounds hold for plans cheaper than the cutoff
+        raise_bound(min(bound, cutoff), "linear")
+
     try:
         plan = complete(problem, program.chosen(program.relax_single()))
         consider(plan or search.improve(program.rounded()), "linear")
     except SolverError:  # no plan without copies, or out of time
-        plan = None
+        pass
     for _ in range(CUT_ROUNDS):
-        relaxation = program.relax(lambda bound: raise_bound(min(bound, cutoff), "linear"))
+        relaxation = program.relax(note)
         if done():
             return
         if relaxation.integral:

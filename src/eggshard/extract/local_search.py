@@ -13,7 +13,6 @@ from eggshard.extract.problem import Selection
 from eggshard.extract.state import PlanState
 from eggshard.extract.verify import complete
 
-
 #: The most classes that one move changes together.
 GROUP = 8
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from eggshard.errors import LimitError
 from eggshard.extract.bound import cheap_bound
 from eggshard.extract.graph import Graph
-from eggshard.extract.greedy import greedy, tree_costs
+from eggshard.extract.greedy import greedy, split_shares, tree_costs
 from eggshard.extract.local_search import LocalSearch
 from eggshard.extract.problem import Extraction, Problem, Selection
-from eggshard.extract.shrink import Shrunk, shrink
+from eggshard.extract.shrink import shrink
 from eggshard.extract.verify import check, complete
 
 #: Methods in the order in which they run. Greedy always runs: it is where every other method starts.
@@ -50,7 +50,7 @@ class _Portfolio:
         self.bound = 0.0
         self.best: Selection | None = None
         self.method = "greedy"
-        self.shrunk: Shrunk = shrink(problem)
+        self.shrunk = shrink(problem)
         self.problem = self.shrunk.problem
         self.graph = Graph(self.problem)
 
@@ -67,9 +67,11 @@ class _Portfolio:
             return
         if "linear" in self.methods or "integer" in self.methods:
             self._solve()
-        if not self._done() and not self._late() and "local" in self.methods and self.best is not None:
-            self._offer(self.search.improve(self.best.chosen, groups=True), "local")
-            self._note("groups")
+        best = self.best
+        if "local" in self.methods and not self._late() and best is not None and not self._proved(best.cost):
+            # Within the gap there may be cheaper plans next door, e.g. where weights lie far apart.
+            self._offer(self.search.improve(best.chosen, groups=not self._done()), "local")
+            self._note("local")
 
     def result(self, seconds: float) -> Extraction:
         best = self.best
@@ -82,7 +84,7 @@ class _Portfolio:
                 self.method = "seed"
         assert lifted is not None and not check(self.original, lifted)
         bound = min(self.bound, lifted.cost)
-        if lifted.cost - bound <= 1e-9 * lifted.cost:  # equal but for rounding
+        if self._proved(lifted.cost):
             bound = lifted.cost
         return Extraction(lifted, bound, self.method, seconds, tuple(self.notes))
 
@@ -110,6 +112,10 @@ class _Portfolio:
         best = self.best
         return best is not None and best.cost - self.bound <= self.gap * best.cost
 
+    def _proved(self, cost: float) -> bool:
+        """Whether the bound equals a cost but for rounding."""
+        return cost - self.bound <= 1e-9 * cost
+
     def _late(self) -> bool:
         return time.monotonic() >= self.deadline
 
@@ -125,7 +131,8 @@ class _Portfolio:
                     f"no plan delivers class {old} at placement {placement}: none of its "
                     f"{len(self.original.choices[old])} choices can be computed and converted to it; allow more "
                     "candidate placements")
-        self.search = LocalSearch(self.graph, costs.best, self.deadline)
+        joining = tree_costs(self.graph, split_shares(self.problem)).best
+        self.search = LocalSearch(self.graph, joining, self.deadline)
         plans = greedy(self.graph, costs)
         for plan in plans:
             self._offer(plan, "greedy")
@@ -133,11 +140,11 @@ class _Portfolio:
         self._note("greedy")
         for seed in self.original.seeds:
             chosen = self.shrunk.lower({c: (s,) for c, s in seed.items()})
-            plan = self.search.adopt(chosen)
-            if plan is not None:
-                self._offer(plan, "seed")
-                if plan.chosen not in starts:
-                    starts.append(plan.chosen)
+            adopted = self.search.adopt(chosen)
+            if adopted is not None:
+                self._offer(adopted, "seed")
+                if adopted.chosen not in starts:
+                    starts.append(adopted.chosen)
         if self.original.seeds:
             self._note("seeds")
         return starts

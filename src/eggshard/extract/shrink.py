@@ -46,7 +46,7 @@ class Shrunk:
                 while (c, s) in self.stand_in:
                     s = self.stand_in[c, s]
                 wanted.add((c, s))
-        result = {}
+        result: dict[int, tuple[int, ...]] = {}
         for c, row in enumerate(self.origin):
             matches = [sum(part in wanted for part in parts) for parts in row]
             if any(matches):

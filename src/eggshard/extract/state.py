@@ -151,7 +151,7 @@ class PlanState:
         while self._born or self._dead:
             while self._born:
                 a = self._born.pop()
-                if not self.made[a]:
+                if self.count[a] and not self.made[a]:
                     for s in self._preferred.get(a) or (self.fallback[a][next(iter(self.count[a]))],):
                         if s >= 0:
                             self._add(a, s)

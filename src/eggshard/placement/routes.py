@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations as subsets
-from itertools import islice
+from itertools import islice, product
 
 import numpy as np
 
@@ -33,8 +33,8 @@ from eggshard.plan.steps import Action
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType, element_bytes
 
-#: All placements over the mesh's axes are states if they are no more than this, ...
-ALL_STATES = 192
+#: All placements over the mesh's axes are searched if they are no more than this, ...
+ALL_STATES = 320
 #: ... else those made of pieces of the placements at hand, if they are no more than this.
 SOME_STATES = 256
 #: Prices that differ by less than this fraction are a tie, which goes to fewer messages, then to fewer steps.
@@ -66,7 +66,8 @@ class Router:
 
     def __init__(self, mesh: Mesh, price: Price, max_rounds: int = 16):
         self.mesh, self._price, self.max_rounds = mesh, price, max_rounds
-        self._graphs: dict[tuple[object, ...], _Graph] = {}
+        self._graphs: dict[TensorType, list[_Graph]] = {}
+        self._costs: dict[tuple[TensorType, Placement, Placement], float] = {}
 
     def route(self, type_: TensorType, source: Placement, target: Placement) -> Route:
         """The cheapest route found; ShardingError if there is none, e.g. between partial placements of two monoids."""
@@ -87,10 +88,12 @@ class Router:
 
     def cost(self, type_: TensorType, source: Placement, target: Placement) -> float:
         """The cost of the cheapest route, inf where there is none."""
-        if source == target:
-            return 0.0
-        graph, (start, end) = self._graph(type_, (source, target))
-        return float(graph.costs_from(start)[end])
+        key = (type_, source, target)
+        known = self._costs.get(key)
+        if known is None:
+            graph, (start, end) = self._graph(type_, (source, target))
+            known = self._costs[key] = float(graph.costs_from(start)[end])
+        return known
 
     def tree(self, type_: TensorType, source: Placement, targets: Iterable[Placement]) -> list[tuple[Placement, Steps]]:
         """Paths that together reach all targets: (where it starts, its steps), in order.
@@ -113,14 +116,18 @@ class Router:
         return float(missing.max()) * element_bytes(type_.dtype)
 
     def _graph(self, type_: TensorType, placements: Sequence[Placement]) -> tuple[_Graph, list[int]]:
-        """A priced graph that has these placements, and their numbers in it."""
-        active = _active(type_.shape, placements)
-        states = _states(self.mesh, len(active), frozenset(_state(p, active) for p in placements))
-        key = (type_, active, states)
-        graph = self._graphs.get(key)
-        if graph is None:
-            graph = self._graphs[key] = _Graph(self.mesh, type_, active, states, self._price, self.max_rounds)
-        return graph, [graph.find(p) for p in placements]
+        """A priced graph that has these placements, and their numbers in it: one at hand, or a new one."""
+        graphs = self._graphs.setdefault(type_, [])
+        for graph in graphs:
+            numbers = graph.numbers(placements)
+            if numbers is not None:
+                return graph, numbers
+        active, states = _searched(self.mesh, type_.shape, placements)
+        graph = _Graph(self.mesh, type_, active, states, self._price, self.max_rounds)
+        numbers = graph.numbers(placements)
+        assert numbers is not None
+        graphs.append(graph)
+        return graph, numbers
 
 
 class _Graph:
@@ -137,6 +144,7 @@ class _Graph:
         self._whole = [Dim((), n) for n in type_.shape]
         self._dims: list[dict[AxisList, Dim]] = [{} for _ in active]
         self._placements: list[Placement | None] = [None] * len(states)
+        self._number: dict[Placement, int] = {}
         collective, exchanged = self._collective_prices(), self._exchange_prices()
         by_collective = collective[0][self._space.collective_class]
         by_exchange = exchanged[0][self._space.exchange_class]
@@ -165,15 +173,24 @@ class _Graph:
             known = self._placements[number] = Placement(tuple(dims), state.partial, state.monoid)
         return known
 
-    def find(self, placement: Placement) -> int:
-        """The number of a placement; ShardingError if its tiles are not the standard ones."""
-        number = self._space.number[_state(placement, self._active)]
-        if self.placement(number) != placement:
-            raise ShardingError(
-                f"no routes lead from or to placement {placement} of {self.type} with tiles {placement.local_shape}: "
-                f"routes are between standard tiles, here {self.placement(number).local_shape}; use place()"
-            )
-        return number
+    def numbers(self, placements: Sequence[Placement]) -> list[int] | None:
+        """The numbers of placements, or None if some are no states here; ShardingError for tiles of other sizes."""
+        out = []
+        for placement in placements:
+            number = self._number.get(placement)
+            if number is None:
+                number = self._space.number.get(_state(placement, self._active))
+                if number is None or any(d.axes for i, d in enumerate(placement.dims) if i not in self._active):
+                    return None
+                if self.placement(number) != placement:
+                    raise ShardingError(
+                        f"no routes lead from or to placement {placement} of {self.type} with tiles "
+                        f"{placement.local_shape}: routes are between standard tiles, here "
+                        f"{self.placement(number).local_shape}; use place()"
+                    )
+                self._number[placement] = number
+            out.append(number)
+        return out
 
     def _collective_prices(self) -> tuple[np.ndarray, np.ndarray]:
         """Price and messages of each class of collectives, then of no conversion at all (inf, 0)."""
@@ -227,7 +244,8 @@ class _Graph:
 
     def tree(self, start: int, first: int, ends: Sequence[int]) -> tuple[float, list[list[int]]]:
         """Ranked cost and paths of a greedy tree that reaches ``first`` first."""
-        total, paths, reached, left = 0.0, [], {start}, {*ends}
+        paths: list[list[int]] = []
+        total, reached, left = 0.0, {start}, {*ends}
         while left:
             distance, before = _shortest(self._ranked, sorted(reached))
             end = min(left, key=lambda n: (distance[n], n)) if paths else first
@@ -278,18 +296,6 @@ class _Graph:
         return total
 
 
-def _active(shape: tuple[int, ...], placements: Sequence[Placement]) -> tuple[int, ...]:
-    """The dimensions to shard on the way: those sharded in some placement.
-
-    To reduce addends that some axes only repeat, the largest dimension as well: sliced over those axes, each device
-    reduces a part, and the parts are gathered.
-    """
-    active = {i for p in placements for i, d in enumerate(p.dims) if d.axes}
-    if shape and any(p.partial for p in placements):
-        active.add(shape.index(max(shape)))
-    return tuple(sorted(active))
-
-
 def _shortest(edges: np.ndarray, starts: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """Distances from the nearest start over a matrix of edges, and predecessors (Bellman and Ford)."""
     count = len(edges)
@@ -310,17 +316,44 @@ def _state(placement: Placement, active: tuple[int, ...]) -> State:
     return State(tuple(placement.dims[i].axes for i in active), placement.partial, placement.monoid)
 
 
-@lru_cache(maxsize=1024)
-def _states(mesh: Mesh, rank: int, given: frozenset[State]) -> tuple[State, ...]:
-    """The states to search for routes among these: all over the mesh's axes, or fewer where these are too many."""
-    partials = _partials(mesh, given)
-    used = {a for s in given for axes in (*s.axes, s.partial) for a in axes}
-    unknown = used - set(mesh.axes)
-    if unknown:
-        raise ShardingError(f"axes {sorted(unknown)} are not in {mesh}")
-    for axes in ([a for a, n in mesh.axes.items() if n > 1 or a in used], [a for a in mesh.axes if a in used]):
-        if sum(count_states(len(axes) - len(p), rank) for p, _ in partials) <= ALL_STATES:
-            return all_states((axis_lists(axes),) * rank, partials)
+def _searched(
+    mesh: Mesh, shape: tuple[int, ...], placements: Sequence[Placement]
+) -> tuple[tuple[int, ...], tuple[State, ...]]:
+    """The dimensions to shard, and the states over them, to search for routes among these placements.
+
+    All states where these are few enough, so that many tensors and questions share them: first over all dimensions
+    and axes, then over those that the placements use. To reduce addends that some axes only repeat, one more dimension
+    is used: sliced over those axes, each device reduces a part, and the parts are gathered.
+    """
+    used = {i for p in placements for i, d in enumerate(p.dims) if d.axes}
+    if shape and any(p.partial for p in placements):
+        used.add(shape.index(max(shape)))
+    everything, active = tuple(range(len(shape))), tuple(sorted(used))
+    axes_used = {a for p in placements for a in p.used_axes}
+    if axes_used - set(mesh.axes):
+        raise ShardingError(f"axes {sorted(axes_used - set(mesh.axes))} are not in {mesh}")
+    all_axes = tuple(a for a, n in mesh.axes.items() if n > 1 or a in axes_used)
+    some_axes = tuple(a for a in mesh.axes if a in axes_used)
+    over: dict[str, set[str]] = {}
+    for p in placements:
+        if p.partial:
+            over.setdefault(p.monoid, set()).update(p.partial)
+    stated = _partials(mesh, tuple((m, frozenset(over[m])) for m in sorted(over)))
+    widest = _partials(mesh, tuple((m, frozenset(all_axes)) for m in sorted(over)))
+    for dims, axes, partials in (
+        (everything, all_axes, widest), (active, all_axes, widest), (active, all_axes, stated),
+        (active, some_axes, stated),
+    ):
+        if sum(count_states(len(axes) - len(p), len(dims)) for p, _ in partials) <= ALL_STATES:
+            return dims, all_states((axis_lists(axes),) * len(dims), partials)
+    return active, _some_states(frozenset(_state(p, active) for p in placements), len(active), stated)
+
+
+@lru_cache(maxsize=256)
+def _some_states(
+    given: frozenset[State], rank: int, partials: tuple[tuple[AxisList, str], ...]
+) -> tuple[State, ...]:
+    """States made of the leading axes of what is given: of any of them in each dimension, or of one, or as given."""
     choices = tuple(
         tuple(sorted({s.axes[i][:k] for s in given for k in range(len(s.axes[i]) + 1)}, key=lambda a: (len(a), a)))
         for i in range(rank)
@@ -328,30 +361,20 @@ def _states(mesh: Mesh, rank: int, given: frozenset[State]) -> tuple[State, ...]
     some = sum(sum(1 for _ in islice(combinations(choices, frozenset(p)), SOME_STATES)) for p, _ in partials)
     if some < SOME_STATES:
         return all_states(choices, partials)
-    return tuple(sorted(given | _between(given)))
-
-
-def _partials(mesh: Mesh, given: frozenset[State]) -> tuple[tuple[AxisList, str], ...]:
-    """No partial axes, and for each monoid all sets of the axes that it is given with."""
-    out: list[tuple[AxisList, str]] = [((), "")]
-    for monoid in sorted({s.monoid for s in given if s.partial}):
-        over = [a for a in mesh.axes if any(s.monoid == monoid and a in s.partial for s in given)]
-        out += [(some, monoid) for k in range(1, len(over) + 1) for some in subsets(over, k)]
-    return tuple(out)
-
-
-def _between(given: frozenset[State]) -> set[State]:
-    """What placements have in common: where a gather from one meets a slice to the other, unreduced or reduced."""
-    out = set()
+    reduced = {State(s.axes) for s in given}
+    below = set(given)
     for s in given:
-        for t in given:
-            axes = tuple(_common(a, b) for a, b in zip(s.axes, t.axes, strict=True))
-            out.add(State(axes))
-        out.add(State(s.axes))
-    return out
+        heads = [[axes[:k] for k in range(len(axes) + 1)] for axes in s.axes]
+        below.update(State(axes, s.partial, s.monoid) for axes in product(*heads))
+        below.update(State(axes) for axes in product(*heads))
+    return tuple(sorted(below if len(below) <= SOME_STATES else given | reduced))
 
 
-def _common(a: AxisList, b: AxisList) -> AxisList:
-    """The longest common prefix."""
-    shorter = min(len(a), len(b))
-    return next((a[:k] for k in range(shorter, 0, -1) if a[:k] == b[:k]), ())
+@lru_cache(maxsize=256)
+def _partials(mesh: Mesh, over: tuple[tuple[str, frozenset[str]], ...]) -> tuple[tuple[AxisList, str], ...]:
+    """No partial axes, and for each monoid all sets of the axes over which it may be partial."""
+    out: list[tuple[AxisList, str]] = [((), "")]
+    for monoid, axes in over:
+        ordered = [a for a in mesh.axes if a in axes]
+        out += [(some, monoid) for k in range(1, len(ordered) + 1) for some in subsets(ordered, k)]
+    return tuple(out)

@@ -193,7 +193,7 @@ def _of_spec(spec: Any, rank: int, mesh: Mesh) -> Sharding:
         return spec
     if isinstance(spec, str):
         return Sharding.parse(spec)
-    kind = type(spec).__name__
+    kind = {"P": "PartitionSpec"}.get(type(spec).__name__, type(spec).__name__)
     if kind == "SingleDeviceSharding":
         return Sharding(device=0)
     if kind == "NamedSharding":
@@ -206,7 +206,7 @@ def _of_spec(spec: Any, rank: int, mesh: Mesh) -> Sharding:
             f"cannot read a sharding from {spec!r} ({kind}); give a PartitionSpec, a tuple such as ('x', None), "
             """Shardy's text such as '[{"x"}, {}]', or an eggshard Sharding"""
         )
-    entries = tuple(spec)
+    entries = tuple(spec.partitions if hasattr(spec, "partitions") else spec)
     if len(entries) > rank:
         raise ShardingError(f"sharding {spec!r} has {len(entries)} entries for a tensor of rank {rank}")
     dims = tuple(_of_entry(entry, spec) for entry in entries)

@@ -13,7 +13,6 @@ from typing import ClassVar
 import numpy as np
 
 from eggshard.program.mesh import Mesh
-from eggshard.program.monoids import identity
 from eggshard.program.program import Attributes, Region
 from eggshard.program.types import TensorType
 
@@ -393,11 +392,6 @@ class StepPlan:
             elif action.messages:
                 out["collective-permute" if isinstance(action, Exchange) else action.kind] += action.messages
         return dict(sorted(out.items()))
-
-
-def monoid_identity(monoid: str, dtype: str) -> bool | int | float:
-    """The identity element of a reduction: add, mul, max, min, and, or, xor."""
-    return identity(monoid, dtype)
 
 
 def _scaled(mesh: Mesh, type_: TensorType, grow: Moves, shrink: Moves) -> TensorType:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -56,7 +56,7 @@ def mlir_dtype(dtype: np.dtype | type | str) -> str:
         raise ProgramError(f"element type {dtype!r} is not supported; one of {', '.join(_NUMPY)} is") from None
 
 
-@lru_cache(maxsize=None)
+@cache
 def element_bytes(dtype: str) -> int:
     """Bytes of one element as XLA:CPU stores it (sub-byte types take one byte); a token takes none."""
     return 0 if dtype == TOKEN else max(1, numpy_dtype(dtype).itemsize)

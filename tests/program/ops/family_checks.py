@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from jaxlib.mlir import ir
+from tests.program.ops.laws import check_factors, check_linear
+from tests.program.ops.oracles import assert_close, parse, run_interpreter, run_xla
+from tests.program.ops.samples import Sample, one_op_region, types_of
+from tests.program.ops.samples2 import SAMPLES2
 
 from eggshard.program.evaluate import evaluate_region
 from eggshard.program.ops import registry
 from eggshard.program.ops.codec import decode_attributes
 from eggshard.program.ops.spelling import function_text
 from eggshard.program.program import RegionBuilder
-from tests.program.ops.laws import check_factors, check_linear
-from tests.program.ops.oracles import assert_close, parse, run_interpreter, run_xla
-from tests.program.ops.samples import Sample, one_op_region, types_of
-from tests.program.ops.samples2 import SAMPLES2
 
 
 def samples_of(name: str) -> list[Sample]:
@@ -62,7 +61,8 @@ def check_spelling(name: str) -> None:
         module = parse(function_text(region))
         function = module.body.operations[0]
         with module.context:
-            found = next(op for op in function.regions[0].blocks[0].operations if op.operation.name == definition.spelling)
+            body = function.regions[0].blocks[0].operations
+            found = next(op for op in body if op.operation.name == definition.spelling)
             texts = {key: str(found.attributes[key]) for key in found.attributes}
             assert [str(r.type) for r in found.results] == [str(region.types[v]) for v in region.outputs]
         decoded = definition.from_mlir(
@@ -73,4 +73,3 @@ def check_spelling(name: str) -> None:
         assert {k: decoded[k] for k in stated} == stated, (name, attrs, decoded)
         again = definition.infer(attrs.updated(**decoded), types_of(arrays), regions)
         assert again == tuple(region.types[v] for v in region.outputs)
-    assert isinstance(module, ir.Module)

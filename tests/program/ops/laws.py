@@ -7,13 +7,13 @@ as the product of its factors, so factors in the middle of a dimension are check
 from __future__ import annotations
 
 import numpy as np
+from tests.program.ops.oracles import assert_close
+from tests.program.ops.samples import Sample, types_of
 
 from eggshard.program import monoids
 from eggshard.program.ops import registry
 from eggshard.program.ops.base import PASS, REDUCE, FactorRule
 from eggshard.program.types import TensorType, is_float, mlir_dtype
-from tests.program.ops.oracles import assert_close
-from tests.program.ops.samples import Sample, types_of
 
 Row = tuple[tuple[int, ...], ...]
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from eggshard.program.ops import registry
+from eggshard.program.ops.reduction import monoid_region
+from eggshard.program.ops.window_reduction import window_shape
 from eggshard.program.program import Attributes, Literal, Region, RegionBuilder
 from eggshard.program.types import TensorType, is_float, mlir_dtype, numpy_dtype
 
@@ -367,6 +369,22 @@ def reduce_window_general(rng: np.random.Generator) -> list[Sample]:
     attrs = Attributes(window_dimensions=(3, 1), window_strides=(1, 1), base_dilations=(1, 1),
                        window_dilations=(1, 1), padding=((1, 1), (0, 0)))
     return [(attrs, _argmax_operands(rng, (5, 6), 0), (argmax_region(),))]
+
+
+@sampler
+def select_and_scatter(rng: np.random.Generator) -> list[Sample]:
+    scalar = TensorType((), "f32")
+    builder = RegionBuilder([scalar, scalar])
+    keep = builder.build(builder.add("compare", (0, 1), {"comparison_direction": "GE", "compare_type": "FLOAT"}))
+    cases = (((4, 6), (2, 1), (2, 1), ((0, 0), (0, 0))), ((6, 6), (3, 2), (1, 2), ((1, 1), (0, 0))),
+             ((2, 5, 5), (1, 3, 3), (1, 2, 2), ((0, 0), (1, 1), (0, 2))))
+    out: list[Sample] = []
+    for shape, size, stride, padding in cases:
+        attrs = Attributes(window_dimensions=size, window_strides=stride, padding=padding)
+        source = window_shape(attrs, shape)
+        operands = [array(rng, shape, "f32"), array(rng, source, "f32"), np.array(0, np.float32)]
+        out.append((attrs, operands, (keep, monoid_region("add", "f32"))))
+    return out
 
 
 def types_of(arrays: list[np.ndarray]) -> tuple[TensorType, ...]:

@@ -108,7 +108,7 @@ def test_split_top_level() -> None:
 @pytest.mark.parametrize("dtype", sorted(_NUMPY))
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3), (0, 3), (10, 20)])
 def test_every_bit_pattern_survives(dtype: str, shape: tuple[int, ...]) -> None:
-    """Random bits (so NaNs with payloads and denormals too), listed, as a splat and as a blob, through MLIR's printer."""
+    """Random bits (NaNs with payloads and denormals too), listed, as a splat and as a blob, through MLIR's printer."""
     rng = np.random.default_rng(sum(map(ord, dtype)))
     kind = numpy_dtype(dtype)
     if dtype == "i1":

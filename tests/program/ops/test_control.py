@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from tests.program.ops.family_checks import check_interpreter, check_laws, check_spelling, check_xla
+from tests.program.ops.oracles import parse
+from tests.program.ops.samples2 import branch, countdown_regions
 
 from eggshard.errors import ProgramError
 from eggshard.program.ops import registry
 from eggshard.program.ops.spelling import function_text
 from eggshard.program.program import Attributes, RegionBuilder
 from eggshard.program.types import TensorType
-from tests.program.ops.family_checks import check_interpreter, check_laws, check_spelling, check_xla
-from tests.program.ops.oracles import parse
-from tests.program.ops.samples2 import branch, countdown_regions
 
 NAMES = ("while", "case", "if", "optimization_barrier")
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.program.ops.family_checks import check_interpreter, check_laws, check_spelling, check_xla, samples_of
+from tests.program.ops.samples import Sample
+from tests.program.ops.samples2 import gather_attributes
 
 from eggshard.errors import ProgramError
 from eggshard.program.ops import registry
 from eggshard.program.types import TensorType
-from tests.program.ops.family_checks import check_interpreter, check_laws, check_spelling, check_xla, samples_of
-from tests.program.ops.samples import Sample
-from tests.program.ops.samples2 import gather_attributes
 
 NAMES = ("dynamic_slice", "dynamic_update_slice", "gather")
 

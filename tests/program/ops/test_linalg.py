@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.program.ops.family_checks import check_laws, check_spelling, check_xla, samples_of
+from tests.program.ops.oracles import assert_close, run_xla
+from tests.program.ops.samples import one_op_region, types_of
 
 from eggshard.errors import ProgramError
 from eggshard.program.evaluate import evaluate_region
@@ -11,9 +14,6 @@ from eggshard.program.ops import registry
 from eggshard.program.ops.spelling import function_text
 from eggshard.program.program import Attributes
 from eggshard.program.types import TensorType
-from tests.program.ops.family_checks import check_laws, check_spelling, check_xla, samples_of
-from tests.program.ops.oracles import assert_close, run_xla
-from tests.program.ops.samples import one_op_region, types_of
 
 NAMES = ("fft", "cholesky", "triangular_solve")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.program.ops.oracles import assert_close, run_interpreter, run_xla
+from tests.program.ops.samples import SAMPLES, Sample, one_op_region, types_of
 
 from eggshard.program.evaluate import evaluate_region
 from eggshard.program.ops.spelling import function_text
 from eggshard.program.program import RegionBuilder
-from tests.program.ops.oracles import assert_close, run_interpreter, run_xla
-from tests.program.ops.samples import SAMPLES, Sample, one_op_region, types_of
 
 #: Ops whose samples end the interpreter's process: division by zero, NaN to integer, and one it does not know.
 INTERPRETER_LACKS = {"divide", "remainder", "convert", "dot", "complex", "iota"}

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.program.ops.laws import check_factors
+from tests.program.ops.oracles import assert_close, parse, run_xla
 
 from eggshard.errors import LoweringError, ProgramError
 from eggshard.program.ops import registry
@@ -14,8 +16,6 @@ from eggshard.program.ops.opaque import rule_of_text
 from eggshard.program.ops.spelling import function_text
 from eggshard.program.program import Attributes, RegionBuilder
 from eggshard.program.types import TensorType
-from tests.program.ops.laws import check_factors
-from tests.program.ops.oracles import assert_close, parse, run_xla
 
 F32 = TensorType((4,), "f32")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.program.ops.family_checks import check_interpreter, check_laws, check_spelling, check_xla, samples_of
+from tests.program.ops.samples2 import scaled_difference_region, scatter_attributes
 
 from eggshard.errors import ProgramError
 from eggshard.program.ops import registry
 from eggshard.program.ops.monoids import identity_of, recognise_monoid
 from eggshard.program.program import Region, RegionBuilder
 from eggshard.program.types import TensorType
-from tests.program.ops.family_checks import check_interpreter, check_laws, check_spelling, check_xla, samples_of
-from tests.program.ops.samples2 import scaled_difference_region, scatter_attributes
 
 ROWS = {"update_window_dims": (1,), "inserted_window_dims": (0,), "scatter_dims_to_operand_dims": (0,),
         "index_vector_dim": 1}
@@ -33,10 +33,10 @@ def test_xla_agrees() -> None:
 def test_interpreter_agrees() -> None:
     # The interpreter drops single elements that are out of range where XLA drops the window.
     in_range = []
-    for attrs, arrays, regions in samples_of("scatter"):
-        if arrays[0].dtype.kind != "c" and len(arrays) == 3:
-            low = [max(0, arrays[0].shape[d] - 4) for d in (0,)]
-            in_range.append((attrs, [arrays[0], np.clip(arrays[1], 0, low[0]).astype(arrays[1].dtype), arrays[2]], regions))
+    for attrs, (x, indices, *updates), regions in samples_of("scatter"):
+        if x.dtype.kind != "c" and len(updates) == 1:
+            inside = np.clip(indices, 0, max(0, x.shape[0] - 4)).astype(indices.dtype)
+            in_range.append((attrs, [x, inside, *updates], regions))
     check_interpreter("scatter", in_range)
 
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.program.ops.laws import check_factors, check_linear
 
 from eggshard.errors import ProgramError
 from eggshard.program.ops import FAMILIES, registry
 from eggshard.program.ops.base import PASS
-from eggshard.program.ops.movement import common_factors
+from eggshard.program.ops.factor_table import common_factors
 from eggshard.program.program import Attributes, Literal, RegionBuilder
 from eggshard.program.types import TensorType
-from tests.program.ops.laws import check_factors, check_linear
 
-X, Y, I, B = (TensorType((4, 6), "f32"), TensorType((6, 4), "f32"), TensorType((4, 6), "i32"),
+X, Y, WHOLE, TRUTH = (TensorType((4, 6), "f32"), TensorType((6, 4), "f32"), TensorType((4, 6), "i32"),
               TensorType((4, 6), "i1"))
 SCALAR = TensorType((), "f32")
 NUMBERS = Attributes(lhs_batching_dimensions=(), rhs_batching_dimensions=(), lhs_contracting_dimensions=(1,),
@@ -28,14 +28,14 @@ WINDOW = {"window_dimensions": (2, 1), "window_strides": (1, 1), "base_dilations
 REFUSED = [
     ("add", [X], {}, "takes 2 operands, got 1"),
     ("add", [X, Y], {}, "different shapes"),
-    ("add", [X, I], {}, "different element types"),
-    ("exponential", [I], {}, "does not accept"),
-    ("subtract", [B, B], {}, "does not accept"),
+    ("add", [X, WHOLE], {}, "different element types"),
+    ("exponential", [WHOLE], {}, "does not accept"),
+    ("subtract", [TRUTH, TRUTH], {}, "does not accept"),
     ("and", [X, X], {}, "does not accept"),
-    ("complex", [I, I], {}, "both f32 or both f64"),
+    ("complex", [WHOLE, WHOLE], {}, "both f32 or both f64"),
     ("compare", [X, X], {"comparison_direction": "ABOVE"}, "comparison direction"),
-    ("select", [I, X, X], {}, "predicate"),
-    ("select", [B, X, I], {}, "different types"),
+    ("select", [WHOLE, X, X], {}, "predicate"),
+    ("select", [TRUTH, X, WHOLE], {}, "different types"),
     ("clamp", [Y, X, SCALAR], {}, "a bound is a scalar"),
     ("convert", [X], {"dtype": "f31"}, "not supported"),
     ("reduce_precision", [X], {"exponent_bits": 0, "mantissa_bits": 3}, "exponent bit"),
@@ -55,7 +55,7 @@ REFUSED = [
     ("constant", [], {"value": 3}, "Literal"),
     ("iota", [], {"shape": (4,), "dtype": "i32", "iota_dimension": 1}, "does not exist"),
     ("dot_general", [X, Y], {"dot_dimension_numbers": NUMBERS}, "differ in size"),
-    ("dot_general", [X, I], {"dot_dimension_numbers": NUMBERS}, "convert one of them"),
+    ("dot_general", [X, WHOLE], {"dot_dimension_numbers": NUMBERS}, "convert one of them"),
     ("dot", [TensorType((2, 2, 2), "f32"), X], {}, "vectors or matrices"),
     ("reduce", [X], {"dimensions": (2,), "monoid": "add"}, "do not exist"),
     ("reduce", [X], {"dimensions": (0,), "monoid": "and"}, "not defined for element type f32"),
@@ -129,8 +129,6 @@ def test_flops() -> None:
 
 def test_widening_integers_are_not_linear() -> None:
     """Narrow addends wrap before they are widened; dropping bits commutes with wrapping."""
-    convert = registry.get("convert")
-    assert convert.factors(Attributes(dtype="i64"), (I,), (TensorType(I.shape, "i64"),)).linear == ()
-    assert convert.factors(Attributes(dtype="i8"), (I,), (TensorType(I.shape, "i8"),)).linear == (("add", (0,)),)
-    assert convert.factors(Attributes(dtype="f64"), (X,), (TensorType(X.shape, "f64"),)).linear == (("add", (0,)),)
-    assert convert.factors(Attributes(dtype="bf16"), (X,), (TensorType(X.shape, "bf16"),)).linear == ()
+    for operand, dtype, linear in ((WHOLE, "i64", False), (WHOLE, "i8", True), (X, "f64", True), (X, "bf16", False)):
+        rule = registry.get("convert").factors(Attributes(dtype=dtype), (operand,), (TensorType(operand.shape, dtype),))
+        assert rule.linear == ((("add", (0,)),) if linear else ())

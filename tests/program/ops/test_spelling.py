@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.program.ops.oracles import assert_close, parse, run_interpreter
+from tests.program.ops.samples import argmax_region
 
 from eggshard.errors import ProgramError
 from eggshard.program.evaluate import evaluate_region
 from eggshard.program.ops.spelling import emit, function_text, name_supply, print_op, region_text
 from eggshard.program.program import Attributes, RegionBuilder
 from eggshard.program.types import TensorType
-from tests.program.ops.oracles import assert_close, parse, run_interpreter
-from tests.program.ops.samples import argmax_region
 
 X = TensorType((4, 6), "f32")
 

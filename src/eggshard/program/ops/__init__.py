@@ -16,6 +16,7 @@ from eggshard.program.ops import (
     reduction,
     scatter,
     sorting,
+    window_reduction,
 )
 from eggshard.program.ops import base as registry
 
@@ -36,6 +37,7 @@ FAMILIES = (
     reduction,
     scatter,
     sorting,
+    window_reduction,
 )
 
 __all__ = ["FAMILIES", "registry"]

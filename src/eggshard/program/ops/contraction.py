@@ -87,10 +87,8 @@ class _DotGeneral(OpDef):
             rows[0][i] = rows[1][j] = len(factors)
             factors.append(Factor(lhs.shape[i], REDUCE, "or" if results[0].dtype == "i1" else "add"))
         ins = tuple(tuple((rows[side][i],) for i in range(t.rank)) for side, t in enumerate((lhs, rhs)))
-        # Sums of narrow integers wrap before they are widened: addends of such operands do not add up afterwards.
-        widens = numerics.bit_width(results[0].dtype) > numerics.bit_width(lhs.dtype)
-        exact = is_float(results[0].dtype) or (results[0].dtype != "i1" and not widens)
-        return FactorRule(tuple(factors), ins, (tuple(result),), (("add", (0,)), ("add", (1,))) if exact else ())
+        linear = results[0].dtype != "i1" and numerics.keeps_sums(lhs.dtype, results[0].dtype)
+        return FactorRule(tuple(factors), ins, (tuple(result),), (("add", (0,)), ("add", (1,))) if linear else ())
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
         types = tuple(TensorType(a.shape, "f32") for a in arrays)

@@ -156,7 +156,8 @@ class _Convolution(OpDef):
                 input_[i] = table.new(x.shape[i], PERMUTE)
                 output[o] = input_[i] if y.shape[o] == x.shape[i] else table.new(y.shape[o], PERMUTE)
         rows = table.row(x, input_), table.row(kernel, weights)
-        return table.rule(rows, (table.row(y, output),), (("add", (0,)), ("add", (1,))))
+        linear = tuple(("add", (i,)) for i, t in enumerate(operands) if numerics.keeps_sums(t.dtype, y.dtype))
+        return table.rule(rows, (table.row(y, output),), linear)
 
     def localize(
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types

@@ -54,5 +54,5 @@ def _trsm(attrs: Attributes, arrays: Arrays) -> tuple[np.ndarray, ...]:
     return get("triangular_solve").evaluate(spelled, arrays)
 
 
-_CALLS: dict[str, Meaning] = {"Sharding": _identity, "annotate_device_placement": _identity}
+_CALLS: dict[str, Meaning] = {"annotate_device_placement": _identity}
 _LAPACK: dict[str, Meaning] = {"potrf": _potrf, "trsm": _trsm}

@@ -24,10 +24,9 @@ from eggshard.program.ops.base import (
     replicated_rule,
 )
 from eggshard.program.ops.elementwise import Linear, require_count
+from eggshard.program.ops.factor_table import common_factors
 from eggshard.program.program import Attributes, Region
 from eggshard.program.types import TensorType, element_bytes, mlir_dtype, numpy_dtype
-
-Row = tuple[tuple[int, ...], ...]
 
 
 def moves_addends(dtype: str, operands: int = 1) -> Linear:
@@ -89,60 +88,6 @@ class _Reshape(_Movement):
 
     def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
         return {**attrs, "shape": results[0].shape}
-
-
-def common_factors(source: Sequence[int], target: Sequence[int]) -> tuple[tuple[Factor, ...], Row, Row]:
-    """The factors that the dimensions of two shapes of equally many elements have in common, major to minor.
-
-    Walks both shapes from the major end. While the remaining sizes of the current dimensions have a common divisor,
-    that is a pass factor of both. Where they have none, each side keeps factors of its own that are never sharded, up
-    to the next place where the shapes align.
-
-    >>> common_factors((8, 2048), (2, 4, 2048))[1:]
-    (((0, 1), (2,)), ((0,), (1,), (2,)))
-    >>> [f.kind for f in common_factors((4, 6), (6, 4))[0]]
-    ['pass', 'replicate', 'replicate', 'replicate', 'replicate']
-    """
-    shapes = (source, target)
-    factors: list[Factor] = []
-    rows: tuple[list[list[int]], list[list[int]]] = ([[] for _ in source], [[] for _ in target])
-    at, left = [-1, -1], [1, 1]  # the current dimension of each side, and what of it has no factor yet
-
-    def advance(side: int) -> None:
-        at[side] += 1
-        left[side] = shapes[side][at[side]]
-
-    def add(sides: Sequence[int], size: int, kind: str) -> None:
-        for side in sides:
-            rows[side][at[side]].append(len(factors))
-        factors.append(Factor(size, kind))
-
-    total, seen = math.prod(source), 1
-    while seen < total:
-        for side in (0, 1):
-            while left[side] == 1:
-                advance(side)
-        common = math.gcd(*left)
-        if common > 1:
-            add((0, 1), common, PASS)
-            left = [n // common for n in left]
-            seen *= common
-            continue
-        reached = [seen, seen]
-        for side in (0, 1):
-            add((side,), left[side], REPLICATE)
-            reached[side] *= left[side]
-            left[side] = 1
-        while reached[0] != reached[1]:
-            side = int(reached[1] < reached[0])
-            advance(side)
-            if left[side] > 1:
-                add((side,), left[side], REPLICATE)
-            reached[side] *= left[side]
-            left[side] = 1
-        seen = reached[0]
-    row, result = (tuple(tuple(dim) for dim in rows[side]) for side in (0, 1))
-    return tuple(factors), row, result
 
 
 class _BroadcastInDim(_Movement):
@@ -257,7 +202,8 @@ class _Pad(_Movement):
         widths = (attrs["edge_padding_low"], attrs["edge_padding_high"], attrs["interior_padding"])
         if any(len(w) != x.rank for w in widths):
             raise ProgramError(f"needs low, high and interior padding for each of the {x.rank} dimensions")
-        shape = tuple(low + n + max(n - 1, 0) * inner + high for n, low, high, inner in zip(x.shape, *widths, strict=True))
+        sizes = zip(x.shape, *widths, strict=True)
+        shape = tuple(low + n + max(n - 1, 0) * inner + high for n, low, high, inner in sizes)
         if min(widths[2], default=0) < 0 or min(shape, default=0) < 0:
             raise ProgramError("interior padding is negative, or negative edge padding cuts more than there is")
         return (x.with_shape(shape),)

@@ -36,6 +36,13 @@ def is_integer(dtype: str) -> bool:
     return dtype != "i1" and dtype.startswith(("i", "ui"))
 
 
+def keeps_sums(source: str, target: str) -> bool:
+    """Whether a sum may be taken before or after conversion: not for integers that widen, since theirs wrap."""
+    if is_float(source) or is_float(target):
+        return is_float(source) and is_float(target)
+    return bit_width(target) <= bit_width(source)
+
+
 def part_dtype(dtype: str) -> str:
     """The type of a complex type's parts; a real type itself."""
     return dtype[len("complex<") : -1] if is_complex(dtype) else dtype

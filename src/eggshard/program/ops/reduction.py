@@ -19,7 +19,6 @@ from eggshard.program.evaluate import evaluate_elementwise
 from eggshard.program.ops import codec, numerics
 from eggshard.program.ops.base import (
     PASS,
-    PERMUTE,
     REDUCE,
     REPLICATE,
     Arrays,
@@ -31,7 +30,6 @@ from eggshard.program.ops.base import (
     register,
 )
 from eggshard.program.ops.elementwise import require_count
-from eggshard.program.ops.movement import padded
 from eggshard.program.program import Attributes, Literal, Region, RegionBuilder
 from eggshard.program.types import TensorType, mlir_dtype, numpy_dtype
 

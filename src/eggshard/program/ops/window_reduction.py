@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,10 +12,12 @@ from eggshard.errors import ProgramError
 from eggshard.program import monoids
 from eggshard.program.evaluate import evaluate_elementwise
 from eggshard.program.ops import codec, numerics
-from eggshard.program.ops.base import PASS, PERMUTE, REPLICATE, Arrays, Factor, FactorRule, OpDef, Types, Values, register
+from eggshard.program.ops.base import PASS, PERMUTE, REPLICATE, Arrays, FactorRule, OpDef, Types, Values, register
 from eggshard.program.ops.elementwise import require_count
+from eggshard.program.ops.factor_table import FactorTable, Row
 from eggshard.program.ops.movement import padded
 from eggshard.program.ops.reduction import check_general, emit_by_monoid, halves, require_monoid
+from eggshard.program.ops.signatures import require_regions, require_signature
 from eggshard.program.program import Attributes, Region
 from eggshard.program.types import TensorType, mlir_dtype
 
@@ -27,61 +29,80 @@ _WINDOW_ATTRIBUTES: dict[str, codec.Codec] = {
     "padding": codec.Matrix().optional(),
 }
 
-#: (window size, stride, base dilation, window dilation, low padding, high padding) of one dimension.
-_Window = tuple[int, int, int, int, int, int]
-_TRIVIAL: _Window = (1, 1, 1, 1, 0, 0)
+
+class Window(NamedTuple):
+    """The window along one dimension: element k of the window of result index r is at ``r * stride + k * dilation``
+    of the operand, after ``base_dilation - 1`` elements are put between its elements and padding around them."""
+
+    size: int = 1
+    stride: int = 1
+    base_dilation: int = 1
+    dilation: int = 1
+    low: int = 0
+    high: int = 0
+
+    def result_size(self, n: int) -> int:
+        """How many windows fit along a dimension of size n."""
+        padded_size = self.low + (max(n - 1, 0) * self.base_dilation + 1 if n else 0) + self.high
+        reach = (self.size - 1) * self.dilation + 1
+        return (padded_size - reach) // self.stride + 1 if padded_size >= reach else 0
+
+    @property
+    def edges(self) -> tuple[int, int, int]:
+        """(low, high, interior) padding."""
+        return self.low, self.high, self.base_dilation - 1
 
 
-def windows(attrs: Attributes) -> list[_Window]:
-    columns = [attrs[name] for name in list(_WINDOW_ATTRIBUTES)[:4]]
-    return [(*row, *edge) for *row, edge in zip(*columns, attrs["padding"], strict=True)]
+_TRIVIAL = Window()
 
 
-def _window_shape(attrs: Attributes, shape: tuple[int, ...]) -> tuple[int, ...]:
-    if any(len(attrs[name]) != len(shape) for name in _WINDOW_ATTRIBUTES):
+def windows(attrs: Attributes) -> list[Window]:
+    """The window of each dimension."""
+    ones = (1,) * len(attrs["window_dimensions"])
+    names = ("window_strides", "base_dilations", "window_dilations")
+    columns = (attrs["window_dimensions"], *(attrs.get(name, ones) for name in names))
+    return [Window(*row, *edge) for *row, edge in zip(*columns, attrs["padding"], strict=True)]
+
+
+def window_shape(attrs: Attributes, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of the result; ProgramError for attributes that do not fit the shape."""
+    if any(len(attrs[name]) != len(shape) for name in _WINDOW_ATTRIBUTES if name in attrs):
         raise ProgramError(f"needs window size, stride, dilations and padding for each of {len(shape)} dimensions")
-    out = []
-    for n, (size, stride, base, dilation, low, high) in zip(shape, windows(attrs), strict=True):
-        if min(size, stride, base, dilation) < 1:
-            raise ProgramError("window sizes, strides and dilations are at least 1")
-        dilated = low + (max(n - 1, 0) * base + 1 if n else 0) + high
-        reach = (size - 1) * dilation + 1
-        out.append((dilated - reach) // stride + 1 if dilated >= reach else 0)
-    return tuple(out)
+    if any(min(window[:4]) < 1 for window in windows(attrs)):
+        raise ProgramError("window sizes, strides and dilations are at least 1")
+    return tuple(window.result_size(n) for n, window in zip(shape, windows(attrs), strict=True))
 
 
-def _window_factors(attrs: Attributes, operand: TensorType, result: TensorType) -> tuple[tuple[Factor, ...],
-                                                                                         tuple[tuple[int, ...], ...],
-                                                                                         tuple[tuple[int, ...], ...]]:
-    factors: list[Factor] = []
+def _window_factors(attrs: Attributes, operand: TensorType, result: TensorType) -> tuple[FactorTable, Row, Row]:
+    """Dimensions without a window pass; the others are permute factors of either side."""
+    table = FactorTable()
     row, out = [], []
     for n, m, window in zip(operand.shape, result.shape, windows(attrs), strict=True):
-        moved = window != _TRIVIAL
-        row.append((len(factors),))
-        factors.append(Factor(n, PERMUTE if moved else PASS))
-        if n != m:
-            factors.append(Factor(m, PERMUTE))
-        out.append((len(factors) - 1,))
-    return tuple(factors), tuple(row), tuple(out)
+        row.append(table.new(n, PASS if window == _TRIVIAL else PERMUTE))
+        out.append(row[-1] if n == m else table.new(m, PERMUTE))
+    return table, tuple(row), tuple(out)
 
 
-def _window_defaults(attrs: dict[str, Any], operands: Types) -> dict[str, Any]:
+def _window_defaults(names: Mapping[str, codec.Codec], attrs: dict[str, Any], operands: Types) -> dict[str, Any]:
+    """The attributes with what the text left out."""
     rank = operands[0].rank
-    ones = ("window_strides", "base_dilations", "window_dilations")
-    defaults = {**{name: (1,) * rank for name in ones}, "padding": ((0, 0),) * rank}
-    return {**attrs, **{name: value for name, value in defaults.items() if attrs.get(name) is None}}
+    missing = [name for name in names if attrs.get(name) is None]
+    return {**attrs, **{name: ((0, 0) if name == "padding" else 1,) * rank for name in missing}}
 
 
-def _window_slices(x: np.ndarray, dim: int, window: _Window) -> list[np.ndarray]:
-    """Per position in the window of one dimension, what of the (padded, dilated) array lies there for each result."""
-    size, stride, _, dilation, _, _ = window
-    reach = (size - 1) * dilation + 1
-    count = max((x.shape[dim] - reach) // stride + 1, 0)
-    before = (slice(None),) * dim
-    return [
-        x[(*before, slice(k * dilation, k * dilation + max((count - 1) * stride + 1, 0) if count else 0, stride))]
-        for k in range(size)
-    ]
+def window_elements(x: np.ndarray, attrs: Attributes) -> list[np.ndarray]:
+    """Per position in the window (row-major) what of a padded array lies there, one element per window: views."""
+    parts = [x]
+    for dim, window in enumerate(windows(attrs)):
+        parts = [piece for part in parts for piece in _along(part, dim, window)]
+    return parts
+
+
+def _along(x: np.ndarray, dim: int, window: Window) -> list[np.ndarray]:
+    count = window._replace(low=0, high=0, base_dilation=1).result_size(x.shape[dim])
+    last = (count - 1) * window.stride + 1 if count else 0
+    starts = [k * window.dilation for k in range(window.size)]
+    return [x[(slice(None),) * dim + (slice(start, start + last, window.stride),)] for start in starts]
 
 
 class _ReduceWindow(OpDef):
@@ -93,11 +114,11 @@ class _ReduceWindow(OpDef):
     def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
         require_count(operands, 1)
         require_monoid(attrs["monoid"], operands[0].dtype)
-        return (operands[0].with_shape(_window_shape(attrs, operands[0].shape)),)
+        return (operands[0].with_shape(window_shape(attrs, operands[0].shape)),)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        factors, row, out = _window_factors(attrs, operands[0], results[0])
-        return FactorRule(factors, (row,), (out,), ((attrs["monoid"], (0,)),))
+        table, row, out = _window_factors(attrs, operands[0], results[0])
+        return table.rule((row,), (out,), ((attrs["monoid"], (0,)),))
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
         dtype = mlir_dtype(arrays[0].dtype)
@@ -109,12 +130,11 @@ class _ReduceWindow(OpDef):
             for dim, window in enumerate(windows(attrs)):
                 if window == _TRIVIAL:
                     continue
-                size, stride, base, dilation, low, high = window
-                if (stride, base, dilation, high, low) == (1, 1, 1, 0, size - 1) and size >= out.shape[dim] > 0:
+                if window == Window(window.size, low=window.size - 1) and window.size >= out.shape[dim] > 0:
                     out = ufunc.accumulate(out, axis=dim, dtype=out.dtype)
                     continue
-                edges = [(low, high, base - 1) if i == dim else (0, 0, 0) for i in range(out.ndim)]
-                first, *rest = _window_slices(padded(out, start, edges), dim, window)
+                edges = [window.edges if i == dim else (0, 0, 0) for i in range(out.ndim)]
+                first, *rest = _along(padded(out, start, edges), dim, window)
                 for part in rest:
                     first = ufunc(first, part)
                 out = first
@@ -124,7 +144,7 @@ class _ReduceWindow(OpDef):
         return float(results[0].elements * (math.prod(attrs["window_dimensions"]) - 1))
 
     def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
-        return _window_defaults(attrs, operands)
+        return _window_defaults(self.attributes, attrs, operands)
 
     def emit(
         self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], fresh: Callable[[], str]
@@ -142,23 +162,17 @@ class _ReduceWindowGeneral(OpDef):
 
     def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
         xs = check_general(operands, regions)
-        return tuple(t.with_shape(_window_shape(attrs, t.shape)) for t in xs)
+        return tuple(t.with_shape(window_shape(attrs, t.shape)) for t in xs)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
         half = len(operands) // 2
-        factors, row, out = _window_factors(attrs, operands[0], results[0])
-        return FactorRule(factors, (row,) * half + ((),) * half, (out,) * half)
+        table, row, out = _window_factors(attrs, operands[0], results[0])
+        return table.rule((row,) * half + ((),) * half, (out,) * half)
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
         xs, inits = halves(arrays)
-        windows = windows(attrs)
-        edges = [(low, high, base - 1) for _, _, base, _, low, high in windows]
-        slices: list[list[np.ndarray]] = []
-        for x, init in zip(xs, inits, strict=True):
-            parts = [padded(x, init, edges)]
-            for dim, window in enumerate(windows):
-                parts = [piece for part in parts for piece in _window_slices(part, dim, window)]
-            slices.append(parts)
+        edges = [window.edges for window in windows(attrs)]
+        slices = [window_elements(padded(x, init, edges), attrs) for x, init in zip(xs, inits, strict=True)]
         out: Sequence[np.ndarray] = [np.broadcast_to(i, s[0].shape) for i, s in zip(inits, slices, strict=True)]
         for position in zip(*slices, strict=True):
             out = evaluate_elementwise(regions[0], [*out, *position])
@@ -168,6 +182,67 @@ class _ReduceWindowGeneral(OpDef):
         return float(results[0].elements * math.prod(attrs["window_dimensions"]) * len(results))
 
     def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
-        return _window_defaults(attrs, operands)
+        return _window_defaults(self.attributes, attrs, operands)
 
 
+class _SelectAndScatter(OpDef):
+    """In each window of the operand, the element that the first region selects receives the window's source element.
+
+    Operands: (operand, source, init). The first region says whether to keep the first of two elements; padding is
+    never selected. The second combines what an element receives, from init: the gradient of a maximum over windows.
+    """
+
+    name = "select_and_scatter"
+    attributes = {
+        "window_dimensions": codec.Integers().optional(),
+        "window_strides": codec.Integers().optional(),
+        "padding": codec.Matrix().optional(),
+    }
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        require_count(operands, 3)
+        x, source, init = operands
+        scalar = TensorType((), x.dtype)
+        if source != x.with_shape(window_shape(attrs, x.shape)):
+            raise ProgramError(f"the source must be {x.with_shape(window_shape(attrs, x.shape))}, one element a window")
+        if init != scalar:
+            raise ProgramError(f"the init value is a scalar of element type {x.dtype}")
+        require_regions(regions, 2)
+        require_signature(regions[0], (scalar, scalar), (TensorType((), "i1"),), "the selection")
+        require_signature(regions[1], (scalar, scalar), (scalar,), "the combination")
+        return (x,)
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        table = FactorTable()
+        row, source = [], []
+        for n, m, window in zip(operands[0].shape, operands[1].shape, windows(attrs), strict=True):
+            row.append(table.new(n, PASS if window == _TRIVIAL else PERMUTE))
+            source.append(row[-1] if window == _TRIVIAL else table.new(m, REPLICATE))
+        return table.rule((tuple(row), tuple(source), ()), (tuple(row),))
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        x, source, init = arrays
+        edges = [window.edges for window in windows(attrs)]
+        elements = window_elements(padded(x, init, edges), attrs)
+        inside = window_elements(padded(np.ones(x.shape, np.bool_), np.array(False), edges), attrs)
+        best, chosen, found = elements[0], np.zeros(source.shape, np.int64), inside[0]
+        for k, (element, real) in enumerate(zip(elements, inside, strict=True)):
+            (keep,) = evaluate_elementwise(regions[0], [best, element])
+            take = real & ~(found & keep)
+            best, chosen, found = np.where(take, element, best), np.where(take, k, chosen), found | real
+        out = padded(np.broadcast_to(init, x.shape), init, edges)
+        # The windows' elements at one position are distinct, so each position is scattered at once.
+        for k, target in enumerate(window_elements(out, attrs)):
+            (combined,) = evaluate_elementwise(regions[1], [target, source])
+            target[...] = np.where(found & (chosen == k), combined, target)
+        return (padded(out, init, [(-low, -high, 0) for low, high, _ in edges]),)
+
+    def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
+        return float(operands[1].elements * math.prod(attrs["window_dimensions"]))
+
+    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
+        return _window_defaults(self.attributes, attrs, operands)
+
+
+for _definition in (_ReduceWindow(), _ReduceWindowGeneral(), _SelectAndScatter()):
+    register(_definition)
