@@ -114,13 +114,14 @@ class ModuleReader:
     def calling(self, name: str) -> Iterator[Any]:
         """The body of a function while it is read in place; ProgramError for undefined and recursive ones."""
         function = self.functions.get(name)
-        if function is None or not function.regions[0].blocks:
+        if function is None:
             raise ProgramError(f"call of @{name}, which the module does not define")
+        block = only_block(function, name)
         if name in self._active:
             raise ProgramError(f"function @{name} calls itself; recursion is not supported")
         self._active.append(name)
         try:
-            yield function.regions[0].blocks[0]
+            yield block
         finally:
             self._active.pop()
 
@@ -271,6 +272,16 @@ class RegionReader:
 
 def _symbol(operation: Any) -> str:
     return str(ir.StringAttr(operation.attributes["sym_name"]).value)
+
+
+def only_block(function: Any, name: str) -> Any:
+    """A function's body; ProgramError for declarations and for control flow between blocks."""
+    blocks = list(function.regions[0].blocks)
+    if not blocks:
+        raise ProgramError(f"function @{name} is only declared; give the module that defines it")
+    if len(blocks) > 1:
+        raise ProgramError(f"function @{name} branches between blocks; use stablehlo.while, case or if")
+    return blocks[0]
 
 
 def captured_values(operation: Any) -> list[Any]:

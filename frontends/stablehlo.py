@@ -18,7 +18,7 @@ from jaxlib.mlir import ir
 
 from eggshard.errors import EggshardError, ProgramError, ShardingError
 from eggshard.frontends.dead_ops import without_dead_ops
-from eggshard.frontends.region_reader import ModuleReader, short_location
+from eggshard.frontends.region_reader import ModuleReader, only_block, short_location
 from eggshard.frontends.shardings import stated_sharding
 from eggshard.placement.sharding import Sharding, gather_cuts
 from eggshard.program.mesh import Mesh
@@ -59,7 +59,7 @@ def _file(path: Path) -> str | bytes:
 
 def _parse(source: str | bytes) -> Any:
     try:
-        if isinstance(source, bytes) and source.startswith(_BYTECODE) and b"vhlo" in source:
+        if isinstance(source, bytes) and source.startswith(_BYTECODE) and b"StableHLO_v" in source[:64]:
             from jaxlib.mlir.dialects import stablehlo
 
             return stablehlo.deserialize_portable_artifact(ir.Context.current, source)
@@ -90,12 +90,9 @@ def _read_module(module: Any, text: str) -> Program:
     types = ir.FunctionType(ir.TypeAttr(attributes["function_type"]).value)
     for given in (*arguments, *results):
         reader.meshes.use_gspmd_devices(given.get("mhlo.sharding", ""))
-    blocks = list(function.regions[0].blocks)
-    if not blocks:
-        raise ProgramError(f"function @{name} is only declared; give the module that defines it")
-
-    body = reader.region(blocks[0].arguments)
-    outputs = body.read(blocks[0])
+    block = only_block(function, name)
+    body = reader.region(block.arguments)
+    outputs = body.read(block)
     region, number = without_dead_ops(body.builder.build(outputs))
     groups = [[number[v] for scope, v in group if scope is body and v in number] for group in reader.groups.values()]
 
@@ -128,7 +125,7 @@ def _read_module(module: Any, text: str) -> Program:
         input_shardings=input_shardings,
         output_shardings=output_shardings,
         name=name,
-        input_names=tuple(_input_name(a, arguments, i) for i, a in enumerate(blocks[0].arguments)),
+        input_names=tuple(_input_name(a, arguments, i) for i, a in enumerate(block.arguments)),
         output_names=tuple(
             results[i].get("jax.result_info", f'"result{i}"')[1:-1] if i < len(results) else f"result{i}"
             for i in range(len(types.results))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,7 @@ def unplaced(region: Region) -> Any:
     return region.inputs, ops, region.outputs, region.types
 
 
+@pytest.mark.filterwarnings("ignore:Some donated buffers")
 def test_shardings_and_names() -> None:
     def f(x: Any, w: Any) -> Any:
         y = lax.with_sharding_constraint(x @ w["first"], sharded(P.UNCONSTRAINED, "y"))
@@ -104,8 +106,8 @@ def test_unreduced_constraints() -> None:
     explicit = jax.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
     with jax.set_mesh(explicit):
         def f(x: Any, w: Any) -> Any:
-            partial = jnp.einsum("ij,jk->ik", x, w, out_sharding=P("x", None, unreduced={"y"}))
-            return jax.sharding.reshard(partial, P("x", None))
+            addends = jnp.einsum("ij,jk->ik", x, w, out_sharding=P("x", None, unreduced={"y"}))
+            return jax.sharding.reshard(addends, P("x", None))
 
         x, w = jnp.ones((8, 16), out_sharding=P("x", "y")), jnp.ones((16, 4), out_sharding=P("y", None))
         program = load(jax.jit(f).lower(x, w))
@@ -297,6 +299,59 @@ def test_unknown_ops_are_kept_word_for_word() -> None:
     assert any(op.name.startswith("opaque") for op in program.region.ops)
     again = load(program_text(program))
     assert [op.name for op in again.region.ops] == [op.name for op in program.region.ops]
+
+
+def test_shardy_s_own_ops() -> None:
+    text = HEADER + """func.func @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) -> tensor<8x8xf32> {
+      %0 = sdy.all_gather [{"x"}, {}] %a out_sharding=<@mesh, [{}, {}]> : tensor<8x8xf32>
+      %1 = sdy.named_computation<"block">(%0) (%b: tensor<8x8xf32>) {
+        %c = stablehlo.tanh %b : tensor<8x8xf32>
+        sdy.return %c : tensor<8x8xf32>
+      } : (tensor<8x8xf32>) -> tensor<8x8xf32>
+      %2 = sdy.propagation_barrier %1 allowed_direction=BACKWARD : tensor<8x8xf32>
+      %b2 = stablehlo.abs %2 : tensor<8x8xf32>
+      %3 = sdy.data_flow_edge %b2 sharding=<@mesh, [{"x"}, {?}]> : tensor<8x8xf32>
+      %4 = sdy.reshard %3 <@mesh, [{}, {"y"}]> : tensor<8x8xf32>
+      return %4 : tensor<8x8xf32> }"""  # noqa: E501
+    ops = load(text).region.ops
+    assert [op.name for op in ops] == ["sharding_constraint", "tanh", "abs", "sharding_constraint"]
+    assert [str(op.attributes["sharding"]) for op in ops[::3]] == ["[{}, {}]", '[{}, {"y"}]']
+
+
+def test_composites_and_calls_are_read_in_place() -> None:
+    @partial(lax.composite, name="own.norm")
+    def norm(x: Any) -> Any:
+        return x / jnp.sqrt((x * x).sum())
+
+    program = load(jax.jit(lambda x: norm(jax.jit(jnp.sin)(x)) + norm(x)).lower(X))
+    names = [op.name for op in program.region.ops]
+    assert names.count("sqrt") == 2 and "sine" in names and not {"call", "composite"} & set(names)
+
+
+def test_portable_artifacts() -> None:
+    from jaxlib.mlir.dialects import stablehlo
+
+    lowered = jax.jit(lambda x: jnp.tanh(x) @ x.T).lower(X)
+    module, want = lowered.compiler_ir("stablehlo"), load(lowered)
+    with module.context:
+        data = stablehlo.serialize_portable_artifact(module, stablehlo.get_minimum_version(), True)
+    assert [op.name for op in load(data).region.ops] == [op.name for op in want.region.ops]
+
+
+def test_partly_manual_computations() -> None:
+    function = jax.shard_map(lambda v: v * lax.axis_index("y"), mesh=mesh(), in_specs=P(None, "y"),
+                             out_specs=P(None, "y"), axis_names={"y"})  # fmt: skip
+    op = only(load(jax.jit(function).lower(X)), "manual_computation")
+    assert op.attributes["manual_axes"] == ("y",) and str(op.attributes["in_shardings"][0]) == '[{?}, {"y", ?}]'
+    assert op.regions[0].types[0].shape == (8, 8)
+
+
+def test_functions_of_many_blocks_are_refused() -> None:
+    with pytest.raises(ProgramError, match="@main branches between blocks"):
+        load("""func.func @main(%a: tensor<f32>) -> tensor<f32> {
+          cf.br ^end(%a : tensor<f32>)
+        ^end(%b: tensor<f32>):
+          return %b : tensor<f32> }""")
 
 
 def test_splats_take_no_memory() -> None:

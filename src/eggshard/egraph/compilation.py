@@ -1,26 +1,26 @@
 """From rewrite rules to an egglog program.
 
-Every e-node is a row: pointwise ops of n operands share the table ``E<n>`` with columns (op, attributes, operands...),
-so that one rule covers them all; other ops that rules mention have a table of their own per arity; all else lies in
-``N<n>``. Ops and attributes are interned integers. ``V`` maps the program's values to classes, ``type`` classes to
-interned types.
+Every e-node is a row: pointwise ops of n operands share the table ``E<n>`` with columns (op, payload, operands...), so
+that one rule covers them all; other ops that rules mention have a table of their own per arity; all else lies in
+``N<n>``. Ops and payloads are interned integers; a payload is an op with its attributes and its operands' types, so
+what a rule must know of its tensors stands in the nodes that it matches. ``V`` maps the program's values to classes.
 
-A rule becomes two. *find*: where the left side matches, put (rule, captured attributes, tensor types) into ``demand``.
-*apply*: where it matches and ``answer`` has a row for that, build the right side with the attributes and types that
-the row gives, and unite it with the left side. Between iterations Python answers the demands.
+A left side becomes a *find* rule, which puts (pattern, payloads...) into ``demand``. A rule becomes an *apply* rule:
+where its left side matches and ``answer`` has a row for the payloads, build the right side with the payloads that the
+row gives, and unite it with the left side. Between iterations Python answers the demands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from eggshard.egraph.patterns import Node, Pattern, is_pointwise, postorder
+from eggshard.egraph.patterns import Node, Pattern, is_pointwise, postorder, variables
 from eggshard.egraph.rules import Rule
 
 #: Largest arity of ops for which generic tables are declared ahead.
-_COMMON_ARITY = 8
+COMMON_ARITY = 8
 #: Rules per parsed text: parsing takes quadratic time in the length of a text.
 _CHUNK = 10
 
@@ -36,21 +36,22 @@ class Table(NamedTuple):
 class Compiled(NamedTuple):
     """A rule set as an egglog program.
 
-    base: texts to run in order. tables: node tables by (op, arity) for ops with a table of their own. ops: interned op
-    names, by number. demands: names of demand relations by key length. node_tables: names of all node tables.
+    base: texts to run in order. tables: node tables by (op, arity) of ops with a table of their own. ops: interned op
+    names, by number. demands: names of demand relations. users: per pattern number the numbers of its rules.
     """
 
     base: tuple[str, ...]
     tables: dict[tuple[str, int], Table]
     ops: tuple[str, ...]
     demands: tuple[str, ...]
+    users: tuple[tuple[int, ...], ...]
 
-    def table(self, op: str, arity: int, pure: bool = True) -> Table:
-        """The table of an op's nodes. Impure ops and ops unknown to the rules lie in a generic one."""
+    def table(self, op: str, arity: int, mergeable: bool = True) -> Table:
+        """The table of an op's nodes. What must not be rewritten, or is unknown to the rules, lies in a generic one."""
         own = self.tables.get((op, arity))
-        if own is not None and pure:
+        if own is not None and mergeable:
             return own
-        return Table(f"E{arity}" if pure and 1 <= arity <= 3 and is_pointwise(op) else f"N{arity}", "", arity)
+        return Table(f"E{arity}" if mergeable and 1 <= arity <= 3 and is_pointwise(op) else f"N{arity}", "", arity)
 
 
 def compile_rules(rules: Sequence[Rule]) -> Compiled:
@@ -60,61 +61,52 @@ def compile_rules(rules: Sequence[Rule]) -> Compiled:
 
 @lru_cache(maxsize=16)
 def _compile(rules: tuple[Rule, ...]) -> Compiled:
-    patterns = [side for r in rules for side in (r.left, r.right)]
-    nodes = [n for p in patterns for n in postorder(p)]
+    nodes = [n for r in rules for side in (r.left, r.right) for n in postorder(side)]
     tables = {
         (n.op, len(n.children)): Table(f"{n.op.replace('.', '_')}_{len(n.children)}", n.op, len(n.children))
         for n in nodes if not n.is_family and not is_pointwise(n.op)
     }
     ops = tuple(dict.fromkeys(n.op for n in nodes if not n.is_family))
-    compiled = Compiled((), tables, ops, ())
-    numbers = {op: i for i, op in enumerate(ops)}
-    lines = [rule_lines(compiled, numbers, k, r) for k, r in enumerate(rules)]
-    demands = tuple(sorted({d for line in lines for d in line.demand}))
+    writer = _Writer(Compiled((), tables, ops, (), ()))
+    texts = [text for k, r in enumerate(rules) for text in writer.rule(k, r)]
+    demands = tuple(f"demand_{n}" for n in sorted(writer.demands))
+    compiled = writer.compiled._replace(demands=demands, users=tuple(map(tuple, writer.users)))
     schema = [
-        "(sort T) (ruleset load) (ruleset find) (ruleset apply) (ruleset forget)"
-        "(constructor V (i64) T :unextractable) (function type (T) i64 :no-merge)",
+        "(sort T) (ruleset load) (ruleset find) (ruleset apply) (ruleset forget) (constructor V (i64) T :unextractable)",
         *(_node_table(t) for t in tables.values()),
         *(_node_table(Table(f"E{n}", "", n)) for n in (1, 2, 3)),
-        *(generic_tables(n) for n in range(_COMMON_ARITY + 1)),
-        *(load_rules(compiled, n) for n in range(_COMMON_ARITY + 1)),
-        *(f"(relation {name} ({'i64 ' * int(name.split('_')[1])}))"
-          f"(rule (({name} {_names('c', int(name.split('_')[1]))}))"
-          f" ((delete ({name} {_names('c', int(name.split('_')[1]))}))) :ruleset forget)" for name in demands),
-        *(f"(relation {name} ({'i64 ' * sum(map(int, name.split('_')[1:]))}))"
-          for name in sorted({a for line in lines for a in line.answer})),
+        *(generic_tables(compiled, n) for n in range(COMMON_ARITY + 1)),
+        *(f"(relation demand_{n} ({'i64 ' * n}))"
+          f"(rule ((demand_{n} {_names('c', n)})) ((delete (demand_{n} {_names('c', n)}))) :ruleset forget)"
+          for n in sorted(writer.demands)),
+        *(f"(relation answer_{n}_{m} ({'i64 ' * (n + m)}))" for n, m in sorted(writer.answers)),
     ]
-    texts = [line.text for line in lines]
     chunks = ["\n".join(texts[i:i + _CHUNK]) for i in range(0, len(texts), _CHUNK)]
-    return Compiled((*schema, *chunks), tables, ops, demands)
+    return compiled._replace(base=(*schema, *chunks))
 
 
-def generic_tables(arity: int) -> str:
-    """Declares the table of other ops of an arity, and the relation through which nodes of that arity are loaded."""
-    return f"(constructor N{arity} (i64 i64{' T' * arity}) T)(relation in_{arity} ({'i64 ' * (5 + arity)}))"
-
-
-def load_rules(compiled: Compiled, arity: int) -> str:
-    """Rules from rows (table, value, type, op, attributes, operand values...) of ``in_<arity>`` to nodes.
+def generic_tables(compiled: Compiled, arity: int) -> str:
+    """Declares the table of other ops of an arity, the relation ``in_<arity>`` through which nodes of that arity are
+    loaded, and the rules from its rows (table, value, op, payload, operand values...) to nodes.
 
     Table -1 is the generic one, -2 that of pointwise ops, else it is the op's number.
     """
     operands = " ".join(f"(V x{i})" for i in range(arity))
-    targets = [(-1, f"(N{arity} o a {operands})")]
+    targets = [(-1, f"(N{arity} o p {operands})")]
     if 1 <= arity <= 3:
-        targets.append((-2, f"(E{arity} o a {operands})"))
+        targets.append((-2, f"(E{arity} o p {operands})"))
     targets += [
-        (compiled.ops.index(t.op), f"({t.name} a {operands})") for t in compiled.tables.values() if t.arity == arity
+        (compiled.ops.index(t.op), f"({t.name} p {operands})") for t in compiled.tables.values() if t.arity == arity
     ]
-    return "".join(
-        f"(rule ((in_{arity} {number} v t o a {_names('x', arity)}))"
-        f" ((union (V v) {term}) (set (type (V v)) t)) :ruleset load)"
+    rules = "".join(
+        f"(rule ((in_{arity} {number} v o p {_names('x', arity)})) ((union (V v) {term})) :ruleset load)"
         for number, term in targets
     )
+    return f"(constructor N{arity} (i64 i64{' T' * arity}) T)(relation in_{arity} ({'i64 ' * (4 + arity)})){rules}"
 
 
 def load_number(compiled: Compiled, table: Table) -> int:
-    """How `load_rules` calls a table."""
+    """How the rules of `generic_tables` call a table."""
     return compiled.ops.index(table.op) if table.op else -2 if table.name[0] == "E" else -1
 
 
@@ -128,76 +120,66 @@ def _node_table(table: Table) -> str:
     return f"(constructor {table.name} ({key}) T)(function by_{table.name} ({key}) i64 :merge old)"
 
 
-class _Lines(NamedTuple):
-    text: str
-    demand: tuple[str, ...]
-    answer: tuple[str, ...]
+class _Writer:
+    """Writes rules, and collects which relations they need and which left sides they share."""
 
+    def __init__(self, compiled: Compiled):
+        self.compiled = compiled
+        self.numbers = {op: i for i, op in enumerate(compiled.ops)}
+        self.demands: set[int] = set()
+        self.answers: set[tuple[int, int]] = set()
+        self.users: list[list[int]] = []
+        self._patterns: dict[str, int] = {}
 
-def rule_lines(compiled: Compiled, numbers: dict[str, int], k: int, rule: Rule) -> _Lines:
-    """The egglog rules of rule number k."""
-    body: list[str] = []
-    keys: list[str] = []
-    for label in rule.labels:
-        if any(n.is_family for n in postorder(rule.left) if n.label == label):
-            keys.append(f"o_{label}")
-        keys.append(f"a_{label}")
-    names = _name_nodes(rule.left, "n")
+    def rule(self, k: int, rule: Rule) -> list[str]:
+        """The egglog rules of rule number k; *find* only if no earlier rule has the same left side."""
+        tensors = {name: f"x{i}" for i, name in enumerate(variables(rule.left))}
+        left = list(postorder(rule.left))
+        names = {id(n): f"n{i}" for i, n in enumerate(left)}
+        body = " ".join(
+            f"(= n{i} {self._term(n, f'p{i}', names, tensors, f'o{i}')})" for i, n in enumerate(left)
+        )
+        root = names[id(rule.left)]
+        right = list(postorder(rule.right))
+        captured = {n.label: f"o{i}" for i, n in enumerate(left) if n.is_family}
+        actions = self._actions(k, rule.right, right, tensors, captured, root)
+        if rule.function is None and not right and not rule.exact:
+            return [f'(rule ({body}) ({actions}) :ruleset apply :name "{k}")']
+        payloads, given = _names("p", len(left)), _names("q", len(right))
+        texts = []
+        if body not in self._patterns:
+            number = self._patterns[body] = len(self.users)
+            self.users.append([])
+            self.demands.add(1 + len(left))
+            texts.append(f"(rule ({body}) ((demand_{1 + len(left)} {number} {payloads}))"
+                         f' :ruleset find :name "find {number}")')
+        self.users[self._patterns[body]].append(k)
+        self.answers.add((1 + len(left), len(right)))
+        texts.append(f"(rule ({body} (answer_{1 + len(left)}_{len(right)} {k} {payloads} {given})) ({actions})"
+                     f' :ruleset apply :name "{k}")')
+        return texts
 
-    def row(node: Node, names: dict[int, str], attribute: str) -> tuple[str, str]:
-        """A node's table and arguments."""
-        table = compiled.table(node.op, len(node.children)) if not node.is_family else Table(
-            f"E{len(node.children)}", "", len(node.children))
-        operands = [f"v_{c}" if isinstance(c, str) else names[id(c)] for c in node.children]
-        op = [] if table.op else [f"o_{node.label}" if node.is_family else str(numbers[node.op])]
-        return table.name, " ".join([*op, attribute, *operands])
+    def _term(self, node: Node, payload: str, names: dict[int, str], tensors: dict[str, str], op: str) -> str:
+        """The row of a node; ``op`` is the variable for a family's op."""
+        table = self._table(node)
+        columns = [] if table.op else [op if node.is_family else str(self.numbers[node.op])]
+        children = [tensors[c] if isinstance(c, str) else names[id(c)] for c in node.children]
+        return f"({table.name} {' '.join([*columns, payload, *children])})"
 
-    for i, node in enumerate(postorder(rule.left)):
-        name, arguments = row(node, names, f"a_{node.label}" if node.label else f"u{i}")
-        body.append(f"(= {names[id(node)]} ({name} {arguments}))")
-    for tensor in rule.tensors:
-        body.append(f"(= t_{tensor} (type v_{tensor}))")
-        keys.append(f"t_{tensor}")
-    root = names[id(rule.left)]
-    if isinstance(rule.right, str):
-        actions = [f"(union {root} v_{rule.right})"]
-        given: list[str] = []
-    else:
-        actions, given = _actions(k, rule, row, root)
-    condition = " ".join(body)
-    demand, answer = f"demand_{1 + len(keys)}", f"answer_{1 + len(keys)}_{len(given)}"
-    key = " ".join([str(k), *keys])
-    if rule.function is None and isinstance(rule.right, str) and not rule.exact:
-        return _Lines(f'(rule ({condition}) ({" ".join(actions)}) :ruleset apply :name "{k}")', (), ())
-    text = (
-        f'(rule ({condition}) (({demand} {key})) :ruleset find :name "find {k}")\n'
-        f'(rule ({condition} ({answer} {key} {" ".join(given)})) ({" ".join(actions)}) :ruleset apply :name "{k}")'
-    )
-    return _Lines(text, (demand,), (answer,))
+    def _table(self, node: Node) -> Table:
+        if node.is_family:
+            return Table(f"E{len(node.children)}", "", len(node.children))
+        return self.compiled.table(node.op, len(node.children))
 
-
-def _actions(
-    k: int, rule: Rule, row: Callable[[Node, dict[int, str], str], tuple[str, str]], root: str
-) -> tuple[list[str], list[str]]:
-    """What a rule does, and the columns of its answers: new attributes, then the types of new inner nodes."""
-    names = _name_nodes(rule.right, "m")
-    captured, actions = set(rule.labels), []
-    attributes = list(dict.fromkeys(
-        f"b_{n.label}" for n in postorder(rule.right) if n.label and n.label not in captured
-    ))
-    types = []
-    for node in postorder(rule.right):
-        attribute = "0" if not node.label else f"a_{node.label}" if node.label in captured else f"b_{node.label}"
-        table, arguments = row(node, names, attribute)
-        if node is rule.right:
-            actions.append(f"(union {root} ({table} {arguments}))")
-        else:
-            name = names[id(node)]
-            actions += [f"(let {name} ({table} {arguments}))", f"(set (type {name}) t{name})"]
-            types.append(f"t{name}")
-        actions.append(f"(set (by_{table} {arguments}) {k})")
-    return actions, attributes + types
-
-
-def _name_nodes(pattern: Pattern, prefix: str) -> dict[int, str]:
-    return {id(n): f"{prefix}{i}" for i, n in enumerate(postorder(pattern))}
+    def _actions(
+        self, k: int, root: Pattern, nodes: list[Node], tensors: dict[str, str], captured: dict[str, str], left: str
+    ) -> str:
+        if isinstance(root, str):
+            return f"(union {left} {tensors[root]})"
+        names = {id(n): f"m{i}" for i, n in enumerate(nodes)}
+        actions = []
+        for i, node in enumerate(nodes):
+            term = self._term(node, f"q{i}", names, tensors, captured.get(node.label, ""))
+            actions.append(f"(union {left} {term})" if node is root else f"(let m{i} {term})")
+            actions.append(f"(set (by_{term[1:]} {k})")
+        return " ".join(actions)

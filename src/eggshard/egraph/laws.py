@@ -91,7 +91,7 @@ def check_law(rule: Rule, seed: int = 0) -> int:
             of_label = dict(zip(rule.labels, uses, strict=True))
             left = _evaluate(rule.left, [of_label.get(n.label, OpUse(n.op, NO_ATTRIBUTES)) for n in postorder(rule.left)],
                              arrays)
-            right = _evaluate(rule.right, list(instance.nodes), arrays)
+            right = _evaluate(rule.right, [made.use for made in instance], arrays)
             if not (same_bits(left, right) if exact else close(left, right)):
                 raise LawViolation(
                     f"rule {rule.name!r} ({rule.text}) does not hold for {dict(case.options)}:\n"

@@ -86,11 +86,16 @@ Function = Callable[[Match], "Answer | bool | None | Sequence[Answer]"]
 Cases = Callable[[], Iterable[Any]]
 
 
-class Instance(NamedTuple):
-    """A right side that a match was answered with: the op of each node and its result type, in postorder."""
+class Made(NamedTuple):
+    """A node of a right side: its op, and the types of its operands and result."""
 
-    nodes: tuple[OpUse, ...]
-    types: tuple[TensorType, ...]
+    use: OpUse
+    operands: tuple[TensorType, ...]
+    result: TensorType
+
+
+#: A right side that a match was answered with: its nodes in postorder.
+Instance = tuple[Made, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,8 +169,7 @@ class Rule:
 
     def _instance(self, match: Match, answer: Answer) -> Instance | None:
         captured = match.uses()
-        nodes: list[OpUse] = []
-        results: list[TensorType] = []
+        nodes: list[Made] = []
         found: dict[int, TensorType] = {}
         for node in postorder(self.right):
             if node.label in captured:
@@ -187,15 +191,14 @@ class Rule:
                 raise RewriteError(f"rule {self.name!r} on {self._shown(match)} made an ill-typed {use.name}: {error}"
                                    ) from None
             found[id(node)] = result
-            nodes.append(use)
-            results.append(result)
+            nodes.append(Made(use, operands, result))
         made = found[id(self.right)] if isinstance(self.right, Node) else match.types()[self.right]
         if made != match.result:
             raise RewriteError(
                 f"rule {self.name!r} on {self._shown(match)} equates {match.result} with {made}; both sides of a "
                 "rule have one type"
             )
-        return Instance(tuple(nodes), tuple(results))
+        return tuple(nodes)
 
     def _shown(self, match: Match) -> str:
         parts = [f"{k}: {v}" for k, v in match.types().items()]

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from eggshard.egraph import worker
-from eggshard.egraph.compilation import Compiled, Table, compile_rules, generic_tables, load_rules
-from eggshard.egraph.encoding import Kind, Payload, RegionRows, program_graph, read_graph
+from eggshard.egraph.compilation import COMMON_ARITY, Compiled, Table, compile_rules, generic_tables
+from eggshard.egraph.encoding import Payload, RegionRows, program_graph, read_graph
 from eggshard.egraph.graph import EGraph, RunReport
 from eggshard.egraph.patterns import Node, postorder
-from eggshard.egraph.rules import OpUse, Rule
+from eggshard.egraph.rules import Instance, OpUse, Rule
 from eggshard.limits import Limits
 from eggshard.program.program import Program, Region
+from eggshard.program.types import TensorType
 
 #: Of the whole search's seconds: no iteration starts after the first part, and a call in flight dies at the second.
 _SOFT_SHARE, _HARD_SHARE = 0.25, 0.5
@@ -72,12 +73,11 @@ class _Run:
         self, region: Region, rules: Sequence[Rule], compiled: Compiled, limits: Limits, max_rows: int, began: float
     ):
         self.rules, self.compiled, self.limits, self.max_rows = rules, compiled, limits, max_rows
-        self.soft = began + limits.seconds * _SOFT_SHARE
-        self.hard = began + limits.seconds * _HARD_SHARE
         self.began = began
+        self.soft, self.hard = began + limits.seconds * _SOFT_SHARE, began + limits.seconds * _HARD_SHARE
         self.rows = RegionRows(region, compiled.ops)
         self._seen: set[tuple[int, ...]] = set()
-        self._captures = [_captures(r) for r in rules]
+        self._left = [tuple(postorder(r.left)) for r in rules]
 
     def call(self, function: str, *args: Any) -> Any:
         seconds = max(0.1, self.hard - time.monotonic())
@@ -89,16 +89,14 @@ class _Run:
 
     def _graph(self) -> EGraph:
         compiled = self.compiled
-        arities = {1, *range(9)} | self.rows.arities
-        unusual = sorted(a for a in arities if a > 8)
-        declared = "".join(generic_tables(a) + load_rules(compiled, a) for a in unusual)
+        unusual = sorted(a for a in self.rows.arities if a > COMMON_ARITY)
         nodes = [
             *compiled.tables.values(), *(Table(f"E{n}", "", n) for n in (1, 2, 3)),
-            *(Table(f"N{n}", "", n) for n in sorted(arities)),
+            *(Table(f"N{n}", "", n) for n in (*range(COMMON_ARITY + 1), *unusual)),
         ]
         outcome = self.call(
-            "begin", compiled.base, declared, self.rows.tables(compiled), "load", "find", compiled.demands,
-            [t.name for t in nodes],
+            "begin", compiled.base, "".join(generic_tables(compiled, a) for a in unusual), self.rows.tables(compiled),
+            "load", "find", compiled.demands, [t.name for t in nodes],
         )
         stop, iterations = "iterations", 0
         answers = self._answer(outcome.watched, outcome.rows)
@@ -112,59 +110,57 @@ class _Run:
                 stop = "rows"
                 break
             answers = self._answer(outcome.watched, outcome.rows)
-            if not outcome.changed and not any(answers.values()):
+            if not outcome.changed and not answers:
                 stop = "saturated"
                 break
-        names = ["V", "type", *(t.name for t in nodes), *(f"by_{t.name}" for t in nodes)]
+        names = ["V", *(t.name for t in nodes), *(f"by_{t.name}" for t in nodes)]
         tables, matches, seconds = self.call("finish", names, "T")
+        spent: dict[str, float] = {}
+        for name, value in seconds.items():
+            if name.isdigit():
+                users: tuple[int, ...] = (int(name),)
+            elif name.startswith("find "):
+                users = compiled.users[int(name[5:])]
+            else:
+                continue
+            for k in users:
+                spent[self.rules[k].name] = spent.get(self.rules[k].name, 0.0) + value / len(users)
         report = RunReport(
             stop, iterations, outcome.rows, time.monotonic() - self.began,
-            {r.name: matches[str(k)] for k, r in enumerate(self.rules) if matches.get(str(k))},
-            _seconds_by_rule(self.rules, seconds),
+            {r.name: matches[str(k)] for k, r in enumerate(self.rules) if str(k) in matches}, spent,
         )
         return read_graph(self.rows, nodes, tables, [r.name for r in self.rules], report)
 
     def _answer(self, watched: dict[str, list[tuple[int, ...]]], rows: int) -> dict[str, list[tuple[int, ...]]]:
         """Rows for the answer tables: what the rules' functions say to demands not met before."""
         growing = rows <= self.max_rows * _GROWING_SHARE
-        payloads, kinds, ops = self.rows.payloads, self.rows.kinds, self.rows.ops
+        payloads = self.rows.payloads
         out: dict[str, list[tuple[int, ...]]] = {}
         for name in sorted(watched):
             for row in watched[name]:
                 if row in self._seen:
                     continue
                 self._seen.add(row)
-                rule = self.rules[row[0]]
-                if not growing and rule.growth > 0:
-                    continue
-                uses, at = [], 1
-                for op in self._captures[row[0]]:
-                    if op is None:
-                        op, at = ops.items[row[at]], at + 1
-                    uses.append(OpUse(op, payloads.items[row[at]].attributes))
-                    at += 1
-                types = tuple(kinds.items[t].types[0] for t in row[at:])
-                for instance in rule.instances(tuple(uses), types):
-                    columns = self._columns(rule, instance.nodes, payloads)
-                    columns += [kinds.id(Kind((t,))) for t in instance.types[:-1]]
-                    out.setdefault(f"answer_{len(row)}_{len(columns)}", []).append((*row, *columns))
+                matched = [payloads.items[i] for i in row[1:]]
+                for k in self.compiled.users[row[0]]:
+                    rule = self.rules[k]
+                    if not growing and rule.growth > 0:
+                        continue
+                    for instance in self._instances(rule, self._left[k], matched):
+                        made = [payloads.id(Payload(n.use.name, n.use.attributes, n.operands, (n.result,)))
+                                for n in instance]
+                        out.setdefault(f"answer_{len(row)}_{len(made)}", []).append((k, *row[1:], *made))
         return out
 
-    def _columns(self, rule: Rule, nodes: tuple[OpUse, ...], payloads: Any) -> list[int]:
-        new: dict[str, int] = {}
-        captured = set(rule.labels)
-        for node, use in zip(postorder(rule.right), nodes, strict=True):
-            if node.label and node.label not in captured:
-                new[node.label] = payloads.id(Payload(use.attributes))
-        return list(new.values())
-
-
-def _captures(rule: Rule) -> list[str | None]:
-    """Per label of the left side its op's name, None where a family captures it."""
-    nodes: dict[str, Node] = {n.label: n for n in postorder(rule.left) if n.label}
-    return [None if nodes[label].is_family else nodes[label].op for label in rule.labels]
-
-
-def _seconds_by_rule(rules: Sequence[Rule], seconds: dict[str, float]) -> dict[str, float]:
-    spent = {r.name: seconds.get(str(k), 0.0) + seconds.get(f"find {k}", 0.0) for k, r in enumerate(rules)}
-    return {name: s for name, s in spent.items() if s}
+    def _instances(self, rule: Rule, left: tuple[Node, ...], matched: list[Payload]) -> tuple[Instance, ...]:
+        uses: dict[str, OpUse] = {}
+        types: dict[str, TensorType] = {}
+        for node, payload in zip(left, matched, strict=True):
+            if node.label:
+                use = OpUse(payload.op, payload.attributes)
+                if uses.setdefault(node.label, use) != use:
+                    return ()
+            for child, type_ in zip(node.children, payload.operands, strict=True):
+                if isinstance(child, str):
+                    types[child] = type_
+        return rule.instances(tuple(uses.values()), tuple(types[v] for v in rule.tensors))

@@ -1,12 +1,14 @@
 """Conversions that no cheapest plan needs: those that may as well happen one op later, or one op earlier.
 
-A conversion of a value with a single consumer is superfluous when the consumer can be computed before the conversion
-at no more cost and its result converted instead (a reshard sinks through an element-wise op), or when the value can
-be computed directly at the converted placement from converted operands (a slice rises to the inputs). Most pairs of
-placements of a program are superfluous in this sense; without them the linear program is many times smaller.
+A conversion of a value with a single consumer *sinks* when the consumer can be computed before the conversion at no
+more cost and its result converted instead (a reshard passes an element-wise op). A conversion *rises* when the value
+can be computed directly at the converted placement from operands that are converted instead (a slice moves to the
+inputs; with other consumers the value is then computed twice). Most pairs of placements of a program are superfluous
+in this sense; without them the linear program is many times smaller.
 
-Sinking accepts ties up to `TIE` (relative), rising demands a strict gain, so the two cannot undo each other, and every
-replacement moves a conversion downstream in an acyclic graph or makes the plan cheaper. Classes on cycles are left alone.
+Both accept ties up to `TIE` (relative). They cannot undo each other: all sinking is decided first, each conversion
+justified by one further downstream, and a conversion rises only onto conversions that are still possible then. Classes
+on cycles are left alone.
 """
 
 from __future__ import annotations
@@ -22,23 +24,42 @@ SLACK = 1e-5
 
 def prune(problem: Problem) -> Problem:
     """The same problem with superfluous conversions made impossible. Its optimum is at most `SLACK` (relative) dearer."""
-    n = len(problem.choices)
     consumers = _consumers(problem)
     cyclic = _on_cycles(problem)
     free = _free_costs(problem, cyclic)
     conversions = list(problem.conversions)
-    for c in range(n):
-        if c in cyclic or len(consumers[c]) != 1 or len(conversions[c]) < 2 or free[c] is not None:
-            continue
-        (consumer,) = consumers[c]
-        superfluous = np.zeros(conversions[c].shape, bool)
-        if consumer >= 0 and consumer not in cyclic:
-            superfluous |= _sinks(problem, c, consumer, free)
-        superfluous |= _rises(problem, c)
+
+    def drop(c: int, superfluous: np.ndarray) -> None:
         np.fill_diagonal(superfluous, False)
-        if superfluous.any():
-            conversions[c] = np.where(superfluous, np.inf, conversions[c])
+        conversions[c] = np.where(superfluous, np.inf, conversions[c])
+
+    movable = [c for c, m in enumerate(conversions) if c not in cyclic and len(m) > 1]
+    for c in movable:
+        constant = free[c]
+        if constant is not None:
+            drop(c, _not_cheapest(problem, c, constant))
+        elif len(consumers[c]) == 1:
+            (consumer,) = consumers[c]
+            if consumer >= 0 and consumer not in cyclic:
+                drop(c, _sinks(problem, c, consumer, free))
+    for c in movable:
+        if free[c] is None:
+            drop(c, _rises(problem, c, conversions, single=len(consumers[c]) == 1))
     return Problem(problem.choices, conversions, problem.roots, problem.seeds)
+
+
+def _not_cheapest(problem: Problem, c: int, cost: np.ndarray) -> np.ndarray:
+    """``[P, P]`` of a class computed from constants: all but the cheapest way to each placement."""
+    made = np.full(len(cost), np.inf)
+    for choice in problem.choices[c]:
+        made[choice.out] = min(made[choice.out], choice.cost)
+    way = made[:, None] + problem.conversions[c]
+    best = way.argmin(axis=0)
+    direct = np.isfinite(made) & (np.diag(way) <= way.min(axis=0) * (1 + 1e-9))
+    best[direct] = np.flatnonzero(direct)
+    superfluous = np.ones(way.shape, bool)
+    superfluous[best, np.arange(len(cost))] = False
+    return superfluous
 
 
 def _consumers(problem: Problem) -> list[set[int]]:
@@ -133,8 +154,8 @@ def _sinks(problem: Problem, c: int, consumer: int, free: list[np.ndarray | None
     for choice in problem.choices[consumer]:
         own = [q for w, q in choice.needs if w == c]
         if len(own) != 1:
-            if own or not _harmless(choice, free):
-                return result  # needs the class twice, or there is a way around it that must stay comparable
+            if own:
+                return result  # needs the class at two placements at once
             continue
         extra = frozenset(n for n in choice.needs if n[0] != c and free[n[0]] is None)
         gratis = sum(float(free[w][q]) for w, q in choice.needs if free[w] is not None)  # type: ignore[index]
@@ -162,34 +183,30 @@ def _sinks(problem: Problem, c: int, consumer: int, free: list[np.ndarray | None
     return result
 
 
-def _harmless(choice: Choice, free: list[np.ndarray | None]) -> bool:
-    """A choice that does not use the class at all does not care how it is converted."""
-    return True
+def _rises(problem: Problem, c: int, possible: list[np.ndarray], single: bool) -> np.ndarray:
+    """``[P, P]``: instead of converting class c from p to q it may as well be computed at q, from converted operands.
 
-
-def _rises(problem: Problem, c: int) -> np.ndarray:
-    """``[P, P]``: instead of converting class c from p to q, it is strictly cheaper to compute it at q."""
+    ``possible``: the conversions that operands may use. A class with a ``single`` consumer is then not computed at p.
+    """
     mine = problem.conversions[c]
     count = len(mine)
     groups: dict[tuple[int, ...], list[Choice]] = {}
     for choice in problem.choices[c]:
         groups.setdefault(tuple(w for w, _ in choice.needs), []).append(choice)
-    result = np.ones((count, count), bool)
+    result = np.zeros((count, count), bool)
+    result[[choice.out for choice in problem.choices[c]], :] = True
     for classes, choices in groups.items():
+        out = np.array([choice.out for choice in choices])
         if not classes or len(set(classes)) != len(classes):
-            result[[ch.out for ch in choices], :] = False
+            result[out, :] = False
             continue
-        out = np.array([ch.out for ch in choices])
-        cost = np.array([ch.cost for ch in choices])
+        cost = np.array([choice.cost for choice in choices])
         total = np.broadcast_to(cost[None, :], (len(choices), len(choices))).copy()
         for j, w in enumerate(classes):
-            q = np.array([ch.needs[j][1] for ch in choices])
-            total += problem.conversions[w][q[:, None], q[None, :]]
+            q = np.array([choice.needs[j][1] for choice in choices])
+            total += possible[w][q[:, None], q[None, :]]
         best = np.full((len(choices), count), np.inf)
         np.minimum.at(best.T, out, total.T)
-        fine = best < (cost[:, None] + mine[out]) * (1 - 1e-9)
-        np.logical_and.at(result, out, fine)
-    made = np.zeros(count, bool)
-    made[[ch.out for ch in problem.choices[c]]] = True
-    result[~made] = False
+        saved = cost[:, None] + mine[out] if single else mine[out]
+        np.logical_and.at(result, out, best <= saved * (1 + TIE))
     return result

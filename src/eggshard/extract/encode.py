@@ -14,9 +14,13 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from eggshard.egraph.graph import EGraph, ENode
+from eggshard.control_flow import CONTROL_FLOW
 from eggshard.extract.problem import Choice, Problem
 from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy
+from eggshard.program.monoids import MONOIDS
+from eggshard.program.ops import registry
+from eggshard.program.ops.base import REDUCE
 from eggshard.program.types import TensorType
 
 Shape = tuple[Placement, ...]
@@ -73,6 +77,7 @@ class Encoder:
         are the placements.
         """
         classes = self.graph.classes
+        self._addends = addend_monoids(self.graph)
         out = Encoding(Problem([], [], []), [[] for _ in classes], [{} for _ in classes])
         choices: list[list[Choice]] = [[] for _ in classes]
         for c, eclass in enumerate(classes):
@@ -110,12 +115,19 @@ class Encoder:
         is_tuple = self.graph.classes[c].is_tuple
         types = tuple(self.graph.type_of(child) for child in node.children)
         for s, price in self.strategies(node, types, self.graph.classes[c].types):
+            if not self._useful(node, s):
+                continue
             needs = tuple(dict.fromkeys(
                 (child, out.number(child, p)) for child, p in zip(node.children, s.operands, strict=True)
             ))
             target = out.number(c, s.results if is_tuple else s.results[0])
             made.append(Choice(target, price, needs, Computed(n, s)))
         return made
+
+    def _useful(self, node: ENode, s: Strategy) -> bool:
+        """Whether some operand that is partial in the strategy can hold addends at all (the others join it for free)."""
+        partial = [(c, p.monoid) for c, p in zip(node.children, s.operands, strict=True) if p.partial]
+        return not partial or any(monoid in self._addends[c] for c, monoid in partial)
 
     def _projections(self, out: Encoding, c: int, n: int, node: ENode) -> list[Choice]:
         (source,), i = node.children, node.attributes["index"]
@@ -124,3 +136,31 @@ class Encoder:
             assert not isinstance(shape, Placement)
             made.append(Choice(out.number(c, shape[i]), 0.0, ((source, number),), Computed(n, Strategy((), (shape[i],)))))
         return made
+
+
+def addend_monoids(graph: EGraph) -> list[set[str]]:
+    """Per class the monoids under which devices can come to hold addends of it: an op reduces over a sharded factor,
+    and linear ops pass its addends on. (Any replicated value can be made addends, but that alone serves nothing.)"""
+    found: list[set[str]] = [set() for _ in graph.classes]
+    linear: list[tuple[int, tuple[int, ...], tuple[tuple[str, tuple[int, ...]], ...]]] = []
+    for c, eclass in enumerate(graph.classes):
+        for node in eclass.nodes:
+            if node.op == "input" or node.op in CONTROL_FLOW:
+                continue
+            if node.op == "result":
+                linear.append((c, node.children, tuple((m, (0,)) for m in MONOIDS)))
+                continue
+            types = tuple(graph.type_of(child) for child in node.children)
+            rule = registry.get(node.op).factors(node.attributes, types, eclass.types)
+            found[c].update(f.monoid for f in rule.factors if f.kind == REDUCE)
+            if rule.linear:
+                linear.append((c, node.children, rule.linear))
+    changed = True
+    while changed:
+        changed = False
+        for c, children, roles in linear:
+            for monoid, who in roles:
+                if monoid not in found[c] and any(monoid in found[children[i]] for i in who):
+                    found[c].add(monoid)
+                    changed = True
+    return found
