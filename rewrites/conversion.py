@@ -45,8 +45,10 @@ def identity_convert(m: Match) -> Any:
     return m.x == m.result
 
 
-@rules.add("convert[outer](convert[inner](x)) => convert[outer](x)", cases=each(
-    x=tensors((7,), dtypes=_TYPES), inner=_TO, outer=_TO))
+@rules.add(
+    "convert[outer](convert[inner](x)) => convert[outer](x)",
+    cases=each(x=tensors((7,), dtypes=_TYPES), inner=_TO, outer=_TO),
+)
 def convert_of_convert(m: Match) -> Any:
     """Where the inner one loses nothing. Integers wrap when they become narrower, floats saturate and round."""
     middle, target = m.type("inner").dtype, m.result.dtype

@@ -1,4 +1,4 @@
-"""What several topics need to know about dimensions: permutations, dot dimension numbers, aligned groups of a reshape."""
+"""What several topics need to know about dimensions: permutations, dot dimension numbers, the groups of a reshape."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def drop(shape: Sequence[int], dims: Iterable[int]) -> Dims:
 
 def replaced(values: Sequence[int], at: int, value: int) -> Dims:
     """The tuple with one entry replaced."""
-    return (*values[:at], value, *values[at + 1:])
+    return (*values[:at], value, *values[at + 1 :])
 
 
 def full_slice(shape: Sequence[int]) -> Attributes:
@@ -44,7 +44,8 @@ def slice_of(bounds: Iterable[tuple[int, int, int]]) -> Attributes:
     """Slice attributes from (start, limit, stride) per dimension."""
     rows = list(bounds)
     return Attributes(
-        start_indices=tuple(r[0] for r in rows), limit_indices=tuple(r[1] for r in rows),
+        start_indices=tuple(r[0] for r in rows),
+        limit_indices=tuple(r[1] for r in rows),
         strides=tuple(r[2] for r in rows),
     )
 
@@ -117,7 +118,11 @@ class Dot(NamedTuple):
         lb, rb = n["lhs_batching_dimensions"], n["rhs_batching_dimensions"]
         lc, rc = n["lhs_contracting_dimensions"], n["rhs_contracting_dimensions"]
         return cls(
-            lb, rb, lc, rc, tuple(i for i in range(lhs.rank) if i not in lb + lc),
+            lb,
+            rb,
+            lc,
+            rc,
+            tuple(i for i in range(lhs.rank) if i not in lb + lc),
             tuple(i for i in range(rhs.rank) if i not in rb + rc),
         )
 
@@ -132,12 +137,15 @@ class Dot(NamedTuple):
         return {d: i for i, d in enumerate(batch)} | {d: start + i for i, d in enumerate(free)}
 
 
-def numbers(lhs_batch: Dims = (), rhs_batch: Dims = (), lhs_contracting: Dims = (), rhs_contracting: Dims = ()
-            ) -> Attributes:
+def numbers(
+    lhs_batch: Dims = (), rhs_batch: Dims = (), lhs_contracting: Dims = (), rhs_contracting: Dims = ()
+) -> Attributes:
     """Dot dimension numbers."""
     return Attributes(
-        lhs_batching_dimensions=tuple(lhs_batch), rhs_batching_dimensions=tuple(rhs_batch),
-        lhs_contracting_dimensions=tuple(lhs_contracting), rhs_contracting_dimensions=tuple(rhs_contracting),
+        lhs_batching_dimensions=tuple(lhs_batch),
+        rhs_batching_dimensions=tuple(rhs_batch),
+        lhs_contracting_dimensions=tuple(lhs_contracting),
+        rhs_contracting_dimensions=tuple(rhs_contracting),
     )
 
 

@@ -65,7 +65,6 @@ class Engine:
         self.rows = 0
         self.counted: tuple[str, ...] = ()
         self.matches: dict[str, int] = {}
-        self.seconds: dict[str, float] = {}
         self.ready = True
 
     def run(self, text: str) -> list[Any]:
@@ -92,9 +91,6 @@ class Engine:
         for rule, count in report.num_matches_per_rule.items():
             if count:
                 self.matches[rule] = self.matches.get(rule, 0) + count
-                spent = report.search_and_apply_time_per_rule.get(rule)
-                if spent is not None:
-                    self.seconds[rule] = self.seconds.get(rule, 0.0) + spent.total_seconds()
         return bool(report.updated)
 
     def guard(self) -> None:
@@ -203,10 +199,10 @@ def step(
     return Outcome(changed, rows, False, engine.integers(watch))
 
 
-def finish(names: Sequence[str], sort: str) -> tuple[dict[str, np.ndarray], dict[str, int], dict[str, float]]:
-    """The tables of the run (`Engine.tables`), matches and seconds per rule. The engine is reset while idle."""
+def finish(names: Sequence[str], sort: str) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """The tables of the run (`Engine.tables`), and the matches per rule. The engine is reset while idle."""
     engine = _running()
-    answer = engine.tables(names, sort), engine.matches, engine.seconds
+    answer = engine.tables(names, sort), engine.matches
     when_idle(engine.reset)
     return answer
 

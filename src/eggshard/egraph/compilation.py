@@ -72,7 +72,8 @@ def _compile(rules: tuple[Rule, ...]) -> Compiled:
     demands = tuple(f"demand_{n}" for n in sorted(writer.demands))
     compiled = writer.compiled._replace(demands=demands, users=tuple(map(tuple, writer.users)))
     schema = [
-        "(sort T) (ruleset load) (ruleset find) (ruleset apply) (ruleset forget) (constructor V (i64) T :unextractable)",
+        "(sort T) (ruleset load) (ruleset find) (ruleset apply) (ruleset forget)",
+        "(constructor V (i64) T :unextractable)",
         *(_node_table(t) for t in tables.values()),
         *(_node_table(Table(f"E{n}", "", n)) for n in (1, 2, 3)),
         *(generic_tables(compiled, n) for n in range(COMMON_ARITY + 1)),
@@ -81,8 +82,26 @@ def _compile(rules: tuple[Rule, ...]) -> Compiled:
           for n in sorted(writer.demands)),
         *(f"(relation answer_{n}_{m} ({'i64 ' * (n + m)}))" for n, m in sorted(writer.answers)),
     ]
+    schema += [_origin_rules(compiled, op) for op in dict.fromkeys(r.enabled_by[1] for r in rules if r.enabled_by)]
     chunks = ["\n".join(texts[i:i + _CHUNK]) for i in range(0, len(texts), _CHUNK)]
     return compiled._replace(base=(*schema, *chunks))
+
+
+def _origin(op: str) -> str:
+    return f"from_{op.replace('.', '_')}"
+
+
+def _origin_rules(compiled: Compiled, op: str) -> str:
+    """The relation of classes that are, but for pointwise ops, results of an op."""
+    name, pointwise = _origin(op), []
+    for n in (1, 2, 3):
+        term = f"(E{n} o p {_names('x', n)})"
+        pointwise += [f"(rule ((= e {term}) ({name} x{i})) (({name} e)) :ruleset apply)" for i in range(n)]
+    sources = [
+        f"(rule ((= e ({t.name} p {_names('x', t.arity)}))) (({name} e)) :ruleset apply)"
+        for t in compiled.tables.values() if t.op == op
+    ]
+    return f"(relation {name} (T))" + "".join([*sources, *pointwise])
 
 
 def generic_tables(compiled: Compiled, arity: int) -> str:
@@ -139,6 +158,10 @@ class _Writer:
         body = " ".join(
             f"(= n{i} {self._term(n, f'p{i}', names, tensors, f'o{i}')})" for i, n in enumerate(left)
         )
+        if rule.enabled_by is not None:
+            name, op = rule.enabled_by
+            holder = tensors.get(name) or next(names[id(n)] for n in left if n.label == name)
+            body += f" ({_origin(op)} {holder})"
         root = names[id(rule.left)]
         right = list(postorder(rule.right))
         captured = {n.label: f"o{i}" for i, n in enumerate(left) if n.is_family}

@@ -144,11 +144,11 @@ def read_graph(
         if table.name not in tables:
             continue
         by = tables.get(f"by_{table.name}")
-        names = {tuple(key): (rule_names[rule],) for *key, rule in by.tolist()} if by is not None else {}
+        made_by = {tuple(key): (rule_names[rule],) for *key, rule in by.tolist()} if by is not None else {}
         first = 0 if table.op else 1
         for *key, cls in tables[table.name].tolist():
             if cls not in key[first + 1:]:
-                made[key[first], tuple(key[first + 1:])] = cls, names.get(tuple(key), ())
+                made[key[first], tuple(key[first + 1:])] = cls, made_by.get(tuple(key), ())
     count = 1 + max(max((cls for cls, _ in made.values()), default=-1), *of_value.values(), -1)
     classes = [EClass(()) for _ in range(count)]
 

@@ -49,7 +49,7 @@ class RunReport:
 
     stop: ``saturated`` (nothing new is derivable), ``iterations``, ``rows``, ``seconds``, or ``worker: <reason>`` when
     the engine's process failed and the graph holds the program alone. rows: e-nodes at the end. matches: per rule, how
-    often its left side was found where its condition holds. rule_seconds: the engine's seconds per rule.
+    often its left side was found where its condition holds. notes: messages of failures met on the way.
     """
 
     stop: str = "saturated"
@@ -57,7 +57,6 @@ class RunReport:
     rows: int = 0
     seconds: float = 0.0
     matches: dict[str, int] = field(default_factory=dict)
-    rule_seconds: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 

@@ -110,6 +110,7 @@ class Rule:
     function: Function | None
     cases: Cases
     exact_if: Callable[[Match], bool]
+    enabled_by: tuple[str, str] | None = None
     exact: bool = False
     _memo: dict[Any, tuple[Instance, ...]] = field(default_factory=dict, repr=False)
 
@@ -222,12 +223,15 @@ def rule(
     name: str = "",
     mark: str = "=",
     exact_if: Callable[[Match], bool] | None = None,
+    enabled_by: tuple[str, str] | None = None,
 ) -> Callable[[Function | None], Rule]:
     """A decorator that makes a rule of a function; ``rule(...)(None)`` is a rule without a condition.
 
     text: the equation, see `eggshard.egraph.patterns`. cases: instances for its law test, see `eggshard.egraph.laws`.
     name: the function's name with spaces unless given. mark: "=" or "ρ". exact_if: where a ρ rule is exact all the
-    same; by default where no floating-point type occurs. Raises RewriteError for a malformed rule, or one without
+    same; by default where no floating-point type occurs. enabled_by: ``(name, op)``: look for the left side only where
+    the tensor or labelled op of this name is, but for pointwise ops, a result of ``op`` (a guard against growth where
+    the rule holds everywhere and pays only before such an op). Raises RewriteError for a malformed rule, or one without
     cases.
     """
     left, right = parse_rule(text)
@@ -236,6 +240,8 @@ def rule(
         raise RewriteError(f"rule {text!r}: mark {mark!r} is none of {', '.join(MARKS)}")
     if cases is None:
         raise RewriteError(f"rule {text!r} names no cases; a rule without a law test does not load")
+    if enabled_by is not None and enabled_by[0] not in (*variables(left), *(n.label for n in postorder(left))):
+        raise RewriteError(f"rule {text!r}: {enabled_by[0]!r} of enabled_by does not occur on the left")
     new = {n.label for n in postorder(right) if n.label} - {n.label for n in postorder(left)}
 
     def decorate(function: Function | None) -> Rule:
@@ -243,7 +249,7 @@ def rule(
             raise RewriteError(f"rule {text!r}: without a function it needs a name, and no new labels {sorted(new)}")
         named = name or function.__name__.strip("_").replace("_", " ")  # type: ignore[union-attr]
         holds = exact_if or ((lambda match: True) if mark == "=" else no_floats)
-        return Rule(named, text, left, right, mark, function, cases, holds)
+        return Rule(named, text, left, right, mark, function, cases, holds, enabled_by)
 
     return decorate
 

@@ -1,4 +1,7 @@
-"""Saturation: a program and rules in, a frozen e-graph out. The engine runs in the worker, the rules' functions here."""
+"""Saturation: a program and rules in, a frozen e-graph out.
+
+The engine runs in the worker process, the rules' functions run here.
+"""
 
 from __future__ import annotations
 
@@ -114,20 +117,10 @@ class _Run:
                 stop = "saturated"
                 break
         names = ["V", *(t.name for t in nodes), *(f"by_{t.name}" for t in nodes)]
-        tables, matches, seconds = self.call("finish", names, "T")
-        spent: dict[str, float] = {}
-        for name, value in seconds.items():
-            if name.isdigit():
-                users: tuple[int, ...] = (int(name),)
-            elif name.startswith("find "):
-                users = compiled.users[int(name[5:])]
-            else:
-                continue
-            for k in users:
-                spent[self.rules[k].name] = spent.get(self.rules[k].name, 0.0) + value / len(users)
+        tables, matches = self.call("finish", names, "T")
         report = RunReport(
             stop, iterations, outcome.rows, time.monotonic() - self.began,
-            {r.name: matches[str(k)] for k, r in enumerate(self.rules) if str(k) in matches}, spent,
+            {r.name: matches[str(k)] for k, r in enumerate(self.rules) if str(k) in matches},
         )
         return read_graph(self.rows, nodes, tables, [r.name for r in self.rules], report)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from eggshard.extract.covers import Covers
 from eggshard.extract.edge_model import EdgeModel, expand
 from eggshard.extract.graph import Graph
 from eggshard.extract.highs import LinearSolution, Model, SolverError, deadline_left
@@ -20,8 +22,10 @@ SCALE = 1e3
 #: Sources opened per demand before pricing begins.
 SOURCES = 2
 TOLERANCE = 1e-6
-#: How often plans in circles are cut off before the best valid plan so far is taken.
-CUT_ROUNDS = 40
+#: The most rounds of rows: covers, and cuts of plans in circles.
+CUT_ROUNDS = 80
+#: Covers are added until the bound has risen by less than this (relative) for as many rounds.
+PROGRESS, PATIENCE = 1e-3, 4
 
 
 class Relaxation(NamedTuple):
@@ -275,6 +279,30 @@ class EdgeProgram:
         slot = shape.demand_slot[shape.flow_demand[flows]]
         return flows[np.isin(slot, slot[over])]
 
+    def add_covers(self) -> bool:
+        """Add cover rows that the last solution violates; False if none is found."""
+        shape = self.shape
+        values = self.solution.values
+        flowing = np.flatnonzero(self.flow_column >= 0)
+        flow = values[self.flow_column[flowing]]
+        carried = np.bincount(shape.flow_pair[flowing], weights=flow, minlength=len(shape.pair_cost))
+        shared = self.pair_column >= 0
+        paid = np.where(shared, values[self.pair_column], carried)
+        covers = self.covers.separate(values[: shape.choices], paid, carried)
+        self._open(np.unique(np.array([pair for cover in covers for pair in cover.pairs], np.int64)))
+        for cover in covers:
+            pairs = np.array(cover.pairs, np.int64)
+            alone = pairs[self.pair_column[pairs] < 0]  # the flow itself is what is paid for
+            _, flows = expand(self.pair_start, self.order, alone)
+            columns = [*cover.choices, *self.pair_column[pairs[self.pair_column[pairs] >= 0]].tolist(),
+                       *self.flow_column[flows].tolist()]
+            self._row(1.0, dict.fromkeys(columns, 1.0))
+        return bool(covers)
+
+    @cached_property
+    def covers(self) -> Covers:
+        return Covers(self.shape)
+
     def tighten(self, cost: float) -> tuple[int, int]:
         """Drop what cannot be in a plan cheaper than ``cost``, by reduced costs; open the rest. -> (x, pairs) left."""
         room = cost * self.unit - self.safe
@@ -348,6 +376,7 @@ def improve_by_programs(
         consider(plan or search.improve(program.rounded()), "linear")
     except SolverError:  # no plan without copies, or out of time
         pass
+    stalled, patience = 0.0, PATIENCE
     for _ in range(CUT_ROUNDS):
         relaxation = program.relax(note)
         if done():
@@ -356,6 +385,10 @@ def improve_by_programs(
             consider(complete(problem, program.chosen(relaxation.x)), "linear")
             if done() or not program.cut_circles(program.solution.values):
                 return
+            continue
+        patience = PATIENCE if relaxation.bound > stalled * (1 + PROGRESS) else patience - 1
+        stalled = max(stalled, relaxation.bound)
+        if patience and program.add_covers():
             continue
         consider(search.improve(program.rounded()), "rounding")
         if done() or not integer or deadline_left(deadline) <= 0:
@@ -366,8 +399,7 @@ def improve_by_programs(
         raise_bound(min(bound, cutoff), "integer")
         if values is None:
             return
-        plan = complete(problem, program.chosen(values))
-        consider(plan, "integer")
+        consider(complete(problem, program.chosen(values)), "integer")
         if done() or not finished or deadline_left(deadline) <= 0 or not program.cut_circles(values):
             return
         program.model.relax()

@@ -12,7 +12,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from eggshard.errors import LoweringError
 from eggshard.lower.jax_primitive import DeviceModule, TransformationError, call_module
-from eggshard.lower.stablehlo import at_grid_positions, module_text, program_text
+from eggshard.lower.module_text import program_text
+from eggshard.lower.stablehlo import at_grid_positions, module_text, unsharded_text
 from eggshard.placement.placement import Placement
 from eggshard.placement.sharding import Sharding, whole_mesh
 from eggshard.program.mesh import Mesh
@@ -290,7 +291,7 @@ def run_on_devices(plan: Plan, arrays: Sequence[np.ndarray]) -> list[np.ndarray]
 def run_unsharded(program: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The program on one device, as its author wrote it."""
     types = program.input_types, program.output_types
-    module = DeviceModule(program.name, program_text(program), 1, *types, (), (None,) * len(types[1]))
+    module = DeviceModule(program.name, unsharded_text(program), 1, *types, (), (None,) * len(types[1]))
     with jax.enable_x64(True):
         return [np.asarray(a) for a in call_module(module, [jax.numpy.asarray(a) for a in arrays])]
 

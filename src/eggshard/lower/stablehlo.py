@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eggshard.errors import LoweringError
-from eggshard.lower.collectives_text import BodyText, Value, function_type
+from eggshard.lower.body_text import Value, function_type
+from eggshard.lower.collectives_text import StepText
 from eggshard.placement.placement import Placement, is_even, replicated
 from eggshard.placement.sharding import Sharding, mesh_text, whole_mesh
 from eggshard.plan.steps import Action, Branch, CollectivePermute, Exchange, Local, Loop, Pairs, Round, Step, StepPlan
@@ -54,7 +55,7 @@ def module_text(
     ]
     # A single device has no partition to be manual over, and XLA refuses the id of its only partition.
     manual = mesh.size > 1
-    body = BodyText(mesh, "      " if manual else "    ")
+    body = StepText(mesh, "      " if manual else "    ")
     prefix = "%l" if manual else "%arg"
     arguments = [Value(f"{prefix}{v}", device_program.types[v]) for v in device_program.inputs]
     returned = body.program(device_program, arguments)
@@ -128,8 +129,8 @@ class _Renumbering:
         return Round(self.pairs(old.pairs), source, target)
 
 
-def program_text(program: Program) -> str:
-    """The unsharded program as a module for one device."""
+def unsharded_text(program: Program) -> str:
+    """The program as a module for one device, without any sharding."""
     region = program.region
     types = region.types
     actions = [Local(op.name, op.attributes, tuple(types[v] for v in op.results), op.regions) for op in region.ops]

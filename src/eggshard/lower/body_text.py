@@ -1,0 +1,214 @@
+"""The text of a function's body, op by op, in StableHLO's generic form; and what in it depends on the device.
+
+A device looks its numbers up by partition id in a table constant, the form in which XLA's own partitioner writes offsets
+and which its later passes recognise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from eggshard.program import monoids
+from eggshard.program.mesh import Mesh
+from eggshard.program.ops.dense import dense_text
+from eggshard.program.types import TensorType, mlir_dtype, numpy_dtype
+
+SCALAR = TensorType((), "i32")
+
+
+class Value(NamedTuple):
+    """A value of the module being written: its name with the leading %, and its type."""
+
+    name: str
+    type: TensorType
+
+
+class BodyText:
+    """The lines of a body so far, on devices of a mesh. Channel ids are unique within it, counted from 1."""
+
+    def __init__(self, mesh: Mesh, indent: str = "      "):
+        self.mesh, self.indent = mesh, indent
+        self.lines: list[str] = []
+        self._names, self._channels = count(), count(1)
+        self._partition: Value | None = None
+        self._looked_up: dict[tuple[int, ...], Value] = {}
+
+    def fresh(self) -> str:
+        """A value name that nothing has yet."""
+        return f"%{next(self._names)}"
+
+    # Single ops.
+
+    def op(self, name: str, operands: Sequence[Value], result: TensorType, attributes: str = "") -> Value:
+        """Append one op with one result; ``attributes`` is the inside of its attribute dictionary."""
+        out = Value(self.fresh(), result)
+        types = function_type([x.type for x in operands], [result])
+        self.line(f"{out.name} = {_head(name, operands, attributes)} : {types}")
+        return out
+
+    def constant(self, array: np.ndarray, splat: bool = False) -> Value:
+        """A constant; ``splat``: all its elements are the same one."""
+        type_ = TensorType(array.shape, mlir_dtype(array.dtype))
+        return self.op("constant", (), type_, f"value = {dense_text(array, splat)}")
+
+    def integer(self, value: int) -> Value:
+        """A scalar i32 constant."""
+        return self.op("constant", (), SCALAR, f"value = dense<{value}> : {SCALAR}")
+
+    def splat(self, type_: TensorType, monoid: str) -> Value:
+        """The identity of a monoid in every element."""
+        identity = np.asarray(monoids.identity(monoid, type_.dtype)).astype(numpy_dtype(type_.dtype))
+        return self.constant(np.broadcast_to(identity, type_.shape), splat=True)
+
+    def reshape(self, x: Value, shape: tuple[int, ...]) -> Value:
+        """x with the same elements in row-major order; x itself where nothing changes."""
+        return x if shape == x.type.shape else self.op("reshape", [x], x.type.with_shape(shape))
+
+    def transpose(self, x: Value, order: Sequence[int]) -> Value:
+        """Dimension i of the result is dimension ``order[i]`` of x; x itself where nothing changes."""
+        if list(order) == list(range(x.type.rank)):
+            return x
+        shape = tuple(x.type.shape[d] for d in order)
+        return self.op("transpose", [x], x.type.with_shape(shape), f"permutation = {integers(order)}")
+
+    def resize(self, x: Value, shape: tuple[int, ...]) -> Value:
+        """Cut or zero-pad the high ends."""
+        kept = tuple(min(n, m) for n, m in zip(x.type.shape, shape, strict=True))
+        if kept != x.type.shape:
+            ones = (1,) * len(kept)
+            attributes = (
+                f"start_indices = {integers((0,) * len(kept))}, limit_indices = {integers(kept)}, "
+                f"strides = {integers(ones)}"
+            )
+            x = self.op("slice", [x], x.type.with_shape(kept), attributes)
+        if kept != shape:
+            zeros = integers((0,) * len(kept))
+            high = integers([m - n for n, m in zip(kept, shape, strict=True)])
+            zero = self.splat(TensorType((), x.type.dtype), "add")
+            attributes = f"edge_padding_low = {zeros}, edge_padding_high = {high}, interior_padding = {zeros}"
+            x = self.op("pad", [x, zero], x.type.with_shape(shape), attributes)
+        return x
+
+    def compare(self, direction: str, a: Value, b: Value) -> Value:
+        """Elementwise comparison of signed integers."""
+        attributes = (
+            f"comparison_direction = #stablehlo<comparison_direction {direction}>, "
+            "compare_type = #stablehlo<comparison_type SIGNED>"
+        )
+        return self.op("compare", [a, b], TensorType(a.type.shape, "i1"), attributes)
+
+    def select(self, condition: Value, yes: Value, no: Value) -> Value:
+        """yes where the condition (of the same shape, or a scalar) holds, else no."""
+        return self.op("select", [condition, yes, no], yes.type)
+
+    def dynamic_slice(self, x: Value, starts: Sequence[Value], sizes: tuple[int, ...]) -> Value:
+        """The box of these sizes at these starts; x itself where it is all of x."""
+        if sizes == x.type.shape:
+            return x
+        return self.op("dynamic_slice", [x, *starts], x.type.with_shape(sizes), f"slice_sizes = {integers(sizes)}")
+
+    def dynamic_update_slice(self, x: Value, piece: Value, starts: Sequence[Value]) -> Value:
+        """x with a box overwritten; the piece itself where it covers x."""
+        if piece.type == x.type:
+            return piece
+        return self.op("dynamic_update_slice", [x, piece, *starts], x.type)
+
+    # What depends on the device.
+
+    def per_device(self, table: Sequence[int] | np.ndarray) -> Value:
+        """The scalar i32 that stands in a table at this device's logical id; one look-up per different table."""
+        key = tuple(int(v) for v in table)
+        if key not in self._looked_up:
+            self._looked_up[key] = self._look_up(key)
+        return self._looked_up[key]
+
+    def _look_up(self, table: tuple[int, ...]) -> Value:
+        if len(set(table)) == 1:
+            return self.integer(table[0])
+        if self._partition is None:
+            partition = self.op("partition_id", (), TensorType((), "ui32"))
+            self._partition = self.op("convert", [partition], SCALAR)
+        row = self.dynamic_slice(self.constant(np.array(table, np.int32)), [self._partition], (1,))
+        return self.reshape(row, ())
+
+    def index(self, axes: Iterable[str]) -> Value:
+        """This device's mixed-radix position along axes."""
+        return self.per_device(self.mesh.index(axes))
+
+    def corner(self, starts: Sequence[Sequence[int]], devices: Sequence[int], rank: int) -> list[Value]:
+        """Per dimension this device's start; what the table says of devices that take no part is free."""
+        table = np.asarray(starts, np.int64).reshape(self.mesh.size, rank)
+        out = []
+        for column in table.T:
+            used = set(column[list(devices)].tolist())
+            out.append(self.per_device((used.pop(),) * self.mesh.size if len(used) == 1 else column))
+        return out
+
+    def channel(self) -> str:
+        """The attribute of a channel that nothing has yet."""
+        return f"channel_handle = #stablehlo.channel_handle<handle = {next(self._channels)}, type = 1>"
+
+    # Regions. They look their own tables up: values of outside are not for them to use.
+
+    def region(self) -> Self:
+        """An empty body inside this one, with the same supply of names and channels."""
+        inner = type(self)(self.mesh, self.indent + "  ")
+        inner._names, inner._channels = self._names, self._channels
+        return inner
+
+    def arguments(self, types: Iterable[TensorType]) -> list[Value]:
+        """Begin a region with block arguments."""
+        values = [Value(self.fresh(), t) for t in types]
+        self.line(f"^bb0({', '.join(f'{v.name}: {v.type}' for v in values)}):")
+        return values
+
+    def end(self, results: Sequence[Value]) -> None:
+        """End a region with its results."""
+        types = ", ".join(str(v.type) for v in results)
+        self.line(f'"stablehlo.return"({", ".join(v.name for v in results)}) : ({types}) -> ()')
+
+    def op_with_regions(
+        self,
+        name: str,
+        operands: Sequence[Value],
+        regions: Sequence[BodyText],
+        results: Sequence[TensorType],
+        attributes: str = "",
+    ) -> list[Value]:
+        """Append one op with finished regions."""
+        pack = self.fresh()
+        names = [pack] if len(results) == 1 else [f"{pack}#{i}" for i in range(len(results))]
+        bound = {0: "", 1: f"{pack} = "}.get(len(results), f"{pack}:{len(results)} = ")
+        self.line(f"{bound}{_head(name, operands)} ({{")
+        for i, region in enumerate(regions):
+            if i:
+                self.line("}, {")
+            self.lines += region.lines
+        shown = f" {{{attributes}}}" if attributes else ""
+        self.line(f"}}){shown} : {function_type([x.type for x in operands], results)}")
+        return [Value(n, t) for n, t in zip(names, results, strict=True)]
+
+    def line(self, text: str) -> None:
+        """Append a line as it is."""
+        self.lines.append(self.indent + text)
+
+
+def function_type(operands: Sequence[TensorType], results: Sequence[TensorType]) -> str:
+    """MLIR's type of an op, ``(tensor<4xf32>) -> tensor<2xf32>``."""
+    ins = ", ".join(str(t) for t in operands)
+    outs = str(results[0]) if len(results) == 1 else f"({', '.join(str(t) for t in results)})"
+    return f"({ins}) -> {outs}"
+
+
+def _head(name: str, operands: Sequence[Value], attributes: str = "") -> str:
+    shown = f" {{{attributes}}}" if attributes else ""
+    return f'"stablehlo.{name}"({", ".join(x.name for x in operands)}){shown}'
+
+
+def integers(values: Iterable[int]) -> str:
+    items = ", ".join(str(int(v)) for v in values)
+    return f"array<i64: {items}>" if items else "array<i64>"
