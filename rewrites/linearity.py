@@ -146,7 +146,6 @@ _SUM = [{"dimensions": d, "monoid": "add"} for d in ((0,), (1,), (0, 2))]
 _CUBE = tensors((2, 3, 4), dtypes=("f32", "i32"))
 
 
-
 def _combines_by(monoid: str) -> Callable[[Match], bool]:
     """Whether the reduction labelled r is by this monoid."""
     return lambda m: m.r["monoid"] == monoid

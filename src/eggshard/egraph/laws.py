@@ -90,7 +90,7 @@ def check_law(rule: Rule, seed: int = 0) -> int:
         exact = rule.mark == "=" or rule.exact_if(match)
         for instance in rule.instances(uses, types):
             arrays = {
-                name: sample(rng, t, special=rule.mark == "=", signed_zeros=case.signed_zeros)
+                name: sample(rng, t, special=exact, signed_zeros=case.signed_zeros)
                 for name, t in zip(rule.tensors, types, strict=True)
             }
             of_label = dict(zip(rule.labels, uses, strict=True))

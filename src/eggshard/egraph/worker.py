@@ -173,7 +173,7 @@ class Worker:
         if code in (-_SIGSEGV, -_SIGBUS):
             return WorkerFailure("stack", f"{function} overflowed the worker's stack{tail}")
         if code == -_SIGKILL or (code == -_SIGABRT and "stack overflow" not in tail):
-            return WorkerFailure("memory", f"{function} ran out of memory in the worker process{tail}")
+            return WorkerFailure("memory", f"{function} was aborted in the worker process, as a failed allocation does{tail}")
         if code == -_SIGABRT:
             return WorkerFailure("stack", f"{function} overflowed the worker's stack{tail}")
         return WorkerFailure("crash", f"the worker process ended with status {code} during {function}{tail}")

@@ -196,25 +196,30 @@ class EdgeProgram:
             if values[column] > 0.5:
                 waiting.setdefault(column, []).append(demand)
         flowing = np.flatnonzero(self.flow_column >= 0)
-        flowing = flowing[values[self.flow_column[flowing]] > TOLERANCE]
-        sources: dict[int, list[int]] = {}
-        for flow in flowing.tolist():
-            sources.setdefault(int(shape.flow_demand[flow]), []).append(int(shape.flow_shard[flow]))
+        amount = values[self.flow_column[flowing]]
+        flowing, amount = flowing[amount > TOLERANCE], amount[amount > TOLERANCE].tolist()
+        sources: dict[int, list[tuple[int, float]]] = {}
+        for flow, value in zip(flowing.tolist(), amount, strict=True):
+            sources.setdefault(int(shape.flow_demand[flow]), []).append((int(shape.flow_shard[flow]), value))
+
+        def served(demand: int) -> bool:
+            """Whether all of a demand comes from what is ready: a fraction from a circle counts as waiting."""
+            return sum(value for shard, value in sources.get(demand, ()) if shard in ready) > 1 - 1e-3
+
         shard_of = dict(zip(shape.shard_x.tolist(), shape.x_shard.tolist(), strict=True))
         ready = {shard_of[x] for x in np.flatnonzero(values[: shape.choices] > 0.5).tolist() if x not in waiting}
         changed = True
         while changed:
             changed = False
             for column, demands in list(waiting.items()):
-                if all(any(shard in ready for shard in sources.get(d, ())) for d in demands):
+                if all(served(d) for d in demands):
                     ready.add(shard_of[column])
                     del waiting[column]
                     changed = True
         blocked = {}
         for column, demands in waiting.items():
             c = int(shape.x_class[column])
-            demand = next(d for d in demands if not any(shard in ready for shard in sources.get(d, ())))
-            blocked[c, column - int(shape.first[c])] = demand
+            blocked[c, column - int(shape.first[c])] = next(d for d in demands if not served(d))
         return blocked
 
     # -- solving -----------------------------------------------------------------------------------------------------
@@ -326,11 +331,22 @@ class EdgeProgram:
             for c, chosen in start.chosen.items():
                 x[shape.first[c] + np.array(chosen)] = 1.0
             hint = (np.arange(shape.choices), x)
-        result = self.model.solve_integer(np.arange(shape.choices), seconds, gap, hint)
+        integers = np.concatenate([np.arange(shape.choices), self._circle_flows()])
+        result = self.model.solve_integer(integers, seconds, gap, hint)
         bound = result.bound
         if math.isfinite(bound):
             bound = (bound - 2e-6 * SCALE) / self.unit  # the solver's integrality and feasibility tolerances
         return result.values, bound, result.finished
+
+    def _circle_flows(self) -> np.ndarray:
+        """Columns of flows inside circles: in fractions they feed each other, elsewhere they follow from x."""
+        shape = self.shape
+        if not shape.graph.has_cycles:
+            return np.zeros(0, np.int64)
+        component = np.array([*shape.graph.component, -1])
+        slot = shape.demand_slot[shape.flow_demand]
+        inside = component[shape.slot_consumer[slot]] == component[shape.slot_class[slot]]
+        return self.flow_column[inside & (self.flow_column >= 0)]
 
     def chosen(self, x: np.ndarray) -> dict[int, tuple[int, ...]]:
         """The choices that are at 1 (nearly)."""
@@ -383,9 +399,10 @@ def improve_by_programs(
             return
         if relaxation.integral:
             consider(complete(problem, program.chosen(relaxation.x)), "linear")
-            if done() or not program.cut_circles(program.solution.values):
+            if done():
                 return
-            continue
+            if program.cut_circles(program.solution.values):
+                continue
         patience = PATIENCE if relaxation.bound > stalled * (1 + PROGRESS) else patience - 1
         stalled = max(stalled, relaxation.bound)
         if patience and program.add_covers():

@@ -1,7 +1,7 @@
 """The text of a function's body, op by op, in StableHLO's generic form; and what in it depends on the device.
 
-A device looks its numbers up by partition id in a table constant, the form in which XLA's own partitioner writes offsets
-and which its later passes recognise.
+A device looks its numbers up by partition id in a table constant: XLA's own partitioner writes offsets in this form,
+and its later passes recognise it.
 """
 
 from __future__ import annotations

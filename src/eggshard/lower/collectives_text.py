@@ -32,7 +32,8 @@ from eggshard.plan.steps import (
 from eggshard.program import monoids
 from eggshard.program.ops import spelling
 from eggshard.program.ops.dense import dense_text
-from eggshard.program.types import TensorType, mlir_dtype, numpy_dtype
+from eggshard.program.types import TensorType
+
 
 class StepText(BodyText):
     """The body of a device program, written step by step."""
@@ -116,47 +117,68 @@ class StepText(BodyText):
         dim = action.moves[0][0]
         if len(action.moves) > 1:
             x, dim = self.reshape(x, (1, *x.type.shape)), 0
-        shape = list(x.type.shape)
-        shape[dim] *= self.mesh.count(action.axes)
-        attributes = f"all_gather_dim = {dim} : i64, {self._group(action.axes)}, use_global_device_ids"
-        gathered = self.op("all_gather", [x], x.type.with_shape(tuple(shape)), attributes)
+        gathered = self._gather_along(x, dim, action.axes)
         if len(action.moves) == 1:
             return gathered
         return self._digits_into(gathered, action.axes, action.moves)
 
     def _all_to_all(self, x: Value, action: AllToAll) -> Value:
         x = self._digits_in_front(x, action.targets)
+        return self._digits_into(self._exchange_blocks(x, action.axes), action.axes, action.sources)
+
+    def _exchange_blocks(self, x: Value, axes: tuple[str, ...]) -> Value:
+        """Block i of the leading dimension goes to group member i; block i of the result comes from it."""
         attributes = (
             f"split_dimension = 0 : i64, concat_dimension = 0 : i64, split_count = {x.type.shape[0]} : i64, "
-            f"{self._group(action.axes)}"
+            f"{self._group(axes)}"
         )
-        return self._digits_into(self.op("all_to_all", [x], x.type, attributes), action.axes, action.sources)
+        return self.op("all_to_all", [x], x.type, attributes)
+
+    def _gather_along(self, x: Value, dim: int, axes: tuple[str, ...]) -> Value:
+        """Concatenate the group's x along a dimension."""
+        shape = list(x.type.shape)
+        shape[dim] *= self.mesh.count(axes)
+        attributes = f"all_gather_dim = {dim} : i64, {self._group(axes)}, use_global_device_ids"
+        return self.op("all_gather", [x], x.type.with_shape(tuple(shape)), attributes)
 
     def _reduce_scatter(self, x: Value, action: ReduceScatter) -> Value:
+        if not _reduces(action.monoid, x.type.dtype):
+            blocks = self._digits_in_front(x, action.moves)
+            return self._combine(self._exchange_blocks(blocks, action.axes), action.monoid)
         dim, shape = action.moves[0][0], list(x.type.shape)
         if len(action.moves) > 1:
             x, dim = self._digits_in_front(x, action.moves), 0
             shape = list(x.type.shape)
         shape[dim] //= self.mesh.count(action.axes)
         attributes = f"scatter_dimension = {dim} : i64, {self._group(action.axes)}, use_global_device_ids"
-        out = self._reducer("reduce_scatter", x, x.type.with_shape(tuple(shape)), attributes, action.monoid)
+        result = x.type.with_shape(tuple(shape))
+        (out,) = self.op_with_regions("reduce_scatter", [x], [self._monoid(action.monoid, x)], [result], attributes)
         return out if len(action.moves) == 1 else self.reshape(out, out.type.shape[1:])
 
     def _all_reduce(self, x: Value, action: AllReduce) -> Value:
+        if not _reduces(action.monoid, x.type.dtype):
+            count = self.mesh.count(action.axes)
+            size = -(-x.type.elements // count)
+            blocks = self.reshape(self.resize(self.reshape(x, (x.type.elements,)), (count * size,)), (count, size))
+            part = self._combine(self._exchange_blocks(blocks, action.axes), action.monoid)
+            whole = self._gather_along(part, 0, action.axes)
+            return self.reshape(self.resize(whole, (x.type.elements,)), x.type.shape)
         attributes = f"{self._group(action.axes)}, use_global_device_ids"
-        return self._reducer("all_reduce", x, x.type, attributes, action.monoid)
+        return self.op_with_regions("all_reduce", [x], [self._monoid(action.monoid, x)], [x.type], attributes)[0]
 
-    def _reducer(self, name: str, x: Value, result: TensorType, attributes: str, monoid: str) -> Value:
-        """One collective whose body combines two scalars. LoweringError for a monoid that XLA does not reduce by."""
+    def _combine(self, x: Value, monoid: str) -> Value:
+        """Reduce the leading dimension on the device."""
+        initial = self.splat(TensorType((), x.type.dtype), monoid)
+        result = x.type.with_shape(x.type.shape[1:])
+        body = self._monoid(monoid, x)
+        return self.op_with_regions("reduce", [x, initial], [body], [result], f"dimensions = {integers((0,))}")[0]
+
+    def _monoid(self, monoid: str, x: Value) -> BodyText:
+        """The region that combines two scalars of the element type of x."""
         scalar = TensorType((), x.type.dtype)
-        if monoid in ("and", "or", "xor") and scalar.dtype != "i1":
-            raise LoweringError(
-                f"{name}({x.type}) combines by bitwise {monoid!r}, which XLA's collectives do only for i1; "
-                "keep the operand replicated over the reduced axes"
-            )
         body = self.region()
         body.end([body.op(monoids.monoid(monoid).op, body.arguments([scalar, scalar]), scalar)])
-        return self.op_with_regions(name, [x], [body], [result], attributes)[0]
+        return body
 
     # Digits: the positions along a collective's axes, as dimensions of their own.
 
@@ -242,3 +264,8 @@ class StepText(BodyText):
         first = action.branches[0]
         types = [first.types[v] for v in first.outputs]
         return self.op_with_regions("if" if action.predicate else "case", operands[:1], regions, types)
+
+
+def _reduces(monoid: str, dtype: str) -> bool:
+    """Whether XLA's collectives reduce by it; by other monoids devices exchange blocks and combine them themselves."""
+    return monoid not in ("and", "or", "xor") or (dtype == "i1" and monoid != "xor")

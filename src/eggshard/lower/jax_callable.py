@@ -140,6 +140,10 @@ class PlannedFunction:
         leaves = self._leaves(args, kwargs)
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return jax.tree.unflatten(self.convention.out_tree, self.apply(*leaves))
+        if jax.config.jax_disable_jit:
+            # A plan is a compiled program; there is nothing of it to run op by op.
+            with jax.disable_jit(False):
+                return self(*args, **kwargs)
         function, moves = self._dispatched(leaves)
         for i, sharding in moves:
             leaves[i] = jax.device_put(leaves[i], sharding)

@@ -1,0 +1,81 @@
+"""The command line: what it prints, what it writes, and how it answers mistakes."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from eggshard.cli import app, main, parse_mesh, parse_spec, parse_tensor
+from eggshard.errors import EggshardError
+from eggshard.plan.plan import Plan
+
+MODULE = """
+sdy.mesh @mesh = <["x"=4, "y"=2]>
+func.func @main(%a: tensor<64x32xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {"y"}]>},
+                %b: tensor<32x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>})
+    -> (tensor<64x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) {
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<64x32xf32>, tensor<32x16xf32>) -> tensor<64x16xf32>
+  return %0 : tensor<64x16xf32>
+}
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "program.mlir"
+    path.write_text(MODULE)
+    return path
+
+
+def test_optimize_prints_the_plan_and_writes_files(program: Path, tmp_path: Path) -> None:
+    lowered, saved = tmp_path / "out.mlir", tmp_path / "plan.json"
+    result = CliRunner().invoke(
+        app, ["optimize", str(program), "--cost-model", "wire-bytes", "-o", str(lowered), "--json", str(saved), "--verify"]
+    )
+    assert result.exit_code == 0, result.output
+    assert "all-reduce" in result.output and "equal to the unsharded program" in result.output
+    assert "stablehlo.all_reduce" in lowered.read_text()
+    assert Plan.from_json(saved.read_text()).collectives == {"all-reduce": 1}
+
+
+def test_explain_shows_the_baseline(program: Path) -> None:
+    result = CliRunner().invoke(app, ["explain", str(program)])
+    assert result.exit_code == 0, result.output
+    assert "baseline" in result.output and "e-classes" in result.output
+
+
+@pytest.mark.parametrize("source, target", [("x,y", "y,x"), ('[{"x"}, {"y"}]', '[{"y"}, {"x"}]')])
+def test_reshard(source: str, target: str) -> None:
+    result = CliRunner().invoke(
+        app, ["reshard", "1024x1024xf32", "--mesh", "x=4,y=2", "--from", source, "--to", target]
+    )
+    assert result.exit_code == 0, result.output
+    assert "512 KiB" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["reshard", "8x8xf32", "--mesh", "x=4", "--from", "q,-", "--to", "-,x"], "q"),
+        (["reshard", "8x8xf32", "--mesh", "x:4", "--from", "x,-", "--to", "-,x"], "x=4,y=2"),
+        (["reshard", "8by8", "--mesh", "x=4", "--from", "x,-", "--to", "-,x"], "4096x4096xf32"),
+        (["optimize", "/nonexistent/program.mlir"], "program.mlir"),
+    ],
+)
+def test_mistakes_are_one_line(arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch,
+                               capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["eggshard", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 1
+    error = capsys.readouterr().err
+    assert error.startswith("eggshard: ") and message in error and "Traceback" not in error
+
+
+def test_parsers() -> None:
+    assert parse_mesh("x=4, y=2").axes == {"x": 4, "y": 2}
+    assert parse_tensor("4096x4096xf32") == ((4096, 4096), "f32")
+    assert parse_tensor("f32") == ((), "f32")
+    assert parse_spec("(x,y),-") == (("x", "y"), ())
+    with pytest.raises(EggshardError):
+        parse_mesh("x")
