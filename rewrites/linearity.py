@@ -69,6 +69,7 @@ for _which, _operands in ((0, "{}, y"), (1, "y, {}")):
             y=tensors((3, 4)) if not _which else tensors((4, 3)),
             d=_MATMUL,
         ),
+        mark="ρ",  # a sum of zeros is +0 whatever their signs
     )(lambda m: is_float(m.result.dtype) or m.x.dtype == m.result.dtype)
 
 
@@ -151,8 +152,13 @@ def _combines_by(monoid: str) -> Callable[[Match], bool]:
     return lambda m: m.r["monoid"] == monoid
 
 
+def _combines_alike_by(monoid: str) -> Callable[[Match], bool]:
+    """The same for reductions of two tensors of one type."""
+    return lambda m: m.r["monoid"] == monoid and m.x == m.y
+
+
 for _op, _monoid in (("add", "add"), ("maximum", "max"), ("minimum", "min")):
-    _cases = like_zeros(each(x=_CUBE, y=_CUBE, r=[{"dimensions": d, "monoid": _monoid} for d in ((0,), (0, 2))]))
+    _cases = like_zeros(each(x=_CUBE, y=[*_CUBE, *tensors((5, 3, 4))], r=[{"dimensions": d, "monoid": _monoid} for d in ((0,), (0, 2))]))
     _exact = (lambda m: not is_float(m.result.dtype)) if _op == "add" else (lambda m: True)
     # Taking a reduction apart pays where another rule takes a part further: products and broadcasts reduce early.
     for _first, _second in (("{}", "y"), ("y", "{}")):
@@ -181,7 +187,7 @@ for _op, _monoid in (("add", "add"), ("maximum", "max"), ("minimum", "min")):
         name=f"{_op} of reduces",
         cases=_cases,
         exact_if=_exact,
-    )(_combines_by(_monoid))
+    )(_combines_alike_by(_monoid))
 
 
 @rules.add("reduce[r](negate(x)) => negate(reduce[r](x))", mark="ρ", cases=each(x=_CUBE, r=_SUM))

@@ -128,7 +128,9 @@ class JitFunction:
         def function(*args: Any, **kwargs: Any) -> Any:
             return fun(*args, **kwargs)
 
-        self.unplanned = jax.jit(self._named(function), **common, **shardings)
+        self._function, self._shardings = self._named(function), shardings
+        self.unplanned = jax.jit(self._function, **common, **shardings)
+        self._pinned: dict[Any, Any] = {}
         self._by_shardings: dict[Any, Any] = {}
         self._plans: dict[str, Plan] = {}
         self._differentiable: dict[Any, Callable[..., Any]] = {}
@@ -177,12 +179,26 @@ class JitFunction:
         self.unplanned.clear_cache()
         self._by_shardings.clear()
         self._plans.clear()
+        self._pinned.clear()
         self._differentiable.clear()
 
     def lower_unplanned(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
-        """What is planned for these arguments: the function as `jax.jit` lowers it."""
+        """What is planned for these arguments: the function as `jax.jit` lowers it.
+
+        Results that take a donated argument's buffer, and whose sharding is not stated, lie where that argument lies:
+        a state that is passed through again and again then keeps its place.
+        """
         with _planning_one():
-            return self.unplanned.lower(*args, **kwargs)
+            lowered = self.unplanned.lower(*args, **kwargs)
+            convention = CallingConvention.of(lowered)
+            places = convention.places_of_donated()
+            if places == convention.result_shardings:
+                return lowered
+            if (convention.out_tree, places) not in self._pinned:
+                out_shardings = jax.tree.unflatten(convention.out_tree, places)
+                options = {**self._common, **self._shardings, "out_shardings": out_shardings}
+                self._pinned[convention.out_tree, places] = jax.jit(self._function, **options)
+            return self._pinned[convention.out_tree, places].lower(*args, **kwargs)
 
     def traced(self, args: Any, kwargs: Any) -> Any:
         """The function on tracers inside a trace that is not its own: planned where shardings are known."""
@@ -236,9 +252,8 @@ class JitFunction:
         leaves, tree = jax.tree.flatten(dynamic)
         described = [_described(leaf, s) for leaf, s in zip(leaves, shardings, strict=True)]
         given, named = self.rebuild(static, jax.tree.unflatten(tree, described))
-        lowered = self.lower_unplanned(*given, **named)
         try:
-            plan, convention = self._plan(lowered)
+            plan, convention = self._plan(self.lower_unplanned(*given, **named))
             planned = PlannedFunction(plan, convention)
         except (ProgramError, LoweringError) as error:
             reason = f"{self.__name__} cannot be planned and runs as jax.jit would run it: {error}"

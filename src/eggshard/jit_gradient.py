@@ -15,6 +15,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jax.sharding import NamedSharding
 
+from eggshard.errors import LoweringError
 from eggshard.lower.jax_callable import CallingConvention, committed_sharding
 
 if TYPE_CHECKING:
@@ -40,9 +41,10 @@ jax.tree_util.register_dataclass(Residuals, data_fields=["pullback"], meta_field
 def with_gradient(function: JitFunction, static: Any, tree: Any) -> Callable[..., Any]:
     """The function of the dynamic leaves alone, differentiable in reverse mode by planned programs."""
     gradient = _Gradient(function, static, tree)
-    differentiable = jax.custom_vjp(gradient.primal)
+    differentiable: Any = jax.custom_vjp(gradient.primal)
     differentiable.defvjp(gradient.forward, gradient.backward, symbolic_zeros=True)
-    return differentiable
+    result: Callable[..., Any] = differentiable
+    return result
 
 
 class _Gradient:
@@ -88,14 +90,21 @@ class _Gradient:
 
             return jax.vjp(of_wanted, *[leaf for leaf, w in zip(leaves, wanted, strict=True) if w])
 
+        return self._jit(forward, "forward", self._forward_shardings(leaves))
+
+    def _forward_shardings(self, leaves: Sequence[Any]) -> dict[str, Any]:
+        """The shardings that the user stated for the function, for its forward program; none if it cannot be planned."""
         args, kwargs = self.arguments([jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves])
-        stated = CallingConvention.of(self.function.lower_unplanned(*args, **kwargs))
+        try:
+            stated = CallingConvention.of(self.function.lower_unplanned(*args, **kwargs))
+        except LoweringError:
+            return {}
         shardings: dict[str, Any] = {}
         if self.function.states_inputs:
             shardings["in_shardings"] = stated.argument_shardings
         if any(s is not None for s in stated.result_shardings):
             shardings["out_shardings"] = (jax.tree.unflatten(stated.out_tree, stated.result_shardings), None)
-        return self._jit(forward, "forward", shardings)
+        return shardings
 
     def _backward_program(self, tree: Any, zeros: Sequence[Any], places: tuple[Any, ...]) -> JitFunction:
         def backward(pullback: Any, nonzero: list[Any]) -> Any:

@@ -1,9 +1,9 @@
 """Law tests: both sides of a rule evaluated in NumPy on small instances.
 
-A rule with mark "=" must give the same bits, on inputs with NaN, infinities and -0 among small integers (whose sums and
-products are exact in any order, so that the kernels' own rounding does not blur the comparison). NaNs are one value:
-their payloads are not part of any op's meaning. A rule with mark "ρ" must agree to a tolerance on ordinary numbers,
-and bit for bit where its ``exact_if`` holds.
+A rule with mark "=" must give the same bits, on ordinary numbers and on NaN, infinities and -0 among small integers.
+Rules about products and reductions only see the latter: their sums are exact in any order. NaNs are one value: their
+payloads are not part of any op's meaning. A rule with mark "ρ" must agree to a tolerance on ordinary numbers, and bit
+for bit where its ``exact_if`` holds.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from eggshard.program.types import TensorType, is_float, numpy_dtype
 
 #: Most instances of one rule that are evaluated; larger generators are thinned evenly.
 MAX_INSTANCES = 400
+_SUMMING = ("dot_general", "dot", "reduce")
 _SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0)
 
 
@@ -81,6 +82,8 @@ def check_law(rule: Rule, seed: int = 0) -> int:
     """
     rng = np.random.default_rng(seed)
     compared = 0
+    # NumPy's own order of summation depends on shapes and strides; small integers keep it out of the comparison.
+    ordered = any(n.op in _SUMMING for side in (rule.left, rule.right) for n in postorder(side))
     for case in _thinned(list(rule.cases())):
         uses, types = _resolve(rule, case)
         try:
@@ -88,10 +91,10 @@ def check_law(rule: Rule, seed: int = 0) -> int:
         except ProgramError:
             continue
         exact = rule.mark == "=" or rule.exact_if(match)
-        for instance in rule.instances(uses, types):
+        kinds = (exact,) if ordered or not exact else (True, False)
+        for instance, special in itertools.product(rule.instances(uses, types), kinds):
             arrays = {
-                name: sample(rng, t, special=exact, signed_zeros=case.signed_zeros)
-                for name, t in zip(rule.tensors, types, strict=True)
+                name: sample(rng, t, special, case.signed_zeros) for name, t in zip(rule.tensors, types, strict=True)
             }
             of_label = dict(zip(rule.labels, uses, strict=True))
             ops = [of_label.get(n.label, OpUse(n.op, NO_ATTRIBUTES)) for n in postorder(rule.left)]

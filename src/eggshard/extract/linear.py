@@ -63,7 +63,8 @@ class EdgeProgram:
         none = np.zeros(0, np.int64)
         self.model.add_columns(cost, upper, none, none, np.zeros(0))
         self.model.add_rows(shape.low, shape.high, shape.row_index, shape.column_index, shape.values)
-        self._cycle_rows([members for members in graph.components if graph.cyclic[members[0]]])
+        for low, row in self._cycle_rows([members for members in graph.components if graph.cyclic[members[0]]]):
+            self._row(low, row)
         self._open(self._first_pairs(incumbent))
 
     # -- growing the model -------------------------------------------------------------------------------------------
@@ -128,9 +129,10 @@ class EdgeProgram:
             np.concatenate([members, self.flow_column[flows]]),
             np.concatenate([np.ones(len(which)), -np.ones(len(flows))]))
 
-    def _cycle_rows(self, cycles: Sequence[Iterable[int]]) -> None:
-        """A plan that computes a class of a cycle computes some class of it without needing the cycle."""
+    def _cycle_rows(self, cycles: Sequence[Iterable[int]]) -> list[tuple[float, dict[int, float]]]:
+        """(low, row): a plan that computes a class of a cycle computes some class of it without needing the cycle."""
         shape, problem = self.shape, self.graph.problem
+        rows = []
         for members in cycles:
             inside = set(members)
             entries = [int(shape.first[c]) + s for c in sorted(inside) for s, choice in enumerate(problem.choices[c])
@@ -145,7 +147,8 @@ class EdgeProgram:
                 else:
                     for s in range(int(shape.first[c]), int(shape.first[c + 1])):
                         value[s] = value.get(s, 0.0) - 1.0
-                self._row(low, value)
+                rows.append((low, value))
+        return rows
 
     def _row(self, low: float, value: dict[int, float]) -> None:
         """The row ``sum of value * column >= low``."""
@@ -153,7 +156,7 @@ class EdgeProgram:
                             np.array(list(value), np.int64), np.array(list(value.values())))
 
     def cut_circles(self, values: np.ndarray) -> bool:
-        """Cut off an integral solution in which choices wait for each other; False if none do.
+        """Cut off an integral solution in which choices wait for each other; False if no row does.
 
         Whatever a plan makes first of the waiting shards, it makes by another choice, or by one of the waiting
         choices with its blocked need served from elsewhere.
@@ -162,7 +165,7 @@ class EdgeProgram:
         stuck = self._waiting(values)
         if not stuck:
             return False
-        self._cycle_rows([dict.fromkeys(c for c, _ in stuck)])
+        rows = self._cycle_rows([dict.fromkeys(c for c, _ in stuck)])
         shards = {(c, problem.choices[c][s].out) for c, s in stuck}
         self._open(np.unique(np.concatenate([shape.flow_pair[self._flows_of(d)] for d in stuck.values()])))
         value: dict[int, float] = {}
@@ -182,8 +185,13 @@ class EdgeProgram:
                 if choice.out == out:
                     column = int(shape.first[c]) + s
                     row[column] = row.get(column, 0.0) - 1.0
-            self._row(0.0, row)
-        return True
+            rows.append((0.0, row))
+        values = np.concatenate([values, np.zeros(self.model.columns - len(values))])
+        violated = [(low, row) for low, row in rows
+                    if sum(value * values[column] for column, value in row.items()) < low - TOLERANCE]
+        for low, row in violated:
+            self._row(low, row)
+        return bool(violated)
 
     def _flows_of(self, demand: int) -> np.ndarray:
         return np.flatnonzero(self.shape.flow_demand == demand)

@@ -113,6 +113,17 @@ class CallingConvention:
             name=program.name,
         )
 
+    def places_of_donated(self) -> tuple[NamedSharding | None, ...]:
+        """Per result its stated sharding, or that of the donated argument whose buffer JAX would give it, or None."""
+        free: dict[tuple[Any, ...], list[NamedSharding | None]] = {}
+        for leaf, donated, place in zip(self.arguments, self.donated, self.argument_shardings, strict=True):
+            if donated:
+                free.setdefault((leaf.shape, leaf.dtype), []).append(place)
+        return tuple(
+            stated or (buffers.pop(0) if (buffers := free.get((leaf.shape, leaf.dtype))) else None)
+            for leaf, stated in zip(self.results, self.result_shardings, strict=True)
+        )
+
     def argument_name(self, i: int) -> str:
         """Where argument i stands in the caller's arguments, e.g. ``args[0]['w']``."""
         paths = jax.tree_util.tree_flatten_with_path(jax.tree.unflatten(self.in_tree, range(len(self.arguments))))[0]
