@@ -158,7 +158,9 @@ def _combines_alike_by(monoid: str) -> Callable[[Match], bool]:
 
 
 for _op, _monoid in (("add", "add"), ("maximum", "max"), ("minimum", "min")):
-    _cases = like_zeros(each(x=_CUBE, y=[*_CUBE, *tensors((5, 3, 4))], r=[{"dimensions": d, "monoid": _monoid} for d in ((0,), (0, 2))]))
+    _cases = like_zeros(
+        each(x=_CUBE, y=[*_CUBE, *tensors((5, 3, 4))], r=[{"dimensions": d, "monoid": _monoid} for d in ((0,), (0, 2))])
+    )
     _exact = (lambda m: not is_float(m.result.dtype)) if _op == "add" else (lambda m: True)
     # Taking a reduction apart pays where another rule takes a part further: products and broadcasts reduce early.
     for _first, _second in (("{}", "y"), ("y", "{}")):

@@ -74,7 +74,7 @@ def test_calls_and_static_arguments(plans):
     assert_same(planned(PARAMS, X, KEY, layers=1, aux=True), plain(PARAMS, X, KEY, layers=1, aux=True))
     assert len(plans) == 2
     planned(PARAMS, X, KEY).block_until_ready()
-    planned(PARAMS, x=X, key=KEY).block_until_ready()
+    planned(PARAMS, X, key=KEY).block_until_ready()
     assert len(plans) == 2
     planned(PARAMS, put(X, "x"), KEY).block_until_ready()
     assert len(plans) == 3

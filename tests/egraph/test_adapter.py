@@ -83,10 +83,12 @@ def test_congruent_keys_of_a_function_merge_after_a_union():
 
 
 def test_deleted_relation_rows_are_gone_and_can_come_back():
-    engine = Engine((
-        "(relation seen (i64)) (relation out (i64)) (ruleset find) (ruleset forget)",
-        "(rule ((seen x)) ((out x)) :ruleset find) (rule ((out x)) ((delete (out x))) :ruleset forget)",
-    ))
+    engine = Engine(
+        (
+            "(relation seen (i64)) (relation out (i64)) (ruleset find) (ruleset forget)",
+            "(rule ((seen x)) ((out x)) :ruleset find) (rule ((out x)) ((delete (out x))) :ruleset forget)",
+        )
+    )
     engine.load({"seen": [(1,)]})
     engine.iterate("find")
     assert engine.integers(["out"]) == {"out": [(1,)]}

@@ -33,7 +33,9 @@ def test_the_closure_is_what_plain_loops_find(seed):
     classes = 12
     tables = [rng.integers(0, 8, (5, 1 + k)) for k in (0, 1, 1, 2, 2, 3)]
     nodes = [
-        PlacedNode(int(rng.integers(classes)), tuple(int(c) for c in rng.integers(0, classes, tables[t].shape[1] - 1)), t)
+        PlacedNode(
+            int(rng.integers(classes)), tuple(int(c) for c in rng.integers(0, classes, tables[t].shape[1] - 1)), t
+        )
         for t in rng.integers(0, len(tables), 14)
     ]
     seeds = [(0, 1), (3, 2), (7, 5)]
@@ -49,7 +51,12 @@ def test_the_closure_is_what_plain_loops_find(seed):
 def test_the_cap_keeps_the_best_ranked_and_all_seeds():
     table = np.array([[p, 0] for p in range(1, 7)])
     closure = close_candidates(
-        2, [PlacedNode(1, (0,), 0)], [table], [(0, 0), (1, 6)], cap=3, rank=[0, 5, 1, 4, 2, 3, 9],
+        2,
+        [PlacedNode(1, (0,), 0)],
+        [table],
+        [(0, 0), (1, 6)],
+        cap=3,
+        rank=[0, 5, 1, 4, 2, 3, 9],
     )
     assert closure.candidates == [[0], [6, 2, 4]]
     assert closure.products[0].tolist() == [1, 3, 5]

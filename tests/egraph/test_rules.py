@@ -96,31 +96,44 @@ def test_answers_are_remembered_per_match():
 
 
 SQUARE = tensors((2, 2))
-MATMUL = {"dot_dimension_numbers": numbers((), (), (1,), (0,)), "dtype": "f32", "precision_config": None, "algorithm": None}
+MATMUL = {
+    "dot_dimension_numbers": numbers((), (), (1,), (0,)),
+    "dtype": "f32",
+    "precision_config": None,
+    "algorithm": None,
+}
 PAD = {"edge_padding_low": (2,), "edge_padding_high": (1,), "interior_padding": (0,)}
 #: Rules found in the field that are not exact, or wrong.
 UNSOUND = {
     "a sum in another order": ("add(add(x, y), z) => add(x, add(y, z))", dict(x=X, y=X, z=X)),
     "x + (-x) is not 0 for NaN": ("subtract(x, x) => multiply(subtract(x, x), x)", dict(x=X)),
     "x - y is not y - x": ("subtract(x, y) => subtract(y, x)", dict(x=X, y=X)),
-    "a product does not commute": (
-        "dot_general[d](x, y) => dot_general[d](y, x)", dict(x=SQUARE, y=SQUARE, d=MATMUL)),
+    "a product does not commute": ("dot_general[d](x, y) => dot_general[d](y, x)", dict(x=SQUARE, y=SQUARE, d=MATMUL)),
     "exp turns padding 0 into 1": (
-        "exponential(pad[p](x, v)) => pad[p](exponential(x), v)", dict(x=X, v=tensors(()), p=PAD)),
+        "exponential(pad[p](x, v)) => pad[p](exponential(x), v)",
+        dict(x=X, v=tensors(()), p=PAD),
+    ),
     "0 * NaN is not 0": (
         "multiply(a, pad[p](x, v)) => pad[p](multiply(x, x), v)",
-        dict(x=tensors((3,)), a=tensors((6,)), v=tensors(()), p=PAD)),
+        dict(x=tensors((3,)), a=tensors((6,)), v=tensors(()), p=PAD),
+    ),
     "reverse is not the identity": ("reverse[r](x) => x", dict(x=X, r={"dimensions": (0,)})),
     "a maximum of sums is no sum of maxima": (
-        "maximum(add(x, y), add(x, z)) => add(x, minimum(y, z))", dict(x=X, y=X, z=X)),
+        "maximum(add(x, y), add(x, z)) => add(x, minimum(y, z))",
+        dict(x=X, y=X, z=X),
+    ),
     "sums of zeros lose their sign": (
-        "negate(reduce[r](x)) => reduce[r](negate(x))", dict(x=tensors((2,)), r={"dimensions": (0,), "monoid": "add"})),
+        "negate(reduce[r](x)) => reduce[r](negate(x))",
+        dict(x=tensors((2,)), r={"dimensions": (0,), "monoid": "add"}),
+    ),
     "a narrowing conversion loses bits": (
         "convert[a](convert[b](x)) => convert[a](x)",
-        dict(x=tensors((64,), dtypes=["i32"]), b={"dtype": "i8"}, a={"dtype": "i32"})),
+        dict(x=tensors((64,), dtypes=["i32"]), b={"dtype": "i8"}, a={"dtype": "i32"}),
+    ),
     "integers saturate in floats and wrap in integers": (
         "convert[a](convert[b](x)) => convert[a](x)",
-        dict(x=tensors((64,), dtypes=["i32"]), b={"dtype": "f64"}, a={"dtype": "i8"})),
+        dict(x=tensors((64,), dtypes=["i32"]), b={"dtype": "f64"}, a={"dtype": "i8"}),
+    ),
 }
 
 

@@ -35,8 +35,9 @@ def chain(depth=6):
 
 def shape_of(graph):
     """Everything that a graph says, to compare two."""
-    return [(c.types, c.is_tuple, [(n.op, dict(n.attributes), n.children, n.rules) for n in c.nodes])
-            for c in graph.classes], graph.values
+    return [
+        (c.types, c.is_tuple, [(n.op, dict(n.attributes), n.children, n.rules) for n in c.nodes]) for c in graph.classes
+    ], graph.values
 
 
 def check_valid(graph, region):
@@ -125,8 +126,11 @@ def test_the_graph_does_not_depend_on_hash_seeds():
     outs = set()
     for seed in ("1", "2"):
         env = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-        outs.add(subprocess.run([sys.executable, "-c", script, ""], check=True, capture_output=True, text=True,
-                                env=env, timeout=60).stdout)
+        outs.add(
+            subprocess.run(
+                [sys.executable, "-c", script, ""], check=True, capture_output=True, text=True, env=env, timeout=60
+            ).stdout
+        )
     assert len(outs) == 1
 
 
@@ -196,8 +200,12 @@ def test_a_users_rule_works_beside_the_default_ones():
 
 def test_a_blow_up_stops_at_the_row_limit():
     commute = rule("add(x, y) => add(y, x)", cases=each(x=tensors((4,)), y=tensors((4,))), name="c")(None)
-    associate = rule("add(add(x, y), z) => add(x, add(y, z))", mark="ρ", name="a",
-                     cases=each(x=tensors((4,)), y=tensors((4,)), z=tensors((4,))))(None)
+    associate = rule(
+        "add(add(x, y), z) => add(x, add(y, z))",
+        mark="ρ",
+        name="a",
+        cases=each(x=tensors((4,)), y=tensors((4,)), z=tensors((4,))),
+    )(None)
     builder = RegionBuilder([TensorType((4,), F)] * 9)
     v = 0
     for i in range(1, 9):

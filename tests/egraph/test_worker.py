@@ -45,6 +45,14 @@ def test_an_exception_of_the_function_is_raised_here(worker):
     assert worker.call("os:getpid", seconds=10) == before
 
 
+def test_no_files_are_left_behind(worker):
+    directory = worker.call("eggshard.egraph.worker:scratch_directory", seconds=10)
+    assert os.path.isdir(directory)
+    with pytest.raises(WorkerFailure):
+        worker.call("os:_exit", 1, seconds=10)
+    assert not os.path.exists(directory)
+
+
 def test_prints_do_not_disturb_the_protocol(worker, capfd):
     assert worker.call("builtins:print", "to stdout", seconds=10) is None
     assert worker.call("builtins:len", "abc", seconds=10) == 3
@@ -68,7 +76,8 @@ def test_the_environment_claims_no_accelerator(worker, monkeypatch):
 def test_threads_take_turns(worker):
     results = []
     threads = [
-        threading.Thread(target=lambda i=i: results.append(worker.call("builtins:abs", -i, seconds=10))) for i in range(8)
+        threading.Thread(target=lambda i=i: results.append(worker.call("builtins:abs", -i, seconds=10)))
+        for i in range(8)
     ]
     for thread in threads:
         thread.start()
@@ -89,7 +98,12 @@ def test_a_forked_child_has_its_own_worker():
         "assert os.waitpid(child, 0)[1] == 0\n"
         "assert call('os:getpid', seconds=10) == first\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+    subprocess.run(
+        [sys.executable, "-c", script],
+        check=True,
+        timeout=60,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
 
 
 def test_small_round_trips_take_well_below_a_millisecond_or_two(worker):
@@ -104,8 +118,14 @@ def test_small_round_trips_take_well_below_a_millisecond_or_two(worker):
 
 def test_importing_the_package_loads_no_heavy_module():
     script = "import sys, eggshard; print([m for m in ('jax', 'egglog', 'highspy') if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60,
-                         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+    out = subprocess.run(
+        [sys.executable, "-c", script],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
     assert out.stdout.strip() == "[]"
 
 

@@ -54,7 +54,8 @@ def holds(graph, cls, term):
         if name.startswith("in") and name[2:].isdigit():
             return any(n.op == "input" and n.attributes["index"] == int(name[2:]) for n in graph.classes[c].nodes)
         return any(
-            n.op == name and len(n.children) == len(children)
+            n.op == name
+            and len(n.children) == len(children)
             and all(match(k, p) for k, p in zip(n.children, children, strict=True))
             for n in graph.classes[c].nodes
         )
@@ -131,7 +132,9 @@ def narrow_before_moving(b):
 FORMS = {
     fused_qkv: ([(8, 6), (6, 12)], ["dot_general(in0, slice(in1))"]),
     fused_qkv_with_bias: (
-        [(8, 6), (6, 12), (12,)], ["add(dot_general(in0, slice(in1)), broadcast_in_dim(slice(in2)))"]),
+        [(8, 6), (6, 12), (12,)],
+        ["add(dot_general(in0, slice(in1)), broadcast_in_dim(slice(in2)))"],
+    ),
     softmax_then_values: ([(8, 6), (6, 4)], ["divide(dot_general(in0, in1), broadcast_in_dim(reduce(in0)))"]),
     scaled_scores: ([(8, 6), (6, 4), ()], ["multiply(dot_general(in0, in1), broadcast_in_dim(in2))"]),
     two_products_of_one_tensor: ([(8, 6), (6, 4), (6, 5)], ["dot_general(in0, concatenate(in1, in2))"]),
@@ -139,9 +142,9 @@ FORMS = {
     low_rank: ([(4, 8), (8, 2), (2, 8)], ["dot_general(dot_general(in0, in1), in2)"]),
     adapter: (
         [(4, 8), (8, 2), (2, 8), (8, 8)],
-        ["add(dot_general(in0, in3), dot_general(dot_general(in0, in1), in2))"]),
-    split_contraction: (
-        [(8, 3), (8, 3), (3, 5), (3, 5)], ["add(dot_general(in0, in2), dot_general(in1, in3))"]),
+        ["add(dot_general(in0, in3), dot_general(dot_general(in0, in1), in2))"],
+    ),
+    split_contraction: ([(8, 3), (8, 3), (3, 5), (3, 5)], ["add(dot_general(in0, in2), dot_general(in1, in3))"]),
     transposed_product: ([(6, 8), (4, 6)], ["dot_general(in1, in0)"]),
     flattened_rows: ([(3, 4, 6), (6, 5)], ["dot_general(in0, in1)"]),
     halves: ([(8, 6)], ["reduce(reshape(in0))"]),
@@ -157,7 +160,9 @@ def check_equal(graph, region, seed=0, exact=False):
     for v in region.inputs:
         t = region.types[v]
         floats = t.dtype == F and not exact
-        inputs.append((rng.uniform(0.5, 1.5, t.shape) if floats else rng.integers(-3, 4, t.shape)).astype(numpy_dtype(t.dtype)))
+        inputs.append(
+            (rng.uniform(0.5, 1.5, t.shape) if floats else rng.integers(-3, 4, t.shape)).astype(numpy_dtype(t.dtype))
+        )
     values = {}
 
     def evaluate(node):
@@ -166,8 +171,13 @@ def check_equal(graph, region, seed=0, exact=False):
         return registry.get(node.op).evaluate(node.attributes, [values[c] for c in node.children])[0]
 
     while len(values) < len(graph.classes):
-        ready = [(c, n) for c, cls in enumerate(graph.classes) if c not in values
-                 for n in cls.nodes if all(k in values for k in n.children)]
+        ready = [
+            (c, n)
+            for c, cls in enumerate(graph.classes)
+            if c not in values
+            for n in cls.nodes
+            if all(k in values for k in n.children)
+        ]
         assert ready, "a class is derivable from itself alone"
         for c, node in ready:
             values.setdefault(c, evaluate(node))
@@ -176,7 +186,8 @@ def check_equal(graph, region, seed=0, exact=False):
             value = evaluate(node)
             assert (value.shape, value.dtype) == (cls.type.shape, numpy_dtype(cls.type.dtype))
             np.testing.assert_allclose(
-                value.astype(np.float64), values[c].astype(np.float64), rtol=0 if exact else 1e-2, err_msg=str(node))
+                value.astype(np.float64), values[c].astype(np.float64), rtol=0 if exact else 1e-2, err_msg=str(node)
+            )
 
 
 @pytest.mark.parametrize("build", FORMS, ids=lambda f: f.__name__)
@@ -216,7 +227,11 @@ def random_region(seed, steps=12):
         if kind == 0:
             b.op("transpose", x, permutation=tuple(int(i) for i in rng.permutation(t.rank)))
         elif kind == 1:
-            shapes = [s for s in ((12,), (2, 6), (6, 2), (4, 3), (3, 4), (2, 2, 3), (1, 12), (2, 3, 2)) if np.prod(s) == t.elements]
+            shapes = [
+                s
+                for s in ((12,), (2, 6), (6, 2), (4, 3), (3, 4), (2, 2, 3), (1, 12), (2, 3, 2))
+                if np.prod(s) == t.elements
+            ]
             if shapes:
                 b.op("reshape", x, shape=shapes[rng.integers(len(shapes))])
         elif kind == 2 and t.rank < 3:
@@ -233,13 +248,22 @@ def random_region(seed, steps=12):
             b.op("slice", x, **slice_of(bounds))
         elif kind == 4:
             d = int(rng.integers(t.rank))
-            y = pick(lambda o, d=d, t=t: o.rank == t.rank and o.shape[:d] + o.shape[d + 1:] == t.shape[:d] + t.shape[d + 1:])
-            if b.types[y].rank == t.rank and y and all(
-                    m == n for i, (m, n) in enumerate(zip(b.types[y].shape, t.shape, strict=True)) if i != d):
+            y = pick(
+                lambda o, d=d, t=t: (
+                    o.rank == t.rank and o.shape[:d] + o.shape[d + 1 :] == t.shape[:d] + t.shape[d + 1 :]
+                )
+            )
+            if (
+                b.types[y].rank == t.rank
+                and y
+                and all(m == n for i, (m, n) in enumerate(zip(b.types[y].shape, t.shape, strict=True)) if i != d)
+            ):
                 b.op("concatenate", x, y, dimension=d)
         elif kind == 5:
             low, high = ([int(k) for k in rng.integers(0, 3, t.rank)] for _ in range(2))
-            b.op("pad", x, 3, edge_padding_low=tuple(low), edge_padding_high=tuple(high), interior_padding=(0,) * t.rank)
+            b.op(
+                "pad", x, 3, edge_padding_low=tuple(low), edge_padding_high=tuple(high), interior_padding=(0,) * t.rank
+            )
         elif kind == 6:
             b.op("reverse", x, dimensions=(int(rng.integers(t.rank)),))
         elif kind in (7, 8):
@@ -255,8 +279,8 @@ def random_region(seed, steps=12):
             b.op("reduce", x, dimensions=(int(rng.integers(t.rank)),), monoid=str(rng.choice(["add", "max", "min"])))
         elif kind in (12, 13):
             d = int(rng.integers(t.rank))
-            s = pick(lambda o, d=d, t=t: o.shape == t.shape[d:d + 1]) if rng.random() < 0.7 else 3
-            if b.types[s].shape in ((), t.shape[d:d + 1]):
+            s = pick(lambda o, d=d, t=t: o.shape == t.shape[d : d + 1]) if rng.random() < 0.7 else 3
+            if b.types[s].shape in ((), t.shape[d : d + 1]):
                 scale = b.broadcast(s, (d,) if b.types[s].rank else (), t.shape)
                 b.op("multiply", *((x, scale) if rng.random() < 0.5 else (scale, x)))
         elif kind == 14:
@@ -264,9 +288,16 @@ def random_region(seed, steps=12):
             n = int(rng.choice([2, 3, 4]))
             if t.shape[d] % n == 0:
                 size = t.shape[d] // n
-                parts = [b.op("slice", x, **slice_of([
-                    (k * size, k * size + size, 1) if i == d else (0, m, 1) for i, m in enumerate(t.shape)]))
-                    for k in range(n)]
+                parts = [
+                    b.op(
+                        "slice",
+                        x,
+                        **slice_of(
+                            [(k * size, k * size + size, 1) if i == d else (0, m, 1) for i, m in enumerate(t.shape)]
+                        ),
+                    )
+                    for k in range(n)
+                ]
                 if rng.random() < 0.3:
                     b.op("concatenate", *parts, dimension=d)
                 elif rng.random() < 0.5:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import egglog.bindings as bindings
 import numpy as np
 
-from eggshard.egraph.worker import when_idle
+from eggshard.egraph.worker import scratch_directory, when_idle
 
 #: The worst growth of rows seen in one iteration.
 GROWTH = 12
@@ -43,9 +43,7 @@ class Engine:
     """An e-graph with a fixed schema and rules, used for one run after the other."""
 
     def __init__(self, base: tuple[str, ...]):
-        memory = "/dev/shm"
-        place = memory if os.path.isdir(memory) and os.access(memory, os.W_OK) else None
-        self.directory = tempfile.mkdtemp(prefix="eggshard-", dir=place)
+        self.directory = tempfile.mkdtemp(prefix="eggshard-", dir=scratch_directory())
         self.egraph = bindings.EGraph(fact_directory=self.directory)
         self._parsed: dict[str, Any] = {}
         commands: list[Any] = []

@@ -13,6 +13,7 @@ import atexit
 import importlib
 import os
 import pickle
+import shutil
 import signal
 import struct
 import subprocess
@@ -61,6 +62,7 @@ class Worker:
     def _forget(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
+        self._directory = ""
         self._deadline: float | None = None
         self._expired = False
         self._watch = threading.Condition()
@@ -127,8 +129,9 @@ class Worker:
         if not sys.executable:
             raise WorkerFailure("crash", "no Python executable is known (sys.executable is empty)")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
+        self._directory = _scratch_directory()
         code = (f"import sys; sys.path[:] = {[p for p in sys.path]!r}; "
-                f"from eggshard.egraph.worker import serve; serve({PRELOAD!r})")
+                f"from eggshard.egraph.worker import serve; serve({self._directory!r}, {PRELOAD!r})")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
@@ -170,12 +173,10 @@ class Worker:
         self._kill()
         if expired:
             return WorkerFailure("time", f"{function} took more than {seconds:.3g} s in the worker process")
-        if code in (-_SIGSEGV, -_SIGBUS):
+        if code in (-_SIGSEGV, -_SIGBUS) or (code == -_SIGABRT and "stack overflow" in tail):
             return WorkerFailure("stack", f"{function} overflowed the worker's stack{tail}")
-        if code == -_SIGKILL or (code == -_SIGABRT and "stack overflow" not in tail):
-            return WorkerFailure("memory", f"{function} was aborted in the worker process, as a failed allocation does{tail}")
-        if code == -_SIGABRT:
-            return WorkerFailure("stack", f"{function} overflowed the worker's stack{tail}")
+        if code in (-_SIGKILL, -_SIGABRT):
+            return WorkerFailure("memory", f"the worker was aborted in {function}, as a failed allocation does{tail}")
         return WorkerFailure("crash", f"the worker process ended with status {code} during {function}{tail}")
 
     def _tail(self) -> str:
@@ -200,6 +201,9 @@ class Worker:
         if self._log is not None:
             self._log.close()
             self._log = None
+        if self._directory:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = ""
         with self._watch:
             self._watch.notify()
 
@@ -240,6 +244,12 @@ def warm() -> None:
 # The worker's side.
 
 _idle: list[Callable[[], None]] = []
+_scratch = ""
+
+
+def scratch_directory() -> str:
+    """In the worker: a directory for its files, which goes when the worker goes."""
+    return _scratch or tempfile.gettempdir()
 
 
 def when_idle(job: Callable[[], None]) -> None:
@@ -247,15 +257,17 @@ def when_idle(job: Callable[[], None]) -> None:
     _idle.append(job)
 
 
-def serve(preload: tuple[str, ...] = ()) -> None:
+def serve(directory: str, preload: tuple[str, ...] = ()) -> None:
     """The worker's main loop: answer requests until stdin closes."""
+    global _scratch
+    _scratch = directory
     requests = os.fdopen(os.dup(0), "rb", buffering=0)
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(os.getppid(), directory), daemon=True).start()
     for module in preload:
         try:
             importlib.import_module(module)
@@ -269,6 +281,7 @@ def serve(preload: tuple[str, ...] = ()) -> None:
                 _limit_memory(memory_mib)
                 limit = memory_mib
         except EOFError:
+            shutil.rmtree(directory, ignore_errors=True)
             return
         except BaseException as error:  # arguments that do not unpickle here
             _send(answers, _answer_of_error(error))
@@ -302,6 +315,13 @@ def _answer_of_error(error: BaseException) -> bytes:
     return pickle.dumps((False, WorkerFailure("crash", text[:4000])))
 
 
+def _scratch_directory() -> str:
+    """A new directory, in memory where the platform has such a place."""
+    memory = "/dev/shm"
+    in_memory = os.path.isdir(memory) and os.access(memory, os.W_OK)
+    return tempfile.mkdtemp(prefix="eggshard-", dir=memory if in_memory else None)
+
+
 def _limit_memory(mib: int) -> None:
     try:
         import resource
@@ -313,9 +333,10 @@ def _limit_memory(mib: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
-def _end_with_parent(parent: int) -> None:
+def _end_with_parent(parent: int, directory: str) -> None:
     while os.getppid() == parent:
         time.sleep(1.0)
+    shutil.rmtree(directory, ignore_errors=True)
     os._exit(0)
 
 

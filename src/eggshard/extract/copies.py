@@ -75,8 +75,15 @@ def single_copies(problem: Problem, cyclic: list[bool]) -> list[bool]:
         if len(cheapest) <= 1:
             single.append(True)
             continue
-        outs = list(cheapest)
-        droppable = np.array(list(cheapest.values())) >= detour(problem.conversions[c][outs], needed[c])
+        outs, costs = list(cheapest), np.array(list(cheapest.values()))
+        # A detour is at least the conversion to the place itself, where that is needed: mostly this settles it.
+        some = [i for i, p in enumerate(outs) if p in needed[c]]
+        direct = problem.conversions[c][np.ix_([outs[i] for i in some], [outs[i] for i in some])]
+        dearer = costs[some] < direct
+        if (dearer & dearer.T).any():
+            single.append(False)
+            continue
+        droppable = costs >= detour(problem.conversions[c][outs], needed[c])
         np.fill_diagonal(droppable, True)
         single.append(bool((droppable & droppable.T if cyclic[c] else droppable | droppable.T).all()))
     consumers = [[c for c, _ in some] for some in slots]

@@ -15,6 +15,9 @@ from eggshard.extract.problem import Choice, Problem
 Origin = tuple[tuple[int, int], ...]
 
 
+_WORD = (1 << 64) - 1
+
+
 def dominated(
     choices: Sequence[Choice], conversions: np.ndarray, needed: set[int], once: bool = False
 ) -> dict[int, int]:
@@ -26,20 +29,25 @@ def dominated(
     if len(choices) < 2:
         return {}
     kinds: dict[tuple[int, int], int] = {}
-    rows: list[int] = []
-    columns: list[int] = []
-    for i, choice in enumerate(choices):
-        for need in choice.needs:
-            rows.append(i)
-            columns.append(kinds.setdefault(need, len(kinds)))
-    uses = np.zeros((len(choices), len(kinds) + 1), np.float32)
-    uses[rows, columns] = 1.0
+    masks = [sum([1 << kinds.setdefault(need, len(kinds)) for need in set(choice.needs)]) for choice in choices]
+    words = np.array([[mask >> shift & _WORD for shift in range(0, len(kinds) + 1, 64)] for mask in masks], np.uint64)
+    subset = np.ones((len(choices), len(choices)), bool)  # [b, a]: b's needs are among a's
+    for word in words.T:  # bit sets: a product of matrices would start the BLAS threads
+        subset &= word[:, None] & ~word[None, :] == 0
     cost = np.array([s.cost for s in choices])
-    distinct, index = np.unique([s.out for s in choices], return_inverse=True)
-    subset = uses @ (1.0 - uses).T == 0  # [b, a]: b's needs are among a's
-    more = detour(conversions[distinct], needed, once)[np.ix_(index, index)]
-    dominates = subset & (cost[:, None] + more <= cost[None, :])
+    outs = np.array([s.out for s in choices])
+    # [b, a], so far with the least that a detour costs: the conversion to a's out where that is needed.
+    least = np.where(np.isin(outs, sorted(needed)), conversions[np.ix_(outs, outs)], 0.0)
+    dominates = subset & (cost[:, None] + least <= cost[None, :])
     np.fill_diagonal(dominates, False)
+    by, of = np.nonzero(dominates)
+    if not len(by):
+        return {}
+    rows_of = conversions[np.ix_(outs, sorted(needed))]
+    with np.errstate(invalid="ignore"):
+        more = np.nan_to_num(np.maximum(rows_of[by] - rows_of[of], 0.0), posinf=math.inf)
+    total = (more.max(axis=1, initial=0.0) if once else more.sum(axis=1))
+    dominates[by, of] = cost[by] + total <= cost[of]
     result: dict[int, int] = {}
     if dominates.any():
         gone = np.zeros(len(choices), bool)

@@ -354,7 +354,8 @@ class EdgeProgram:
         component = np.array([*shape.graph.component, -1])
         slot = shape.demand_slot[shape.flow_demand]
         inside = component[shape.slot_consumer[slot]] == component[shape.slot_class[slot]]
-        return self.flow_column[inside & (self.flow_column >= 0)]
+        columns: np.ndarray = self.flow_column[inside & (self.flow_column >= 0)]
+        return columns
 
     def chosen(self, x: np.ndarray) -> dict[int, tuple[int, ...]]:
         """The choices that are at 1 (nearly)."""

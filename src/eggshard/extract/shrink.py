@@ -56,7 +56,9 @@ class Shrunk:
 
 def shrink(problem: Problem) -> Shrunk:
     """Drop what no optimal plan needs, and fold chains."""
-    alive = [[s.cost < math.inf for s in choices] for choices in problem.choices]
+    # A choice that needs its own shard would have it computed and converted to, or would wait for itself.
+    alive = [[s.cost < math.inf and (c, s.out) not in s.needs for s in choices]
+             for c, choices in enumerate(problem.choices)]
     needs = [[s.needs for s in choices] for choices in problem.choices]
     free = _drop_free_needs(problem, alive, needs)
     _drop_underivable(problem, alive, needs)
