@@ -93,7 +93,7 @@ class _Gradient:
         return self._jit(forward, "forward", self._forward_shardings(leaves))
 
     def _forward_shardings(self, leaves: Sequence[Any]) -> dict[str, Any]:
-        """The shardings that the user stated for the function, for its forward program; none if it cannot be planned."""
+        """The shardings stated for the function, for its forward program; none if it cannot be planned."""
         args, kwargs = self.arguments([jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves])
         try:
             stated = CallingConvention.of(self.function.lower_unplanned(*args, **kwargs))

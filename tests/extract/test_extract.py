@@ -171,6 +171,20 @@ def test_equal_tensors_made_from_each_other_are_not_free():
     assert result.selection.cost == 111 and result.gap <= 1e-4
 
 
+def test_consumers_that_stand_in_for_each_other_pay_in_full():
+    """Three ways to the root share one conversion; a plain relaxation pays a third of it, covers all."""
+    matrix = np.array([[0.0, 12.0], [12.0, 0.0]])
+    table = [[Choice(0, 0.0, ())], *[[Choice(1, 1.0, ((0, 1),))] for _ in range(3)],
+             [Choice(1, 0.0, ((c, 1),)) for c in (1, 2, 3)]]
+    problem = Problem(table, [matrix] * 5, [(4, 1)])
+    graph, _, (plan, *_) = plans_of(problem)
+    program = EdgeProgram(graph, plan, time.monotonic() + 60)
+    assert program.relax().bound < 6
+    assert program.add_covers()
+    assert program.relax().bound == pytest.approx(13)
+    assert extract(problem, methods=["linear"]).bound == 13
+
+
 @pytest.mark.parametrize(("alpha", "exchanges"), [(3.0, 1), (0.01, None)])
 def test_a_stencil_exchanges_as_rarely_as_it_pays(alpha, exchanges):
     problem = stencil_windows(8, alpha)

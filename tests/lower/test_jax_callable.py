@@ -8,12 +8,14 @@ import pytest
 
 jax = pytest.importorskip("jax")
 
+from jax import numpy as jnp  # noqa: E402
+from jax.sharding import AxisType, NamedSharding  # noqa: E402
+from jax.sharding import PartitionSpec as P  # noqa: E402
+
 import eggshard as es  # noqa: E402
 from eggshard.errors import EggshardError, LoweringError  # noqa: E402
 from eggshard.lower.jax_callable import run_on_devices, run_unsharded, to_jax  # noqa: E402
 from eggshard.report.hlo import count_collectives  # noqa: E402
-from jax import numpy as jnp  # noqa: E402
-from jax.sharding import AxisType, NamedSharding, PartitionSpec as P  # noqa: E402
 
 
 def make_mesh(shape=(4, 2), names=("x", "y"), kind=AxisType.Auto, order=None):

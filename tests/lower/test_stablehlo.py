@@ -1,7 +1,9 @@
 """Every step compiled by XLA on 8 CPU devices against the device simulator, bit for bit, with its bytes counted."""
 
+import ml_dtypes
 import numpy as np
 import pytest
+
 from eggshard.errors import LoweringError
 from eggshard.lower.simulator import run
 from eggshard.lower.stablehlo import at_grid_positions, module_text
@@ -54,7 +56,7 @@ def plan_of(mesh, types, *actions):
 def stacked(plan, values):
     """The global types and placements under which each device's local value is one block along dimension 0."""
     mesh = plan.mesh
-    types = [TensorType((mesh.size * plan.types[v].shape[0], *plan.types[v].shape[1:]), plan.types[v].dtype) for v in values]
+    types = [t.with_shape((mesh.size * t.shape[0], *t.shape[1:])) for t in (plan.types[v] for v in values)]
     return types, [place(mesh, t.shape, (tuple(mesh.axes), *[()] * (t.rank - 1))) for t in types]
 
 
@@ -190,7 +192,29 @@ def test_permuted_device_order(action):
 
 
 def test_sub_axes():
-    check(plan_of(HALVES, local(8, 2), AllToAll(((1, ("x:(2)4",)),), ((0, ("x:(2)4",)),)), AllGather(((0, ("x:(1)2",)),))))
+    move = AllToAll(((1, ("x:(2)4",)),), ((0, ("x:(2)4",)),))
+    check(plan_of(HALVES, local(8, 2), move, AllGather(((0, ("x:(1)2",)),))))
+
+
+def random_moves(rng, axes, dims):
+    """Some of the axes in random order, dealt out to some of the dimensions."""
+    axes = list(rng.permutation(axes))
+    groups = {}
+    for axis in axes:
+        groups.setdefault(int(rng.choice(dims)), []).append(str(axis))
+    return tuple((dim, tuple(group)) for dim, group in groups.items())
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_moves(seed):
+    rng = np.random.default_rng(seed)
+    mesh = [CUBE, GRID, SIX, PERMUTED, Mesh({"a": 2, "b": 2, "c": 2}, rng.permutation(8))][seed % 5]
+    axes = list(rng.choice(list(mesh.axes), rng.integers(1, len(mesh.axes) + 1), replace=False))
+    shape = tuple(int(n) * mesh.count(axes) for n in rng.integers(1, 3, 4))
+    targets = random_moves(rng, axes, [0, 2])
+    sources = random_moves(rng, axes, [1, 3])
+    scatter = ReduceScatter(random_moves(rng, axes, [1, 3]), "add")
+    check(plan_of(mesh, local(*shape), AllToAll(sources, targets), scatter, AllGather(random_moves(rng, axes, [1, 2]))))
 
 
 def test_steps_in_a_row():
@@ -293,10 +317,12 @@ def test_reductions(dtype, monoid):
 
 def test_bfloat16_sum():
     # XLA:CPU widens it to float32, on the wire too.
-    check(plan_of(GRID, local(4, dtype="float32"), AllReduce(("x",), "add")))
-    import ml_dtypes
+    dtype = ml_dtypes.bfloat16
+    check(plan_of(GRID, local(4, dtype=dtype), AllReduce(("x",), "add")), dtype, bytes_kept=False)
 
-    check(plan_of(GRID, local(4, dtype=ml_dtypes.bfloat16), AllReduce(("x",), "add")), ml_dtypes.bfloat16, bytes_kept=False)
+
+def test_bitwise_sum_of_a_size_that_does_not_split():
+    check(plan_of(SIX, local(5, dtype="int32"), AllReduce(("y",), "xor")), "int32", bytes_kept=False)
 
 
 def test_one_device():

@@ -43,7 +43,7 @@ def dominated(
     by, of = np.nonzero(dominates)
     if not len(by):
         return {}
-    rows_of = conversions[np.ix_(outs, sorted(needed))]
+    rows_of = conversions[np.ix_(outs, np.array(sorted(needed), np.int64))]
     with np.errstate(invalid="ignore"):
         more = np.nan_to_num(np.maximum(rows_of[by] - rows_of[of], 0.0), posinf=math.inf)
     total = (more.max(axis=1, initial=0.0) if once else more.sum(axis=1))

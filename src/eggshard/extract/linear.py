@@ -13,19 +13,13 @@ from eggshard.extract.covers import Covers
 from eggshard.extract.edge_model import EdgeModel, expand
 from eggshard.extract.graph import Graph
 from eggshard.extract.highs import LinearSolution, Model, SolverError, deadline_left
-from eggshard.extract.local_search import LocalSearch
 from eggshard.extract.problem import Selection
-from eggshard.extract.verify import complete
 
 #: The incumbent's cost in the solver's units: its tolerances (1e-7) are then relative to what matters.
 SCALE = 1e3
 #: Sources opened per demand before pricing begins.
 SOURCES = 2
 TOLERANCE = 1e-6
-#: The most rounds of rows: covers, and cuts of plans in circles.
-CUT_ROUNDS = 80
-#: Covers are added until the bound has risen by less than this (relative) for as many rounds.
-PROGRESS, PATIENCE = 1e-3, 4
 
 
 class Relaxation(NamedTuple):
@@ -371,61 +365,3 @@ class EdgeProgram:
         largest = {c: (int(np.argmax(x[i:j])),) for c, (i, j) in enumerate(zip(first, first[1:], strict=False))
                    if j > i and x[i:j].max() > TOLERANCE}
         return largest | self.chosen(x)
-
-
-def improve_by_programs(
-    graph: Graph, incumbent: Selection, search: LocalSearch, deadline: float, gap: float, integer: bool,
-    offer: Callable[[Selection | None, str], bool], raise_bound: Callable[[float, str], None],
-    done: Callable[[], bool],
-) -> None:
-    """Solve the linear program, round it, then the integer program; plans and bounds go to the callbacks as found.
-
-    Plans in which choices wait for each other are cut off and the programs solved again. Raises `SolverError`.
-    """
-    problem = graph.problem
-    program = EdgeProgram(graph, incumbent, deadline)
-    best = incumbent
-    cutoff = math.inf
-
-    def consider(plan: Selection | None, method: str) -> None:
-        nonlocal best
-        if plan is not None and plan.cost < best.cost:
-            best = plan
-        offer(plan, method)
-
-    def note(bound: float) -> None:  # after `tighten`, bounds hold for plans cheaper than the cutoff
-        raise_bound(min(bound, cutoff), "linear")
-
-    try:
-        plan = complete(problem, program.chosen(program.relax_single()))
-        consider(plan or search.improve(program.rounded()), "linear")
-    except SolverError:  # no plan without copies, or out of time
-        pass
-    stalled, patience = 0.0, PATIENCE
-    for _ in range(CUT_ROUNDS):
-        relaxation = program.relax(note)
-        if done():
-            return
-        if relaxation.integral:
-            consider(complete(problem, program.chosen(relaxation.x)), "linear")
-            if done():
-                return
-            if program.cut_circles(program.solution.values):
-                continue
-        patience = PATIENCE if relaxation.bound > stalled * (1 + PROGRESS) else patience - 1
-        stalled = max(stalled, relaxation.bound)
-        if patience and program.add_covers():
-            continue
-        consider(search.improve(program.rounded()), "rounding")
-        if done() or not integer or deadline_left(deadline) <= 0:
-            return
-        cutoff = min(cutoff, best.cost)
-        program.tighten(best.cost)
-        values, bound, finished = program.integer(deadline_left(deadline), gap / 2, best)
-        raise_bound(min(bound, cutoff), "integer")
-        if values is None:
-            return
-        consider(complete(problem, program.chosen(values)), "integer")
-        if done() or not finished or deadline_left(deadline) <= 0 or not program.cut_circles(values):
-            return
-        program.model.relax()

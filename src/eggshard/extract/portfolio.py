@@ -150,7 +150,7 @@ class _Portfolio:
         return starts
 
     def _solve(self) -> None:
-        from eggshard.extract.linear import improve_by_programs
+        from eggshard.extract.programs import improve_by_programs
 
         assert self.best is not None
         try:

@@ -1,0 +1,79 @@
+"""The order in which the linear and integer programs are solved, tightened and rounded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from eggshard.extract.graph import Graph
+from eggshard.extract.highs import SolverError, deadline_left
+from eggshard.extract.linear import EdgeProgram
+from eggshard.extract.local_search import LocalSearch
+from eggshard.extract.problem import Selection
+from eggshard.extract.verify import complete
+
+#: The most rounds of rows: covers, and cuts of plans in circles.
+ROUNDS = 80
+#: Covers are added until so many rounds each closed less than this fraction of the gap.
+PROGRESS, PATIENCE = 0.02, 4
+
+
+def improve_by_programs(
+    graph: Graph, incumbent: Selection, search: LocalSearch, deadline: float, gap: float, integer: bool,
+    offer: Callable[[Selection | None, str], bool], raise_bound: Callable[[float, str], None],
+    done: Callable[[], bool],
+) -> None:
+    """Solve the linear program, tighten and round it, then the integer program; the callbacks get plans and bounds.
+
+    The program without copies comes first: it is tight, and its plan is mostly the best one. Then the full program
+    bounds all plans, with cover rows as long as they close the gap. Plans in which choices wait for each other are cut
+    off and the programs solved again. Raises `SolverError`.
+    """
+    problem = graph.problem
+    program = EdgeProgram(graph, incumbent, deadline)
+    best = incumbent
+    cutoff = math.inf
+
+    def consider(plan: Selection | None, method: str) -> None:
+        nonlocal best
+        if plan is not None and plan.cost < best.cost:
+            best = plan
+        offer(plan, method)
+
+    def note(bound: float) -> None:  # after `tighten`, bounds hold for plans cheaper than the cutoff
+        raise_bound(min(bound, cutoff), "linear")
+
+    try:
+        plan = complete(problem, program.chosen(program.relax_single()))
+        consider(plan or search.improve(program.rounded()), "linear")
+    except SolverError:  # no plan without copies, or out of time
+        pass
+    stalled, patience = 0.0, PATIENCE
+    for _ in range(ROUNDS):
+        relaxation = program.relax(note)
+        if done():
+            return
+        if relaxation.integral:
+            consider(complete(problem, program.chosen(relaxation.x)), "linear")
+            if done():
+                return
+            if program.cut_circles(program.solution.values):
+                continue
+        rise = relaxation.bound - stalled
+        patience = PATIENCE if rise > PROGRESS * (best.cost - stalled) else patience - 1
+        stalled = max(stalled, relaxation.bound)
+        if patience and program.add_covers():
+            continue
+        consider(search.improve(program.rounded()), "rounding")
+        if done() or not integer or deadline_left(deadline) <= 0:
+            return
+        cutoff = min(cutoff, best.cost)
+        program.tighten(best.cost)
+        values, bound, finished = program.integer(deadline_left(deadline), gap / 2, best)
+        raise_bound(min(bound, cutoff), "integer")
+        if values is None:
+            return
+        consider(complete(problem, program.chosen(values)), "integer")
+        if done() or not finished or deadline_left(deadline) <= 0 or not program.cut_circles(values):
+            return
+        program.model.relax()
