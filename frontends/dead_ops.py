@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 
 from eggshard.program.ops import registry
 from eggshard.program.program import Op, Region
@@ -14,7 +13,7 @@ def without_dead_ops(region: Region) -> tuple[Region, dict[int, int]]:
     live = set(region.outputs)
     kept: list[Op] = []
     for op in reversed(region.ops):
-        if any(v in live for v in op.results) or not is_pure(op):
+        if any(v in live for v in op.results) or not registry.is_pure(op.name, op.regions):
             live.update(op.operands)
             kept.append(op)
     if len(kept) == len(region.ops):
@@ -30,13 +29,3 @@ def without_dead_ops(region: Region) -> tuple[Region, dict[int, int]]:
     ops = tuple(replace(op, operands=renumbered(op.operands), results=renumbered(op.results)) for op in kept)
     types = tuple(region.types[v] for v in number)
     return Region(renumbered(region.inputs), ops, renumbered(region.outputs), types), number
-
-
-def is_pure(op: Op) -> bool:
-    """Whether an op and everything in its regions may be left out where its results are not used."""
-    return _is_pure(op.name) and all(is_pure(inner) for region in op.regions for inner in region.ops)
-
-
-@cache
-def _is_pure(name: str) -> bool:
-    return registry.get(name).pure

@@ -215,6 +215,15 @@ def combine(reader: RegionReader, monoid: str, value: int, scalar: int, operatio
     return reader.append(monoids.monoid(monoid).op, (value, scalar), (type_,), Attributes(), (), operation)[0]
 
 
+def _barrier(reader: RegionReader, operation: Any, name: str) -> None:
+    """One barrier per value: what each value may not be rewritten across does not depend on the others."""
+    operands, results = reader.operands(operation), reader.result_types(operation)
+    reader.bind(operation, [
+        reader.append("optimization_barrier", (v,), (t,), Attributes(), (), operation, i)[0]
+        for i, (v, t) in enumerate(zip(operands, results, strict=True))
+    ])
+
+
 def _scatter(reader: RegionReader, operation: Any, name: str) -> None:
     """Named by its monoid where the body is one."""
     definition = registry.get("scatter")
@@ -244,6 +253,7 @@ HANDLERS: dict[str, Handler] = {
     "stablehlo.scatter": _scatter,
     "stablehlo.reshape": _unchanged,
     "stablehlo.broadcast_in_dim": _unchanged,
+    "stablehlo.optimization_barrier": _barrier,
     "stablehlo.while": read_while,
     "stablehlo.case": read_branches,
     "stablehlo.if": read_branches,

@@ -8,13 +8,15 @@ from typing import Protocol
 
 from eggshard.control_flow import CONTROL_FLOW, ControlFlow, RegionPlanner
 from eggshard.costmodel.protocol import CostModel
+from eggshard.effects import run_once
 from eggshard.limits import Limits
+from eggshard.manual import MANUAL, manual_program, manual_strategy
 from eggshard.placement.placement import Placement, is_even, place, replicated
 from eggshard.placement.routes import Router
 from eggshard.placement.sharding import Sharding
 from eggshard.placement.transfer import Strategy, strategies
 from eggshard.plan.pricing import Pricer
-from eggshard.plan.steps import Action, Local
+from eggshard.plan.steps import Action, Local, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops import registry
 from eggshard.program.ops.base import FactorRule
@@ -123,19 +125,23 @@ class Planning:
             self._priced[key] = [(s, self._price(op, operands, results, s)) for s in self._all(op, operands, results)]
         return self._priced[key]
 
-    def action(self, op: OpLike, operands: Types, results: Types, strategy: Strategy) -> Action:
-        """The op on the shards of a strategy."""
+    def action(self, op: OpLike, operands: Types, results: Types, strategy: Strategy) -> Action | StepPlan:
+        """The op on the shards of a strategy: one action, or a device program."""
         if op.name in CONTROL_FLOW:
             return self.control_flow.action(op.name, op.attributes, op.regions, strategy)
+        if op.name == MANUAL:
+            return manual_program(self.mesh, op.regions[0])
         definition = registry.get(op.name)
         lo, lr = _local(operands, strategy.operands), _local(results, strategy.results)
         attributes = definition.localize(op.attributes, operands, results, lo, lr)
-        return Local(op.name, attributes, lr, op.regions, definition.flops(attributes, lo, lr))
+        local = Local(op.name, attributes, lr, op.regions, definition.flops(attributes, lo, lr))
+        return local if self.mesh.size == 1 or not local.has_effects else run_once(self.mesh, local, lo)
 
     def _price(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> float:
         lo, lr = _local(operands, s.operands), _local(results, s.results)
-        if op.name in CONTROL_FLOW:
-            return self.pricer(self.action(op, operands, results, s), *lo)
+        if op.name in CONTROL_FLOW or op.name == MANUAL or not registry.get(op.name).pure:
+            action = self.action(op, operands, results, s)
+            return self.pricer.program(action) if isinstance(action, StepPlan) else self.pricer(action, *lo)
         touched = float(sum(t.bytes for t in lo) + sum(t.bytes for t in lr))
         dtype = (lo or lr)[0].dtype if (lo or lr) else "f32"
         return self.pricer.compute(op.name, registry.get(op.name).flops(op.attributes, lo, lr), touched, dtype)
@@ -143,6 +149,8 @@ class Planning:
     def _all(self, op: OpLike, operands: Types, results: Types) -> Sequence[Strategy]:
         if op.name in CONTROL_FLOW:
             return self.control_flow.strategies(op.name, op.regions, operands, results)
+        if op.name == MANUAL:
+            return [manual_strategy(self.mesh, op.attributes, op.regions[0], operands, results)]
         name, attributes = op.name, op.attributes
         rule: FactorRule = registry.get(name).factors(attributes, operands, results)
         dtypes = {t.dtype for t in results}

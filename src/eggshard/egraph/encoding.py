@@ -56,13 +56,6 @@ class Row(NamedTuple):
     operands: tuple[int, ...]
 
 
-def is_pure(op: str, regions: tuple[Region, ...]) -> bool:
-    """Whether equal nodes of this op are one: neither it nor an op in its regions has effects."""
-    return (not registry.known(op) or registry.get(op).pure) and all(
-        is_pure(inner.name, inner.regions) for region in regions for inner in region.ops
-    )
-
-
 class RegionRows:
     """A region's values and nodes. Results of multi-result ops are projections of an extra value, their tuple."""
 
@@ -72,6 +65,8 @@ class RegionRows:
         self.rows: list[Row] = []
         #: The value that each value of the region is equal to: constraints on shardings are identities.
         self.same = list(range(len(region.types)))
+        #: The values of ops with effects, in program order.
+        self.effects: list[int] = []
         self._types = region.types
         self._extra = len(region.types)
         for i, v in enumerate(region.inputs):
@@ -88,15 +83,17 @@ class RegionRows:
         if op.name == "sharding_constraint":
             self.same[op.results[0]] = operands[0]
             return
-        salt = 0 if is_pure(op.name, op.regions) else len(self.rows) + 1
+        salt = 0 if registry.is_pure(op.name, op.regions) else len(self.rows) + 1
         results = tuple(types[v] for v in op.results)
         payload = Payload(
             op.name, op.attributes, tuple(types[v] for v in operands), results, op.regions, len(results) != 1, salt
         )
         if not payload.is_tuple:
             self._add(op.results[0], payload, operands)
+            self.effects += [op.results[0]] if salt else []
             return
         whole, self._extra = self._extra, self._extra + 1
+        self.effects += [whole] if salt else []
         self._add(whole, payload, operands)
         for i, (v, type_) in enumerate(zip(op.results, results, strict=True)):
             self._add(v, Payload("result", Attributes(index=i), (), (type_,)), (whole,))
@@ -130,7 +127,9 @@ def program_graph(rows: RegionRows, report: RunReport | None = None) -> EGraph:
             payload = rows.payloads.items[row.payload]
             classes.append(EClass(payload.results, [_node(payload, children, ())], payload.is_tuple))
         of_value[row.value] = seen[key]
-    return EGraph(classes, [of_value[v] for v in rows.same], report or RunReport())
+    return EGraph(
+        classes, [of_value[v] for v in rows.same], report or RunReport(), [of_value[v] for v in rows.effects]
+    )
 
 
 def read_graph(
@@ -162,7 +161,7 @@ def read_graph(
             add(identity, made.pop(identity)[0], ())
     for identity, (cls, names) in made.items():
         add(identity, cls, names)
-    return EGraph(classes, [of_value[v] for v in rows.same], report)
+    return EGraph(classes, [of_value[v] for v in rows.same], report, [of_value[v] for v in rows.effects])
 
 
 def _node(payload: Payload, children: tuple[int, ...], rules: tuple[str, ...]) -> ENode:

@@ -62,11 +62,12 @@ class RunReport:
 
 @dataclass
 class EGraph:
-    """Classes of equal values, and the class of each value of the program."""
+    """Classes of equal values, the class of each value of the program, and those of its ops with effects in order."""
 
     classes: list[EClass]
     values: list[int]
     report: RunReport = field(default_factory=RunReport)
+    effects: list[int] = field(default_factory=list)
 
     def type_of(self, cls: int) -> TensorType:
         """The tensor type of a class."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from eggshard.egraph.graph import EGraph, ENode
 from eggshard.errors import EggshardError
-from eggshard.extract.encode import Computed, Delivered, Encoding
+from eggshard.extract.encode import Computed, Encoding
 from eggshard.extract.problem import Selection
 from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy
@@ -17,8 +17,8 @@ from eggshard.program.types import TensorType
 
 Shard = tuple[int, int]
 Types = tuple[TensorType, ...]
-#: The physical action of a node on the shards of a strategy.
-ActionSource = Callable[[ENode, Types, Types, Strategy], Action]
+#: The physical action (or several, as a device program) of a node on the shards of a strategy.
+ActionSource = Callable[[ENode, Types, Types, Strategy], Action | StepPlan]
 
 
 class Decoder:
@@ -30,7 +30,6 @@ class Decoder:
         self.assembler = Assembler(mesh, conversions)
         self.problem = encoding.problem
         self.values: dict[Shard, tuple[int, ...]] = {}
-        self.delivered: dict[int, Placement] = {}
         self._makers: dict[Shard, int] = {}
         for c, chosen in selection.chosen.items():
             for i in chosen:
@@ -45,21 +44,26 @@ class Decoder:
         """The device program and where its outputs lie."""
         self._inputs(input_types, input_placements)
         outputs, placements = [], []
-        for cls, p in self.problem.roots:
-            shard = (cls, p)
-            if cls >= len(self.graph.classes):
-                (i,) = self.selection.chosen[cls]
-                choice = self.problem.choices[cls][i]
-                assert isinstance(choice.tag, Delivered)
-                (shard,) = choice.needs
-                placements.append(choice.tag.placement)
-            else:
-                placement = self.encoding.placements[cls][p]
-                assert isinstance(placement, Placement)
-                placements.append(placement)
+        roots = self.problem.roots
+        count = len(roots) - len(self.graph.effects)
+        for cls, p in roots[count:]:  # in program order, before anything else that does not precede them
+            self._require(self._delivered(cls, p))
+        for cls, p in roots[:count]:
+            shard = self._delivered(cls, p)
+            placement = self.encoding.placements[shard[0]][shard[1]]
+            assert isinstance(placement, Placement)
+            placements.append(placement)
             self._require(shard)
             outputs.append(self.values[shard][0])
         return self.assembler.build(outputs), tuple(placements)
+
+    def _delivered(self, cls: int, p: int) -> Shard:
+        """The shard behind a root, which may be one of several placements."""
+        if cls < len(self.graph.classes):
+            return cls, p
+        (i,) = self.selection.chosen[cls]
+        (shard,) = self.problem.choices[cls][i].needs
+        return shard
 
     def _inputs(self, input_types: Types, placements: Sequence[Placement]) -> None:
         """Every program input becomes an input of the device program, used or not."""

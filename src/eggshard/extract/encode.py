@@ -34,9 +34,9 @@ class Computed(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """A choice's tag for an output whose placement is free: the placement it is delivered at."""
+    """A choice's tag for a root whose placement is free: the placement it is delivered at."""
 
-    placement: Placement
+    placement: Placement | Shape
 
 
 class ConversionTable(Protocol):
@@ -74,7 +74,7 @@ class Encoder:
         """The problem of delivering every root class at one of its placements, given the inputs' placements.
 
         inputs: input number -> placement. A root with several placements becomes a class of its own whose choices
-        are the placements.
+        are the placements. After these roots come the graph's effects, in program order.
         """
         classes = self.graph.classes
         self._addends = addend_monoids(self.graph)
@@ -87,8 +87,13 @@ class Encoder:
             for n, node in enumerate(eclass.nodes):
                 if node.op == "result":
                     choices[c].extend(self._projections(out, c, n, node))
+        # Effects are needed wherever they are computed, used or not.
+        effects = [
+            (cls, [out.placements[cls][p] for p in dict.fromkeys(choice.out for choice in choices[cls])])
+            for cls in self.graph.effects
+        ]
         roots_out: list[tuple[int, int]] = []
-        for cls, options in roots:
+        for cls, options in [*roots, *effects]:
             if len(options) == 1:
                 roots_out.append((cls, out.number(cls, options[0])))
                 continue

@@ -9,6 +9,7 @@ import numpy as np
 
 from eggshard.errors import LoweringError
 from eggshard.lower.body_text import BodyText, Value, integers
+from eggshard.plan.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice, zeros
 from eggshard.plan.steps import (
     Action,
     AllGather,
@@ -62,6 +63,12 @@ class StepText(BodyText):
                 return self._loop(action, operands)
             case Branch():
                 return self._branch(action, operands)
+            case DeviceNumber():
+                return [self.op("convert", [self.per_device(action.numbers)], TensorType((), "ui32"))]
+            case GroupCollective():
+                return self._group_collective(action, operands)
+            case OnFirstDevice():
+                return self._on_first_device(action, operands)
             case AllReduce():
                 # One collective each: XLA combines them, and refuses several operands in a manual region.
                 return [self._all_reduce(x, action) for x in operands]
@@ -244,7 +251,20 @@ class StepText(BodyText):
         limits = self.op("broadcast_in_dim", [limit], indices, f"broadcast_dimensions = {integers(())}")
         return self.select(self.compare("LT", iota, limits), x, self.splat(x.type, action.monoid))
 
-    # Control flow.
+    # Control flow, and what runs on one device only.
+
+    def _group_collective(self, action: GroupCollective, operands: Sequence[Value]) -> list[Value]:
+        channel = self.channel().partition(" = ")[2]
+        attributes = action.attributes.updated(channel_handle=channel)
+        return self._local(Local(action.name, attributes, action.result_types, action.regions), operands)
+
+    def _on_first_device(self, action: OnFirstDevice, operands: Sequence[Value]) -> list[Value]:
+        types = action.local.result_types
+        first = self.compare("EQ", self.index(self.mesh.axes), self.integer(0))
+        runs, idles = self.region(), self.region()
+        runs.end(runs.emit(action.local, operands))
+        idles.end([idles.constant(zeros(t), splat=True) for t in types])
+        return self.op_with_regions("if", [first], [runs, idles], types)
 
     def _loop(self, action: Loop, operands: Sequence[Value]) -> list[Value]:
         types = [x.type for x in operands]

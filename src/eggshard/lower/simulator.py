@@ -13,6 +13,7 @@ import numpy as np
 
 from eggshard.errors import LoweringError, VerificationError
 from eggshard.placement.placement import Placement
+from eggshard.plan.authored_steps import DeviceNumber, OnFirstDevice, zeros
 from eggshard.plan.steps import (
     Action,
     AllGather,
@@ -217,19 +218,53 @@ def _(action: Mask, mesh: Mesh, operands: Arrays) -> Arrays:
 
 
 @_perform.register
+def _(action: DeviceNumber, mesh: Mesh, operands: Arrays) -> Arrays:
+    return (np.array(action.numbers, np.uint32),)
+
+
+@_perform.register
+def _(action: OnFirstDevice, mesh: Mesh, operands: Arrays) -> Arrays:
+    from eggshard.program.ops import registry
+
+    local, first = action.local, int(mesh.grid.reshape(-1)[0])
+    results = registry.get(local.name).evaluate(local.attributes, [a[first] for a in operands], local.regions)
+    out = []
+    for result, type_ in zip(results, local.result_types, strict=True):
+        array = np.array(np.broadcast_to(zeros(type_), (mesh.size, *type_.shape)))
+        array[first] = result
+        out.append(array)
+    return tuple(out)
+
+
+@_perform.register
 def _(action: Loop, mesh: Mesh, operands: Arrays) -> Arrays:
     carried = list(operands)
-    while _agreed(run(action.condition, carried)[0], "a loop's condition"):
-        carried = run(action.body, carried)
-    return tuple(carried)
+    while True:
+        going = run(action.condition, carried)[0]
+        if action.messages:
+            _agreed(going, "the condition of a loop that communicates")
+        if not going.any():
+            return tuple(carried)
+        carried = [_where(going, new, old) for new, old in zip(run(action.body, carried), carried, strict=True)]
 
 
 @_perform.register
 def _(action: Branch, mesh: Mesh, operands: Arrays) -> Arrays:
-    chosen = int(_agreed(operands[0], "a branch's selector"))
-    last = len(action.branches) - 1
-    chosen = 1 - chosen if action.predicate else chosen if 0 <= chosen <= last else last
-    return tuple(run(action.branches[chosen], operands[1:]))
+    selector, last = operands[0], len(action.branches) - 1
+    if action.messages:
+        _agreed(selector, "the selector of a branch that communicates")
+    chosen = np.where(selector, 0, 1) if action.predicate else np.where((selector < 0) | (selector > last), last, selector)
+    taken = np.unique(chosen)
+    out = run(action.branches[taken[0]], operands[1:])
+    for branch in taken[1:]:
+        made = run(action.branches[branch], operands[1:])
+        out = [_where(chosen == branch, new, old) for new, old in zip(made, out, strict=True)]
+    return tuple(out)
+
+
+def _where(devices: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:
+    """The new value on the devices marked, the old one on the others."""
+    return new if devices.all() else np.where(devices.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
 
 
 def _agreed(scalars: np.ndarray, what: str) -> np.ndarray:

@@ -11,6 +11,7 @@ from eggshard.lower.body_text import Value, function_type
 from eggshard.lower.collectives_text import StepText
 from eggshard.placement.placement import Placement, is_even, replicated
 from eggshard.placement.sharding import Sharding, mesh_text, whole_mesh
+from eggshard.plan.authored_steps import DeviceNumber, GroupCollective
 from eggshard.plan.steps import Action, Branch, CollectivePermute, Exchange, Local, Loop, Pairs, Round, Step, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops.codec import String
@@ -119,6 +120,11 @@ class _Renumbering:
                 return replace(action, condition=self.plan(condition), body=self.plan(body))
             case Branch(branches=branches):
                 return replace(action, branches=tuple(map(self.plan, branches)))
+            case DeviceNumber(numbers=numbers):
+                return DeviceNumber(tuple(numbers[d] for d in self.ids))
+            case GroupCollective(attributes=attributes):
+                groups = tuple(tuple(self.position.get(d, d) for d in group) for group in attributes["replica_groups"])
+                return replace(action, attributes=attributes.updated(replica_groups=groups)) if action.names_devices else action
         return action
 
     def pairs(self, pairs: Pairs) -> Pairs:

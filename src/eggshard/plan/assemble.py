@@ -25,7 +25,7 @@ class Conversions(Protocol):
 class Assembler:
     """Appends steps; equal conversions of one value are emitted once."""
 
-    def __init__(self, mesh: Mesh, conversions: Conversions):
+    def __init__(self, mesh: Mesh, conversions: Conversions | None = None):
         self.mesh, self.conversions = mesh, conversions
         self.steps: list[Step] = []
         self.types: list[TensorType] = []
@@ -38,8 +38,17 @@ class Assembler:
         self.inputs.append(len(self.types) - 1)
         return self.inputs[-1]
 
-    def emit(self, action: Action, operands: tuple[int, ...], why: tuple[str, ...] = (), label: str = "") -> tuple[int, ...]:
-        """Append a step and return its results."""
+    def emit(self, action: Action | StepPlan, operands: tuple[int, ...], why: tuple[str, ...] = (),
+             label: str = "") -> tuple[int, ...]:
+        """Append a step, or all steps of a device program, and return the results."""
+        if isinstance(action, StepPlan):
+            values = dict(zip(action.inputs, operands, strict=True))
+            for step in action.steps:
+                made = self.emit(
+                    step.action, tuple(values[v] for v in step.operands), (*why, *step.why), step.label or label
+                )
+                values.update(zip(step.results, made, strict=True))
+            return tuple(values[v] for v in action.outputs)
         types = action.result(self.mesh, tuple(self.types[v] for v in operands))
         results = tuple(range(len(self.types), len(self.types) + len(types)))
         self.types.extend(types)
@@ -59,7 +68,10 @@ class Assembler:
         """Values of the same tensor at all target placements, by shared prefixes where that is cheaper."""
         available = {source: value}
         wanted = [t for t in dict.fromkeys(targets) if t != source]
-        for start, path in self.conversions.tree(type_, source, wanted) if wanted else ():
+        if not wanted:
+            return available
+        assert self.conversions is not None, "an assembler without a reshard planner converts nothing"
+        for start, path in self.conversions.tree(type_, source, wanted):
             here, at = available[start], start
             for action, after in path:
                 if after not in available:
@@ -68,12 +80,12 @@ class Assembler:
         return available
 
     def build(self, outputs: Iterable[int]) -> StepPlan:
-        """The finished device program, without steps that nothing uses."""
+        """The finished device program, without steps that nothing uses and that have no effects."""
         outputs = tuple(outputs)
         live = set(outputs)
         kept: list[Step] = []
         for step in reversed(self.steps):
-            if any(v in live for v in step.results):
+            if any(v in live for v in step.results) or step.action.has_effects:
                 kept.append(step)
                 live.update(step.operands)
         kept.reverse()

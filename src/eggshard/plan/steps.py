@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from eggshard.program.mesh import Mesh
+from eggshard.program.ops import registry
 from eggshard.program.program import Attributes, Region
 from eggshard.program.types import TensorType
 
@@ -50,6 +51,11 @@ class Action:
         """The number of collectives issued."""
         return 0
 
+    @property
+    def has_effects(self) -> bool:
+        """Whether it must run, in order, even if nothing uses its results."""
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class Local(Action):
@@ -61,6 +67,10 @@ class Local(Action):
     regions: tuple[Region, ...] = ()
     flops: float = 0.0
     kind: ClassVar[str] = "local"
+
+    @property
+    def has_effects(self) -> bool:
+        return not registry.is_pure(self.name, self.regions)
 
     def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         return self.result_types
@@ -285,8 +295,8 @@ class Mask(Action):
 class Loop(Action):
     """A while loop whose condition and body are device programs over the carried shards.
 
-    ``condition`` yields one scalar i1 that is the same on all devices; ``body`` yields the carried values again, in
-    the same local types. ``trip_count`` is None where it depends on data.
+    ``condition`` yields one scalar i1, the same on all devices if the loop communicates; ``body`` yields the carried
+    values again, in the same local types. ``trip_count`` is None where it depends on data.
     """
 
     condition: StepPlan
@@ -303,6 +313,10 @@ class Loop(Action):
     def messages(self) -> int:
         return self.condition.messages * (self.trips + 1) + self.body.messages * self.trips
 
+    @property
+    def has_effects(self) -> bool:
+        return self.condition.has_effects or self.body.has_effects
+
     def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         return operands
 
@@ -314,7 +328,7 @@ class Loop(Action):
 class Branch(Action):
     """Case: operand 0 is the branch index (i32, clamped to the last branch) or an i1 predicate (true: branch 0).
 
-    The other operands are the inputs of every branch. The selector is the same on all devices.
+    The other operands are the inputs of every branch. The selector is the same on all devices if a branch communicates.
     """
 
     branches: tuple[StepPlan, ...]
@@ -324,6 +338,10 @@ class Branch(Action):
     @property
     def messages(self) -> int:
         return max((b.messages for b in self.branches), default=0)
+
+    @property
+    def has_effects(self) -> bool:
+        return any(b.has_effects for b in self.branches)
 
     def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         first = self.branches[0]
@@ -375,6 +393,11 @@ class StepPlan:
     def messages(self) -> int:
         """Collectives issued, loops counted by their trips."""
         return sum(s.action.messages for s in self.steps)
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether some step has effects."""
+        return any(s.action.has_effects for s in self.steps)
 
     @property
     def collectives(self) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from eggshard.program.ops import (
     annotation,
+    collectives,
     contraction,
     control,
     convolution,
@@ -23,6 +24,7 @@ from eggshard.program.ops import base as registry
 #: The modules that define ops, in alphabetical order.
 FAMILIES = (
     annotation,
+    collectives,
     contraction,
     control,
     convolution,

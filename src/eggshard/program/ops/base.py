@@ -161,6 +161,17 @@ def known(name: str) -> bool:
     return name in _REGISTRY
 
 
+def is_pure(name: str, regions: Sequence[Region] = ()) -> bool:
+    """Whether neither an op nor anything in its regions has effects: it may be merged, and left out where unused.
+
+    Names that are not registered (an e-graph's own) stand for pure things.
+    """
+    found = _REGISTRY.get(name)
+    return (found is None or found.pure) and all(
+        is_pure(inner.name, inner.regions) for region in regions for inner in region.ops
+    )
+
+
 def names() -> tuple[str, ...]:
     """All registered op names, sorted."""
     return tuple(sorted(_REGISTRY))

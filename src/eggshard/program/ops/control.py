@@ -11,6 +11,7 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.program.evaluate import evaluate_region
+from eggshard.program.monoids import of_dtype
 from eggshard.program.ops.base import Arrays, FactorRule, OpDef, Types, Values, register
 from eggshard.program.ops.factor_table import FactorTable
 from eggshard.program.ops.signatures import output_types, require_regions, require_signature
@@ -115,7 +116,8 @@ class _OptimizationBarrier(OpDef):
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
         table = FactorTable()
         rows = [tuple(table.new(n) for n in t.shape) for t in operands]
-        return table.rule(rows, rows)
+        linear = tuple((monoid, (0,)) for monoid in of_dtype(operands[0].dtype)) if len(operands) == 1 else ()
+        return table.rule(rows, rows, linear)
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
         return tuple(arrays)

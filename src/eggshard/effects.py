@@ -1,0 +1,32 @@
+"""Ops with effects: each runs as often as in the unsharded program, which on a mesh means on one device alone."""
+
+from __future__ import annotations
+
+from eggshard.errors import ProgramError
+from eggshard.plan.assemble import Assembler
+from eggshard.plan.authored_steps import OnFirstDevice
+from eggshard.plan.steps import AllReduce, Local, StepPlan
+from eggshard.program.mesh import Mesh
+from eggshard.program.types import TOKEN, TensorType
+
+
+def run_once(mesh: Mesh, local: Local, operands: tuple[TensorType, ...]) -> StepPlan:
+    """The op on the first device, its results then on all: adding zeros to them changes nothing.
+
+    ProgramError for ops on tokens: these order effects between ops, which devices of a mesh cannot share.
+    """
+    if any(t.dtype == TOKEN for t in (*operands, *local.result_types)):
+        shown = local.attributes.get("mlir_name") or local.attributes.get("call_target_name") or local.name
+        raise ProgramError(
+            f"{shown} takes or makes a token on a mesh of {mesh.size} devices; tokens order effects on one device "
+            "only. Use unordered effects (ordered=False), or plan for a single device"
+        )
+    assembler = Assembler(mesh)
+    values = tuple(assembler.input(t) for t in operands)
+    results = assembler.emit(OnFirstDevice(local), values, ("effects run once",))
+    axes = tuple(a for a, n in mesh.axes.items() if n > 1)
+    shared = []
+    for result, type_ in zip(results, local.result_types, strict=True):
+        monoid = "or" if type_.dtype == "i1" else "add"
+        shared += assembler.emit(AllReduce(axes, monoid), (result,), ("results of the first device",))
+    return assembler.build(shared)

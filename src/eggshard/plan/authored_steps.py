@@ -1,0 +1,83 @@
+"""Steps that only a program's author asks for: a device's number, collectives over any groups, effects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from eggshard.plan.steps import Action, Local
+from eggshard.program.mesh import Mesh
+from eggshard.program.program import Attributes, Region
+from eggshard.program.types import TensorType, is_float, numpy_dtype
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNumber(Action):
+    """A ui32 scalar: the number in ``numbers`` at this device's logical id."""
+
+    numbers: tuple[int, ...]
+    kind: ClassVar[str] = "device-number"
+
+    def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        return (TensorType((), "ui32"),)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCollective(Action):
+    """A collective op of the registry as its author wrote it, over groups of devices that no mesh axes span."""
+
+    name: str
+    attributes: Attributes
+    result_types: tuple[TensorType, ...]
+    regions: tuple[Region, ...] = ()
+    kind: ClassVar[str] = "group-collective"
+
+    @property
+    def names_devices(self) -> bool:
+        """Whether its groups are of device ids (else they are of replicas, and all devices communicate)."""
+        return self.name == "all_to_all" or bool(self.attributes.get("use_global_device_ids"))
+
+    @property
+    def messages(self) -> int:
+        return 1
+
+    def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        return self.result_types
+
+    def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
+        """Ring formulas with each device's own group; without global ids the groups tell nothing: all devices."""
+        size = np.ones(mesh.size)
+        groups = self.attributes["replica_groups"] if self.names_devices else (tuple(range(mesh.size)),)
+        for group in groups:
+            members = [d for d in group if d >= 0]
+            size[members] = len(members)
+        given = sum(t.bytes for t in operands)
+        factor = {"all_reduce": 2 * (size - 1) / size, "all_gather": size - 1}.get(self.name, (size - 1) / size)
+        return np.asarray(given * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class OnFirstDevice(Action):
+    """A local op that only the first device of the mesh grid runs; elsewhere its results are zeros.
+
+    Zeros of float types are -0.0, so that adding up over devices gives the first device's results bit for bit.
+    """
+
+    local: Local
+    kind: ClassVar[str] = "on-first-device"
+
+    @property
+    def has_effects(self) -> bool:
+        return self.local.has_effects
+
+    def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        return self.local.result_types
+
+
+def zeros(type_: TensorType) -> np.ndarray:
+    """What adds nothing, bit for bit: -0.0 for floats."""
+    dtype = numpy_dtype(type_.dtype)
+    zero = -np.zeros((), dtype) if is_float(type_.dtype) else np.zeros((), dtype)
+    return np.broadcast_to(zero.astype(dtype), type_.shape)
