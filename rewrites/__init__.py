@@ -12,15 +12,14 @@ A rule's text is explained in `eggshard.egraph.patterns`, its function in `eggsh
 `eggshard.egraph.laws`; `check_law` runs it.
 """
 
-from eggshard.egraph.laws import check_law as check_law
-from eggshard.egraph.laws import each as each
-from eggshard.egraph.laws import like_zeros as like_zeros
-from eggshard.egraph.laws import tensors as tensors
-from eggshard.egraph.laws import together as together
-from eggshard.egraph.rules import Match as Match
-from eggshard.egraph.rules import Rule as Rule
-from eggshard.egraph.rules import rule as rule
-from eggshard.egraph.rules import select as select
+from eggshard.egraph.laws import (
+    check_law as check_law,
+    each as each,
+    like_zeros as like_zeros,
+    tensors as tensors,
+    together as together,
+)
+from eggshard.egraph.rules import Match as Match, Rule as Rule, rule as rule, select as select
 from eggshard.rewrites import (
     broadcast,
     concatenation,

@@ -9,8 +9,11 @@ import pytest
 jax = pytest.importorskip("jax")
 
 from jax import numpy as jnp  # noqa: E402
-from jax.sharding import AxisType, NamedSharding  # noqa: E402
-from jax.sharding import PartitionSpec as P  # noqa: E402
+from jax.sharding import (  # noqa: E402
+    AxisType,
+    NamedSharding,
+    PartitionSpec as P,  # noqa: E402
+)
 
 import eggshard as es  # noqa: E402
 from eggshard.errors import EggshardError, EggshardWarning  # noqa: E402

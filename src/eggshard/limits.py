@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Limits:
     """Limits of `optimize`.
 
-    seconds: for the whole search (it stops soon after, with the best plan so far). rows, iterations: of the e-graph.
+    seconds: for the whole search (it stops soon after, with the best plan so far). seconds_per_node: what extraction
+    may take per e-node, so that planning stays in proportion to compiling; raise it for a tighter certificate. rows, iterations: of the e-graph.
     strategies: per op. placements: candidate placements per e-class. permutes: collective-permutes that one reshard
     by pieces may issue. memory_mib: of the worker process. gap: extraction stops at this certified relative gap.
     """
@@ -22,10 +23,11 @@ class Limits:
     permutes: int = 16
     memory_mib: int = 8192
     gap: float = 1e-4
+    seconds_per_node: float = 0.005
 
     def doubled(self) -> Limits:
         """The same with every cap on candidates doubled (to see whether the caps cost anything)."""
         return Limits(
             self.seconds, 2 * self.rows, 2 * self.iterations, 2 * self.strategies, 2 * self.placements,
-            2 * self.permutes, self.memory_mib, self.gap,
+            2 * self.permutes, self.memory_mib, self.gap, self.seconds_per_node,
         )

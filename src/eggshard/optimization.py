@@ -115,7 +115,8 @@ def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Seq
     encoder = Encoder(graph, planning.strategies, planning.router)
     roots = [(graph.values[v], o) for v, o in zip(region.outputs, outputs, strict=True)]
     encoding = _timed(clock, "encode", lambda: encoder.encode(dict(enumerate(inputs)), roots))
-    remaining = max(1.0, planning.limits.seconds - sum(clock.values()))
+    remaining = max(0.1, planning.limits.seconds - sum(clock.values()))
+    remaining = min(remaining, 0.2 + planning.limits.seconds_per_node * graph.size)
     found = _timed(clock, "extract", lambda: extract(encoding.problem, seconds=remaining, gap=planning.limits.gap))
     decoder = Decoder(planning.mesh, graph, encoding, found.selection, planning.router, planning.action)
     types = tuple(region.types[v] for v in region.inputs)

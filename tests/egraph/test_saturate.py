@@ -9,8 +9,10 @@ import pytest
 
 pytest.importorskip("egglog")
 
-from eggshard.egraph import saturate as saturation  # noqa: E402
-from eggshard.egraph import worker  # noqa: E402
+from eggshard.egraph import (
+    saturate as saturation,  # noqa: E402
+    worker,  # noqa: E402
+)
 from eggshard.egraph.saturate import saturate  # noqa: E402
 from eggshard.errors import RewriteError  # noqa: E402
 from eggshard.limits import Limits  # noqa: E402

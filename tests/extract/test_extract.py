@@ -6,9 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from hypothesis import given, settings as hypothesis_settings, strategies as st
 from tests.extract.problems import (
     brute_force,
     random_conversions,

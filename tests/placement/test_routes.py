@@ -9,8 +9,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.placement.reshards import all_placements, check_steps, placed, serial_bytes
 
 from eggshard.costmodel.alpha_beta import AlphaBeta

@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from eggshard.egraph.graph import EGraph, ENode
 from eggshard.control_flow import CONTROL_FLOW
+from eggshard.egraph.graph import EGraph, ENode
 from eggshard.extract.problem import Choice, Problem
 from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy

@@ -52,7 +52,8 @@ class CallingConvention:
     ``in_tree`` is of (args, kwargs) and has the leaves ``arguments``, static arguments not among them. The program
     takes ``constants`` and then the arguments numbered ``kept``, ascending; JAX dropped the others as unused.
     ``donated`` says of each argument whether its buffer may be reused. ``devices``: what the function was lowered for,
-    in order. The shardings are those stated for arguments and results (None where nothing was).
+    in order. The shardings are those stated for arguments and results (None where nothing was). ``callbacks`` are the
+    Python functions that its custom calls number, ``effects`` JAX's names of what they do.
     """
 
     in_tree: Any
@@ -65,6 +66,8 @@ class CallingConvention:
     devices: tuple[Any, ...] = ()
     argument_shardings: tuple[NamedSharding | None, ...] = ()
     result_shardings: tuple[NamedSharding | None, ...] = ()
+    callbacks: tuple[Any, ...] = ()
+    effects: frozenset[Any] = frozenset()
     name: str = "planned"
 
     @classmethod
@@ -74,10 +77,10 @@ class CallingConvention:
         facts = getattr(lowering, "compile_args", {})
         if "kept_var_idx" not in facts or "global_out_avals" not in facts:
             raise LoweringError(f"{lowered} does not come from jax.jit; lower the function with jax.jit(f).lower(...)")
-        if facts.get("ordered_effects") or facts.get("host_callbacks") or facts.get("mut"):
+        if facts.get("ordered_effects") or facts.get("mut"):
             raise LoweringError(
-                f"{lowering._name} has ordered effects, host callbacks or mutable arrays, which cannot be planned; "
-                "keep them outside the planned function"
+                f"{lowering._name} has ordered effects or mutable arrays, which cannot be planned; use unordered "
+                "effects (ordered=False), and keep mutable arrays outside the planned function"
             )
         infos = jax.tree.leaves(lowered.args_info)
         avals = jax.tree.leaves(lowered.in_avals)
@@ -95,6 +98,8 @@ class CallingConvention:
             devices=tuple(getattr(lowering, "_device_list", None) or ()),
             argument_shardings=tuple(_named_sharding(stated.get(i)) for i in range(len(avals))),
             result_shardings=tuple(map(_named_sharding, facts["out_shardings"])),
+            callbacks=tuple(facts.get("host_callbacks") or ()),
+            effects=frozenset(facts.get("unordered_effects") or ()),
             name=str(lowering._name).removeprefix("jit(").removesuffix(")"),
         )
 
@@ -339,6 +344,8 @@ def _device_module(plan: Plan, convention: CallingConvention) -> DeviceModule:
         specs=tuple(_spec(p, mesh, names) for p in plan.output_placements),
         weak=tuple(leaf.weak_type for leaf in convention.results),
         whole=lambda: program_text(program),
+        callbacks=convention.callbacks,
+        effects=convention.effects,
     )
 
 

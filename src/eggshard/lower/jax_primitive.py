@@ -35,6 +35,7 @@ class DeviceModule:
 
     ``specs`` are the results' partition specs on meshes whose axes are named as in the program (None: inexpressible).
     ``weak``: which results are of a weak type (empty: none). ``whole`` gives the text of the unplanned program.
+    ``callbacks`` are the Python functions that custom calls number, ``effects`` what JAX must know they do.
     """
 
     name: str
@@ -46,6 +47,8 @@ class DeviceModule:
     specs: tuple[Any, ...]
     weak: tuple[bool, ...] = ()
     whole: Callable[[], str] | None = None
+    callbacks: tuple[Any, ...] = ()
+    effects: frozenset[Any] = frozenset()
 
 
 def call_module(module: DeviceModule, arrays: Sequence[Any]) -> list[Any]:
@@ -75,16 +78,16 @@ def _run(*arrays: Any, module: DeviceModule) -> Any:
         return _compiled(module)(*arrays)
 
 
-@planned_p.def_abstract_eval
-def _result_types(*avals: Any, module: DeviceModule) -> list[Any]:
-    """Result types; in JAX's explicit sharding mode they carry the planned sharding."""
+@planned_p.def_effectful_abstract_eval
+def _result_types(*avals: Any, module: DeviceModule) -> tuple[list[Any], frozenset[Any]]:
+    """Result types, in JAX's explicit sharding mode with the planned sharding; and effects."""
     mesh = next((m for a in avals if (m := _explicit_mesh(a, module)) is not None), None)
     out = []
     weak = module.weak or (False,) * len(module.outputs)
     for type_, spec, is_weak in zip(module.outputs, module.specs, weak, strict=True):
         sharding = {} if mesh is None or spec is None else {"sharding": NamedSharding(mesh, spec)}
         out.append(jax.core.ShapedArray(type_.shape, numpy_dtype(type_.dtype), weak_type=is_weak, **sharding))
-    return out
+    return out, module.effects
 
 
 def _explicit_mesh(aval: Any, module: DeviceModule) -> Any:
@@ -116,7 +119,7 @@ def _lower(context: Any, *operands: Any, module: DeviceModule) -> Any:
     """A call of the module's main function, under fresh channel ids."""
     surrounding = context.module_context
     if _whole_programs.get() and module.whole is not None:
-        return _call(context, module.name, module.whole(), operands)
+        return _call(context, module.name, _with_callbacks(module, module.whole(), surrounding), operands)
     place = surrounding.axis_context
     devices = getattr(place, "num_devices", None)
     if devices is None:
@@ -128,7 +131,8 @@ def _lower(context: Any, *operands: Any, module: DeviceModule) -> Any:
             f"{module.name} was planned for {module.devices} devices and is called in a context with {devices}; pass "
             f"arrays that lie on a mesh of {module.devices} devices, or give the surrounding jax.jit in_shardings on it"
         )
-    return _call(context, module.name, _with_fresh_channels(module.text, surrounding), operands)
+    text = _with_callbacks(module, module.text, surrounding)
+    return _call(context, module.name, _with_fresh_channels(text, surrounding), operands)
 
 
 def _call(context: Any, name: str, text: str, operands: Sequence[Any]) -> list[Any]:
@@ -155,6 +159,31 @@ def _with_fresh_channels(text: str, surrounding: Any) -> str:
         return f"channel_handle<handle = {fresh[old]}"
 
     return _CHANNEL.sub(renumber, text)
+
+
+_CALLBACK = re.compile(r'(call_target_name = "xla_\w*python_\w*callback".*?\bindex = )(\d+)')
+
+
+def _with_callbacks(module: DeviceModule, text: str, surrounding: Any) -> str:
+    """The text whose callbacks are numbered as in the surrounding module, which gets them.
+
+    LoweringError if the module came without its callbacks, as text does.
+    """
+    numbers: dict[int, int] = {}
+
+    def renumber(match: re.Match[str]) -> str:
+        old = int(match[2])
+        if old >= len(module.callbacks):
+            raise LoweringError(
+                f"{module.name} calls back into Python, and its callbacks are not at hand; call plan.to_jax() of the "
+                "plan of a jax.stages.Lowered"
+            )
+        if old not in numbers:
+            surrounding.add_host_callback(module.callbacks[old])
+            numbers[old] = len(surrounding.host_callbacks) - 1
+        return f"{match[1]}{numbers[old]}"
+
+    return _CALLBACK.sub(renumber, text)
 
 
 def _differentiate(primals: Sequence[Any], tangents: Sequence[Any], *, module: DeviceModule) -> Any:

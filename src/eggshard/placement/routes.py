@@ -10,8 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations as subsets
-from itertools import islice, product
+from itertools import combinations as subsets, islice, product
 
 import numpy as np
 

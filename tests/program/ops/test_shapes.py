@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.program.ops.laws import check_factors, check_linear
 
 from eggshard.errors import ProgramError

@@ -2,6 +2,7 @@
 
 from eggshard.program.ops import (
     annotation,
+    base as registry,
     collectives,
     contraction,
     control,
@@ -19,7 +20,6 @@ from eggshard.program.ops import (
     sorting,
     window_reduction,
 )
-from eggshard.program.ops import base as registry
 
 #: The modules that define ops, in alphabetical order.
 FAMILIES = (

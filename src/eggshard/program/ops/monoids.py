@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from eggshard.program.monoids import OF_OP
-from eggshard.program.monoids import identity as identity_of
+from eggshard.program.monoids import OF_OP, identity as identity_of
 from eggshard.program.program import Region
 
 __all__ = ["SET", "identity_of", "recognise_monoid"]
