@@ -1,4 +1,4 @@
-"""``python -m bench FAMILY [FAMILY ...]``: ours, XLA's partitioner and Shardy's passes on the same programs, side by side.
+"""``python -m bench FAMILY [FAMILY ...]``: ours, XLA's partitioner and Shardy's passes on the same programs.
 
 Bytes are counted from the compiled program, per device, under the cost model `WireBytes`. Times are from this run on
 this machine and only their ratios mean anything. A plan that fell back, or replicates what it could shard, is a

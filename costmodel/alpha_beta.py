@@ -43,8 +43,9 @@ class AlphaBeta:
 
     def __post_init__(self) -> None:
         for what in ("launch", "latency"):
-            if not (getattr(self, what) >= 0 and math.isfinite(getattr(self, what))):
-                raise CostModelError(f"AlphaBeta: {what} is seconds, finite and not negative; got {getattr(self, what)}")
+            seconds = getattr(self, what)
+            if not (seconds >= 0 and math.isfinite(seconds)):
+                raise CostModelError(f"AlphaBeta: {what} is seconds, finite and not negative; got {seconds}")
         for what in ("bandwidth", "flops", "memory"):
             if not getattr(self, what) > 0:
                 raise CostModelError(f"AlphaBeta: {what} is a rate above zero; got {getattr(self, what)}")

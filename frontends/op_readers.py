@@ -13,6 +13,7 @@ from eggshard.frontends.control_flow import read_branches, read_while
 from eggshard.frontends.region_reader import Handler, RegionReader, captured_values
 from eggshard.placement.sharding import Sharding
 from eggshard.program import monoids
+from eggshard.program.mesh import Mesh
 from eggshard.program.ops import registry
 from eggshard.program.ops.codec import attribute_dictionary
 from eggshard.program.ops.monoids import recognise_monoid
@@ -98,7 +99,8 @@ def _manual_computation(reader: RegionReader, operation: Any, name: str) -> None
         for sharding, type_ in zip(shardings, types, strict=True):
             reader.module.stated.append((sharding, type_, f"a manual computation{reader.module.place(operation)}"))
     axes = tuple(re.findall(r'"([^"]*)"', str(attributes["manual_axes"])))
-    values = Attributes(in_shardings=ins, out_shardings=outs, manual_axes=axes, result_types=results)
+    values = Attributes(in_shardings=ins, out_shardings=outs, manual_axes=axes, result_types=results,
+                        mesh=meshes.mesh or Mesh({}))
     body = (reader.subregion(operation.regions[0].blocks[0]),)
     definition = registry.get("manual_computation")
     definition.infer(values, reader.types_of(operands), body)

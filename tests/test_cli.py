@@ -14,7 +14,8 @@ sdy.mesh @mesh = <["x"=4, "y"=2]>
 func.func @main(%a: tensor<64x32xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {"y"}]>},
                 %b: tensor<32x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>})
     -> (tensor<64x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) {
-  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<64x32xf32>, tensor<32x16xf32>) -> tensor<64x16xf32>
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+      : (tensor<64x32xf32>, tensor<32x16xf32>) -> tensor<64x16xf32>
   return %0 : tensor<64x16xf32>
 }
 """
@@ -29,9 +30,8 @@ def program(tmp_path: Path) -> Path:
 
 def test_optimize_prints_the_plan_and_writes_files(program: Path, tmp_path: Path) -> None:
     lowered, saved = tmp_path / "out.mlir", tmp_path / "plan.json"
-    result = CliRunner().invoke(
-        app, ["optimize", str(program), "--cost-model", "wire-bytes", "-o", str(lowered), "--json", str(saved), "--verify"]
-    )
+    options = ["--cost-model", "wire-bytes", "-o", str(lowered), "--json", str(saved), "--verify"]
+    result = CliRunner().invoke(app, ["optimize", str(program), *options])
     assert result.exit_code == 0, result.output
     assert "all-reduce" in result.output and "equal to the unsharded program" in result.output
     assert "stablehlo.all_reduce" in lowered.read_text()

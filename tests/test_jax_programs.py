@@ -131,8 +131,8 @@ def test_program(name: str) -> None:
     if len(inputs) == len(arguments):
         wanted = [np.asarray(v) for v in jax.tree.leaves(jitted(*inputs))]
         got = [np.asarray(v) for v in jax.tree.leaves(plan.to_jax()(*inputs))]
-        compare("jax", got, wanted, plan.program.output_types, bitwise=False)
+        compare("jax", got, wanted, plan.program.output_types)
         try:
-            compare("numpy", plan.run(*inputs), wanted, plan.program.output_types, bitwise=False)
+            compare("numpy", plan.run(*inputs), wanted, plan.program.output_types)
         except LoweringError as error:
             assert "simulator" in str(error) or "NumPy" in str(error)

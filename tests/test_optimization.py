@@ -189,7 +189,9 @@ def test_bad_programs(bad: object, error: type[Exception], words: str) -> None:
         es.optimize(bad)
 
 
-@pytest.mark.parametrize("source, words", [(("q", None), "q"), (("x", "x"), "x"), (("x", None, None), "rank|dimension")])
+@pytest.mark.parametrize(
+    "source, words", [(("q", None), "q"), (("x", "x"), "x"), (("x", None, None), "rank|dimension")]
+)
 def test_bad_shardings(source: tuple, words: str) -> None:
     with pytest.raises(es.ShardingError, match=words):
         es.plan_reshard((8, 8), "f32", MESH, source, (None, None))

@@ -67,7 +67,7 @@ def _cheapest(
     planning: Planning, op: Op, operands: Types, results: Types,
     have: tuple[Placement, ...], want: tuple[Placement, ...] | None,
 ) -> Strategy:
-    """The strategy that costs this op alone least: computing, its operands' reshards, and its results' to their place."""
+    """The strategy that costs this op alone least: computing, and reshards of its operands and of its results."""
 
     def price(candidate: tuple[Strategy, float]) -> float:
         strategy, compute = candidate

@@ -63,7 +63,8 @@ def optimize(
     """Find the cheapest plan, and print it."""
     import eggshard
 
-    plan = eggshard.optimize(program, cost_model=cost_model(model), exact=exact, limits=eggshard.Limits(seconds=seconds))
+    limits = eggshard.Limits(seconds=seconds)
+    plan = eggshard.optimize(program, cost_model=cost_model(model), exact=exact, limits=limits)
     typer.echo(str(plan))
     if output:
         output.write_text(plan.to_stablehlo())
@@ -78,7 +79,8 @@ def explain(program: Source, model: Model = "h100-node", exact: Exact = False, s
     """Find the cheapest plan, and say why it is so: rules, search, and the baseline beside it."""
     import eggshard
 
-    plan = eggshard.optimize(program, cost_model=cost_model(model), exact=exact, limits=eggshard.Limits(seconds=seconds))
+    limits = eggshard.Limits(seconds=seconds)
+    plan = eggshard.optimize(program, cost_model=cost_model(model), exact=exact, limits=limits)
     typer.echo(plan.explain())
 
 

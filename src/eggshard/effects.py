@@ -25,7 +25,7 @@ def run_once(mesh: Mesh, local: Local, operands: tuple[TensorType, ...]) -> Step
     values = tuple(assembler.input(t) for t in operands)
     results = assembler.emit(OnFirstDevice(local), values, ("effects run once",))
     axes = tuple(a for a, n in mesh.axes.items() if n > 1)
-    shared = []
+    shared: list[int] = []
     for result, type_ in zip(results, local.result_types, strict=True):
         monoid = "or" if type_.dtype == "i1" else "add"
         shared += assembler.emit(AllReduce(axes, monoid), (result,), ("results of the first device",))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
 class Limits:
     """Limits of `optimize`.
 
-    seconds: for the whole search (it stops soon after, with the best plan so far). seconds_per_node: what extraction
-    may take per e-node, so that planning stays in proportion to compiling; raise it for a tighter certificate. rows, iterations: of the e-graph.
+    seconds: for the whole search (it stops soon after, with the best plan so far). rows, iterations: of the e-graph.
     strategies: per op. placements: candidate placements per e-class. permutes: collective-permutes that one reshard
     by pieces may issue. memory_mib: of the worker process. gap: extraction stops at this certified relative gap.
+    seconds_per_node: what extraction may take per e-node, so that planning stays in proportion to compiling; raise it
+    for a tighter certificate.
     """
 
     seconds: float = 60.0
@@ -27,7 +28,5 @@ class Limits:
 
     def doubled(self) -> Limits:
         """The same with every cap on candidates doubled (to see whether the caps cost anything)."""
-        return Limits(
-            self.seconds, 2 * self.rows, 2 * self.iterations, 2 * self.strategies, 2 * self.placements,
-            2 * self.permutes, self.memory_mib, self.gap, self.seconds_per_node,
-        )
+        caps = ("rows", "iterations", "strategies", "placements", "permutes")
+        return replace(self, **{cap: 2 * getattr(self, cap) for cap in caps})

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
-from eggshard.errors import EggshardError, ProgramError
+from eggshard.errors import EggshardError, LoweringError, ProgramError
 from eggshard.placement.placement import Placement, is_even
-from eggshard.placement.sharding import Sharding, whole_mesh
+from eggshard.placement.sharding import Sharding, gather_cuts, whole_mesh
 from eggshard.placement.transfer import Strategy
 from eggshard.plan.assemble import Assembler
 from eggshard.plan.authored_steps import DeviceNumber, GroupCollective
@@ -32,6 +33,7 @@ from eggshard.plan.steps import (
 from eggshard.program import monoids
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops import registry
+from eggshard.program.ops.collectives import PerDevice
 from eggshard.program.ops.monoids import recognise_monoid
 from eggshard.program.program import Attributes, Literal, Op, Region
 from eggshard.program.types import TensorType
@@ -43,14 +45,14 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 def manual_strategy(mesh: Mesh, attributes: Attributes, region: Region, operands: Types, results: Types) -> Strategy:
-    """The one strategy: operands and results as the author states. ProgramError where that is not on all axes, evenly."""
+    """The one strategy: operands and results as the author states. ProgramError if not on all axes, or not evenly."""
     whole = whole_mesh(mesh)
     automatic = [a for a, n in whole.axes.items() if n > 1 and a not in attributes["manual_axes"]]
     if automatic:
         raise ProgramError(
             f"manual_computation over {{{', '.join(attributes['manual_axes'])}}} leaves mesh axes "
-            f"{{{', '.join(automatic)}}} to the compiler; make all axes manual (shard_map without axis_names), or write "
-            "the computation without shard_map"
+            f"{{{', '.join(automatic)}}} to the compiler; make all axes manual (shard_map without axis_names), or "
+            "write the computation without shard_map"
         )
 
     def placements(shardings: Sequence[Sharding], types: Types, inner: tuple[int, ...]) -> tuple[Placement, ...]:
@@ -75,6 +77,47 @@ def manual_strategy(mesh: Mesh, attributes: Attributes, region: Region, operands
 def manual_program(mesh: Mesh, region: Region) -> StepPlan:
     """The device program of a manual computation's body over all axes of a mesh. ProgramError for what has none."""
     return _Body(mesh, region).program()
+
+
+def evaluate_manual(attributes: Attributes, region: Region, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """The results on whole arrays, by the simulator. Axes that are not manual do not matter: nothing runs along them.
+
+    LoweringError for a computation that communicates and leaves some axes to the compiler, and for what the simulator
+    does not run.
+    """
+    from eggshard.lower.simulator import gather_from_devices, run, scatter_to_devices
+
+    axes = attributes["manual_axes"]
+    whole: Mesh = attributes["mesh"]
+    if any(a not in axes and n > 1 for a, n in whole.axes.items()):
+        if _per_device(region):
+            raise LoweringError("a partly manual computation with collectives has no NumPy meaning; run it with JAX")
+        whole = Mesh({a: n for a, n in whole.axes.items() if a in axes})
+
+    def manual(sharding: Sharding) -> Sharding:
+        dims = (replace(d, axes=tuple(a for a in d.axes if a.name in axes)) for d in sharding.dims)
+        return replace(sharding, dims=tuple(dims))
+
+    ins, outs = (tuple(map(manual, attributes[key])) for key in ("in_shardings", "out_shardings"))
+    mesh = whole.refined(gather_cuts((*ins, *outs), whole))
+    given = tuple(region.types[v].with_shape(a.shape) for v, a in zip(region.inputs, arrays, strict=True))
+    results: Types = attributes["result_types"]
+    strategy = manual_strategy(mesh, attributes.updated(in_shardings=ins, out_shardings=outs), region, given, results)
+    shards = [scatter_to_devices(mesh, a, p) for a, p in zip(arrays, strategy.operands, strict=True)]
+    made = run(manual_program(mesh, region), shards)
+    return tuple(
+        gather_from_devices(mesh, m, t.shape, p) for m, t, p in zip(made, results, strategy.results, strict=True)
+    )
+
+
+def _per_device(region: Region) -> bool:
+    """Whether some op of a region needs to know the device or other devices' data."""
+    return any(isinstance(registry.get(op.name), PerDevice) or any(map(_per_device, op.regions)) for op in region.ops)
+
+
+def contains_manual(region: Region) -> bool:
+    """Whether there is a manual computation in a region, at any depth."""
+    return any(op.name == MANUAL or any(map(contains_manual, op.regions)) for op in region.ops)
 
 
 class _Body:
@@ -142,7 +185,7 @@ class _Body:
             return self._emit(GroupCollective(op.name, attributes, types, op.regions), operands, op)
         if not axes:
             return operands
-        out = []
+        out: list[int] = []
         for value in operands:
             match op.name:
                 case "all_reduce":

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eggshard.baseline import baseline_program
 from eggshard.costmodel import AlphaBeta, CostModel
@@ -37,6 +37,9 @@ from eggshard.program.mesh import Mesh, axis_ref
 from eggshard.program.program import Program, Region, RegionBuilder
 from eggshard.program.types import TensorType, mlir_dtype
 from eggshard.rewrites import default_rules, select
+
+if TYPE_CHECKING:
+    from eggshard.lower.jax_callable import CallingConvention
 
 #: Errors that are the user's to mend: they are raised, not answered with the baseline.
 _USER_ERRORS = (CostModelError, MeshError, ProgramError, RewriteError, ShardingError)
@@ -70,7 +73,8 @@ def optimize(
     propagated = _timed(clock, "propagate", lambda: propagated_shardings(loaded, planning.limits.seconds))
     planning.hint_control_flow(propagated)
     outputs = _output_options(planning, propagated)
-    baseline = cache(lambda: _baseline(planning, propagated, [o[0] for o in outputs]))
+    convention = _convention(program)
+    baseline = cache(lambda: _baseline(planning, propagated, [o[0] for o in outputs], convention))
     try:
         plan = _search(planning, rules, outputs, clock)
         certified = plan.gap <= planning.limits.gap  # then the baseline, which the search space holds, is not cheaper
@@ -82,14 +86,16 @@ def optimize(
         reason = f"{type(error).__name__}: {error}"
         warnings.warn(f"optimisation failed ({reason}); using the baseline plan", EggshardWarning, stacklevel=2)
         plan = _replaced(baseline(), Search(seconds=clock, exact=exact), reason)
-    plan = replace(plan, baseline_factory=baseline, calling_convention=_convention(program))
+    plan = replace(plan, baseline_factory=baseline, calling_convention=convention)
     return _within(plan, memory_limit)
 
 
-def _baseline(planning: Planning, propagated: Sequence[Sharding | None], outputs: Sequence[Placement]) -> Plan:
+def _baseline(planning: Planning, propagated: Sequence[Sharding | None], outputs: Sequence[Placement],
+              convention: CallingConvention | None) -> Plan:
     program = planning.program
     steps = baseline_program(planning, program.region, propagated, planning.inputs, outputs)
-    return Plan(program, steps, planning.inputs, tuple(outputs), planning.model, Search(exact=planning.exact))
+    return Plan(program, steps, planning.inputs, tuple(outputs), planning.model, Search(exact=planning.exact),
+                calling_convention=convention)
 
 
 def _search(planning: Planning, rules: Sequence[Any], outputs: list[list[Placement]], clock: dict[str, float]) -> Plan:
@@ -120,7 +126,7 @@ def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Seq
     found = _timed(clock, "extract", lambda: extract(encoding.problem, seconds=remaining, gap=planning.limits.gap))
     decoder = Decoder(planning.mesh, graph, encoding, found.selection, planning.router, planning.action)
     types = tuple(region.types[v] for v in region.inputs)
-    steps, placements = _timed(clock, "assemble", lambda: decoder.decode(types, inputs))
+    steps, placements = _timed(clock, "assemble", lambda: decoder.decode(types, inputs, roots))
     return steps, placements, Search(
         found.bound, found.method, planning.exact, "", clock, len(graph.classes), graph.size,
         dict(graph.report.matches), tuple(found.notes),
@@ -183,7 +189,7 @@ def _within(plan: Plan, memory_limit: int | None) -> Plan:
     )
 
 
-def _convention(program: Any) -> Any:
+def _convention(program: Any) -> CallingConvention | None:
     """How a JAX function's arguments map to the program's inputs, if it came from one."""
     if not hasattr(program, "out_tree"):
         return None

@@ -6,16 +6,19 @@ from collections.abc import Callable, Sequence
 
 from eggshard.egraph.graph import EGraph, ENode
 from eggshard.errors import EggshardError
-from eggshard.extract.encode import Computed, Encoding
+from eggshard.extract.encode import Computed, Encoding, Shard
 from eggshard.extract.problem import Selection
+from eggshard.extract.views import Order
 from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy
 from eggshard.plan.assemble import Assembler, Conversions
-from eggshard.plan.steps import Action, StepPlan
+from eggshard.plan.steps import Action, Local, StepPlan
 from eggshard.program.mesh import Mesh
+from eggshard.program.program import Attributes
 from eggshard.program.types import TensorType
 
-Shard = tuple[int, int]
+#: A local shape, and the core dimensions in its order.
+Form = tuple[tuple[int, ...], Order]
 Types = tuple[TensorType, ...]
 #: The physical action (or several, as a device program) of a node on the shards of a strategy.
 ActionSource = Callable[[ENode, Types, Types, Strategy], Action | StepPlan]
@@ -29,7 +32,10 @@ class Decoder:
         self.graph, self.encoding, self.selection, self.action = graph, encoding, selection, action
         self.assembler = Assembler(mesh, conversions)
         self.problem = encoding.problem
-        self.values: dict[Shard, tuple[int, ...]] = {}
+        self.views = encoding.views
+        self.tuples: dict[Shard, tuple[int, ...]] = {}
+        #: Per shard its values by local shape and order of the core dimensions.
+        self.values: dict[Shard, dict[Form, int]] = {}
         self._makers: dict[Shard, int] = {}
         for c, chosen in selection.chosen.items():
             for i in chosen:
@@ -40,27 +46,28 @@ class Decoder:
             self._converted.setdefault((c, p), []).append(q)
             self._origin.setdefault((c, q), (c, p))
 
-    def decode(self, input_types: Types, input_placements: Sequence[Placement]) -> tuple[StepPlan, tuple[Placement, ...]]:
-        """The device program and where its outputs lie."""
+    def decode(
+        self, input_types: Types, input_placements: Sequence[Placement], roots: Sequence[tuple[int, Sequence[Placement]]]
+    ) -> tuple[StepPlan, tuple[Placement, ...]]:
+        """The device program and where its outputs lie, among the placements that each root allowed."""
         self._inputs(input_types, input_placements)
+        count = len(self.problem.roots) - len(self.graph.effects)
+        for root in self.problem.roots[count:]:  # in program order, before anything else that does not precede them
+            self._require(self._delivered(root))
         outputs, placements = [], []
-        roots = self.problem.roots
-        count = len(roots) - len(self.graph.effects)
-        for cls, p in roots[count:]:  # in program order, before anything else that does not precede them
-            self._require(self._delivered(cls, p))
-        for cls, p in roots[:count]:
-            shard = self._delivered(cls, p)
-            placement = self.encoding.placements[shard[0]][shard[1]]
-            assert isinstance(placement, Placement)
-            placements.append(placement)
+        for (cls, options), root in zip(roots, self.problem.roots[:count], strict=True):
+            shard = self._delivered(root)
             self._require(shard)
-            outputs.append(self.values[shard][0])
+            (placement,) = [p for p in options if self.encoding.shard(cls, p) == shard][:1]
+            placements.append(placement)
+            outputs.append(self._value(cls, placement))
         return self.assembler.build(outputs), tuple(placements)
 
-    def _delivered(self, cls: int, p: int) -> Shard:
+    def _delivered(self, root: Shard) -> Shard:
         """The shard behind a root, which may be one of several placements."""
+        cls = root[0]
         if cls < len(self.graph.classes):
-            return cls, p
+            return root
         (i,) = self.selection.chosen[cls]
         (shard,) = self.problem.choices[cls][i].needs
         return shard
@@ -76,10 +83,10 @@ class Decoder:
         active: set[Shard] = set()
         while stack:
             top = stack[-1]
-            if top in self.values:
+            if self._done(top):
                 stack.pop()
                 continue
-            missing = [s for s in self._dependencies(top) if s not in self.values]
+            missing = [s for s in self._dependencies(top) if not self._done(s)]
             if not missing:
                 self._produce(top)
                 stack.pop()
@@ -94,35 +101,71 @@ class Decoder:
             return self.problem.choices[shard[0]][self._makers[shard]].needs
         return (self._origin[shard],)
 
+    def _done(self, shard: Shard) -> bool:
+        return shard in self.values or shard in self.tuples
+
     def _produce(self, shard: Shard) -> None:
         """Compute a shard and everything it is converted to."""
         if shard not in self._makers:
             raise EggshardError(f"the selection never computes shard {shard}")
-        cls, p = shard
-        choice = self.problem.choices[cls][self._makers[shard]]
+        choice = self.problem.choices[shard[0]][self._makers[shard]]
         assert isinstance(choice.tag, Computed)
-        node = self.graph.classes[cls].nodes[choice.tag.node]
-        strategy = choice.tag.strategy
+        cls, strategy = choice.tag.cls, choice.tag.strategy
+        eclass = self.graph.classes[cls]
+        node = eclass.nodes[choice.tag.node]
         if node.op == "input":
-            self.values[shard] = (self._input_values[node.attributes["index"]],)
+            made: tuple[int, ...] = (self._input_values[node.attributes["index"]],)
         elif node.op == "result":
-            self.values[shard] = (self.values[choice.needs[0]][node.attributes["index"]],)
+            made = (self.tuples[choice.needs[0]][node.attributes["index"]],)
         else:
-            operands = []
-            for child, placement in zip(node.children, strategy.operands, strict=True):
-                (value,) = self.values[child, self.encoding.index[child][placement]]
-                operands.append(value)
+            operands = [self._value(c, p) for c, p in zip(node.children, strategy.operands, strict=True)]
             operands = self.assembler.mask(operands, strategy.masks)
             types = tuple(self.graph.type_of(c) for c in node.children)
-            action = self.action(node, types, self.graph.classes[cls].types, strategy)
-            self.values[shard] = self.assembler.emit(action, tuple(operands), node.rules, f"class {cls}")
+            action = self.action(node, types, eclass.types, strategy)
+            made = self.assembler.emit(action, tuple(operands), node.rules, f"class {cls}")
+        if eclass.is_tuple:
+            self.tuples[shard] = made
+            return
+        here = strategy.results[0]
+        self.values[shard] = {self._form(cls, here): made[0]}
         targets = self._converted.get(shard, ())
         if targets:
-            table = self.encoding.placements[cls]
-            source = table[p]
-            wanted = [table[q] for q in targets]
-            made = self.assembler.convert(
-                self.values[shard][0], self.graph.classes[cls].types[0], source, wanted, f"class {cls}"  # type: ignore[arg-type]
-            )
-            for q, placement in zip(targets, wanted, strict=True):
-                self.values.setdefault((cls, q), (made[placement],))  # type: ignore[index]
+            there = [self.views.from_core(cls, self._core((shard[0], q))) for q in targets]
+            reached = self.assembler.convert(made[0], eclass.types[0], here, there, f"class {cls}")
+            for q, placement in zip(targets, there, strict=True):
+                self.values.setdefault((shard[0], q), {self._form(cls, placement): reached[placement]})
+
+    def _core(self, shard: Shard) -> Placement:
+        placement = self.encoding.placements[shard[0]][shard[1]]
+        assert isinstance(placement, Placement)
+        return placement
+
+    def _form(self, cls: int, placement: Placement) -> Form:
+        return placement.local_shape, self.views.order[cls]
+
+    def _value(self, cls: int, placement: Placement) -> int:
+        """The value of an e-class at a placement, by local views of whatever form the shard was made in."""
+        shard = self.encoding.shard(cls, placement)
+        forms, form = self.values[shard], self._form(cls, placement)
+        if form not in forms:
+            (shape, order), value = next(iter(forms.items()))
+            forms[form] = self._viewed(value, shard, order, form)
+        return forms[form]
+
+    def _viewed(self, value: int, shard: Shard, order: Order, form: Form) -> int:
+        """Drop unit dimensions, reorder, add unit dimensions: whichever of these is needed."""
+        core = tuple(d.tile for d in self._core(shard).dims)
+        if order != form[1]:
+            value = self._local("reshape", value, tuple(core[i] for i in order))
+            permutation = tuple(order.index(i) for i in form[1])
+            value = self._local("transpose", value, tuple(core[i] for i in form[1]), permutation=permutation)
+        return self._local("reshape", value, form[0])
+
+    def _local(self, name: str, value: int, shape: tuple[int, ...], **attributes: object) -> int:
+        source = self.assembler.types[value]
+        if name == "reshape":
+            if source.shape == shape:
+                return value
+            attributes["shape"] = shape
+        action = Local(name, Attributes(attributes), (source.with_shape(shape),))
+        return self.assembler.emit(action, (value,), ("view",))[0]

@@ -23,7 +23,7 @@ SLACK = 1e-5
 
 
 def prune(problem: Problem) -> Problem:
-    """The same problem with superfluous conversions made impossible. Its optimum is at most `SLACK` (relative) dearer."""
+    """The same problem without superfluous conversions. Its optimum is at most `SLACK` (relative) dearer."""
     consumers = _consumers(problem)
     cyclic = _on_cycles(problem)
     free = _free_costs(problem, cyclic)
@@ -105,7 +105,7 @@ def _free_costs(problem: Problem, cyclic: set[int]) -> list[np.ndarray | None]:
             done.add(top)
             made = np.full(len(problem.conversions[top]), np.inf)
             for choice in problem.choices[top]:
-                cost = choice.cost + sum(float(out[w][q]) for w, q in choice.needs)  # type: ignore[index]
+                cost = choice.cost + sum(float(known[q]) for w, q in choice.needs if (known := out[w]) is not None)
                 made[choice.out] = min(made[choice.out], cost)
             out[top] = (made[:, None] + problem.conversions[top]).min(axis=0)
 
@@ -158,7 +158,7 @@ def _sinks(problem: Problem, c: int, consumer: int, free: list[np.ndarray | None
                 return result  # needs the class at two placements at once
             continue
         extra = frozenset(n for n in choice.needs if n[0] != c and free[n[0]] is None)
-        gratis = sum(float(free[w][q]) for w, q in choice.needs if free[w] is not None)  # type: ignore[index]
+        gratis = sum(float(known[q]) for w, q in choice.needs if (known := free[w]) is not None)
         rows.append((own[0], choice.out, choice.cost, gratis, extra))
     if not rows:
         return result
@@ -176,7 +176,7 @@ def _sinks(problem: Problem, c: int, consumer: int, free: list[np.ndarray | None
     allowed = (cost[None, :] + mine[:, need]) * (1 + TIE)
     fine = best <= allowed
     result[:] = True
-    np.logical_and.at(result, (slice(None), need), fine)
+    np.logical_and.at(result.T, need, fine.T)
     unused = np.ones(len(mine), bool)
     unused[need] = False
     result[:, unused] = True

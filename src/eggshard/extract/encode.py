@@ -1,7 +1,8 @@
 """From a saturated e-graph to a selection problem: every node's strategies, and every class's conversions.
 
 Shards are pairs (class, placement). A choice computes a shard in place by one strategy of one e-node; conversions
-between placements of a class are priced by the reshard planner. Multi-result ops are classes of tuples whose
+between placements of a class are priced by the reshard planner. Classes that are views of one another are one class of
+the problem (`views`), with placements of their core dimensions. Multi-result ops are classes of tuples whose
 "placements" are tuples of placements, which nothing converts.
 """
 
@@ -16,6 +17,7 @@ import numpy as np
 from eggshard.control_flow import CONTROL_FLOW
 from eggshard.egraph.graph import EGraph, ENode
 from eggshard.extract.problem import Choice, Problem
+from eggshard.extract.views import Views, find_views
 from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy
 from eggshard.program.monoids import MONOIDS
@@ -26,9 +28,13 @@ from eggshard.program.types import TensorType
 Shape = tuple[Placement, ...]
 
 
-class Computed(NamedTuple):
-    """A choice's tag: e-node number within its class, and the strategy."""
+Shard = tuple[int, int]
 
+
+class Computed(NamedTuple):
+    """A choice's tag: the e-class, the e-node's number within it, and the strategy."""
+
+    cls: int
     node: int
     strategy: Strategy
 
@@ -49,19 +55,32 @@ StrategySource = Callable[[ENode, tuple[TensorType, ...], tuple[TensorType, ...]
 
 @dataclass
 class Encoding:
-    """A problem with the meaning of its numbers: ``placements[c][p]`` is placement p of class c."""
+    """A problem with the meaning of its numbers.
 
+    ``placements[c][p]`` is placement p of the problem's class c: of core dimensions, or of all results of a tuple.
+    """
+
+    views: Views
     problem: Problem
     placements: list[list[Placement | Shape]]
     index: list[dict[Placement | Shape, int]]
 
-    def number(self, cls: int, placement: Placement | Shape) -> int:
-        """The number of a placement of a class, given one if it is new."""
+    def shard(self, cls: int, placement: Placement | Shape) -> Shard:
+        """The problem's class and placement number of an e-class at a placement, numbered now if it is new."""
+        if isinstance(placement, Placement):
+            placement = self.views.to_core(cls, placement)
+        cls = self.views.group[cls]
         table = self.index[cls]
         if placement not in table:
             table[placement] = len(self.placements[cls])
             self.placements[cls].append(placement)
-        return table[placement]
+        return cls, table[placement]
+
+    def computed_at(self, cls: int, choices: list[list[Choice]]) -> list[Placement | Shape]:
+        """The placements at which some choice computes an e-class."""
+        group = self.views.group[cls]
+        found = [self.placements[group][p] for p in dict.fromkeys(choice.out for choice in choices[group])]
+        return [self.views.from_core(cls, p) if isinstance(p, Placement) else p for p in found]
 
 
 class Encoder:
@@ -78,33 +97,29 @@ class Encoder:
         """
         classes = self.graph.classes
         self._addends = addend_monoids(self.graph)
-        out = Encoding(Problem([], [], []), [[] for _ in classes], [{} for _ in classes])
+        out = Encoding(find_views(self.graph), Problem([], [], []), [[] for _ in classes], [{} for _ in classes])
         choices: list[list[Choice]] = [[] for _ in classes]
-        for c, eclass in enumerate(classes):
-            for n, node in enumerate(eclass.nodes):
-                choices[c].extend(self._choices(out, c, n, node, inputs))
-        for c, eclass in enumerate(classes):
-            for n, node in enumerate(eclass.nodes):
-                if node.op == "result":
-                    choices[c].extend(self._projections(out, c, n, node))
+        for projecting in (False, True):
+            for c, eclass in enumerate(classes):
+                for n, node in enumerate(eclass.nodes):
+                    if (node.op == "result") is projecting and not out.views.is_view(c, node):
+                        made = self._projections(out, c, n, node) if projecting else self._choices(out, c, n, node, inputs)
+                        choices[out.views.group[c]].extend(made)
         # Effects are needed wherever they are computed, used or not.
-        effects = [
-            (cls, [out.placements[cls][p] for p in dict.fromkeys(choice.out for choice in choices[cls])])
-            for cls in self.graph.effects
-        ]
+        effects = [(cls, out.computed_at(cls, choices)) for cls in self.graph.effects]
         roots_out: list[tuple[int, int]] = []
         for cls, options in [*roots, *effects]:
             if len(options) == 1:
-                roots_out.append((cls, out.number(cls, options[0])))
+                roots_out.append(out.shard(cls, options[0]))
                 continue
             out.placements.append([options[0]])
             out.index.append({options[0]: 0})
-            choices.append([Choice(0, 0.0, ((cls, out.number(cls, p)),), Delivered(p)) for p in options])
+            choices.append([Choice(0, 0.0, (out.shard(cls, p),), Delivered(p)) for p in options])
             roots_out.append((len(choices) - 1, 0))
         conversions = []
         for c, placements in enumerate(out.placements):
-            if c < len(classes) and not classes[c].is_tuple:
-                conversions.append(self.conversions.table(classes[c].types[0], placements))  # type: ignore[arg-type]
+            if c < len(classes) and not classes[c].is_tuple and placements:
+                conversions.append(self.conversions.table(out.views.core_type(c), placements))  # type: ignore[arg-type]
             else:
                 conversions.append(np.where(np.eye(len(placements), dtype=bool), 0.0, np.inf))
         out.problem = Problem(choices, conversions, roots_out)
@@ -113,9 +128,7 @@ class Encoder:
     def _choices(self, out: Encoding, c: int, n: int, node: ENode, inputs: dict[int, Placement]) -> list[Choice]:
         if node.op == "input":
             placement = inputs[node.attributes["index"]]
-            return [Choice(out.number(c, placement), 0.0, (), Computed(n, Strategy((), (placement,))))]
-        if node.op == "result":
-            return []  # follow from the tuple class's placements: `_projections`
+            return [Choice(out.shard(c, placement)[1], 0.0, (), Computed(c, n, Strategy((), (placement,))))]
         made = []
         is_tuple = self.graph.classes[c].is_tuple
         types = tuple(self.graph.type_of(child) for child in node.children)
@@ -123,14 +136,14 @@ class Encoder:
             if not self._useful(node, s):
                 continue
             needs = tuple(dict.fromkeys(
-                (child, out.number(child, p)) for child, p in zip(node.children, s.operands, strict=True)
+                out.shard(child, p) for child, p in zip(node.children, s.operands, strict=True)
             ))
-            target = out.number(c, s.results if is_tuple else s.results[0])
-            made.append(Choice(target, price, needs, Computed(n, s)))
+            target = out.shard(c, s.results if is_tuple else s.results[0])[1]
+            made.append(Choice(target, price, needs, Computed(c, n, s)))
         return made
 
     def _useful(self, node: ENode, s: Strategy) -> bool:
-        """Whether some operand that is partial in the strategy can hold addends at all (the others join it for free)."""
+        """Whether some operand that is partial in the strategy can hold addends at all; the others join it for free."""
         partial = [(c, p.monoid) for c, p in zip(node.children, s.operands, strict=True) if p.partial]
         return not partial or any(monoid in self._addends[c] for c, monoid in partial)
 
@@ -139,7 +152,8 @@ class Encoder:
         made = []
         for number, shape in enumerate(list(out.placements[source])):
             assert not isinstance(shape, Placement)
-            made.append(Choice(out.number(c, shape[i]), 0.0, ((source, number),), Computed(n, Strategy((), (shape[i],)))))
+            strategy = Strategy((), (shape[i],))
+            made.append(Choice(out.shard(c, shape[i])[1], 0.0, ((source, number),), Computed(c, n, strategy)))
         return made
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from eggshard.errors import LimitError
 from eggshard.extract.bound import cheap_bound
+from eggshard.extract.dominance import SLACK
 from eggshard.extract.graph import Graph
 from eggshard.extract.greedy import greedy, split_shares, tree_costs
 from eggshard.extract.local_search import LocalSearch
@@ -83,7 +84,7 @@ class _Portfolio:
                 lifted = plan
                 self.method = "seed"
         assert lifted is not None and not check(self.original, lifted)
-        bound = min(self.bound, lifted.cost)
+        bound = min(self.bound * (1 - SLACK), lifted.cost)  # the pruned problem may be dearer by that much
         if self._proved(lifted.cost):
             bound = lifted.cost
         return Extraction(lifted, bound, self.method, seconds, tuple(self.notes))

@@ -14,6 +14,7 @@ from eggshard.errors import LoweringError
 from eggshard.lower.jax_primitive import DeviceModule, TransformationError, call_module
 from eggshard.lower.module_text import program_text
 from eggshard.lower.stablehlo import at_grid_positions, module_text, unsharded_text
+from eggshard.manual import contains_manual
 from eggshard.placement.placement import Placement
 from eggshard.placement.sharding import Sharding, whole_mesh
 from eggshard.program.mesh import Mesh
@@ -133,7 +134,7 @@ class CallingConvention:
         """Where argument i stands in the caller's arguments, e.g. ``args[0]['w']``."""
         paths = jax.tree_util.tree_flatten_with_path(jax.tree.unflatten(self.in_tree, range(len(self.arguments))))[0]
         path = paths[i][0]
-        return ("args", "kwargs")[path[0].idx] + jax.tree_util.keystr(path[1:])
+        return f"{('args', 'kwargs')[path[0].idx]}{jax.tree_util.keystr(path[1:])}"
 
 
 class PlannedFunction:
@@ -171,6 +172,7 @@ class PlannedFunction:
         return self._dispatched(leaves)[0].lower(*leaves)
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        leaves: list[Any]
         leaves, tree = jax.tree.flatten((args, kwargs))
         if tree != self.convention.in_tree:
             raise LoweringError(
@@ -309,11 +311,23 @@ def run_on_devices(plan: Plan, arrays: Sequence[np.ndarray]) -> list[np.ndarray]
 
 
 def run_unsharded(program: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The program on one device, as its author wrote it."""
+    """The program on one device, as its author wrote it; on its mesh, as XLA partitions it, where parts are manual.
+
+    LoweringError if the devices are too few.
+    """
     types = program.input_types, program.output_types
-    module = DeviceModule(program.name, unsharded_text(program), 1, *types, (), (None,) * len(types[1]))
+    if not contains_manual(program.region):
+        module = DeviceModule(program.name, unsharded_text(program), 1, *types, (), (None,) * len(types[1]))
+        with jax.enable_x64(True):
+            return [np.asarray(a) for a in call_module(module, [jax.numpy.asarray(a) for a in arrays])]
+    whole = whole_mesh(program.mesh)
+    if len(jax.devices()) < whole.size:
+        raise LoweringError(f"{program.name} runs on {whole.size} devices, mesh {whole.axes}; too few are here")
+    module = DeviceModule(program.name, program_text(program), whole.size, *types, (), (None,) * len(types[1]))
+    everywhere = NamedSharding(_auto_mesh(jax.devices()[: whole.size], whole), PartitionSpec())
     with jax.enable_x64(True):
-        return [np.asarray(a) for a in call_module(module, [jax.numpy.asarray(a) for a in arrays])]
+        function = jax.jit(lambda *given: call_module(module, given), in_shardings=everywhere, out_shardings=everywhere)
+        return [np.asarray(a) for a in function(*arrays)]
 
 
 def _device_module(plan: Plan, convention: CallingConvention) -> DeviceModule:

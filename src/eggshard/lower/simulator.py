@@ -253,7 +253,8 @@ def _(action: Branch, mesh: Mesh, operands: Arrays) -> Arrays:
     selector, last = operands[0], len(action.branches) - 1
     if action.messages:
         _agreed(selector, "the selector of a branch that communicates")
-    chosen = np.where(selector, 0, 1) if action.predicate else np.where((selector < 0) | (selector > last), last, selector)
+    clamped = np.where((selector < 0) | (selector > last), last, selector)
+    chosen = np.where(selector, 0, 1) if action.predicate else clamped
     taken = np.unique(chosen)
     out = run(action.branches[taken[0]], operands[1:])
     for branch in taken[1:]:

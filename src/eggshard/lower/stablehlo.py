@@ -122,9 +122,9 @@ class _Renumbering:
                 return replace(action, branches=tuple(map(self.plan, branches)))
             case DeviceNumber(numbers=numbers):
                 return DeviceNumber(tuple(numbers[d] for d in self.ids))
-            case GroupCollective(attributes=attributes):
+            case GroupCollective(attributes=attributes) if action.names_devices:
                 groups = tuple(tuple(self.position.get(d, d) for d in group) for group in attributes["replica_groups"])
-                return replace(action, attributes=attributes.updated(replica_groups=groups)) if action.names_devices else action
+                return replace(action, attributes=attributes.updated(replica_groups=groups))
         return action
 
     def pairs(self, pairs: Pairs) -> Pairs:

@@ -114,7 +114,8 @@ def missing_elements(mesh: Mesh, shape: tuple[int, ...], source: Placement, targ
     needed = np.prod(np.maximum(need[..., 1] - need[..., 0], 0), axis=1)
     low = np.maximum(have[..., 0], need[..., 0])
     high = np.minimum(have[..., 1], need[..., 1])
-    return needed - np.prod(np.maximum(high - low, 0), axis=1)
+    missing: np.ndarray = needed - np.prod(np.maximum(high - low, 0), axis=1)
+    return missing
 
 
 def is_even(shape: tuple[int, ...], placement: Placement, mesh: Mesh) -> bool:

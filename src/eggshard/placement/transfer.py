@@ -134,7 +134,8 @@ def _resolve(mesh: Mesh, rule: FactorRule, assignment: Assignment, composite: fr
     counts = [mesh.count(a) for a in assignment.factors]
     if any(rule.factors[f].size % counts[f] for f in composite):
         return None
-    reduced = tuple(a for f, axes in zip(rule.factors, assignment.factors, strict=True) if f.kind == REDUCE for a in axes)
+    by_factor = zip(rule.factors, assignment.factors, strict=True)
+    reduced = tuple(a for factor, axes in by_factor if factor.kind == REDUCE for a in axes)
     passed = tuple(a for axes in assignment.linear for a in axes)
     monoid = _monoid(rule, assignment)
     operands, masks = [], []
@@ -178,7 +179,11 @@ def _placement(mesh: Mesh, dims: tuple[Dim, ...], partial: tuple[str, ...], mono
 
 
 def _dims(
-    mesh: Mesh, factors: tuple[Factor, ...], dims: tuple[tuple[int, ...], ...], assignment: Assignment, counts: list[int]
+    mesh: Mesh,
+    factors: tuple[Factor, ...],
+    dims: tuple[tuple[int, ...], ...],
+    assignment: Assignment,
+    counts: list[int],
 ) -> tuple[Dim, ...] | None:
     """Placed dimensions; None where a minor factor is sharded although a major one of the same dimension is whole."""
     out = []

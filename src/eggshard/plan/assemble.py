@@ -98,4 +98,5 @@ class Assembler:
             Step(s.action, tuple(number[v] for v in s.operands), tuple(number[v] for v in s.results), s.why, s.label)
             for s in kept
         )
-        return StepPlan(self.mesh, tuple(range(len(self.inputs))), steps, tuple(number[v] for v in outputs), tuple(types))
+        inputs = tuple(range(len(self.inputs)))
+        return StepPlan(self.mesh, inputs, steps, tuple(number[v] for v in outputs), tuple(types))

@@ -11,7 +11,7 @@ import numpy as np
 
 from eggshard import costmodel
 from eggshard.costmodel import AlphaBeta, Messages, WireBytes
-from eggshard.errors import ProgramError
+from eggshard.errors import CostModelError, ProgramError
 from eggshard.placement import placement, sharding
 from eggshard.plan import authored_steps, steps
 from eggshard.plan.plan import Plan, Search
@@ -39,7 +39,7 @@ class Recorded:
         self.name = name
 
     def seconds(self, step: costmodel.StepInfo) -> float:
-        raise costmodel.CostModelError(f"the plan was priced by {self.name}, which its JSON does not hold")
+        raise CostModelError(f"the plan was priced by {self.name}, which its JSON does not hold")
 
 
 def _encode(value: Any) -> Any:

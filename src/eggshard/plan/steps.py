@@ -321,7 +321,9 @@ class Loop(Action):
         return operands
 
     def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
-        return self.condition.total_received * (self.trips + 1) + self.body.total_received * self.trips
+        per_trip = self.condition.total_received + self.body.total_received
+        total: np.ndarray = self.condition.total_received + per_trip * self.trips
+        return total
 
 
 @dataclass(frozen=True, slots=True)

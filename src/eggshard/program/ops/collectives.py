@@ -17,7 +17,7 @@ from eggshard.program.program import Attributes, Region
 _OPTIONAL = codec.Verbatim().optional()
 
 
-class _PerDevice(OpDef):
+class PerDevice(OpDef):
     """Base of ops whose results differ between devices; the group sizes behind ``result_types`` are the module's."""
 
     def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
@@ -30,7 +30,7 @@ class _PerDevice(OpDef):
         raise LoweringError(f"{self.name} needs the other devices; it has no meaning on one device alone")
 
 
-class _Collective(_PerDevice):
+class _Collective(PerDevice):
     """Base of collectives; ``replica_groups`` holds logical device ids where ``use_global_device_ids`` is set."""
 
     #: Integer attributes besides the groups.
@@ -46,20 +46,20 @@ class _Collective(_PerDevice):
         }
 
 
-class _CollectivePermute(_PerDevice):
+class _CollectivePermute(PerDevice):
     """Devices that no pair of ``source_target_pairs`` targets get zeros."""
 
     name = "collective_permute"
     attributes = {"source_target_pairs": codec.Matrix(), "channel_handle": _OPTIONAL}
 
 
-class _PartitionId(_PerDevice):
+class _PartitionId(PerDevice):
     """This device's logical id, ``tensor<ui32>``."""
 
     name = "partition_id"
 
 
-class _ReplicaId(_PerDevice):
+class _ReplicaId(PerDevice):
     """Always 0: modules here have one replica."""
 
     name = "replica_id"
