@@ -153,10 +153,10 @@ class RegionReader:
                 else:
                     self.read_op(operation, name)
             except EggshardError as error:
-                if getattr(error, "located", False):
+                if error.located:
                     raise
                 located = type(error)(f"{name}{_at(self.module.location(operation))}: {error}")
-                located.located = True  # type: ignore[attr-defined]
+                located.located = True
                 raise located from None
         return []
 

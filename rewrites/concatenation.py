@@ -53,8 +53,7 @@ for _n in (2, 3, 4):
                 a, b, stride = bounds[at]
                 if not (starts[first] <= a < starts[first + 1] and starts[last] < b <= starts[last + 1]):
                     return None
-                bounds[at] = (a - starts[first], b - starts[first], stride)
-                return {"u": slice_of(bounds)}
+                return {"u": slice_of(replaced(bounds, at, (a - starts[first], b - starts[first], stride)))}
 
     @rules.add(
         f"slice[s](concatenate[c]({_list})) => concatenate[c]({', '.join(f'slice[s_{p}]({p})' for p in _parts)})",
@@ -117,7 +116,7 @@ for _n in (2, 3, 4):
         """Slices of one tensor that continue each other."""
         at = m.c["dimension"]
         rows = [bounds_of(getattr(m, f"s_{p}")) for p in parts]
-        if any(replaced(r, at, 0) != replaced(rows[0], at, 0) for r in rows):  # type: ignore[arg-type]
+        if any(r != replaced(rows[0], at, r[at]) for r in rows):
             return None
         (start, _, stride), expected = rows[0][at], rows[0][at][0]
         for r in rows:

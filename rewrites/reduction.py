@@ -112,7 +112,7 @@ for _n in (2, 3, 4):
             (at,) = cut
             size = m.x.shape[at] // n
             if size * n != m.x.shape[at] or any(
-                row[at] != (k * size, (k + 1) * size, 1) or replaced(row, at, 0) != replaced(rows[0], at, 0)  # type: ignore[arg-type]
+                row != replaced(rows[0], at, (k * size, (k + 1) * size, 1))
                 for k, row in enumerate(rows)
             ):
                 return None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from eggshard.program.program import Attributes
 from eggshard.program.types import TensorType
 
 Dims = tuple[int, ...]
+T = TypeVar("T")
 
 
 def inverse(permutation: Sequence[int]) -> Dims:
@@ -30,7 +31,7 @@ def drop(shape: Sequence[int], dims: Iterable[int]) -> Dims:
     return tuple(n for i, n in enumerate(shape) if i not in gone)
 
 
-def replaced(values: Sequence[int], at: int, value: int) -> Dims:
+def replaced(values: Sequence[T], at: int, value: T) -> tuple[T, ...]:
     """The tuple with one entry replaced."""
     return (*values[:at], value, *values[at + 1 :])
 
@@ -50,9 +51,9 @@ def slice_of(bounds: Iterable[tuple[int, int, int]]) -> Attributes:
     )
 
 
-def bounds_of(s: Attributes) -> list[tuple[int, int, int]]:
+def bounds_of(s: Attributes) -> tuple[tuple[int, int, int], ...]:
     """(start, limit, stride) per dimension of slice attributes."""
-    return list(zip(s["start_indices"], s["limit_indices"], s["strides"], strict=True))
+    return tuple(zip(s["start_indices"], s["limit_indices"], s["strides"], strict=True))
 
 
 def sliced_shape(s: Attributes) -> Dims:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eggshard.errors import EggshardError, MeshError, ProgramError
 
+if TYPE_CHECKING:
+    from eggshard.costmodel import CostModel
+    from eggshard.program.mesh import Mesh
+
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Plan sharded tensor programs.",
                   pretty_exceptions_enable=False)
-
-_MODELS = {"wire-bytes": "WireBytes", "messages": "Messages"}
 
 Source = Annotated[Path, typer.Argument(help="A StableHLO module with Shardy annotations (.mlir).")]
 Model = Annotated[str, typer.Option("--cost-model", help="wire-bytes, messages, or a machine: h100-node, tpu-v5e, ...")]
@@ -22,14 +24,15 @@ Exact = Annotated[bool, typer.Option("--exact", help="Forbid reassociation and w
 Seconds = Annotated[float, typer.Option("--seconds", help="Time limit of the search.")]
 
 
-def cost_model(name: str):  # type: ignore[no-untyped-def]
+def cost_model(name: str) -> CostModel:
     """A shipped cost model by its command-line name."""
     from eggshard import costmodel
 
-    return getattr(costmodel, _MODELS[name])() if name in _MODELS else costmodel.AlphaBeta.preset(name)
+    counting: dict[str, CostModel] = {"wire-bytes": costmodel.WireBytes(), "messages": costmodel.Messages()}
+    return counting.get(name) or costmodel.AlphaBeta.preset(name)
 
 
-def parse_mesh(text: str):  # type: ignore[no-untyped-def]
+def parse_mesh(text: str) -> Mesh:
     """``x=4,y=2`` as a mesh; MeshError if it is not of that form."""
     from eggshard.program.mesh import Mesh
 
@@ -103,7 +106,7 @@ def reshard(
     typer.echo(str(plan))
 
 
-def parse_spec(text: str):  # type: ignore[no-untyped-def]
+def parse_spec(text: str) -> str | tuple[tuple[str, ...], ...]:
     """A sharding on the command line: Shardy's text, or comma-separated dimensions: ``x,-`` or ``(x,y),-``."""
     if "{" in text or "[" in text:
         return text

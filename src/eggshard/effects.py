@@ -7,7 +7,9 @@ from eggshard.plan.assemble import Assembler
 from eggshard.plan.authored_steps import OnFirstDevice
 from eggshard.plan.steps import AllReduce, Local, StepPlan
 from eggshard.program.mesh import Mesh
-from eggshard.program.types import TOKEN, TensorType
+from eggshard.program.ops.numerics import bit_width
+from eggshard.program.program import Attributes
+from eggshard.program.types import TOKEN, TensorType, is_float
 
 
 def run_once(mesh: Mesh, local: Local, operands: tuple[TensorType, ...]) -> StepPlan:
@@ -25,8 +27,21 @@ def run_once(mesh: Mesh, local: Local, operands: tuple[TensorType, ...]) -> Step
     values = tuple(assembler.input(t) for t in operands)
     results = assembler.emit(OnFirstDevice(local), values, ("effects run once",))
     axes = tuple(a for a, n in mesh.axes.items() if n > 1)
-    shared: list[int] = []
-    for result, type_ in zip(results, local.result_types, strict=True):
-        monoid = "or" if type_.dtype == "i1" else "add"
-        shared += assembler.emit(AllReduce(axes, monoid), (result,), ("results of the first device",))
+    shared = [_shared(assembler, r, t, axes) for r, t in zip(results, local.result_types, strict=True)]
     return assembler.build(shared)
+
+
+def _shared(assembler: Assembler, value: int, type_: TensorType, axes: tuple[str, ...]) -> int:
+    """The first device's value on all devices: the sum of its bits and zeros, so that -0.0 and NaNs stay themselves."""
+    why = ("results of the first device",)
+
+    def bits_as(value: int, type_: TensorType) -> int:
+        local = Local("bitcast_convert", Attributes(dtype=type_.dtype), (type_,))
+        return assembler.emit(local, (value,), why)[0]
+
+    if not is_float(type_.dtype) or type_.dtype.startswith("complex"):
+        monoid = "or" if type_.dtype == "i1" else "add"
+        return assembler.emit(AllReduce(axes, monoid), (value,), why)[0]
+    bits = TensorType(type_.shape, f"ui{bit_width(type_.dtype)}")
+    (summed,) = assembler.emit(AllReduce(axes, "add"), (bits_as(value, bits),), why)
+    return bits_as(summed, type_)

@@ -2,7 +2,9 @@
 
 
 class EggshardError(Exception):
-    """Base of every error that eggshard raises on purpose."""
+    """Base of every error that eggshard raises on purpose. ``located``: its message says already at which op."""
+
+    located = False
 
 
 class ProgramError(EggshardError):

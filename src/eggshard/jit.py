@@ -88,7 +88,7 @@ def jit(
     shardings of its arguments are known there: by ``in_shardings``, or by explicit axis types; elsewhere it is what
     `jax.jit` makes of it. `TransformationError` under `jax.vmap`: write ``eggshard.jit(jax.vmap(f))``.
 
-    A function that cannot be planned (host callbacks, ordered effects, ops of unknown meaning) runs as `jax.jit` would
+    A function that cannot be planned (ordered effects, mutable arrays, ops of unknown meaning) runs as `jax.jit` would
     run it, with an EggshardWarning.
     """
     options = PlanOptions(cost_model, rewrites, limits, memory_limit, exact)

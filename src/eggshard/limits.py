@@ -20,6 +20,7 @@ class Limits:
     rows: int = 50_000
     iterations: int = 8
     strategies: int = 512
+    placements: int = 32
     placements: int = 48
     permutes: int = 16
     memory_mib: int = 8192

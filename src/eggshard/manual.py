@@ -133,12 +133,12 @@ class _Body:
             try:
                 results = self._op(op, operands)
             except EggshardError as error:
-                if getattr(error, "located", False):
+                if error.located:
                     raise
                 shown = ", ".join(str(region.types[v]) for v in op.operands)
                 place = f" at {op.location}" if op.location else ""
                 located = type(error)(f"{op.name}({shown}){place} in a manual computation: {error}")
-                located.located = True  # type: ignore[attr-defined]
+                located.located = True
                 raise located from None
             value.update(zip(op.results, results, strict=True))
         return self.assembler.build([value[v] for v in region.outputs])

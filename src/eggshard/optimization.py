@@ -71,7 +71,7 @@ def optimize(
                         lambda region, ins, outs: _plan_region(planning, rules, region, ins, outs))
     clock = {"load": time.perf_counter() - began}
     propagated = _timed(clock, "propagate", lambda: propagated_shardings(loaded, planning.limits.seconds))
-    planning.hint_control_flow(propagated)
+    planning.propagate(propagated)
     outputs = _output_options(planning, propagated)
     convention = _convention(program)
     baseline = cache(lambda: _baseline(planning, propagated, [o[0] for o in outputs], convention))
@@ -118,9 +118,14 @@ def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Seq
            ) -> tuple[StepPlan, tuple[Placement, ...], Search]:
     """Saturate, encode, extract, assemble."""
     graph = _timed(clock, "saturate", lambda: saturate(region, rules, planning.limits))
-    encoder = Encoder(graph, planning.strategies, planning.router)
+    encoder = Encoder(graph, planning.strategies, planning.router, planning.limits)
     roots = [(graph.values[v], o) for v, o in zip(region.outputs, outputs, strict=True)]
-    encoding = _timed(clock, "encode", lambda: encoder.encode(dict(enumerate(inputs)), roots))
+    propagated = planning.propagated if region is planning.program.region else ()
+    hints = [
+        (graph.values[v], planning.resolve(s, region.types[v]))
+        for v, s in enumerate(propagated) if s is not None and graph.values[v] >= 0
+    ]
+    encoding = _timed(clock, "encode", lambda: encoder.encode(dict(enumerate(inputs)), roots, hints))
     remaining = max(0.1, planning.limits.seconds - sum(clock.values()))
     remaining = min(remaining, 0.2 + planning.limits.seconds_per_node * graph.size)
     found = _timed(clock, "extract", lambda: extract(encoding.problem, seconds=remaining, gap=planning.limits.gap))
@@ -128,7 +133,7 @@ def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Seq
     types = tuple(region.types[v] for v in region.inputs)
     steps, placements = _timed(clock, "assemble", lambda: decoder.decode(types, inputs, roots))
     return steps, placements, Search(
-        found.bound, found.method, planning.exact, "", clock, len(graph.classes), graph.size,
+        found.bound, found.once, found.method, planning.exact, "", clock, len(graph.classes), graph.size,
         dict(graph.report.matches), tuple(found.notes),
     )
 

@@ -54,6 +54,7 @@ class Planning:
         self.mesh: Mesh = program.mesh
         self.pricer = Pricer(model, self.mesh)
         self.router = Router(self.mesh, self.pricer, max_rounds=limits.permutes)
+        self.propagated: Sequence[Sharding | None] = ()
         self.control_flow = ControlFlow(plan_region)
         self._priced: dict[tuple[object, ...], list[tuple[Strategy, float]]] = {}
 
@@ -86,26 +87,21 @@ class Planning:
 
     @cached_property
     def orders(self) -> frozenset[tuple[str, ...]]:
-        """Axis orders that the program's shardings use, besides mesh order."""
-        stated = [*self.program.input_shardings, *self.program.output_shardings]
-        types = [*self.program.input_types, *self.program.output_types]
-        for op in self.program.region.ops:
-            for sharding, v in zip(op.shardings, op.results, strict=False):
-                stated.append(sharding)
-                types.append(self.program.region.types[v])
+        """Axis orders that stated and propagated shardings use, besides mesh order."""
+        region = self.program.region
+        found = list(zip(self.program.input_shardings, self.program.input_types, strict=True))
+        found += zip(self.program.output_shardings, self.program.output_types, strict=True)
+        found += zip(self.propagated, region.types, strict=False)
+        for op in region.ops:
+            found += [(s, region.types[v]) for s, v in zip(op.shardings, op.results, strict=False)]
             if op.name == "sharding_constraint":
-                stated.append(op.attributes["sharding"])
-                types.append(self.program.region.types[op.results[0]])
-        found = set()
-        for sharding, type_ in zip(stated, types, strict=True):
-            if sharding is not None:
-                for dim in self.resolve(sharding, type_).dims:
-                    if len(dim.axes) > 1:
-                        found.add(dim.axes)
-        return frozenset(found)
+                found.append((op.attributes["sharding"], region.types[op.results[0]]))
+        placements = [self.resolve(sharding, type_) for sharding, type_ in found if sharding is not None]
+        return frozenset(dim.axes for placement in placements for dim in placement.dims if len(dim.axes) > 1)
 
-    def hint_control_flow(self, propagated: Sequence[Sharding | None]) -> None:
-        """Offer the propagated shardings as interfaces of the program's loops and branches."""
+    def propagate(self, propagated: Sequence[Sharding | None]) -> None:
+        """Take note of the propagated shardings: as interfaces of loops and branches, and of their axis orders."""
+        self.propagated = propagated
         types = self.program.region.types
         for op in self.program.region.ops:
             if op.name in CONTROL_FLOW:

@@ -206,7 +206,7 @@ def test_gather_refuses_replicas_that_disagree():
         gather_from_devices(CUBE, shards[:, :1], (4,), placement)
 
 
-def test_loops_and_branches_agree_on_all_devices():
+def test_loops_and_branches_agree_on_all_devices_where_they_communicate():
     scalar, flag = TensorType((), "i32"), TensorType((), "i1")
     double = Step(Local("add", Attributes(), (scalar,)), (0, 0), (1,))
     body = StepPlan(CUBE, (0,), (double,), (1,), (scalar, scalar))
@@ -223,8 +223,12 @@ def test_loops_and_branches_agree_on_all_devices():
     (out,) = perform(CUBE, Loop(below, body), (start,))
     np.testing.assert_array_equal(out, start * 16)
     alone = StepPlan(CUBE, (0,), (below.steps[1], Step(below.steps[2].action, (0, 2), (3,))), (3,), below.types)
+    (out,) = perform(CUBE, Loop(alone, body), (start * 10,))
+    np.testing.assert_array_equal(out, [160, 160, 120, 160, 100, 120, 140, 160])
+    combined = Step(AllReduce(("x", "y", "z"), "max"), (1,), (2,))
+    talking = StepPlan(CUBE, (0,), (double, combined), (2,), (scalar, scalar, scalar))
     with pytest.raises(VerificationError, match="differs between devices"):
-        perform(CUBE, Loop(alone, body), (start * 10,))
+        perform(CUBE, Loop(alone, talking), (start * 20,))
     same = StepPlan(CUBE, (0,), (), (0,), (scalar,))
     for selector, predicate, doubled in [(0, False, True), (1, False, False), (9, False, False), (-1, False, False)]:
         (out,) = perform(CUBE, Branch((body, same), predicate), (np.full(8, selector, np.int32), start))
@@ -232,6 +236,11 @@ def test_loops_and_branches_agree_on_all_devices():
     for truth in (True, False):
         (out,) = perform(CUBE, Branch((body, same), True), (np.full(8, truth), start))
         np.testing.assert_array_equal(out, start * (2 if truth else 1))
+    selector = np.arange(8, dtype=np.int32) % 2
+    (out,) = perform(CUBE, Branch((body, same), False), (selector, start))
+    np.testing.assert_array_equal(out, np.where(selector, start, start * 2))
+    with pytest.raises(VerificationError, match="differs between devices"):
+        perform(CUBE, Branch((talking, same), False), (selector, start))
 
 
 def _literal(value):

@@ -93,7 +93,7 @@ def test_valid_shardings_place_and_come_back(sharding: Sharding) -> None:
     want = sharding.canonical(MESH)
     assert [d.axes for d in back.dims] == [d.axes for d in want.dims]
     assert (back.unreduced, back.reduction) == (want.unreduced, want.reduction)
-    assert back.is_closed and Sharding.from_placement(placement, MESH) == back
+    assert back == back.closed() and Sharding.from_placement(placement, MESH) == back
 
 
 def test_sub_axes_hold_what_shardy_says() -> None:

@@ -160,7 +160,7 @@ def sample(rng: np.random.Generator, type_: TensorType, special: bool, signed_ze
         low = 0 if type_.dtype.startswith("ui") else -3
         small = rng.integers(low, 4, type_.shape)
         extreme = rng.random(type_.shape) < 0.1
-        high = int(ml_dtypes.iinfo(dtype).max)  # type: ignore[no-untyped-call]
+        high = int(ml_dtypes.iinfo(dtype).max)
         return np.where(extreme, high if special else 3, small).astype(dtype)
     if not special:
         return np.asarray(rng.uniform(0.5, 2.0, type_.shape) * rng.choice([-1.0, 1.0], type_.shape)).astype(dtype)
@@ -193,7 +193,7 @@ def close(left: np.ndarray, right: np.ndarray) -> bool:
     if left.dtype.kind in "biu":
         return bool(np.array_equal(left, right))
     kind = left.real.dtype
-    tolerance = 256 * float(ml_dtypes.finfo(kind).eps)  # type: ignore[no-untyped-call]
+    tolerance = 256 * float(ml_dtypes.finfo(kind).eps)
     wide = np.complex128 if left.dtype.kind == "c" else np.float64
     a, b = left.astype(wide), right.astype(wide)
     scale = max(1.0, float(np.max(np.abs(a), initial=0.0)))

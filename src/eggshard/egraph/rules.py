@@ -166,7 +166,7 @@ class Rule:
             return []
         if answer is True:
             return [{}]
-        return list(answer) if isinstance(answer, (list, tuple)) else [answer]  # type: ignore[list-item]
+        return [answer] if isinstance(answer, Mapping) else list(answer)
 
     def _instance(self, match: Match, answer: Answer) -> Instance | None:
         captured = match.uses()

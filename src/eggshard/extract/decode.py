@@ -47,7 +47,10 @@ class Decoder:
             self._origin.setdefault((c, q), (c, p))
 
     def decode(
-        self, input_types: Types, input_placements: Sequence[Placement], roots: Sequence[tuple[int, Sequence[Placement]]]
+        self,
+        input_types: Types,
+        input_placements: Sequence[Placement],
+        roots: Sequence[tuple[int, Sequence[Placement]]],
     ) -> tuple[StepPlan, tuple[Placement, ...]]:
         """The device program and where its outputs lie, among the placements that each root allowed."""
         self._inputs(input_types, input_placements)

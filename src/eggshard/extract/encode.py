@@ -9,15 +9,17 @@ the problem (`views`), with placements of their core dimensions. Multi-result op
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from eggshard.control_flow import CONTROL_FLOW
 from eggshard.egraph.graph import EGraph, ENode
+from eggshard.extract.candidates import within_cap
 from eggshard.extract.problem import Choice, Problem
 from eggshard.extract.views import Views, find_views
+from eggshard.limits import Limits
 from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy
 from eggshard.program.monoids import MONOIDS
@@ -64,17 +66,20 @@ class Encoding:
     problem: Problem
     placements: list[list[Placement | Shape]]
     index: list[dict[Placement | Shape, int]]
+    _known: dict[tuple[int, Placement | Shape], Shard] = field(default_factory=dict)
 
     def shard(self, cls: int, placement: Placement | Shape) -> Shard:
         """The problem's class and placement number of an e-class at a placement, numbered now if it is new."""
-        if isinstance(placement, Placement):
-            placement = self.views.to_core(cls, placement)
-        cls = self.views.group[cls]
-        table = self.index[cls]
-        if placement not in table:
-            table[placement] = len(self.placements[cls])
-            self.placements[cls].append(placement)
-        return cls, table[placement]
+        known = self._known.get((cls, placement))
+        if known is None:
+            core = self.views.to_core(cls, placement) if isinstance(placement, Placement) else placement
+            group = self.views.group[cls]
+            table = self.index[group]
+            if core not in table:
+                table[core] = len(self.placements[group])
+                self.placements[group].append(core)
+            known = self._known[cls, placement] = group, table[core]
+        return known
 
     def computed_at(self, cls: int, choices: list[list[Choice]]) -> list[Placement | Shape]:
         """The placements at which some choice computes an e-class."""
@@ -86,12 +91,16 @@ class Encoding:
 class Encoder:
     """Builds the problem of one graph."""
 
-    def __init__(self, graph: EGraph, strategies: StrategySource, conversions: ConversionTable):
-        self.graph, self.strategies, self.conversions = graph, strategies, conversions
+    def __init__(self, graph: EGraph, strategies: StrategySource, conversions: ConversionTable, limits: Limits):
+        self.graph, self.strategies, self.conversions, self.limits = graph, strategies, conversions, limits
 
-    def encode(self, inputs: dict[int, Placement], roots: Sequence[tuple[int, Sequence[Placement]]]) -> Encoding:
+    def encode(
+        self, inputs: dict[int, Placement], roots: Sequence[tuple[int, Sequence[Placement]]],
+        hints: Sequence[tuple[int, Placement]] = (),
+    ) -> Encoding:
         """The problem of delivering every root class at one of its placements, given the inputs' placements.
 
+        hints: (class, placement) pairs that are candidates whatever the limits, e.g. propagated ones.
         inputs: input number -> placement. A root with several placements becomes a class of its own whose choices
         are the placements. After these roots come the graph's effects, in program order.
         """
@@ -103,8 +112,9 @@ class Encoder:
             for c, eclass in enumerate(classes):
                 for n, node in enumerate(eclass.nodes):
                     if (node.op == "result") is projecting and not out.views.is_view(c, node):
-                        made = self._projections(out, c, n, node) if projecting else self._choices(out, c, n, node, inputs)
-                        choices[out.views.group[c]].extend(made)
+                        choices[out.views.group[c]].extend(
+                            self._projections(out, c, n, node) if projecting else self._choices(out, c, n, node, inputs)
+                        )
         # Effects are needed wherever they are computed, used or not.
         effects = [(cls, out.computed_at(cls, choices)) for cls in self.graph.effects]
         roots_out: list[tuple[int, int]] = []
@@ -116,6 +126,10 @@ class Encoder:
             out.index.append({options[0]: 0})
             choices.append([Choice(0, 0.0, (out.shard(cls, p),), Delivered(p)) for p in options])
             roots_out.append((len(choices) - 1, 0))
+        pinned = [*roots_out, *(need for made in choices[len(classes):] for x in made for need in x.needs)]
+        pinned += [(c, x.out) for c, made in enumerate(choices) for x in made if not x.needs]
+        pinned += [out.shard(c, p) for c, p in hints if out.views.to_core(c, p) in out.index[out.views.group[c]]]
+        choices = within_cap(choices, out.placements, pinned, self.limits.placements, self.limits.memory_mib)
         conversions = []
         for c, placements in enumerate(out.placements):
             if c < len(classes) and not classes[c].is_tuple and placements:

@@ -226,16 +226,16 @@ class EdgeProgram:
 
     # -- solving -----------------------------------------------------------------------------------------------------
 
-    def relax_single(self) -> np.ndarray:
-        """Solve the linear program without copies: much tighter, and mostly where the best plan is. -> x
+    def relax_single(self) -> Relaxation:
+        """Solve the linear program without copies: much tighter, and mostly where the best plan is.
 
-        Its value is no bound. Raises `SolverError` if every plan needs copies.
+        Its bound holds for plans that compute no class twice. Raises `SolverError` if every plan needs copies.
         """
         extra = self.shape.e_column[self.shape.e_column >= 0]
         if len(extra):
             self.model.set_upper(extra, np.zeros(len(extra)))
         try:
-            return self.relax().x
+            return self.relax()
         finally:
             if len(extra):
                 self.model.set_upper(extra, np.full(len(extra), float(self.shape.width)))

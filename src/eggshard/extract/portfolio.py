@@ -11,6 +11,7 @@ from eggshard.extract.bound import cheap_bound
 from eggshard.extract.dominance import SLACK
 from eggshard.extract.graph import Graph
 from eggshard.extract.greedy import greedy, split_shares, tree_costs
+from eggshard.extract.highs import deadline_left
 from eggshard.extract.local_search import LocalSearch
 from eggshard.extract.problem import Extraction, Problem, Selection
 from eggshard.extract.shrink import shrink
@@ -18,6 +19,23 @@ from eggshard.extract.verify import check, complete
 
 #: Methods in the order in which they run. Greedy always runs: it is where every other method starts.
 METHODS = ("greedy", "local", "linear", "integer")
+
+#: Seconds after which a certificate among plans that compute nothing twice is enough.
+QUICK = 0.1
+
+#: What the linear program takes per flow at least; with less time left it is not begun.
+SECONDS_PER_FLOW = 1e-5
+
+
+def flow_count(problem: Problem) -> int:
+    """How many flows the edge model has: per consumer and operand, the computed times the needed placements."""
+    needed: dict[tuple[int, int], set[int]] = {}
+    for c, choices in enumerate(problem.choices):
+        for choice in choices:
+            for a, q in choice.needs:
+                needed.setdefault((c, a), set()).add(q)
+    made = [len({choice.out for choice in choices}) for choices in problem.choices]
+    return sum(made[a] * len(qs) for (_, a), qs in needed.items())
 
 
 def extract(
@@ -48,7 +66,9 @@ class _Portfolio:
         self.gap = gap
         self.methods = methods
         self.notes: list[str] = []
+        self.began = time.monotonic()
         self.bound = 0.0
+        self.once = 0.0
         self.best: Selection | None = None
         self.method = "greedy"
         self.shrunk = shrink(problem)
@@ -87,7 +107,8 @@ class _Portfolio:
         bound = min(self.bound * (1 - SLACK), lifted.cost)  # the pruned problem may be dearer by that much
         if self._proved(lifted.cost):
             bound = lifted.cost
-        return Extraction(lifted, bound, self.method, seconds, tuple(self.notes))
+        once = max(bound, min(self.once * (1 - SLACK), lifted.cost))
+        return Extraction(lifted, bound, self.method, seconds, tuple(self.notes), once)
 
     # -- the state ---------------------------------------------------------------------------------------------------
 
@@ -108,6 +129,16 @@ class _Portfolio:
     def _note(self, method: str) -> None:
         if self.best is not None:
             self.notes.append(f"{method}: cost {self.best.cost:.9g}")
+
+    def _raise_once(self, bound: float) -> None:
+        self.once = max(self.once, bound)
+        self.notes.append(f"linear: bound {bound:.9g} of plans that compute nothing twice")
+
+    def _enough(self) -> bool:
+        """Whether the best plan is certified among those that compute nothing twice, and proving more takes long."""
+        best = self.best
+        certified = best is not None and best.cost - self.once <= self.gap * best.cost
+        return certified and time.monotonic() - self.began > QUICK
 
     def _done(self) -> bool:
         best = self.best
@@ -154,10 +185,14 @@ class _Portfolio:
         from eggshard.extract.programs import improve_by_programs
 
         assert self.best is not None
+        flows = flow_count(self.problem)
+        if flows * SECONDS_PER_FLOW > deadline_left(self.deadline):
+            self.notes.append(f"linear: {flows} flows are too many for the time")
+            return
         try:
             improve_by_programs(
                 self.graph, self.best, self.search, self.deadline, self.gap, "integer" in self.methods,
-                self._offer, self._raise_bound, self._done)
+                self._offer, self._raise_bound, self._raise_once, self._done, self._enough)
         except Exception as error:  # whatever the solver does, the plan so far stands
             self.notes.append(f"solver: {type(error).__name__}: {error}"[:300])
         self._note("programs")

@@ -52,13 +52,17 @@ class Selection:
 
 @dataclass
 class Extraction:
-    """A selection with its certificate: no plan of the problem costs less than ``bound``."""
+    """A selection with its certificate: no plan of the problem costs less than ``bound``.
+
+    No plan that computes each class at most once costs less than ``once``, which is at least ``bound``.
+    """
 
     selection: Selection
     bound: float
     method: str
     seconds: float = 0.0
     notes: Sequence[str] = ()
+    once: float = 0.0
 
     @property
     def gap(self) -> float:

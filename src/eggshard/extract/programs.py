@@ -21,11 +21,12 @@ PROGRESS, PATIENCE = 0.02, 4
 def improve_by_programs(
     graph: Graph, incumbent: Selection, search: LocalSearch, deadline: float, gap: float, integer: bool,
     offer: Callable[[Selection | None, str], bool], raise_bound: Callable[[float, str], None],
-    done: Callable[[], bool],
+    raise_single: Callable[[float], None], done: Callable[[], bool], enough: Callable[[], bool],
 ) -> None:
     """Solve the linear program, tighten and round it, then the integer program; the callbacks get plans and bounds.
 
-    The program without copies comes first: it is tight, and its plan is mostly the best one. Then the full program
+    The program without copies comes first: it is tight, and its plan is mostly the best one; ``enough`` says whether
+    its certificate will do. Then the full program
     bounds all plans, with cover rows as long as they close the gap. Plans in which choices wait for each other are cut
     off and the programs solved again. Raises `SolverError`.
     """
@@ -44,8 +45,11 @@ def improve_by_programs(
         raise_bound(min(bound, cutoff), "linear")
 
     try:
-        plan = complete(problem, program.chosen(program.relax_single()))
-        consider(plan or search.improve(program.rounded()), "linear")
+        single = program.relax_single()
+        raise_single(single.bound)
+        consider(complete(problem, program.chosen(single.x)) or search.improve(program.rounded()), "linear")
+        if enough():
+            return
     except SolverError:  # no plan without copies, or out of time
         pass
     stalled, patience = 0.0, PATIENCE

@@ -9,7 +9,7 @@ import numpy as np
 
 from eggshard.errors import LoweringError
 from eggshard.lower.body_text import BodyText, Value, integers
-from eggshard.plan.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice, zeros
+from eggshard.plan.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
 from eggshard.plan.steps import (
     Action,
     AllGather,
@@ -33,7 +33,7 @@ from eggshard.plan.steps import (
 from eggshard.program import monoids
 from eggshard.program.ops import spelling
 from eggshard.program.ops.dense import dense_text
-from eggshard.program.types import TensorType
+from eggshard.program.types import TensorType, numpy_dtype
 
 
 class StepText(BodyText):
@@ -263,7 +263,8 @@ class StepText(BodyText):
         first = self.compare("EQ", self.index(self.mesh.axes), self.integer(0))
         runs, idles = self.region(), self.region()
         runs.end(runs.emit(action.local, operands))
-        idles.end([idles.constant(zeros(t), splat=True) for t in types])
+        zeros = [np.broadcast_to(np.zeros((), numpy_dtype(t.dtype)), t.shape) for t in types]
+        idles.end([idles.constant(array, splat=True) for array in zeros])
         return self.op_with_regions("if", [first], [runs, idles], types)
 
     def _loop(self, action: Loop, operands: Sequence[Value]) -> list[Value]:

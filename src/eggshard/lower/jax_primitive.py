@@ -72,13 +72,11 @@ def _compiled(module: DeviceModule) -> Any:
     return jax.jit(lambda *arrays: planned_p.bind(*arrays, module=module))
 
 
-@planned_p.def_impl
 def _run(*arrays: Any, module: DeviceModule) -> Any:
     with jax.disable_jit(False):
         return _compiled(module)(*arrays)
 
 
-@planned_p.def_effectful_abstract_eval
 def _result_types(*avals: Any, module: DeviceModule) -> tuple[list[Any], frozenset[Any]]:
     """Result types, in JAX's explicit sharding mode with the planned sharding; and effects."""
     mesh = next((m for a in avals if (m := _explicit_mesh(a, module)) is not None), None)
@@ -203,6 +201,8 @@ def _batch(arrays: Sequence[Any], dims: Sequence[Any], *, module: DeviceModule) 
     )
 
 
+planned_p.def_impl(_run)
+planned_p.def_effectful_abstract_eval(_result_types)
 mlir.register_lowering(planned_p, _lower)
 ad.primitive_jvps[planned_p] = _differentiate
 batching.primitive_batchers[planned_p] = _batch

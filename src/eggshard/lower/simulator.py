@@ -13,7 +13,7 @@ import numpy as np
 
 from eggshard.errors import LoweringError, VerificationError
 from eggshard.placement.placement import Placement
-from eggshard.plan.authored_steps import DeviceNumber, OnFirstDevice, zeros
+from eggshard.plan.authored_steps import DeviceNumber, OnFirstDevice
 from eggshard.plan.steps import (
     Action,
     AllGather,
@@ -35,7 +35,7 @@ from eggshard.plan.steps import (
 )
 from eggshard.program import monoids
 from eggshard.program.mesh import Mesh
-from eggshard.program.types import mlir_dtype
+from eggshard.program.types import mlir_dtype, numpy_dtype
 
 Arrays = tuple[np.ndarray, ...]
 
@@ -230,7 +230,7 @@ def _(action: OnFirstDevice, mesh: Mesh, operands: Arrays) -> Arrays:
     results = registry.get(local.name).evaluate(local.attributes, [a[first] for a in operands], local.regions)
     out = []
     for result, type_ in zip(results, local.result_types, strict=True):
-        array = np.array(np.broadcast_to(zeros(type_), (mesh.size, *type_.shape)))
+        array = np.zeros((mesh.size, *type_.shape), numpy_dtype(type_.dtype))
         array[first] = result
         out.append(array)
     return tuple(out)

@@ -79,7 +79,7 @@ def tolerance(dtype: str) -> float:
         return float(ROUNDING * np.finfo(np.float32).eps)
     import ml_dtypes
 
-    return float(8 * ml_dtypes.finfo(numpy_dtype(base)).eps)  # type: ignore[no-untyped-call]
+    return float(8 * ml_dtypes.finfo(numpy_dtype(base)).eps)
 
 
 def compare(

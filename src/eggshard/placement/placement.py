@@ -5,7 +5,6 @@ A placement is resolved: it knows its tile sizes, so the local shape and the hel
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -121,8 +120,3 @@ def missing_elements(mesh: Mesh, shape: tuple[int, ...], source: Placement, targ
 def is_even(shape: tuple[int, ...], placement: Placement, mesh: Mesh) -> bool:
     """Whether no device holds indices past the tensor's end."""
     return all(n == d.tile * mesh.count(d.axes) for n, d in zip(shape, placement.dims, strict=True))
-
-
-def shard_count(mesh: Mesh, placement: Placement) -> int:
-    """In how many different shards the tensor lies."""
-    return math.prod(mesh.axes[a] for a in placement.sharded_axes)

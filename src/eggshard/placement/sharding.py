@@ -76,11 +76,6 @@ class Sharding:
         """Every axis named, in the order written."""
         return (*(a for d in self.dims for a in d.axes), *self.replicated, *self.unreduced)
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether no dimension is left to propagation."""
-        return not any(d.open for d in self.dims)
-
     def closed(self) -> Sharding:
         """The same with every dimension closed and no priorities: exactly what is stated."""
         return replace(self, dims=tuple(DimSharding(d.axes) for d in self.dims))

@@ -43,7 +43,7 @@ def strategies(
 ) -> tuple[Strategy, ...]:
     """All strategies of an op on a mesh, replication first; at most ``limit`` (in order of enumeration).
 
-    orders: axis tuples, besides those in mesh order, in which a factor may be sharded. partial_allowed: whether
+    orders: axis tuples, besides those in mesh order, in which a dimension may be sharded. partial_allowed: whether
     addends of a monoid may exist (false for float sums where reassociation is forbidden).
     """
     allowed = frozenset(m for m in ("add", "mul", "max", "min", "and", "or", "xor") if partial_allowed(m))
@@ -56,9 +56,15 @@ def _strategies(
 ) -> tuple[Strategy, ...]:
     composite = _composite_factors(rule)
     found: dict[Strategy, None] = {}
+    rank = {axis: i for i, axis in enumerate(mesh.axes)}
+
+    def usual(dim: Dim) -> bool:
+        in_mesh_order = list(dim.axes) == sorted(dim.axes, key=rank.__getitem__)
+        return in_mesh_order or _in_use(dim.axes, orders)
+
     for assignment in itertools.islice(_assignments(mesh, rule, orders, allowed), limit * 4):
         strategy = _resolve(mesh, rule, assignment, composite)
-        if strategy is not None:
+        if strategy is not None and all(usual(d) for p in (*strategy.operands, *strategy.results) for d in p.dims):
             found[strategy] = None
             if len(found) >= limit:
                 break
@@ -97,11 +103,10 @@ def _assignments(
 
 
 def _orders(axes: tuple[str, ...], orders: frozenset[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Mesh order first, then the other orders in use; both orders of a pair are always tried."""
+    """Mesh order first, then the other orders in use."""
     if len(axes) == 1:
         return [axes]
-    every = itertools.permutations(axes)
-    return [axes, *(o for o in every if o != axes and (len(axes) == 2 or _in_use(o, orders)))]
+    return [axes, *(o for o in itertools.permutations(axes) if o != axes and _in_use(o, orders))]
 
 
 def _in_use(order: tuple[str, ...], orders: frozenset[tuple[str, ...]]) -> bool:

@@ -30,7 +30,6 @@ class Assembler:
         self.steps: list[Step] = []
         self.types: list[TensorType] = []
         self.inputs: list[int] = []
-        self._placed: dict[tuple[int, Placement], int] = {}
 
     def input(self, type_: TensorType) -> int:
         """A further input of this local type."""

@@ -10,7 +10,7 @@ import numpy as np
 from eggshard.plan.steps import Action, Local
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Attributes, Region
-from eggshard.program.types import TensorType, is_float, numpy_dtype
+from eggshard.program.types import TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,7 @@ class GroupCollective(Action):
 
 @dataclass(frozen=True, slots=True)
 class OnFirstDevice(Action):
-    """A local op that only the first device of the mesh grid runs; elsewhere its results are zeros.
-
-    Zeros of float types are -0.0, so that adding up over devices gives the first device's results bit for bit.
-    """
+    """A local op that only the first device of the mesh grid runs; elsewhere its results are zeros."""
 
     local: Local
     kind: ClassVar[str] = "on-first-device"
@@ -74,10 +71,3 @@ class OnFirstDevice(Action):
 
     def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         return self.local.result_types
-
-
-def zeros(type_: TensorType) -> np.ndarray:
-    """What adds nothing, bit for bit: -0.0 for floats."""
-    dtype = numpy_dtype(type_.dtype)
-    zero = -np.zeros((), dtype) if is_float(type_.dtype) else np.zeros((), dtype)
-    return np.broadcast_to(zero.astype(dtype), type_.shape)

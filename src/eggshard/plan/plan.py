@@ -31,9 +31,13 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class Search:
-    """How a plan was found: what was searched, and what is certified about it."""
+    """How a plan was found: what was searched, and what is certified about it.
+
+    bound: seconds that no plan of the saturated e-graph undercuts. once: the same of plans that compute no value twice.
+    """
 
     bound: float = 0.0
+    once: float = 0.0
     method: str = "baseline"
     exact: bool = False
     fallback: str = ""
@@ -84,8 +88,17 @@ class Plan:
 
     @property
     def bound(self) -> float:
-        """No plan of the saturated e-graph costs less than this many seconds (certified by the extractor)."""
-        return min(self.search.bound, self.cost.total)
+        """No plan of the saturated e-graph costs less than this many seconds (certified by the extractor).
+
+        Where only `Search.once` is certified the bound is of plans that compute no value twice: see `certificate`.
+        """
+        return min(max(self.search.bound, self.search.once), self.cost.total)
+
+    @property
+    def certificate(self) -> str:
+        """Which plans the bound is of: "all plans", or "plans that compute nothing twice"."""
+        whole = self.search.bound >= min(self.search.once, self.cost.total) * (1 - 1e-3)
+        return "all plans" if whole else "plans that compute nothing twice"
 
     @property
     def gap(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -150,10 +150,6 @@ class Program:
     @property
     def output_types(self) -> tuple[TensorType, ...]:
         return tuple(self.region.types[i] for i in self.region.outputs)
-
-    def with_region(self, region: Region) -> Program:
-        """The same interface around another body."""
-        return replace(self, region=region, text=None)
 
 
 class RegionBuilder:

@@ -64,12 +64,12 @@ def element_bytes(dtype: str) -> int:
 
 def float_limits(dtype: str) -> Any:
     """``finfo`` of a real float type: ``min``, ``max``, ``bits``, ``nmant``."""
-    return ml_dtypes.finfo(numpy_dtype(dtype))  # type: ignore[no-untyped-call]
+    return ml_dtypes.finfo(numpy_dtype(dtype))
 
 
 def integer_limits(dtype: str) -> tuple[int, int]:
     """The lowest and the highest value of an integer type."""
-    limits = ml_dtypes.iinfo(numpy_dtype(dtype))  # type: ignore[no-untyped-call]
+    limits = ml_dtypes.iinfo(numpy_dtype(dtype))
     return int(limits.min), int(limits.max)
 
 

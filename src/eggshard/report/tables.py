@@ -66,7 +66,7 @@ def headline(plan: Plan) -> str:
         f"plan of {plan.program.name} on {dict(plan.mesh.axes)}: {kinds}",
         f"received by the busiest device {size(plan.wire_bytes)} (step by step {size(plan.serial_bytes)}); "
         f"{duration(plan.cost.total)} = {duration(plan.cost.communication)} communication + "
-        f"{duration(plan.cost.compute)} compute; gap {100 * plan.gap:.2f} %; {how}",
+        f"{duration(plan.cost.compute)} compute; gap {100 * plan.gap:.2f} % of {plan.certificate}; {how}",
     ]
     if plan.search.fallback:
         lines.append(f"FALLBACK to the baseline: {plan.search.fallback}")

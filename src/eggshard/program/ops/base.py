@@ -67,13 +67,13 @@ class FactorRule:
 class OpDef:
     """The definition of one op. Instances are stateless; attributes travel separately."""
 
-    name: ClassVar[str] = ""
+    name: str = ""
     #: StableHLO attribute name -> codec. Attributes that StableHLO does not spell (``shape``, ``dtype``) are absent.
-    attributes: ClassVar[Mapping[str, Codec]] = {}
+    attributes: Mapping[str, Codec] = {}
     #: False: never merged, repeated, dropped or reordered against other impure ops.
     pure: ClassVar[bool] = True
     #: The op's name in MLIR, ``stablehlo.<name>`` unless stated.
-    mlir_name: ClassVar[str] = ""
+    mlir_name: str = ""
 
     @property
     def spelling(self) -> str:

@@ -169,20 +169,6 @@ class String(Codec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Symbol(Codec):
-    """``@callee`` <-> callee."""
-
-    def decode(self, text: str) -> str:
-        text = text.strip()
-        if not text.startswith("@"):
-            raise self._refuse(text)
-        return String().decode(text[1:]) if text[1:].startswith('"') else text[1:]
-
-    def encode(self, value: Any) -> str:
-        return f"@{value}" if re.fullmatch(r"[A-Za-z_][\w$.]*", value) else "@" + String().encode(value)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Verbatim(Codec):
     """Any attribute, kept as its text; ``word`` asks for one bare word, as element types inside struct attributes."""
 
@@ -323,7 +309,6 @@ SCATTER_DIMENSIONS = Struct("stablehlo.scatter", (
     ("update_window_dims", _LIST), ("inserted_window_dims", _LIST), ("input_batching_dims", _LIST),
     ("scatter_indices_batching_dims", _LIST), ("scatter_dims_to_operand_dims", _LIST),
     ("index_vector_dim", _NUMBER.optional(0))))
-CHANNEL_HANDLE = Struct("stablehlo.channel_handle", (("handle", _NUMBER), ("type", _NUMBER)))
 CONVOLUTION_DIMENSIONS = ConvolutionDimensions()
 FFT_TYPE = Enum("fft_type")
 RNG_ALGORITHM = Enum("rng_algorithm")

@@ -5,7 +5,7 @@ Their meaning needs all devices; planning turns them into physical steps.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -33,12 +33,10 @@ class PerDevice(OpDef):
 class _Collective(PerDevice):
     """Base of collectives; ``replica_groups`` holds logical device ids where ``use_global_device_ids`` is set."""
 
-    #: Integer attributes besides the groups.
-    integers: ClassVar[tuple[str, ...]] = ()
-
     def __init__(self, name: str, *integers: str, global_ids: bool = True):
-        self.name = name  # type: ignore[misc]
-        self.attributes = {  # type: ignore[misc]
+        """``integers``: the names of the attributes besides the groups."""
+        self.name = name
+        self.attributes = {
             **{i: codec.Integer() for i in integers},
             "replica_groups": codec.Matrix(),
             "channel_handle": _OPTIONAL,

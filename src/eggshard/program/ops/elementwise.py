@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from eggshard.errors import ProgramError
 from eggshard.program import monoids
 from eggshard.program.ops import codec, numerics, special
 from eggshard.program.ops.base import Arrays, Factor, FactorRule, OpDef, Types, register
-from eggshard.program.ops.codec import Codec
 from eggshard.program.program import Attributes, Region
 from eggshard.program.types import TensorType, is_float, mlir_dtype, numpy_dtype
 
@@ -86,12 +85,12 @@ class _Same(Pointwise):
 
     def __init__(self, name: str, arity: int, classes: str, function: Function, linear: Linear = (), *,
                  result: str = "", accuracy: bool = False, dialect: str = ""):
-        self.name = f"{dialect}.{name}" if dialect else name  # type: ignore[misc]
-        self.mlir_name = self.name if dialect else ""  # type: ignore[misc]
+        self.name = f"{dialect}.{name}" if dialect else name
+        self.mlir_name = self.name if dialect else ""
         self.arity, self.classes, self.function = arity, classes, function
         self._linear, self.result = linear, result
         if accuracy:
-            self.attributes: Mapping[str, Codec] = {"result_accuracy": codec.RESULT_ACCURACY}  # type: ignore[misc]
+            self.attributes = {"result_accuracy": codec.RESULT_ACCURACY}
 
     def result_dtype(self, attrs: Attributes, operands: Types) -> str:
         for t in operands:
