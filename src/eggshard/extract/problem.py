@@ -66,6 +66,6 @@ class Extraction:
 
     @property
     def gap(self) -> float:
-        """(cost - bound) / cost, 0 for a free plan."""
+        """(cost - the better bound) / cost, 0 for a free plan."""
         cost = self.selection.cost
-        return 0.0 if cost <= 0 else max(0.0, (cost - self.bound) / cost)
+        return 0.0 if cost <= 0 else max(0.0, (cost - max(self.bound, self.once)) / cost)
