@@ -16,7 +16,7 @@ from eggshard.errors import ProgramError
 from eggshard.lower.verification import compare
 from eggshard.manual import axes_of_groups
 from eggshard.plan.authored_steps import GroupCollective
-from eggshard.plan.steps import Loop
+from eggshard.plan.control_steps import Loop
 
 X = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
 

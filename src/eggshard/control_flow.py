@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 
 from eggshard.placement.placement import Placement, replicated
 from eggshard.placement.transfer import Strategy
-from eggshard.plan.steps import Action, Branch, Loop, StepPlan
+from eggshard.plan.control_steps import Branch, Loop
+from eggshard.plan.steps import Action, StepPlan
 from eggshard.program.program import Attributes, Region
 from eggshard.program.types import TensorType
 

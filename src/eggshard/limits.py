@@ -21,7 +21,6 @@ class Limits:
     iterations: int = 8
     strategies: int = 512
     placements: int = 32
-    placements: int = 48
     permutes: int = 16
     memory_mib: int = 8192
     gap: float = 1e-4

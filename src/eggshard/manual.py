@@ -18,15 +18,14 @@ from eggshard.placement.sharding import Sharding, gather_cuts, whole_mesh
 from eggshard.placement.transfer import Strategy
 from eggshard.plan.assemble import Assembler
 from eggshard.plan.authored_steps import DeviceNumber, GroupCollective
+from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.steps import (
     Action,
     AllGather,
     AllReduce,
     AllToAll,
-    Branch,
     CollectivePermute,
     Local,
-    Loop,
     ReduceScatter,
     StepPlan,
 )

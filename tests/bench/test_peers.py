@@ -83,7 +83,8 @@ def test_xla_takes_programs_lowered_functions_and_text() -> None:
 
 
 def test_xla_warns_of_rematerialization(capfd: pytest.CaptureFixture[str]) -> None:
-    assert peers.xla(PROGRAMS["xla#15207"]).rematerialized
+    for _ in range(2):  # nothing is taken from a cache
+        assert peers.xla(PROGRAMS["xla#15207"]).rematerialized
     assert not peers.xla(PROGRAMS["dim swap"]).rematerialized
     assert "rematerialization" not in capfd.readouterr().err
 

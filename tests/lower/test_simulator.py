@@ -9,17 +9,16 @@ import pytest
 from eggshard.errors import LoweringError, VerificationError
 from eggshard.lower.simulator import gather_from_devices, perform, poison, run, scatter_to_devices
 from eggshard.placement.placement import Placement, held, place, replicated
+from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.steps import (
     Action,
     AllGather,
     AllReduce,
     AllToAll,
-    Branch,
     CollectivePermute,
     Exchange,
     KeepFirst,
     Local,
-    Loop,
     Mask,
     ReduceScatter,
     Resize,

@@ -8,16 +8,15 @@ from eggshard.errors import LoweringError
 from eggshard.lower.simulator import run
 from eggshard.lower.stablehlo import at_grid_positions, module_text
 from eggshard.placement.placement import Dim, Placement, place
+from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.steps import (
     AllGather,
     AllReduce,
     AllToAll,
-    Branch,
     CollectivePermute,
     Exchange,
     KeepFirst,
     Local,
-    Loop,
     Mask,
     ReduceScatter,
     Resize,

@@ -135,7 +135,7 @@ class _Portfolio:
         self.notes.append(f"linear: bound {bound:.9g} of plans that compute nothing twice")
 
     def _enough(self) -> bool:
-        """Whether the best plan is certified among those that compute nothing twice, and proving more would take long."""
+        """Whether the best plan is certified among those that compute nothing twice, and proving more takes long."""
         best = self.best
         return best is not None and best.cost - self.once <= self.gap * best.cost and self.flows > MANY_FLOWS
 

@@ -10,17 +10,16 @@ import numpy as np
 from eggshard.errors import LoweringError
 from eggshard.lower.body_text import BodyText, Value, integers
 from eggshard.plan.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
+from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.steps import (
     Action,
     AllGather,
     AllReduce,
     AllToAll,
-    Branch,
     CollectivePermute,
     Exchange,
     KeepFirst,
     Local,
-    Loop,
     Mask,
     Moves,
     Pairs,

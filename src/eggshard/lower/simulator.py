@@ -14,17 +14,16 @@ import numpy as np
 from eggshard.errors import LoweringError, VerificationError
 from eggshard.placement.placement import Placement
 from eggshard.plan.authored_steps import DeviceNumber, OnFirstDevice
+from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.steps import (
     Action,
     AllGather,
     AllReduce,
     AllToAll,
-    Branch,
     CollectivePermute,
     Exchange,
     KeepFirst,
     Local,
-    Loop,
     Mask,
     Moves,
     Pairs,

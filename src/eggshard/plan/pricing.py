@@ -6,7 +6,8 @@ import math
 
 from eggshard.costmodel.protocol import CostModel, StepInfo
 from eggshard.errors import CostModelError
-from eggshard.plan.steps import Action, Branch, Local, Loop, StepPlan
+from eggshard.plan.control_steps import Branch, Loop
+from eggshard.plan.steps import Action, Local, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 

@@ -13,7 +13,7 @@ from eggshard import costmodel
 from eggshard.costmodel import AlphaBeta, Messages, WireBytes
 from eggshard.errors import CostModelError, ProgramError
 from eggshard.placement import placement, sharding
-from eggshard.plan import authored_steps, steps
+from eggshard.plan import authored_steps, control_steps, steps
 from eggshard.plan.plan import Plan, Search
 from eggshard.program import mesh, program, types
 from eggshard.program.types import mlir_dtype, numpy_dtype
@@ -26,7 +26,7 @@ _CLASSES: dict[str, type] = {
         mesh.AxisRef, types.TensorType, program.Op, program.Region, program.Program, Search,
         steps.Local, steps.Resize, steps.Slice, steps.AllGather, steps.AllToAll, steps.CollectivePermute, steps.Round,
         steps.Exchange, steps.AllReduce, steps.ReduceScatter, steps.KeepFirst, steps.Mask, steps.Step, steps.StepPlan,
-        steps.Loop, steps.Branch, authored_steps.DeviceNumber, authored_steps.GroupCollective,
+        control_steps.Loop, control_steps.Branch, authored_steps.DeviceNumber, authored_steps.GroupCollective,
         authored_steps.OnFirstDevice,
     )
 }
