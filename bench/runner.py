@@ -131,21 +131,24 @@ def _ours(row: Row, plan: Plan) -> None:
 
 
 def replicated_ops(plan: Plan) -> tuple[str, ...]:
-    """Ops with a large result that every device computes whole although the mesh could split their work.
+    """Ops of the program that every device computes whole, on operands that were all-gathered whole for them.
 
-    Counted where the op's operands were all-gathered for it: that is the way to hide a missing strategy.
+    That is the way to hide a missing strategy; ops that only move elements (views, slices, pads) are no computation.
     """
+    whole = {t.shape for t in plan.program.region.types if t.elements > 1}
     gathered = {v for s in plan.steps if isinstance(s.action, AllGather) for v in s.results}
-    names = []
-    for step in plan.steps:
-        if isinstance(step.action, Local) and step.operands and all(v in gathered for v in step.operands):
-            shapes = [t.shape for t in step.action.result_types]
-            if (
-                any(s in [o.shape for o in plan.program.region.types] and len(s) > 0 for s in shapes)
-                and plan.mesh.size > 1
-            ):
-                names.append(step.action.name)
-    return tuple(sorted(set(names)))
+    return tuple(sorted({
+        s.action.name
+        for s in plan.steps
+        if isinstance(s.action, Local) and s.action.name not in _MOVEMENT and plan.mesh.size > 1
+        and s.operands and all(v in gathered for v in s.operands)
+        and any(t.shape in whole for t in s.action.result_types)
+    }))
+
+
+_MOVEMENT = frozenset({
+    "transpose", "reshape", "broadcast_in_dim", "slice", "pad", "concatenate", "reverse", "dynamic_slice", "convert",
+})
 
 
 def promotions(plan: Plan, count: Any) -> tuple[str, ...]:

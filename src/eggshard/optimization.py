@@ -26,7 +26,6 @@ from eggshard.extract.decode import Decoder
 from eggshard.extract.encode import Encoder
 from eggshard.extract.portfolio import extract
 from eggshard.frontends import load
-from eggshard.frontends.propagation import propagated_shardings
 from eggshard.limits import Limits
 from eggshard.placement.placement import Placement, is_even, place
 from eggshard.placement.sharding import Sharding
@@ -70,14 +69,14 @@ def optimize(
     planning = Planning(loaded, cost_model or AlphaBeta(), limits or Limits(), exact,
                         lambda region, ins, outs: _plan_region(planning, rules, region, ins, outs))
     clock = {"load": time.perf_counter() - began}
-    propagated = _timed(clock, "propagate", lambda: propagated_shardings(loaded, planning.limits.seconds))
-    planning.propagate(propagated)
-    outputs = _output_options(planning, propagated)
+    hints = _timed(clock, "propagate", lambda: planning.hints)
+    outputs = _output_options(planning, hints)
     convention = _convention(program)
-    baseline = cache(lambda: _baseline(planning, propagated, [o[0] for o in outputs], convention))
+    baseline = cache(lambda: _baseline(planning, [o[0] for o in outputs], convention))
     try:
         plan = _search(planning, rules, outputs, clock)
-        certified = plan.gap <= planning.limits.gap  # then the baseline, which the search space holds, is not cheaper
+        # Then the baseline, which the search space holds, is not cheaper.
+        certified = plan.gap <= planning.limits.gap and not plan.search.capped
         if not certified and _timed(clock, "baseline", baseline).cost.total < plan.cost.total * (1 - 1e-9):
             plan = _replaced(baseline(), plan.search, "the search found nothing cheaper than the baseline")
     except _USER_ERRORS:
@@ -90,10 +89,9 @@ def optimize(
     return _within(plan, memory_limit)
 
 
-def _baseline(planning: Planning, propagated: Sequence[Sharding | None], outputs: Sequence[Placement],
-              convention: CallingConvention | None) -> Plan:
+def _baseline(planning: Planning, outputs: Sequence[Placement], convention: CallingConvention | None) -> Plan:
     program = planning.program
-    steps = baseline_program(planning, program.region, propagated, planning.inputs, outputs)
+    steps = baseline_program(planning, program.region, planning.propagated, planning.inputs, outputs)
     return Plan(program, steps, planning.inputs, tuple(outputs), planning.model, Search(exact=planning.exact),
                 calling_convention=convention)
 
@@ -120,10 +118,10 @@ def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Seq
     graph = _timed(clock, "saturate", lambda: saturate(region, rules, planning.limits))
     encoder = Encoder(graph, planning.strategies, planning.router, planning.limits)
     roots = [(graph.values[v], o) for v, o in zip(region.outputs, outputs, strict=True)]
-    propagated = planning.propagated if region is planning.program.region else ()
+    stated = planning.hints if region is planning.program.region else ()
     hints = [
         (graph.values[v], planning.resolve(s, region.types[v]))
-        for v, s in enumerate(propagated) if s is not None and graph.values[v] >= 0
+        for v, s in enumerate(stated) if s is not None and graph.values[v] >= 0
     ]
     encoding = _timed(clock, "encode", lambda: encoder.encode(dict(enumerate(inputs)), roots, hints))
     remaining = max(0.1, planning.limits.seconds - sum(clock.values()))
@@ -134,7 +132,7 @@ def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Seq
     steps, placements = _timed(clock, "assemble", lambda: decoder.decode(types, inputs, roots))
     return steps, placements, Search(
         found.bound, found.once, found.method, planning.exact, "", clock, len(graph.classes), graph.size,
-        dict(graph.report.matches), tuple(found.notes),
+        dict(graph.report.matches), tuple(found.notes), encoding.capped,
     )
 
 

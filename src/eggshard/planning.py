@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Protocol
@@ -9,6 +10,7 @@ from typing import Protocol
 from eggshard.control_flow import CONTROL_FLOW, ControlFlow, RegionPlanner
 from eggshard.costmodel.protocol import CostModel
 from eggshard.effects import run_once
+from eggshard.frontends.propagation import propagated_shardings
 from eggshard.limits import Limits
 from eggshard.manual import MANUAL, manual_program, manual_strategy
 from eggshard.placement.placement import Placement, is_even, place, replicated
@@ -19,12 +21,15 @@ from eggshard.plan.pricing import Pricer
 from eggshard.plan.steps import Action, Local, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops import registry
-from eggshard.program.ops.base import FactorRule
-from eggshard.program.program import Attributes, Program, Region
+from eggshard.program.ops.base import PASS, FactorRule
+from eggshard.program.program import Attributes, Op, Program, Region
 from eggshard.program.types import TensorType, is_float
 
 #: Reductions whose result depends on the order for floating-point numbers.
 _ROUNDING = ("add", "mul")
+
+#: From so many ops on the search keeps only some candidates, and propagation says which ones not to miss.
+MANY_OPS = 100
 
 Types = tuple[TensorType, ...]
 
@@ -54,7 +59,6 @@ class Planning:
         self.mesh: Mesh = program.mesh
         self.pricer = Pricer(model, self.mesh)
         self.router = Router(self.mesh, self.pricer, max_rounds=limits.permutes)
-        self.propagated: Sequence[Sharding | None] = ()
         self.control_flow = ControlFlow(plan_region)
         self._priced: dict[tuple[object, ...], list[tuple[Strategy, float]]] = {}
 
@@ -86,29 +90,59 @@ class Planning:
         return tuple(self.boundary(s, t) for s, t in zip(p.input_shardings, p.input_types, strict=True))
 
     @cached_property
+    def propagated(self) -> Sequence[Sharding | None]:
+        """What Shardy's propagation says of every value of the program; found when first asked for."""
+        return propagated_shardings(self.program, self.limits.seconds)
+
+    @cached_property
+    def hints(self) -> Sequence[Sharding | None]:
+        """The propagated shardings where the search can use them, and else nothing.
+
+        They say where free outputs may lie, at which placements loops and branches carry their values, and which
+        candidates of a large program to keep. Otherwise only the baseline asks for them, and few callers for it.
+        """
+        region = self.program.region
+        wanted = (
+            len(region.ops) > MANY_OPS
+            or any(s is None for s in self.program.output_shardings)
+            or any(op.name in CONTROL_FLOW for op in region.ops)
+        )
+        if not wanted:
+            return (None,) * len(region.types)
+        for op in region.ops:
+            if op.name in CONTROL_FLOW:
+                operands, results = (
+                    tuple(self.resolve(self.propagated[v], region.types[v]) for v in values)
+                    for values in (op.operands, op.results)
+                )
+                self.control_flow.hint(op.name, op.regions, operands, results)
+        return self.propagated
+
+    @cached_property
     def orders(self) -> frozenset[tuple[str, ...]]:
-        """Axis orders that stated and propagated shardings use, besides mesh order."""
+        """Axis orders besides mesh order: those of the program's shardings, and of dimensions that reshapes merge."""
         region = self.program.region
         found = list(zip(self.program.input_shardings, self.program.input_types, strict=True))
         found += zip(self.program.output_shardings, self.program.output_types, strict=True)
-        found += zip(self.propagated, region.types, strict=False)
+        found += zip(self.hints, region.types, strict=True)
         for op in region.ops:
             found += [(s, region.types[v]) for s, v in zip(op.shardings, op.results, strict=False)]
             if op.name == "sharding_constraint":
                 found.append((op.attributes["sharding"], region.types[op.results[0]]))
         placements = [self.resolve(sharding, type_) for sharding, type_ in found if sharding is not None]
-        return frozenset(dim.axes for placement in placements for dim in placement.dims if len(dim.axes) > 1)
+        orders = {dim.axes for placement in placements for dim in placement.dims if len(dim.axes) > 1}
+        if any(op.name == "reshape" and self._merges(op) for op in region.ops):
+            orders.update(itertools.permutations([a for a, n in self.mesh.axes.items() if n > 1], 2))
+        return frozenset(orders)
 
-    def propagate(self, propagated: Sequence[Sharding | None]) -> None:
-        """Take note of the propagated shardings: as interfaces of loops and branches, and of their axis orders."""
-        self.propagated = propagated
+    def _merges(self, op: Op) -> bool:
+        """Whether a dimension of a reshape consists of several others, so that axes may meet in it in any order."""
         types = self.program.region.types
-        for op in self.program.region.ops:
-            if op.name in CONTROL_FLOW:
-                operands, results = (
-                    tuple(self.resolve(propagated[v], types[v]) for v in values) for values in (op.operands, op.results)
-                )
-                self.control_flow.hint(op.name, op.regions, operands, results)
+        rule = registry.get(op.name).factors(op.attributes, (types[op.operands[0]],), (types[op.results[0]],))
+        return any(
+            sum(rule.factors[f].size > 1 and rule.factors[f].kind == PASS for f in dim) > 1
+            for dims in (*rule.operands, *rule.results) for dim in dims
+        )
 
     def partial_allowed(self, dtype: str, monoid: str) -> bool:
         """Whether addends may stay on different devices: under ``exact`` not where their order shows."""

@@ -60,12 +60,14 @@ class Encoding:
     """A problem with the meaning of its numbers.
 
     ``placements[c][p]`` is placement p of the problem's class c: of core dimensions, or of all results of a tuple.
+    capped: whether a limit left some choices out, so that a bound of the problem is none of the program.
     """
 
     views: Views
     problem: Problem
     placements: list[list[Placement | Shape]]
     index: list[dict[Placement | Shape, int]]
+    capped: bool = False
     _known: dict[tuple[int, Placement | Shape], Shard] = field(default_factory=dict)
 
     def shard(self, cls: int, placement: Placement | Shape) -> Shard:
@@ -129,7 +131,9 @@ class Encoder:
         pinned = [*roots_out, *(need for made in choices[len(classes):] for x in made for need in x.needs)]
         pinned += [(c, x.out) for c, made in enumerate(choices) for x in made if not x.needs]
         pinned += [out.shard(c, p) for c, p in hints if out.views.to_core(c, p) in out.index[out.views.group[c]]]
+        every = sum(map(len, choices))
         choices = within_cap(choices, out.placements, pinned, self.limits.placements, self.limits.memory_mib)
+        out.capped = sum(map(len, choices)) < every
         conversions = []
         for c, placements in enumerate(out.placements):
             if c < len(classes) and not classes[c].is_tuple and placements:

@@ -3,8 +3,7 @@
 A transpose, a reshape that only adds or drops unit dimensions, and a broadcast that only adds unit dimensions move no
 data between devices: a placement of the operand is a placement of the result with its dimensions renamed. All classes
 connected by such nodes share one set of *core* dimensions (those larger than one), and extraction treats them as one
-class: it neither chooses among the views nor pays for them. (Their local copies are in the plan's cost, not in the
-search; leaving out costs keeps every lower bound valid.)
+class: it neither chooses among the views nor pays for them. (Pricing has local views for free, too.)
 """
 
 from __future__ import annotations

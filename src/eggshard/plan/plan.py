@@ -34,6 +34,7 @@ class Search:
     """How a plan was found: what was searched, and what is certified about it.
 
     bound: seconds that no plan of the saturated e-graph undercuts. once: the same of plans that compute no value twice.
+    capped: `Limits.placements` left candidates out, and the bounds are of plans among the others.
     """
 
     bound: float = 0.0
@@ -46,6 +47,7 @@ class Search:
     nodes: int = 0
     rules: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    capped: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,15 @@ from eggshard.plan.steps import Action, Local, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 
+#: Ops that only rename elements: compilers fold them into layouts and consumers, and extraction does not see them.
+FREE_OPS = ("reshape", "transpose")
+
 
 def step_info(mesh: Mesh, action: Action, operands: tuple[TensorType, ...]) -> StepInfo:
     """What a cost model sees of an action on shards of these types."""
     results = action.result(mesh, operands)
+    if isinstance(action, Local) and action.name in FREE_OPS:
+        return StepInfo("local", mesh, op=action.name, dtype=operands[0].dtype)
     touched = sum(t.bytes for t in operands) + sum(t.bytes for t in results)
     dtype = operands[0].dtype if operands else results[0].dtype if results else "f32"
     if isinstance(action, Local):
@@ -73,4 +78,6 @@ class Pricer:
 
     def compute(self, op: str, flops: float, memory_bytes: float, dtype: str) -> float:
         """The price of a local op with these figures, in seconds."""
+        if op in FREE_OPS:
+            flops = memory_bytes = 0.0
         return self.info(StepInfo("local", self.mesh, op=op, flops=flops, memory_bytes=memory_bytes, dtype=dtype))
