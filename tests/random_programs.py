@@ -389,7 +389,7 @@ def pad(m: ProgramMaker) -> None:
         return
     rng = m.rng
     low, high, interior = [], [], []
-    for n in x.shape:
+    for _ in x.shape:
         some = rng.random() < 0.6
         low.append(rng.choice((0, 1, 2, 3, -1)) if some else 0)
         high.append(rng.choice((0, 1, 2, 3, -1)) if some else 0)

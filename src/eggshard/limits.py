@@ -20,11 +20,11 @@ class Limits:
     rows: int = 50_000
     iterations: int = 8
     strategies: int = 512
-    placements: int = 32
+    placements: int = 64
     permutes: int = 16
     memory_mib: int = 8192
     gap: float = 1e-4
-    seconds_per_node: float = 0.005
+    seconds_per_node: float = 0.008
 
     def doubled(self) -> Limits:
         """The same with every cap on candidates doubled (to see whether the caps cost anything)."""

@@ -118,12 +118,13 @@ def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Seq
     graph = _timed(clock, "saturate", lambda: saturate(region, rules, planning.limits))
     encoder = Encoder(graph, planning.strategies, planning.router, planning.limits)
     roots = [(graph.values[v], o) for v, o in zip(region.outputs, outputs, strict=True)]
-    stated = planning.hints if region is planning.program.region else ()
-    hints = [
-        (graph.values[v], planning.resolve(s, region.types[v]))
-        for v, s in enumerate(stated) if s is not None and graph.values[v] >= 0
-    ]
-    encoding = _timed(clock, "encode", lambda: encoder.encode(dict(enumerate(inputs)), roots, hints))
+
+    def propagated() -> list[tuple[int, Placement]]:
+        stated = planning.propagated if region is planning.program.region else ()
+        placed = ((v, s) for v, s in enumerate(stated) if s is not None and graph.values[v] >= 0)
+        return [(graph.values[v], planning.resolve(s, region.types[v])) for v, s in placed]
+
+    encoding = _timed(clock, "encode", lambda: encoder.encode(dict(enumerate(inputs)), roots, propagated))
     remaining = max(0.1, planning.limits.seconds - sum(clock.values()))
     remaining = min(remaining, 0.2 + planning.limits.seconds_per_node * graph.size)
     found = _timed(clock, "extract", lambda: extract(encoding.problem, seconds=remaining, gap=planning.limits.gap))

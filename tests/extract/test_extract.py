@@ -252,7 +252,7 @@ def test_a_solver_that_fails_leaves_the_local_plan(monkeypatch):
         raise highs.SolverError("refused")
 
     monkeypatch.setattr(highs.Model, "_run", refuse)
-    problem = residual_mlp(3, candidates=4)
+    problem = sharded_program(random.Random(3), 60, compute=0.1)
     result = extract(problem)
     assert check(problem, result.selection) == []
     assert any("refused" in note for note in result.notes)

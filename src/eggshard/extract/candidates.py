@@ -20,7 +20,8 @@ def within_cap(
     """The choices among at most ``cap`` candidate placements of each class.
 
     Candidates are what ``pinned`` (class, placement) pairs reach through the choices, forward and backward, nearest
-    first; of those equally near, the ones without addends and with the most axes. Without a class beyond the cap all
+    first; of those equally near, the ones without addends and with the most axes. Every class keeps its choice over the
+    fewest axes, mostly replication, so that some plan remains under every cap. Without a class beyond the cap all
     choices stay, and no closure is needed.
     """
     if max((len(p) for p in placements), default=0) <= cap:
@@ -37,7 +38,13 @@ def within_cap(
         for children, table in rows.items():
             nodes.append(PlacedNode(c, children, len(tables)))
             tables.append(np.array(sorted(set(table)), np.int64))
-    seeds = [(c, ids[c][p]) for c, p in dict.fromkeys(pinned)]
+    plain = (
+        shard
+        for c, made in enumerate(choices) if made
+        for choice in [min(made, key=lambda x: sum(_axes(placements[w][q]) for w, q in ((c, x.out), *x.needs)))]
+        for shard in ((c, choice.out), *choice.needs)
+    )
+    seeds = [(c, ids[c][p]) for c, p in dict.fromkeys((*pinned, *plain))]
     closure = close_candidates(
         len(choices), nodes, tables, seeds, cap=cap, rank=[_rank(p) for p in number], memory_mib=memory_mib
     )
@@ -46,6 +53,13 @@ def within_cap(
         [x for x in made if ids[c][x.out] in kept[c] and all(ids[w][q] in kept[w] for w, q in x.needs)]
         for c, made in enumerate(choices)
     ]
+
+
+def _axes(placement: Placement | Shape) -> int:
+    """Over how many axes the placement spreads something."""
+    if isinstance(placement, Placement):
+        return len(placement.sharded_axes) + len(placement.partial)
+    return sum(map(_axes, placement))
 
 
 def _rank(placement: Placement | Shape) -> float:

@@ -60,7 +60,7 @@ class Encoding:
     """A problem with the meaning of its numbers.
 
     ``placements[c][p]`` is placement p of the problem's class c: of core dimensions, or of all results of a tuple.
-    capped: whether a limit left some choices out, so that a bound of the problem is none of the program.
+    ``capped``: some candidates were left out, so the problem may hold neither the best plan nor the baseline.
     """
 
     views: Views
@@ -98,11 +98,12 @@ class Encoder:
 
     def encode(
         self, inputs: dict[int, Placement], roots: Sequence[tuple[int, Sequence[Placement]]],
-        hints: Sequence[tuple[int, Placement]] = (),
+        hints: Callable[[], Sequence[tuple[int, Placement]]] = list,
     ) -> Encoding:
         """The problem of delivering every root class at one of its placements, given the inputs' placements.
 
-        hints: (class, placement) pairs that are candidates whatever the limits, e.g. propagated ones.
+        hints: asked, where a class has more placements than the limit, for the (class, placement) pairs that must stay
+        candidates, e.g. propagated ones; the encoding is then ``capped``.
         inputs: input number -> placement. A root with several placements becomes a class of its own whose choices
         are the placements. After these roots come the graph's effects, in program order.
         """
@@ -128,12 +129,13 @@ class Encoder:
             out.index.append({options[0]: 0})
             choices.append([Choice(0, 0.0, (out.shard(cls, p),), Delivered(p)) for p in options])
             roots_out.append((len(choices) - 1, 0))
-        pinned = [*roots_out, *(need for made in choices[len(classes):] for x in made for need in x.needs)]
-        pinned += [(c, x.out) for c, made in enumerate(choices) for x in made if not x.needs]
-        pinned += [out.shard(c, p) for c, p in hints if out.views.to_core(c, p) in out.index[out.views.group[c]]]
-        every = sum(map(len, choices))
-        choices = within_cap(choices, out.placements, pinned, self.limits.placements, self.limits.memory_mib)
-        out.capped = sum(map(len, choices)) < every
+        cap = self.limits.placements
+        out.capped = max((len(p) for p in out.placements), default=0) > cap
+        if out.capped:
+            pinned = [*roots_out, *(need for made in choices[len(classes):] for x in made for need in x.needs)]
+            pinned += [(c, x.out) for c, made in enumerate(choices) for x in made if not x.needs]
+            pinned += [out.shard(c, p) for c, p in hints() if out.views.to_core(c, p) in out.index[out.views.group[c]]]
+            choices = within_cap(choices, out.placements, pinned, cap, self.limits.memory_mib)
         conversions = []
         for c, placements in enumerate(out.placements):
             if c < len(classes) and not classes[c].is_tuple and placements:

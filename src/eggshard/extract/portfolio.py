@@ -20,6 +20,8 @@ from eggshard.extract.verify import check, complete
 #: Methods in the order in which they run. Greedy always runs: it is where every other method starts.
 METHODS = ("greedy", "local", "linear", "integer")
 
+#: With more choices than these local search does not change groups of classes at once.
+MANY_CHOICES = 5000
 #: With more flows than these a certificate among plans that compute nothing twice is enough.
 MANY_FLOWS = 2000
 
@@ -91,7 +93,8 @@ class _Portfolio:
         best = self.best
         if "local" in self.methods and not self._late() and best is not None and not self._proved(best.cost):
             # Within the gap there may be cheaper plans next door, e.g. where weights lie far apart.
-            self._offer(self.search.improve(best.chosen, groups=not self._done()), "local")
+            small = sum(map(len, self.problem.choices)) <= MANY_CHOICES
+            self._offer(self.search.improve(best.chosen, groups=small and not self._done()), "local")
             self._note("local")
 
     def result(self, seconds: float) -> Extraction:

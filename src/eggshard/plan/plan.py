@@ -34,6 +34,7 @@ class Search:
     """How a plan was found: what was searched, and what is certified about it.
 
     bound: seconds that no plan of the saturated e-graph undercuts. once: the same of plans that compute no value twice.
+    capped: candidate placements were left out (`Limits.placements`), and the bounds are of plans among the others.
     capped: `Limits.placements` left candidates out, and the bounds are of plans among the others.
     """
 
@@ -100,7 +101,8 @@ class Plan:
     def certificate(self) -> str:
         """Which plans the bound is of: "all plans", or "plans that compute nothing twice"."""
         whole = self.search.bound >= min(self.search.once, self.cost.total) * (1 - 1e-3)
-        return "all plans" if whole else "plans that compute nothing twice"
+        plans = "all plans" if whole else "plans that compute nothing twice"
+        return plans + (" among the candidates" if self.search.capped else "")
 
     @property
     def gap(self) -> float:
