@@ -7,6 +7,7 @@ Nothing is cached and nothing is written down beforehand: every figure comes fro
 from __future__ import annotations
 
 import argparse
+import atexit
 import importlib
 import json
 import os
@@ -246,6 +247,7 @@ class ShardyWorker:
 
 
 _worker = ShardyWorker()
+atexit.register(_worker.close)
 
 
 def shardy(program: BenchProgram | str) -> PeerResult:
@@ -300,7 +302,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"{ours.seconds:.2f}",
         )
         records.append({"program": program.name, "family": program.family, "peers": [ours.summary(), theirs.summary()]})
-    _worker.close()
     Console(width=None if sys.stdout.isatty() else 150).print(table)
     if options.json:
         options.json.write_text(json.dumps(records, indent=1) + "\n")

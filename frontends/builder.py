@@ -23,7 +23,7 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.ops import registry
 from eggshard.program.ops.codec import COMPARISON_DIRECTION, REQUIRED
 from eggshard.program.program import Attributes, Literal, Op, Program, Region, RegionBuilder
-from eggshard.program.types import TensorType, is_float, mlir_dtype, numpy_dtype
+from eggshard.program.types import TensorType, is_float, mlir_dtype, numpy_dtype, static_shape
 
 Scalar = bool | int | float | complex | np.generic
 
@@ -102,10 +102,11 @@ class ProgramBuilder:
 
     def input(self, shape: Sequence[int], dtype: Any = "f32", sharding: Any = None, name: str = "") -> Tensor:
         """An input; without a sharding it comes replicated."""
-        if any(not isinstance(n, (int, np.integer)) or n < 0 for n in shape):
-            raise ProgramError(f"input shape {tuple(shape)} must be a tuple of non-negative integers")
-        type_ = TensorType(tuple(int(n) for n in shape), mlir_dtype(dtype))
         name = name or f"arg{len(self._inputs)}"
+        try:
+            type_ = TensorType(static_shape(shape), mlir_dtype(dtype))
+        except ProgramError as error:
+            raise ProgramError(f"input {name}: {error}") from None
         stated = self._sharding(sharding, type_, f"input {name}")
         self._region.types.append(type_)
         tensor = Tensor(self, len(self._region.types) - 1)

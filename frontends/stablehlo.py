@@ -46,7 +46,8 @@ def read(source: Any) -> Program:
 
 
 def _is_path(text: str) -> bool:
-    return "\n" not in text and (text.endswith(".mlir") or (len(text) < 4096 and os.path.isfile(text)))
+    """Whether a string is a path rather than a module, which has a brace wherever it has a function."""
+    return bool(text) and "\n" not in text and ("{" not in text or (len(text) < 4096 and os.path.isfile(text)))
 
 
 def _file(path: Path) -> str | bytes:
@@ -74,7 +75,7 @@ def _refusal(error: Exception, source: str | bytes) -> ProgramError | ShardingEr
     message = diagnostics[0].message.strip() if diagnostics else str(error)
     place = re.search(r"(\d+):\d+\)?$", str(diagnostics[0].location)) if diagnostics else None
     lines = source.splitlines() if isinstance(source, str) else []
-    if place and int(place[1]) <= len(lines):
+    if place and 0 < int(place[1]) <= len(lines):
         message += f"\n  line {place[1]}: {lines[int(place[1]) - 1].strip()[:200]}"
     if re.search(r"\b(sharding|axis|axes|sub-axis|mesh)\b|Sdy_", message.partition("\n")[0]):
         return ShardingError(f"malformed sharding: {message}")

@@ -56,4 +56,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY])
+    errors = (n for n, value in globals().items() if isinstance(value, type) and issubclass(value, EggshardError))
+    return sorted({"Limits", "Mesh", "EggshardWarning", "costmodel", "__version__", *errors, *_LAZY})

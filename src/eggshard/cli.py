@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eggshard.errors import EggshardError, MeshError, ProgramError
+from eggshard.errors import EggshardError, MeshError, ProgramError, ShardingError
 
 if TYPE_CHECKING:
     from eggshard.costmodel import CostModel
@@ -91,7 +91,7 @@ def explain(program: Source, model: Model = "h100-node", exact: Exact = False, s
 def reshard(
     tensor: Annotated[str, typer.Argument(help="Shape and element type, e.g. 4096x4096xf32.")],
     mesh: Annotated[str, typer.Option(help="Axes and sizes, e.g. x=4,y=2.")],
-    source: Annotated[str, typer.Option("--from", help="e.g. '[{\"x\"}, {\"y\"}]' or 'x,y' or '-,xy'.")],
+    source: Annotated[str, typer.Option("--from", help="e.g. '[{\"x\"}, {\"y\"}]' or 'x,y' or '-,(x,y)'.")],
     target: Annotated[str, typer.Option("--to", help="As --from.")],
     model: Model = "wire-bytes",
 ) -> None:
@@ -107,18 +107,24 @@ def reshard(
 
 
 def parse_spec(text: str) -> str | tuple[tuple[str, ...], ...]:
-    """A sharding on the command line: Shardy's text, or comma-separated dimensions: ``x,-`` or ``(x,y),-``."""
+    """A sharding on the command line: Shardy's text, or comma-separated dimensions: ``x,-`` or ``(x,y),-``.
+
+    ShardingError if it is neither.
+    """
     if "{" in text or "[" in text:
         return text
-    parts = re.findall(r"\(([^()]*)\)|([^,()]+)", text)
+    dimension = r"\(([^()]*)\)|([^,()]+)"
+    if re.sub(dimension, "", text).strip(","):
+        raise ShardingError(f"sharding {text!r} is not dimensions separated by commas, such as x,- or (x,y),-")
+    parts = re.findall(dimension, text)
     dims = [group if group else single for group, single in parts]
     return tuple(tuple(a.strip() for a in d.split(",") if a.strip() not in ("", "-")) for d in dims)
 
 
 def main() -> None:
-    """Entry point: an `EggshardError` is one line on stderr and exit status 1."""
+    """Entry point: an `EggshardError`, or a file that cannot be written, is one line on stderr and exit status 1."""
     try:
         app()
-    except EggshardError as error:
+    except (EggshardError, OSError) as error:
         print(f"eggshard: {error}", file=sys.stderr)
         raise SystemExit(1) from None

@@ -86,11 +86,14 @@ def jit(
     the differentiated function, ``eggshard.jit(jax.value_and_grad(f))``, plans both together and is never worse.
     Inside another ``eggshard.jit`` it is part of that one's program. Inside a plain `jax.jit` it is planned where the
     shardings of its arguments are known there: by ``in_shardings``, or by explicit axis types; elsewhere it is what
-    `jax.jit` makes of it. `TransformationError` under `jax.vmap`: write ``eggshard.jit(jax.vmap(f))``.
+    `jax.jit` makes of it. `TransformationError` under `jax.vmap` and in forward mode: write
+    ``eggshard.jit(jax.vmap(f))``.
 
     A function that cannot be planned (ordered effects, mutable arrays, ops of unknown meaning) runs as `jax.jit` would
     run it, with an EggshardWarning.
     """
+    if fun is not None and not callable(fun):
+        raise ProgramError(f"eggshard.jit takes a function, not {type(fun).__name__}; options are given by name")
     options = PlanOptions(cost_model, rewrites, limits, memory_limit, exact)
     common = {
         "static_argnums": static_argnums,
@@ -155,7 +158,15 @@ class JitFunction:
             from eggshard.jit_gradient import with_gradient
 
             self._differentiable[static, tree] = with_gradient(self, static, tree)
-        return self._differentiable[static, tree](*leaves)
+        try:
+            return self._differentiable[static, tree](*leaves)
+        except TypeError as error:
+            if "forward-mode" not in str(error):
+                raise
+            raise TransformationError(
+                f"{self.__name__} is planned, and differentiable in reverse mode only; for jax.jvp, jax.jacfwd or "
+                "jax.hessian apply them inside, e.g. eggshard.jit(jax.hessian(f))"
+            ) from None
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)

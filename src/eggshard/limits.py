@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+
+from eggshard.errors import LimitError
 
 
 @dataclass(frozen=True)
@@ -14,6 +17,8 @@ class Limits:
     by pieces may issue. memory_mib: of the worker process. gap: extraction stops at this certified relative gap.
     seconds_per_node: what extraction may take per e-node, so that planning stays in proportion to compiling; raise it
     for a tighter certificate.
+
+    LimitError for a limit that is no number, or below what it can be.
     """
 
     seconds: float = 60.0
@@ -26,7 +31,21 @@ class Limits:
     gap: float = 1e-4
     seconds_per_node: float = 0.008
 
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            number = isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
+            if not number or value < least:
+                raise LimitError(f"Limits: {name}={value!r}; give a number of at least {least}")
+
     def doubled(self) -> Limits:
         """The same with every cap on candidates doubled (to see whether the caps cost anything)."""
         caps = ("rows", "iterations", "strategies", "placements", "permutes")
         return replace(self, **{cap: 2 * getattr(self, cap) for cap in caps})
+
+
+#: The least that each limit may be.
+_LEAST = {
+    "seconds": 0, "rows": 1, "iterations": 0, "strategies": 1, "placements": 1, "permutes": 0, "memory_mib": 1,
+    "gap": 0, "seconds_per_node": 0,
+}

@@ -10,6 +10,8 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from eggshard.baseline import baseline_program
 from eggshard.costmodel import AlphaBeta, CostModel
 from eggshard.egraph.saturate import saturate
@@ -34,7 +36,7 @@ from eggshard.plan.steps import StepPlan
 from eggshard.planning import Planning
 from eggshard.program.mesh import Mesh, axis_ref
 from eggshard.program.program import Program, Region, RegionBuilder
-from eggshard.program.types import TensorType, mlir_dtype
+from eggshard.program.types import TensorType, mlir_dtype, static_shape
 from eggshard.rewrites import default_rules, select
 
 if TYPE_CHECKING:
@@ -60,13 +62,17 @@ def optimize(
     turns the tensor algebra off. memory_limit: bytes of live shards per device. exact: forbid reassociation of
     floating-point sums and every rule that NaN, Inf or -0 could tell.
 
+    Inputs and outputs lie evenly, as JAX arrays do: axes of a stated sharding that do not divide a dimension are left
+    out there (``Plan.input_placements`` and ``output_placements`` say what holds). Inside, values may lie unevenly.
+
     Raises ProgramError, ShardingError, MeshError, CostModelError for bad input, and LimitError if no plan found
     stays under memory_limit. If the search itself fails, warns (EggshardWarning) and returns the baseline plan.
     """
     began = time.perf_counter()
+    _check_limits(limits, memory_limit)
     loaded = load(program)
     rules = select(default_rules() if rewrites is None else rewrites, exact)
-    planning = Planning(loaded, cost_model or AlphaBeta(), limits or Limits(), exact,
+    planning = Planning(loaded, AlphaBeta() if cost_model is None else cost_model, limits or Limits(), exact,
                         lambda region, ins, outs: _plan_region(planning, rules, region, ins, outs))
     clock = {"load": time.perf_counter() - began}
     hints = _timed(clock, "propagate", lambda: planning.hints)
@@ -76,7 +82,8 @@ def optimize(
     try:
         plan = _search(planning, rules, outputs, clock)
         # Then the baseline, which the search space holds, is not cheaper.
-        certified = plan.gap <= planning.limits.gap and not plan.search.capped
+        blind = plan.search.capped or plan.search.shared
+        certified = plan.gap <= planning.limits.gap and not blind
         if not certified and _timed(clock, "baseline", baseline).cost.total < plan.cost.total * (1 - 1e-9):
             plan = _replaced(baseline(), plan.search, "the search found nothing cheaper than the baseline")
     except _USER_ERRORS:
@@ -87,6 +94,13 @@ def optimize(
         plan = _replaced(baseline(), Search(seconds=clock, exact=exact), reason)
     plan = replace(plan, baseline_factory=baseline, calling_convention=convention)
     return _within(plan, memory_limit)
+
+
+def _check_limits(limits: Any, memory_limit: Any) -> None:
+    if limits is not None and not isinstance(limits, Limits):
+        raise LimitError(f"limits={limits!r} is no eggshard.Limits; give e.g. limits=eggshard.Limits(seconds=10)")
+    if memory_limit is not None and not isinstance(memory_limit, (int, float, np.number)):
+        raise LimitError(f"memory_limit={memory_limit!r} is not a number; give bytes per device")
 
 
 def _baseline(planning: Planning, outputs: Sequence[Placement], convention: CallingConvention | None) -> Plan:
@@ -133,7 +147,7 @@ def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Seq
     steps, placements = _timed(clock, "assemble", lambda: decoder.decode(types, inputs, roots))
     return steps, placements, Search(
         found.bound, found.once, found.method, planning.exact, "", clock, len(graph.classes), graph.size,
-        dict(graph.report.matches), tuple(found.notes), encoding.capped,
+        dict(graph.report.matches), tuple(found.notes), encoding.capped, encoding.shared,
     )
 
 
@@ -210,8 +224,11 @@ def plan_reshard(
 
     shape, dtype: of the global tensor. mesh: a `Mesh`, a dict, or a JAX mesh. source, target: a PartitionSpec, a tuple
     like ``("x", None)``, or Shardy's text. The default cost model is `AlphaBeta`.
+
+    ShardingError for shardings that do not fit the tensor, and for ones that cut a dimension into shards of different
+    sizes, which no JAX array has.
     """
-    resolved, type_ = Mesh.of(mesh), TensorType(tuple(int(n) for n in shape), mlir_dtype(dtype))
+    resolved, type_ = Mesh.of(mesh), TensorType(static_shape(shape), mlir_dtype(dtype))
     stated = [Sharding.of(s, type_.rank, resolved) for s in (source, target)]
     for sharding, name in zip(stated, ("source", "target"), strict=True):
         sharding.validate(resolved, type_, name)
@@ -221,4 +238,10 @@ def plan_reshard(
         for axis, points in sharding.cuts(resolved).items():
             cuts.setdefault(axis, set()).update(points)
     program = Program(resolved.refined(cuts), builder.build([0]), (stated[0],), (stated[1],), "reshard")
+    for sharding, name in zip(stated, ("source", "target"), strict=True):
+        if not is_even(type_.shape, sharding.to_placement(program.mesh, type_), program.mesh):
+            raise ShardingError(
+                f"sharding {sharding} of {name} ({type_}) cuts a dimension into shards of different sizes; pad it to a "
+                "multiple of the axes' sizes, or shard another dimension"
+            )
     return optimize(program, cost_model=cost_model, limits=limits)

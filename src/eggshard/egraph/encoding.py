@@ -136,7 +136,7 @@ def read_graph(
     rows: RegionRows, node_tables: list[Table], tables: dict[str, np.ndarray], rule_names: list[str], report: RunReport
 ) -> EGraph:
     """The e-graph that the engine's tables hold. Nodes that compute a class from itself are left out."""
-    of_value: dict[int, int] = dict(tables["V"].tolist())
+    of_value: dict[int, int] = dict(tables["V"].tolist()) if rows.rows else {}
     own = [(row.payload, tuple(of_value[v] for v in row.operands)) for row in rows.rows]
     made: dict[tuple[int, tuple[int, ...]], tuple[int, tuple[str, ...]]] = {}
     for table in node_tables:

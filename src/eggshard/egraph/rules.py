@@ -166,7 +166,11 @@ class Rule:
             return []
         if answer is True:
             return [{}]
-        return [answer] if isinstance(answer, Mapping) else list(answer)
+        answers = [answer] if isinstance(answer, Mapping) else answer
+        if not isinstance(answers, Sequence) or not all(isinstance(a, Mapping) for a in answers):
+            raise RewriteError(f"rule {self.name!r} answered {answer!r} on {self._shown(match)}; a rule's function "
+                               "answers True, None, attributes by label of the right side, or a list of those")
+        return list(answers)
 
     def _instance(self, match: Match, answer: Answer) -> Instance | None:
         captured = match.uses()
@@ -191,6 +195,9 @@ class Rule:
                     return None
                 raise RewriteError(f"rule {self.name!r} on {self._shown(match)} made an ill-typed {use.name}: {error}"
                                    ) from None
+            except Exception as error:  # e.g. an attribute that the op needs and the answer lacks
+                raise RewriteError(f"rule {self.name!r} on {self._shown(match)} made a malformed {use.name} with "
+                                   f"{use.attributes!r}: {error!r}") from error
             found[id(node)] = result
             nodes.append(Made(use, operands, result))
         made = found[id(self.right)] if isinstance(self.right, Node) else match.types()[self.right]
@@ -274,6 +281,8 @@ def select(rules: Iterable[Rule], exact: bool = False) -> list[Rule]:
 
     Raises RewriteError for what is no rule, or for two rules of one name.
     """
+    if not isinstance(rules, Iterable):
+        raise RewriteError(f"rewrites={rules!r} is no sequence of rules; give a list, e.g. default_rules() + [mine]")
     chosen: dict[str, Rule] = {}
     for made in rules:
         if not isinstance(made, Rule):

@@ -61,6 +61,8 @@ class Encoding:
 
     ``placements[c][p]`` is placement p of the problem's class c: of core dimensions, or of all results of a tuple.
     ``capped``: some candidates were left out, so the problem may hold neither the best plan nor the baseline.
+    ``shared``: some class has several users. Conversions to its placements may share steps in the plan, which the
+    problem pays for each, so a plan may cost less than its selection.
     """
 
     views: Views
@@ -68,6 +70,7 @@ class Encoding:
     placements: list[list[Placement | Shape]]
     index: list[dict[Placement | Shape, int]]
     capped: bool = False
+    shared: bool = False
     _known: dict[tuple[int, Placement | Shape], Shard] = field(default_factory=dict)
 
     def shard(self, cls: int, placement: Placement | Shape) -> Shard:
@@ -136,6 +139,7 @@ class Encoder:
             pinned += [(c, x.out) for c, made in enumerate(choices) for x in made if not x.needs]
             pinned += [out.shard(c, p) for c, p in hints() if out.views.to_core(c, p) in out.index[out.views.group[c]]]
             choices = within_cap(choices, out.placements, pinned, cap, self.limits.memory_mib)
+        out.shared = _has_shared_class(choices, roots_out)
         conversions = []
         for c, placements in enumerate(out.placements):
             if c < len(classes) and not classes[c].is_tuple and placements:
@@ -175,6 +179,19 @@ class Encoder:
             strategy = Strategy((), (shape[i],))
             made.append(Choice(out.shard(c, shape[i])[1], 0.0, ((source, number),), Computed(c, n, strategy)))
         return made
+
+
+def _has_shared_class(choices: Sequence[Sequence[Choice]], roots: Sequence[Shard]) -> bool:
+    """Whether some class is needed at two places of the program, or by two operands of one op."""
+    users: dict[int, set[object]] = {}
+    for c, placement in roots:
+        users.setdefault(c, set()).add(placement)
+    for made in choices:
+        for choice in made:
+            user = choice.tag[:2] if isinstance(choice.tag, Computed) else None
+            for i, (c, _) in enumerate(choice.needs):
+                users.setdefault(c, set()).add((user, i))
+    return any(len(found) > 1 for found in users.values())
 
 
 def addend_monoids(graph: EGraph) -> list[set[str]]:

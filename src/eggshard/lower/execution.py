@@ -32,7 +32,10 @@ def run_global(plan: Plan, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ..
 
 def checked(array: np.ndarray, type_: TensorType, what: str) -> np.ndarray:
     """The array as NumPy; LoweringError if its shape or element type is another than the program's."""
-    array = np.asarray(array)
+    try:
+        array = np.asarray(array)
+    except ValueError as error:
+        raise LoweringError(f"{what} is no array ({error}); the program takes {type_}") from None
     if array.shape != type_.shape or array.dtype != numpy_dtype(type_.dtype):
         raise LoweringError(
             f"{what} is {array.dtype}{list(array.shape)}, the program takes {type_}; pass an array of that type"

@@ -164,7 +164,15 @@ class PlannedFunction:
         function, moves = self._dispatched(leaves)
         for i, sharding in moves:
             leaves[i] = jax.device_put(leaves[i], sharding)
-        return jax.tree.unflatten(self.convention.out_tree, function(*leaves))
+        try:
+            results = function(*leaves)
+        except TypeError:
+            for i, leaf in enumerate(leaves):
+                if isinstance(leaf, (str, bytes)) or not hasattr(leaf, "dtype") and not np.isscalar(leaf):
+                    what = f"{self.convention.argument_name(i)} of {self.__name__} is {type(leaf).__name__}"
+                    raise LoweringError(f"{what}; pass an array") from None
+            raise
+        return jax.tree.unflatten(self.convention.out_tree, results)
 
     def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
         """What `jax.jit` lowers for these arguments (flattened): to compile ahead, or to read the compiled text."""
@@ -176,8 +184,8 @@ class PlannedFunction:
         leaves, tree = jax.tree.flatten((args, kwargs))
         if tree != self.convention.in_tree:
             raise LoweringError(
-                f"{self.__name__} was planned for arguments of structure {self.convention.in_tree}, got {tree}; call "
-                "it with the same structure (static arguments left out), or plan again"
+                f"{self.__name__} was planned for arguments of structure {_shown(self.convention.in_tree)}, got "
+                f"{_shown(tree)}; call it with the same structure (static arguments left out), or plan again"
             )
         return leaves
 
@@ -396,6 +404,12 @@ def _auto_mesh(devices: Sequence[Any], mesh: Mesh) -> jax.sharding.Mesh:
     return jax.sharding.Mesh(grid, tuple(mesh.axes), axis_types=(AxisType.Auto,) * grid.ndim)
 
 
+def _shown(tree: Any) -> str:
+    """The structure of (args, kwargs), cut where it gets long."""
+    text = str(tree).removeprefix("PyTreeDef(").removesuffix(")")
+    return text if len(text) <= 300 else f"{text[:300]}... ({tree.num_leaves} leaves)"
+
+
 def committed_sharding(array: Any) -> Any:
     """Where an argument must stay, as `jax.jit` sees it; None for tracers, NumPy arrays and uncommitted ones."""
     if isinstance(array, jax.core.Tracer) or not getattr(array, "committed", False):
@@ -404,6 +418,9 @@ def committed_sharding(array: Any) -> Any:
 
 
 def mesh_in_effect() -> jax.sharding.Mesh | None:
-    """The mesh of `jax.set_mesh`, if one is in effect."""
-    mesh = jax.sharding.get_mesh()
+    """The mesh of `jax.set_mesh`, if one is in effect; inside a trace JAX does not tell."""
+    try:
+        mesh = jax.sharding.get_mesh()
+    except ValueError:
+        return None
     return None if mesh.empty else mesh

@@ -35,7 +35,7 @@ class Search:
 
     bound: seconds that no plan of the saturated e-graph undercuts. once: the same of plans that compute no value twice.
     capped: candidate placements were left out (`Limits.placements`), and the bounds are of plans among the others.
-    capped: `Limits.placements` left candidates out, and the bounds are of plans among the others.
+    shared: conversions of one value may share steps, and the bounds are of plans whose conversions share none.
     """
 
     bound: float = 0.0
@@ -49,6 +49,7 @@ class Search:
     rules: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     capped: bool = False
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,10 @@ class Plan:
 
     @cached_property
     def baseline(self) -> Plan:
-        """The plan of the propagated shardings, each op resharded on its own: what this plan is compared with."""
+        """The plan of the propagated shardings, each op resharded on its own: what this plan is compared with.
+
+        The baseline's own baseline is itself, and so is that of a plan read from JSON, which does not hold it.
+        """
         return self if self.baseline_factory is None else self.baseline_factory()
 
     def run(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:

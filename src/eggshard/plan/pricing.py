@@ -35,27 +35,37 @@ class Pricer:
     """Checked prices on one mesh; equal steps are priced once."""
 
     def __init__(self, model: CostModel, mesh: Mesh):
+        if isinstance(model, type):
+            raise CostModelError(f"{model.__name__} is a class; give an instance, {model.__name__}()")
         if not callable(getattr(model, "seconds", None)):
-            raise CostModelError(f"{type(model).__name__} is no cost model: it has no method seconds(step)")
+            raise CostModelError(
+                f"{model!r} is no cost model: it has no method seconds(step); eggshard.costmodel has AlphaBeta, e.g. "
+                "AlphaBeta.preset('h100-node'), WireBytes and Messages"
+            )
         self.model, self.mesh = model, mesh
-        self._known: dict[StepInfo, float] = {}
+        self.known: dict[StepInfo, float] = {}
         self._actions: dict[tuple[Action, tuple[TensorType, ...]], float] = {}
 
     def info(self, step: StepInfo) -> float:
         """The model's price of a step; CostModelError if it raises, or answers no finite non-negative number."""
-        price = self._known.get(step)
+        price = self.known.get(step)
         if price is None:
             name = type(self.model).__name__
             try:
                 answer = self.model.seconds(step)
-                price = float(answer)
             except CostModelError:
                 raise
             except Exception as error:
                 raise CostModelError(f"cost model {name} raised {type(error).__name__}: {error} on {step}") from error
+            try:
+                price = math.nan if isinstance(answer, (str, bytes)) else float(answer)
+            except (TypeError, ValueError, OverflowError):
+                price = math.nan
             if not math.isfinite(price) or price < 0:
-                raise CostModelError(f"cost model {name} answered {answer!r} on {step}; a price is finite and >= 0")
-            self._known[step] = price
+                raise CostModelError(
+                    f"cost model {name} answered {answer!r} on {step}; a price is a finite number of seconds, >= 0"
+                )
+            self.known[step] = price
         return price
 
     def __call__(self, action: Action, *operands: TensorType) -> float:

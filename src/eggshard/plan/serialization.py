@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from eggshard import costmodel
-from eggshard.costmodel import AlphaBeta, Messages, WireBytes
-from eggshard.errors import CostModelError, ProgramError
+from eggshard.costmodel import AlphaBeta, Messages, StepInfo, WireBytes
+from eggshard.errors import CostModelError, EggshardError, ProgramError
 from eggshard.placement import placement, sharding
 from eggshard.plan import authored_steps, control_steps, steps
 from eggshard.plan.plan import Plan, Search
+from eggshard.plan.pricing import Pricer
 from eggshard.program import mesh, program, types
 from eggshard.program.types import mlir_dtype, numpy_dtype
 
@@ -22,7 +23,7 @@ FORMAT = 1
 _CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
-        AlphaBeta, Messages, WireBytes, placement.Dim, placement.Placement, sharding.DimSharding, sharding.Sharding,
+        AlphaBeta, Messages, WireBytes, StepInfo, placement.Dim, placement.Placement, sharding.DimSharding, sharding.Sharding,
         mesh.AxisRef, types.TensorType, program.Op, program.Region, program.Program, Search,
         steps.Local, steps.Resize, steps.Slice, steps.AllGather, steps.AllToAll, steps.CollectivePermute, steps.Round,
         steps.Exchange, steps.AllReduce, steps.ReduceScatter, steps.KeepFirst, steps.Mask, steps.Step, steps.StepPlan,
@@ -32,14 +33,40 @@ _CLASSES: dict[str, type] = {
 }
 
 
+@dataclass(frozen=True)
 class Recorded:
-    """Stands in for a user's cost model that JSON cannot carry: it says so when asked for a price."""
+    """Stands in for a user's cost model, which JSON cannot carry: it knows the prices of the plan's own steps."""
 
-    def __init__(self, name: str):
-        self.name = name
+    name: str
+    prices: tuple[tuple[StepInfo, float], ...]
 
-    def seconds(self, step: costmodel.StepInfo) -> float:
-        raise CostModelError(f"the plan was priced by {self.name}, which its JSON does not hold")
+    @classmethod
+    def of(cls, plan: Plan) -> Recorded:
+        """The record of a plan's own model."""
+        pricer = Pricer(plan.cost_model, plan.mesh)
+        pricer.program(plan.device_program)
+        return cls(type(plan.cost_model).__name__, tuple(pricer.known.items()))
+
+    @cached_property
+    def _seconds(self) -> dict[StepInfo, float]:
+        return dict(self.prices)
+
+    def seconds(self, step: StepInfo) -> float:
+        """The recorded price; CostModelError for a step that the plan does not have."""
+        try:
+            return self._seconds[step]
+        except KeyError:
+            raise CostModelError(
+                f"the plan was priced by {self.name}, of which its JSON holds the prices of its own steps only, not of "
+                f"{step}; give such a model to optimize again"
+            ) from None
+
+
+_CLASSES[Recorded.__name__] = Recorded
+
+
+def _is_known(value: Any) -> bool:
+    return _CLASSES.get(type(value).__name__) is type(value)
 
 
 def _encode(value: Any) -> Any:
@@ -56,7 +83,7 @@ def _encode(value: Any) -> Any:
                 "splat": value.splat, "data": data}
     if isinstance(value, program.Attributes):
         return {"@": "Attributes", "items": {k: _encode(v) for k, v in value.items()}}
-    if type(value).__name__ in _CLASSES and (is_dataclass(value) or isinstance(value, tuple)):
+    if _is_known(value):
         names = [f.name for f in fields(value)] if is_dataclass(value) else list(value._fields)  # type: ignore[attr-defined]
         return {"@": type(value).__name__, **{n: _encode(getattr(value, n)) for n in names}}
     if isinstance(value, (tuple, list)):
@@ -65,8 +92,6 @@ def _encode(value: Any) -> Any:
         return {"@": "dict", "items": [[_encode(k), _encode(v)] for k, v in value.items()]}
     if isinstance(value, np.generic):
         return _encode(value.item())
-    if callable(getattr(value, "seconds", None)):
-        return {"@": "Recorded", "name": type(value).__name__}
     raise ProgramError(f"cannot write {type(value).__name__} as JSON")
 
 
@@ -88,8 +113,6 @@ def _decode(value: Any) -> Any:
         return program.Attributes({k: _decode(v) for k, v in value["items"].items()})
     if tag == "dict":
         return {_decode(k): _decode(v) for k, v in value["items"]}
-    if tag == "Recorded":
-        return Recorded(value["name"])
     if tag not in _CLASSES:
         raise ProgramError(f"plan JSON holds an unknown kind {tag!r}")
     return _CLASSES[tag](**{k: _decode(v) for k, v in value.items() if k != "@"})
@@ -98,16 +121,22 @@ def _decode(value: Any) -> Any:
 def to_json(plan: Plan) -> str:
     """The plan as JSON text (without its baseline)."""
     body = {f: _encode(getattr(plan, f)) for f in
-            ("program", "device_program", "input_placements", "output_placements", "cost_model", "search")}
-    return json.dumps({"eggshard plan": FORMAT, **body})
+            ("program", "device_program", "input_placements", "output_placements", "search")}
+    model = plan.cost_model if _is_known(plan.cost_model) else Recorded.of(plan)
+    return json.dumps({"eggshard plan": FORMAT, **body, "cost_model": _encode(model)})
 
 
 def from_json(text: str) -> Plan:
     """A plan from its JSON text; ProgramError if it is none, or of another format version."""
     try:
         data = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, TypeError) as error:
         raise ProgramError(f"not JSON: {error}") from None
     if not isinstance(data, dict) or data.get("eggshard plan") != FORMAT:
         raise ProgramError(f"not an eggshard plan of format {FORMAT}; write it with Plan.to_json")
-    return Plan(**{k: _decode(v) for k, v in data.items() if k != "eggshard plan"})
+    try:
+        return Plan(**{k: _decode(v) for k, v in data.items() if k != "eggshard plan"})
+    except EggshardError:
+        raise
+    except Exception as error:
+        raise ProgramError(f"damaged plan JSON: {error!r}; write it again with Plan.to_json") from None

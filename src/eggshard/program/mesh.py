@@ -26,6 +26,10 @@ class AxisRef(NamedTuple):
         return f'"{self.name}"' + (f":({self.pre}){self.size}" if self.size else "")
 
 
+#: Plans keep figures of every device, so meshes are bounded.
+MAX_DEVICES = 1 << 20
+
+
 class Mesh:
     """Named axes with sizes, first axis major; device ``i`` of the grid is logical device ``device_ids[i]``.
 
@@ -43,6 +47,8 @@ class Mesh:
         self.axes: dict[str, int] = {name: int(size) for name, size in items}
         if len(self.axes) != len(items):
             raise MeshError(f"mesh axes {[name for name, _ in items]} repeat a name")
+        if self.size > MAX_DEVICES:
+            raise MeshError(f"mesh {self.axes} has {self.size} devices; at most {MAX_DEVICES} are supported")
         ids = None if device_ids is None else tuple(int(i) for i in device_ids)
         if ids is not None and sorted(ids) != list(range(self.size)):
             raise MeshError(f"device_ids of mesh {self.axes} must be a permutation of 0..{self.size - 1}, not {ids}")

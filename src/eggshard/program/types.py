@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -46,11 +47,24 @@ def numpy_dtype(dtype: str) -> np.dtype:
         raise ProgramError(f"element type {dtype!r} is not supported; one of {', '.join(_NUMPY)} is") from None
 
 
-def mlir_dtype(dtype: np.dtype | type | str) -> str:
+def static_shape(shape: Any) -> tuple[int, ...]:
+    """A shape as a tuple of ints; ProgramError for anything but non-negative integers."""
+    try:
+        sizes = tuple(operator.index(n) for n in shape)
+    except TypeError:
+        sizes = (-1,)
+    if any(n < 0 for n in sizes):
+        raise ProgramError(f"shape {shape!r} is not a tuple of non-negative integers, such as (4, 8)")
+    return sizes
+
+
+def mlir_dtype(dtype: Any) -> str:
     """The MLIR spelling of a NumPy element type (or of a name that is MLIR's already)."""
     if isinstance(dtype, str) and dtype in _NUMPY:
         return dtype
     try:
+        if dtype is None:  # NumPy takes it for float64
+            raise TypeError
         return _MLIR[np.dtype(dtype)]
     except (KeyError, TypeError):
         raise ProgramError(f"element type {dtype!r} is not supported; one of {', '.join(_NUMPY)} is") from None

@@ -62,11 +62,13 @@ def headline(plan: Plan) -> str:
     c = plan.collectives
     kinds = ", ".join(f"{n} {k}" for k, n in c.items()) or "no communication"
     how = plan.search.method + (" (exact)" if plan.search.exact else " (sums may be reassociated)")
+    # A plan that was not searched for has no bound, and a gap of 100 % would say nothing.
+    certified = f"gap {100 * plan.gap:.2f} % of {plan.certificate}" if plan.bound or not plan.cost.total else "no bound"
     lines = [
         f"plan of {plan.program.name} on {dict(plan.mesh.axes)}: {kinds}",
         f"received by the busiest device {size(plan.wire_bytes)} (step by step {size(plan.serial_bytes)}); "
         f"{duration(plan.cost.total)} = {duration(plan.cost.communication)} communication + "
-        f"{duration(plan.cost.compute)} compute; gap {100 * plan.gap:.2f} % of {plan.certificate}; {how}",
+        f"{duration(plan.cost.compute)} compute; {certified}; {how}",
     ]
     if plan.search.fallback:
         lines.append(f"FALLBACK to the baseline: {plan.search.fallback}")
@@ -95,15 +97,16 @@ def plan_table(plan: Plan) -> str:
 
 def explain(plan: Plan) -> str:
     """The plan's table, the rules that led to it, the search, and the baseline beside it."""
-    base = plan.baseline
+    compared = {"this plan": plan} if plan.baseline is plan else {"this plan": plan, "baseline": plan.baseline}
     table = Table(box=None, padding=(0, 2), show_edge=False)
-    for name in ("", "this plan", "baseline"):
-        table.add_column(name, justify="left" if not name else "right")
-    table.add_row("wire bytes, busiest device", size(plan.wire_bytes), size(base.wire_bytes))
-    table.add_row("wire bytes, step by step", size(plan.serial_bytes), size(base.serial_bytes))
-    table.add_row("collectives", str(sum(plan.collectives.values())), str(sum(base.collectives.values())))
-    table.add_row("seconds", duration(plan.cost.total), duration(base.cost.total))
-    table.add_row("flops per device", f"{plan.flops:.4g}", f"{base.flops:.4g}")
+    table.add_column("")
+    for name in compared:
+        table.add_column(name, justify="right")
+    table.add_row("wire bytes, busiest device", *(size(p.wire_bytes) for p in compared.values()))
+    table.add_row("wire bytes, step by step", *(size(p.serial_bytes) for p in compared.values()))
+    table.add_row("collectives", *(str(sum(p.collectives.values())) for p in compared.values()))
+    table.add_row("seconds", *(duration(p.cost.total) for p in compared.values()))
+    table.add_row("flops per device", *(f"{p.flops:.4g}" for p in compared.values()))
     s = plan.search
     lines = [plan_table(plan), "", render(table), "",
              f"searched {s.classes} e-classes with {s.nodes} e-nodes; bound {duration(plan.bound)}"]
