@@ -46,8 +46,10 @@ def read(source: Any) -> Program:
 
 
 def _is_path(text: str) -> bool:
-    """Whether a string is a path rather than a module, which has a brace wherever it has a function."""
-    return bool(text) and "\n" not in text and ("{" not in text or (len(text) < 4096 and os.path.isfile(text)))
+    """Whether a string is a path rather than a module, which has a space or a brace at least."""
+    if text and not re.search(r"[\s{]", text):
+        return True
+    return "\n" not in text and (text.endswith(".mlir") or (len(text) < 4096 and os.path.isfile(text)))
 
 
 def _file(path: Path) -> str | bytes:

@@ -60,6 +60,8 @@ def test_reshard(source: str, target: str) -> None:
         (["reshard", "8x8xf32", "--mesh", "x:4", "--from", "x,-", "--to", "-,x"], "x=4,y=2"),
         (["reshard", "8by8", "--mesh", "x=4", "--from", "x,-", "--to", "-,x"], "4096x4096xf32"),
         (["optimize", "/nonexistent/program.mlir"], "program.mlir"),
+        (["reshard", "8x8xf32", "--mesh", "x=4", "--from", "(x", "--to", "-,x"], "(x,y),-"),
+        (["reshard", "7x8xf32", "--mesh", "x=4", "--from", "x,-", "--to", "-,x"], "different sizes"),
     ],
 )
 def test_mistakes_are_one_line(arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch,
@@ -70,6 +72,14 @@ def test_mistakes_are_one_line(arguments: list[str], message: str, monkeypatch: 
     assert stop.value.code == 1
     error = capsys.readouterr().err
     assert error.startswith("eggshard: ") and message in error and "Traceback" not in error
+
+
+def test_a_file_that_cannot_be_written_is_one_line(program: Path, monkeypatch: pytest.MonkeyPatch,
+                                                   capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["eggshard", "optimize", str(program), "-o", "/nonexistent/out.mlir"])
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().err.startswith("eggshard: ")
 
 
 def test_parsers() -> None:

@@ -8,9 +8,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from numbers import Real
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from eggshard.baseline import baseline_program
 from eggshard.costmodel import AlphaBeta, CostModel
@@ -99,7 +98,7 @@ def optimize(
 def _check_limits(limits: Any, memory_limit: Any) -> None:
     if limits is not None and not isinstance(limits, Limits):
         raise LimitError(f"limits={limits!r} is no eggshard.Limits; give e.g. limits=eggshard.Limits(seconds=10)")
-    if memory_limit is not None and not isinstance(memory_limit, (int, float, np.number)):
+    if memory_limit is not None and not isinstance(memory_limit, Real):
         raise LimitError(f"memory_limit={memory_limit!r} is not a number; give bytes per device")
 
 

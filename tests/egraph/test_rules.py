@@ -22,9 +22,9 @@ def test_a_rule_is_read_as_two_patterns():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("add(x, y)", "expected =>"),
+        ("add(x, y)", "expected '=>'"),
         ("x => x", "must be an op"),
-        ("add(x, y => x", "expected ,"),
+        ("add(x, y => x", "expected ','"),
         ("add(x, y) => x y", "left over"),
         ("add(x, $) => x", "cannot read"),
         ("nope[n](x) => x", "not in the registry"),

@@ -351,3 +351,20 @@ def test_uneven_and_partial_boundaries_are_refused():
         module_text(plan, [TensorType((7,), "f32")], [uneven], [TensorType((8,), "f32")], [even])
     with pytest.raises(LoweringError, match="output 0 .* partial sum"):
         module_text(plan, [TensorType((8,), "f32")], [even], [TensorType((8,), "f32")], [partial])
+
+
+@pytest.mark.parametrize("order", ["authored first", "reshard first"])
+def test_starts_out_of_bounds_between_slices(order):
+    # XLA merges the two dynamic slices into one and adds up starts that it has not clamped.
+    x, start, scalar = TensorType((4, 8), "i32"), TensorType((1,), "i32"), TensorType((), "i32")
+    reshape = Local("reshape", Attributes(shape=()), (scalar,))
+    if order == "authored first":
+        middle, last = x.with_shape((4, 6)), x.with_shape((4, 3))
+        authored = Step(Local("dynamic_slice", Attributes(slice_sizes=(4, 6)), (middle,)), (0, 2, 2), (3,))
+        steps = [authored, Step(Slice(((1, ("y",)),)), (3,), (4,))]
+    else:
+        middle, last = x.with_shape((4, 4)), x.with_shape((4, 2))
+        authored = Step(Local("dynamic_slice", Attributes(slice_sizes=(4, 2)), (last,)), (3, 2, 2), (4,))
+        steps = [Step(Slice(((1, ("y",)),)), (0,), (3,)), authored]
+    types = (x, start, scalar, middle, last)
+    check(StepPlan(GRID, (0, 1), (Step(reshape, (1,), (2,)), *steps), (4,), types), "int32")

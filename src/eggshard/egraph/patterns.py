@@ -55,7 +55,8 @@ def parse_rule(text: str) -> tuple[Node, Pattern]:
         nonlocal position
         token = tokens[position]
         if (expected and token != expected) or not token:
-            raise RewriteError(f"rule {text!r}: expected {repr(expected) if expected else 'a name'}, found {token or 'the end'!r}")
+            wanted = repr(expected) if expected else "a name"
+            raise RewriteError(f"rule {text!r}: expected {wanted}, found {token or 'the end'!r}")
         position += 1
         return token
 

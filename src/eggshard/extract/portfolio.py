@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 
 from eggshard.errors import LimitError
 from eggshard.extract.bound import cheap_bound
-from eggshard.extract.dominance import SLACK
 from eggshard.extract.graph import Graph
 from eggshard.extract.greedy import greedy, split_shares, tree_costs
 from eggshard.extract.highs import deadline_left
@@ -107,10 +106,10 @@ class _Portfolio:
                 lifted = plan
                 self.method = "seed"
         assert lifted is not None and not check(self.original, lifted)
-        bound = min(self.bound * (1 - SLACK), lifted.cost)  # the pruned problem may be dearer by that much
+        bound = min(self.bound, lifted.cost)
         if self._proved(lifted.cost):
             bound = lifted.cost
-        once = max(bound, min(self.once * (1 - SLACK), lifted.cost))
+        once = max(bound, min(self.once, lifted.cost))
         return Extraction(lifted, bound, self.method, seconds, tuple(self.notes), once)
 
     # -- the state ---------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from eggshard.plan.steps import (
 from eggshard.program import monoids
 from eggshard.program.ops import spelling
 from eggshard.program.ops.dense import dense_text
-from eggshard.program.types import TensorType, numpy_dtype
+from eggshard.program.types import TensorType, integer_limits, numpy_dtype
 
 
 class StepText(BodyText):
@@ -105,12 +105,30 @@ class StepText(BodyText):
         return f"replica_groups = {dense_text(self.mesh.groups(axes).astype(np.int64))}, {self.channel()}"
 
     def _local(self, action: Local, operands: Sequence[Value]) -> list[Value]:
+        if action.name in ("dynamic_slice", "dynamic_update_slice"):
+            operands = self._in_bounds(action, operands)
         lines, names = spelling.emit(
             action.name, action.attributes, operands, action.result_types, action.regions, self.fresh
         )
         for line in lines:
             self.line(line)
         return [Value(name, type_) for name, type_ in zip(names, action.result_types, strict=True)]
+
+    def _in_bounds(self, action: Local, operands: Sequence[Value]) -> list[Value]:
+        """The operands of a dynamic slice or update, its start indices (the last ones) clamped by ops of their own.
+
+        The op clamps them too. But XLA merges it with the dynamic slices around it, such as those of reshards, and adds
+        up starts that it has not clamped (openxla/xla issue 49121).
+        """
+        shape = operands[0].type.shape
+        window = action.result_types[0].shape if action.name == "dynamic_slice" else operands[1].type.shape
+        count = len(operands) - len(shape)
+        starts = []
+        for start, n, k in zip(operands[count:], shape, window, strict=True):
+            bounds = (0, min(n - k, integer_limits(start.type.dtype)[1]))
+            low, high = (self.constant(np.array(b, numpy_dtype(start.type.dtype))) for b in bounds)
+            starts.append(self.op("clamp", [low, start, high], start.type))
+        return [*operands[:count], *starts]
 
     def _slice(self, x: Value, moves: Moves) -> Value:
         sizes, starts = list(x.type.shape), [self.integer(0)] * x.type.rank

@@ -23,8 +23,8 @@ FORMAT = 1
 _CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
-        AlphaBeta, Messages, WireBytes, StepInfo, placement.Dim, placement.Placement, sharding.DimSharding, sharding.Sharding,
-        mesh.AxisRef, types.TensorType, program.Op, program.Region, program.Program, Search,
+        AlphaBeta, Messages, WireBytes, StepInfo, placement.Dim, placement.Placement, sharding.DimSharding,
+        sharding.Sharding, mesh.AxisRef, types.TensorType, program.Op, program.Region, program.Program, Search,
         steps.Local, steps.Resize, steps.Slice, steps.AllGather, steps.AllToAll, steps.CollectivePermute, steps.Round,
         steps.Exchange, steps.AllReduce, steps.ReduceScatter, steps.KeepFirst, steps.Mask, steps.Step, steps.StepPlan,
         control_steps.Loop, control_steps.Branch, authored_steps.DeviceNumber, authored_steps.GroupCollective,
@@ -84,7 +84,7 @@ def _encode(value: Any) -> Any:
     if isinstance(value, program.Attributes):
         return {"@": "Attributes", "items": {k: _encode(v) for k, v in value.items()}}
     if _is_known(value):
-        names = [f.name for f in fields(value)] if is_dataclass(value) else list(value._fields)  # type: ignore[attr-defined]
+        names = [f.name for f in fields(value)] if is_dataclass(value) else list(value._fields)
         return {"@": type(value).__name__, **{n: _encode(getattr(value, n)) for n in names}}
     if isinstance(value, (tuple, list)):
         return [_encode(v) for v in value]
