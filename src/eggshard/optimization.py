@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -80,9 +81,10 @@ def optimize(
     baseline = cache(lambda: _baseline(planning, [o[0] for o in outputs], convention))
     try:
         plan = _search(planning, rules, outputs, clock)
-        # Then the baseline, which the search space holds, is not cheaper.
-        blind = plan.search.capped or plan.search.shared
-        certified = plan.gap <= planning.limits.gap and not blind
+        # A certified plan is not dearer than the baseline, which the search space holds, unless candidates were left
+        # out, or conversions of one value may share steps in the baseline: the search pays for each of them whole.
+        shares = plan.cost.communication > 0 and _uses_a_value_twice(loaded.region)
+        certified = plan.gap <= planning.limits.gap and not plan.search.capped and not shares
         if not certified and _timed(clock, "baseline", baseline).cost.total < plan.cost.total * (1 - 1e-9):
             plan = _replaced(baseline(), plan.search, "the search found nothing cheaper than the baseline")
     except _USER_ERRORS:
@@ -93,6 +95,17 @@ def optimize(
         plan = _replaced(baseline(), Search(seconds=clock, exact=exact), reason)
     plan = replace(plan, baseline_factory=baseline, calling_convention=convention)
     return _within(plan, memory_limit)
+
+
+def _uses_a_value_twice(region: Region) -> bool:
+    """Whether some array that depends on an input is used more than once, so that it may be converted twice."""
+    varying = set(region.inputs)
+    uses: Counter[int] = Counter(region.outputs)
+    for op in region.ops:
+        uses.update(op.operands)
+        if varying.intersection(op.operands):
+            varying.update(op.results)
+    return any(n > 1 and v in varying and region.types[v].elements > 1 for v, n in uses.items())
 
 
 def _check_limits(limits: Any, memory_limit: Any) -> None:

@@ -368,3 +368,16 @@ def test_starts_out_of_bounds_between_slices(order):
         steps = [Step(Slice(((1, ("y",)),)), (0,), (3,)), authored]
     types = (x, start, scalar, middle, last)
     check(StepPlan(GRID, (0, 1), (Step(reshape, (1,), (2,)), *steps), (4,), types), "int32")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_gathered_window_out_of_bounds_before_a_slice(seed):
+    numbers = Attributes(
+        offset_dims=(0, 1), collapsed_slice_dims=(), operand_batching_dims=(), start_indices_batching_dims=(),
+        start_index_map=(1,), index_vector_dim=0,
+    )  # fmt: skip
+    x, index, window = (TensorType(shape, "i32") for shape in ((8, 6), (1,), (8, 4)))
+    attributes = Attributes(dimension_numbers=numbers, slice_sizes=(8, 4), indices_are_sorted=False)
+    gather = Step(Local("gather", attributes, (window,)), (0, 1), (2,))
+    cut = Step(Slice(((1, ("y",)),)), (2,), (3,))
+    check(StepPlan(GRID, (0, 1), (gather, cut), (3,), (x, index, window, x.with_shape((8, 2)))), "int32", seed)

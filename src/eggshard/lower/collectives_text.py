@@ -105,7 +105,7 @@ class StepText(BodyText):
         return f"replica_groups = {dense_text(self.mesh.groups(axes).astype(np.int64))}, {self.channel()}"
 
     def _local(self, action: Local, operands: Sequence[Value]) -> list[Value]:
-        if action.name in ("dynamic_slice", "dynamic_update_slice"):
+        if action.name in ("dynamic_slice", "dynamic_update_slice", "gather"):
             operands = self._in_bounds(action, operands)
         lines, names = spelling.emit(
             action.name, action.attributes, operands, action.result_types, action.regions, self.fresh
@@ -115,20 +115,29 @@ class StepText(BodyText):
         return [Value(name, type_) for name, type_ in zip(names, action.result_types, strict=True)]
 
     def _in_bounds(self, action: Local, operands: Sequence[Value]) -> list[Value]:
-        """The operands of a dynamic slice or update, its start indices (the last ones) clamped by ops of their own.
+        """The operands of a dynamic slice, update or gather, with start indices clamped by an op of their own.
 
         The op clamps them too. But XLA merges it with the dynamic slices around it, such as those of reshards, and adds
-        up starts that it has not clamped (openxla/xla issue 49121).
+        up starts that it has not clamped (openxla/xla issue 49121). A gather of one window becomes a dynamic slice.
         """
         shape = operands[0].type.shape
+        if action.name == "gather":
+            x, indices = operands
+            along = action.attributes["dimension_numbers"]["start_index_map"]
+            if indices.type.elements != len(along):
+                return [x, indices]
+            last = [shape[d] - action.attributes["slice_sizes"][d] for d in along]
+            return [x, self._clamp(indices, np.reshape(last, indices.type.shape))]
         window = action.result_types[0].shape if action.name == "dynamic_slice" else operands[1].type.shape
         count = len(operands) - len(shape)
-        starts = []
-        for start, n, k in zip(operands[count:], shape, window, strict=True):
-            bounds = (0, min(n - k, integer_limits(start.type.dtype)[1]))
-            low, high = (self.constant(np.array(b, numpy_dtype(start.type.dtype))) for b in bounds)
-            starts.append(self.op("clamp", [low, start, high], start.type))
+        room = (n - k for n, k in zip(shape, window, strict=True))
+        starts = [self._clamp(x, np.array(last)) for x, last in zip(operands[count:], room, strict=True)]
         return [*operands[:count], *starts]
+
+    def _clamp(self, x: Value, last: np.ndarray) -> Value:
+        """Each of some indices at least 0 and at most what stands in ``last``."""
+        high = np.minimum(last, integer_limits(x.type.dtype)[1]).astype(numpy_dtype(x.type.dtype))
+        return self.op("clamp", [self.constant(np.zeros_like(high)), x, self.constant(high)], x.type)
 
     def _slice(self, x: Value, moves: Moves) -> Value:
         sizes, starts = list(x.type.shape), [self.integer(0)] * x.type.rank
