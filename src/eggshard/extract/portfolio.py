@@ -25,7 +25,7 @@ MANY_CHOICES = 5000
 MANY_FLOWS = 2000
 
 #: What the linear program takes per flow at least; with less time left it is not begun.
-SECONDS_PER_FLOW = 1e-5
+SECONDS_PER_FLOW = 2e-5
 
 
 def flow_count(problem: Problem) -> int:

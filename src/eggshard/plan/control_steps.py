@@ -56,6 +56,9 @@ class Loop(Action):
         total: np.ndarray = self.condition.total_received + per_trip * self.trips
         return total
 
+    def serial_bytes(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
+        return self.condition.serial_bytes * (self.trips + 1) + self.body.serial_bytes * self.trips
+
 
 @dataclass(frozen=True, slots=True)
 class Branch(Action):
@@ -87,3 +90,6 @@ class Branch(Action):
     def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
         """Those of the branch whose busiest device receives most."""
         return max((b.total_received for b in self.branches), key=lambda r: float(r.max()), default=np.zeros(mesh.size))
+
+    def serial_bytes(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
+        return max((b.serial_bytes for b in self.branches), default=0.0)

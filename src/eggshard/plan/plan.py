@@ -103,7 +103,8 @@ class Plan:
         """Which plans the bound is of: "all plans", or "plans that compute nothing twice"."""
         whole = self.search.bound >= min(self.search.once, self.cost.total) * (1 - 1e-3)
         plans = "all plans" if whole else "plans that compute nothing twice"
-        return plans + (" among the candidates" if self.search.capped else "")
+        plans += " among the candidates" if self.search.capped else ""
+        return plans + (", each conversion paid whole" if self.search.shared and self.cost.communication else "")
 
     @property
     def gap(self) -> float:
@@ -124,8 +125,8 @@ class Plan:
 
     @property
     def serial_bytes(self) -> int:
-        """The busiest device of each step, added up: what a bulk-synchronous machine waits for."""
-        return int(round(self.received.max(axis=1).sum())) if len(self.steps) else 0
+        """The busiest device of each collective, added up: what a bulk-synchronous machine waits for."""
+        return int(round(self.device_program.serial_bytes))
 
     @property
     def collectives(self) -> dict[str, int]:

@@ -41,6 +41,10 @@ class Action:
         """Bytes that each logical device receives, ``[devices]``; ring formulas for group collectives."""
         return np.zeros(mesh.size)
 
+    def serial_bytes(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
+        """Bytes that the busiest device of each of its collectives receives, added up."""
+        return float(self.received(mesh, operands).max()) if self.messages else 0.0
+
     @property
     def axes(self) -> tuple[str, ...]:
         """The mesh axes over which it communicates (empty: it does not)."""
@@ -222,6 +226,9 @@ class Exchange(Action):
         size = operands[0].with_shape(self.piece).bytes
         return sum((_received_by_pairs(mesh, r.pairs, size) for r in self.rounds), np.zeros(mesh.size))
 
+    def serial_bytes(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
+        return float(len(self.rounds) * operands[0].with_shape(self.piece).bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class AllReduce(Action):
@@ -327,6 +334,11 @@ class StepPlan:
     def received(self, step: Step) -> np.ndarray:
         """Bytes that each device receives in a step."""
         return step.action.received(self.mesh, tuple(self.types[v] for v in step.operands))
+
+    @property
+    def serial_bytes(self) -> float:
+        """The busiest device of each collective, added up, loops counted by their trips."""
+        return sum(s.action.serial_bytes(self.mesh, tuple(self.types[v] for v in s.operands)) for s in self.steps)
 
     @property
     def total_received(self) -> np.ndarray:
