@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from eggshard.placement.placement import Placement
 from eggshard.placement.sharding import Sharding
 from eggshard.placement.transfer import Strategy
@@ -68,11 +70,18 @@ def _cheapest(
     have: tuple[Placement, ...], want: tuple[Placement, ...] | None,
 ) -> Strategy:
     """The strategy that costs this op alone least: computing, and reshards of its operands and of its results."""
-
-    def price(candidate: tuple[Strategy, float]) -> float:
-        strategy, compute = candidate
-        moves = list(zip(operands, have, strategy.operands, strict=True))
-        moves += zip(results, strategy.results, want or strategy.results, strict=True)
-        return compute + sum(planning.router.cost(t, a, b) for t, a, b in dict.fromkeys(moves) if a != b)
-
-    return min(planning.strategies(op, operands, results), key=price)[0]
+    candidates = planning.strategies(op, operands, results)
+    total = np.array([compute for _, compute in candidates])
+    paid: set[tuple[int, tuple[Placement, ...]]] = set()
+    for i, type_ in enumerate(operands):
+        needed = tuple(s.operands[i] for s, _ in candidates)
+        if (op.operands[i], needed) not in paid:  # an operand used twice in the same way is converted once
+            paid.add((op.operands[i], needed))
+            numbers = {p: n for n, p in enumerate(dict.fromkeys((have[i], *needed)))}
+            total += planning.router.table(type_, list(numbers))[0, [numbers[p] for p in needed]]
+    for i, type_ in enumerate(results if want is not None else ()):
+        assert want is not None
+        made = [s.results[i] for s, _ in candidates]
+        numbers = {p: n for n, p in enumerate(dict.fromkeys((want[i], *made)))}
+        total += planning.router.table(type_, list(numbers))[[numbers[p] for p in made], 0]
+    return candidates[int(np.argmin(total))][0]
