@@ -71,7 +71,7 @@ def _cheapest(
 ) -> Strategy:
     """The strategy that costs this op alone least: computing, and reshards of its operands and of its results."""
     candidates = planning.strategies(op, operands, results)
-    total = np.array([compute for _, compute in candidates])
+    total = np.array([compute for _, compute in candidates], float)
     paid: set[tuple[int, tuple[Placement, ...]]] = set()
     for i, type_ in enumerate(operands):
         needed = tuple(s.operands[i] for s, _ in candidates)
