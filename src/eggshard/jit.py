@@ -18,7 +18,8 @@ from jax.sharding import AxisType
 from eggshard.costmodel import CostModel
 from eggshard.errors import EggshardWarning, LoweringError, ProgramError
 from eggshard.limits import Limits
-from eggshard.lower.jax_callable import CallingConvention, PlannedFunction, committed_sharding, mesh_in_effect
+from eggshard.lower.calling_convention import CallingConvention
+from eggshard.lower.jax_callable import PlannedFunction, committed_sharding, mesh_in_effect
 from eggshard.lower.jax_primitive import TransformationError, is_batched, whole_programs
 from eggshard.plan.plan import Plan
 

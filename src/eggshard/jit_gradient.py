@@ -16,7 +16,8 @@ from jax.custom_derivatives import SymbolicZero
 from jax.sharding import NamedSharding
 
 from eggshard.errors import LoweringError
-from eggshard.lower.jax_callable import CallingConvention, committed_sharding
+from eggshard.lower.calling_convention import CallingConvention
+from eggshard.lower.jax_callable import committed_sharding
 
 if TYPE_CHECKING:
     from eggshard.jit import JitFunction

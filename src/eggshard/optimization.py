@@ -40,7 +40,7 @@ from eggshard.program.types import TensorType, mlir_dtype, static_shape
 from eggshard.rewrites import default_rules, select
 
 if TYPE_CHECKING:
-    from eggshard.lower.jax_callable import CallingConvention
+    from eggshard.lower.calling_convention import CallingConvention
 
 #: Errors that are the user's to mend: they are raised, not answered with the baseline.
 _USER_ERRORS = (CostModelError, MeshError, ProgramError, RewriteError, ShardingError)
@@ -223,7 +223,7 @@ def _convention(program: Any) -> CallingConvention | None:
     """How a JAX function's arguments map to the program's inputs, if it came from one."""
     if not hasattr(program, "out_tree"):
         return None
-    from eggshard.lower.jax_callable import CallingConvention
+    from eggshard.lower.calling_convention import CallingConvention
 
     return CallingConvention.of(program)
 

@@ -310,8 +310,8 @@ def _answer_of_error(error: BaseException) -> bytes:
             answer = pickle.dumps((False, error), protocol=5)
             pickle.loads(answer)
             return answer
-        except Exception:
-            pass  # holds something that cannot travel: its text can
+        except Exception as unsent:  # it holds something that cannot travel: its text can
+            text = f"{text} (sent as text: {type(unsent).__name__})"
     return pickle.dumps((False, WorkerFailure("crash", text[:4000])))
 
 

@@ -18,7 +18,7 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.program import Program
 
 if TYPE_CHECKING:
-    from eggshard.lower.jax_callable import CallingConvention
+    from eggshard.lower.calling_convention import CallingConvention
 
 
 class Cost(NamedTuple):
