@@ -18,14 +18,33 @@ NESTED_WASTE = 0.125
 
 
 class Dim(NamedTuple):
-    """One placed dimension: mesh axes major to minor, and the tile size T.
+    """One placed dimension: mesh axes major to minor, the tile size T, and the window that is held around each tile.
 
-    The device at mixed-radix position d along ``axes`` holds global indices ``[d*T, d*T + T)``; those at or past the
-    tensor's end are unspecified. An unsharded dimension has no axes and T is the dimension's size.
+    The device at mixed-radix position d along ``axes`` holds global indices ``[d*T + low, d*T + T + high)``. Without a
+    window (low = high = 0) these are disjoint tiles; ``low < 0 < high`` is a halo; low = high = s is a tile of a grid
+    that is shifted by s. Indices outside the tensor are unspecified, or, where ``wrapped``, taken modulo the size. An
+    unsharded dimension has no axes and no window, and T is the dimension's size.
     """
 
     axes: tuple[str, ...]
     tile: int
+    low: int = 0
+    high: int = 0
+    wrapped: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many indices a device holds."""
+        return self.tile - self.low + self.high
+
+    @property
+    def windowed(self) -> bool:
+        """Whether anything but plain tiles is held."""
+        return self.low != 0 or self.high != 0 or self.wrapped
+
+    def __str__(self) -> str:
+        axes = "-" if not self.axes else self.axes[0] if len(self.axes) == 1 else f"({','.join(self.axes)})"
+        return f"{axes}[{self.low:+d}:{self.high:+d}{' wrapped' if self.wrapped else ''}]" if self.windowed else axes
 
 
 class Placement(NamedTuple):
@@ -40,7 +59,12 @@ class Placement(NamedTuple):
 
     @property
     def local_shape(self) -> tuple[int, ...]:
-        return tuple(d.tile for d in self.dims)
+        return tuple(d.size for d in self.dims)
+
+    @property
+    def windowed(self) -> bool:
+        """Whether some dimension is held with a window."""
+        return any(d.windowed for d in self.dims)
 
     @property
     def sharded_axes(self) -> tuple[str, ...]:
@@ -55,9 +79,8 @@ class Placement(NamedTuple):
         return TensorType(self.local_shape, type_.dtype)
 
     def __str__(self) -> str:
-        """e.g. ``(x, -)``, ``((x,y), -)``, ``(x, -)+{y}`` for addends over y."""
-        parts = ["-" if not d.axes else d.axes[0] if len(d.axes) == 1 else f"({','.join(d.axes)})" for d in self.dims]
-        text = f"({', '.join(parts)})"
+        """e.g. ``(x, -)``, ``((x,y), -)``, ``(x, -)+{y}`` for addends over y, ``(x[-1:+1], -)`` for a halo."""
+        text = f"({', '.join(map(str, self.dims))})"
         if self.partial:
             text += f"+{{{','.join(self.partial)}}}" + ("" if self.monoid == "add" else f":{self.monoid}")
         return text
@@ -94,12 +117,15 @@ def replicated(shape: tuple[int, ...]) -> Placement:
 
 
 def held(mesh: Mesh, shape: tuple[int, ...], placement: Placement) -> np.ndarray:
-    """``[devices, rank, 2]``: the half-open box of global indices that each device holds, clipped to the tensor."""
+    """``[devices, rank, 2]``: the half-open box of global indices that each device holds, clipped to the tensor.
+
+    Not for wrapped windows, which are no boxes.
+    """
     out = np.zeros((mesh.size, len(shape), 2), np.int64)
     for i, (n, d) in enumerate(zip(shape, placement.dims, strict=True)):
-        start = mesh.index(d.axes) * d.tile
-        out[:, i, 0] = np.minimum(start, n)
-        out[:, i, 1] = np.minimum(start + d.tile, n)
+        start = mesh.index(d.axes) * d.tile + d.low
+        out[:, i, 0] = np.clip(start, 0, n)
+        out[:, i, 1] = np.clip(start + d.size, 0, n)
     return out
 
 
@@ -119,4 +145,14 @@ def missing_elements(mesh: Mesh, shape: tuple[int, ...], source: Placement, targ
 
 def is_even(shape: tuple[int, ...], placement: Placement, mesh: Mesh) -> bool:
     """Whether no device holds indices past the tensor's end."""
-    return all(n == d.tile * mesh.count(d.axes) for n, d in zip(shape, placement.dims, strict=True))
+    return all(
+        n == d.tile * mesh.count(d.axes) and not d.windowed for n, d in zip(shape, placement.dims, strict=True)
+    )
+
+
+def is_standard(mesh: Mesh, shape: tuple[int, ...], placement: Placement) -> bool:
+    """Whether every dimension has the standard tiles and no window: what routes between shardings start and end at."""
+    return all(
+        d.tile == tile_size(n, mesh.count(d.axes), mesh.size) and not d.windowed
+        for n, d in zip(shape, placement.dims, strict=True)
+    )

@@ -6,6 +6,7 @@ An op family's file defines subclasses (or instances) of `OpDef` and registers t
 - `factors`: how sharding a dimension of one tensor shards the others (Shardy's factor table);
 - `evaluate`: the meaning, in NumPy, on whole tensors or on shards alike;
 - `localize`: the attributes of the same op on shard-local shapes;
+- `reaches`, `window_form`: for ops that look at neighbours, what a window of the result needs, and the op on it;
 - `attributes`: the StableHLO spelling, read and printed through `eggshard.program.ops.codec`;
 - `emit`: the op's MLIR lines, where the generic form of one op with its attributes is not enough.
 """
@@ -24,6 +25,7 @@ from eggshard.program.types import TensorType
 
 if TYPE_CHECKING:
     from eggshard.program.ops.codec import Codec
+    from eggshard.program.ops.windowing import Reaches, WindowForm
     from eggshard.program.program import Region
 
 Types = tuple[TensorType, ...]
@@ -98,6 +100,20 @@ class OpDef:
         if "shape" in attrs:
             return attrs.updated(shape=local_results[0].shape)
         return attrs
+
+    def reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches | None:
+        """Per operand and dimension which of its indices a result index needs; None: the op knows no windows but those
+        that its pass factors hand on. Dimensions whose sharding factor is of kind ``permute`` are sharded through it.
+        """
+        return None
+
+    def window_form(
+        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
+        windowed: frozenset[int],
+    ) -> WindowForm:
+        """The op on shards that hold, along the result dimensions ``windowed``, exactly what `reaches` says; along the
+        other dimensions they hold everything, or equal shards of pass factors."""
+        raise NotImplementedError(self.name)
 
     def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
         """Floating-point operations on these (local) shapes; by default one per result element."""

@@ -1,0 +1,245 @@
+"""Windows along one dimension: their algebra, and the messages that lead from one window to another.
+
+All functions look at one dimension of global size n that ``count`` devices share, numbered along its axes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+from eggshard.placement.exchange import colour_edges
+from eggshard.placement.placement import Dim
+from eggshard.program.ops.windowing import Reach
+
+
+class Slab(NamedTuple):
+    """One round of an exchange along a dimension: equal slabs that some devices send to others.
+
+    pairs: (sender, receiver), numbered along the axes, each at most once on either side. width: indices of a slab.
+    source_starts, target_starts: per device where its slab begins in its old and in its new shard (0 where unused).
+    """
+
+    pairs: tuple[tuple[int, int], ...]
+    width: int
+    source_starts: tuple[int, ...]
+    target_starts: tuple[int, ...]
+
+
+class SlabExchange(NamedTuple):
+    """The rounds from one window to another. ``offsets``: per device where its old shard begins in the new one."""
+
+    rounds: tuple[Slab, ...]
+    offsets: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        """Indices received in all rounds, by the busiest device of each."""
+        return sum(slab.width for slab in self.rounds)
+
+
+def reached(dim: Dim, reach: Reach) -> Dim:
+    """What of an operand a result's shards need along one dimension."""
+    s = reach.scale
+    return Dim(dim.axes, s * dim.tile, s * dim.low + reach.first, s * (dim.high - 1) + reach.last + 1,
+               reach.wrapped or dim.wrapped)
+
+
+def hull(windows: Iterable[Dim]) -> Dim:
+    """The narrowest window of one grid that contains all of these, which have one tile and the same axes."""
+    first, *rest = windows
+    low, high, wrapped = first.low, first.high, first.wrapped
+    for dim in rest:
+        assert (dim.axes, dim.tile) == (first.axes, first.tile), "windows of different grids"
+        low, high, wrapped = min(low, dim.low), max(high, dim.high), wrapped or dim.wrapped
+    return Dim(first.axes, first.tile, low, high, wrapped)
+
+
+def inside(n: int, count: int, narrow: Dim, wide: Dim) -> bool:
+    """Whether every device that holds ``wide`` holds what it needs for ``narrow``."""
+    found = slab_exchange(n, count, wide, narrow)
+    return found is not None and not found.rounds
+
+
+class Segment(NamedTuple):
+    """Consecutive indices of the tensor in a shard: where they begin in the shard and in the tensor, and how many."""
+
+    position: int
+    index: int
+    length: int
+
+
+def segments(n: int, dim: Dim, device: int) -> list[Segment]:
+    """What a device holds of the tensor, in local order; what it holds outside the tensor is left out."""
+    start = device * dim.tile + dim.low
+    if not dim.wrapped:
+        low, high = max(0, start), min(n, start + dim.size)
+        return [Segment(low - start, low, high - low)] if low < high else []
+    out, position = [], 0
+    while position < dim.size:
+        index = (start + position) % n
+        length = min(dim.size - position, n - index)
+        out.append(Segment(position, index, length))
+        position += length
+    return out
+
+
+def covers(n: int, count: int, dim: Dim) -> bool:
+    """Whether the devices together hold every index."""
+    held = sorted((s.index, s.index + s.length) for d in range(count) for s in segments(n, dim, d))
+    reach = 0
+    for low, high in held:
+        if low > reach:
+            return False
+        reach = max(reach, high)
+    return reach >= n
+
+
+@lru_cache(maxsize=65536)
+def slab_exchange(n: int, count: int, source: Dim, target: Dim) -> SlabExchange | None:
+    """The messages that turn shards with window ``source`` into shards with window ``target`` over the same axes.
+
+    Every device keeps what it has and needs; each other run of needed indices comes from the nearest device that holds
+    it. A round is a collective-permute of equal slabs: by distance between sender and receiver (a halo: one round a
+    direction), or by an edge colouring of the bipartite graph of runs, whichever is fewer indices. None where some
+    needed index is held by nobody, or a slab would carry unspecified data over needed ones.
+    """
+    runs = _missing_runs(n, count, source, target)
+    if runs is None:
+        return None
+    offsets = tuple(d * (source.tile - target.tile) + source.low - target.low for d in range(count))
+    if not runs:
+        return SlabExchange((), offsets)
+    by_distance: dict[object, list[_Run]] = {}
+    seen: Counter[object] = Counter()
+    for run in runs:
+        key = (run.receiver - run.sender, run.above)
+        by_distance.setdefault((key, seen[key, run.receiver]), []).append(run)
+        seen[key, run.receiver] += 1
+    by_colour: dict[object, list[_Run]] = {}
+    for run, colour in zip(
+        runs, colour_edges([r.sender for r in runs], [r.receiver for r in runs], count).tolist(), strict=True
+    ):
+        by_colour.setdefault(colour, []).append(run)
+    plans = []
+    for groups in (by_distance, by_colour):
+        rounds = _rounds(n, count, list(groups.values()), source, target)
+        if rounds is not None:
+            plans.append(SlabExchange(rounds, offsets))
+    return min(plans, key=lambda plan: (plan.width, len(plan.rounds)), default=None)
+
+
+class _Run(NamedTuple):
+    """Consecutive indices that a device needs from another: where they begin in either shard, and how many.
+
+    ``above``: whether they lie above what the receiver keeps.
+    """
+
+    sender: int
+    receiver: int
+    source_start: int
+    target_start: int
+    length: int
+    above: bool
+
+
+def _missing_runs(n: int, count: int, source: Dim, target: Dim) -> list[_Run] | None:
+    """What each device needs and does not have, by runs of one sender; None if nobody has some of it.
+
+    A device has an index where its old shard, laid over the new one, has it at the same place.
+    """
+    runs: list[_Run] = []
+    for d in range(count):
+        shift = d * (source.tile - target.tile) + source.low - target.low
+        own = [(s.position + shift, s.position + shift + s.length) for s in segments(n, source, d)]
+        for needed in segments(n, target, d):
+            position, end = needed.position, needed.position + needed.length
+            while position < end:
+                mine = next((high for low, high in own if low <= position < high), None)
+                if mine is not None:
+                    position = mine
+                    continue
+                stop = min([end, *(low for low, _ in own if low > position)])
+                found = _sender(n, count, source, d, needed.index + position - needed.position)
+                if found is None:
+                    return None
+                sender, place, length = found
+                length = min(length, stop - position)
+                above = any(high <= position for _, high in own)
+                runs.append(_Run(sender, d, place, position, length, above))
+                position += length
+    return runs
+
+
+def _sender(n: int, count: int, source: Dim, receiver: int, index: int) -> tuple[int, int, int] | None:
+    """The device nearest to the receiver that holds an index: (device, position there, indices from it on)."""
+    found = []
+    for image in (index, index - n, index + n) if source.wrapped else (index,):
+        first = -((source.tile + source.high - 1 - image) // source.tile) if source.tile else 0
+        last = (image - source.low) // source.tile if source.tile else 0
+        for d in range(max(0, first), min(count - 1, last) + 1):
+            for s in segments(n, source, d):
+                if s.index <= index < s.index + s.length:
+                    skipped = index - s.index
+                    found.append((abs(d - receiver), d, s.position + skipped, s.length - skipped))
+    return min(found)[1:] if found else None
+
+
+def _rounds(
+    n: int, count: int, groups: list[list[_Run]], source: Dim, target: Dim
+) -> tuple[Slab, ...] | None:
+    """A round for each group of runs; groups without a device in common on either side share one."""
+    rounds: list[tuple[list[_Run], Slab]] = []
+    for group in sorted(groups, key=lambda runs: -max(run.length for run in runs)):
+        slab = _slab(n, count, group, source, target)
+        if slab is None:
+            return None
+        for i, (runs, _) in enumerate(rounds):
+            both = [*runs, *group]
+            if len({r.sender for r in both}) == len({r.receiver for r in both}) == len(both):
+                merged = _slab(n, count, both, source, target)
+                if merged is not None:
+                    rounds[i] = both, merged
+                    break
+        else:
+            rounds.append((group, slab))
+    return tuple(slab for _, slab in rounds)
+
+
+def _slab(n: int, count: int, runs: list[_Run], source: Dim, target: Dim) -> Slab | None:
+    """One round for runs of different senders and receivers: shorter ones are lengthened to the longest.
+
+    What a lengthened slab carries besides its run must be the same tensor elements, or fall where nothing is needed.
+    """
+    width = max(run.length for run in runs)
+    starts = [[0] * count for _ in range(2)]
+    for run in runs:
+        most = min(run.source_start, run.target_start, width - run.length)
+        least = max(0, run.source_start + width - source.size, run.target_start + width - target.size)
+        shift = next((s for s in range(least, most + 1) if _harmless(n, run, s, width, source, target)), None)
+        if shift is None:
+            return None
+        starts[0][run.sender] = run.source_start - shift
+        starts[1][run.receiver] = run.target_start - shift
+    pairs = tuple(sorted((run.sender, run.receiver) for run in runs))
+    return Slab(pairs, width, tuple(starts[0]), tuple(starts[1]))
+
+
+def _harmless(n: int, run: _Run, shift: int, width: int, source: Dim, target: Dim) -> bool:
+    """Whether a slab that begins ``shift`` before its run carries nothing wrong to a place where something is needed."""
+    if width == run.length:
+        return True
+    first, second = run.source_start - shift, run.target_start - shift
+    sent = segments(n, source, run.sender)
+    for needed in segments(n, target, run.receiver):
+        low, high = max(needed.position, second), min(needed.position + needed.length, second + width)
+        while low < high:
+            index, place = needed.index + low - needed.position, first + low - second
+            same = [s for s in sent if s.position <= place < s.position + s.length
+                    and s.index + place - s.position == index]
+            if not same:
+                return False
+            low += same[0].position + same[0].length - place
+    return True
