@@ -14,7 +14,7 @@ class Limits:
 
     seconds: for the whole search (it stops soon after, with the best plan so far). rows, iterations: of the e-graph.
     strategies: per op. placements: candidate placements per e-class. permutes: collective-permutes that one reshard
-    by pieces may issue. memory_mib: of the worker process. gap: extraction stops at this certified relative gap.
+    by pieces may issue. windows: widths at which a value may be held around its tiles. memory_mib: of the worker process. gap: extraction stops at this certified relative gap.
     seconds_per_node: what extraction may take per e-node, so that planning stays in proportion to compiling; raise it
     for a tighter certificate.
 
@@ -27,6 +27,7 @@ class Limits:
     strategies: int = 512
     placements: int = 64
     permutes: int = 16
+    windows: int = 8
     memory_mib: int = 8192
     gap: float = 1e-4
     seconds_per_node: float = 0.008
@@ -40,12 +41,12 @@ class Limits:
 
     def doubled(self) -> Limits:
         """The same with every cap on candidates doubled (to see whether the caps cost anything)."""
-        caps = ("rows", "iterations", "strategies", "placements", "permutes")
+        caps = ("rows", "iterations", "strategies", "placements", "permutes", "windows")
         return replace(self, **{cap: 2 * getattr(self, cap) for cap in caps})
 
 
 #: The least that each limit may be.
 _LEAST = {
-    "seconds": 0, "rows": 1, "iterations": 0, "strategies": 1, "placements": 1, "permutes": 0, "memory_mib": 1,
+    "seconds": 0, "rows": 1, "iterations": 0, "strategies": 1, "placements": 1, "permutes": 0, "windows": 0, "memory_mib": 1,
     "gap": 0, "seconds_per_node": 0,
 }

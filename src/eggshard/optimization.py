@@ -27,6 +27,7 @@ from eggshard.errors import (
 from eggshard.extract.decode import Decoder
 from eggshard.extract.encode import Encoder
 from eggshard.extract.portfolio import extract
+from eggshard.extract.widening import Widener
 from eggshard.frontends import load
 from eggshard.limits import Limits
 from eggshard.placement.placement import Placement, is_even, place
@@ -142,7 +143,10 @@ def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Seq
            ) -> tuple[StepPlan, tuple[Placement, ...], Search]:
     """Saturate, encode, extract, assemble."""
     graph = _timed(clock, "saturate", lambda: saturate(region, rules, planning.limits))
-    encoder = Encoder(graph, planning.strategies, planning.router, planning.limits)
+    pinned = [(graph.values[v], p) for v, p in zip(region.inputs, inputs, strict=True) if graph.values[v] >= 0]
+    pinned += [(graph.values[v], o[0]) for v, o in zip(region.outputs, outputs, strict=True)]
+    widen = Widener(planning, planning.pricer, planning.limits.windows, pinned)
+    encoder = Encoder(graph, planning.strategies, planning.router, planning.limits, widen)
     roots = [(graph.values[v], o) for v, o in zip(region.outputs, outputs, strict=True)]
 
     def propagated() -> list[tuple[int, Placement]]:

@@ -14,11 +14,13 @@ from eggshard.frontends.propagation import propagated_shardings
 from eggshard.limits import Limits
 from eggshard.manual import MANUAL, manual_program, manual_strategy
 from eggshard.placement.placement import Placement, is_even, place, replicated
-from eggshard.placement.routes import Router
 from eggshard.placement.sharding import Sharding
 from eggshard.placement.transfer import Strategy, strategies
+from eggshard.placement.window_routes import WindowRouter
+from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.plan.pricing import Pricer
 from eggshard.plan.steps import Action, Local, StepPlan
+from eggshard.plan.window_program import window_program
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops import registry
 from eggshard.program.ops.base import PASS, FactorRule
@@ -58,9 +60,10 @@ class Planning:
         self.program, self.model, self.limits, self.exact = program, model, limits, exact
         self.mesh: Mesh = program.mesh
         self.pricer = Pricer(model, self.mesh)
-        self.router = Router(self.mesh, self.pricer, max_rounds=limits.permutes)
+        self.router = WindowRouter(self.mesh, self.pricer, max_rounds=limits.permutes)
         self.control_flow = ControlFlow(plan_region)
         self._priced: dict[tuple[object, ...], list[tuple[Strategy, float]]] = {}
+        self._transfers: dict[tuple[object, ...], WindowTransfer | None] = {}
 
     def resolve(self, sharding: Sharding | None, type_: TensorType) -> Placement:
         """The placement that a stated sharding asks for; replicated where nothing is stated."""
@@ -152,8 +155,27 @@ class Planning:
         """All strategies of an op on these types within the limit, each with the price of computing so, in seconds."""
         key = (op.name, op.attributes, op.regions, operands, results)
         if key not in self._priced:
-            self._priced[key] = [(s, self._price(op, operands, results, s)) for s in self._all(op, operands, results)]
+            self._priced[key] = [(s, self.price(op, operands, results, s)) for s in self._all(op, operands, results)]
         return self._priced[key]
+
+    def window_transfer(self, op: OpLike, operands: Types, results: Types) -> WindowTransfer | None:
+        """How the op acts on windows; None for one that takes its operands at standard placements only."""
+        key = (op.name, op.attributes, operands, results)
+        if key not in self._transfers:
+            self._transfers[key] = self._window_transfer(op, operands, results)
+        return self._transfers[key]
+
+    def _window_transfer(self, op: OpLike, operands: Types, results: Types) -> WindowTransfer | None:
+        if not registry.known(op.name) or op.regions or len(results) != 1 or not registry.get(op.name).pure:
+            return None
+        definition = registry.get(op.name)
+        rule = definition.factors(op.attributes, operands, results)
+        reaches = definition.reaches(op.attributes, operands, results)
+        dtype = results[0].dtype
+        return WindowTransfer(
+            self.mesh, rule, reaches, operands, results[0], self.orders,
+            lambda monoid: self.partial_allowed(dtype, monoid), self.limits.strategies,
+        )
 
     def action(self, op: OpLike, operands: Types, results: Types, strategy: Strategy) -> Action | StepPlan:
         """The op on the shards of a strategy: one action, or a device program."""
@@ -162,12 +184,21 @@ class Planning:
         if op.name == MANUAL:
             return manual_program(self.mesh, op.regions[0])
         definition = registry.get(op.name)
+        windowed = self._windowed(op, operands, results, strategy)
+        if windowed:
+            return window_program(self.mesh, definition, op.attributes, operands, results, strategy, windowed)
         lo, lr = _local(operands, strategy.operands), _local(results, strategy.results)
         attributes = definition.localize(op.attributes, operands, results, lo, lr)
         local = Local(op.name, attributes, lr, op.regions, definition.flops(attributes, lo, lr))
         return local if self.mesh.size == 1 or not local.has_effects else run_once(self.mesh, local, lo)
 
-    def _price(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> float:
+    def _windowed(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> frozenset[int]:
+        """The result dimensions that a strategy shards although the op looks along them."""
+        transfer = self.window_transfer(op, operands, results)
+        return frozenset() if transfer is None else frozenset(d for d in transfer.windowed if s.results[0].dims[d].axes)
+
+    def price(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> float:
+        """What computing by a strategy costs, in seconds."""
         lo, lr = _local(operands, s.operands), _local(results, s.results)
         if op.name in CONTROL_FLOW or op.name == MANUAL or not registry.get(op.name).pure:
             action = self.action(op, operands, results, s)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from eggshard.egraph.graph import EGraph, ENode
 from eggshard.errors import EggshardError
-from eggshard.extract.encode import Computed, Encoding, Shard
+from eggshard.extract.encode import Computed, Encoding, Shard, Widened
 from eggshard.extract.problem import Selection
 from eggshard.extract.views import Order
 from eggshard.placement.placement import Placement
@@ -112,6 +112,9 @@ class Decoder:
         if shard not in self._makers:
             raise EggshardError(f"the selection never computes shard {shard}")
         choice = self.problem.choices[shard[0]][self._makers[shard]]
+        if isinstance(choice.tag, Widened):
+            self._widen(shard, choice.tag, choice.needs[0])
+            return
         assert isinstance(choice.tag, Computed)
         cls, strategy = choice.tag.cls, choice.tag.strategy
         eclass = self.graph.classes[cls]
@@ -131,10 +134,24 @@ class Decoder:
             return
         here = strategy.results[0]
         self.values[shard] = {self._form(cls, here): made[0]}
+        self._convert(shard, cls, made[0], here)
+
+    def _widen(self, shard: Shard, tag: Widened, source: Shard) -> None:
+        """Take a window of a shard, and narrower ones out of it."""
+        value = self._as(source, self._form(tag.group, self.views.from_core(tag.group, tag.source)))
+        target = self.views.from_core(tag.group, self._core(shard))
+        type_ = self.graph.type_of(tag.group)
+        start = self.views.from_core(tag.group, tag.source)
+        value = self.assembler.convert(value, type_, start, [target], f"class {tag.group}")[target]
+        self.values[shard] = {self._form(tag.group, target): value}
+        self._convert(shard, tag.group, value, target)
+
+    def _convert(self, shard: Shard, cls: int, value: int, here: Placement) -> None:
+        """Everything that a shard is converted to."""
         targets = self._converted.get(shard, ())
         if targets:
             there = [self.views.from_core(cls, self._core((shard[0], q))) for q in targets]
-            reached = self.assembler.convert(made[0], eclass.types[0], here, there, f"class {cls}")
+            reached = self.assembler.convert(value, self.graph.type_of(cls), here, there, f"class {cls}")
             for q, placement in zip(targets, there, strict=True):
                 self.values.setdefault((shard[0], q), {self._form(cls, placement): reached[placement]})
 
@@ -148,8 +165,11 @@ class Decoder:
 
     def _value(self, cls: int, placement: Placement) -> int:
         """The value of an e-class at a placement, by local views of whatever form the shard was made in."""
-        shard = self.encoding.shard(cls, placement)
-        forms, form = self.values[shard], self._form(cls, placement)
+        return self._as(self.encoding.need(cls, placement), self._form(cls, placement))
+
+    def _as(self, shard: Shard, form: Form) -> int:
+        """A shard's value in this form."""
+        forms = self.values[shard]
         if form not in forms:
             (shape, order), value = next(iter(forms.items()))
             forms[form] = self._viewed(value, shard, order, form)
@@ -157,7 +177,7 @@ class Decoder:
 
     def _viewed(self, value: int, shard: Shard, order: Order, form: Form) -> int:
         """Drop unit dimensions, reorder, add unit dimensions: whichever of these is needed."""
-        core = tuple(d.tile for d in self._core(shard).dims)
+        core = self._core(shard).local_shape
         if order != form[1]:
             value = self._local("reshape", value, tuple(core[i] for i in order))
             permutation = tuple(order.index(i) for i in form[1])

@@ -51,6 +51,13 @@ class ConversionTable(Protocol):
     def table(self, type_: TensorType, placements: Sequence[Placement]) -> np.ndarray: ...
 
 
+class Widened(NamedTuple):
+    """A choice's tag for a class's windows: the group, and the placement that is widened."""
+
+    group: int
+    source: Placement
+
+
 #: A node's strategies on these operand and result types, with the seconds that computing so costs.
 StrategySource = Callable[[ENode, tuple[TensorType, ...], tuple[TensorType, ...]], Sequence[tuple[Strategy, float]]]
 
@@ -71,6 +78,8 @@ class Encoding:
     index: list[dict[Placement | Shape, int]]
     capped: bool = False
     shared: bool = False
+    #: Per group of views the class of the problem that holds its windows.
+    windows: dict[int, int] = field(default_factory=dict)
     _known: dict[tuple[int, Placement | Shape], Shard] = field(default_factory=dict)
 
     def shard(self, cls: int, placement: Placement | Shape) -> Shard:
@@ -86,6 +95,15 @@ class Encoding:
             known = self._known[cls, placement] = group, table[core]
         return known
 
+    def need(self, cls: int, placement: Placement) -> Shard:
+        """Where an operand at this placement is taken from: windows have a class of their own."""
+        group = self.views.group[cls]
+        if group in self.windows:
+            window = self.index[self.windows[group]].get(self.views.to_core(cls, placement))
+            if window is not None:
+                return self.windows[group], window
+        return self.shard(cls, placement)
+
     def computed_at(self, cls: int, choices: list[list[Choice]]) -> list[Placement | Shape]:
         """The placements at which some choice computes an e-class."""
         group = self.views.group[cls]
@@ -96,8 +114,10 @@ class Encoding:
 class Encoder:
     """Builds the problem of one graph."""
 
-    def __init__(self, graph: EGraph, strategies: StrategySource, conversions: ConversionTable, limits: Limits):
+    def __init__(self, graph: EGraph, strategies: StrategySource, conversions: ConversionTable, limits: Limits,
+                 widen: Callable[[EGraph, Encoding, list[list[Choice]]], dict[int, np.ndarray]] = lambda *_: {}):
         self.graph, self.strategies, self.conversions, self.limits = graph, strategies, conversions, limits
+        self.widen = widen
 
     def encode(
         self, inputs: dict[int, Placement], roots: Sequence[tuple[int, Sequence[Placement]]],
@@ -121,6 +141,8 @@ class Encoder:
                         choices[out.views.group[c]].extend(
                             self._projections(out, c, n, node) if projecting else self._choices(out, c, n, node, inputs)
                         )
+        tables = self.widen(self.graph, out, choices)
+        first_root = len(choices)
         # Effects are needed wherever they are computed, used or not.
         effects = [(cls, out.computed_at(cls, choices)) for cls in self.graph.effects]
         roots_out: list[tuple[int, int]] = []
@@ -135,14 +157,16 @@ class Encoder:
         cap = self.limits.placements
         out.capped = max((len(p) for p in out.placements), default=0) > cap
         if out.capped:
-            pinned = [*roots_out, *(need for made in choices[len(classes):] for x in made for need in x.needs)]
+            pinned = [*roots_out, *(need for made in choices[first_root:] for x in made for need in x.needs)]
             pinned += [(c, x.out) for c, made in enumerate(choices) for x in made if not x.needs]
             pinned += [out.shard(c, p) for c, p in hints() if out.views.to_core(c, p) in out.index[out.views.group[c]]]
             choices = within_cap(choices, out.placements, pinned, cap, self.limits.memory_mib)
         out.shared = _has_shared_class(choices, roots_out)
         conversions = []
         for c, placements in enumerate(out.placements):
-            if c < len(classes) and not classes[c].is_tuple and placements:
+            if c in tables:
+                conversions.append(tables[c])
+            elif c < len(classes) and not classes[c].is_tuple and placements:
                 conversions.append(self.conversions.table(out.views.core_type(c), placements))  # type: ignore[arg-type]
             else:
                 conversions.append(np.where(np.eye(len(placements), dtype=bool), 0.0, np.inf))

@@ -1,0 +1,135 @@
+"""Windows in the selection problem: choices that compute on windows, and per value a class of its windows.
+
+What a value is widened to is shared by its consumers, and a narrower window is had from a wider one for nothing. So the
+windows of a value are a class of their own: its choices widen a shard of the value (or take one that was computed wide),
+and its conversions cut narrower windows out of wider ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from eggshard.egraph.graph import EGraph, ENode
+from eggshard.extract.encode import Computed, Encoding, Widened
+from eggshard.extract.problem import Choice
+from eggshard.extract.windows import WindowDemand
+from eggshard.placement.placement import Dim, Placement
+from eggshard.placement.transfer import Strategy
+from eggshard.placement.window_routes import home, price_of, rewindowed
+from eggshard.placement.window_transfer import WindowTransfer
+from eggshard.placement.windows import inside
+from eggshard.plan.steps import Action
+from eggshard.program.mesh import Mesh
+from eggshard.program.types import TensorType
+
+Types = tuple[TensorType, ...]
+
+
+class WindowPlanning(Protocol):
+    """What widening needs to know of the planning of a program."""
+
+    mesh: Mesh
+
+    def window_transfer(self, op: ENode, operands: Types, results: Types) -> WindowTransfer | None: ...
+
+    def price(self, op: ENode, operands: Types, results: Types, s: Strategy) -> float: ...
+
+
+class Widener:
+    """Adds the windows of one graph to its problem.
+
+    limit: widths per value and grid; 0 leaves windows out. pinned: where inputs and outputs lie, (class, placement).
+    """
+
+    def __init__(self, planning: WindowPlanning, price: Callable[[Action, TensorType], float], limit: int,
+                 pinned: Sequence[tuple[int, Placement]]):
+        self.planning, self.mesh, self.price, self.limit, self.pinned = planning, planning.mesh, price, limit, pinned
+
+    def __call__(self, graph: EGraph, out: Encoding, choices: list[list[Choice]]) -> dict[int, np.ndarray]:
+        """Extends ``choices``; returns the conversions of the classes of windows."""
+        if not self.limit or not any(p.sharded_axes for _, p in self.pinned):
+            return {}
+
+        def transfer(c: int, node: ENode) -> WindowTransfer | None:
+            if node.op in ("input", "result"):
+                return None
+            types = tuple(graph.type_of(a) for a in node.children)
+            return self.planning.window_transfer(node, types, graph.classes[c].types)
+
+        demand = WindowDemand(graph, out.views, self.mesh, transfer, self.pinned, self.limit)
+        demand.close()
+        if not demand.needed:
+            return {}
+        for group, needed in demand.needed.items():
+            windows = list(dict.fromkeys([*needed, *demand.made.get(group, ())]))
+            out.windows[group] = len(choices)
+            out.placements.append(list(windows))
+            out.index.append({p: i for i, p in enumerate(windows)})
+            choices.append([])
+        self._compute(graph, out, choices, demand)
+        return {out.windows[g]: self._hold(out, choices, g, demand) for g in demand.needed}
+
+    def _compute(self, graph: EGraph, out: Encoding, choices: list[list[Choice]], demand: WindowDemand) -> None:
+        for c, (n, node, transfer) in demand.nodes.items():
+            types, results = tuple(graph.type_of(child) for child in node.children), graph.classes[c].types
+            for placement in [*demand.homes(c), *demand.made_of(c)]:
+                for s in transfer.at(placement):
+                    needs = tuple(dict.fromkeys(
+                        out.need(child, p) for child, p in zip(node.children, s.operands, strict=True)
+                    ))
+                    group, number = out.shard(c, placement)
+                    price = self.planning.price(node, types, results, s)
+                    choices[group].append(Choice(number, price, needs, Computed(c, n, s)))
+
+    def _hold(self, out: Encoding, choices: list[list[Choice]], group: int, demand: WindowDemand) -> np.ndarray:
+        """The choices of a group's class of windows, and its conversions."""
+        type_ = out.views.core_type(group)
+        windows = out.placements[out.windows[group]]
+        computed = {out.placements[group][choice.out] for choice in choices[group]}
+        own = [p for p in demand.made.get(group, ()) if p in computed]
+        held = choices[out.windows[group]]
+        for number, target in enumerate(windows):
+            assert isinstance(target, Placement)
+            standard = home(self.mesh, type_.shape, target)
+            whole = Placement(tuple(
+                Dim((), n) if d != s else s
+                for n, d, s in zip(type_.shape, target.dims, standard.dims, strict=True)
+            ))
+            for source in dict.fromkeys((*own, standard, whole)):
+                cost = 0.0 if source == target else self._cost(type_, source, target)
+                if cost < math.inf:
+                    need = (group, self._number(out, group, source))
+                    held.append(Choice(number, cost, (need,), Widened(group, source)))
+        table = np.full((len(windows),) * 2, math.inf)
+        for i, wide in enumerate(windows):
+            for j, narrow in enumerate(windows):
+                assert isinstance(wide, Placement) and isinstance(narrow, Placement)
+                if i == j:
+                    table[i, j] = 0.0
+                elif self._contains(type_.shape, wide, narrow):
+                    table[i, j] = self._cost(type_, wide, narrow)
+        return table
+
+    def _contains(self, shape: tuple[int, ...], wide: Placement, narrow: Placement) -> bool:
+        """Whether a window is had from another without messages."""
+        return all(
+            a == b or (a.axes == b.axes and (
+                (a.tile == b.tile and a.wrapped >= b.wrapped and a.low <= b.low and a.high >= b.high)
+                or (n <= a.tile and inside(n, self.mesh.count(a.axes), b, a))
+            ))
+            for n, a, b in zip(shape, wide.dims, narrow.dims, strict=True)
+        )
+
+    def _number(self, out: Encoding, group: int, placement: Placement) -> int:
+        if placement not in out.index[group]:
+            out.index[group][placement] = len(out.placements[group])
+            out.placements[group].append(placement)
+        return out.index[group][placement]
+
+    def _cost(self, type_: TensorType, source: Placement, target: Placement) -> float:
+        steps = rewindowed(self.mesh, type_.shape, source, target)
+        return math.inf if steps is None else price_of(self.price, type_, source, steps)

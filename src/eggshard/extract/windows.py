@@ -1,0 +1,229 @@
+"""Which windows of which classes are worth having: what consumers reach, and the hulls that serve them together.
+
+From standard placements of the results of ops that look at neighbours, what they need of their operands is followed
+back through the program: an operand may be computed at that window, and so needs wider windows of its own operands, or
+be widened by an exchange. One exchange should serve all that a value's consumers need of it; so each value is widened
+to, or computed at, the hull of its consumers' windows: of the narrowest of them, of the next wider ones, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from eggshard.egraph.graph import EGraph, ENode
+from eggshard.extract.graph import strong_components
+from eggshard.extract.views import Views
+from eggshard.placement.placement import Dim, Placement, is_standard
+from eggshard.placement.window_transfer import WindowTransfer
+from eggshard.placement.windows import hull
+from eggshard.program.mesh import Mesh
+
+#: A node's transfer on windows; None for one that must have its operands at standard placements.
+TransferSource = Callable[[int, ENode], WindowTransfer | None]
+#: Axes that shard one dimension, major to minor.
+Axes = tuple[str, ...]
+
+
+class LogicalDims:
+    """Which dimensions of a graph's tensors are one: joined by factors, by reaches, and by equality.
+
+    A dimension is worth sharding as some input or output shards it (or leaves it whole): ``allowed(c, d)``.
+    """
+
+    def __init__(self, views: Views, pinned: Iterable[tuple[int, Placement]],
+                 nodes: Iterable[tuple[int, ENode, WindowTransfer]]):
+        self.views = views
+        self._parent: dict[tuple[int, int], tuple[int, int]] = {}
+        for c, node, transfer in nodes:
+            of_factor: dict[int, tuple[int, int]] = {}
+            rows = [(c, transfer.rule.results[0]), *zip(node.children, transfer.rule.operands, strict=True)]
+            for cls, row in rows:
+                for d, factors in enumerate(row):
+                    for f in factors:
+                        here = self._find(cls, d)
+                        if here is not None and transfer.rule.factors[f].size > 1:
+                            self._parent[here] = self._root(of_factor.setdefault(f, here))
+        self._axes: dict[tuple[int, int], set[Axes]] = {}
+        for cls, placement in pinned:
+            for d, dim in enumerate(placement.dims):
+                here = self._find(cls, d)
+                if here is not None:
+                    self._axes.setdefault(here, set()).add(dim.axes)
+
+    def _find(self, cls: int, dim: int) -> tuple[int, int] | None:
+        """The representative of a dimension; None for one of size 1."""
+        shape = self.views.graph.classes[cls].types[0].shape
+        if shape[dim] <= 1:
+            return None
+        core = self.views.order[cls][sum(n > 1 for n in shape[:dim])]
+        return self._root((self.views.group[cls], core))
+
+    def _root(self, key: tuple[int, int]) -> tuple[int, int]:
+        while (up := self._parent.get(key, key)) != key:
+            key = up
+        return key
+
+    def allows(self, cls: int, placement: Placement) -> bool:
+        """Whether every dimension lies as on some input or output that it is joined to."""
+        for d, dim in enumerate(placement.dims):
+            here = self._find(cls, d)
+            if dim.axes not in self._axes.get(here, {()}) if here is not None else dim.axes:
+                return False
+        return True
+
+
+class WindowDemand:
+    """The windows that a graph's classes may be needed, and computed, at. Keys are groups of views; core placements.
+
+    needed[g]: windows that some consumer takes. made[g]: hulls of them, at which the class may be computed.
+    """
+
+    def __init__(self, graph: EGraph, views: Views, mesh: Mesh, transfers: TransferSource,
+                 pinned: Sequence[tuple[int, Placement]], limit: int):
+        self.graph, self.views, self.mesh, self.limit = graph, views, mesh, limit
+        self.needed: dict[int, dict[Placement, None]] = {}
+        #: Standard placements that some consumer takes.
+        self.wanted: dict[int, dict[Placement, None]] = {}
+        self.made: dict[int, list[Placement]] = {}
+        #: Per class the node that computes it on windows: its number, and its transfer.
+        self.nodes: dict[int, tuple[int, ENode, WindowTransfer]] = {}
+        for c in range(len(graph.classes)):
+            self._choose_node(c, transfers)
+        users = self._drop_unused([c for c, _ in pinned])
+        self.dims = LogicalDims(views, pinned, [(c, node, t) for c, (_, node, t) in self.nodes.items()])
+        for c, p in pinned:
+            self.wanted.setdefault(views.group[c], {})[views.to_core(c, p)] = None
+        for c in users:  # what takes its operands at any standard placement
+            for p in self.nodes[c][2].standard() if c in self.nodes else ():
+                if self.dims.allows(c, p):
+                    self.wanted.setdefault(views.group[c], {})[views.to_core(c, Placement(p.dims))] = None
+
+    def close(self) -> WindowDemand:
+        """Follow the needs back, consumers before operands, twice where classes are computed from one another."""
+        classes = self.graph.classes
+        group = self.views.group
+        members: dict[int, list[int]] = {}
+        for c in range(len(classes)):
+            members.setdefault(group[c], []).append(c)
+        operands: list[list[int]] = [[] for _ in classes]
+        for c, eclass in enumerate(classes):
+            for node in eclass.nodes:
+                operands[group[c]] += [group[child] for child in node.children if group[child] != group[c]]
+        if not any(t.windowed for _, _, t in self.nodes.values()):
+            return self
+        for component in reversed(strong_components(operands)):
+            for _ in range(1 if len(component) == 1 else 2):
+                for g in component:
+                    if g in members:
+                        self._visit(g, members[g])
+        return self
+
+    def _choose_node(self, c: int, transfers: TransferSource) -> None:
+        """Of the nodes that compute a class the one that reaches into the fewest operands; the program's own first.
+
+        Others would exchange the same elements in other forms: pads of slices for slices of a pad, say.
+        """
+        eclass = self.graph.classes[c]
+        found = []
+        for n, node in enumerate(eclass.nodes):
+            if eclass.is_tuple or self.views.is_view(c, node):
+                continue
+            transfer = transfers(c, node)
+            if transfer is not None:
+                reaching = sum(any(r is not None for r in row) for row in transfer.reaches)
+                found.append((reaching, bool(node.rules), n, node, transfer))
+        if found:
+            _, _, n, node, transfer = min(found, key=lambda x: x[:3])
+            self.nodes[c] = n, node, transfer
+
+    def _drop_unused(self, roots: Iterable[int]) -> set[int]:
+        """Keep the nodes that others, or the roots, use where every class is computed by its chosen node.
+
+        Returns the classes that nodes without a transfer use.
+        """
+        stack, seen, users = [*roots, *self.graph.effects], set[int](), set[int]()
+        while stack:
+            c = stack.pop()
+            if c in seen:
+                continue
+            seen.add(c)
+            nodes = [self.nodes[c][1]] if c in self.nodes else self.graph.classes[c].nodes
+            children = [child for node in nodes for child in node.children]
+            stack.extend(children)
+            if c not in self.nodes:
+                users.update(child for n in nodes if not self.views.is_view(c, n) for child in n.children)
+        self.nodes = {c: chosen for c, chosen in self.nodes.items() if c in seen}
+        return users
+
+    def homes(self, c: int) -> list[Placement]:
+        """Standard placements at which a class is wanted, over which its node looks at neighbours."""
+        if c not in self.nodes:
+            return []
+        transfer = self.nodes[c][2]
+        return [p for p in self._wanted(c, transfer) if any(p.dims[d].axes for d in transfer.windowed)]
+
+    def _wanted(self, c: int, transfer: WindowTransfer) -> list[Placement]:
+        """The standard placements at which users want a class, or which lead there by combining addends."""
+        wanted = self.wanted.get(self.views.group[c], ())
+        return [p for p in transfer.standard()
+                if self.views.to_core(c, Placement(p.dims)) in wanted or (p.partial and self.dims.allows(c, p))]
+
+    def _visit(self, g: int, members: Sequence[int]) -> None:
+        self.made[g] = hulls(self.needed.get(g, ()), self.limit)
+        for c in members:
+            if c in self.nodes:
+                _, node, transfer = self.nodes[c]
+                for placement in [*self._wanted(c, transfer), *self.made_of(c)]:
+                    for strategy in transfer.at(placement):
+                        for child, p in zip(node.children, strategy.operands, strict=True):
+                            self._need(child, p)
+
+    def made_of(self, c: int) -> list[Placement]:
+        """The windows at which a class may be computed, in its own dimensions."""
+        return [self.views.from_core(c, p) for p in self.made.get(self.views.group[c], ())]
+
+    def _need(self, child: int, placement: Placement) -> None:
+        type_ = self.graph.type_of(child)
+        core, group = self.views.to_core(child, Placement(placement.dims)), self.views.group[child]
+        if is_standard(self.mesh, type_.shape, placement):
+            self.wanted.setdefault(group, {})[core] = None
+        elif not placement.partial:
+            self.needed.setdefault(group, {})[core] = None
+
+
+def hulls(windows: Iterable[Placement], limit: int) -> list[Placement]:
+    """Placements that each contain some of these windows: per grid, of neighbouring windows, the hull of the narrowest,
+    then of those and the next wider, and so on, at most ``limit`` a grid."""
+    grids: dict[object, list[Placement]] = {}
+    for p in windows:
+        grids.setdefault(tuple((d.axes, d.tile, d.wrapped) for d in p.dims), []).append(p)
+    out: list[Placement] = []
+    for grid in grids.values():
+        for cluster in _clusters(grid):
+            widths = sorted({_width(p) for p in cluster})
+            for width in widths[:limit]:
+                inner = [p for p in cluster if _width(p) <= width]
+                dims = tuple(hull(dims) for dims in zip(*(p.dims for p in inner), strict=True))
+                if Placement(dims) not in out:
+                    out.append(Placement(dims))
+    return out
+
+
+def _width(placement: Placement) -> int:
+    return max((d.high - d.low for d in placement.dims), default=0)
+
+
+def _clusters(windows: Sequence[Placement]) -> list[list[Placement]]:
+    """Windows grouped so that those of different groups are disjoint and apart in some dimension."""
+    clusters: list[list[Placement]] = []
+    for p in windows:
+        near = [c for c in clusters if any(_touch(p, q) for q in c)]
+        clusters = [c for c in clusters if c not in near] + [[p, *(q for c in near for q in c)]]
+    return clusters
+
+
+def _touch(p: Placement, q: Placement) -> bool:
+    def near(a: Dim, b: Dim) -> bool:
+        return max(a.low, b.low) <= min(a.tile + a.high, b.tile + b.high)
+
+    return all(near(a, b) for a, b in zip(p.dims, q.dims, strict=True))

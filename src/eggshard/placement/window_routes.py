@@ -1,0 +1,125 @@
+"""Conversions from and to windows: along one dimension after the other by slabs, and between shardings by routes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from eggshard.errors import ShardingError
+from eggshard.placement.conversions import Steps
+from eggshard.placement.placement import Dim, Placement, is_standard, place
+from eggshard.placement.routes import Route, Router
+from eggshard.placement.windows import slab_exchange
+from eggshard.plan.steps import Action
+from eggshard.plan.window_steps import Crop, HaloExchange
+from eggshard.program.mesh import Mesh
+from eggshard.program.types import TensorType
+
+
+def home(mesh: Mesh, shape: tuple[int, ...], placement: Placement) -> Placement:
+    """The standard placement over the same axes."""
+    return place(mesh, shape, tuple(d.axes for d in placement.dims), placement.partial, placement.monoid)
+
+
+def rewindowed(mesh: Mesh, shape: tuple[int, ...], source: Placement, target: Placement) -> Steps | None:
+    """The steps between placements that shard every dimension over the same axes; also from dimensions held whole.
+
+    Dimension by dimension: what is received along one is sent on along the next, so corners need no messages of their
+    own. None where some index that is needed is held by nobody.
+    """
+    steps: list[tuple[Action, Placement]] = []
+    here = source
+    order = sorted(range(len(shape)), key=lambda d: target.dims[d].size - source.dims[d].size)
+    for d in order:
+        n, a, b = shape[d], source.dims[d], target.dims[d]
+        if a == b:
+            continue
+        if a.axes != b.axes:
+            if a.axes or a.windowed:
+                return None
+            a = Dim(b.axes, 0, 0, n)
+        found = slab_exchange(n, mesh.count(b.axes), a, b)
+        if found is None:
+            return None
+        here = here._replace(dims=(*here.dims[:d], b, *here.dims[d + 1 :]))
+        action: Action = Crop(d, b.axes, b.size, found.offsets)
+        if found.rounds:
+            action = HaloExchange(d, b.axes, b.size, found.offsets, found.rounds)
+        steps.append((action, here))
+    return tuple(steps)
+
+
+def price_of(price: Callable[[Action, TensorType], float], type_: TensorType, source: Placement, steps: Steps) -> float:
+    """The sum of the prices of steps from a placement."""
+    total, here = 0.0, source
+    for action, after in steps:
+        total += price(action, here.local_type(type_))
+        here = after
+    return total
+
+
+class WindowRouter(Router):
+    """A `Router` that also leads from and to placements with windows or other than standard tiles.
+
+    Between placements that shard over the same axes slabs are exchanged; else the way is by the standard placements
+    over the source's and over the target's axes.
+    """
+
+    def route(self, type_: TensorType, source: Placement, target: Placement) -> Route:
+        """The cheapest route found; ShardingError if there is none."""
+        ends = [is_standard(self.mesh, type_.shape, p) for p in (source, target)]
+        if source == target or all(ends):
+            return super().route(type_, source, target)
+        direct = rewindowed(self.mesh, type_.shape, source, target)
+        if direct is not None:
+            return Route(direct, price_of(self._price, type_, source, direct))
+        steps: Steps = ()
+        first, last = (home(self.mesh, type_.shape, p) for p in (source, target))
+        for a, b in ((source, first), (last, target)):
+            if a != b and rewindowed(self.mesh, type_.shape, a, b) is None:
+                raise ShardingError(
+                    f"no route leads from {source} to {target} of {type_}: some element that {b} needs is not held at "
+                    f"{a}; compute it at a placement that covers the tensor"
+                )
+        steps = (rewindowed(self.mesh, type_.shape, source, first) or ()) + super().route(type_, first, last).steps
+        steps += rewindowed(self.mesh, type_.shape, last, target) or ()
+        return Route(steps, price_of(self._price, type_, source, steps))
+
+    def table(self, type_: TensorType, placements: Sequence[Placement]) -> np.ndarray:
+        """``[P, P]``: costs of the cheapest routes from row to column; inf where there is none, 0 on the diagonal."""
+        odd = [i for i, p in enumerate(placements) if not is_standard(self.mesh, type_.shape, p)]
+        if not odd:
+            return super().table(type_, placements)
+        homes = [home(self.mesh, type_.shape, p) for p in placements]
+        standard = list(dict.fromkeys(homes))
+        number = [standard.index(h) for h in homes]
+        out: np.ndarray = super().table(type_, standard)[np.ix_(number, number)]
+        leaving, arriving = np.zeros(len(placements)), np.zeros(len(placements))
+        for i in odd:
+            leaving[i] = self._rewindow_price(type_, placements[i], homes[i])
+            arriving[i] = self._rewindow_price(type_, homes[i], placements[i])
+        out = leaving[:, None] + out + arriving
+        for i in odd:
+            for j, p in enumerate(placements):
+                for a, b in ((i, j), (j, i)):
+                    if homes[i] == homes[j]:
+                        out[a, b] = self._rewindow_price(type_, placements[a], placements[b])
+        np.fill_diagonal(out, 0.0)
+        return out
+
+    def cost(self, type_: TensorType, source: Placement, target: Placement) -> float:
+        """The cost of the cheapest route, inf where there is none."""
+        return float(self.table(type_, [source, target])[0, 1]) if source != target else 0.0
+
+    def tree(self, type_: TensorType, source: Placement, targets: Iterable[Placement]) -> list[tuple[Placement, Steps]]:
+        """Paths that together reach all targets: (where it starts, its steps), in order."""
+        wanted = list(targets)
+        if all(is_standard(self.mesh, type_.shape, p) for p in (source, *wanted)):
+            return super().tree(type_, source, wanted)
+        return [(source, self.route(type_, source, target).steps) for target in wanted if target != source]
+
+    def _rewindow_price(self, type_: TensorType, source: Placement, target: Placement) -> float:
+        steps = rewindowed(self.mesh, type_.shape, source, target)
+        return math.inf if steps is None else price_of(self._price, type_, source, steps)

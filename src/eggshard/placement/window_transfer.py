@@ -1,0 +1,93 @@
+"""Transfer rules on windows: at which windows of its operands an op computes a given window of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from eggshard.placement.placement import Dim, Placement
+from eggshard.placement.transfer import Strategy, strategies
+from eggshard.placement.windows import reached
+from eggshard.program.mesh import Mesh
+from eggshard.program.ops.base import PASS, PERMUTE, FactorRule
+from eggshard.program.ops.windowing import Reach, Reaches
+from eggshard.program.types import TensorType
+
+#: Axes per dimension of the result, and its partial axes.
+Spread = tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]
+
+
+def spread(placement: Placement) -> Spread:
+    """What of a placement strategies are looked up by."""
+    return tuple(d.axes for d in placement.dims), placement.partial
+
+
+def linked(rule: FactorRule, reaches: Reaches) -> FactorRule:
+    """The rule in which dimensions that reach one another are one factor, which may be sharded."""
+    factors = list(rule.factors)
+    operands = [list(row) for row in rule.operands]
+    for row, reach_row in zip(operands, reaches, strict=True):
+        for d, reach in enumerate(reach_row):
+            if reach is not None:
+                (f,) = rule.results[0][reach.dim]
+                factors[f] = replace(factors[f], kind=PASS) if factors[f].kind == PERMUTE else factors[f]
+                row[d] = (f,)
+    return replace(rule, factors=tuple(factors), operands=tuple(tuple(row) for row in operands))
+
+
+class WindowTransfer:
+    """The strategies of one op with one result, on standard tiles and on windows.
+
+    windowed: the result dimensions that are computed through reaches; sharding them is what base strategies cannot do.
+    """
+
+    def __init__(
+        self, mesh: Mesh, rule: FactorRule, reaches: Reaches | None, operands: Sequence[TensorType],
+        result: TensorType, orders: frozenset[tuple[str, ...]], partial_allowed: Callable[[str], bool], limit: int,
+    ):
+        self.reaches = reaches or tuple((None,) * t.rank for t in operands)
+        self.operands, self.result = operands, result
+        self.windowed = frozenset(
+            reach.dim for row in self.reaches for reach in row
+            if reach is not None and rule.factors[rule.results[0][reach.dim][0]].kind == PERMUTE
+        )
+        self.rule = linked(rule, self.reaches) if self.windowed else rule
+        self.by_spread: dict[Spread, list[Strategy]] = {}
+        for strategy in strategies(mesh, self.rule, orders, partial_allowed, limit):
+            self.by_spread.setdefault(spread(strategy.results[0]), []).append(strategy)
+
+    def standard(self) -> Iterator[Placement]:
+        """The standard placements at which the result can be computed."""
+        return (found[0].results[0] for found in self.by_spread.values())
+
+    def at(self, placement: Placement) -> Iterator[Strategy]:
+        """The strategies that compute the result at this placement; nothing where its windows cannot be computed."""
+        for base in self.by_spread.get(spread(placement), ()):
+            if base.results[0].monoid == placement.monoid:
+                operands = [self._operand(i, base, placement) for i in range(len(base.operands))]
+                if all(o is not None for o in operands):
+                    yield Strategy(tuple(o for o in operands if o is not None), (placement,), base.masks)
+
+    def _operand(self, i: int, base: Strategy, placement: Placement) -> Placement | None:
+        standard, rule = base.results[0], self.rule
+        dims = list(base.operands[i].dims)
+        for d, (factors, reach) in enumerate(zip(rule.operands[i], self.reaches[i], strict=True)):
+            if reach is not None:
+                window = placement.dims[reach.dim]
+                if not window.axes:
+                    dims[d] = Dim((), self.operands[i].shape[d])
+                elif window.wrapped and not self._periodic(i, d, reach):
+                    return None
+                else:
+                    dims[d] = reached(window, reach)
+                continue
+            for r, row in enumerate(rule.results[0]):
+                if set(row) & set(factors) and placement.dims[r] != standard.dims[r]:
+                    if row != factors or len(row) != 1:
+                        return None  # a window of a dimension that splits or merges
+                    dims[d] = placement.dims[r]
+        return base.operands[i]._replace(dims=tuple(dims))
+
+    def _periodic(self, i: int, d: int, reach: Reach) -> bool:
+        """Whether indices modulo the result's size reach indices modulo the operand's."""
+        return reach.wrapped and reach.scale == 1 and self.operands[i].shape[d] == self.result.shape[reach.dim]

@@ -1,0 +1,94 @@
+"""An op on windows as a device program: what its `WindowForm` says, in physical steps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from eggshard.placement.placement import Dim, Placement
+from eggshard.placement.transfer import Strategy
+from eggshard.plan.assemble import Assembler
+from eggshard.plan.steps import Local, StepPlan
+from eggshard.plan.window_steps import BoxSelect, EdgeFill
+from eggshard.program import monoids
+from eggshard.program.mesh import Mesh
+from eggshard.program.ops.base import OpDef
+from eggshard.program.ops.windowing import Box, Filled, Layer
+from eggshard.program.program import Attributes, Literal
+from eggshard.program.types import TensorType, numpy_dtype
+
+Types = tuple[TensorType, ...]
+EDGES = ("edge", "reflect", "symmetric")
+
+
+def window_program(
+    mesh: Mesh, definition: OpDef, attributes: Attributes, operands: Types, results: Types, strategy: Strategy,
+    windowed: frozenset[int],
+) -> StepPlan:
+    """The steps of an op on shards that lie as the strategy says, ``windowed`` being its windowed result dimensions."""
+    local_operands = tuple(p.local_type(t) for p, t in zip(strategy.operands, operands, strict=True))
+    local_results = tuple(p.local_type(t) for p, t in zip(strategy.results, results, strict=True))
+    form = definition.window_form(attributes, operands, results, local_operands, local_results, windowed)
+    body = Assembler(mesh)
+    values = [body.input(t) for t in local_operands]
+    inputs = list(values)
+    for fill in form.fills:
+        values[fill.operand] = _fill(body, values[fill.operand], fill, inputs, operands, strategy)
+    if form.layers:
+        out = values[form.layers[0].operand]
+        for layer in form.layers[1:]:
+            out = _overlay(body, out, values[layer.operand], layer, strategy.results[0], results[0])
+        return body.build([out])
+    if form.attributes is None:
+        return body.build([values[0]])
+    flops = definition.flops(form.attributes, local_operands, local_results)
+    return body.build(body.emit(Local(definition.name, form.attributes, local_results, (), flops), tuple(values)))
+
+
+def _fill(body: Assembler, value: int, fill: Filled, inputs: list[int], operands: Types, strategy: Strategy) -> int:
+    placement, type_ = strategy.operands[fill.operand], operands[fill.operand]
+    if fill.value in EDGES:
+        for dim, start, stop in fill.box:
+            assert (start, stop) == (0, type_.shape[dim]), "edges are the tensor's"
+            if _reaches_outside(body.mesh, placement.dims[dim], start, stop):
+                (value,) = body.emit(EdgeFill(dim, placement.dims[dim], stop, str(fill.value)), (value,), ("edge",))
+        return value
+    box = tuple(b for b in fill.box if _reaches_outside(body.mesh, placement.dims[b[0]], b[1], b[2]))
+    if not box:
+        return value
+    if isinstance(fill.value, int):
+        outside = inputs[fill.value]
+    else:
+        outside = _scalar(body, np.asarray(monoids.identity(fill.value, type_.dtype)), type_.dtype)
+    return _select(body, box, placement, value, outside)
+
+
+def _overlay(body: Assembler, under: int, over: int, layer: Layer, placement: Placement, result: TensorType) -> int:
+    """The layer's operand inside its box, and what is under it elsewhere."""
+    whole = {dim: (start, stop) for dim, start, stop in layer.box}
+    shape = body.types[under].shape
+    if body.types[over].shape != shape:  # along dimensions held whole the operand lies at the box's corner
+        low = [whole[d][0] if m != n else 0 for d, (m, n) in enumerate(zip(body.types[over].shape, shape, strict=True))]
+        high = [n - m - a for m, n, a in zip(body.types[over].shape, shape, low, strict=True)]
+        zero = _scalar(body, np.zeros(()), result.dtype)
+        padding = Attributes({
+            "edge_padding_low": tuple(low), "edge_padding_high": tuple(high), "interior_padding": (0,) * len(shape),
+        })
+        (over,) = body.emit(Local("pad", padding, (result.with_shape(shape),)), (over, zero), ("place",))
+    box = tuple(b for b in layer.box if _reaches_outside(body.mesh, placement.dims[b[0]], b[1], b[2]))
+    return _select(body, box, placement, over, under) if box else over
+
+
+def _select(body: Assembler, box: Box, placement: Placement, inside: int, outside: int) -> int:
+    placed = tuple((dim, placement.dims[dim], start, stop) for dim, start, stop in box)
+    return body.emit(BoxSelect(placed), (inside, outside), ("window",))[0]
+
+
+def _scalar(body: Assembler, value: np.ndarray, dtype: str) -> int:
+    literal = Literal(np.asarray(value).astype(numpy_dtype(dtype)))
+    return body.emit(Local("constant", Attributes({"value": literal}), (TensorType((), dtype),)), ())[0]
+
+
+def _reaches_outside(mesh: Mesh, dim: Dim, start: int, stop: int) -> bool:
+    """Whether some shard holds indices outside the range."""
+    last = (mesh.count(dim.axes) - 1) * dim.tile + dim.tile + dim.high
+    return dim.wrapped or dim.low < start or last > stop
