@@ -12,17 +12,14 @@ import importlib
 import json
 import os
 import re
-import select
-import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -30,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.programs import BenchProgram, use_cpu_devices
+from bench.worker import Worker
 from eggshard.errors import EggshardError
 from eggshard.report.hlo import CollectiveCount, CollectiveOp, count_collectives
 
@@ -116,8 +114,11 @@ def xla(program: BenchProgram | jax.stages.Lowered | str) -> PeerResult:
     return PeerResult("xla", count, seconds, reason, flops, rematerialized, text=text)
 
 
-def compile_text(text: str) -> Any:
-    """Compile module text through the client itself. The one place that uses JAX's private interfaces."""
+def compile_text(text: str, flags: Mapping[str, bool] | None = None) -> Any:
+    """Compile module text through the client itself, with XLA's debug options changed by ``flags``.
+
+    The one place that uses JAX's private interfaces.
+    """
     from jax.extend import backend
     from jax.interpreters import mlir as jax_mlir
     from jaxlib import _jax
@@ -128,6 +129,7 @@ def compile_text(text: str) -> Any:
     use_cpu_devices(devices)
     assignment = np.arange(devices).reshape(1, devices)
     options = backend.get_compile_options(num_replicas=1, num_partitions=devices, device_assignment=assignment)
+    options.env_option_overrides = [*options.env_option_overrides, *(flags or {}).items()]
     options.executable_build_options.use_spmd_partitioning = True
     options.executable_build_options.use_shardy_partitioner = True
     with jax_mlir.make_ir_context():
@@ -156,25 +158,19 @@ def _captured_stderr() -> Iterator[list[str]]:
             printed.append(log.read().decode(errors="replace"))
 
 
-class ShardyWorker:
-    """A process that runs Shardy's passes, started on first use and again whenever a pass ended it."""
+class ShardyWorker(Worker):
+    """A process that runs Shardy's passes."""
 
     def __init__(self, timeout: float = _SHARDY_TIMEOUT) -> None:
-        self.timeout = timeout
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log: IO[bytes] | None = None
+        super().__init__("bench.shardy_plan", timeout)
 
     def plan(self, text: str) -> PeerResult:
         """Shardy's plan for a module's text, with its price."""
         start = time.perf_counter()
-        line, reason = self._ask(json.dumps(text).encode() + b"\n")
-        answer: dict[str, Any] = json.loads(line) if line else {"error": reason}
+        answer = self.ask(text)
         if "error" in answer:
             return PeerResult("shardy", None, time.perf_counter() - start, answer["error"])
-        ops = tuple(
-            CollectiveOp(**{**op, "dtypes": tuple(op["dtypes"]), "received": tuple(op["received"])})
-            for op in answer["ops"]
-        )
+        ops = counted_ops(answer["ops"])
         unpriced = tuple(answer["unpriced"])
         reason = f"exchange of {', '.join(unpriced)} is not in the plan" if unpriced else ""
         first = tuple(op for op, again in zip(ops, answer["repeats"], strict=True) if not again)
@@ -182,68 +178,12 @@ class ShardyWorker:
         seconds, plan = answer["seconds"], answer["plan"]
         return PeerResult("shardy", count, seconds, reason, merged=merged, unpriced=unpriced, text=plan)
 
-    def close(self) -> None:
-        """End the process; a later request starts a new one."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
-        if self._log is not None:
-            self._log.close()
-            self._log = None
 
-    def __enter__(self) -> ShardyWorker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _ask(self, request: bytes) -> tuple[bytes, str]:
-        """One line of answer, or nothing and the reason."""
-        process = self._start()
-        assert process.stdin is not None and process.stdout is not None
-        try:
-            process.stdin.write(request)
-            process.stdin.flush()
-        except BrokenPipeError:
-            return b"", self._why_ended(process)
-        deadline = time.monotonic() + self.timeout
-        answer = b""
-        while not answer.endswith(b"\n"):
-            ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
-                self.close()
-                return b"", f"took more than {self.timeout:g} s"
-            piece = os.read(process.stdout.fileno(), 1 << 16)
-            if not piece:
-                return b"", self._why_ended(process)
-            answer += piece
-        return answer, ""
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            self._log = tempfile.TemporaryFile()
-            environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-            root = Path(__file__).resolve().parent.parent
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "bench.shardy_plan"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._log,
-                cwd=root,
-                env=environment,
-            )
-        return self._process
-
-    def _why_ended(self, process: subprocess.Popen[bytes]) -> str:
-        code = process.wait()
-        assert self._log is not None
-        self._log.seek(0)
-        lines = self._log.read().decode(errors="replace").split("*** Check failure stack trace")[0].splitlines()
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-        self.close()
-        return f"the passes ended the process ({how}): {last[:300]}"
+def counted_ops(answer: Sequence[dict[str, Any]]) -> tuple[CollectiveOp, ...]:
+    """Collectives from their fields as JSON values."""
+    return tuple(
+        CollectiveOp(**{**op, "dtypes": tuple(op["dtypes"]), "received": tuple(op["received"])}) for op in answer
+    )
 
 
 _worker = ShardyWorker()

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import eggshard
-from bench import peers
+from bench import enzyme, peers
 from bench.lower_bound import lower_bound
 from bench.programs import BenchProgram
 from eggshard.costmodel import WireBytes
@@ -52,6 +52,15 @@ class Row:
     shardy: float | None = None
     shardy_note: str = ""
     bound: float | None = None
+    messages: int | None = None
+    known: float | None = None
+    most: float | None = None
+    flagged: float | None = None
+    flagged_note: str = ""
+    enzyme: float | None = None
+    enzyme_setting: str = ""
+    enzyme_note: str = ""
+    enzyme_settings: dict[str, Any] = field(default_factory=dict)
 
     def json(self) -> dict[str, Any]:
         """The figures as JSON values."""
@@ -59,8 +68,8 @@ class Row:
 
     @property
     def best_peer(self) -> float | None:
-        """The fewer bytes of the two peers."""
-        known = [b for b in (self.xla, self.shardy) if b is not None]
+        """The fewest bytes of a peer."""
+        known = [b for b in (self.xla, self.shardy, self.flagged, self.enzyme) if b is not None]
         return min(known) if known else None
 
     @property
@@ -80,6 +89,8 @@ class Row:
         peer = self.shardy if self.promoted else self.best_peer
         if ours is not None and peer is not None and ours > peer + 0.5:
             out.append("more bytes than a peer")
+        if ours is not None and self.most is not None and ours > self.most + 0.5:
+            out.append(f"{ours:.0f} B, best known {self.most:.0f} B")
         if self.gap is not None and self.gap > 0.01:
             out.append(f"gap {100 * self.gap:.1f} %")
         if self.doubled is not None and self.predicted is not None and self.doubled < 0.99 * self.predicted:
@@ -87,9 +98,12 @@ class Row:
         return out
 
 
-def run(program: BenchProgram, *, ablations: bool = True, verify: bool = True) -> Row:
-    """All figures of one program. An `EggshardError` of ours is a failure in the row, never hidden."""
-    row = Row(program.name, program.family, program.origin, program.control)
+def run(program: BenchProgram, *, ablations: bool = True, verify: bool = True, windows: bool = False) -> Row:
+    """All figures of one program. An `EggshardError` of ours is a failure in the row, never hidden.
+
+    windows: compare with the peer's passes for halos too (`bench.enzyme`).
+    """
+    row = Row(program.name, program.family, program.origin, program.control, known=program.known, most=program.most)
     source: Any = program.text if program.text is not None else program.lower()
     gc.collect()
     began = time.perf_counter()
@@ -102,6 +116,8 @@ def run(program: BenchProgram, *, ablations: bool = True, verify: bool = True) -
         plan = None
     row.seconds = time.perf_counter() - began
     _peers(row, program)
+    if windows:
+        _enzyme(row, program)
     if plan is None:
         return row
     _ours(row, plan)
@@ -120,6 +136,7 @@ def run(program: BenchProgram, *, ablations: bool = True, verify: bool = True) -
 def _ours(row: Row, plan: Plan) -> None:
     row.predicted = float(plan.serial_bytes)
     row.collectives = plan.collectives
+    row.messages = sum(plan.collectives.values())
     row.fallback = plan.search.fallback
     row.gap = plan.gap
     row.stages = dict(plan.search.seconds)
@@ -175,6 +192,15 @@ def _peers(row: Row, program: BenchProgram) -> None:
         row.bound = float(lower_bound(program.reshard).maximum)
 
 
+def _enzyme(row: Row, program: BenchProgram) -> None:
+    flagged = enzyme.flagged(program.module)
+    row.flagged, row.flagged_note = flagged.wire_bytes, flagged.reason
+    passes = enzyme.peer(program.module)
+    row.enzyme_note, row.enzyme_settings = passes.reason, passes.json()
+    if passes.least is not None:
+        row.enzyme_setting, row.enzyme = passes.least
+
+
 def warm_up() -> None:
     """Start the worker and load what every first call loads, on a program that no family holds."""
     builder = eggshard.ProgramBuilder({"a": 2})
@@ -183,12 +209,14 @@ def warm_up() -> None:
     eggshard.optimize(builder.build(), cost_model=WireBytes()).baseline.to_stablehlo()
 
 
-def run_all(programs: Sequence[BenchProgram], *, ablations: bool, verify: bool, progress: Any = None) -> list[Row]:
+def run_all(
+    programs: Sequence[BenchProgram], *, ablations: bool, verify: bool, windows: bool = False, progress: Any = None
+) -> list[Row]:
     """Every program in turn."""
     warm_up()
     rows = []
     for program in programs:
-        rows.append(run(program, ablations=ablations, verify=verify))
+        rows.append(run(program, ablations=ablations, verify=verify, windows=windows))
         if progress is not None:
             progress(rows[-1])
     return rows

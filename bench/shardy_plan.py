@@ -6,15 +6,12 @@ it, feeds it module texts as JSON strings, one per line, and gets back one JSON 
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from jax.interpreters import mlir as jax_mlir
@@ -22,6 +19,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 from jaxlib.mlir.passmanager import PassManager
 
+from bench.worker import serve
 from eggshard.report.hlo import CollectiveOp
 
 _PROPAGATE = "sdy-propagation-pipeline"
@@ -312,20 +310,6 @@ def _itemsize(value: ir.Value) -> int:
     return max(8, int(element.width)) // 8
 
 
-def serve(requests: TextIO, answers: TextIO) -> None:
-    """Answer every line of ``requests``, a module's text as a JSON string, until it ends."""
-    with jax_mlir.make_ir_context(), ir.Location.unknown():
-        for line in requests:
-            try:
-                answer = plan(json.loads(line))
-            except Exception as error:  # whatever goes wrong with one module is its answer
-                answer = {"error": f"{type(error).__name__}: {error}"}
-            answers.write(json.dumps(answer) + "\n")
-            answers.flush()
-
-
 if __name__ == "__main__":
-    # Passes print to the standard output; answers must not be mixed with that.
-    channel = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    serve(sys.stdin, channel)
+    with jax_mlir.make_ir_context(), ir.Location.unknown():
+        serve(plan)

@@ -82,8 +82,8 @@ class AlphaBeta:
         elif step.kind in _ROUNDS:
             hops, traffic = _ROUNDS[step.kind] * sum(step.mesh.axes[a] - 1 for a in step.axes), step.wire_bytes
         else:
-            distance = max(1.0, longest / 4)
-            hops, traffic = step.messages * math.ceil(distance), step.wire_bytes * distance
+            distance = step.hops / step.messages if step.hops else max(1.0, longest / 4)
+            hops, traffic = step.hops or step.messages * math.ceil(distance), step.wire_bytes * distance
         return step.messages * self.launch + hops * self.latency + traffic / (links * self.bandwidth)
 
 

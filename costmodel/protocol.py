@@ -12,11 +12,14 @@ from eggshard.program.mesh import Mesh
 class StepInfo:
     """One physical step, as a cost model sees it. All figures are per device.
 
-    kind: "local", "slice", "resize", "mask", "keep-first" (no communication), "all-gather", "reduce-scatter",
-    "all-reduce", "all-to-all", "collective-permute", "exchange" (several collective-permutes of pieces).
+    kind: "local", "slice", "resize", "mask", "keep-first", "window", "select", "edge" (no communication),
+    "all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute", "exchange" and "halo-exchange"
+    (several collective-permutes, of pieces and of slabs from neighbours).
     op: the op's name for local steps. axes: the mesh axes of the groups; group: devices per group.
     wire_bytes: received by the busiest device (ring formulas). messages: collectives issued.
     flops: floating-point operations. memory_bytes: read and written. dtype: element type of the first operand.
+    hops: of a halo exchange, the devices that its slabs pass on a ring along the axes, collectives added up (0: not
+    known).
     """
 
     kind: str
@@ -29,6 +32,7 @@ class StepInfo:
     flops: float = 0.0
     memory_bytes: float = 0.0
     dtype: str = "f32"
+    hops: int = 0
 
     @property
     def communicates(self) -> bool:

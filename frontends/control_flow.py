@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from eggshard.program.counted_loops import find_counter, scalar
 from eggshard.program.ops import registry
-from eggshard.program.program import Attributes, Literal, Op, Region
+from eggshard.program.program import Attributes, Literal, Region
 
 if TYPE_CHECKING:
     from eggshard.frontends.region_reader import RegionReader
@@ -48,53 +49,6 @@ def trip_count(condition: Region, body: Region, starts: list[Literal | None]) ->
 
     None for loops of any other form, and for those that end by anything but the counter.
     """
-    conditions, steps = _definitions(condition), _definitions(body)
-    compare = conditions.get(condition.outputs[0])
-    if compare is None or compare.name != "compare":
-        return None
-    direction = compare.attributes["comparison_direction"]
-    counter, limit = compare.operands
-    if limit in condition.inputs:
-        counter, limit = limit, counter
-        direction = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}.get(direction, direction)
-    if counter not in condition.inputs:
-        return None
-    position = condition.inputs.index(counter)
-    step = steps.get(body.outputs[position])
-    if step is None or step.name not in ("add", "subtract") or body.inputs[position] not in step.operands:
-        return None
-    if step.name == "subtract" and step.operands[0] != body.inputs[position]:
-        return None
-    other = step.operands[1] if step.operands[0] == body.inputs[position] else step.operands[0]
-    by = _integer(steps.get(other))
-    end = _integer(conditions.get(limit))
-    start = _scalar(starts[position])
-    if by is None or end is None or start is None:
-        return None
-    by = -by if step.name == "subtract" else by
-    match direction:
-        case "LT" if by > 0:
-            return max(0, -(-(end - start) // by))
-        case "LE" if by > 0:
-            return max(0, (end - start) // by + 1)
-        case "GT" if by < 0:
-            return max(0, -(-(start - end) // -by))
-        case "GE" if by < 0:
-            return max(0, (start - end) // -by + 1)
-        case "NE" if by and (end - start) % by == 0 and (end - start) // by >= 0:
-            return (end - start) // by
-    return None
-
-
-def _definitions(region: Region) -> dict[int, Op]:
-    return {v: op for op in region.ops for v in op.results}
-
-
-def _integer(op: Op | None) -> int | None:
-    return _scalar(op.attributes["value"]) if op is not None and op.name == "constant" else None
-
-
-def _scalar(literal: Literal | None) -> int | None:
-    if literal is None or literal.array.size != 1 or literal.array.dtype.kind not in "iu":
-        return None
-    return int(literal.array.reshape(-1)[0])
+    counter = find_counter(condition, body)
+    start = None if counter is None else scalar(starts[counter.position])
+    return None if counter is None or start is None else counter.trips(start)

@@ -16,7 +16,7 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from eggshard.errors import EggshardError, ProgramError
-from eggshard.frontends.dead_ops import without_dead_ops
+from eggshard.frontends.normal_forms import finished
 from eggshard.frontends.shardings import MeshTable
 from eggshard.placement.sharding import Sharding
 from eggshard.program.ops import registry
@@ -258,7 +258,7 @@ class RegionReader:
         reader = self.module.region(block.arguments, self, captures)
         outputs = reader.read(block)
         outputs = [*outputs, *(reader.env[v] for v in captures)] if carried else outputs
-        return without_dead_ops(reader.builder.build(outputs))[0]
+        return finished(reader.builder.build(outputs))[0]
 
     def inline(self, block: Any, operands: Sequence[int], isolated: bool = True) -> list[int]:
         """Read a block here, its arguments being these values; its results' ids. Isolated: it sees nothing else."""

@@ -17,7 +17,7 @@ from jax.interpreters import mlir as jax_mlir
 from jaxlib.mlir import ir
 
 from eggshard.errors import EggshardError, ProgramError, ShardingError
-from eggshard.frontends.dead_ops import without_dead_ops
+from eggshard.frontends.normal_forms import finished
 from eggshard.frontends.region_reader import ModuleReader, only_block, short_location
 from eggshard.frontends.shardings import stated_sharding
 from eggshard.placement.sharding import Sharding, gather_cuts
@@ -96,7 +96,7 @@ def _read_module(module: Any, text: str) -> Program:
     block = only_block(function, name)
     body = reader.region(block.arguments)
     outputs = body.read(block)
-    region, number = without_dead_ops(body.builder.build(outputs))
+    region, number = finished(body.builder.build(outputs))
     groups = [[number[v] for scope, v in group if scope is body and v in number] for group in reader.groups.values()]
 
     def stated(dictionaries: list[dict[str, str]], ids: tuple[int, ...], what: str) -> tuple[Sharding | None, ...]:

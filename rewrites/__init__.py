@@ -25,16 +25,31 @@ from eggshard.rewrites import (
     concatenation,
     contraction,
     conversion,
+    halo,
     linearity,
     padding,
     reduction,
     reshape,
     slicing,
     transpose,
+    updates,
 )
 
 #: The topics of the default rules, in the order in which they are tried.
-TOPICS = (transpose, reshape, broadcast, conversion, slicing, padding, concatenation, contraction, linearity, reduction)
+TOPICS = (
+    transpose,
+    reshape,
+    broadcast,
+    conversion,
+    slicing,
+    padding,
+    concatenation,
+    halo,
+    updates,
+    contraction,
+    linearity,
+    reduction,
+)
 
 
 def default_rules() -> list[Rule]:

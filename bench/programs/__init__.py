@@ -131,6 +131,12 @@ class BenchProgram:
     """An algebraically equal function that communicates less under the same shardings: shows what can be won."""
     rounding: bool = False
     """The gain comes from reassociating floating-point sums or products; compare with a tolerance."""
+    known: float | None = None
+    """Wire bytes of the best plan known, by hand or by measurement; shown beside ours, and never given to a planner."""
+    target: float | None = None
+    """Wire bytes that a plan must not exceed; ``known`` where it is not given."""
+    extra: bool = False
+    """Left out of a run unless all programs are asked for."""
 
     def __post_init__(self) -> None:
         if (self.function is None) == (self.text is None):
@@ -150,6 +156,11 @@ class BenchProgram:
         """A program in short: the mesh as in ``axes_of``, arguments as in ``Argument.of``, ``out`` as specs."""
         taken = tuple(Argument.of(text) for text in arguments)
         return cls(name, family, axes_of(mesh), taken, function=function, out_shardings=out, **more)
+
+    @property
+    def most(self) -> float | None:
+        """Bytes above which a plan counts as failed."""
+        return self.known if self.target is None else self.target
 
     def rewritten(self) -> BenchProgram:
         """The program with ``equivalent`` in place of ``function``."""

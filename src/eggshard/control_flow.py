@@ -50,13 +50,14 @@ class ControlFlow:
             condition, body = regions
             flag = (replicated(()),)
             return Loop(
-                self._region(condition, strategy.operands, flag),
-                self._region(body, strategy.operands, strategy.results), attributes.get("trip_count"),
+                self.region(condition, strategy.operands, flag),
+                self.region(body, strategy.operands, strategy.results), attributes.get("trip_count"),
             )
-        planned = tuple(self._region(r, strategy.operands[1:], strategy.results) for r in regions)
+        planned = tuple(self.region(r, strategy.operands[1:], strategy.results) for r in regions)
         return Branch(planned, predicate=name == "if")
 
-    def _region(self, region: Region, inputs: tuple[Placement, ...], outputs: tuple[Placement, ...]) -> StepPlan:
+    def region(self, region: Region, inputs: tuple[Placement, ...], outputs: tuple[Placement, ...]) -> StepPlan:
+        """The device program of a body for these placements of its inputs and outputs."""
         key = (region, inputs, outputs)
         if key not in self._planned:
             self._planned[key] = self._plan_region(region, inputs, outputs)

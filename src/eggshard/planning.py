@@ -19,6 +19,7 @@ from eggshard.placement.transfer import Strategy, strategies
 from eggshard.placement.window_routes import WindowRouter
 from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.plan.pricing import Pricer
+from eggshard.plan.control_steps import Loop
 from eggshard.plan.steps import Action, Local, StepPlan
 from eggshard.plan.window_program import window_program
 from eggshard.program.mesh import Mesh
@@ -26,6 +27,7 @@ from eggshard.program.ops import registry
 from eggshard.program.ops.base import PASS, FactorRule
 from eggshard.program.program import Attributes, Op, Program, Region
 from eggshard.program.types import TensorType, is_float
+from eggshard.unrolling import with_rows
 
 #: Reductions whose result depends on the order for floating-point numbers.
 _ROUNDING = ("add", "mul")
@@ -180,7 +182,11 @@ class Planning:
     def action(self, op: OpLike, operands: Types, results: Types, strategy: Strategy) -> Action | StepPlan:
         """The op on the shards of a strategy: one action, or a device program."""
         if op.name in CONTROL_FLOW:
-            return self.control_flow.action(op.name, op.attributes, op.regions, strategy)
+            action = self.control_flow.action(op.name, op.attributes, op.regions, strategy)
+            if isinstance(action, Loop):
+                return with_rows(action, *op.regions, strategy.operands, _local(operands, strategy.operands),
+                                 self.control_flow.region, self.pricer.program)
+            return action
         if op.name == MANUAL:
             return manual_program(self.mesh, op.regions[0])
         definition = registry.get(op.name)

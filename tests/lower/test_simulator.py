@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from eggshard.errors import LoweringError, VerificationError
-from eggshard.lower.simulator import gather_from_devices, perform, poison, run, scatter_to_devices
+from eggshard.lower.device_arrays import poison
+from eggshard.lower.simulator import gather_from_devices, perform, run, scatter_to_devices
 from eggshard.placement.placement import Placement, held, place, replicated
 from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.steps import (

@@ -12,6 +12,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from eggshard.plan.steps import Pairs
 from eggshard.program import monoids
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops.dense import dense_text
@@ -78,20 +79,36 @@ class BodyText:
     def resize(self, x: Value, shape: tuple[int, ...]) -> Value:
         """Cut or zero-pad the high ends."""
         kept = tuple(min(n, m) for n, m in zip(x.type.shape, shape, strict=True))
-        if kept != x.type.shape:
-            ones = (1,) * len(kept)
-            attributes = (
-                f"start_indices = {integers((0,) * len(kept))}, limit_indices = {integers(kept)}, "
-                f"strides = {integers(ones)}"
-            )
-            x = self.op("slice", [x], x.type.with_shape(kept), attributes)
-        if kept != shape:
-            zeros = integers((0,) * len(kept))
-            high = integers([m - n for n, m in zip(kept, shape, strict=True)])
-            zero = self.splat(TensorType((), x.type.dtype), "add")
-            attributes = f"edge_padding_low = {zeros}, edge_padding_high = {high}, interior_padding = {zeros}"
-            x = self.op("pad", [x, zero], x.type.with_shape(shape), attributes)
-        return x
+        x = self.slice(x, (0,) * len(kept), kept)
+        return self.pad(x, (0,) * len(kept), [m - n for n, m in zip(kept, shape, strict=True)])
+
+    def slice(self, x: Value, starts: Sequence[int], limits: Sequence[int]) -> Value:
+        """The box from starts up to limits; x itself where it is all of x."""
+        shape = tuple(b - a for a, b in zip(starts, limits, strict=True))
+        if shape == x.type.shape:
+            return x
+        attributes = (
+            f"start_indices = {integers(starts)}, limit_indices = {integers(limits)}, "
+            f"strides = {integers((1,) * len(shape))}"
+        )
+        return self.op("slice", [x], x.type.with_shape(shape), attributes)
+
+    def pad(self, x: Value, low: Sequence[int], high: Sequence[int]) -> Value:
+        """x with zeros around it; x itself where there are none."""
+        shape = tuple(n + a + b for n, a, b in zip(x.type.shape, low, high, strict=True))
+        if shape == x.type.shape:
+            return x
+        zero = self.splat(TensorType((), x.type.dtype), "add")
+        attributes = (
+            f"edge_padding_low = {integers(low)}, edge_padding_high = {integers(high)}, "
+            f"interior_padding = {integers((0,) * len(shape))}"
+        )
+        return self.op("pad", [x, zero], x.type.with_shape(shape), attributes)
+
+    def broadcast(self, x: Value, shape: tuple[int, ...], dims: Sequence[int] = ()) -> Value:
+        """x repeated to a shape in which its dimension i is dimension ``dims[i]``."""
+        attributes = f"broadcast_dimensions = {integers(dims)}"
+        return self.op("broadcast_in_dim", [x], x.type.with_shape(shape), attributes)
 
     def compare(self, direction: str, a: Value, b: Value) -> Value:
         """Elementwise comparison of signed integers."""
@@ -118,6 +135,11 @@ class BodyText:
         return self.op("dynamic_update_slice", [x, piece, *starts], x.type)
 
     # What depends on the device.
+
+    def permute(self, x: Value, pairs: Pairs) -> Value:
+        """Each target gets its source's x; a device that is no target gets zeros."""
+        text = dense_text(np.array(pairs, np.int64).reshape(-1, 2))
+        return self.op("collective_permute", [x], x.type, f"source_target_pairs = {text}, {self.channel()}")
 
     def per_device(self, table: Sequence[int] | np.ndarray) -> Value:
         """The scalar i32 that stands in a table at this device's logical id; one look-up per different table."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from eggshard.errors import LoweringError
 from eggshard.lower.body_text import BodyText, Value, integers
+from eggshard.lower.windows_text import WindowText
 from eggshard.plan.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
 from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.steps import (
@@ -22,20 +23,20 @@ from eggshard.plan.steps import (
     Local,
     Mask,
     Moves,
-    Pairs,
     ReduceScatter,
     Resize,
     Round,
     Slice,
     StepPlan,
 )
+from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange
 from eggshard.program import monoids
 from eggshard.program.ops import spelling
 from eggshard.program.ops.dense import dense_text
 from eggshard.program.types import TensorType, integer_limits, numpy_dtype
 
 
-class StepText(BodyText):
+class StepText(WindowText):
     """The body of a device program, written step by step."""
 
     def program(self, plan: StepPlan, arguments: Sequence[Value]) -> list[Value]:
@@ -71,6 +72,8 @@ class StepText(BodyText):
             case AllReduce():
                 # One collective each: XLA combines them, and refuses several operands in a manual region.
                 return [self._all_reduce(x, action) for x in operands]
+            case BoxSelect():
+                return [self.box_select(action, *operands)]
         (x,) = operands
         match action:
             case Resize():
@@ -92,14 +95,15 @@ class StepText(BodyText):
                 return [self.select(first, x, self.splat(x.type, action.monoid))]
             case Mask():
                 return [self._mask(x, action)]
+            case Crop():
+                return [self.crop(x, action)]
+            case HaloExchange():
+                return [self.halo_exchange(x, action)]
+            case EdgeFill():
+                return [self.edge_fill(x, action)]
         raise LoweringError(f"step {action.kind!r} has no StableHLO spelling")
 
     # Collectives.
-
-    def permute(self, x: Value, pairs: Pairs) -> Value:
-        """Each target gets its source's x; a device that is no target gets zeros."""
-        text = dense_text(np.array(pairs, np.int64).reshape(-1, 2))
-        return self.op("collective_permute", [x], x.type, f"source_target_pairs = {text}, {self.channel()}")
 
     def _group(self, axes: tuple[str, ...]) -> str:
         return f"replica_groups = {dense_text(self.mesh.groups(axes).astype(np.int64))}, {self.channel()}"
@@ -271,11 +275,7 @@ class StepText(BodyText):
         owned = np.clip(action.size - self.mesh.index(action.shard_axes) * tile, 0, tile)
         if owned.min() == tile:
             return x
-        indices = TensorType(x.type.shape, "i32")
-        iota = self.op("iota", (), indices, f"iota_dimension = {action.dim} : i64")
-        limit = self.per_device(owned)
-        limits = self.op("broadcast_in_dim", [limit], indices, f"broadcast_dimensions = {integers(())}")
-        return self.select(self.compare("LT", iota, limits), x, self.splat(x.type, action.monoid))
+        return self.select(self.below(x.type.shape, action.dim, owned), x, self.splat(x.type, action.monoid))
 
     # Control flow, and what runs on one device only.
 

@@ -12,6 +12,15 @@ from functools import singledispatch
 import numpy as np
 
 from eggshard.errors import LoweringError, VerificationError
+from eggshard.lower.device_arrays import Arrays, poisoned
+from eggshard.lower.window_simulation import (
+    box_selected,
+    cropped,
+    edge_filled,
+    exchanged,
+    gather_windows,
+    scatter_windows,
+)
 from eggshard.placement.placement import Placement
 from eggshard.plan.authored_steps import DeviceNumber, OnFirstDevice
 from eggshard.plan.control_steps import Branch, Loop
@@ -32,11 +41,10 @@ from eggshard.plan.steps import (
     Slice,
     StepPlan,
 )
+from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange
 from eggshard.program import monoids
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import mlir_dtype, numpy_dtype
-
-Arrays = tuple[np.ndarray, ...]
 
 
 def run(plan: StepPlan, shards: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -73,55 +81,26 @@ def _check(plan: StepPlan, value: int, array: np.ndarray, what: str) -> None:
 
 
 def scatter_to_devices(mesh: Mesh, array: np.ndarray, placement: Placement) -> np.ndarray:
-    """``[devices, *local shape]``: what each device holds of an array, poisoned past its end.
+    """``[devices, *local shape]``: what each device holds of an array, poisoned outside it.
 
     Partial placements: the first device along the partial axes holds the value, the others the monoid's identity.
     """
-    array = np.asarray(array)
-    out: np.ndarray
-    if not placement.used_axes:
-        return np.broadcast_to(array, (mesh.size, *array.shape))
-    padded_shape = tuple(d.tile * mesh.count(d.axes) for d in placement.dims)
-    padded = _resized(array[None], padded_shape)[0]
-    out = _slice(mesh, np.broadcast_to(padded, (mesh.size, *padded_shape)), _moves(placement))
-    if placement.partial:
-        out = _keep_first(mesh, out, placement.partial, placement.monoid)
-    return out
+    out = scatter_windows(mesh, np.asarray(array), placement)
+    return _keep_first(mesh, out, placement.partial, placement.monoid) if placement.partial else out
 
 
 def gather_from_devices(mesh: Mesh, shards: np.ndarray, shape: Sequence[int], placement: Placement) -> np.ndarray:
     """The tensor of this shape that devices hold at a placement; addends are combined.
 
-    VerificationError if two devices disagree, by any bit but those of NaNs, on an element that both hold.
+    VerificationError if two devices disagree, by any bit but those of NaNs, on an element that both hold. LoweringError
+    if nobody holds some element.
     """
     shape, shards = tuple(shape), np.asarray(shards)
     if shards.shape != (mesh.size, *placement.local_shape):
         raise LoweringError(f"shards are {list(shards.shape)}, but {placement} holds {placement.local_shape} a device")
     if placement.partial:
         shards = _all_reduce(mesh, shards, placement.partial, placement.monoid)
-    whole = _all_gather(mesh, shards, _moves(placement))
-    whole = whole[(slice(None), *(slice(0, n) for n in shape))]
-    first = whole[0]
-    for device in range(1, mesh.size):
-        wrong = ~_same_bits(first, whole[device])
-        if wrong.any():
-            index = tuple(int(i) for i in np.argwhere(wrong)[0])
-            raise VerificationError(
-                f"replicas at placement {placement} disagree at index {index}: {first[index]} and "
-                f"{whole[device][index]} (seen from device {device})"
-            )
-    return np.array(first)
-
-
-def poison(dtype: np.dtype) -> np.ndarray:
-    """An element that stands for unspecified data: NaN, True, or alternating bits."""
-    if dtype == np.bool_:
-        return np.array(True)
-    name = mlir_dtype(dtype)
-    if name.startswith(("i", "ui")):
-        highest = monoids.identity("min", name)
-        return np.array(int(highest) // 3 * 2 + 1).astype(dtype)
-    return np.array(complex(np.nan, np.nan) if name.startswith("complex") else np.nan).astype(dtype)
+    return gather_windows(mesh, shards, shape, placement)
 
 
 def perform(mesh: Mesh, action: Action, operands: Arrays) -> Arrays:
@@ -179,7 +158,7 @@ def _(action: CollectivePermute, mesh: Mesh, operands: Arrays) -> Arrays:
 @_perform.register
 def _(action: Exchange, mesh: Mesh, operands: Arrays) -> Arrays:
     (array,) = operands
-    out = np.full((mesh.size, *action.shape), poison(array.dtype), array.dtype)
+    out = poisoned((mesh.size, *action.shape), array.dtype)
 
     def piece(shard: np.ndarray, start: Sequence[int]) -> np.ndarray:
         return shard[tuple(slice(a, a + n) for a, n in zip(start, action.piece, strict=True))]
@@ -214,6 +193,26 @@ def _(action: Mask, mesh: Mesh, operands: Arrays) -> Arrays:
     index = mesh.index(action.shard_axes)[:, None] * size + np.arange(size)
     beyond = np.expand_dims(index >= action.size, tuple(i + 1 for i in range(array.ndim - 1) if i != action.dim))
     return (np.where(beyond, _identity(action.monoid, array.dtype), array),)
+
+
+@_perform.register
+def _(action: Crop, mesh: Mesh, operands: Arrays) -> Arrays:
+    return (cropped(mesh, action, operands[0]),)
+
+
+@_perform.register
+def _(action: HaloExchange, mesh: Mesh, operands: Arrays) -> Arrays:
+    return (exchanged(mesh, action, operands[0]),)
+
+
+@_perform.register
+def _(action: BoxSelect, mesh: Mesh, operands: Arrays) -> Arrays:
+    return (box_selected(mesh, action, *operands),)
+
+
+@_perform.register
+def _(action: EdgeFill, mesh: Mesh, operands: Arrays) -> Arrays:
+    return (edge_filled(mesh, action, operands[0]),)
 
 
 @_perform.register
@@ -275,10 +274,6 @@ def _agreed(scalars: np.ndarray, what: str) -> np.ndarray:
     return first
 
 
-def _moves(placement: Placement) -> Moves:
-    return tuple((i, d.axes) for i, d in enumerate(placement.dims) if d.axes)
-
-
 def _resized(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """The array with its local shape cut, or padded with poison, at the high ends."""
     kept = (slice(None), *(slice(0, n) for n in shape))
@@ -286,7 +281,7 @@ def _resized(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         return array
     if all(n <= m for n, m in zip(shape, array.shape[1:], strict=True)):
         return array[kept]
-    out = np.full((array.shape[0], *shape), poison(array.dtype), array.dtype)
+    out = poisoned((array.shape[0], *shape), array.dtype)
     out[tuple(slice(0, min(n, m)) for n, m in zip(out.shape, array.shape, strict=True))] = array[kept]
     return out
 
@@ -351,14 +346,3 @@ def _keep_first(mesh: Mesh, array: np.ndarray, axes: Sequence[str], monoid: str)
 
 def _identity(monoid: str, dtype: np.dtype) -> np.ndarray:
     return np.array(monoids.identity(monoid, mlir_dtype(dtype))).astype(dtype)
-
-
-def _same_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Per element, whether bits are the same or both are NaN."""
-    a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
-    size = a.dtype.itemsize
-    bits = [x.reshape(-1).view(np.uint8).reshape(*x.shape, size) for x in (a, b)]
-    out: np.ndarray = (bits[0] == bits[1]).all(axis=-1)
-    if not mlir_dtype(a.dtype).startswith(("i", "ui")):
-        out |= (a != a) & (b != b)
-    return out

@@ -48,7 +48,8 @@ def module_text(
 
     Types are global; placements are on the device program's mesh and even. Arguments and results carry their
     sharding over the program's own mesh, and so does the manual region. ``name`` becomes the module's.
-    LoweringError for a placement that is uneven or a partial sum: the boundary of a module cannot express those.
+    LoweringError for a placement that is uneven, windowed or a partial sum: the boundary of a module cannot express
+    those.
     """
     mesh = device_program.mesh
     inputs = [_boundary(mesh, "input", i, *tp) for i, tp in enumerate(zip(input_types, input_placements, strict=True))]
@@ -150,7 +151,7 @@ def unsharded_text(program: Program) -> str:
 
 def _boundary(mesh: Mesh, what: str, i: int, type_: TensorType, placement: Placement) -> str:
     if placement.partial or not is_even(type_.shape, placement, mesh):
-        reason = "a partial sum" if placement.partial else "uneven"
+        reason = "a partial sum" if placement.partial else "a window" if placement.windowed else "uneven"
         raise LoweringError(
             f"{what} {i} ({type_}) is placed as {placement}, which is {reason}; reduce or resize it first"
         )

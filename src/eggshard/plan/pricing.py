@@ -27,7 +27,7 @@ def step_info(mesh: Mesh, action: Action, operands: tuple[TensorType, ...]) -> S
     wire = float(action.received(mesh, operands).max()) if action.messages else 0.0
     return StepInfo(
         action.kind, mesh, axes=action.axes, group=mesh.count(action.axes) if action.axes else 1,
-        wire_bytes=wire, messages=action.messages, memory_bytes=float(touched), dtype=dtype,
+        wire_bytes=wire, messages=action.messages, memory_bytes=float(touched), dtype=dtype, hops=action.hops,
     )
 
 

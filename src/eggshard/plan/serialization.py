@@ -12,8 +12,8 @@ import numpy as np
 
 from eggshard.costmodel import AlphaBeta, Messages, StepInfo, WireBytes
 from eggshard.errors import CostModelError, EggshardError, ProgramError
-from eggshard.placement import placement, sharding
-from eggshard.plan import authored_steps, control_steps, steps
+from eggshard.placement import placement, sharding, windows
+from eggshard.plan import authored_steps, control_steps, steps, window_steps
 from eggshard.plan.plan import Plan, Search
 from eggshard.plan.pricing import Pricer
 from eggshard.program import mesh, program, types
@@ -28,7 +28,8 @@ _CLASSES: dict[str, type] = {
         steps.Local, steps.Resize, steps.Slice, steps.AllGather, steps.AllToAll, steps.CollectivePermute, steps.Round,
         steps.Exchange, steps.AllReduce, steps.ReduceScatter, steps.KeepFirst, steps.Mask, steps.Step, steps.StepPlan,
         control_steps.Loop, control_steps.Branch, authored_steps.DeviceNumber, authored_steps.GroupCollective,
-        authored_steps.OnFirstDevice,
+        authored_steps.OnFirstDevice, windows.Slab, window_steps.Crop, window_steps.HaloExchange,
+        window_steps.BoxSelect, window_steps.EdgeFill,
     )
 }
 

@@ -56,6 +56,11 @@ class Action:
         return 0
 
     @property
+    def hops(self) -> int:
+        """Devices that its data passes one after the other on a ring along its axes; 0 where that is not known."""
+        return 0
+
+    @property
     def collectives(self) -> dict[str, int]:
         """How many collectives of each kind it issues."""
         return {self.kind: self.messages} if self.messages else {}

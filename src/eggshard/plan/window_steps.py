@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
+from eggshard.errors import LoweringError
 from eggshard.placement.placement import Dim
 from eggshard.placement.windows import Slab
 from eggshard.plan.steps import Action
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
+
+EDGE_MODES = ("edge", "reflect", "symmetric")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,7 @@ class HaloExchange(Action):
     """`Crop`, then slabs from other devices along ``over`` are put where the new shard lacks them.
 
     Each round is one collective-permute of equal slabs within every group along ``over``; devices of a group are
-    numbered by their position in it.
+    numbered by their position in it. A round in which every device sends to itself is a local copy.
     """
 
     dim: int
@@ -53,11 +57,11 @@ class HaloExchange(Action):
 
     @property
     def messages(self) -> int:
-        return len(self.rounds)
+        return len(self._permutes)
 
     @property
     def collectives(self) -> dict[str, int]:
-        return {"collective-permute": self.messages}
+        return {"collective-permute": self.messages} if self.messages else {}
 
     def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         return (_resized(operands[0], self.dim, self.new),)
@@ -65,13 +69,35 @@ class HaloExchange(Action):
     def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
         position = mesh.index(self.over)
         out = np.zeros(mesh.size)
-        for slab in self.rounds:
-            receives = np.isin(position, [receiver for _, receiver in slab.pairs])
+        for slab in self._permutes:
+            receives = np.isin(position, [receiver for sender, receiver in slab.pairs if sender != receiver])
             out += receives * float(_resized(operands[0], self.dim, slab.width).bytes)
         return out
 
     def serial_bytes(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
-        return float(sum(_resized(operands[0], self.dim, slab.width).bytes for slab in self.rounds))
+        return float(sum(_resized(operands[0], self.dim, slab.width).bytes for slab in self._permutes))
+
+    @property
+    def hops(self) -> int:
+        count = len(self.offsets)
+        return sum(
+            max(min(abs(receiver - sender), count - abs(receiver - sender)) for sender, receiver in slab.pairs)
+            for slab in self.rounds
+        )
+
+    @property
+    def sides(self) -> dict[str, int]:
+        """Indices received below and above what a device had, by the busiest device of each round."""
+        out: Counter[str] = Counter()
+        for slab in self.rounds:
+            below = {slab.target_starts[r] < self.offsets[r] for _, r in slab.pairs}
+            out["either side" if len(below) > 1 else "below" if True in below else "above"] += slab.width
+        return {side: out[side] for side in ("below", "above", "either side") if out[side]}
+
+    @property
+    def _permutes(self) -> list[Slab]:
+        """The rounds in which something is sent to another device."""
+        return [slab for slab in self.rounds if any(sender != receiver for sender, receiver in slab.pairs)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +105,20 @@ class BoxSelect(Action):
     """Of two operands the first inside a box of global indices, the second outside it.
 
     box: per dimension (dimension, its window, start, stop); the shard at position p along the window's axes begins at
-    global index ``p * tile + low``. Both operands have the result's local type; the second may be a scalar.
+    global index ``p * tile + low``. Windows are not wrapped: there an index lies both inside and outside the tensor.
+    Both operands have the result's local type; the second may be a scalar.
     """
 
     box: tuple[tuple[int, Dim, int, int], ...]
     kind: ClassVar[str] = "select"
+
+    def __post_init__(self) -> None:
+        for dim, window, start, stop in self.box:
+            if window.wrapped:
+                raise LoweringError(
+                    f"[{start}, {stop}) of dimension {dim} is no range of the wrapped window {window}; compute the op "
+                    "at a window that is not wrapped"
+                )
 
     def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         return (operands[0],)
@@ -94,7 +129,8 @@ class EdgeFill(Action):
     """What a shard holds outside the tensor along ``dim``, of global size ``size``, is filled from the tensor's ends.
 
     ``mode`` as in `numpy.pad`: ``edge`` repeats the end, ``reflect`` mirrors at the end element, ``symmetric`` mirrors
-    beyond it. Every shard that reaches outside holds the elements that are needed.
+    beyond it. The window is not wrapped, and every shard with elements both in and outside the tensor holds those that
+    its outside repeats. What would be mirrored twice stays unspecified, and so do shards wholly outside the tensor.
     """
 
     dim: int
@@ -103,8 +139,21 @@ class EdgeFill(Action):
     mode: str
     kind: ClassVar[str] = "edge"
 
+    def __post_init__(self) -> None:
+        if self.window.wrapped:
+            raise LoweringError(f"nothing of the wrapped window {self.window} lies outside the tensor to be filled")
+        if self.mode not in EDGE_MODES:
+            raise LoweringError(f"the mode {self.mode!r} fills no edges; there are {', '.join(EDGE_MODES)}")
+
     def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         return operands
+
+
+def local_range(mesh: Mesh, window: Dim, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+    """``[devices]`` each: where in its shard a device finds global indices ``[start, stop)``, clipped to the shard."""
+    first = mesh.index(window.axes) * window.tile + window.low
+    low: np.ndarray = np.clip(start - first, 0, window.size)
+    return low, np.maximum(low, np.clip(stop - first, 0, window.size))
 
 
 def _resized(type_: TensorType, dim: int, size: int) -> TensorType:

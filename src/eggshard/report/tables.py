@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eggshard.plan.steps import Action, AllToAll, Local, moved_axes
+from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange
 
 if TYPE_CHECKING:
     from eggshard.plan.plan import Plan
@@ -48,12 +49,25 @@ def what(action: Action) -> str:
         def side(moves: tuple[tuple[int, tuple[str, ...]], ...]) -> str:
             return ",".join(f"{d}" for d, _ in moves)
         return f"all-to-all {side(action.targets)}->{side(action.sources)}"
+    if isinstance(action, Crop):
+        return f"{action.kind} dim {action.dim} of {action.new}"
+    if isinstance(action, HaloExchange):
+        arriving = ", ".join(f"{n} from {side}" for side, n in action.sides.items())
+        return f"{action.kind} dim {action.dim}: {arriving}"
+    if isinstance(action, BoxSelect):
+        return f"{action.kind} " + ", ".join(f"dim {dim} [{start}:{stop}]" for dim, _, start, stop in action.box)
+    if isinstance(action, EdgeFill):
+        return f"{action.kind} dim {action.dim}: {action.mode}"
     moves = getattr(action, "moves", ())
     return action.kind + (f" dim {','.join(str(d) for d, _ in moves)}" if moves else "")
 
 
 def over(action: Action) -> str:
     """The axes that a step communicates over, or takes its position from."""
+    if isinstance(action, BoxSelect):
+        return ",".join(dict.fromkeys(a for _, window, _, _ in action.box for a in window.axes))
+    if isinstance(action, EdgeFill):
+        return ",".join(action.window.axes)
     return ",".join(action.axes or moved_axes(getattr(action, "moves", ())) or getattr(action, "over", ()))
 
 

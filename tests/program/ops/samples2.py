@@ -345,3 +345,34 @@ def optimization_barrier(rng: np.random.Generator) -> list[Sample]:
 @sampler
 def sharding_constraint(rng: np.random.Generator) -> list[Sample]:
     return [(Attributes(sharding="any hashable"), [array(rng, (4, 3), dtype)], ()) for dtype in ("f32", "i32", "i1")]
+
+
+@sampler
+def rotate(rng: np.random.Generator) -> list[Sample]:
+    cases = (((4, 6), 0, 1), ((4, 6), 1, 5), ((4, 6), 1, 0), ((2, 7, 3), 1, 3), ((0, 4), 0, 0), ((1, 4), 0, 0))
+    return [(Attributes(dimension=dim, amount=k), [array(rng, s, d)], ())
+            for s, dim, k in cases for d in ("f32", "i1", "bf16")]
+
+
+@sampler
+def wrap(rng: np.random.Generator) -> list[Sample]:
+    cases = (((4, 6), 0, 1, 1), ((4, 6), 1, 0, 6), ((4, 6), 1, 6, 2), ((2, 7), 0, 0, 0), ((0, 4), 0, 0, 0))
+    return [(Attributes(dimension=dim, lhs=low, rhs=high), [array(rng, s, d)], ())
+            for s, dim, low, high in cases for d in ("f32", "i32", "bf16")]
+
+
+@sampler
+def extend(rng: np.random.Generator) -> list[Sample]:
+    cases = (((4, 6), 0, 1, 1, "edge"), ((4, 6), 1, 0, 9, "edge"), ((1, 6), 0, 2, 3, "edge"), ((0, 4), 0, 0, 0, "edge"),
+             ((4, 6), 1, 5, 2, "reflect"), ((4, 6), 0, 0, 3, "reflect"), ((1, 4), 0, 0, 0, "reflect"),
+             ((4, 6), 1, 6, 2, "symmetric"), ((4, 6), 0, 1, 4, "symmetric"), ((1, 4), 0, 1, 1, "symmetric"))
+    return [(Attributes(dimension=dim, lhs=low, rhs=high, mode=mode), [array(rng, s, d)], ())
+            for s, dim, low, high, mode in cases for d in ("f32", "i1", "bf16")]
+
+
+@sampler
+def update_slice(rng: np.random.Generator) -> list[Sample]:
+    cases = (((4, 6), (2, 6), (2, 0)), ((4, 6), (1, 3), (0, 3)), ((4, 6), (4, 6), (0, 0)), ((4, 6), (0, 6), (4, 0)),
+             ((), (), ()))
+    return [(Attributes(start_indices=starts), [array(rng, s, d), array(rng, sizes, d)], ())
+            for s, sizes, starts in cases for d in ("f32", "i32", "i1")]

@@ -7,6 +7,7 @@ An op family's file defines subclasses (or instances) of `OpDef` and registers t
 - `evaluate`: the meaning, in NumPy, on whole tensors or on shards alike;
 - `localize`: the attributes of the same op on shard-local shapes;
 - `reaches`, `window_form`: for ops that look at neighbours, what a window of the result needs, and the op on it;
+- `window_allowed`: which windows of the result they can be computed on;
 - `attributes`: the StableHLO spelling, read and printed through `eggshard.program.ops.codec`;
 - `emit`: the op's MLIR lines, where the generic form of one op with its attributes is not enough.
 """
@@ -24,6 +25,7 @@ from eggshard.program.program import Attributes
 from eggshard.program.types import TensorType
 
 if TYPE_CHECKING:
+    from eggshard.placement.placement import Dim
     from eggshard.program.ops.codec import Codec
     from eggshard.program.ops.windowing import Reaches, WindowForm
     from eggshard.program.program import Region
@@ -114,6 +116,13 @@ class OpDef:
         """The op on shards that hold, along the result dimensions ``windowed``, exactly what `reaches` says; along the
         other dimensions they hold everything, or equal shards of pass factors."""
         raise NotImplementedError(self.name)
+
+    def window_allowed(
+        self, attrs: Attributes, operands: Types, results: Types, windows: Mapping[int, tuple[Dim, int]]
+    ) -> bool:
+        """Whether the op can be computed on these windows: per result dimension that it reaches along, the window that
+        is wanted, and over how many devices."""
+        return True
 
     def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
         """Floating-point operations on these (local) shapes; by default one per result element."""

@@ -14,6 +14,7 @@ from eggshard.program.ops.base import PERMUTE, REDUCE, Arrays, FactorRule, OpDef
 from eggshard.program.ops.elementwise import require_count
 from eggshard.program.ops.factor_table import Dimension, FactorTable
 from eggshard.program.ops.movement import padded
+from eggshard.program.ops.windowing import Filled, Reach, Reaches, WindowForm, sliding_reach
 from eggshard.program.program import Attributes, Region
 from eggshard.program.types import TensorType, mlir_dtype, numpy_dtype
 
@@ -34,6 +35,12 @@ class _Window(NamedTuple):
         padded_size = self.low + max(0, (n - 1) * self.base_dilation + 1) * (n > 0) + self.high
         reach = (self.size - 1) * self.dilation + 1 if self.size else 0
         return max(0, (padded_size - reach) // self.stride + 1)
+
+    def reach(self, dim: int, n: int) -> Reach | None:
+        """What of an input dimension of size n an index of output dimension ``dim`` needs; None if it passes."""
+        if self.pointwise:
+            return None
+        return sliding_reach(dim, n, self.size, self.stride, self.base_dilation, self.dilation, self.low)
 
     @property
     def pointwise(self) -> bool:
@@ -170,6 +177,31 @@ class _Convolution(OpDef):
         if attrs["batch_group_count"] > 1:
             changes["batch_group_count"] = x.shape[ins.outer] // y.shape[outs.outer]
         return attrs.updated(**changes) if changes else attrs
+
+    def reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches:
+        x, kernel = operands
+        ins, taps, outs = self._layouts(attrs)
+        row: list[Reach | None] = [None] * x.rank
+        windows = self._windows(attrs, [kernel.shape[d] for d in taps.spatial])
+        for window, i, o in zip(windows, ins.spatial, outs.spatial, strict=True):
+            row[i] = window.reach(o, x.shape[i])
+        return tuple(row), (None,) * kernel.rank
+
+    def window_form(
+        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
+        windowed: frozenset[int],
+    ) -> WindowForm:
+        x, kernel = operands
+        ins, taps, outs = self._layouts(attrs)
+        padding, box = [], []
+        windows = self._windows(attrs, [kernel.shape[d] for d in taps.spatial])
+        for window, i, o in zip(windows, ins.spatial, outs.spatial, strict=True):
+            edges = window.low, window.high
+            if o in windowed and max(edges) > 0:
+                box.append((i, 0, x.shape[i]))
+            padding.append((0, 0) if o in windowed else edges)
+        local = self.localize(attrs, operands, results, local_operands, local_results)
+        return WindowForm(local.updated(padding=tuple(padding)), (Filled(0, tuple(box), "add"),) if box else ())
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
         ins, taps, outs = self._layouts(attrs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -25,6 +26,7 @@ from eggshard.program.ops.base import (
 )
 from eggshard.program.ops.elementwise import Linear, require_count
 from eggshard.program.ops.factor_table import common_factors
+from eggshard.program.ops.windowing import Filled, Layer, Reach, Reaches, WindowForm
 from eggshard.program.program import Attributes, Region
 from eggshard.program.types import TensorType, element_bytes, mlir_dtype, numpy_dtype
 
@@ -176,6 +178,21 @@ class _Slice(_Movement):
         limits = zip(attrs["limit_indices"], local_operands[0].shape, changed, strict=True)
         return attrs.updated(limit_indices=tuple(limit if moved else n for limit, n, moved in limits))
 
+    def reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches:
+        changed = self._changed(attrs, operands[0].shape)
+        bounds = zip(attrs["start_indices"], attrs["strides"], changed, strict=True)
+        return (tuple(Reach(d, a, a, stride) if moved else None for d, (a, stride, moved) in enumerate(bounds)),)
+
+    def window_form(
+        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
+        windowed: frozenset[int],
+    ) -> WindowForm:
+        local = self.localize(attrs, operands, results, local_operands, local_results)
+        starts = tuple(0 if d in windowed else a for d, a in enumerate(attrs["start_indices"]))
+        limits = zip(local["limit_indices"], local_operands[0].shape, strict=True)
+        ends = tuple(n if d in windowed else limit for d, (limit, n) in enumerate(limits))
+        return WindowForm(local.updated(start_indices=starts, limit_indices=ends))
+
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
         bounds = zip(attrs["start_indices"], attrs["limit_indices"], attrs["strides"], strict=True)
         return (arrays[0][tuple(slice(*b) for b in bounds)],)
@@ -211,6 +228,20 @@ class _Pad(_Movement):
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
         widths = zip(attrs["edge_padding_low"], attrs["edge_padding_high"], attrs["interior_padding"], strict=True)
         return changed_rule(operands[0], results[0], [any(w) for w in widths], scalars=1)
+
+    def reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches:
+        widths = zip(attrs["edge_padding_low"], attrs["edge_padding_high"], attrs["interior_padding"], strict=True)
+        moved = [(low or high) and not inner for low, high, inner in widths]
+        return tuple(Reach(d, -low, -low) if moved[d] else None for d, low in enumerate(attrs["edge_padding_low"])), ()
+
+    def window_form(
+        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
+        windowed: frozenset[int],
+    ) -> WindowForm:
+        names = ("edge_padding_low", "edge_padding_high")
+        box = tuple((d, 0, operands[0].shape[d]) for d in sorted(windowed) if any(attrs[name][d] > 0 for name in names))
+        widths = {name: tuple(0 if d in windowed else w for d, w in enumerate(attrs[name])) for name in names}
+        return WindowForm(attrs.updated(**widths), (Filled(0, box, 1),) if box else ())
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
         widths = zip(attrs["edge_padding_low"], attrs["edge_padding_high"], attrs["interior_padding"], strict=True)
@@ -266,6 +297,26 @@ class _Concatenate(_Movement):
             rows.append(tuple((own if i == dim else i,) for i in range(t.rank)))
         result = tuple((i,) for i in range(y.rank))
         return FactorRule(tuple(factors), tuple(rows), (result,), moves_addends(y.dtype, len(operands)))
+
+    def _offsets(self, attrs: Attributes, operands: Types) -> list[int]:
+        """Where each operand begins along ``dimension`` of the result."""
+        return list(itertools.accumulate((t.shape[attrs["dimension"]] for t in operands[:-1]), initial=0))
+
+    def reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches:
+        dim, rank = attrs["dimension"], results[0].rank
+        offsets = self._offsets(attrs, operands)
+        return tuple(tuple(Reach(d, -at, -at) if d == dim else None for d in range(rank)) for at in offsets)
+
+    def window_form(
+        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
+        windowed: frozenset[int],
+    ) -> WindowForm:
+        dim = attrs["dimension"]
+        if dim not in windowed:
+            return WindowForm(attrs)
+        parts = enumerate(zip(self._offsets(attrs, operands), operands, strict=True))
+        layers = [Layer(k, ((dim, at, at + t.shape[dim]),)) for k, (at, t) in parts]
+        return WindowForm(layers=tuple(layer for layer in layers if layer.box[0][1] < layer.box[0][2]) or (layers[0],))
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
         return (np.concatenate(arrays, axis=attrs["dimension"]),)

@@ -18,6 +18,7 @@ from eggshard.program.ops.factor_table import FactorTable, Row
 from eggshard.program.ops.movement import padded
 from eggshard.program.ops.reduction import check_general, emit_by_monoid, halves, require_monoid
 from eggshard.program.ops.signatures import require_regions, require_signature
+from eggshard.program.ops.windowing import Box, Filled, Reach, Reaches, WindowForm, sliding_reach
 from eggshard.program.program import Attributes, Region
 from eggshard.program.types import TensorType, mlir_dtype
 
@@ -46,6 +47,12 @@ class Window(NamedTuple):
         padded_size = self.low + (max(n - 1, 0) * self.base_dilation + 1 if n else 0) + self.high
         reach = (self.size - 1) * self.dilation + 1
         return (padded_size - reach) // self.stride + 1 if padded_size >= reach else 0
+
+    def reach(self, dim: int, n: int) -> Reach | None:
+        """What of an operand dimension of size n an index of result dimension ``dim`` needs; None if it passes."""
+        if self == _TRIVIAL:
+            return None
+        return sliding_reach(dim, n, self.size, self.stride, self.base_dilation, self.dilation, self.low)
 
     @property
     def edges(self) -> tuple[int, int, int]:
@@ -81,6 +88,18 @@ def _window_factors(attrs: Attributes, operand: TensorType, result: TensorType) 
         row.append(table.new(n, PASS if window == _TRIVIAL else PERMUTE))
         out.append(row[-1] if n == m else table.new(m, PERMUTE))
     return table, tuple(row), tuple(out)
+
+
+def _window_reaches(attrs: Attributes, operand: TensorType) -> tuple[Reach | None, ...]:
+    """The reach along each dimension of an operand."""
+    return tuple(window.reach(d, n) for d, (n, window) in enumerate(zip(operand.shape, windows(attrs), strict=True)))
+
+
+def _unpadded(attrs: Attributes, operand: TensorType, windowed: frozenset[int]) -> tuple[Attributes, Box]:
+    """The attributes without padding along some dimensions, and the box around which there is padding instead."""
+    padding = attrs["padding"]
+    box = tuple((d, 0, operand.shape[d]) for d in sorted(windowed) if max(padding[d]) > 0)
+    return attrs.updated(padding=tuple((0, 0) if d in windowed else edge for d, edge in enumerate(padding))), box
 
 
 def _window_defaults(names: Mapping[str, codec.Codec], attrs: dict[str, Any], operands: Types) -> dict[str, Any]:
@@ -119,6 +138,16 @@ class _ReduceWindow(OpDef):
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
         table, row, out = _window_factors(attrs, operands[0], results[0])
         return table.rule((row,), (out,), ((attrs["monoid"], (0,)),))
+
+    def reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches:
+        return (_window_reaches(attrs, operands[0]),)
+
+    def window_form(
+        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
+        windowed: frozenset[int],
+    ) -> WindowForm:
+        local, box = _unpadded(attrs, operands[0], windowed)
+        return WindowForm(local, (Filled(0, box, attrs["monoid"]),) if box else ())
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
         dtype = mlir_dtype(arrays[0].dtype)
@@ -168,6 +197,18 @@ class _ReduceWindowGeneral(OpDef):
         half = len(operands) // 2
         table, row, out = _window_factors(attrs, operands[0], results[0])
         return table.rule((row,) * half + ((),) * half, (out,) * half)
+
+    def reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches:
+        half = len(operands) // 2
+        return (_window_reaches(attrs, operands[0]),) * half + ((),) * half
+
+    def window_form(
+        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
+        windowed: frozenset[int],
+    ) -> WindowForm:
+        half = len(operands) // 2
+        local, box = _unpadded(attrs, operands[0], windowed)
+        return WindowForm(local, tuple(Filled(i, box, half + i) for i in range(half)) if box else ())
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
         xs, inits = halves(arrays)

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from eggshard.program.program import Attributes
 
 
@@ -28,11 +30,46 @@ class Reach(NamedTuple):
     wrapped: bool = False
 
 
+def sliding_reach(
+    dim: int, n: int, size: int, stride: int, base_dilation: int, dilation: int, low: int
+) -> Reach | None:
+    """The reach along a dimension of size n over which a window of ``size`` elements slides.
+
+    None where windows may begin between elements, and where they span more than half of the dimension: then even the
+    one of two devices would need all that the other one holds.
+    """
+    span = (size - 1) * dilation
+    if size == 0 or base_dilation > 1 or 2 * span > n:
+        return None
+    return Reach(dim, -low, span - low, stride)
+
+
 #: Per operand and dimension its reach; None where the dimension has no counterpart, or none with a window.
 Reaches = tuple[tuple[Reach | None, ...], ...]
 
 #: (dimension, start, stop): a half-open range of global indices along a dimension. Dimensions left out are whole.
 Box = tuple[tuple[int, int, int], ...]
+
+
+#: The fills that repeat an operand's own elements, as `numpy.pad` names them.
+EDGE_MODES = ("edge", "reflect", "symmetric")
+
+
+def repeated_index(index: np.ndarray, size: int, mode: str) -> np.ndarray:
+    """The index inside a dimension of this size whose element stands at ``index``, at most one size beyond its ends.
+
+    >>> repeated_index(np.arange(-2, 5), 3, "edge").tolist()
+    [0, 0, 0, 1, 2, 2, 2]
+    >>> repeated_index(np.arange(-2, 5), 3, "reflect").tolist()
+    [2, 1, 0, 1, 2, 1, 0]
+    >>> repeated_index(np.arange(-2, 5), 3, "symmetric").tolist()
+    [1, 0, 0, 1, 2, 2, 1]
+    """
+    if mode == "edge":
+        nearest: np.ndarray = np.clip(index, 0, size - 1)
+        return nearest
+    skipped = 1 if mode == "reflect" else 0
+    return np.where(index < 0, skipped - 1 - index, np.where(index < size, index, 2 * size - 1 - skipped - index))
 
 
 class Filled(NamedTuple):

@@ -1,0 +1,67 @@
+"""Loops whose iterations exchange halos: several iterations share one exchange where that is cheaper.
+
+Planned in a row, iterations are one straight program, in which the extraction weighs a wider window against another
+exchange. A loop that counts becomes one over rows of iterations, and what remains is one more row (or, where it is not
+known how much, a loop).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from eggshard.placement.placement import Placement, replicated
+from eggshard.plan.assemble import Assembler
+from eggshard.plan.control_steps import Loop
+from eggshard.plan.steps import StepPlan
+from eggshard.plan.window_steps import HaloExchange
+from eggshard.program.counted_loops import find_counter, in_a_row, unrolled
+from eggshard.program.program import Region
+from eggshard.program.types import TensorType
+
+#: How many iterations are tried in a row.
+ROWS = (2, 4, 8)
+
+RegionPlanner = Callable[[Region, tuple[Placement, ...], tuple[Placement, ...]], StepPlan]
+
+
+def with_rows(
+    loop: Loop, condition: Region, body: Region, placements: tuple[Placement, ...], types: Sequence[TensorType],
+    plan: RegionPlanner, price: Callable[[StepPlan], float],
+) -> Loop | StepPlan:
+    """The loop itself, or the cheapest of its forms by rows of iterations.
+
+    Of loops that exchange halos and count. Local types are those of the carried shards.
+    """
+    counter = find_counter(condition, body)
+    exchanges = any(isinstance(step.action, HaloExchange) for step in loop.body.steps)
+    if not exchanges or counter is None or counter.direction == "NE" or loop.has_effects:
+        return loop
+    best: Loop | StepPlan = loop
+    cost = price(_program(loop.body, types, [loop]))
+    for times in ROWS:
+        if loop.trip_count is not None and loop.trip_count < times:
+            break
+        ahead, row = unrolled(condition, body, counter, loop.trip_count, times)
+        conditions = plan(ahead, placements, (replicated(()),))
+        parts: list[Loop | StepPlan] = []
+        if loop.trip_count is None:
+            parts.append(Loop(conditions, plan(row, placements, placements), None))
+            parts.append(Loop(loop.condition, loop.body, times // 2))
+        else:
+            trips, left = divmod(loop.trip_count, times)
+            parts.append(Loop(conditions, plan(row, placements, placements), trips))
+            if left:
+                parts.append(plan(in_a_row(body, left), placements, placements))
+        form = _program(loop.body, types, parts)
+        if price(form) < cost:
+            best, cost = form, price(form)
+    return best
+
+
+def _program(like: StepPlan, types: Sequence[TensorType], parts: Sequence[Loop | StepPlan]) -> StepPlan:
+    """Loops and rows of iterations one after the other on the carried values."""
+    assembler = Assembler(like.mesh)
+    carried = tuple(assembler.input(t) for t in types)
+    for part in parts:
+        carried = assembler.emit(part, carried, ("rows of iterations",))
+    return assembler.build(carried)
