@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from bench.peers import kib
@@ -79,6 +80,35 @@ def table(family: str, rows: Sequence[Row]) -> Table:
     return out
 
 
+def window_table(family: str, rows: Sequence[Row]) -> Table:
+    """One row per program, with the peers that exchange halos and the best bytes known."""
+    out = Table(
+        title=f"{family}: wire KiB per device, counted from compiled HLO",
+        pad_edge=False,
+        caption="+flag: XLA with its flag for Enzyme's communications. Enzyme: the least of its settings, named. "
+        "time: optimize / XLA compile, this run",
+    )
+    names = "program,known,XLA,+flag,Enzyme,,ours,predicted,collectives,messages,time,".split(",")
+    for name in names:
+        out.add_column(name, justify="left" if name in ("program", "collectives", "") else "right")
+    for r in rows:
+        out.add_row(
+            escape(r.name),
+            kib(r.known),
+            kib(r.xla),
+            kib(r.flagged),
+            kib(r.enzyme),
+            r.enzyme_setting or escape(r.enzyme_note[:40]),
+            kib(r.counted),
+            kib(r.predicted),
+            short(r.collectives),
+            "-" if r.messages is None else str(r.messages),
+            "-" if not r.seconds or not r.xla_seconds else f"{r.seconds / r.xla_seconds:.2f}",
+            escape("; ".join(r.failures)[:80]),
+        )
+    return out
+
+
 def summary(rows: Sequence[Row]) -> list[str]:
     """The claims of a run in lines."""
     timed = [r.seconds / r.xla_seconds for r in rows if r.seconds and r.xla_seconds]
@@ -101,48 +131,70 @@ def summary(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
+_WINDOWS = frozenset({"stencil", "padslice"})
+_SECTIONS = {"exhaustive": "bench.exhaustive", "latency": "bench.latency", "scale": "bench.scale"}
+_BESIDE = {"stencil": ("latency", "scale")}
+"""Sections that a family's table is followed by."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run families; exit status 1 if a plan failed."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("families", nargs="+", help="reshard, dense, exhaustive")
+    parser.add_argument(
+        "families", nargs="+", help=f"reshard, dense, {', '.join(sorted(_WINDOWS))}, {', '.join(_SECTIONS)}"
+    )
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
-    parser.add_argument("--only", default="", help="programs whose name contains this")
+    parser.add_argument("--only", default="", help="programs whose name contains this; no sections")
+    parser.add_argument("--all", action="store_true", help="programs that a usual run leaves out too")
     parser.add_argument("--variants", type=int, default=8, help="how many programs to draw per family")
     parser.add_argument("--seed", type=int, default=0, help="of the drawn programs")
     parser.add_argument(
-        "--no-ablations", action="store_true", help="skip the runs without algebra, exact, doubled caps"
+        "--ablations",
+        action=argparse.BooleanOptionalAction,
+        help="run without algebra, exact, and with doubled caps too (by default not for stencil and padslice)",
     )
     parser.add_argument("--no-verify", action="store_true", help="skip running the plans")
+    parser.add_argument("--no-enzyme", action="store_true", help="skip the passes of enzyme_ad")
     options = parser.parse_args(arguments)
     use_cpu_devices()
     console = Console(width=None if sys.stdout.isatty() else 190)
     records, failed = [], False
     for family in options.families:
-        if family == "exhaustive":
-            from bench.exhaustive import run as run_exhaustive
-
-            failed |= not run_exhaustive(console)
+        if family in _SECTIONS:
+            failed |= not _section(family, console)
             continue
-        module = importlib.import_module(f"bench.programs.{family}")
-        programs = [
-            p for p in (*module.PROGRAMS, *module.variants(options.seed, options.variants)) if options.only in p.name
-        ]
-        rows = run_all(
-            programs,
-            ablations=not options.no_ablations,
-            verify=not options.no_verify,
-            progress=lambda r: print(
-                f"{r.name}: {kib(r.counted)} KiB{' FAILED' if r.failures else ''}", file=sys.stderr
-            ),
-        )
-        console.print(table(family, rows))
+        rows = _rows(family, options)
+        windows = family in _WINDOWS
+        console.print((window_table if windows else table)(family, rows))
         for line in summary(rows):
-            console.print(line)
+            console.print(line, markup=False)
         failed |= any(r.failures for r in rows)
         records += [r.json() for r in rows]
+        for section in _BESIDE.get(family, ()) if not options.only else ():
+            failed |= not _section(section, console)
     if options.json:
         options.json.write_text(json.dumps(records, indent=1) + "\n")
     return int(failed)
+
+
+def _section(name: str, console: Console) -> bool:
+    good: bool = importlib.import_module(_SECTIONS[name]).run(console)
+    return good
+
+
+def _rows(family: str, options: argparse.Namespace) -> list[Row]:
+    module = importlib.import_module(f"bench.programs.{family}")
+    programs = [p for p in module.PROGRAMS if options.all or not p.extra]
+    programs += module.variants(options.seed, options.variants)
+    windows = family in _WINDOWS
+    return run_all(
+        [p for p in programs if options.only in p.name],
+        ablations=not windows if options.ablations is None else options.ablations,
+        verify=not options.no_verify,
+        flag=windows,
+        passes=windows and not options.no_enzyme,
+        progress=lambda r: print(f"{r.name}: {kib(r.counted)} KiB{' FAILED' if r.failures else ''}", file=sys.stderr),
+    )
 
 
 if __name__ == "__main__":

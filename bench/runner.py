@@ -91,17 +91,19 @@ class Row:
             out.append("more bytes than a peer")
         if ours is not None and self.most is not None and ours > self.most + 0.5:
             out.append(f"{ours:.0f} B, best known {self.most:.0f} B")
-        if self.gap is not None and self.gap > 0.01:
+        if self.gap is not None and self.gap > 0.01 and self.predicted:  # nothing is less than no bytes
             out.append(f"gap {100 * self.gap:.1f} %")
         if self.doubled is not None and self.predicted is not None and self.doubled < 0.99 * self.predicted:
             out.append(f"doubled caps give {self.doubled:.0f} B")
         return out
 
 
-def run(program: BenchProgram, *, ablations: bool = True, verify: bool = True, windows: bool = False) -> Row:
+def run(
+    program: BenchProgram, *, ablations: bool = True, verify: bool = True, flag: bool = False, passes: bool = False
+) -> Row:
     """All figures of one program. An `EggshardError` of ours is a failure in the row, never hidden.
 
-    windows: compare with the peer's passes for halos too (`bench.enzyme`).
+    flag, passes: compare with XLA's flag for halos too, and with the passes of another package (`bench.enzyme`).
     """
     row = Row(program.name, program.family, program.origin, program.control, known=program.known, most=program.most)
     source: Any = program.text if program.text is not None else program.lower()
@@ -116,8 +118,11 @@ def run(program: BenchProgram, *, ablations: bool = True, verify: bool = True, w
         plan = None
     row.seconds = time.perf_counter() - began
     _peers(row, program)
-    if windows:
-        _enzyme(row, program)
+    if flag:
+        flagged = enzyme.flagged(program.module)
+        row.flagged, row.flagged_note = flagged.wire_bytes, flagged.reason
+    if passes:
+        _passes(row, program)
     if plan is None:
         return row
     _ours(row, plan)
@@ -165,6 +170,7 @@ def replicated_ops(plan: Plan) -> tuple[str, ...]:
 
 _MOVEMENT = frozenset({
     "transpose", "reshape", "broadcast_in_dim", "slice", "pad", "concatenate", "reverse", "dynamic_slice", "convert",
+    "rotate", "wrap", "extend",
 })
 
 
@@ -192,13 +198,11 @@ def _peers(row: Row, program: BenchProgram) -> None:
         row.bound = float(lower_bound(program.reshard).maximum)
 
 
-def _enzyme(row: Row, program: BenchProgram) -> None:
-    flagged = enzyme.flagged(program.module)
-    row.flagged, row.flagged_note = flagged.wire_bytes, flagged.reason
-    passes = enzyme.peer(program.module)
-    row.enzyme_note, row.enzyme_settings = passes.reason, passes.json()
-    if passes.least is not None:
-        row.enzyme_setting, row.enzyme = passes.least
+def _passes(row: Row, program: BenchProgram) -> None:
+    theirs = enzyme.peer(program.module)
+    row.enzyme_note, row.enzyme_settings = theirs.reason, theirs.json()
+    if theirs.least is not None:
+        row.enzyme_setting, row.enzyme = theirs.least
 
 
 def warm_up() -> None:
@@ -209,14 +213,12 @@ def warm_up() -> None:
     eggshard.optimize(builder.build(), cost_model=WireBytes()).baseline.to_stablehlo()
 
 
-def run_all(
-    programs: Sequence[BenchProgram], *, ablations: bool, verify: bool, windows: bool = False, progress: Any = None
-) -> list[Row]:
-    """Every program in turn."""
+def run_all(programs: Sequence[BenchProgram], *, progress: Any = None, **what: bool) -> list[Row]:
+    """Every program in turn; ``what`` as in `run`."""
     warm_up()
     rows = []
     for program in programs:
-        rows.append(run(program, ablations=ablations, verify=verify, windows=windows))
+        rows.append(run(program, **what))
         if progress is not None:
             progress(rows[-1])
     return rows

@@ -12,7 +12,7 @@ import numpy as np
 from eggshard.egraph.laws import each, like_zeros, tensors
 from eggshard.egraph.rules import Match, RuleList
 from eggshard.program.program import Literal
-from eggshard.rewrites.shapes import bounds_of, kept_dims, same_dims, slice_of, sliced_shape
+from eggshard.rewrites.shapes import bounds_of, kept_dims, slice_of, sliced_shape
 
 rules = RuleList()
 
@@ -171,20 +171,3 @@ def splat_is_a_broadcast(m: Match) -> Any:
     if not literal.splat or not m.result.shape:
         return None
     return {"d": {"value": Literal(literal.array.reshape(-1)[0])}, "b": _broadcast(m.result.shape)}
-
-
-@rules.add(
-    "reshape[r](broadcast_in_dim[b](x)) => broadcast_in_dim[c](x)",
-    cases=each(
-        x=tensors((1, 3), (3, 1), (2, 3)),
-        b=[_broadcast((1, 2, 3), 0, 2), _broadcast((3, 1, 2), 0, 1), _broadcast((2, 4, 3), 0, 2)],
-        r=[{"shape": s} for s in ((2, 3), (3, 2), (6,), (2, 2, 2, 3), (8, 3), (2, 12))],
-    ),
-)
-def reshape_of_broadcast(m: Match) -> Any:
-    """Where it leaves x's own dimensions alone, but for those of size 1, as in repeating a row."""
-    kept, shape = same_dims(m.b["shape"], m.result.shape), m.result.shape
-    where = {i: kept.get(d, -1) for i, d in enumerate(m.b["broadcast_dimensions"]) if m.x.shape[i] != 1}
-    free = iter(d for d in range(len(shape)) if d not in where.values())
-    dims = tuple(where[i] if i in where else next(free, -1) for i in range(m.x.rank))
-    return None if -1 in dims or 0 in shape else {"c": _broadcast(shape, *dims)}

@@ -101,18 +101,29 @@ for _operands, _made, _name in (
 @rules.add(
     "reshape[r](broadcast_in_dim[b](x)) => broadcast_in_dim[c](x)",
     cases=each(
-        x=tensors((), (3,), (1,)),
-        r=[{"shape": s} for s in ((2, 2, 3), (12,), (4, 1, 3), (1, 4, 3))],
-        b=[{"broadcast_dimensions": d, "shape": s} for d, s in (((), (4, 3)), ((1,), (4, 3)), ((2,), (2, 2, 3)))],
+        x=tensors((), (3,), (1,), (1, 3), (3, 1), (2, 3)),
+        r=[{"shape": s} for s in ((2, 2, 3), (12,), (4, 1, 3), (1, 4, 3), (2, 3), (3, 2), (8, 3))],
+        b=[
+            {"broadcast_dimensions": d, "shape": s}
+            for d, s in (
+                ((), (4, 3)), ((1,), (4, 3)), ((2,), (2, 2, 3)),
+                ((0, 2), (1, 2, 3)), ((0, 1), (3, 1, 2)), ((0, 1), (3, 2, 1)), ((0, 2), (2, 4, 3)),
+            )
+        ],
     ),
 )
 def reshape_of_broadcast(m: Match) -> Any:
-    moved = same_dims(m.b["shape"], m.r["shape"])
-    if any(d not in moved for d in m.b["broadcast_dimensions"]):
-        return None
-    return {
-        "c": {"broadcast_dimensions": tuple(moved[d] for d in m.b["broadcast_dimensions"]), "shape": m.result.shape}
-    }
+    """Where it leaves x's dimensions alone, but for those of size 1, which may lie anywhere: as in repeating a row."""
+    moved, shape = same_dims(m.b["shape"], m.r["shape"]), m.result.shape
+    where = {i: moved[d] for i, d in enumerate(m.b["broadcast_dimensions"]) if d in moved}
+    free = (d for d in range(len(shape)) if d not in where.values())
+    for i, n in enumerate(m.x.shape):
+        if i not in where:
+            d = next(free, None) if n == 1 and 0 not in shape else None
+            if d is None:
+                return None
+            where[i] = d
+    return {"c": {"broadcast_dimensions": tuple(where[i] for i in range(m.x.rank)), "shape": shape}}
 
 
 @rules.add(

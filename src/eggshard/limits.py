@@ -14,9 +14,9 @@ class Limits:
 
     seconds: for the whole search (it stops soon after, with the best plan so far). rows, iterations: of the e-graph.
     strategies: per op. placements: candidate placements per e-class. permutes: collective-permutes that one reshard
-    by pieces may issue. windows: widths at which a value may be held around its tiles. memory_mib: of the worker process. gap: extraction stops at this certified relative gap.
-    seconds_per_node: what extraction may take per e-node, so that planning stays in proportion to compiling; raise it
-    for a tighter certificate.
+    by pieces may issue. windows: widths at which a value may be held around its tiles. memory_mib: of the worker
+    process. gap: extraction stops at this certified relative gap. seconds_per_node: what extraction may take per
+    e-node, so that planning stays in proportion to compiling; raise it for a tighter certificate.
 
     LimitError for a limit that is no number, or below what it can be.
     """
@@ -47,6 +47,6 @@ class Limits:
 
 #: The least that each limit may be.
 _LEAST = {
-    "seconds": 0, "rows": 1, "iterations": 0, "strategies": 1, "placements": 1, "permutes": 0, "windows": 0, "memory_mib": 1,
-    "gap": 0, "seconds_per_node": 0,
+    "seconds": 0, "rows": 1, "iterations": 0, "strategies": 1, "placements": 1, "permutes": 0, "windows": 0,
+    "memory_mib": 1, "gap": 0, "seconds_per_node": 0,
 }

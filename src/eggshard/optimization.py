@@ -145,7 +145,7 @@ def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Seq
     graph = _timed(clock, "saturate", lambda: saturate(region, rules, planning.limits))
     pinned = [(graph.values[v], p) for v, p in zip(region.inputs, inputs, strict=True) if graph.values[v] >= 0]
     pinned += [(graph.values[v], o[0]) for v, o in zip(region.outputs, outputs, strict=True)]
-    widen = Widener(planning, planning.pricer, planning.limits.windows, pinned)
+    widen = Widener(planning, planning.router, planning.limits.windows, pinned)
     encoder = Encoder(graph, planning.strategies, planning.router, planning.limits, widen)
     roots = [(graph.values[v], o) for v, o in zip(region.outputs, outputs, strict=True)]
 

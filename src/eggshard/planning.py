@@ -18,8 +18,8 @@ from eggshard.placement.sharding import Sharding
 from eggshard.placement.transfer import Strategy, strategies
 from eggshard.placement.window_routes import WindowRouter
 from eggshard.placement.window_transfer import WindowTransfer
-from eggshard.plan.pricing import Pricer
 from eggshard.plan.control_steps import Loop
+from eggshard.plan.pricing import Pricer
 from eggshard.plan.steps import Action, Local, StepPlan
 from eggshard.plan.window_program import window_program
 from eggshard.program.mesh import Mesh
@@ -177,6 +177,7 @@ class Planning:
         return WindowTransfer(
             self.mesh, rule, reaches, operands, results[0], self.orders,
             lambda monoid: self.partial_allowed(dtype, monoid), self.limits.strategies,
+            lambda windows: definition.window_allowed(op.attributes, operands, results, windows),
         )
 
     def action(self, op: OpLike, operands: Types, results: Types, strategy: Strategy) -> Action | StepPlan:
@@ -184,7 +185,8 @@ class Planning:
         if op.name in CONTROL_FLOW:
             action = self.control_flow.action(op.name, op.attributes, op.regions, strategy)
             if isinstance(action, Loop):
-                return with_rows(action, *op.regions, strategy.operands, _local(operands, strategy.operands),
+                condition, body = op.regions
+                return with_rows(action, condition, body, strategy.operands, _local(operands, strategy.operands),
                                  self.control_flow.region, self.pricer.program)
             return action
         if op.name == MANUAL:

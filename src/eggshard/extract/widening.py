@@ -1,14 +1,14 @@
 """Windows in the selection problem: choices that compute on windows, and per value a class of its windows.
 
-What a value is widened to is shared by its consumers, and a narrower window is had from a wider one for nothing. So the
-windows of a value are a class of their own: its choices widen a shard of the value (or take one that was computed wide),
-and its conversions cut narrower windows out of wider ones.
+What a value is widened to is shared by its consumers, and a narrower window is had from a wider one for nothing. So
+the windows of a value are a class of their own: its choices widen a shard of the value (or take one that was computed
+wide), and its conversions cut narrower windows out of wider ones.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -19,10 +19,9 @@ from eggshard.extract.problem import Choice
 from eggshard.extract.windows import WindowDemand
 from eggshard.placement.placement import Dim, Placement
 from eggshard.placement.transfer import Strategy
-from eggshard.placement.window_routes import home, price_of, rewindowed
+from eggshard.placement.window_routes import WindowRouter, home
 from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.placement.windows import inside
-from eggshard.plan.steps import Action
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 
@@ -45,9 +44,9 @@ class Widener:
     limit: widths per value and grid; 0 leaves windows out. pinned: where inputs and outputs lie, (class, placement).
     """
 
-    def __init__(self, planning: WindowPlanning, price: Callable[[Action, TensorType], float], limit: int,
+    def __init__(self, planning: WindowPlanning, router: WindowRouter, limit: int,
                  pinned: Sequence[tuple[int, Placement]]):
-        self.planning, self.mesh, self.price, self.limit, self.pinned = planning, planning.mesh, price, limit, pinned
+        self.planning, self.mesh, self.router, self.limit, self.pinned = planning, planning.mesh, router, limit, pinned
 
     def __call__(self, graph: EGraph, out: Encoding, choices: list[list[Choice]]) -> dict[int, np.ndarray]:
         """Extends ``choices``; returns the conversions of the classes of windows."""
@@ -90,17 +89,17 @@ class Widener:
         type_ = out.views.core_type(group)
         windows = out.placements[out.windows[group]]
         computed = {out.placements[group][choice.out] for choice in choices[group]}
-        own = [p for p in demand.made.get(group, ()) if p in computed]
         held = choices[out.windows[group]]
-        for number, target in enumerate(windows):
-            assert isinstance(target, Placement)
+        # Every window is inside a hull, and is cut out of it; so hulls are all that is widened to.
+        for target in demand.made.get(group, ()):
             standard = home(self.mesh, type_.shape, target)
             whole = Placement(tuple(
                 Dim((), n) if d != s else s
                 for n, d, s in zip(type_.shape, target.dims, standard.dims, strict=True)
             ))
-            for source in dict.fromkeys((*own, standard, whole)):
-                cost = 0.0 if source == target else self._cost(type_, source, target)
+            number = out.index[out.windows[group]][target]
+            for source in (target, standard, whole) if target in computed else (standard, whole):
+                cost = 0.0 if source == target else self.router.widened(type_, source, target)
                 if cost < math.inf:
                     need = (group, self._number(out, group, source))
                     held.append(Choice(number, cost, (need,), Widened(group, source)))
@@ -111,7 +110,7 @@ class Widener:
                 if i == j:
                     table[i, j] = 0.0
                 elif self._contains(type_.shape, wide, narrow):
-                    table[i, j] = self._cost(type_, wide, narrow)
+                    table[i, j] = self.router.widened(type_, wide, narrow)
         return table
 
     def _contains(self, shape: tuple[int, ...], wide: Placement, narrow: Placement) -> bool:
@@ -129,7 +128,3 @@ class Widener:
             out.index[group][placement] = len(out.placements[group])
             out.placements[group].append(placement)
         return out.index[group][placement]
-
-    def _cost(self, type_: TensorType, source: Placement, target: Placement) -> float:
-        steps = rewindowed(self.mesh, type_.shape, source, target)
-        return math.inf if steps is None else price_of(self.price, type_, source, steps)

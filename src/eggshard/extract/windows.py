@@ -14,6 +14,7 @@ from eggshard.egraph.graph import EGraph, ENode
 from eggshard.extract.graph import strong_components
 from eggshard.extract.views import Views
 from eggshard.placement.placement import Dim, Placement, is_standard
+from eggshard.placement.window_routes import home
 from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.placement.windows import hull
 from eggshard.program.mesh import Mesh
@@ -189,6 +190,10 @@ class WindowDemand:
             self.wanted.setdefault(group, {})[core] = None
         elif not placement.partial:
             self.needed.setdefault(group, {})[core] = None
+            shape = self.views.core_type(group).shape
+            standard = home(self.mesh, shape, core)
+            if all(a.tile == b.tile for a, b in zip(core.dims, standard.dims, strict=True)):
+                self.wanted.setdefault(group, {})[standard] = None  # where it can be widened from
 
 
 def hulls(windows: Iterable[Placement], limit: int) -> list[Placement]:

@@ -88,7 +88,10 @@ class WindowRouter(Router):
         return Route(steps, price_of(self._price, type_, source, steps))
 
     def table(self, type_: TensorType, placements: Sequence[Placement]) -> np.ndarray:
-        """``[P, P]``: costs of the cheapest routes from row to column; inf where there is none, 0 on the diagonal."""
+        """``[P, P]``: costs of the cheapest routes from row to column; inf where there is none, 0 on the diagonal.
+
+        Only from windows, not to them: what a value is widened to is priced by `widened`, once for all its users.
+        """
         odd = [i for i, p in enumerate(placements) if not is_standard(self.mesh, type_.shape, p)]
         if not odd:
             return super().table(type_, placements)
@@ -96,22 +99,25 @@ class WindowRouter(Router):
         standard = list(dict.fromkeys(homes))
         number = [standard.index(h) for h in homes]
         out: np.ndarray = super().table(type_, standard)[np.ix_(number, number)]
-        leaving, arriving = np.zeros(len(placements)), np.zeros(len(placements))
+        out[:, odd] = math.inf
         for i in odd:
-            leaving[i] = self._rewindow_price(type_, placements[i], homes[i])
-            arriving[i] = self._rewindow_price(type_, homes[i], placements[i])
-        out = leaving[:, None] + out + arriving
-        for i in odd:
-            for j, p in enumerate(placements):
-                for a, b in ((i, j), (j, i)):
-                    if homes[i] == homes[j]:
-                        out[a, b] = self._rewindow_price(type_, placements[a], placements[b])
-        np.fill_diagonal(out, 0.0)
+            out[i] += self.widened(type_, placements[i], homes[i])
+            out[i, i] = 0.0
         return out
 
     def cost(self, type_: TensorType, source: Placement, target: Placement) -> float:
         """The cost of the cheapest route, inf where there is none."""
-        return float(self.table(type_, [source, target])[0, 1]) if source != target else 0.0
+        if all(is_standard(self.mesh, type_.shape, p) for p in (source, target)):
+            return super().cost(type_, source, target)
+        try:
+            return self.route(type_, source, target).cost
+        except ShardingError:
+            return math.inf
+
+    def widened(self, type_: TensorType, source: Placement, target: Placement) -> float:
+        """The cost of slabs from one window to another over the same axes; inf where they do not lead there."""
+        steps = rewindowed(self.mesh, type_.shape, source, target)
+        return math.inf if steps is None else price_of(self._price, type_, source, steps)
 
     def tree(self, type_: TensorType, source: Placement, targets: Iterable[Placement]) -> list[tuple[Placement, Steps]]:
         """Paths that together reach all targets: (where it starts, its steps), in order."""
@@ -119,7 +125,3 @@ class WindowRouter(Router):
         if all(is_standard(self.mesh, type_.shape, p) for p in (source, *wanted)):
             return super().tree(type_, source, wanted)
         return [(source, self.route(type_, source, target).steps) for target in wanted if target != source]
-
-    def _rewindow_price(self, type_: TensorType, source: Placement, target: Placement) -> float:
-        steps = rewindowed(self.mesh, type_.shape, source, target)
-        return math.inf if steps is None else price_of(self._price, type_, source, steps)

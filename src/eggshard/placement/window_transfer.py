@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from eggshard.placement.placement import Dim, Placement
@@ -44,7 +44,9 @@ class WindowTransfer:
     def __init__(
         self, mesh: Mesh, rule: FactorRule, reaches: Reaches | None, operands: Sequence[TensorType],
         result: TensorType, orders: frozenset[tuple[str, ...]], partial_allowed: Callable[[str], bool], limit: int,
+        window_allowed: Callable[[Mapping[int, tuple[Dim, int]]], bool],
     ):
+        self.mesh, self.window_allowed = mesh, window_allowed
         self.reaches = reaches or tuple((None,) * t.rank for t in operands)
         self.operands, self.result = operands, result
         self.windowed = frozenset(
@@ -62,6 +64,9 @@ class WindowTransfer:
 
     def at(self, placement: Placement) -> Iterator[Strategy]:
         """The strategies that compute the result at this placement; nothing where its windows cannot be computed."""
+        sharded = {d: placement.dims[d] for d in self.windowed if placement.dims[d].axes}
+        if not self.window_allowed({d: (dim, self.mesh.count(dim.axes)) for d, dim in sharded.items()}):
+            return
         for base in self.by_spread.get(spread(placement), ()):
             if base.results[0].monoid == placement.monoid:
                 operands = [self._operand(i, base, placement) for i in range(len(base.operands))]

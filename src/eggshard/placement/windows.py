@@ -67,7 +67,7 @@ class Segment(NamedTuple):
     """Consecutive indices of the tensor in a shard: where they begin in the shard and in the tensor, and how many."""
 
     position: int
-    index: int
+    first: int
     length: int
 
 
@@ -88,7 +88,7 @@ def segments(n: int, dim: Dim, device: int) -> list[Segment]:
 
 def covers(n: int, count: int, dim: Dim) -> bool:
     """Whether the devices together hold every index."""
-    held = sorted((s.index, s.index + s.length) for d in range(count) for s in segments(n, dim, d))
+    held = sorted((s.first, s.first + s.length) for d in range(count) for s in segments(n, dim, d))
     reach = 0
     for low, high in held:
         if low > reach:
@@ -162,7 +162,7 @@ def _missing_runs(n: int, count: int, source: Dim, target: Dim) -> list[_Run] | 
                     position = mine
                     continue
                 stop = min([end, *(low for low, _ in own if low > position)])
-                found = _sender(n, count, source, d, needed.index + position - needed.position)
+                found = _sender(n, count, source, d, needed.first + position - needed.position)
                 if found is None:
                     return None
                 sender, place, length = found
@@ -181,8 +181,8 @@ def _sender(n: int, count: int, source: Dim, receiver: int, index: int) -> tuple
         last = (image - source.low) // source.tile if source.tile else 0
         for d in range(max(0, first), min(count - 1, last) + 1):
             for s in segments(n, source, d):
-                if s.index <= index < s.index + s.length:
-                    skipped = index - s.index
+                if s.first <= index < s.first + s.length:
+                    skipped = index - s.first
                     found.append((abs(d - receiver), d, s.position + skipped, s.length - skipped))
     return min(found)[1:] if found else None
 
@@ -192,10 +192,17 @@ def _rounds(
 ) -> tuple[Slab, ...] | None:
     """A round for each group of runs; groups without a device in common on either side share one."""
     rounds: list[tuple[list[_Run], Slab]] = []
-    for group in sorted(groups, key=lambda runs: -max(run.length for run in runs)):
+    waiting = sorted(groups, key=lambda runs: max(run.length for run in runs))
+    while waiting:
+        group = waiting.pop()
         slab = _slab(n, count, group, source, target)
-        if slab is None:
-            return None
+        if slab is None:  # some run cannot be lengthened as much: those of another length go in a round of their own
+            longest = max(run.length for run in group)
+            parts = [[r for r in group if r.length < longest], [r for r in group if r.length == longest]]
+            if not parts[0]:
+                return None
+            waiting += parts
+            continue
         for i, (runs, _) in enumerate(rounds):
             both = [*runs, *group]
             if len({r.sender for r in both}) == len({r.receiver for r in both}) == len(both):
@@ -228,7 +235,7 @@ def _slab(n: int, count: int, runs: list[_Run], source: Dim, target: Dim) -> Sla
 
 
 def _harmless(n: int, run: _Run, shift: int, width: int, source: Dim, target: Dim) -> bool:
-    """Whether a slab that begins ``shift`` before its run carries nothing wrong to a place where something is needed."""
+    """Whether a slab that begins ``shift`` before its run carries nothing wrong to where something is needed."""
     if width == run.length:
         return True
     first, second = run.source_start - shift, run.target_start - shift
@@ -236,9 +243,9 @@ def _harmless(n: int, run: _Run, shift: int, width: int, source: Dim, target: Di
     for needed in segments(n, target, run.receiver):
         low, high = max(needed.position, second), min(needed.position + needed.length, second + width)
         while low < high:
-            index, place = needed.index + low - needed.position, first + low - second
+            index, place = needed.first + low - needed.position, first + low - second
             same = [s for s in sent if s.position <= place < s.position + s.length
-                    and s.index + place - s.position == index]
+                    and s.first + place - s.position == index]
             if not same:
                 return False
             low += same[0].position + same[0].length - place

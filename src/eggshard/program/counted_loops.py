@@ -110,7 +110,8 @@ def _append(builder: RegionBuilder, region: Region, inputs: Sequence[int]) -> li
     """Append a region's ops on these values; returns its outputs."""
     values = dict(zip(region.inputs, inputs, strict=True))
     for op in region.ops:
-        made = builder.add(op.name, [values[v] for v in op.operands], op.attributes, op.regions, op.shardings, op.location)
+        operands = [values[v] for v in op.operands]
+        made = builder.add(op.name, operands, op.attributes, op.regions, op.shardings, op.location)
         values.update(zip(op.results, made, strict=True))
     return [values[v] for v in region.outputs]
 

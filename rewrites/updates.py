@@ -1,0 +1,127 @@
+"""Updates of boxes: written twice, written back, read again, and spelled as concatenations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from eggshard.egraph.laws import each, tensors
+from eggshard.egraph.rules import Match, RuleList
+from eggshard.rewrites.shapes import bounds_of, slice_of
+
+rules = RuleList()
+
+#: (start, limit) of each dimension.
+Box = tuple[tuple[int, int], ...]
+
+
+def _box(starts: Sequence[int], shape: Sequence[int]) -> Box:
+    return tuple((a, a + k) for a, k in zip(starts, shape, strict=True))
+
+
+def _inside(inner: Box, outer: Box) -> bool:
+    return all(c <= a and b <= d for (a, b), (c, d) in zip(inner, outer, strict=True))
+
+
+def _apart(one: Box, other: Box) -> bool:
+    return any(b <= c or d <= a for (a, b), (c, d) in zip(one, other, strict=True))
+
+
+def _sliced(m: Match) -> Box | None:
+    """The box that slice ``s`` takes; None where it skips elements."""
+    bounds = bounds_of(m.s)
+    return tuple((a, b) for a, b, _ in bounds) if all(stride == 1 for _, _, stride in bounds) else None
+
+
+_X = tensors((4, 5), dtypes=("f32", "i32"))
+_Y = tensors((2, 3), (1, 5), (4, 5), dtypes=("f32", "i32"))
+_STARTS = [{"start_indices": s} for s in ((0, 0), (1, 1), (2, 2), (1, 0), (3, 0))]
+_SLICES = [
+    slice_of(b)
+    for b in ([(1, 3, 1), (1, 4, 1)], [(2, 3, 1), (2, 4, 1)], [(0, 1, 1), (0, 5, 2)], [(1, 2, 1), (0, 5, 1)])
+]
+
+
+rules.add("update_slice[u](x, y) => y", name="update of everything", cases=each(x=_X, y=_Y, u=_STARTS))(
+    lambda m: m.x == m.y
+)
+
+
+@rules.add("update_slice[u](x, slice[s](x)) => x", cases=each(x=_X, u=_STARTS, s=_SLICES))
+def update_by_itself(m: Match) -> Any:
+    return _sliced(m) == _box(m.u["start_indices"], m.type("s").shape)
+
+
+@rules.add(
+    "update_slice[u](update_slice[v](x, y), z) => update_slice[u](x, z)",
+    cases=each(x=tensors((4, 5)), y=tensors((2, 3), (1, 5)), z=tensors((2, 3), (2, 5)), u=_STARTS, v=_STARTS),
+)
+def covered_update(m: Match) -> Any:
+    """The later update covers the earlier one."""
+    return _inside(_box(m.v["start_indices"], m.y.shape), _box(m.u["start_indices"], m.z.shape))
+
+
+@rules.add(
+    "update_slice[u](x, update_slice[v](slice[s](x), y)) => update_slice[w](x, y)",
+    cases=each(x=tensors((4, 5)), y=tensors((1, 2), (2, 3)), s=_SLICES, u=_STARTS, v=_STARTS),
+)
+def update_by_updated_slice(m: Match) -> Any:
+    """A part that is written back where it came from."""
+    starts = m.u["start_indices"]
+    if _sliced(m) != _box(starts, m.type("s").shape):
+        return None
+    return {"w": {"start_indices": tuple(a + b for a, b in zip(starts, m.v["start_indices"], strict=True))}}
+
+
+@rules.add("slice[s](update_slice[u](x, y)) => slice[s](x)", cases=each(x=_X, y=_Y, u=_STARTS, s=_SLICES))
+def slice_beside_update(m: Match) -> Any:
+    return _apart(
+        tuple((a, b) for a, b, _ in bounds_of(m.s)), _box(m.u["start_indices"], m.y.shape)
+    )
+
+
+@rules.add("slice[s](update_slice[u](x, y)) => slice[v](y)", cases=each(x=_X, y=_Y, u=_STARTS, s=_SLICES))
+def slice_inside_update(m: Match) -> Any:
+    starts, bounds = m.u["start_indices"], bounds_of(m.s)
+    if not _inside(tuple((a, b) for a, b, _ in bounds), _box(starts, m.y.shape)):
+        return None
+    return {"v": slice_of((a - o, b - o, stride) for o, (a, b, stride) in zip(starts, bounds, strict=True))}
+
+
+_PARTS = [slice_of([(a, b, 1), (0, c, 1)]) for a, b in ((0, 1), (0, 2), (1, 4), (2, 4), (3, 4)) for c in (4, 5)]
+
+
+def _end(m: Match, label: str, low: bool) -> int | None:
+    """Where a slice of x stops that begins where x does, or begins that stops where x does; None for others."""
+    at = m.c["dimension"]
+    bounds = bounds_of(getattr(m, label))
+    start, limit, stride = bounds[at]
+    others = all(b == (0, n, 1) for d, (b, n) in enumerate(zip(bounds, m.x.shape, strict=True)) if d != at)
+    if not others or stride != 1 or (start != 0 if low else limit != m.x.shape[at]):
+        return None
+    return limit if low else start
+
+
+def _between(m: Match, first: str | None, last: str | None) -> Any:
+    """The update that new data between the ends of x is, if it has just the size of what is missing there."""
+    at = m.c["dimension"]
+    start = 0 if first is None else _end(m, first, True)
+    limit = m.x.shape[at] if last is None else _end(m, last, False)
+    if start is None or limit is None or start + m.y.shape[at] != limit:
+        return None
+    return {"u": {"start_indices": tuple(start if d == at else 0 for d in range(m.x.rank))}}
+
+
+for _text, _first, _last in (
+    ("slice[s](x), y, slice[t](x)", "s", "t"),
+    ("slice[s](x), y", "s", None),
+    ("y, slice[t](x)", None, "t"),
+):
+    rules.add(
+        f"concatenate[c]({_text}) => update_slice[u](x, y)",
+        name=f"update from a concatenation: {_text}",
+        cases=each(
+            x=tensors((4, 5)), y=tensors((1, 5), (2, 5), (3, 5)), c={"dimension": 0},
+            **{label: _PARTS for label in (_first, _last) if label},
+        ),
+    )(lambda m, first=_first, last=_last: _between(m, first, last))

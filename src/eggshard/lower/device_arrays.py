@@ -1,0 +1,37 @@
+"""Arrays of all devices at once, ``[devices, *local shape]``: what stands where data is unspecified, and equality."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from eggshard.program import monoids
+from eggshard.program.types import mlir_dtype
+
+Arrays = tuple[np.ndarray, ...]
+
+
+def poison(dtype: np.dtype) -> np.ndarray:
+    """An element that stands for unspecified data: NaN, True, or alternating bits."""
+    if dtype == np.bool_:
+        return np.array(True)
+    name = mlir_dtype(dtype)
+    if name.startswith(("i", "ui")):
+        highest = monoids.identity("min", name)
+        return np.array(int(highest) // 3 * 2 + 1).astype(dtype)
+    return np.array(complex(np.nan, np.nan) if name.startswith("complex") else np.nan).astype(dtype)
+
+
+def poisoned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array of nothing but unspecified data."""
+    return np.full(shape, poison(dtype), dtype)
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Per element, whether bits are the same or both are NaN."""
+    a, b = np.ascontiguousarray(a).reshape(a.shape), np.ascontiguousarray(b).reshape(b.shape)
+    size = a.dtype.itemsize
+    bits = [x.reshape(-1).view(np.uint8).reshape(*x.shape, size) for x in (a, b)]
+    out: np.ndarray = (bits[0] == bits[1]).all(axis=-1)
+    if not mlir_dtype(a.dtype).startswith(("i", "ui")):
+        out |= (a != a) & (b != b)
+    return out
