@@ -23,7 +23,7 @@ from eggshard.costmodel import AlphaBeta, CostModel, Messages
 from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.plan import Plan
 from eggshard.plan.steps import Step, StepPlan
-from eggshard.plan.window_steps import HaloExchange
+from eggshard.plan.window_steps import WindowExchange
 from eggshard.program.mesh import Mesh
 
 TOLERANCE = 0.01
@@ -75,7 +75,9 @@ class Case:
                 tile.append(size // axes[dim])
                 shards.append(axes[dim])
         most = 16 if self.steps > 8 else None
-        return Chain(Mesh(axes), tuple(tile), tuple(shards), inner, 1, self.steps, self.flops, most=most, wrapped=self.wrapped)
+        return Chain(
+            Mesh(axes), tuple(tile), tuple(shards), inner, 1, self.steps, self.flops, most=most, wrapped=self.wrapped
+        )
 
 
 def _walls(u: Array) -> Array:
@@ -135,8 +137,8 @@ def sweep(case: Case) -> Iterator[Point]:
 
 def widths(plan: Plan) -> tuple[int, ...]:
     """The different widths of slabs that a plan exchanges, loops included."""
-    exchanged = (s.action for s in _steps(plan.device_program) if isinstance(s.action, HaloExchange))
-    return tuple(sorted({slab.width for action in exchanged for slab in action.rounds}))
+    exchanged = (s.action for s in _steps(plan.device_program) if isinstance(s.action, WindowExchange))
+    return tuple(sorted({slab.width for action in exchanged for part in action.exchanges for slab in part.rounds}))
 
 
 def _steps(plan: StepPlan) -> Iterator[Step]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,7 +15,6 @@ from bench import enzyme, peers
 from bench.lower_bound import lower_bound
 from bench.programs import BenchProgram
 from eggshard.costmodel import WireBytes
-from eggshard.errors import EggshardError
 from eggshard.limits import Limits
 from eggshard.plan.plan import Plan
 from eggshard.plan.steps import AllGather, Local
@@ -101,7 +101,7 @@ class Row:
 def run(
     program: BenchProgram, *, ablations: bool = True, verify: bool = True, flag: bool = False, passes: bool = False
 ) -> Row:
-    """All figures of one program. An `EggshardError` of ours is a failure in the row, never hidden.
+    """All figures of one program. An error of ours is a failure in the row, never hidden.
 
     flag, passes: compare with XLA's flag for halos too, and with the passes of another package (`bench.enzyme`).
     """
@@ -109,13 +109,10 @@ def run(
     source: Any = program.text if program.text is not None else program.lower()
     gc.collect()
     began = time.perf_counter()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", eggshard.EggshardWarning)
-            plan = eggshard.optimize(source, cost_model=WireBytes())
-    except EggshardError as error:
-        row.error = f"{type(error).__name__}: {error}"
-        plan = None
+    plan = None
+    with warnings.catch_warnings(), _in_the_row(row):
+        warnings.simplefilter("ignore", eggshard.EggshardWarning)
+        plan = eggshard.optimize(source, cost_model=WireBytes())
     row.seconds = time.perf_counter() - began
     _peers(row, program)
     if flag:
@@ -125,17 +122,24 @@ def run(
         _passes(row, program)
     if plan is None:
         return row
-    _ours(row, plan)
-    if verify:
-        try:
+    with _in_the_row(row):
+        _ours(row, plan)
+        if verify:
             row.verified = str(plan.verify())
-        except Exception as error:
-            row.error = f"{type(error).__name__}: {error}"
     if ablations:
         row.algebra_off = float(eggshard.optimize(source, cost_model=WireBytes(), rewrites=[]).serial_bytes)
         row.doubled = float(eggshard.optimize(source, cost_model=WireBytes(), limits=Limits().doubled()).serial_bytes)
         row.exact = float(eggshard.optimize(source, cost_model=WireBytes(), exact=True).serial_bytes)
     return row
+
+
+@contextmanager
+def _in_the_row(row: Row) -> Iterator[None]:
+    """What goes wrong with our plan is the row's error."""
+    try:
+        yield
+    except Exception as error:
+        row.error = f"{type(error).__name__}: {error}"
 
 
 def _ours(row: Row, plan: Plan) -> None:

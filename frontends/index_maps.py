@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,22 +22,22 @@ _MAX_DEPTH = 40
 
 
 class Run(NamedTuple):
-    """``count`` indices from ``start`` on, ``step`` apart."""
+    """``length`` indices from ``start`` on, ``step`` apart."""
 
     start: int
     step: int
-    count: int
+    length: int
 
     @property
     def bounds(self) -> tuple[int, int, int]:
         """The (start, limit, stride) of a slice that holds the run's indices in ascending order."""
-        last = self.start + (self.count - 1) * self.step
+        last = self.start + (self.length - 1) * self.step
         low, high = min(self.start, last), max(self.start, last)
         return low, high + 1, max(abs(self.step), 1)
 
     @property
     def indices(self) -> np.ndarray:
-        return self.start + self.step * np.arange(self.count)
+        return self.start + self.step * np.arange(self.length)
 
 
 def runs_of(indices: np.ndarray) -> list[Run] | None:
@@ -68,15 +69,15 @@ class IndexMap(NamedTuple):
         runs, before = [], 0
         for run in self.runs:
             first = max(start, start + -(-(before - start) // stride) * stride)
-            count = -(-(min(limit, before + run.count) - first) // stride)
+            count = -(-(min(limit, before + run.length) - first) // stride)
             if count > 0:
                 runs.append(Run(run.start + (first - before) * run.step, run.step * stride, count))
-            before += run.count
+            before += run.length
         return IndexMap(self.root, tuple(runs))
 
     def reversed(self) -> IndexMap:
         """The same elements in opposite order."""
-        back = [Run(r.start + (r.count - 1) * r.step, -r.step if r.count > 1 else 1, r.count) for r in self.runs]
+        back = [Run(r.start + (r.length - 1) * r.step, -r.step if r.length > 1 else 1, r.length) for r in self.runs]
         return IndexMap(self.root, tuple(back[::-1]))
 
 
@@ -85,9 +86,9 @@ def joined(maps: Sequence[IndexMap]) -> IndexMap:
     runs: list[Run] = []
     for run in (r for m in maps for r in m.runs):
         last = runs[-1] if runs else None
-        ascending = last is not None and all(r.step == 1 or r.count == 1 for r in (last, run))
-        if last is not None and ascending and run.start == last.start + last.count:
-            runs[-1] = Run(last.start, 1, last.count + run.count)
+        ascending = last is not None and all(r.step == 1 or r.length == 1 for r in (last, run))
+        if last is not None and ascending and run.start == last.start + last.length:
+            runs[-1] = Run(last.start, 1, last.length + run.length)
         else:
             runs.append(run)
     return IndexMap(maps[0].root, tuple(runs))
@@ -171,18 +172,19 @@ class Extended(NamedTuple):
     attributes: dict[str, Any]
 
 
-def recognise(runs: Sequence[Run], n: int) -> list[Extended] | None:
-    """The ops that take runs of indices of a dimension of size n, one after the other; empty: only the slice is left.
+@lru_cache(maxsize=4096)
+def recognise(runs: tuple[Run, ...]) -> list[Extended] | None:
+    """The ops that make runs of indices, each applied to the one before; the first one to a slice of the root.
 
-    The first op says which slice of the root it takes; a last one without a name means the slice alone.
+    An op without a name is the slice alone. None where the runs are no rotation or extension of a slice.
     """
-    core = max(range(len(runs)), key=lambda i: runs[i].count if runs[i].step == 1 or runs[i].count == 1 else 0)
-    if runs[core].step != 1 and runs[core].count > 1:
+    core = max(range(len(runs)), key=lambda i: runs[i].length if runs[i].step == 1 or runs[i].length == 1 else 0)
+    if runs[core].step != 1 and runs[core].length > 1:
         return None
-    begin, end = runs[core].start, runs[core].start + runs[core].count
+    begin, end = runs[core].start, runs[core].start + runs[core].length
     if len(runs) == 1:
         return [Extended(begin, end, "", {})]
-    if len(runs) == 2 and all(r.step == 1 or r.count == 1 for r in runs):
+    if len(runs) == 2 and all(r.step == 1 or r.length == 1 for r in runs):
         (a, _, k), (c, _, m) = runs
         if c + m == a and k > 0 and m > 0:
             return [Extended(c, a + k, "rotate", {"amount": m})]

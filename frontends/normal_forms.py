@@ -1,29 +1,30 @@
-"""Simpler forms of what front ends spell with data: indices that are constants, and parts that are empty.
+"""The normal form of a region that was read: how data moves is stated by ops that say it, not by many or by indices.
 
 A slice, an update, a gather or a scatter at constant indices moves data in a way that is known while planning. It is
 read as slices, reverses, concatenations and updates at fixed places, whose algebra the rewrites know and which shards
-of neighbours can compute; at indices that are data, every device would need all of the tensor.
+of neighbours can compute; at indices that are data, every device would need all of the tensor. A concatenation of
+parts of one tensor is read as the rotation or extension of the tensor that it is.
+
+The rewrites find the same forms in an e-graph. What a program spells out is brought to them here, because there every
+slice of every part of a concatenation would be looked at before it is known to be one of few things.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from eggshard.frontends.dead_ops import without_dead_ops
-from eggshard.frontends.index_maps import IndexMap, IndexMaps, Run, joined, recognise, runs_of
+from eggshard.frontends.index_maps import Run, joined, recognise, runs_of
+from eggshard.frontends.region_writer import Constants, Form, RegionWriter
 from eggshard.program import monoids
-from eggshard.program.ops import registry
 from eggshard.program.ops.monoids import SET
 from eggshard.program.ops.windows import Windows
-from eggshard.program.program import Attributes, Literal, Op, Region
-from eggshard.program.types import TensorType, numpy_dtype
+from eggshard.program.program import Literal, Op, Region
 
-#: Index tensors with more elements are left alone.
-_MAX_INDICES = 1 << 20
 #: Slices of which a gather may consist along one dimension.
 _MAX_PARTS = 4
 
@@ -37,147 +38,7 @@ def finished(region: Region) -> tuple[Region, dict[int, int]]:
 
 def in_normal_form(region: Region) -> tuple[Region, dict[int, int]]:
     """The same region with static forms of indexing at constants, and the new number of each value of the old one."""
-    constants = _Constants(region)
-    wanted = [i for i, op in enumerate(region.ops) if op.name in _FORMS and _FORMS[op.name].concerns(op, constants)]
-    if not wanted:
-        return region, {v: v for v in range(len(region.types))}
-    return _Writer(region, constants).write(frozenset(wanted))
-
-
-class _Constants:
-    """The values of a region that are known integers, found when asked for."""
-
-    def __init__(self, region: Region):
-        self.types = region.types
-        self.definitions = {v: op for op in region.ops for v in op.results}
-        self._known: dict[int, np.ndarray | None] = {}
-
-    def array(self, value: int) -> np.ndarray | None:
-        """The integers or booleans that a value is for certain; None if that is not known, or not worth knowing."""
-        stack = [value]
-        while stack:
-            v = stack[-1]
-            if v not in self._known:
-                op = self.definitions.get(v)
-                if op is None or not self._foldable(op):
-                    self._known[v] = None
-                else:
-                    missing = [o for o in op.operands if o not in self._known]
-                    failed = any(self._known[o] is None for o in op.operands if o in self._known)
-                    if missing and not failed:
-                        stack.append(missing[0])
-                        continue
-                    self._known[v] = None if failed else self._evaluate(op)
-            stack.pop()
-        return self._known[value]
-
-    def arrays(self, values: Sequence[int]) -> list[np.ndarray] | None:
-        """The same for several values; None unless all are known."""
-        found = [self.array(v) for v in values]
-        return None if any(a is None for a in found) else [a for a in found if a is not None]
-
-    def uniform(self, value: int) -> bool | None:
-        """What a predicate is everywhere; broadcasts are looked through."""
-        op = self.definitions.get(value)
-        while op is not None and op.name == "broadcast_in_dim":
-            value = op.operands[0]
-            op = self.definitions.get(value)
-        array = self.array(value)
-        if array is None or not array.size:
-            return None
-        return bool(array.flat[0]) if np.all(array == array.flat[0]) else None
-
-    def _foldable(self, op: Op) -> bool:
-        if len(op.results) != 1 or op.regions or not registry.is_pure(op.name):
-            return False
-        types = [self.types[v] for v in (*op.operands, *op.results)]
-        return all(t.dtype.startswith(("i", "ui")) and t.elements <= _MAX_INDICES for t in types)
-
-    def _evaluate(self, op: Op) -> np.ndarray | None:
-        arrays = [a for a in (self._known[o] for o in op.operands) if a is not None]
-        try:
-            with np.errstate(all="ignore"):
-                return registry.get(op.name).evaluate(op.attributes, arrays)[0]
-        except NotImplementedError:
-            return None
-
-
-class _Writer:
-    """Copies a region; some ops are replaced by others that compute the same."""
-
-    def __init__(self, region: Region, constants: _Constants):
-        self.region, self.constants, self.maps = region, constants, IndexMaps(region)
-        self.types = [region.types[v] for v in region.inputs]
-        self.ops: list[Op] = []
-        self.number = {v: i for i, v in enumerate(region.inputs)}
-
-    def write(self, wanted: frozenset[int]) -> tuple[Region, dict[int, int]]:
-        """The copied region, in which the ops of these numbers are replaced where they have another form."""
-        for i, op in enumerate(self.region.ops):
-            if i not in wanted or not self._replaced(op):
-                self._copy(op)
-        inputs = tuple(range(len(self.region.inputs)))
-        outputs = tuple(self.number[v] for v in self.region.outputs)
-        return Region(inputs, tuple(self.ops), outputs, tuple(self.types)), self.number
-
-    def _copy(self, op: Op) -> None:
-        operands = tuple(self.number[v] for v in op.operands)
-        results = tuple(range(len(self.types), len(self.types) + len(op.results)))
-        self.types.extend(self.region.types[v] for v in op.results)
-        self.number.update(zip(op.results, results, strict=True))
-        self.ops.append(Op(op.name, operands, results, op.attributes, op.regions, op.shardings, op.location))
-
-    def _replaced(self, op: Op) -> bool:
-        first = len(self.ops)
-        value = _FORMS[op.name].write(self, op)
-        if value is None:
-            assert len(self.ops) == first, "a form that does not hold has written ops"
-            return False
-        self.number[op.results[0]] = value
-        for i in range(first, len(self.ops)):
-            made = self.ops[i]
-            stated = op.shardings if made.results == (value,) else ()
-            self.ops[i] = Op(made.name, made.operands, made.results, made.attributes, (), stated, op.location)
-        return True
-
-    def type(self, value: int) -> TensorType:
-        """The type of a value of the new region."""
-        return self.types[value]
-
-    def add(self, name: str, operands: Sequence[int] = (), **attributes: Any) -> int:
-        """Append an op with one result."""
-        attrs = Attributes(attributes)
-        (type_,) = registry.get(name).infer(attrs, tuple(self.types[v] for v in operands))
-        self.types.append(type_)
-        self.ops.append(Op(name, tuple(operands), (len(self.types) - 1,), attrs))
-        return len(self.types) - 1
-
-    def scalar(self, value: Any, dtype: str) -> int:
-        """A constant of rank 0."""
-        return self.add("constant", value=Literal(np.asarray(value).astype(numpy_dtype(dtype))))
-
-    def slice(self, x: int, bounds: Sequence[tuple[int, int, int]]) -> int:
-        """(start, limit, stride) of each dimension; x itself where they keep everything."""
-        if all(b == (0, n, 1) for b, n in zip(bounds, self.type(x).shape, strict=True)):
-            return x
-        starts, limits, strides = (tuple(column) for column in zip(*bounds, strict=True))
-        return self.add("slice", (x,), start_indices=starts, limit_indices=limits, strides=strides)
-
-    def reshape(self, x: int, shape: Sequence[int]) -> int:
-        return x if self.type(x).shape == tuple(shape) else self.add("reshape", (x,), shape=tuple(shape))
-
-    def arrange(self, x: int, order: Sequence[int], shape: Sequence[int]) -> int:
-        """Dimensions of x in this order, then with unit dimensions added or dropped to give ``shape``."""
-        walked = [d for d in order if self.type(x).shape[d] != 1]
-        if walked != sorted(walked):
-            x = self.add("transpose", (x,), permutation=tuple(order))
-        return self.reshape(x, shape)
-
-    def update(self, x: int, update: int, starts: Sequence[int]) -> int:
-        """x with the box at ``starts`` set to the update, which is all of it if it has the same shape."""
-        if self.type(x) == self.type(update):
-            return update
-        return self.add("update_slice", (x, update), start_indices=tuple(int(s) for s in starts))
+    return RegionWriter(region, _FORMS).write()
 
 
 def _along(start: np.ndarray) -> int | None:
@@ -213,7 +74,7 @@ class _Places(NamedTuple):
         return cls(tuple(own), tuple(walks))
 
 
-def _static_gather(writer: _Writer, op: Op) -> int | None:
+def _static_gather(writer: RegionWriter, op: Op) -> int | None:
     """Windows at constant indices: a slice, or a concatenation of few."""
     x, (indices,) = op.operands[0], writer.constants.arrays(op.operands[1:]) or (None,)
     operand, sizes = writer.region.types[x], op.attributes["slice_sizes"]
@@ -238,7 +99,8 @@ def _static_gather(writer: _Writer, op: Op) -> int | None:
         bounds[d] = own[0].bounds if len(own) == 1 else (0, operand.shape[d], 1)
     y = writer.slice(writer.number[x], bounds)
     for d, own in runs.items():
-        y = _picked(writer, y, d, own)
+        extended = _extended(writer, y, own, d) if len(own) > 1 else None
+        y = _picked(writer, y, d, own) if extended is None else extended
     where = dict(zip(windows.batch_dims(result.rank), range(result.rank), strict=False))
     source: dict[int, int] = {}  # result dimension: the operand's
     for d, b in enumerate(places.walks):
@@ -250,7 +112,7 @@ def _static_gather(writer: _Writer, op: Op) -> int | None:
     return writer.arrange(y, order, result.shape)
 
 
-def _picked(writer: _Writer, x: int, dim: int, runs: Sequence[Run]) -> int:
+def _picked(writer: RegionWriter, x: int, dim: int, runs: Sequence[Run]) -> int:
     """Runs of indices along one dimension, one after the other; a single one was sliced already."""
     parts = []
     for run in runs:
@@ -262,13 +124,13 @@ def _picked(writer: _Writer, x: int, dim: int, runs: Sequence[Run]) -> int:
         if run.step < 0:
             y = writer.add("reverse", (y,), dimensions=(dim,))
         elif run.step == 0:
-            spread = (*shape[:dim], run.count, *shape[dim + 1 :])
+            spread = (*shape[:dim], run.length, *shape[dim + 1 :])
             y = writer.add("broadcast_in_dim", (y,), broadcast_dimensions=tuple(range(len(shape))), shape=spread)
         parts.append(y)
     return parts[0] if len(parts) == 1 else writer.add("concatenate", parts, dimension=dim)
 
 
-def _static_scatter(writer: _Writer, op: Op) -> int | None:
+def _static_scatter(writer: RegionWriter, op: Op) -> int | None:
     """Updates that fill one box of the tensor, maybe with a stride."""
     monoid = op.attributes.get("monoid")
     if op.regions or len(op.operands) != 3 or monoid is None:
@@ -295,7 +157,7 @@ def _static_scatter(writer: _Writer, op: Op) -> int | None:
     batch_dims = windows.batch_dims(updates.rank)
     bounds, reverse = [], []
     for d, (run, k) in enumerate(zip(runs, sizes, strict=True)):
-        if run is None or (run.count > 1 and run.step == 0):
+        if run is None or (run.length > 1 and run.step == 0):
             return None
         if places.walks[d] >= 0:
             target[d] = batch_dims[places.walks[d]]
@@ -316,7 +178,7 @@ def _static_scatter(writer: _Writer, op: Op) -> int | None:
     return _strided_update(writer, x, update, bounds)
 
 
-def _strided_update(writer: _Writer, x: int, update: int, bounds: list[tuple[int, int, int]]) -> int:
+def _strided_update(writer: RegionWriter, x: int, update: int, bounds: list[tuple[int, int, int]]) -> int:
     """x with every stride-th element of a box set: both spread by padding, and a choice between them."""
     type_ = writer.type(x)
     widths = {
@@ -334,7 +196,7 @@ def _strided_update(writer: _Writer, x: int, update: int, bounds: list[tuple[int
     return writer.add("select", (mask, spread, x))
 
 
-def _static_slice(writer: _Writer, op: Op) -> int | None:
+def _static_slice(writer: RegionWriter, op: Op) -> int | None:
     """A dynamic slice at constants; they are clamped so that the window fits."""
     starts = _clamped(writer, op, op.operands[1:], op.attributes["slice_sizes"])
     if starts is None:
@@ -343,14 +205,14 @@ def _static_slice(writer: _Writer, op: Op) -> int | None:
     return writer.slice(writer.number[op.operands[0]], bounds)
 
 
-def _static_update(writer: _Writer, op: Op) -> int | None:
+def _static_update(writer: RegionWriter, op: Op) -> int | None:
     """A dynamic update at constants."""
     x, update, *indices = op.operands
     starts = _clamped(writer, op, indices, writer.region.types[update].shape)
     return None if starts is None else writer.update(writer.number[x], writer.number[update], starts)
 
 
-def _clamped(writer: _Writer, op: Op, indices: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
+def _clamped(writer: RegionWriter, op: Op, indices: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
     arrays = writer.constants.arrays(indices)
     if arrays is None:
         return None
@@ -358,7 +220,7 @@ def _clamped(writer: _Writer, op: Op, indices: Sequence[int], sizes: Sequence[in
     return [max(0, min(int(s), n - k)) for s, n, k in zip(arrays, shape, sizes, strict=True)]
 
 
-def _joined_parts(writer: _Writer, op: Op) -> int | None:
+def _joined_parts(writer: RegionWriter, op: Op) -> int | None:
     """A concatenation without its empty parts, and with what it puts around parts of a tensor as one op."""
     dim = op.attributes["dimension"]
     parts = [v for v in op.operands if writer.region.types[v].shape[dim]]
@@ -366,17 +228,17 @@ def _joined_parts(writer: _Writer, op: Op) -> int | None:
     maps = [(v, writer.maps.of(v, dim)) for v in parts]
     for _, group in groupby(maps, key=lambda pair: pair[1].root):
         members = list(group)
-        made = _extended(writer, joined([m for _, m in members]), dim) if len(members) > 1 else None
+        found = joined([m for _, m in members])
+        made = _extended(writer, writer.number[found.root], found.runs, dim) if len(members) > 1 else None
         values += [writer.number[v] for v, _ in members] if made is None else [made]
     if len(values) == len(op.operands) or not values:
         return None
     return values[0] if len(values) == 1 else writer.add("concatenate", values, dimension=dim)
 
 
-def _extended(writer: _Writer, found: IndexMap, dim: int) -> int | None:
-    """The value of an index map by rotations and extensions of its root, or of one slice of it."""
-    x = writer.number[found.root]
-    ops = recognise(found.runs, writer.type(x).shape[dim])
+def _extended(writer: RegionWriter, x: int, runs: Sequence[Run], dim: int) -> int | None:
+    """Runs of indices along one dimension by rotations and extensions of x, or of one slice of it; None for others."""
+    ops = recognise(tuple(runs))
     if ops is None:
         return None
     x = writer.slice(x, [
@@ -388,24 +250,17 @@ def _extended(writer: _Writer, found: IndexMap, dim: int) -> int | None:
     return x
 
 
-def _decided_select(writer: _Writer, op: Op) -> int | None:
+def _decided_select(writer: RegionWriter, op: Op) -> int | None:
     """A choice that is always the same, such as JAX's between gathered rows and a fill value."""
     chosen = writer.constants.uniform(op.operands[0])
     return None if chosen is None else writer.number[op.operands[1 if chosen else 2]]
 
 
-class _Form(NamedTuple):
-    """How to replace an op: whether it is worth a try, and the new ops' last value (None: there is no such form)."""
-
-    concerns: Callable[[Op, _Constants], bool]
-    write: Callable[[_Writer, Op], int | None]
-
-
-def _indices_known(first: int) -> Callable[[Op, _Constants], bool]:
+def _indices_known(first: int) -> Callable[[Op, Constants], bool]:
     return lambda op, constants: len(op.operands) > first and constants.arrays(op.operands[first:]) is not None
 
 
-def _chooses_gathered(op: Op, constants: _Constants) -> bool:
+def _chooses_gathered(op: Op, constants: Constants) -> bool:
     def gathers(value: int) -> bool:
         made_by = constants.definitions.get(value)
         return made_by is not None and made_by.name == "gather"
@@ -414,11 +269,11 @@ def _chooses_gathered(op: Op, constants: _Constants) -> bool:
 
 
 _FORMS = {
-    "dynamic_slice": _Form(_indices_known(1), _static_slice),
-    "dynamic_update_slice": _Form(_indices_known(2), _static_update),
-    "gather": _Form(_indices_known(1), _static_gather),
-    "scatter": _Form(lambda op, constants: constants.array(op.operands[len(op.operands) // 2]) is not None,
+    "dynamic_slice": Form(_indices_known(1), _static_slice),
+    "dynamic_update_slice": Form(_indices_known(2), _static_update),
+    "gather": Form(_indices_known(1), _static_gather),
+    "scatter": Form(lambda op, constants: constants.array(op.operands[len(op.operands) // 2]) is not None,
                      _static_scatter),
-    "select": _Form(_chooses_gathered, _decided_select),
-    "concatenate": _Form(lambda op, constants: len(op.operands) > 1, _joined_parts),
+    "select": Form(_chooses_gathered, _decided_select),
+    "concatenate": Form(lambda op, constants: len(op.operands) > 1, _joined_parts),
 }

@@ -9,6 +9,7 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError
+from eggshard.frontends import enzyme_dialect
 from eggshard.frontends.control_flow import read_branches, read_while
 from eggshard.frontends.region_reader import Handler, RegionReader, captured_values
 from eggshard.placement.sharding import Sharding
@@ -136,7 +137,14 @@ def _marked_sharding(reader: RegionReader, operation: Any) -> Sharding:
 
 
 def read_opaque(reader: RegionReader, operation: Any, name: str) -> None:
-    """An op without a definition: kept with its text, its meaning unknown."""
+    """An op without a definition: kept with its text, its meaning unknown.
+
+    ProgramError for an op of a dialect that JAX's MLIR has not registered: no module with it could be compiled.
+    """
+    if not operation.context.is_registered_operation(name):
+        raise ProgramError(
+            f"the op is of a dialect that is not registered here; lower {name.partition('.')[0]} to StableHLO first"
+        )
     if captured_values(operation):
         raise ProgramError("its region uses values from outside, and eggshard does not know the op")
     operands, results = reader.operands(operation), reader.result_types(operation)
@@ -239,6 +247,7 @@ def _scatter(reader: RegionReader, operation: Any, name: str) -> None:
 
 
 HANDLERS: dict[str, Handler] = {
+    **enzyme_dialect.HANDLERS,
     "stablehlo.constant": _constant,
     "sdy.constant": _constant,
     "func.call": _call,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -225,6 +226,21 @@ class RegionReader:
                 shardings = self.per_value(str(operation.attributes["sdy.sharding"]), types, name, part)
         self.builder.ops.append(Op(name, operands, results, attributes, regions, shardings, location))
         return results
+
+    def state(self, operation: Any, values: Sequence[int]) -> None:
+        """Put the shardings and the location stated on an MLIR op on the ops that were appended for its results."""
+        made = {op.results: i for i, op in enumerate(self.builder.ops)}
+        for part, value in enumerate(values):
+            index = made.get((value,))
+            if index is None:
+                continue
+            op = self.builder.ops[index]
+            shardings: tuple[Sharding | None, ...] = ()
+            if "sdy.sharding" in operation.attributes:
+                text = str(operation.attributes["sdy.sharding"])
+                shardings = self.per_value(text, (self.builder.types[value],), op.name, part)
+            location = self.module.location(operation)
+            self.builder.ops[index] = replace(op, shardings=shardings or op.shardings, location=location)
 
     def per_value(self, text: str, types: tuple[TensorType, ...], name: str,
                   part: int | None = None) -> tuple[Sharding | None, ...]:

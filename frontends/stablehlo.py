@@ -40,7 +40,8 @@ def read(source: Any) -> Program:
         source = _file(Path(source))
     if not isinstance(source, (str, bytes)):
         raise ProgramError(f"cannot read a module from {type(source).__name__}; give its text, a path, or a module")
-    with jax_mlir.make_ir_context():
+    with jax_mlir.make_ir_context() as context:
+        context.allow_unregistered_dialects = True
         module = _parse(source)
         return _read_module(module, source if isinstance(source, str) else module.operation.get_asm())
 

@@ -80,11 +80,11 @@ def _extended(at: int, lhs: int, rhs: int, mode: str) -> dict[str, Any]:
 def _with_pieces(op: str, at: int, n: int, low: _Piece | None, high: _Piece | None) -> dict[str, Any] | None:
     """The attributes of ``op`` that put these pieces around a dimension of size n; None where it puts others."""
     pieces = [(p, end) for p, end in ((low, True), (high, False)) if p is not None]
-    widths = [p.width if p is not None else 0 for p in (low, high)]
+    lhs, rhs = (p.width if p is not None else 0 for p in (low, high))
     if op == "wrap":
-        return _wrapped(at, *widths) if all(p.wraps(n, end) for p, end in pieces) else None
+        return _wrapped(at, lhs, rhs) if all(p.wraps(n, end) for p, end in pieces) else None
     modes = {p.mode(n, end) for p, end in pieces}
-    return _extended(at, *widths, mode) if len(modes) == 1 and (mode := modes.pop()) is not None else None
+    return _extended(at, lhs, rhs, mode) if len(modes) == 1 and (mode := modes.pop()) is not None else None
 
 
 #: Pieces of x: by kind the pattern with its labels, and what may happen to the slice in the law test.

@@ -96,10 +96,11 @@ def _end(m: Match, label: str, low: bool) -> int | None:
     at = m.c["dimension"]
     bounds = bounds_of(getattr(m, label))
     start, limit, stride = bounds[at]
+    end: int = limit if low else start
     others = all(b == (0, n, 1) for d, (b, n) in enumerate(zip(bounds, m.x.shape, strict=True)) if d != at)
     if not others or stride != 1 or (start != 0 if low else limit != m.x.shape[at]):
         return None
-    return limit if low else start
+    return end
 
 
 def _between(m: Match, first: str | None, last: str | None) -> Any:
@@ -117,6 +118,10 @@ for _text, _first, _last in (
     ("slice[s](x), y", "s", None),
     ("y, slice[t](x)", None, "t"),
 ):
+
+    def _update(m: Match, first: str | None = _first, last: str | None = _last) -> Any:
+        return _between(m, first, last)
+
     rules.add(
         f"concatenate[c]({_text}) => update_slice[u](x, y)",
         name=f"update from a concatenation: {_text}",
@@ -124,4 +129,4 @@ for _text, _first, _last in (
             x=tensors((4, 5)), y=tensors((1, 5), (2, 5), (3, 5)), c={"dimension": 0},
             **{label: _PARTS for label in (_first, _last) if label},
         ),
-    )(lambda m, first=_first, last=_last: _between(m, first, last))
+    )(_update)

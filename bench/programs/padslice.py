@@ -203,7 +203,7 @@ def _fixed() -> Iterable[BenchProgram]:
             name, _FAMILY, mesh, arguments, function, out, known=known, rounding=rounding, control=known == 0
         )
     for name, origin, mesh, arguments, function, out, known in _ISSUES:
-        # Padding both dimensions asks for corners, which the 5-point stencil does not read: four elements of difference.
+        # Padding both dimensions asks for corners, which the 5-point stencil does not read: four elements more.
         target = known + 16 if known is not None and name == "5-point, pad wrap" else None
         yield BenchProgram.define(
             f"issue: {name}", _FAMILY, mesh, arguments, function, out, known=known, target=target, origin=origin,

@@ -32,6 +32,7 @@ from eggshard.frontends import load
 from eggshard.limits import Limits
 from eggshard.placement.placement import Placement, is_even, place
 from eggshard.placement.sharding import Sharding
+from eggshard.plan.joining import joined
 from eggshard.plan.plan import Plan, Search
 from eggshard.plan.steps import StepPlan
 from eggshard.planning import Planning
@@ -142,7 +143,7 @@ def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Seq
            outputs: Sequence[Sequence[Placement]], clock: dict[str, float],
            ) -> tuple[StepPlan, tuple[Placement, ...], Search]:
     """Saturate, encode, extract, assemble."""
-    graph = _timed(clock, "saturate", lambda: saturate(region, rules, planning.limits))
+    graph = _timed(clock, "saturate", lambda: saturate(region, rules, planning.limits, planning.mesh))
     pinned = [(graph.values[v], p) for v, p in zip(region.inputs, inputs, strict=True) if graph.values[v] >= 0]
     pinned += [(graph.values[v], o[0]) for v, o in zip(region.outputs, outputs, strict=True)]
     widen = Widener(planning, planning.router, planning.limits.windows, pinned)
@@ -161,9 +162,12 @@ def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Seq
     decoder = Decoder(planning.mesh, graph, encoding, found.selection, planning.router, planning.action)
     types = tuple(region.types[v] for v in region.inputs)
     steps, placements = _timed(clock, "assemble", lambda: decoder.decode(types, inputs, roots))
+    steps = _timed(clock, "join", lambda: joined(steps, planning.pricer))
+    # The bounds know nothing of exchanges that are cheaper together.
+    shared = encoding.shared or encoding.widens > 1
     return steps, placements, Search(
         found.bound, found.once, found.method, planning.exact, "", clock, len(graph.classes), graph.size,
-        dict(graph.report.matches), tuple(found.notes), encoding.capped, encoding.shared,
+        dict(graph.report.matches), tuple(found.notes), encoding.capped, shared,
     )
 
 

@@ -13,7 +13,7 @@ from eggshard.placement.placement import Placement, replicated
 from eggshard.plan.assemble import Assembler
 from eggshard.plan.control_steps import Loop
 from eggshard.plan.steps import StepPlan
-from eggshard.plan.window_steps import HaloExchange
+from eggshard.plan.window_steps import WindowExchange
 from eggshard.program.counted_loops import find_counter, in_a_row, unrolled
 from eggshard.program.program import Region
 from eggshard.program.types import TensorType
@@ -33,7 +33,7 @@ def with_rows(
     Of loops that exchange halos and count. Local types are those of the carried shards.
     """
     counter = find_counter(condition, body)
-    exchanges = any(isinstance(step.action, HaloExchange) for step in loop.body.steps)
+    exchanges = any(isinstance(step.action, WindowExchange) for step in loop.body.steps)
     if not exchanges or counter is None or counter.direction == "NE" or loop.has_effects:
         return loop
     best: Loop | StepPlan = loop

@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("jax")
 
 from bench.exchange_search import Chain, best_schedule, exchanges  # noqa: E402
+
 from eggshard.costmodel import AlphaBeta, Messages, WireBytes  # noqa: E402
 from eggshard.program.mesh import Mesh  # noqa: E402
 

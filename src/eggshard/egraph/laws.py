@@ -24,6 +24,8 @@ from eggshard.program.types import TensorType, is_float, numpy_dtype
 
 #: Most instances of one rule that are evaluated; larger generators are thinned evenly.
 MAX_INSTANCES = 400
+#: What `Match.shard_counts` is in law tests.
+SHARD_COUNTS = (2, 3)
 _SUMMING = ("dot_general", "dot", "reduce")
 _SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0)
 
@@ -87,16 +89,16 @@ def check_law(rule: Rule, seed: int = 0) -> int:
     for case in _thinned(list(rule.cases())):
         uses, types = _resolve(rule, case)
         try:
-            match = Match(rule, dict(zip(rule.labels, uses, strict=True)), dict(zip(rule.tensors, types, strict=True)))
+            of_label, of_name = dict(zip(rule.labels, uses, strict=True)), dict(zip(rule.tensors, types, strict=True))
+            match = Match(rule, of_label, of_name, SHARD_COUNTS)
         except ProgramError:
             continue
         exact = rule.mark == "=" or rule.exact_if(match)
         kinds = (exact,) if ordered or not exact else (True, False)
-        for instance, special in itertools.product(rule.instances(uses, types), kinds):
+        for instance, special in itertools.product(rule.instances(uses, types, SHARD_COUNTS), kinds):
             arrays = {
                 name: sample(rng, t, special, case.signed_zeros) for name, t in zip(rule.tensors, types, strict=True)
             }
-            of_label = dict(zip(rule.labels, uses, strict=True))
             ops = [of_label.get(n.label, OpUse(n.op, NO_ATTRIBUTES)) for n in postorder(rule.left)]
             left = _evaluate(rule.left, ops, arrays)
             right = _evaluate(rule.right, [made.use for made in instance], arrays)

@@ -34,10 +34,15 @@ class Match:
     """What a rule's left side met: ``m.label`` is the attributes captured there, ``m.x`` the type of tensor x.
 
     ``m.op("f")`` is the name of the op that a family's label captured, ``m.type("label")`` the type of the result of
-    the op with that label, ``m.result`` the type of the whole left side.
+    the op with that label, ``m.result`` the type of the whole left side. ``m.shard_counts`` are the numbers of shards
+    that the axes of the program's mesh can cut a dimension into, in ascending order.
     """
 
-    def __init__(self, rule: Rule, uses: Mapping[str, OpUse], types: Mapping[str, TensorType]):
+    def __init__(
+        self, rule: Rule, uses: Mapping[str, OpUse], types: Mapping[str, TensorType],
+        shard_counts: tuple[int, ...] = (),
+    ):
+        self.shard_counts = shard_counts
         self._uses, self._types = dict(uses), dict(types)
         found: dict[int, TensorType] = {}
         self._results: dict[str, TensorType] = {}
@@ -129,23 +134,28 @@ class Rule:
         """How many more ops the right side has than the left."""
         return sum(1 for _ in postorder(self.right)) - sum(1 for _ in postorder(self.left))
 
-    def instances(self, uses: tuple[OpUse, ...], types: tuple[TensorType, ...]) -> tuple[Instance, ...]:
+    def instances(
+        self, uses: tuple[OpUse, ...], types: tuple[TensorType, ...], shard_counts: tuple[int, ...] = ()
+    ) -> tuple[Instance, ...]:
         """The right sides for captured ops (in order of `labels`) and tensor types (in order of `tensors`).
 
         Empty where the rule does not hold. Remembered, so the rule's function must depend on its match alone.
         Raises RewriteError if the function fails, or answers attributes that make another type than the left side's.
         """
-        key = (uses, types)
+        key = (uses, types, shard_counts)
         known = self._memo.get(key)
         if known is None:
             if len(self._memo) >= _MEMO_LIMIT:
                 self._memo.clear()
-            known = self._memo[key] = tuple(self._evaluate(uses, types))
+            known = self._memo[key] = tuple(self._evaluate(uses, types, shard_counts))
         return known
 
-    def _evaluate(self, uses: tuple[OpUse, ...], types: tuple[TensorType, ...]) -> Iterator[Instance]:
+    def _evaluate(
+        self, uses: tuple[OpUse, ...], types: tuple[TensorType, ...], shard_counts: tuple[int, ...]
+    ) -> Iterator[Instance]:
+        captured, named = dict(zip(self.labels, uses, strict=True)), dict(zip(self.tensors, types, strict=True))
         try:
-            match = Match(self, dict(zip(self.labels, uses, strict=True)), dict(zip(self.tensors, types, strict=True)))
+            match = Match(self, captured, named, shard_counts)
         except ProgramError:
             return  # a family captured an op that this shape of pattern does not fit, e.g. a scalar predicate
         if self.exact and not self.exact_if(match):

@@ -17,6 +17,7 @@ from eggshard.egraph.graph import EGraph, RunReport
 from eggshard.egraph.patterns import Node, postorder
 from eggshard.egraph.rules import Instance, OpUse, Rule
 from eggshard.limits import Limits
+from eggshard.program.mesh import Mesh
 from eggshard.program.program import Program, Region
 from eggshard.program.types import TensorType
 
@@ -27,14 +28,19 @@ _GROWING_SHARE = 0.5
 _ADAPTER = "eggshard.egraph.adapter"
 
 
-def saturate(program: Program | Region, rules: Sequence[Rule], limits: Limits | None = None) -> EGraph:
+def saturate(
+    program: Program | Region, rules: Sequence[Rule], limits: Limits | None = None, mesh: Mesh | None = None
+) -> EGraph:
     """The e-graph of a program under rules, saturated as far as the limits allow.
+
+    mesh: for rules that depend on how many shards there can be; a Program's own one unless given.
 
     Ends in a valid e-graph always: if the worker process dies, the run is repeated with half the rows, and after
     that the program's own graph is returned with ``report.stop`` saying why. Raises RewriteError if a rule's function
     fails or makes ill-typed terms.
     """
     region = program.region if isinstance(program, Program) else program
+    mesh = program.mesh if mesh is None and isinstance(program, Program) else mesh
     limits = limits or Limits()
     began = time.monotonic()
     if not rules:
@@ -43,7 +49,7 @@ def saturate(program: Program | Region, rules: Sequence[Rule], limits: Limits | 
     failure: worker.WorkerFailure | None = None
     for max_rows in (limits.rows, limits.rows // 2):
         try:
-            return _Run(region, rules, compiled, limits, max_rows, began).graph()
+            return _Run(region, rules, compiled, limits, max_rows, began, mesh).graph()
         except worker.WorkerFailure as error:
             failure = error
     assert failure is not None
@@ -73,8 +79,10 @@ class _Run:
     """One saturation."""
 
     def __init__(
-        self, region: Region, rules: Sequence[Rule], compiled: Compiled, limits: Limits, max_rows: int, began: float
+        self, region: Region, rules: Sequence[Rule], compiled: Compiled, limits: Limits, max_rows: int, began: float,
+        mesh: Mesh | None,
     ):
+        self.shard_counts = () if mesh is None else mesh.shard_counts
         self.rules, self.compiled, self.limits, self.max_rows = rules, compiled, limits, max_rows
         self.began = began
         self.soft, self.hard = began + limits.seconds * _SOFT_SHARE, began + limits.seconds * _HARD_SHARE
@@ -156,4 +164,4 @@ class _Run:
             for child, type_ in zip(node.children, payload.operands, strict=True):
                 if isinstance(child, str):
                     types[child] = type_
-        return rule.instances(tuple(uses.values()), tuple(types[v] for v in rule.tensors))
+        return rule.instances(tuple(uses.values()), tuple(types[v] for v in rule.tensors), self.shard_counts)

@@ -82,6 +82,11 @@ class Encoding:
     windows: dict[int, int] = field(default_factory=dict)
     _known: dict[tuple[int, Placement | Shape], Shard] = field(default_factory=dict)
 
+    @property
+    def widens(self) -> int:
+        """How many ways there are to widen a value, by slabs that may travel with those of other values."""
+        return sum(isinstance(choice.tag, Widened) for options in self.problem.choices for choice in options)
+
     def shard(self, cls: int, placement: Placement | Shape) -> Shard:
         """The problem's class and placement number of an e-class at a placement, numbered now if it is new."""
         known = self._known.get((cls, placement))

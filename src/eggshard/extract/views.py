@@ -48,6 +48,11 @@ class Views:
         placed = tuple(placement.dims[next(dims)] if n > 1 else Dim((), 1) for n in shape)
         return Placement(placed, placement.partial, placement.monoid)
 
+    def represents(self, cls: int, placement: Placement) -> bool:
+        """Whether a class's placement is one of its group: it holds dimensions that are not core whole."""
+        shape = self.graph.classes[cls].types[0].shape
+        return all(n > 1 or not d.axes for n, d in zip(shape, placement.dims, strict=True))
+
     def is_view(self, cls: int, node: ENode) -> bool:
         """Whether the node only renames dimensions of a class of the same group."""
         return view_order(self.graph, cls, node) is not None and self.group[cls] == self.group[node.children[0]]

@@ -20,7 +20,7 @@ from eggshard.extract.windows import WindowDemand
 from eggshard.placement.placement import Dim, Placement
 from eggshard.placement.transfer import Strategy
 from eggshard.placement.window_routes import WindowRouter, home
-from eggshard.placement.window_transfer import WindowTransfer
+from eggshard.placement.window_transfer import WindowTransfer, spread
 from eggshard.placement.windows import inside
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
@@ -73,10 +73,10 @@ class Widener:
         return {out.windows[g]: self._hold(out, choices, g, demand) for g in demand.needed}
 
     def _compute(self, graph: EGraph, out: Encoding, choices: list[list[Choice]], demand: WindowDemand) -> None:
-        for c, (n, node, transfer) in demand.nodes.items():
+        for c, (n, node, _) in demand.nodes.items():
             types, results = tuple(graph.type_of(child) for child in node.children), graph.classes[c].types
             for placement in [*demand.homes(c), *demand.made_of(c)]:
-                for s in transfer.at(placement):
+                for s in demand.strategies(c, placement):
                     needs = tuple(dict.fromkeys(
                         out.need(child, p) for child, p in zip(node.children, s.operands, strict=True)
                     ))
@@ -91,14 +91,18 @@ class Widener:
         computed = {out.placements[group][choice.out] for choice in choices[group]}
         held = choices[out.windows[group]]
         # Every window is inside a hull, and is cut out of it; so hulls are all that is widened to.
-        for target in demand.made.get(group, ()):
+        made = demand.made.get(group, ())
+        for target in made:
             standard = home(self.mesh, type_.shape, target)
             whole = Placement(tuple(
                 Dim((), n) if d != s else s
                 for n, d, s in zip(type_.shape, target.dims, standard.dims, strict=True)
             ))
+            narrowest = next(p for p in made if spread(p) == spread(target) and _tiles(p) == _tiles(target))
+            sources = dict.fromkeys(p for p in (target, narrowest) if p in computed)
+            sources.update(dict.fromkeys((standard, whole)))
             number = out.index[out.windows[group]][target]
-            for source in (target, standard, whole) if target in computed else (standard, whole):
+            for source in sources:
                 cost = 0.0 if source == target else self.router.widened(type_, source, target)
                 if cost < math.inf:
                     need = (group, self._number(out, group, source))
@@ -128,3 +132,7 @@ class Widener:
             out.index[group][placement] = len(out.placements[group])
             out.placements[group].append(placement)
         return out.index[group][placement]
+
+
+def _tiles(placement: Placement) -> tuple[int, ...]:
+    return tuple(d.tile for d in placement.dims)

@@ -8,12 +8,13 @@ to, or computed at, the hull of its consumers' windows: of the narrowest of them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from eggshard.egraph.graph import EGraph, ENode
 from eggshard.extract.graph import strong_components
 from eggshard.extract.views import Views
 from eggshard.placement.placement import Dim, Placement, is_standard
+from eggshard.placement.transfer import Strategy
 from eggshard.placement.window_routes import home
 from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.placement.windows import hull
@@ -120,7 +121,8 @@ class WindowDemand:
         return self
 
     def _choose_node(self, c: int, transfers: TransferSource) -> None:
-        """Of the nodes that compute a class the one that reaches into the fewest operands; the program's own first.
+        """Of the nodes that compute a class the one that reaches into the fewest operands; of those a rotation, of
+        which wrapped windows can be computed, too; else the program's own.
 
         Others would exchange the same elements in other forms: pads of slices for slices of a pad, say.
         """
@@ -132,9 +134,9 @@ class WindowDemand:
             transfer = transfers(c, node)
             if transfer is not None:
                 reaching = sum(any(r is not None for r in row) for row in transfer.reaches)
-                found.append((reaching, bool(node.rules), n, node, transfer))
+                found.append((reaching, not transfer.periodic, bool(node.rules), n, node, transfer))
         if found:
-            _, _, n, node, transfer = min(found, key=lambda x: x[:3])
+            *_, n, node, transfer = min(found, key=lambda x: x[:4])
             self.nodes[c] = n, node, transfer
 
     def _drop_unused(self, roots: Iterable[int]) -> set[int]:
@@ -156,6 +158,14 @@ class WindowDemand:
         self.nodes = {c: chosen for c, chosen in self.nodes.items() if c in seen}
         return users
 
+    def strategies(self, c: int, placement: Placement) -> Iterator[Strategy]:
+        """The strategies that compute a class at a placement, as far as its and its operands' groups have those."""
+        _, node, transfer = self.nodes[c]
+        if self.views.represents(c, placement):
+            for strategy in transfer.at(placement):
+                if all(self.views.represents(*pair) for pair in zip(node.children, strategy.operands, strict=True)):
+                    yield strategy
+
     def homes(self, c: int) -> list[Placement]:
         """Standard placements at which a class is wanted, over which its node looks at neighbours."""
         if c not in self.nodes:
@@ -171,11 +181,16 @@ class WindowDemand:
 
     def _visit(self, g: int, members: Sequence[int]) -> None:
         self.made[g] = hulls(self.needed.get(g, ()), self.limit)
+        for window in self.made[g]:  # the tiles inside it are what it can be widened from
+            standard = home(self.mesh, self.views.core_type(g).shape, window)
+            if all(a.tile == b.tile and a.low <= 0 <= a.high
+                   for a, b in zip(window.dims, standard.dims, strict=True)):
+                self.wanted.setdefault(g, {})[standard] = None
         for c in members:
             if c in self.nodes:
                 _, node, transfer = self.nodes[c]
                 for placement in [*self._wanted(c, transfer), *self.made_of(c)]:
-                    for strategy in transfer.at(placement):
+                    for strategy in self.strategies(c, placement):
                         for child, p in zip(node.children, strategy.operands, strict=True):
                             self._need(child, p)
 
@@ -190,10 +205,6 @@ class WindowDemand:
             self.wanted.setdefault(group, {})[core] = None
         elif not placement.partial:
             self.needed.setdefault(group, {})[core] = None
-            shape = self.views.core_type(group).shape
-            standard = home(self.mesh, shape, core)
-            if all(a.tile == b.tile for a, b in zip(core.dims, standard.dims, strict=True)):
-                self.wanted.setdefault(group, {})[standard] = None  # where it can be widened from
 
 
 def hulls(windows: Iterable[Placement], limit: int) -> list[Placement]:
@@ -201,7 +212,7 @@ def hulls(windows: Iterable[Placement], limit: int) -> list[Placement]:
     then of those and the next wider, and so on, at most ``limit`` a grid."""
     grids: dict[object, list[Placement]] = {}
     for p in windows:
-        grids.setdefault(tuple((d.axes, d.tile, d.wrapped) for d in p.dims), []).append(p)
+        grids.setdefault(tuple((d.axes, d.tile) for d in p.dims), []).append(p)
     out: list[Placement] = []
     for grid in grids.values():
         for cluster in _clusters(grid):

@@ -29,7 +29,7 @@ from eggshard.plan.steps import (
     Slice,
     StepPlan,
 )
-from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange
+from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
 from eggshard.program import monoids
 from eggshard.program.ops import spelling
 from eggshard.program.ops.dense import dense_text
@@ -74,6 +74,8 @@ class StepText(WindowText):
                 return [self._all_reduce(x, action) for x in operands]
             case BoxSelect():
                 return [self.box_select(action, *operands)]
+            case WindowExchange():
+                return self.window_exchange(operands, action)
         (x,) = operands
         match action:
             case Resize():
@@ -97,8 +99,6 @@ class StepText(WindowText):
                 return [self._mask(x, action)]
             case Crop():
                 return [self.crop(x, action)]
-            case HaloExchange():
-                return [self.halo_exchange(x, action)]
             case EdgeFill():
                 return [self.edge_fill(x, action)]
         raise LoweringError(f"step {action.kind!r} has no StableHLO spelling")

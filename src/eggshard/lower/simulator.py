@@ -41,7 +41,7 @@ from eggshard.plan.steps import (
     Slice,
     StepPlan,
 )
-from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange
+from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
 from eggshard.program import monoids
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import mlir_dtype, numpy_dtype
@@ -201,8 +201,8 @@ def _(action: Crop, mesh: Mesh, operands: Arrays) -> Arrays:
 
 
 @_perform.register
-def _(action: HaloExchange, mesh: Mesh, operands: Arrays) -> Arrays:
-    return (exchanged(mesh, action, operands[0]),)
+def _(action: WindowExchange, mesh: Mesh, operands: Arrays) -> Arrays:
+    return tuple(exchanged(mesh, part, x) for part, x in zip(action.exchanges, operands, strict=True))
 
 
 @_perform.register

@@ -14,7 +14,8 @@ import numpy as np
 
 from eggshard.lower.body_text import BodyText, Value, integers
 from eggshard.placement.windows import Slab
-from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange, local_range
+from eggshard.plan.steps import Pairs
+from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange, WindowExchange, local_range
 from eggshard.program.types import TensorType
 
 
@@ -43,22 +44,22 @@ class WindowText(BodyText):
         """The old shard in a new one."""
         return self._joined(self._laid(x, action), action.dim, x.type)
 
-    def halo_exchange(self, x: Value, action: HaloExchange) -> Value:
-        """The old shard in a new one, and a collective-permute per round for what it lacks."""
-        parts = self._laid(x, action)
-        position, groups = self.mesh.index(action.over), self.mesh.groups(action.over)
-        for slab in action.rounds:
-            senders, receivers = ({pair[side] for pair in slab.pairs} for side in (0, 1))
-            got = self._rows(x, action.dim, np.array(slab.source_starts)[position], position, senders, slab.width)
-            if any(s != r for s, r in slab.pairs):
-                pairs = tuple((int(g[s]), int(g[r])) for g in groups for s, r in slab.pairs)
-                got = self.permute(got, pairs)
-            starts = {slab.target_starts[r] for r in receivers}
-            if len(starts) == 1:
-                parts = self._overlaid(parts, starts.pop(), got, action, frozenset(receivers))
-            else:
-                parts = self._put_rows(self._joined(parts, action.dim, x.type), got, action, slab)
-        return self._joined(parts, action.dim, x.type)
+    def window_exchange(self, operands: Sequence[Value], action: WindowExchange) -> list[Value]:
+        """Each old shard in a new one, and what it lacks, received by a collective-permute for each list of pairs."""
+        got: dict[tuple[int, Slab], Value] = {}
+        for slabs in action.travelling:
+            sent = [self._cut_slab(operands[i], action.exchanges[i], slab) for i, slab in slabs]
+            pairs = slabs[0][1].pairs
+            along = tuple((int(g[s]), int(g[r])) for g in self.mesh.groups(action.axes) for s, r in pairs)
+            got.update(zip(slabs, self._permuted_together(sent, along), strict=True))
+        out = []
+        for i, (x, part) in enumerate(zip(operands, action.exchanges, strict=True)):
+            parts = self._laid(x, part)
+            for slab in part.rounds:
+                rows = got[i, slab] if (i, slab) in got else self._cut_slab(x, part, slab)
+                parts = self._put_slab(parts, x.type, rows, part, slab)
+            out.append(self._joined(parts, part.dim, x.type))
+        return out
 
     def box_select(self, action: BoxSelect, inside: Value, outside: Value) -> Value:
         """The first operand inside a box of global indices, the second outside it."""
@@ -130,6 +131,37 @@ class WindowText(BodyText):
         rows = self._rows(self._padded(x, dim, low, high), dim, mirrored + low, everyone, taking, width)
         rows = self.op("reverse", [rows], rows.type, f"dimensions = {integers((dim,))}")
         return self._padded(rows, dim, at, shape[dim] - at - width)
+
+    # Slabs that are sent and received.
+
+    def _cut_slab(self, x: Value, action: HaloExchange, slab: Slab) -> Value:
+        """What a device sends in a round."""
+        position = self.mesh.index(action.over)
+        starts = np.array(slab.source_starts)[position]
+        return self._rows(x, action.dim, starts, position, [sender for sender, _ in slab.pairs], slab.width)
+
+    def _permuted_together(self, pieces: Sequence[Value], pairs: Pairs) -> list[Value]:
+        """What arrives of several values of one element type, sent by the same pairs in one collective-permute."""
+        if len(pieces) == 1:
+            return [self.permute(pieces[0], pairs)]
+        flat = [self.reshape(x, (x.type.elements,)) for x in pieces]
+        ends = np.cumsum([x.type.elements for x in pieces]).tolist()
+        packed = self.op("concatenate", flat, flat[0].type.with_shape((ends[-1],)), "dimension = 0 : i64")
+        packed = self.permute(packed, pairs)
+        return [
+            self.reshape(self.slice(packed, [end - x.type.elements], [end]), x.type.shape)
+            for x, end in zip(pieces, ends, strict=True)
+        ]
+
+    def _put_slab(
+        self, parts: Sequence[_Part], type_: TensorType, rows: Value, action: HaloExchange, slab: Slab
+    ) -> list[_Part]:
+        """The parts of a shard with what a device received in a round; ``type_`` is the old shard's."""
+        receivers = frozenset(receiver for _, receiver in slab.pairs)
+        starts = {slab.target_starts[r] for r in receivers}
+        if len(starts) == 1:
+            return self._overlaid(parts, starts.pop(), rows, action, receivers)
+        return self._put_rows(self._joined(parts, action.dim, type_), rows, action, slab)
 
     # Parts of a shard along one dimension.
 

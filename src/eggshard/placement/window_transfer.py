@@ -62,6 +62,14 @@ class WindowTransfer:
         """The standard placements at which the result can be computed."""
         return (found[0].results[0] for found in self.by_spread.values())
 
+    @property
+    def periodic(self) -> bool:
+        """Whether wrapped windows of the result can be computed, although the op looks along it."""
+        return bool(self.windowed) and all(
+            reach is None or self._periodic(i, d, reach)
+            for i, row in enumerate(self.reaches) for d, reach in enumerate(row)
+        )
+
     def at(self, placement: Placement) -> Iterator[Strategy]:
         """The strategies that compute the result at this placement; nothing where its windows cannot be computed."""
         sharded = {d: placement.dims[d] for d in self.windowed if placement.dims[d].axes}

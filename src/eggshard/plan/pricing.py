@@ -20,7 +20,7 @@ def step_info(mesh: Mesh, action: Action, operands: tuple[TensorType, ...]) -> S
     results = action.result(mesh, operands)
     if isinstance(action, Local) and action.name in FREE_OPS:
         return StepInfo("local", mesh, op=action.name, dtype=operands[0].dtype)
-    touched = sum(t.bytes for t in operands) + sum(t.bytes for t in results)
+    touched = sum(t.bytes for t in operands) + sum(t.bytes for t in results) + action.staged(mesh, operands)
     dtype = operands[0].dtype if operands else results[0].dtype if results else "f32"
     if isinstance(action, Local):
         return StepInfo("local", mesh, op=action.name, flops=action.flops, memory_bytes=float(touched), dtype=dtype)

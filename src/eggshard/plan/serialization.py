@@ -29,7 +29,7 @@ _CLASSES: dict[str, type] = {
         steps.Exchange, steps.AllReduce, steps.ReduceScatter, steps.KeepFirst, steps.Mask, steps.Step, steps.StepPlan,
         control_steps.Loop, control_steps.Branch, authored_steps.DeviceNumber, authored_steps.GroupCollective,
         authored_steps.OnFirstDevice, windows.Slab, window_steps.Crop, window_steps.HaloExchange,
-        window_steps.BoxSelect, window_steps.EdgeFill,
+        window_steps.JointExchange, window_steps.BoxSelect, window_steps.EdgeFill,
     )
 }
 

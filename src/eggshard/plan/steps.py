@@ -45,6 +45,10 @@ class Action:
         """Bytes that the busiest device of each of its collectives receives, added up."""
         return float(self.received(mesh, operands).max()) if self.messages else 0.0
 
+    def staged(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
+        """Bytes that it reads and writes besides its operands and results, in buffers of its own."""
+        return 0.0
+
     @property
     def axes(self) -> tuple[str, ...]:
         """The mesh axes over which it communicates (empty: it does not)."""

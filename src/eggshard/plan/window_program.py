@@ -90,5 +90,5 @@ def _scalar(body: Assembler, value: np.ndarray, dtype: str) -> int:
 
 def _reaches_outside(mesh: Mesh, dim: Dim, start: int, stop: int) -> bool:
     """Whether some shard holds indices outside the range."""
-    last = (mesh.count(dim.axes) - 1) * dim.tile + dim.tile + dim.high
-    return dim.wrapped or dim.low < start or last > stop
+    last = mesh.count(dim.axes) * dim.tile + dim.high
+    return dim.low < start or last > stop

@@ -11,7 +11,7 @@ import numpy as np
 from eggshard.errors import LoweringError
 from eggshard.placement.placement import Dim
 from eggshard.placement.windows import Slab
-from eggshard.plan.steps import Action
+from eggshard.plan.steps import Action, Pairs
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 
@@ -37,11 +37,81 @@ class Crop(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class HaloExchange(Action):
+class WindowExchange(Action):
+    """Slabs of one or several values, sent along the same axes. All values have one element type.
+
+    Slabs with equal pairs of senders and receivers travel together, in one collective-permute: one after the other
+    in row-major order. Rounds in which every device sends to itself are local copies.
+    """
+
+    kind: ClassVar[str] = "halo-exchange"
+
+    @property
+    def exchanges(self) -> tuple[HaloExchange, ...]:
+        """What becomes of each operand."""
+        raise NotImplementedError
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return self.exchanges[0].over
+
+    @property
+    def travelling(self) -> list[list[tuple[int, Slab]]]:
+        """The slabs of each collective-permute, and whose operand's they are."""
+        out: dict[Pairs, list[tuple[int, Slab]]] = {}
+        for i, part in enumerate(self.exchanges):
+            for slab in part.rounds:
+                if any(sender != receiver for sender, receiver in slab.pairs):
+                    out.setdefault(slab.pairs, []).append((i, slab))
+        return list(out.values())
+
+    @property
+    def messages(self) -> int:
+        return len(self.travelling)
+
+    @property
+    def collectives(self) -> dict[str, int]:
+        return {"collective-permute": self.messages} if self.messages else {}
+
+    def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+        dtypes = {t.dtype for t in operands}
+        if len(dtypes) != 1:
+            raise LoweringError(f"an exchange of slabs is of values of one element type, not of {sorted(dtypes)}")
+        return tuple(_resized(t, part.dim, part.new) for part, t in zip(self.exchanges, operands, strict=True))
+
+    def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
+        position = mesh.index(self.axes)
+        out = np.zeros(mesh.size)
+        for slabs in self.travelling:
+            receives = np.isin(position, [receiver for sender, receiver in slabs[0][1].pairs if sender != receiver])
+            out += receives * self._bytes(slabs, operands)
+        return out
+
+    def serial_bytes(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
+        return sum((self._bytes(slabs, operands) for slabs in self.travelling), 0.0)
+
+    def staged(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
+        """Slabs that travel together are copied, that is read and written, once on either side."""
+        return sum((4 * self._bytes(slabs, operands) for slabs in self.travelling if len(slabs) > 1), 0.0)
+
+    @property
+    def hops(self) -> int:
+        count = len(self.exchanges[0].offsets)
+        return sum(
+            max(min(abs(receiver - sender), count - abs(receiver - sender)) for sender, receiver in slabs[0][1].pairs)
+            for slabs in self.travelling
+        )
+
+    def _bytes(self, slabs: list[tuple[int, Slab]], operands: tuple[TensorType, ...]) -> float:
+        return float(sum(_resized(operands[i], self.exchanges[i].dim, slab.width).bytes for i, slab in slabs))
+
+
+@dataclass(frozen=True, slots=True)
+class HaloExchange(WindowExchange):
     """`Crop`, then slabs from other devices along ``over`` are put where the new shard lacks them.
 
-    Each round is one collective-permute of equal slabs within every group along ``over``; devices of a group are
-    numbered by their position in it. A round in which every device sends to itself is a local copy.
+    Each round sends equal slabs within every group along ``over``; devices of a group are numbered by their position
+    in it.
     """
 
     dim: int
@@ -49,41 +119,10 @@ class HaloExchange(Action):
     new: int
     offsets: tuple[int, ...]
     rounds: tuple[Slab, ...]
-    kind: ClassVar[str] = "halo-exchange"
 
     @property
-    def axes(self) -> tuple[str, ...]:
-        return self.over
-
-    @property
-    def messages(self) -> int:
-        return len(self._permutes)
-
-    @property
-    def collectives(self) -> dict[str, int]:
-        return {"collective-permute": self.messages} if self.messages else {}
-
-    def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
-        return (_resized(operands[0], self.dim, self.new),)
-
-    def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
-        position = mesh.index(self.over)
-        out = np.zeros(mesh.size)
-        for slab in self._permutes:
-            receives = np.isin(position, [receiver for sender, receiver in slab.pairs if sender != receiver])
-            out += receives * float(_resized(operands[0], self.dim, slab.width).bytes)
-        return out
-
-    def serial_bytes(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
-        return float(sum(_resized(operands[0], self.dim, slab.width).bytes for slab in self._permutes))
-
-    @property
-    def hops(self) -> int:
-        count = len(self.offsets)
-        return sum(
-            max(min(abs(receiver - sender), count - abs(receiver - sender)) for sender, receiver in slab.pairs)
-            for slab in self.rounds
-        )
+    def exchanges(self) -> tuple[HaloExchange, ...]:
+        return (self,)
 
     @property
     def sides(self) -> dict[str, int]:
@@ -94,10 +133,21 @@ class HaloExchange(Action):
             out["either side" if len(below) > 1 else "below" if True in below else "above"] += slab.width
         return {side: out[side] for side in ("below", "above", "either side") if out[side]}
 
+
+@dataclass(frozen=True, slots=True)
+class JointExchange(WindowExchange):
+    """Exchanges of several values at once, one per operand. LoweringError unless all are over the same axes."""
+
+    parts: tuple[HaloExchange, ...]
+
+    def __post_init__(self) -> None:
+        over = {part.over for part in self.parts}
+        if len(over) != 1:
+            raise LoweringError(f"a joint exchange is along one list of axes, and not along {sorted(over)}")
+
     @property
-    def _permutes(self) -> list[Slab]:
-        """The rounds in which something is sent to another device."""
-        return [slab for slab in self.rounds if any(sender != receiver for sender, receiver in slab.pairs)]
+    def exchanges(self) -> tuple[HaloExchange, ...]:
+        return self.parts
 
 
 @dataclass(frozen=True, slots=True)

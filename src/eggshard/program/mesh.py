@@ -77,6 +77,14 @@ class Mesh:
         ids = np.arange(self.size) if self.device_ids is None else np.asarray(self.device_ids)
         return ids.reshape(tuple(self.axes.values()))
 
+    @cached_property
+    def shard_counts(self) -> tuple[int, ...]:
+        """The numbers of shards, above 1, that sets of axes make, in ascending order."""
+        counts = {1}
+        for size in self.axes.values():
+            counts |= {size * count for count in counts}
+        return tuple(sorted(counts - {1}))
+
     def count(self, axes: Iterable[str]) -> int:
         """The number of devices along some axes."""
         return math.prod(self.axes[a] for a in axes)

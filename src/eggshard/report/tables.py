@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from eggshard.plan.steps import Action, AllToAll, Local, moved_axes
-from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange
+from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
 
 if TYPE_CHECKING:
     from eggshard.plan.plan import Plan
@@ -51,9 +52,12 @@ def what(action: Action) -> str:
         return f"all-to-all {side(action.targets)}->{side(action.sources)}"
     if isinstance(action, Crop):
         return f"{action.kind} dim {action.dim} of {action.new}"
-    if isinstance(action, HaloExchange):
-        arriving = ", ".join(f"{n} from {side}" for side, n in action.sides.items())
-        return f"{action.kind} dim {action.dim}: {arriving}"
+    if isinstance(action, WindowExchange):
+        parts = Counter(
+            f"dim {part.dim}: " + ", ".join(f"{n} from {side}" for side, n in part.sides.items())
+            for part in action.exchanges
+        )
+        return f"{action.kind} " + "; ".join(part if n == 1 else f"{part} ({n} values)" for part, n in parts.items())
     if isinstance(action, BoxSelect):
         return f"{action.kind} " + ", ".join(f"dim {dim} [{start}:{stop}]" for dim, _, start, stop in action.box)
     if isinstance(action, EdgeFill):

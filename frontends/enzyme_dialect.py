@@ -1,0 +1,203 @@
+"""Ops of the dialect ``enzymexla`` in which Reactant's and Enzyme's modules state communication, in their generic form.
+
+The dialect is not registered with JAX's MLIR, so its ops are read from their attributes alone. Each means a few
+slices, pads, rotations, extensions and updates, which are what a Program gets. A sharding stated on an op is that of
+its results.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from eggshard.errors import ProgramError
+from eggshard.frontends.region_reader import Handler, RegionReader
+from eggshard.program.ops import registry
+from eggshard.program.program import Attributes
+from eggshard.program.types import TensorType
+
+
+class _Reader:
+    """One op while it is read: its integer attributes, and ops to append for it."""
+
+    def __init__(self, reader: RegionReader, operation: Any, operands: int):
+        self._reader, self._operation = reader, operation
+        self._items = _attributes(operation)
+        self.operands = reader.operands(operation)
+        self.result_types = reader.result_types(operation)
+        if len(self.operands) != operands:
+            raise ProgramError(f"takes {operands} operand(s), got {len(self.operands)}")
+        self.x = self.operands[0]
+        self.shape = self.type(self.x).shape
+
+    def type(self, value: int) -> TensorType:
+        return self._reader.builder.types[value]
+
+    def has(self, name: str) -> bool:
+        return name in self._items
+
+    def integer(self, name: str) -> int:
+        """An attribute that is an integer of any width."""
+        text = self._text(name)
+        found = re.match(r"-?\d+\b", text)
+        if found is None:
+            raise ProgramError(f"attribute {name} = {text} is no integer")
+        return int(found[0])
+
+    def amount(self, name: str) -> int:
+        """An attribute that is not negative."""
+        found = self.integer(name)
+        if found < 0:
+            raise ProgramError(f"attribute {name} is {found}, but must not be negative")
+        return found
+
+    def dimension(self, name: str = "dimension") -> int:
+        """An attribute that names a dimension of the first operand."""
+        found = self.integer(name)
+        if not 0 <= found < len(self.shape):
+            raise ProgramError(f"{name} {found} does not exist in {self.type(self.x)}")
+        return found
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """An attribute that is an array of integers."""
+        text = self._text(name)
+        body = text.partition(":")[2] if text.startswith("array<") else text
+        return tuple(int(i) for i in re.findall(r"-?\d+", body.partition("]")[0]))
+
+    def _text(self, name: str) -> str:
+        try:
+            return self._items[name]
+        except KeyError:
+            raise ProgramError(f"attribute {name} is missing") from None
+
+    def add(self, name: str, *operands: int, **attributes: Any) -> int:
+        """Append an op."""
+        attrs = Attributes(attributes)
+        types = registry.get(name).infer(attrs, tuple(self.type(v) for v in operands))
+        return self._reader.append(name, operands, types, attrs)[0]
+
+    def part(self, x: int, dim: int, start: int, limit: int) -> int:
+        """Indices [start, limit) along one dimension."""
+        shape = self.type(x).shape
+        bounds = [(start, limit) if d == dim else (0, n) for d, n in enumerate(shape)]
+        starts, limits = (tuple(column) for column in zip(*bounds, strict=True))
+        return self.add("slice", x, start_indices=starts, limit_indices=limits, strides=(1,) * len(shape))
+
+    def rotate(self, dim: int, amount: int) -> int:
+        """The operand rotated to the left."""
+        amount %= max(self.shape[dim], 1)
+        return self.add("rotate", self.x, dimension=dim, amount=amount) if amount else self.x
+
+    def results(self, values: list[int]) -> None:
+        """Name the op's results, and put its shardings on the ops that make them."""
+        made = tuple(self.type(v) for v in values)
+        if made != self.result_types:
+            shown = ", ".join(map(str, made)), ", ".join(map(str, self.result_types))
+            raise ProgramError(f"its attributes make ({shown[0]}), but it states ({shown[1]})")
+        self._reader.bind(self._operation, values)
+        self._reader.state(self._operation, values)
+
+
+def _attributes(operation: Any) -> dict[str, str]:
+    """The texts of all attributes. Properties of an unregistered op are found in its text only."""
+    items = {name: str(attribute) for name, attribute in operation.attributes.items()}
+    properties = re.search(r"<(\{[^{}]*\})>", operation.get_asm(print_generic_op_form=True))
+    if properties is not None:
+        for named in ir.DictAttr(ir.Attribute.parse(properties[1], operation.context)):
+            items.setdefault(named.name, str(named.attr))
+    return items
+
+
+def _rotate(reader: RegionReader, operation: Any, name: str) -> None:
+    """``x[amount:] ++ x[:amount]``"""
+    op = _Reader(reader, operation, 1)
+    op.results([op.rotate(op.dimension(), op.integer("amount"))])
+
+
+def _wrap(reader: RegionReader, operation: Any, name: str) -> None:
+    """``x[-lhs:] ++ x ++ x[:rhs]``"""
+    op = _Reader(reader, operation, 1)
+    widths = {side: op.amount(side) for side in ("lhs", "rhs")}
+    op.results([op.add("wrap", op.x, dimension=op.dimension(), **widths)])
+
+
+def _extend(reader: RegionReader, operation: Any, name: str) -> None:
+    """``x[:lhs] ++ x ++ x[-rhs:]``: the first and last elements in their own order, not the end ones repeated."""
+    op = _Reader(reader, operation, 1)
+    dim, lhs, rhs = op.dimension(), op.amount("lhs"), op.amount("rhs")
+    n = op.shape[dim]
+    if max(lhs, rhs) > n:
+        raise ProgramError(f"lhs {lhs} and rhs {rhs} must not exceed the size {n} of dimension {dim}")
+    if max(lhs, rhs) <= 1:
+        op.results([op.add("extend", op.x, dimension=dim, lhs=lhs, rhs=rhs, mode="edge")])
+        return
+    parts = [op.part(op.x, dim, 0, lhs)] * (lhs > 0) + [op.x] + [op.part(op.x, dim, n - rhs, n)] * (rhs > 0)
+    op.results([op.add("concatenate", *parts, dimension=dim)])
+
+
+def _multi_rotate(reader: RegionReader, operation: Any, name: str) -> None:
+    """Rotations by ``left_amount`` to the left, one less, and so on, until ``right_amount`` to the right."""
+    op = _Reader(reader, operation, 1)
+    dim, left, right = op.dimension(), op.amount("left_amount"), op.amount("right_amount")
+    op.results([op.rotate(dim, left - j) for j in range(left + right + 1)])
+
+
+def _multi_slice(reader: RegionReader, operation: Any, name: str) -> None:
+    """A slice, and the same one moved by 1, ..., ``amount`` along the dimension.
+
+    Older modules state how often it is moved to the left and to the right instead.
+    """
+    op = _Reader(reader, operation, 1)
+    dim = op.dimension()
+    left, right = (
+        (op.amount("left_amount"), op.amount("right_amount")) if op.has("left_amount") else (0, op.amount("amount"))
+    )
+    starts, limits, strides = (op.integers(name) for name in ("start_indices", "limit_indices", "strides"))
+
+    def moved(indices: tuple[int, ...], by: int) -> tuple[int, ...]:
+        return tuple(i + by if d == dim else i for d, i in enumerate(indices))
+
+    op.results([
+        op.add("slice", op.x, start_indices=moved(starts, j), limit_indices=moved(limits, j), strides=strides)
+        for j in range(-left, right + 1)
+    ])
+
+
+def _multi_pad(reader: RegionReader, operation: Any, name: str) -> None:
+    """``amount`` elements of padding in all: all before, then one less before and one after, until all after."""
+    op = _Reader(reader, operation, 2)
+    dim, amount = op.dimension(), op.amount("amount")
+
+    def width(value: int) -> tuple[int, ...]:
+        return tuple(value if d == dim else 0 for d in range(len(op.shape)))
+
+    op.results([
+        op.add("pad", *op.operands, edge_padding_low=width(amount - j), edge_padding_high=width(j),
+               interior_padding=width(0))
+        for j in range(amount + 1)
+    ])
+
+
+def _update_without_corners(reader: RegionReader, operation: Any, name: str) -> None:
+    """The second operand where index X lies in [x1, x2) or index Y in [y1, y2), and the first one in the corners."""
+    op = _Reader(reader, operation, 2)
+    made = op.x
+    if op.type(op.operands[1]) != op.type(op.x):
+        raise ProgramError(f"its operands are {op.type(op.x)} and {op.type(op.operands[1])}; they must be of one type")
+    for axis in "XY":
+        dim = op.dimension(f"dimension{axis}")
+        start, limit = (op.integer(f"{axis.lower()}{k}") for k in (1, 2))
+        start, limit = max(start, 0), min(limit, op.shape[dim])
+        if start < limit:
+            band = op.part(op.operands[1], dim, start, limit)
+            starts = tuple(start if d == dim else 0 for d in range(len(op.shape)))
+            made = op.add("update_slice", made, band, start_indices=starts)
+    op.results([made])
+
+
+HANDLERS: dict[str, Handler] = {
+    f"enzymexla.{read.__name__.removeprefix('_')}": read
+    for read in (_rotate, _wrap, _extend, _multi_rotate, _multi_slice, _multi_pad, _update_without_corners)
+}

@@ -1,0 +1,170 @@
+"""Writing a region anew with some of its ops replaced by others that compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from eggshard.frontends.index_maps import IndexMaps
+from eggshard.program.ops import registry
+from eggshard.program.program import Attributes, Literal, Op, Region
+from eggshard.program.types import TensorType, numpy_dtype
+
+#: Index tensors with more elements are left alone.
+_MAX_INDICES = 1 << 20
+
+
+class Form(NamedTuple):
+    """How to replace an op with one result: whether it is worth a try, and the new ops' value.
+
+    None means that there is no such form; no op may have been written then.
+    """
+
+    concerns: Callable[[Op, Constants], bool]
+    write: Callable[[RegionWriter, Op], int | None]
+
+
+class Constants:
+    """The values of a region that are known integers, found when asked for."""
+
+    def __init__(self, region: Region):
+        self.types = region.types
+        self.definitions = {v: op for op in region.ops for v in op.results}
+        self._known: dict[int, np.ndarray | None] = {}
+
+    def array(self, value: int) -> np.ndarray | None:
+        """The integers or booleans that a value is for certain; None if that is not known, or not worth knowing."""
+        stack = [value]
+        while stack:
+            v = stack[-1]
+            if v not in self._known:
+                op = self.definitions.get(v)
+                if op is None or not self._foldable(op):
+                    self._known[v] = None
+                else:
+                    missing = [o for o in op.operands if o not in self._known]
+                    failed = any(self._known[o] is None for o in op.operands if o in self._known)
+                    if missing and not failed:
+                        stack.append(missing[0])
+                        continue
+                    self._known[v] = None if failed else self._evaluate(op)
+            stack.pop()
+        return self._known[value]
+
+    def arrays(self, values: Sequence[int]) -> list[np.ndarray] | None:
+        """The same for several values; None unless all are known."""
+        found = [self.array(v) for v in values]
+        return None if any(a is None for a in found) else [a for a in found if a is not None]
+
+    def uniform(self, value: int) -> bool | None:
+        """What a predicate is everywhere; broadcasts are looked through."""
+        op = self.definitions.get(value)
+        while op is not None and op.name == "broadcast_in_dim":
+            value = op.operands[0]
+            op = self.definitions.get(value)
+        array = self.array(value)
+        if array is None or not array.size:
+            return None
+        return bool(array.flat[0]) if np.all(array == array.flat[0]) else None
+
+    def _foldable(self, op: Op) -> bool:
+        if len(op.results) != 1 or op.regions or not registry.is_pure(op.name):
+            return False
+        types = [self.types[v] for v in (*op.operands, *op.results)]
+        return all(t.dtype.startswith(("i", "ui")) and t.elements <= _MAX_INDICES for t in types)
+
+    def _evaluate(self, op: Op) -> np.ndarray | None:
+        arrays = [a for a in (self._known[o] for o in op.operands) if a is not None]
+        try:
+            with np.errstate(all="ignore"):
+                return registry.get(op.name).evaluate(op.attributes, arrays)[0]
+        except NotImplementedError:
+            return None
+
+
+class RegionWriter:
+    """Copies a region; some ops are replaced by others that compute the same."""
+
+    def __init__(self, region: Region, forms: Mapping[str, Form]):
+        self.region, self.constants, self.maps = region, Constants(region), IndexMaps(region)
+        self._forms = forms
+        self.types = [region.types[v] for v in region.inputs]
+        self.ops: list[Op] = []
+        self.number = {v: i for i, v in enumerate(region.inputs)}
+
+    def write(self) -> tuple[Region, dict[int, int]]:
+        """The copied region, and the new number of each value of the old one."""
+        wanted = frozenset(i for i, op in enumerate(self.region.ops) if self._concerned(op))
+        if not wanted:
+            return self.region, {v: v for v in range(len(self.region.types))}
+        for i, op in enumerate(self.region.ops):
+            if i not in wanted or not self._replaced(op):
+                self._copy(op)
+        inputs = tuple(range(len(self.region.inputs)))
+        outputs = tuple(self.number[v] for v in self.region.outputs)
+        return Region(inputs, tuple(self.ops), outputs, tuple(self.types)), self.number
+
+    def _concerned(self, op: Op) -> bool:
+        form = self._forms.get(op.name)
+        return form is not None and form.concerns(op, self.constants)
+
+    def _copy(self, op: Op) -> None:
+        operands = tuple(self.number[v] for v in op.operands)
+        results = tuple(range(len(self.types), len(self.types) + len(op.results)))
+        self.types.extend(self.region.types[v] for v in op.results)
+        self.number.update(zip(op.results, results, strict=True))
+        self.ops.append(Op(op.name, operands, results, op.attributes, op.regions, op.shardings, op.location))
+
+    def _replaced(self, op: Op) -> bool:
+        first = len(self.ops)
+        value = self._forms[op.name].write(self, op)
+        if value is None:
+            assert len(self.ops) == first, "a form that does not hold has written ops"
+            return False
+        self.number[op.results[0]] = value
+        for i in range(first, len(self.ops)):
+            made = self.ops[i]
+            stated = op.shardings if made.results == (value,) else ()
+            self.ops[i] = Op(made.name, made.operands, made.results, made.attributes, (), stated, op.location)
+        return True
+
+    def type(self, value: int) -> TensorType:
+        """The type of a value of the new region."""
+        return self.types[value]
+
+    def add(self, name: str, operands: Sequence[int] = (), **attributes: Any) -> int:
+        """Append an op with one result."""
+        attrs = Attributes(attributes)
+        (type_,) = registry.get(name).infer(attrs, tuple(self.types[v] for v in operands))
+        self.types.append(type_)
+        self.ops.append(Op(name, tuple(operands), (len(self.types) - 1,), attrs))
+        return len(self.types) - 1
+
+    def scalar(self, value: Any, dtype: str) -> int:
+        """A constant of rank 0."""
+        return self.add("constant", value=Literal(np.asarray(value).astype(numpy_dtype(dtype))))
+
+    def slice(self, x: int, bounds: Sequence[tuple[int, int, int]]) -> int:
+        """(start, limit, stride) of each dimension; x itself where they keep everything."""
+        if all(b == (0, n, 1) for b, n in zip(bounds, self.type(x).shape, strict=True)):
+            return x
+        starts, limits, strides = (tuple(column) for column in zip(*bounds, strict=True))
+        return self.add("slice", (x,), start_indices=starts, limit_indices=limits, strides=strides)
+
+    def reshape(self, x: int, shape: Sequence[int]) -> int:
+        return x if self.type(x).shape == tuple(shape) else self.add("reshape", (x,), shape=tuple(shape))
+
+    def arrange(self, x: int, order: Sequence[int], shape: Sequence[int]) -> int:
+        """Dimensions of x in this order, then with unit dimensions added or dropped to give ``shape``."""
+        walked = [d for d in order if self.type(x).shape[d] != 1]
+        if walked != sorted(walked):
+            x = self.add("transpose", (x,), permutation=tuple(order))
+        return self.reshape(x, shape)
+
+    def update(self, x: int, update: int, starts: Sequence[int]) -> int:
+        """x with the box at ``starts`` set to the update, which is all of it if it has the same shape."""
+        if self.type(x) == self.type(update):
+            return update
+        return self.add("update_slice", (x, update), start_indices=tuple(int(s) for s in starts))

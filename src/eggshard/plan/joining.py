@@ -1,0 +1,169 @@
+"""Exchanges of several values at once: slabs that go the same way share one collective-permute where that is cheaper.
+
+A pass over a finished device program. Exchanges wait until nothing else can run without them. Then all that wait over
+the same axes are independent of each other, and may be one step. The other steps keep their order, but for what a
+joint step needs and what comes with it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from eggshard.plan.assemble import Assembler
+from eggshard.plan.control_steps import Branch, Loop
+from eggshard.plan.pricing import Pricer
+from eggshard.plan.steps import Action, Pairs, Step, StepPlan
+from eggshard.plan.window_steps import JointExchange, WindowExchange
+
+#: Joining must save this part of the price, so that rounding alone is no reason.
+SAVING = 1e-12
+
+#: What exchanges have in common that may be joined: axes and element type.
+Lane = tuple[tuple[str, ...], str]
+
+
+def joined(plan: StepPlan, price: Pricer) -> StepPlan:
+    """The same device program with exchanges of slabs joined wherever the model prices that below separate ones.
+
+    Also within loops and branches. The plan itself where there is nothing to join.
+    """
+    steps = tuple(_inside(step, lambda inner: joined(inner, price)) for step in plan.steps)
+    if any(new is not old for new, old in zip(steps, plan.steps, strict=True)):
+        plan = replace(plan, steps=steps)
+    if sum(isinstance(step.action, WindowExchange) for step in steps) < 2:
+        return plan
+    order = _Order(plan)
+    bundles = [b for waiting in _waiting(plan, order) for b in _bundles(plan, waiting, price) if len(b) > 1]
+    return _rebuilt(plan, order, bundles) if bundles else plan
+
+
+def _inside(step: Step, change: Callable[[StepPlan], StepPlan]) -> Step:
+    """The step with the device programs inside it changed; the step itself where they stay as they are."""
+    action: Action = step.action
+    if isinstance(action, Loop):
+        programs = (action.condition, action.body)
+        condition, body = map(change, programs)
+        changed = condition is not action.condition or body is not action.body
+        action = replace(action, condition=condition, body=body) if changed else action
+    elif isinstance(action, Branch):
+        branches = tuple(map(change, action.branches))
+        changed = any(new is not old for new, old in zip(branches, action.branches, strict=True))
+        action = replace(action, branches=branches) if changed else action
+    return step if action is step.action else replace(step, action=action)
+
+
+class _Order:
+    """Which steps come before which: those that make its operands, and of steps with effects the one before."""
+
+    def __init__(self, plan: StepPlan):
+        maker = {v: i for i, step in enumerate(plan.steps) for v in step.results}
+        self.before: list[tuple[int, ...]] = []
+        self.after: list[list[int]] = [[] for _ in plan.steps]
+        effect: tuple[int, ...] = ()
+        for i, step in enumerate(plan.steps):
+            needed = dict.fromkeys(maker[v] for v in step.operands if v in maker)
+            if step.action.has_effects:
+                needed.update(dict.fromkeys(effect))
+                effect = (i,)
+            self.before.append(tuple(needed))
+            for j in needed:
+                self.after[j].append(i)
+
+
+def _waiting(plan: StepPlan, order: _Order) -> Iterator[list[int]]:
+    """The exchanges that wait at the same time over the same axes, in an order in which they can be issued.
+
+    Those go first that the longest chain of exchanges depends on: the others may still be joined by some of it.
+    """
+    lanes = {i: _lane(plan, step) for i, step in enumerate(plan.steps) if isinstance(step.action, WindowExchange)}
+    chain = [0] * len(plan.steps)
+    for i in reversed(range(len(plan.steps))):
+        chain[i] = max((chain[j] for j in order.after[i]), default=0) + (i in lanes)
+    missing = [len(needed) for needed in order.before]
+    ready = [i for i, n in enumerate(missing) if not n]
+    held: dict[Lane, list[int]] = {}
+    while ready or held:
+        if ready:
+            i = heapq.heappop(ready)
+            if i in lanes:
+                held.setdefault(lanes[i], []).append(i)
+                continue
+            done = [i]
+        else:
+            done = held.pop(max(held, key=lambda lane: (max(chain[i] for i in held[lane]), len(held[lane]))))
+            yield done
+        for j in (j for i in done for j in order.after[i]):
+            missing[j] -= 1
+            if not missing[j]:
+                heapq.heappush(ready, j)
+
+
+def _lane(plan: StepPlan, step: Step) -> Lane:
+    return step.action.axes, plan.types[step.operands[0]].dtype
+
+
+def _bundles(plan: StepPlan, waiting: Sequence[int], price: Pricer) -> list[list[int]]:
+    """Which of some independent exchanges are issued together; each goes to where it saves most."""
+    bundles: list[tuple[list[int], float, set[Pairs]]] = []
+    ways = {i: {slabs[0][1].pairs for slabs in _exchange(plan, [i]).travelling} for i in waiting}
+    # Those that go most ways come first: others that have no way in common may both join them.
+    for i in sorted(waiting, key=lambda i: (-len(ways[i]), i)):
+        alone = _price(plan, [i], price)
+        saved = []
+        for b, (members, cost, taken) in enumerate(bundles):
+            if taken & ways[i]:
+                together = _price(plan, [*members, i], price)
+                if together < (cost + alone) * (1 - SAVING):
+                    saved.append((cost + alone - together, -b, together))
+        if saved:
+            _, b, together = max(saved)
+            members, _, taken = bundles[-b]
+            bundles[-b] = [*members, i], together, taken | ways[i]
+        else:
+            bundles.append(([i], alone, ways[i]))
+    return [sorted(members) for members, _, _ in bundles]
+
+
+def _exchange(plan: StepPlan, members: Iterable[int]) -> WindowExchange:
+    """The exchanges of some steps as one."""
+    actions = [plan.steps[i].action for i in members]
+    if len(actions) == 1:
+        (action,) = actions
+        assert isinstance(action, WindowExchange)
+        return action
+    return JointExchange(tuple(p for a in actions if isinstance(a, WindowExchange) for p in a.exchanges))
+
+
+def _price(plan: StepPlan, members: Sequence[int], price: Pricer) -> float:
+    operands = (plan.types[v] for i in members for v in plan.steps[i].operands)
+    return price(_exchange(plan, members), *operands)
+
+
+def _rebuilt(plan: StepPlan, order: _Order, bundles: Iterable[Sequence[int]]) -> StepPlan:
+    """The device program in its old order, with each bundle one step where its first stood, after what it needs."""
+    bundle_of = {i: tuple(members) for members in bundles for i in members}
+    assembler = Assembler(plan.mesh)
+    values = {v: assembler.input(plan.types[v]) for v in plan.inputs}
+    done: set[int] = set()
+    for first in range(len(plan.steps)):
+        stack = [bundle_of.get(first, (first,))]
+        while stack:
+            members = stack[-1]
+            missing = [j for i in members for j in order.before[i] if j not in done]
+            if missing:
+                stack.extend(bundle_of.get(j, (j,)) for j in reversed(missing))
+                continue
+            stack.pop()
+            if members[0] in done:
+                continue
+            steps = [plan.steps[i] for i in members]
+            action = steps[0].action if len(steps) == 1 else _exchange(plan, members)
+            operands = tuple(values[v] for step in steps for v in step.operands)
+            why = tuple(dict.fromkeys(w for step in steps for w in step.why))
+            label = ", ".join(dict.fromkeys(step.label for step in steps if step.label))
+            made = assembler.emit(action, operands, why, label)
+            values.update(zip((v for step in steps for v in step.results), made, strict=True))
+            done.update(members)
+    return assembler.build([values[v] for v in plan.outputs])

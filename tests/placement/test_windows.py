@@ -1,0 +1,188 @@
+"""Windows along one dimension against brute force over devices and indices."""
+
+import random
+
+import numpy as np
+import pytest
+
+from eggshard.placement.placement import Dim
+from eggshard.placement.windows import covers, hull, inside, reached, segments, slab_exchange
+from eggshard.program.ops.windowing import Reach
+
+
+def content(n, dim, device):
+    """The global index at each place of a device's shard, one by one; -1 outside the tensor."""
+    index = [device * dim.tile + dim.low + i for i in range(dim.size)]
+    return np.array([i % n if dim.wrapped else i if 0 <= i < n else -1 for i in index], int)
+
+
+def random_dim(rng, n, count, *, tile=None):
+    tile = -(-n // count) + rng.choice([0, 0, 0, 1]) if tile is None else tile
+    if rng.random() < 0.3:
+        return Dim(("x",), tile, 0, 0, rng.random() < 0.2)
+    low = rng.randint(-5, 4)
+    high = rng.randint(max(low - tile + 1, -5), 5)
+    if rng.random() < 0.4:
+        low, high = min(low, 0), max(high, 0)
+    return Dim(("x",), tile, low, high, rng.random() < 0.25)
+
+
+def after(n, count, source, target, exchange):
+    """What each place of the new shards holds then: a global index, or something negative for unspecified data."""
+    old = [content(n, source, d) for d in range(count)]
+    new = [np.full(target.size, -2) for _ in range(count)]
+    for d in range(count):
+        for i, index in enumerate(old[d]):
+            if 0 <= i + exchange.offsets[d] < target.size:
+                new[d][i + exchange.offsets[d]] = index
+    for slab in exchange.rounds:
+        assert len({s for s, _ in slab.pairs}) == len({r for _, r in slab.pairs}) == len(slab.pairs)
+        for s, r in slab.pairs:
+            begin, end = slab.source_starts[s], slab.target_starts[r]
+            assert 0 <= begin and begin + slab.width <= source.size
+            assert 0 <= end and end + slab.width <= target.size
+            new[r][end : end + slab.width] = old[s][begin : begin + slab.width]
+    return new
+
+
+def check_exchange(n, count, source, target):
+    exchange = slab_exchange(n, count, source, target)
+    wanted = [content(n, target, d) for d in range(count)]
+    held = {int(i) for d in range(count) for i in content(n, source, d)}
+    if exchange is None:
+        return None
+    assert all(int(i) in held for want in wanted for i in want if i >= 0)
+    for want, got in zip(wanted, after(n, count, source, target, exchange), strict=True):
+        assert ((want < 0) | (want == got)).all(), (n, count, source, target, exchange)
+    return exchange
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_exchanges_deliver(seed):
+    rng = random.Random(seed)
+    found = 0
+    for _ in range(300):
+        count, n = rng.choice([1, 2, 3, 4, 5, 8]), rng.randint(1, 18)
+        source = random_dim(rng, n, count)
+        target = random_dim(rng, n, count, tile=source.tile if rng.random() < 0.6 else None)
+        found += check_exchange(n, count, source, target) is not None
+    assert found > 120
+
+
+def test_nothing_is_missing_without_a_reason():
+    """An exchange is found wherever somebody holds what is needed, but for slabs that would not fit."""
+    rng = random.Random(0)
+    for _ in range(1000):
+        count, n = rng.choice([2, 3, 4, 8]), rng.randint(2, 18)
+        tile = -(-n // count)
+        source, wide = Dim(("x",), tile), random_dim(rng, n, count, tile=tile)
+        if wide.wrapped and n % count:
+            continue
+        assert check_exchange(n, count, source, wide) is not None, (n, count, wide)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_exchange_moves_no_more_than_it_must(seed):
+    """Without unequal runs the widths add up to what the busiest device lacks; and never to less."""
+    rng = random.Random(seed)
+    for _ in range(300):
+        count, tile = rng.choice([2, 3, 4, 8]), rng.randint(1, 5)
+        n = count * tile
+        low, high = -rng.randint(0, tile), rng.randint(0, tile)
+        wrapped = rng.random() < 0.5
+        exchange = slab_exchange(n, count, Dim(("x",), tile), Dim(("x",), tile, low, high, wrapped))
+        assert exchange is not None
+        assert exchange.width == high - low or (count == 2 and exchange.width == max(high, -low) and not wrapped)
+        lacking = max(
+            sum(1 for i in content(n, Dim((), tile, low, high, wrapped), d) if i >= 0 and not d * tile <= i < d * tile + tile)
+            for d in range(count)
+        )
+        assert exchange.width >= lacking
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_segments_and_covers(seed):
+    rng = random.Random(seed)
+    for _ in range(500):
+        count, n = rng.choice([1, 2, 3, 4, 5]), rng.randint(1, 14)
+        dim = random_dim(rng, n, count)
+        held = set()
+        for d in range(count):
+            want = content(n, dim, d)
+            got = np.full(dim.size, -1)
+            for s in segments(n, dim, d):
+                assert s.length > 0
+                got[s.position : s.position + s.length] = np.arange(s.first, s.first + s.length)
+            np.testing.assert_array_equal(got, want)
+            held.update(int(i) for i in want if i >= 0)
+        assert covers(n, count, dim) == (len(held) == n)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_inside(seed):
+    """What is inside is had without messages; and what lies within on every device is inside."""
+    rng = random.Random(seed)
+    for _ in range(500):
+        count, n = rng.choice([2, 3, 4]), rng.randint(2, 14)
+        wide = random_dim(rng, n, count)
+        narrow = random_dim(rng, n, count, tile=wide.tile)
+        own = all(
+            all(i < 0 or (0 <= p + narrow.low - wide.low < wide.size and content(n, wide, d)[p + narrow.low - wide.low] == i)
+                for p, i in enumerate(content(n, narrow, d)))
+            for d in range(count)
+        )  # fmt: skip
+        assert inside(n, count, narrow, wide) == own
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_hull(seed):
+    rng = random.Random(seed)
+    for _ in range(300):
+        count, n = rng.choice([2, 3, 4]), rng.randint(2, 14)
+        tile = -(-n // count)
+        windows = [random_dim(rng, n, count, tile=tile) for _ in range(rng.randint(1, 3))]
+        whole = hull(windows)
+        assert (whole.low, whole.high) == (min(w.low for w in windows), max(w.high for w in windows))
+        assert all(inside(n, count, w, whole) for w in windows)
+    with pytest.raises(AssertionError, match="different grids"):
+        hull([Dim(("x",), 2), Dim(("x",), 3)])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_reached(seed):
+    """Exactly the operand indices that the indices of a shard reach."""
+    rng = random.Random(seed)
+    for _ in range(300):
+        first = rng.randint(-4, 4)
+        reach = Reach(0, first, first + rng.randint(0, 3), rng.choice([1, 1, 2, 3]))
+        dim = random_dim(rng, 40, 4)
+        operand = reached(dim, reach)
+        for d in range(4):
+            results = range(d * dim.tile + dim.low, d * dim.tile + dim.low + dim.size)
+            needed = [i for j in results for i in range(reach.scale * j + reach.first, reach.scale * j + reach.last + 1)]
+            begin = d * operand.tile + operand.low
+            assert (min(needed), max(needed) + 1) == (begin, begin + operand.size)
+
+
+def test_two_devices_whose_sides_differ():
+    """One row below and three above, on two devices: each lacks another number of rows."""
+    exchange = check_exchange(16, 2, Dim(("x",), 8), Dim(("x",), 8, -1, 3))
+    assert exchange is not None
+    for low, high in ((-1, 3), (-3, 1), (-4, 0), (0, -4 + 8), (-2, 2)):
+        for wrapped in (False, True):
+            assert check_exchange(16, 2, Dim(("x",), 8), Dim(("x",), 8, low, high, wrapped)) is not None
+
+
+@pytest.mark.parametrize("halo", [2, 3, 5, 8])
+def test_halo_wider_than_a_tile(halo):
+    """Rows from several neighbours: at most a round a hop and direction."""
+    exchange = check_exchange(16, 8, Dim(("x",), 2), Dim(("x",), 2, -halo, halo))
+    assert exchange is not None
+    assert len(exchange.rounds) <= 2 * -(-halo // 2) and exchange.width <= 2 * halo
+
+
+def test_uneven_tiles_that_wrap():
+    """The last tile is short: around the end the window is split."""
+    for n in (13, 14, 15):
+        for low, high in ((-1, 1), (-2, 2), (-3, 3), (0, 3), (2, 2)):
+            assert check_exchange(n, 4, Dim(("x",), 4), Dim(("x",), 4, low, high, True)) is not None
