@@ -29,7 +29,7 @@ class Limits:
     permutes: int = 16
     memory_mib: int = 8192
     gap: float = 1e-4
-    seconds_per_node: float = 0.008
+    seconds_per_node: float = 0.002
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():

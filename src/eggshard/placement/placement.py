@@ -40,7 +40,7 @@ class Placement(NamedTuple):
 
     @property
     def local_shape(self) -> tuple[int, ...]:
-        return tuple(d.tile for d in self.dims)
+        return tuple([d.tile for d in self.dims])
 
     @property
     def sharded_axes(self) -> tuple[str, ...]:

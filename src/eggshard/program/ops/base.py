@@ -6,6 +6,7 @@ An op family's file defines subclasses (or instances) of `OpDef` and registers t
 - `factors`: how sharding a dimension of one tensor shards the others (Shardy's factor table);
 - `evaluate`: the meaning, in NumPy, on whole tensors or on shards alike;
 - `localize`: the attributes of the same op on shard-local shapes;
+- `on_shards`: the op written out, where its shards need to know their place in the tensor;
 - `attributes`: the StableHLO spelling, read and printed through `eggshard.program.ops.codec`;
 - `emit`: the op's MLIR lines, where the generic form of one op with its attributes is not enough.
 """
@@ -24,6 +25,7 @@ from eggshard.program.types import TensorType
 
 if TYPE_CHECKING:
     from eggshard.program.ops.codec import Codec
+    from eggshard.program.ops.shard_program import ShardProgram
     from eggshard.program.program import Region
 
 Types = tuple[TensorType, ...]
@@ -41,11 +43,17 @@ class Factor:
     kind: ``pass`` (shards of the operands give shards of the results, no communication), ``reduce`` (sharding it
     leaves the results unreduced, to be combined by ``monoid``), ``replicate`` (must not be sharded), ``permute``
     (sharding it needs neighbours' data: not shardable without windows).
+    ``positional``: what a device computes depends on where its shard begins along this factor, so `OpDef.on_shards`
+    writes the op out where it is sharded. Such a factor makes up a dimension of each of its tensors alone.
+    ``accumulators``: operands that enter the results once, however a ``reduce`` factor is sharded (what a scatter
+    adds to): they are unreduced over the factor's axes as the results are.
     """
 
     size: int
     kind: str = PASS
     monoid: str = ""
+    positional: bool = False
+    accumulators: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,12 @@ class OpDef:
         if "shape" in attrs:
             return attrs.updated(shape=local_results[0].shape)
         return attrs
+
+    def on_shards(
+        self, attrs: Attributes, program: ShardProgram, regions: tuple[Region, ...] = ()
+    ) -> tuple[int, ...]:
+        """The results on shards of which some positional factor is sharded, as values of the program written."""
+        raise NotImplementedError(self.name)
 
     def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
         """Floating-point operations on these (local) shapes; by default one per result element."""
