@@ -85,6 +85,13 @@ class EnzymeResult:
         known = [(r.wire_bytes, name) for name, r in self.settings.items() if r.wire_bytes is not None]
         return min(known)[::-1] if known else None
 
+    @property
+    def note(self) -> str:
+        """Why there is no figure: the reason for all, or the first setting's."""
+        if self.reason or self.least is not None:
+            return self.reason
+        return next((f"{name}: {r.reason}" for name, r in self.settings.items() if r.reason), "")
+
     def json(self) -> dict[str, Any]:
         """Bytes or reason per setting."""
         return {

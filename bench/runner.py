@@ -204,7 +204,7 @@ def _peers(row: Row, program: BenchProgram) -> None:
 
 def _passes(row: Row, program: BenchProgram) -> None:
     theirs = enzyme.peer(program.module)
-    row.enzyme_note, row.enzyme_settings = theirs.reason, theirs.json()
+    row.enzyme_note, row.enzyme_settings = theirs.note, theirs.json()
     if theirs.least is not None:
         row.enzyme_setting, row.enzyme = theirs.least
 

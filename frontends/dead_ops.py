@@ -8,16 +8,16 @@ from eggshard.program.ops import registry
 from eggshard.program.program import Op, Region
 
 
-def without_dead_ops(region: Region) -> tuple[Region, dict[int, int]]:
-    """The region of the ops that its outputs or effects need, and the new number of each value kept."""
+def without_dead_ops(region: Region) -> Region:
+    """The region of the ops that its outputs or effects need, or that ops without results speak of."""
     live = set(region.outputs)
     kept: list[Op] = []
     for op in reversed(region.ops):
-        if any(v in live for v in op.results) or not registry.is_pure(op.name, op.regions):
+        if any(v in live for v in op.results) or not op.results or not registry.is_pure(op.name, op.regions):
             live.update(op.operands)
             kept.append(op)
     if len(kept) == len(region.ops):
-        return region, {v: v for v in range(len(region.types))}
+        return region
     kept.reverse()
     number: dict[int, int] = {}
     for v in (*region.inputs, *(v for op in kept for v in op.results)):
@@ -28,4 +28,4 @@ def without_dead_ops(region: Region) -> tuple[Region, dict[int, int]]:
 
     ops = tuple(replace(op, operands=renumbered(op.operands), results=renumbered(op.results)) for op in kept)
     types = tuple(region.types[v] for v in number)
-    return Region(renumbered(region.inputs), ops, renumbered(region.outputs), types), number
+    return Region(renumbered(region.inputs), ops, renumbered(region.outputs), types)

@@ -1,6 +1,6 @@
 """Which elements of a tensor make up another one along one dimension, as few evenly spaced runs of indices.
 
-Slices, reverses, repeated elements and concatenations of parts of one tensor compose to such a map; what the map is,
+Slices, reverses, repeated elements, concatenations and updates of parts of one tensor compose to such a map; what the map is,
 a rotation, a periodic or mirrored extension, does not depend on how it was put together.
 """
 
@@ -131,15 +131,40 @@ class IndexMaps:
         maps = [self.of(v, dim, depth) for v in op.operands]
         return joined(maps) if all(m.root == maps[0].root for m in maps) else None
 
+    def _update(self, op: Op, dim: int, depth: int) -> IndexMap | None:
+        """An update of all that a dimension has at some indices, by elements of the tensor itself."""
+        x, update = op.operands
+        shape, box, start = self._types[x].shape, self._types[update].shape, op.attributes["start_indices"][dim]
+        if any(k != n for d, (k, n) in enumerate(zip(box, shape, strict=True)) if d != dim):
+            return None
+        old, new = self.of(x, dim, depth), self.of(update, dim, depth)
+        parts = [old.sliced(0, start, 1), new, old.sliced(start + box[dim], shape[dim], 1)]
+        return joined([part for part in parts if part.runs]) if old.root == new.root else None
+
     def _broadcast(self, op: Op, dim: int, depth: int) -> IndexMap | None:
-        return self._repeated(op.operands[0], op, self._types[op.results[0]].shape, dim, depth)
+        x, shape = op.operands[0], self._types[op.results[0]].shape
+        return self._same(op, shape, dim, depth) or self._repeated(x, op, shape, dim, depth)
 
     def _reshape(self, op: Op, dim: int, depth: int) -> IndexMap | None:
-        """One element repeated, as JAX spells it: a broadcast to a new dimension, merged with the one of size 1."""
-        inner = self._definitions.get(op.operands[0])
-        if inner is None or inner.name != "broadcast_in_dim":
-            return None
-        return self._repeated(inner.operands[0], inner, self._types[op.results[0]].shape, dim, depth)
+        """What was dropped and added again; or an element repeated by a broadcast to a new dimension, merged with the
+        one of size 1, as JAX does it."""
+        inner, shape = self._definitions.get(op.operands[0]), self._types[op.results[0]].shape
+        same = self._same(op, shape, dim, depth)
+        if same is not None or inner is None or inner.name != "broadcast_in_dim":
+            return same
+        return self._repeated(inner.operands[0], inner, shape, dim, depth)
+
+    def _same(self, op: Op | None, shape: tuple[int, ...], dim: int, depth: int) -> IndexMap | None:
+        """The map of the value from which ops that keep the elements and their order make one of the same shape."""
+        while op is not None and op.name in ("reshape", "broadcast_in_dim"):
+            x = op.operands[0]
+            dims = op.attributes.get("broadcast_dimensions", ())
+            if self._types[x].elements != self._types[op.results[0]].elements or tuple(sorted(dims)) != dims:
+                return None
+            if self._types[x].shape == shape:
+                return self.of(x, dim, depth)
+            op = self._definitions.get(x)
+        return None
 
     def _repeated(self, x: int, broadcast: Op, shape: tuple[int, ...], dim: int, depth: int) -> IndexMap | None:
         source, spread = self._types[x].shape, self._types[broadcast.results[0]].shape
@@ -158,6 +183,7 @@ _READERS: dict[str, _Reader] = {
     "slice": IndexMaps._slice,
     "reverse": IndexMaps._reverse,
     "concatenate": IndexMaps._concatenate,
+    "update_slice": IndexMaps._update,
     "broadcast_in_dim": IndexMaps._broadcast,
     "reshape": IndexMaps._reshape,
 }

@@ -29,16 +29,14 @@ from eggshard.program.program import Literal, Op, Region
 _MAX_PARTS = 4
 
 
-def finished(region: Region) -> tuple[Region, dict[int, int]]:
-    """A region that was read, in normal form and without dead ops, and the new number of each value that is left."""
-    made, first = in_normal_form(region)
-    made, second = without_dead_ops(made)
-    return made, {old: second[new] for old, new in first.items() if new in second}
+def finished(region: Region) -> Region:
+    """A region that was read, in normal form and without dead ops."""
+    return without_dead_ops(in_normal_form(region))
 
 
-def in_normal_form(region: Region) -> tuple[Region, dict[int, int]]:
-    """The same region with static forms of indexing at constants, and the new number of each value of the old one."""
-    return RegionWriter(region, _FORMS).write()
+def in_normal_form(region: Region) -> Region:
+    """The same region with indexing at constants as static ops, and rotations and extensions as such."""
+    return RegionWriter(RegionWriter(region, _AT_CONSTANTS).write(), _OF_PARTS).write()
 
 
 def _along(start: np.ndarray) -> int | None:
@@ -268,12 +266,28 @@ def _chooses_gathered(op: Op, constants: Constants) -> bool:
     return any(gathers(v) for v in op.operands[1:]) and constants.uniform(op.operands[0]) is not None
 
 
-_FORMS = {
+def _updated_ends(writer: RegionWriter, op: Op) -> int | None:
+    """An update by elements of the tensor itself that extends what is left of it, such as a boundary condition."""
+    shape, box = (writer.region.types[v].shape for v in op.operands)
+    changed = [d for d, (n, k) in enumerate(zip(shape, box, strict=True)) if n != k]
+    if len(changed) != 1:
+        return None
+    found = writer.maps.of(op.results[0], changed[0])
+    return _extended(writer, writer.number[found.root], found.runs, changed[0]) if found.root in writer.number else None
+
+
+#: Indexing at constants.
+_AT_CONSTANTS = {
     "dynamic_slice": Form(_indices_known(1), _static_slice),
     "dynamic_update_slice": Form(_indices_known(2), _static_update),
     "gather": Form(_indices_known(1), _static_gather),
-    "scatter": Form(lambda op, constants: constants.array(op.operands[len(op.operands) // 2]) is not None,
-                     _static_scatter),
+    "scatter": Form(
+        lambda op, constants: constants.array(op.operands[len(op.operands) // 2]) is not None, _static_scatter
+    ),
     "select": Form(_chooses_gathered, _decided_select),
+}
+#: What puts parts of tensors together.
+_OF_PARTS = {
     "concatenate": Form(lambda op, constants: len(op.operands) > 1, _joined_parts),
+    "update_slice": Form(lambda op, constants: True, _updated_ends),
 }

@@ -11,6 +11,7 @@ from jaxlib.mlir import ir
 from eggshard.errors import ProgramError
 from eggshard.frontends import enzyme_dialect
 from eggshard.frontends.control_flow import read_branches, read_while
+from eggshard.frontends.divergence import mark_divergence
 from eggshard.frontends.region_reader import Handler, RegionReader, captured_values
 from eggshard.placement.sharding import Sharding
 from eggshard.program import monoids
@@ -80,15 +81,19 @@ def add_constraint(reader: RegionReader, operation: Any, sharding: Sharding) -> 
     operands = reader.operands(operation)
     if reader.types_of(operands) != types:
         raise ProgramError(f"a sharding constraint changes the type from {reader.types_of(operands)[0]} to {types[0]}")
+    if not sharding.says_something:
+        reader.bind(operation, operands)
+        return
     values = reader.append("sharding_constraint", operands, types, Attributes(sharding=sharding), (), operation)
     reader.bind(operation, values)
 
 
 def _group(reader: RegionReader, operation: Any, name: str) -> None:
-    group = ir.IntegerAttr(operation.attributes["group_id"]).value
-    members = reader.module.groups.setdefault(group, [])
-    members.extend((reader, v) for v in reader.operands(operation))
-    reader.bind(operation, reader.operands(operation)[: len(operation.results)])
+    operands = reader.operands(operation)
+    group = Attributes(group_id=int(ir.IntegerAttr(operation.attributes["group_id"]).value))
+    for value in operands:
+        reader.append("sharding_group", (value,), (), group)
+    reader.bind(operation, operands[: len(operation.results)])
 
 
 def _manual_computation(reader: RegionReader, operation: Any, name: str) -> None:
@@ -102,7 +107,7 @@ def _manual_computation(reader: RegionReader, operation: Any, name: str) -> None
     axes = tuple(re.findall(r'"([^"]*)"', str(attributes["manual_axes"])))
     values = Attributes(in_shardings=ins, out_shardings=outs, manual_axes=axes, result_types=results,
                         mesh=meshes.mesh or Mesh({}))
-    body = (reader.subregion(operation.regions[0].blocks[0]),)
+    body = (mark_divergence(values, reader.subregion(operation.regions[0].blocks[0])),)
     definition = registry.get("manual_computation")
     definition.infer(values, reader.types_of(operands), body)
     reader.bind(operation, reader.append("manual_computation", operands, results, values, body, operation))

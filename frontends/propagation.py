@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 from eggshard.errors import EggshardError, EggshardWarning, ProgramError, ShardingError
@@ -24,8 +25,22 @@ PIPELINE = "sdy-propagation-pipeline"
 #: Seconds that propagation may take.
 SECONDS = 60.0
 
-#: Texts of shardings found: per input, per output, per tagged op and result; None where none was found.
-Found = tuple[list[str | None], list[str | None], dict[int, list[str | None]]]
+#: Texts of shardings found: per input, per output, per tagged op and result, per tagged manual computation and operand;
+#: None where none was found.
+Found = tuple[list[str | None], list[str | None], dict[int, list[str | None]], dict[int, list[str | None]]]
+
+
+@dataclass(frozen=True)
+class Propagated:
+    """The shardings of a region's values, closed, None where nothing was found; the same of the regions inside it.
+
+    regions: per number of an op (a loop, a branch, a manual computation) those of its regions. interfaces: per number
+    of a manual computation what it asks of its operands, and what its results have.
+    """
+
+    values: list[Sharding | None]
+    regions: dict[int, list[Propagated]] = field(default_factory=dict)
+    interfaces: dict[int, tuple[list[Sharding], list[Sharding]]] = field(default_factory=dict)
 
 
 def propagate(text: str) -> str:
@@ -49,8 +64,20 @@ def propagated_shardings(program: Program, seconds: float = SECONDS) -> list[Sha
     Sub-axes that the program's mesh is not refined for are dropped, with the minor axes behind them. Without JAX, or
     when propagation fails (EggshardWarning), these are the stated shardings.
     """
-    shardings = _top_level(program, _call(program, seconds))
-    return [None if s is None else _on_mesh(s, program.mesh) for s in shardings]
+    return propagated(program, seconds).values
+
+
+def propagated(program: Program, seconds: float = SECONDS) -> Propagated:
+    """The same with the shardings inside loops, branches and manual computations."""
+    region = program.region
+    inputs, _, ops, operands = _call(program, seconds) or ([], [], {}, {})
+    stated: list[Sharding | None] = [None] * len(region.types)
+    ends = ((region.outputs, program.output_shardings), (region.inputs, program.input_shardings))
+    for v, sharding in (pair for values, shardings in ends for pair in zip(values, shardings, strict=True)):
+        stated[v] = sharding.closed() if sharding else None
+    for v, text in zip(region.inputs, inputs, strict=False):
+        stated[v] = _read(text) or stated[v]
+    return _Inside(program.mesh, ops, operands).region(region, stated)
 
 
 def propagate_program(program: Program, seconds: float = SECONDS) -> Program:
@@ -58,8 +85,8 @@ def propagate_program(program: Program, seconds: float = SECONDS) -> Program:
     found = _call(program, seconds)
     if found is None:
         return program
-    inputs, outputs, ops = found
-    counter = iter(range(1 << 62))
+    inputs, outputs, ops, _ = found
+    counter = count()
 
     def rebuilt(region: Region) -> Region:
         return replace(region, ops=tuple(map(sharded, region.ops)))
@@ -96,32 +123,53 @@ def _call(program: Program, seconds: float) -> Found | None:
     return found
 
 
-def _top_level(program: Program, found: Found | None) -> list[Sharding | None]:
-    region = program.region
-    out: list[Sharding | None] = [None] * len(region.types)
-    for v, stated in zip(region.outputs, program.output_shardings, strict=True):
-        out[v] = stated.closed() if stated else None
-    for v, stated in zip(region.inputs, program.input_shardings, strict=True):
-        out[v] = stated.closed() if stated else None
-    inputs, _, ops = found or ([], [], {})
-    for v, text in zip(region.inputs, inputs, strict=False):
-        out[v] = _read(text) or out[v]
-    number = 0
-    for op in region.ops:
-        own = _shardings(ops.get(number), len(op.results))
-        stated_here: tuple[Sharding | None, ...] = op.shardings or (None,) * len(op.results)
-        if op.name == "sharding_constraint":
-            stated_here = (op.attributes["sharding"].closed(),)
-        for v, new, stated in zip(op.results, own, stated_here, strict=True):
-            out[v] = new or (stated.closed() if stated else None) or out[v]
-        number += 1 + _tags_inside(op)
-    return out
+class _Inside:
+    """Gives texts, which are numbered in the order of `walk`, back to the values of a program's regions."""
 
+    def __init__(self, mesh: Mesh, ops: dict[int, list[str | None]], operands: dict[int, list[str | None]]):
+        self.mesh, self.ops, self.operands = mesh, ops, operands
+        self.numbers = count()
 
-def _tags_inside(op: Op) -> int:
-    if op.name not in PRINTED_REGIONS:
-        return 0
-    return sum(1 + _tags_inside(inner) for region in op.regions for inner in region.ops)
+    def region(self, region: Region, known: list[Sharding | None]) -> Propagated:
+        """A region whose inputs, and perhaps further values, are known to be sharded."""
+        out = [None if s is None else _on_mesh(s, self.mesh) for s in known]
+        found = Propagated(out)
+        for i, op in enumerate(region.ops):
+            number = next(self.numbers)
+            stated: tuple[Sharding | None, ...] = op.shardings or (None,) * len(op.results)
+            if op.name == "sharding_constraint":
+                stated = (op.attributes["sharding"],)
+            elif op.name == "manual_computation":
+                stated = op.attributes["out_shardings"]
+            own = self._on_mesh(self.ops.get(number), len(op.results))
+            for v, new, old in zip(op.results, own, stated, strict=True):
+                out[v] = new or (self._closed(old) if old else out[v])
+            if op.name in PRINTED_REGIONS:
+                given: list[Sharding | None]
+                match op.name:
+                    case "manual_computation":
+                        asked = self._on_mesh(self.operands.get(number), len(op.operands))
+                        ends = ((asked, "in_shardings"), ([out[v] for v in op.results], "out_shardings"))
+                        ins, outs = (
+                            [new or self._closed(old) for new, old in zip(end, op.attributes[key], strict=True)]
+                            for end, key in ends
+                        )
+                        found.interfaces[i] = ins, outs
+                        given = [s.without(op.attributes["manual_axes"]) for s in ins]
+                    case "while":
+                        given = [out[v] for v in op.results]
+                    case _:
+                        given = [out[v] for v in op.operands[1:]]
+                found.regions[i] = [
+                    self.region(r, [*given, *[None] * (len(r.types) - len(given))]) for r in op.regions
+                ]
+        return found
+
+    def _closed(self, sharding: Sharding) -> Sharding:
+        return _on_mesh(sharding.closed(), self.mesh)
+
+    def _on_mesh(self, texts: list[str | None] | None, size: int) -> list[Sharding | None]:
+        return [None if s is None else _on_mesh(s, self.mesh) for s in _shardings(texts, size)]
 
 
 def _stated(region: Region) -> Iterator[Sharding | None]:
@@ -181,6 +229,11 @@ def _found(module: Any) -> Found:
     inputs: list[str | None] = []
     outputs: list[str | None] = []
     ops: dict[int, list[str | None]] = {}
+    operands: dict[int, list[str | None]] = {}
+
+    def per_value(attribute: Any) -> list[str | None]:
+        text = str(attribute)
+        return list(split_top_level(text[text.index("[") + 1 : text.rindex("]")]))
 
     def visit(op: Any) -> Any:
         if op.name == "func.func":
@@ -193,18 +246,18 @@ def _found(module: Any) -> Found:
         if start >= 0:
             start += len(TAG) + 1
             number = int(location[start : location.index('"', start)])
+            if "in_shardings" in op.attributes:
+                operands[number] = per_value(op.attributes["in_shardings"])
             if "sdy.sharding" in op.attributes:
-                text = str(op.attributes["sdy.sharding"])
-                ops[number] = list(split_top_level(text[text.index("[") + 1 : text.rindex("]")]))
+                ops[number] = per_value(op.attributes["sdy.sharding"])
             elif "out_shardings" in op.attributes:
-                text = str(op.attributes["out_shardings"])
-                ops[number] = list(split_top_level(text[text.index("[") + 1 : text.rindex("]")]))
+                ops[number] = per_value(op.attributes["out_shardings"])
             elif "sharding" in op.attributes:
                 ops[number] = [str(op.attributes["sharding"])]
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return inputs, outputs, ops
+    return inputs, outputs, ops, operands
 
 
 def _dictionaries(function: Any, key: str, count: int) -> list[str | None]:

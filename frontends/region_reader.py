@@ -39,8 +39,6 @@ class ModuleReader:
         self.meshes = MeshTable()
         #: Every sharding met, with its tensor's type and a description of where it stands.
         self.stated: list[tuple[Sharding, TensorType, str]] = []
-        #: Members of `sdy.sharding_group`s: (region reader, value) per group id.
-        self.groups: dict[int, list[tuple[RegionReader, int]]] = {}
         self._types: dict[Any, TensorType] = {}
         self._attributes: dict[Any, tuple[str, Attributes]] = {}
         self._literals: dict[Any, Attributes] = {}
@@ -251,7 +249,7 @@ class RegionReader:
             return ()
         for sharding, type_ in zip(shardings, types, strict=True):
             self.module.stated.append((sharding, type_, f"a result of {name}"))
-        stated = tuple(s if s.axes or not all(d.open for d in s.dims) else None for s in shardings)
+        stated = tuple(s if s.says_something else None for s in shardings)
         return stated if any(stated) else ()
 
     def read_op(self, operation: Any, name: str) -> None:
@@ -274,7 +272,7 @@ class RegionReader:
         reader = self.module.region(block.arguments, self, captures)
         outputs = reader.read(block)
         outputs = [*outputs, *(reader.env[v] for v in captures)] if carried else outputs
-        return finished(reader.builder.build(outputs))[0]
+        return finished(reader.builder.build(outputs))
 
     def inline(self, block: Any, operands: Sequence[int], isolated: bool = True) -> list[int]:
         """Read a block here, its arguments being these values; its results' ids. Isolated: it sees nothing else."""

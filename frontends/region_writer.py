@@ -94,17 +94,17 @@ class RegionWriter:
         self.ops: list[Op] = []
         self.number = {v: i for i, v in enumerate(region.inputs)}
 
-    def write(self) -> tuple[Region, dict[int, int]]:
-        """The copied region, and the new number of each value of the old one."""
+    def write(self) -> Region:
+        """The copied region; the same one where there is nothing to replace."""
         wanted = frozenset(i for i, op in enumerate(self.region.ops) if self._concerned(op))
         if not wanted:
-            return self.region, {v: v for v in range(len(self.region.types))}
+            return self.region
         for i, op in enumerate(self.region.ops):
             if i not in wanted or not self._replaced(op):
                 self._copy(op)
         inputs = tuple(range(len(self.region.inputs)))
         outputs = tuple(self.number[v] for v in self.region.outputs)
-        return Region(inputs, tuple(self.ops), outputs, tuple(self.types)), self.number
+        return Region(inputs, tuple(self.ops), outputs, tuple(self.types))
 
     def _concerned(self, op: Op) -> bool:
         form = self._forms.get(op.name)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from eggshard.frontends.region_reader import ModuleReader, only_block, short_loc
 from eggshard.frontends.shardings import stated_sharding
 from eggshard.placement.sharding import Sharding, gather_cuts
 from eggshard.program.mesh import Mesh
-from eggshard.program.program import Op, Program, Region
+from eggshard.program.program import Program
 
 _BYTECODE = b"ML\xefR"
 
@@ -97,8 +95,7 @@ def _read_module(module: Any, text: str) -> Program:
     block = only_block(function, name)
     body = reader.region(block.arguments)
     outputs = body.read(block)
-    region, number = finished(body.builder.build(outputs))
-    groups = [[number[v] for scope, v in group if scope is body and v in number] for group in reader.groups.values()]
+    region = finished(body.builder.build(outputs))
 
     def stated(dictionaries: list[dict[str, str]], ids: tuple[int, ...], what: str) -> tuple[Sharding | None, ...]:
         out = []
@@ -125,7 +122,7 @@ def _read_module(module: Any, text: str) -> Program:
         raise ShardingError("the module places tensors on single devices and has no mesh; define one with sdy.mesh")
     return Program(
         mesh=mesh,
-        region=_with_groups(region, groups, input_shardings, output_shardings),
+        region=region,
         input_shardings=input_shardings,
         output_shardings=output_shardings,
         name=name,
@@ -136,32 +133,6 @@ def _read_module(module: Any, text: str) -> Program:
         ),
         text=text,
     )
-
-
-def _with_groups(region: Region, groups: list[list[int]], inputs: Sequence[Sharding | None],
-                 outputs: Sequence[Sharding | None]) -> Region:
-    """The region in which values of one `sdy.sharding_group` all have the sharding stated for one of them."""
-    if not groups:
-        return region
-    stated = {v: s for v, s in zip(region.outputs, outputs, strict=True) if s}
-    stated |= {v: s for v, s in zip(region.inputs, inputs, strict=True) if s}
-    for op in region.ops:
-        stated |= {v: s for v, s in zip(op.results, op.shardings, strict=False) if s}
-        if op.name == "sharding_constraint":
-            stated[op.operands[0]] = stated[op.results[0]] = op.attributes["sharding"]
-    hints: dict[int, Sharding] = {}
-    for values in groups:
-        shared = next((stated[v] for v in values if v in stated), None)
-        if shared is not None:
-            hints |= {v: shared for v in values if v not in stated}
-
-    def hinted(op: Op) -> Op:
-        if not any(v in hints for v in op.results):
-            return op
-        own = op.shardings or (None,) * len(op.results)
-        return replace(op, shardings=tuple(hints.get(v, s) for v, s in zip(op.results, own, strict=True)))
-
-    return replace(region, ops=tuple(map(hinted, region.ops)))
 
 
 def _entry(reader: ModuleReader) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 from eggshard.egraph.laws import each, tensors
 from eggshard.egraph.rules import Match, RuleList
-from eggshard.rewrites.shapes import bounds_of, slice_of
+from eggshard.rewrites.shapes import bounds_of, replaced, slice_of
 
 rules = RuleList()
 
@@ -120,3 +120,29 @@ rules.add(
     name="binary of pads",
     cases=each(x=tensors((5, 6)), y=tensors((5, 6)), v=tensors(()), w=tensors(()), p=_PADS, f="subtract"),
 )(None)
+
+for _parts, _low, _high in (
+    ("broadcast_in_dim[b](v), x", "b", None),
+    ("x, broadcast_in_dim[b](v)", None, "b"),
+    ("broadcast_in_dim[b](v), x, broadcast_in_dim[d](v)", "b", "d"),
+):
+
+    def _widths(m: Match, low: str | None = _low, high: str | None = _high) -> Any:
+        """One value everywhere in the parts beside x."""
+        if m.v.rank:
+            return None
+        at, none = m.c["dimension"], (0,) * m.x.rank
+        lows, highs = (replaced(none, at, getattr(m, end)["shape"][at]) if end else none for end in (low, high))
+        return {"p": _pad(lows, highs, none)}
+
+    rules.add(
+        f"concatenate[c]({_parts}) => pad[p](x, v)",
+        name=f"pad from a concatenation: {_parts}",
+        cases=each(
+            x=_X, v=tensors((), dtypes=("f32", "i32")), c=[{"dimension": 0}, {"dimension": 1}],
+            **{
+                end: [{"broadcast_dimensions": (), "shape": s} for s in ((2, 6), (5, 1), (0, 6))]
+                for end in (_low, _high) if end
+            },
+        ),
+    )(_widths)

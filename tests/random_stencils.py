@@ -70,26 +70,24 @@ class FieldProgram:
     def lower(self) -> jax.stages.Lowered:
         scope: dict[str, Any] = {"jnp": jnp, "lax": lax, "np": np, "jax": jax}
         exec(self.source, scope)
-        return lowered(scope["f"], self.mesh, self.arguments, tuple(spec for _, spec in self.results))
+        results = tuple(None if spec is None else placed(self.mesh, spec) for _, spec in self.results)
+        return lowered(scope["f"], self.mesh, self.arguments, results)
 
     def inputs(self, rng: np.random.Generator, special: bool = False) -> list[np.ndarray]:
         """Small integers, so that sums are exact in every order; with NaN and infinities where ``special``."""
         return [a.draw(rng, special) for a in self.arguments]
 
 
+def placed(mesh: dict[str, int], spec: Spec) -> NamedSharding:
+    devices = np.array(jax.devices()[: math.prod(mesh.values())]).reshape(tuple(mesh.values()))
+    return NamedSharding(Mesh(devices, tuple(mesh)), PartitionSpec(*(axes or None for axes in spec)))
+
+
 def lowered(function: Callable[..., Any], mesh: dict[str, int], arguments: Sequence[Argument], results: Any
             ) -> jax.stages.Lowered:
-    """The function for these arguments; ``results`` are specs, None for anywhere."""
-    devices = np.array(jax.devices()[: math.prod(mesh.values())]).reshape(tuple(mesh.values()))
-    grid = Mesh(devices, tuple(mesh))
-
-    def place(spec: Any) -> Any:
-        if spec and isinstance(spec[0], tuple) and all(isinstance(axis, str) for dim in spec for axis in dim):
-            return NamedSharding(grid, PartitionSpec(*(axes or None for axes in spec)))
-        return None if spec is None else tuple(place(s) for s in spec)
-
-    places = [NamedSharding(grid, PartitionSpec(*(axes or None for axes in a.spec))) for a in arguments]
-    jitted = jax.jit(function, in_shardings=tuple(places), out_shardings=place(results), keep_unused=True)
+    """The function for these arguments; ``results`` are shardings as `jax.jit` takes them."""
+    places = tuple(placed(mesh, a.spec) for a in arguments)
+    jitted = jax.jit(function, in_shardings=places, out_shardings=results, keep_unused=True)
     return jitted.lower(*(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arguments))
 
 

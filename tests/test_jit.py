@@ -244,8 +244,11 @@ def test_donated_state_keeps_its_place(plans):
 
 
 def test_what_cannot_be_planned_runs_as_under_jax_jit():
-    def f(x):  # the axis y is the compiler's
-        return jax.shard_map(lambda v: v + 1, mesh=MESH, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})(x)
+    other = jax.make_mesh((8,), ("z",), axis_types=(AxisType.Auto,))
+
+    def f(x):  # on two meshes
+        x = jax.lax.with_sharding_constraint(x + 1, NamedSharding(MESH, P("x")))
+        return jax.lax.with_sharding_constraint(x, NamedSharding(other, P("z")))
 
     with pytest.warns(EggshardWarning, match="cannot be planned"):
         assert_same(jit(f)(X), X + 1)

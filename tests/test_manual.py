@@ -12,9 +12,8 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 import eggshard as es
-from eggshard.errors import ProgramError
+from eggshard.authored import axes_of_groups
 from eggshard.lower.verification import compare
-from eggshard.manual import axes_of_groups
 from eggshard.plan.authored_steps import GroupCollective
 from eggshard.plan.control_steps import Loop
 
@@ -123,9 +122,3 @@ def test_groups_are_recognised_in_any_order_of_groups() -> None:
         groups = tuple(tuple(map(int, row)) for row in m.groups(axes))
         assert axes_of_groups(m, groups[::-1]) == axes
     assert axes_of_groups(m, ((0, 1), (2, 3), (4, 6), (5, 7))) is None
-
-
-def test_axes_that_are_left_to_the_compiler_are_refused() -> None:
-    mapped = jax.shard_map(lambda v: v + 1, mesh=mesh(), in_specs=P("x"), out_specs=P("x"), axis_names={"x"})
-    with pytest.raises(ProgramError, match=r"over \{x\} leaves mesh axes \{y\}.*make all axes manual"):
-        es.optimize(jax.jit(mapped).lower(X))

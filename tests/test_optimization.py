@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -219,3 +220,28 @@ def test_sub_axes() -> None:
 def test_explain_names_rules_and_baseline() -> None:
     text = es.optimize(two_products(), cost_model=WireBytes()).explain()
     assert "baseline" in text and "rules used" in text
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_is_paused_and_then_as_it_was(enabled: bool) -> None:
+    seen = []
+
+    class Watching:
+        def seconds(self, step: StepInfo) -> float:
+            seen.append(gc.isenabled())
+            return WireBytes().seconds(step)
+
+    before = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        es.optimize(two_products(), cost_model=Watching())
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert seen and not any(seen)
+
+
+def test_an_error_leaves_the_collector_running() -> None:
+    with pytest.raises(es.errors.ProgramError):
+        es.optimize(3)
+    assert gc.isenabled()

@@ -17,7 +17,7 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 from bench.programs.spellings import SHIFTS, by_convolution, by_pad, by_shift  # noqa: E402
 from jax import lax  # noqa: E402
-from tests.random_stencils import Argument, lowered, random_stencil  # noqa: E402
+from tests.random_stencils import Argument, lowered, placed, random_stencil  # noqa: E402
 
 import eggshard as es  # noqa: E402
 from eggshard.costmodel import PRESETS, AlphaBeta, Messages, WireBytes  # noqa: E402
@@ -37,14 +37,12 @@ def argument(shape: tuple[int, ...], spec: str, dtype: str = "int32") -> Argumen
     return Argument(shape, dtype, tuple(() if dim == "-" else tuple(dim.split(",")) for dim in spec.split()))
 
 
-def planned(function: Callable[..., Any], mesh: dict[str, int], *arguments: Argument, results: str | None = "same",
+def planned(function: Callable[..., Any], mesh: dict[str, int], *arguments: Argument, results: Any = "same",
             **options: Any) -> es.Plan:
-    """A plan that was found without falling back. Results lie as the first argument, or as stated, or anywhere."""
+    """A plan that was found without falling back. Results lie as the first argument, or (None) anywhere."""
     out: Any = None
     if results == "same":
-        out = arguments[0].spec
-    elif results is not None:
-        out = argument((), results).spec
+        out = placed(mesh, arguments[0].spec)
     options.setdefault("cost_model", WireBytes())
     with warnings.catch_warnings():
         warnings.simplefilter("error", EggshardWarning)
@@ -373,7 +371,7 @@ ORDERED: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("what", ORDERED)
 def test_order_does_not_matter(what: str) -> None:
-    program = load(lowered(ORDERED[what], PLANE, (argument((16, 8), "x y"),), (("x",), ("y",))))
+    program = load(lowered(ORDERED[what], PLANE, (argument((16, 8), "x y"),), None))
     for model in (WireBytes(), AlphaBeta()):
         first = es.optimize(program, cost_model=model)
         for seed in range(3):

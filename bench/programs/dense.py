@@ -16,9 +16,11 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from bench.lower_bound import shardings, short
-from bench.programs import Argument, Axes, BenchProgram, algebra, axes_of, matmul, models, spec
+from bench.programs import Argument, Axes, BenchProgram, algebra, axes_of, indexing, matmul, models, spec
 
-PROGRAMS: tuple[BenchProgram, ...] = (*matmul.PROGRAMS, *models.PROGRAMS, *algebra.PROGRAMS)
+PROGRAMS: tuple[BenchProgram, ...] = (
+    *matmul.PROGRAMS, *models.PROGRAMS, *indexing.PROGRAMS, *algebra.PROGRAMS,
+)  # fmt: skip
 
 Times = Callable[[Array, Array], Array]
 

@@ -153,9 +153,11 @@ def _fields() -> Iterable[BenchProgram]:
                 f"{title} (x,-)", _FAMILY, "8", (_ROWS,), repeats, "x -",
                 known=rows * count, extra=count == 8 or count > 1 and not tiled, origin="field code",
             )  # fmt: skip
+            known = None if tiles is None else tiles * count
             yield BenchProgram.define(
-                f"{title} (x,y)", _FAMILY, "4x2", (_TILES,), repeats, "x y",
-                known=None if tiles is None else tiles * count, extra=not tiled or count > 1, origin="field code",
+                f"{title} (x,y)", _FAMILY, "4x2", (_TILES,), repeats, "x y", known=known,
+                target=None if known is None else known + 16 * count,  # with corners
+                extra=not tiled or count > 1, origin="field code",
             )  # fmt: skip
     for what, step_of_state, rows_known in _STATES:
         for count, form in ((1, "unrolled"), (4, "unrolled"), (100, "fori")):

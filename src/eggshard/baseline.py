@@ -12,7 +12,7 @@ import numpy as np
 
 from eggshard.placement.placement import Placement
 from eggshard.placement.sharding import Sharding
-from eggshard.placement.transfer import Strategy
+from eggshard.placement.transfer import Strategy, useful
 from eggshard.plan.assemble import Assembler
 from eggshard.plan.steps import StepPlan
 from eggshard.planning import Planning, Types
@@ -30,6 +30,7 @@ def baseline_program(
     assembler = Assembler(planning.mesh, planning.router)
     at: dict[int, Placement] = {}
     value: dict[int, dict[Placement, int]] = {}
+    chosen: dict[tuple[object, ...], Strategy] = {}
     for v, placement in zip(region.inputs, inputs, strict=True):
         at[v] = placement
         value[v] = {placement: assembler.input(placement.local_type(region.types[v]))}
@@ -41,6 +42,8 @@ def baseline_program(
         return value[v][placement]
 
     for op in region.ops:
+        if op.name == "sharding_group":
+            continue  # propagation has given its members one sharding
         if op.name == "sharding_constraint":
             source, (result,) = op.operands[0], op.results
             wanted = planning.resolve(op.attributes["sharding"], region.types[result])
@@ -52,7 +55,11 @@ def baseline_program(
         want = None
         if propagated is not None:
             want = tuple(planning.resolve(propagated[v], region.types[v]) for v in op.results)
-        strategy = _cheapest(planning, op, operand_types, result_types, have, want)
+        alike = tuple(op.operands.index(v) for v in op.operands)
+        key = (op.name, op.attributes, op.regions, operand_types, result_types, have, want, alike)
+        if key not in chosen:
+            chosen[key] = _cheapest(planning, op, operand_types, result_types, have, want)
+        strategy = chosen[key]
         operands = [get(v, p) for v, p in zip(op.operands, strategy.operands, strict=True)]
         operands = assembler.mask(operands, strategy.masks)
         action = planning.action(op, operand_types, result_types, strategy)
@@ -69,8 +76,12 @@ def _cheapest(
     planning: Planning, op: Op, operands: Types, results: Types,
     have: tuple[Placement, ...], want: tuple[Placement, ...] | None,
 ) -> Strategy:
-    """The strategy that costs this op alone least: computing, and reshards of its operands and of its results."""
-    candidates = planning.strategies(op, operands, results)
+    """The strategy that costs this op alone least: computing, and reshards of its operands and of its results.
+
+    Those with addends of operands that hold none cost no less than the same without addends, and are left out.
+    """
+    addends = [{p.monoid} if p.partial else () for p in have]
+    candidates = [(s, price) for s, price in planning.strategies(op, operands, results) if useful(s, addends)]
     total = np.array([compute for _, compute in candidates], float)
     paid: set[tuple[int, tuple[Placement, ...]]] = set()
     for i, type_ in enumerate(operands):

@@ -12,7 +12,7 @@ from eggshard.placement.placement import Placement, replicated
 from eggshard.placement.transfer import Strategy
 from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.steps import Action, StepPlan
-from eggshard.program.program import Attributes, Region
+from eggshard.program.program import Attributes, Op, Region
 from eggshard.program.types import TensorType
 
 CONTROL_FLOW = ("while", "case", "if")
@@ -27,22 +27,22 @@ class ControlFlow:
 
     def __init__(self, plan_region: RegionPlanner):
         self._plan_region = plan_region
-        self._hints: dict[tuple[str, tuple[Region, ...]], list[Strategy]] = {}
+        self._hints: dict[tuple[str, Attributes, tuple[Region, ...]], list[Strategy]] = {}
         self._planned: dict[tuple[Region, tuple[Placement, ...], tuple[Placement, ...]], StepPlan] = {}
 
-    def hint(self, name: str, regions: tuple[Region, ...], operands: tuple[Placement, ...],
-             results: tuple[Placement, ...]) -> None:
+    def hint(self, op: Op, operands: tuple[Placement, ...], results: tuple[Placement, ...]) -> None:
         """Propose an interface: where propagation puts the op's operands and results."""
-        if name == "while":
+        if op.name == "while":
             operands = results
         else:
             operands = (Placement(tuple(d._replace(axes=()) for d in operands[0].dims)), *operands[1:])
-        self._hints.setdefault((name, regions), []).append(Strategy(operands, results))
+        self._hints.setdefault((op.name, op.attributes, op.regions), []).append(Strategy(operands, results))
 
-    def strategies(self, name: str, regions: tuple[Region, ...], operands: Types, results: Types) -> Sequence[Strategy]:
+    def strategies(self, name: str, attributes: Attributes, regions: tuple[Region, ...], operands: Types,
+                   results: Types) -> Sequence[Strategy]:
         """The interfaces to choose from: full replication first."""
         whole = Strategy(tuple(replicated(t.shape) for t in operands), tuple(replicated(t.shape) for t in results))
-        return tuple(dict.fromkeys([whole, *self._hints.get((name, regions), ())]))
+        return tuple(dict.fromkeys([whole, *self._hints.get((name, attributes, regions), ())]))
 
     def action(self, name: str, attributes: Attributes, regions: tuple[Region, ...], strategy: Strategy) -> Action:
         """The loop or branch with its bodies planned for the strategy's placements."""

@@ -30,7 +30,7 @@ class Limits:
     windows: int = 8
     memory_mib: int = 8192
     gap: float = 1e-4
-    seconds_per_node: float = 0.008
+    seconds_per_node: float = 0.002
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():

@@ -1,117 +1,141 @@
-"""Manual computations (JAX's shard_map): what their author wrote per device is the device program.
+"""Manual computations (JAX's shard_map): what their author wrote per device is part of the device program.
 
-Every op of the body is a local step, every collective the physical step that it spells; nothing is left to choose.
+Over all mesh axes nothing is left to choose: every op of the body is a local step, every collective the physical step
+that it spells. Over some axes only, the body's tensors are shards along these *manual* axes, and whole along the other,
+*free* ones. The body is then planned like a loop's, on the mesh of the free axes, for the placements at which its
+operands come and its results go; its collectives are ops whose shards along free axes are computed one by one.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
 
-from eggshard.errors import EggshardError, LoweringError, ProgramError
-from eggshard.placement.placement import Placement, is_even
-from eggshard.placement.sharding import Sharding, gather_cuts, whole_mesh
+from eggshard.authored import authored_program
+from eggshard.errors import EggshardError, ProgramError
+from eggshard.placement.placement import Placement, place
+from eggshard.placement.sharding import Sharding, gather_cuts
+from eggshard.placement.submesh import without_axes
 from eggshard.placement.transfer import Strategy
 from eggshard.plan.assemble import Assembler
-from eggshard.plan.authored_steps import DeviceNumber, GroupCollective
 from eggshard.plan.control_steps import Branch, Loop
-from eggshard.plan.steps import (
-    Action,
-    AllGather,
-    AllReduce,
-    AllToAll,
-    CollectivePermute,
-    Local,
-    ReduceScatter,
-    StepPlan,
-)
-from eggshard.program import monoids
-from eggshard.program.mesh import Mesh
+from eggshard.plan.steps import Action, AllGather, AllReduce, KeepFirst, Local, Moves, Slice, StepPlan
+from eggshard.program.mesh import Mesh, axis_ref
 from eggshard.program.ops import registry
 from eggshard.program.ops.collectives import PerDevice
-from eggshard.program.ops.monoids import recognise_monoid
-from eggshard.program.program import Attributes, Literal, Op, Region
+from eggshard.program.program import Attributes, Op, Region
 from eggshard.program.types import TensorType
 
 MANUAL = "manual_computation"
 
 Types = tuple[TensorType, ...]
-Groups = tuple[tuple[int, ...], ...]
+#: What a manual computation's operands and its results are to be sharded like.
+Interface = tuple[Sequence[Sharding], Sequence[Sharding]]
 
 
-def manual_strategy(mesh: Mesh, attributes: Attributes, region: Region, operands: Types, results: Types) -> Strategy:
-    """The one strategy: operands and results as the author states. ProgramError if not on all axes, or not evenly."""
-    whole = whole_mesh(mesh)
-    automatic = [a for a, n in whole.axes.items() if n > 1 and a not in attributes["manual_axes"]]
-    if automatic:
+def free_mesh(mesh: Mesh, attributes: Attributes) -> Mesh:
+    """The axes of a mesh that a manual computation leaves free; ProgramError if it has axes that are not there."""
+    axes = attributes["manual_axes"]
+    missing = [a for a in axes if a not in {axis_ref(b).name for b in mesh.axes}]
+    if missing:
         raise ProgramError(
-            f"manual_computation over {{{', '.join(attributes['manual_axes'])}}} leaves mesh axes "
-            f"{{{', '.join(automatic)}}} to the compiler; make all axes manual (shard_map without axis_names), or "
-            "write the computation without shard_map"
+            f"manual_computation over {{{', '.join(axes)}}}: {', '.join(missing)} is no axis that is left for it; the "
+            "mesh does not have it, or a manual computation around this one has taken it"
         )
+    return without_axes(mesh, axes)
 
-    def placements(shardings: Sequence[Sharding], types: Types, inner: tuple[int, ...]) -> tuple[Placement, ...]:
-        out = []
-        for sharding, type_, value in zip(shardings, types, inner, strict=True):
-            placement = sharding.to_placement(mesh, type_)
-            if not is_even(type_.shape, placement, mesh) or placement.local_type(type_) != region.types[value]:
-                raise ProgramError(
-                    f"manual_computation: {type_} sharded as {sharding} does not give {region.types[value]} on every "
-                    "device; pad it to a multiple"
-                )
-            out.append(placement)
-        return tuple(out)
 
-    return Strategy(
-        placements(attributes["in_shardings"], operands, region.inputs),
-        placements(attributes["out_shardings"], results, region.outputs),
-    )
+def manual_strategies(mesh: Mesh, attributes: Attributes, region: Region, operands: Types, results: Types,
+                      hints: Sequence[Interface] = ()) -> tuple[Strategy, ...]:
+    """Where operands may come from and results may go, on the mesh of all axes that are free outside.
+
+    Along the manual axes as the author states. Along the others first replicated, then as stated and as hinted, but
+    for axes that do not divide a dimension. ProgramError if the manual axes do not cut a tensor evenly.
+    """
+    stated: Interface = (attributes["in_shardings"], attributes["out_shardings"])
+    axes, found = attributes["manual_axes"], []
+    for (ins, outs), keep in ((stated, False), *((interface, True) for interface in (stated, *hints))):
+        found.append(Strategy(
+            tuple(_placed(mesh, axes, keep, s, t, region.types[v])
+                  for s, t, v in zip(ins, operands, region.inputs, strict=True)),
+            tuple(_placed(mesh, axes, keep, s, t, region.types[v])
+                  for s, t, v in zip(outs, results, region.outputs, strict=True)),
+        ))
+    return tuple(dict.fromkeys(found))
+
+
+def placement_inside(placement: Placement, axes: Sequence[str]) -> Placement:
+    """Where the part of a tensor that a device sees inside a computation manual over these axes lies."""
+    dims = tuple(d._replace(axes=tuple(a for a in d.axes if axis_ref(a).name not in axes)) for d in placement.dims)
+    return Placement(dims)
+
+
+def _placed(mesh: Mesh, manual: Sequence[str], keep: bool, sharding: Sharding, type_: TensorType,
+            inner: TensorType) -> Placement:
+    """The placement of an operand or result outside; ``keep`` the free axes, where they divide what is inside."""
+    stated = sharding.to_placement(mesh, type_)
+    dims = []
+    for n, m, dim in zip(type_.shape, inner.shape, stated.dims, strict=True):
+        own = [axis_ref(a).name in manual for a in dim.axes]
+        cut = own.index(False) if False in own else len(own)
+        count = mesh.count(dim.axes[:cut])
+        if any(own[cut:]) or m * count != n:
+            raise ProgramError(
+                f"manual_computation over {{{', '.join(manual)}}}: {type_} sharded as {sharding} does not give {inner} "
+                "on every device; pad it to a multiple, and name manual axes before others in a dimension"
+            )
+        kept = dim.axes[:cut]
+        for axis in dim.axes[cut:] if keep else ():
+            if m == 0 or m % mesh.count((*kept[cut:], axis)):
+                break
+            kept += (axis,)
+        dims.append(kept)
+    partial = tuple(a for a in stated.partial if axis_ref(a).name in manual)
+    return place(mesh, type_.shape, tuple(dims), partial, stated.monoid)
 
 
 @lru_cache(maxsize=1024)
-def manual_program(mesh: Mesh, region: Region) -> StepPlan:
-    """The device program of a manual computation's body over all axes of a mesh. ProgramError for what has none."""
-    return _Body(mesh, region).program()
+def manual_program(mesh: Mesh, region: Region, free: Mesh) -> StepPlan:
+    """The body as it is written, on the devices of a mesh; along the free axes everything is replicated.
+
+    ProgramError for what has no such program.
+    """
+    return _Body(mesh, region, free).program()
 
 
 def evaluate_manual(attributes: Attributes, region: Region, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """The results on whole arrays, by the simulator. Axes that are not manual do not matter: nothing runs along them.
-
-    LoweringError for a computation that communicates and leaves some axes to the compiler, and for what the simulator
-    does not run.
-    """
+    """The results on whole arrays, by the simulator. LoweringError for what the simulator does not run."""
     from eggshard.lower.simulator import gather_from_devices, run, scatter_to_devices
 
-    axes = attributes["manual_axes"]
     whole: Mesh = attributes["mesh"]
-    if any(a not in axes and n > 1 for a, n in whole.axes.items()):
-        if _per_device(region):
-            raise LoweringError("a partly manual computation with collectives has no NumPy meaning; run it with JAX")
-        whole = Mesh({a: n for a, n in whole.axes.items() if a in axes})
-
-    def manual(sharding: Sharding) -> Sharding:
-        dims = (replace(d, axes=tuple(a for a in d.axes if a.name in axes)) for d in sharding.dims)
-        return replace(sharding, dims=tuple(dims))
-
-    ins, outs = (tuple(map(manual, attributes[key])) for key in ("in_shardings", "out_shardings"))
-    mesh = whole.refined(gather_cuts((*ins, *outs), whole))
+    mesh = whole.refined(gather_cuts(_stated(attributes, region), whole))
     given = tuple(region.types[v].with_shape(a.shape) for v, a in zip(region.inputs, arrays, strict=True))
     results: Types = attributes["result_types"]
-    strategy = manual_strategy(mesh, attributes.updated(in_shardings=ins, out_shardings=outs), region, given, results)
+    strategy = manual_strategies(mesh, attributes, region, given, results)[0]
     shards = [scatter_to_devices(mesh, a, p) for a, p in zip(arrays, strategy.operands, strict=True)]
-    made = run(manual_program(mesh, region), shards)
+    made = run(manual_program(mesh, region, free_mesh(mesh, attributes)), shards)
     return tuple(
         gather_from_devices(mesh, m, t.shape, p) for m, t, p in zip(made, results, strategy.results, strict=True)
     )
 
 
-def _per_device(region: Region) -> bool:
-    """Whether some op of a region needs to know the device or other devices' data."""
-    return any(isinstance(registry.get(op.name), PerDevice) or any(map(_per_device, op.regions)) for op in region.ops)
+def _stated(attributes: Attributes, region: Region) -> Iterator[Sharding]:
+    """The shardings of a manual computation and of those inside it."""
+    yield from (*attributes["in_shardings"], *attributes["out_shardings"])
+    for op in region.ops:
+        for inner in op.regions:
+            yield from _stated(op.attributes if op.name == MANUAL else _NOTHING, inner)
+
+
+_NOTHING = Attributes(in_shardings=(), out_shardings=())
+
+
+def effects_message(free: Mesh) -> str:
+    """Why an op with effects is refused where these axes are left to the compiler."""
+    axes = ", ".join(a for a, n in free.axes.items() if n > 1)
+    return f"it has effects, and axes {{{axes}}} are left to the compiler here; make all axes manual"
 
 
 def contains_manual(region: Region) -> bool:
@@ -120,8 +144,8 @@ def contains_manual(region: Region) -> bool:
 
 
 class _Body:
-    def __init__(self, mesh: Mesh, region: Region):
-        self.mesh, self.region = mesh, region
+    def __init__(self, mesh: Mesh, region: Region, free: Mesh):
+        self.mesh, self.region, self.free = mesh, region, free
         self.assembler = Assembler(mesh)
 
     def program(self) -> StepPlan:
@@ -142,103 +166,52 @@ class _Body:
             value.update(zip(op.results, results, strict=True))
         return self.assembler.build([value[v] for v in region.outputs])
 
-    def _emit(self, action: Action, operands: tuple[int, ...], op: Op) -> tuple[int, ...]:
-        return self.assembler.emit(action, operands, ("manual",), op.location)
+    def _emit(self, action: Action | StepPlan, operands: tuple[int, ...], op: Op) -> tuple[int, ...]:
+        why = () if isinstance(action, StepPlan) else ("manual",)
+        return self.assembler.emit(action, operands, why, op.location)
 
     def _op(self, op: Op, operands: tuple[int, ...]) -> tuple[int, ...]:
-        attributes = op.attributes
+        region, attributes = self.region, op.attributes
+        given, types = (tuple(region.types[v] for v in values) for values in (op.operands, op.results))
+        definition = registry.get(op.name)
+        if isinstance(definition, PerDevice):
+            written = authored_program(self.mesh, self.free, op.name, attributes, op.regions, given, types)
+            return self._emit(written, operands, op)
         match op.name:
-            case "sharding_constraint":
-                return operands  # no axis is left for it to speak of
+            case "sharding_constraint" | "sharding_group":
+                return operands[: len(op.results)]  # all is replicated along the axes that it could speak of
             case "manual_computation":
-                raise ProgramError("it is inside another one over all axes; no axis is left for it")
+                return self._nested(op, operands, given, types)
             case "while":
-                condition, body = (manual_program(self.mesh, r) for r in op.regions)
+                condition, body = (manual_program(self.mesh, r, self.free) for r in op.regions)
                 return self._emit(Loop(condition, body, attributes.get("trip_count")), operands, op)
             case "case" | "if":
-                branches = tuple(manual_program(self.mesh, r) for r in op.regions)
+                branches = tuple(manual_program(self.mesh, r, self.free) for r in op.regions)
                 return self._emit(Branch(branches, predicate=op.name == "if"), operands, op)
-            case "partition_id":
-                return self._emit(DeviceNumber(tuple(range(self.mesh.size))), operands, op)
-            case "replica_id":
-                zero = Attributes(value=Literal(np.zeros((), np.uint32)))
-                return self._emit(Local("constant", zero, (TensorType((), "ui32"),)), operands, op)
-            case "collective_permute":
-                pairs = attributes["source_target_pairs"]
-                return self._emit(CollectivePermute(pairs, self._crossed(pairs)), operands, op)
-            case "all_reduce" | "reduce_scatter" | "all_gather" | "all_to_all":
-                return self._collective(op, operands)
-        region, definition = self.region, registry.get(op.name)
-        types = tuple(region.types[v] for v in op.results)
-        flops = definition.flops(attributes, tuple(region.types[v] for v in op.operands), types)
+        if self.free.size > 1 and not registry.is_pure(op.name, op.regions):
+            raise ProgramError(effects_message(self.free))
+        flops = definition.flops(attributes, given, types)
         return self._emit(Local(op.name, attributes, types, op.regions, flops), operands, op)
 
-    def _collective(self, op: Op, operands: tuple[int, ...]) -> tuple[int, ...]:
-        """As a step along mesh axes where its groups are that, one operand at a time; else as it is written."""
-        region, attributes = self.region, op.attributes
-        axes = self._axes(op)
-        monoid = recognise_monoid(op.regions[0]) if op.regions else ""
-        defined = all(not op.regions or monoid in monoids.of_dtype(region.types[v].dtype) for v in op.operands)
-        if axes is None or monoid is None or not defined:
-            types = tuple(region.types[v] for v in op.results)
-            return self._emit(GroupCollective(op.name, attributes, types, op.regions), operands, op)
-        if not axes:
-            return operands
-        out: list[int] = []
-        for value in operands:
-            match op.name:
-                case "all_reduce":
-                    out += self._emit(AllReduce(axes, monoid), (value,), op)
-                case "reduce_scatter":
-                    out += self._emit(ReduceScatter(((attributes["scatter_dimension"], axes),), monoid), (value,), op)
-                case "all_gather":
-                    out += self._emit(AllGather(((attributes["all_gather_dim"], axes),)), (value,), op)
-                case _:
-                    out.append(self._all_to_all(value, axes, op))
-        return tuple(out)
-
-    def _all_to_all(self, value: int, axes: tuple[str, ...], op: Op) -> int:
-        """Blocks of one dimension go to the group's members, and are concatenated along another one."""
-        split, concat = op.attributes["split_dimension"], op.attributes["concat_dimension"]
-        if split != concat:
-            return self._emit(AllToAll(((concat, axes),), ((split, axes),)), (value,), op)[0]
-        # Within one dimension: its blocks are a dimension that splits, received blocks one that grows.
-        type_, count = self.assembler.types[value], self.mesh.count(axes)
-        shape = type_.shape
-        apart = type_.with_shape((*shape[:split], count, 1, shape[split] // count, *shape[split + 1 :]))
-        value = self._reshape(value, apart, op)
-        (value,) = self._emit(AllToAll(((split + 1, axes),), ((split, axes),)), (value,), op)
-        return self._reshape(value, type_, op)
-
-    def _reshape(self, value: int, type_: TensorType, op: Op) -> int:
-        return self._emit(Local("reshape", Attributes(shape=type_.shape), (type_,)), (value,), op)[0]
-
-    def _axes(self, op: Op) -> tuple[str, ...] | None:
-        """The axes, first major, that a collective's groups run along; None if there are none."""
-        if op.name != "all_to_all" and not op.attributes.get("use_global_device_ids"):
-            return None  # the groups are of replicas then, not of devices
-        return axes_of_groups(self.mesh, op.attributes["replica_groups"])
-
-    def _crossed(self, pairs: Groups) -> tuple[str, ...]:
-        """The axes along which some sender and receiver differ."""
-        if not pairs:
-            return ()
-        senders, receivers = np.array(pairs).T
-        where = self.mesh.coordinates
-        return tuple(a for a in self.mesh.axes if (where[a][senders] != where[a][receivers]).any())
+    def _nested(self, op: Op, operands: tuple[int, ...], given: Types, types: Types) -> tuple[int, ...]:
+        """Cut along its manual axes, run, and put together again."""
+        inner = free_mesh(self.free, op.attributes)
+        strategy = manual_strategies(self.free, op.attributes, op.regions[0], given, types)[0]
+        parts = []
+        for value, placement in zip(operands, strategy.operands, strict=True):
+            if moves := _moves(placement):
+                (value,) = self._emit(Slice(moves), (value,), op)
+            if placement.partial:
+                (value,) = self._emit(KeepFirst(placement.partial, placement.monoid), (value,), op)
+            parts.append(value)
+        made = list(self._emit(manual_program(self.mesh, op.regions[0], inner), tuple(parts), op))
+        for i, placement in enumerate(strategy.results):
+            if placement.partial:
+                (made[i],) = self._emit(AllReduce(placement.partial, placement.monoid), (made[i],), op)
+            if moves := _moves(placement):
+                (made[i],) = self._emit(AllGather(moves), (made[i],), op)
+        return tuple(made)
 
 
-@lru_cache(maxsize=1024)
-def axes_of_groups(mesh: Mesh, groups: Groups) -> tuple[str, ...] | None:
-    """The axes (first major, without those of size 1) whose `Mesh.groups` are these, in any order of groups."""
-    wanted = sorted(groups)
-    names = [a for a, n in mesh.axes.items() if n > 1]
-    size = len(groups[0]) if groups else 0
-    for count in range(len(names) + 1):
-        for subset in itertools.combinations(names, count):
-            if mesh.count(subset) != size:
-                continue
-            for axes in itertools.permutations(subset):
-                if sorted(tuple(int(d) for d in row) for row in mesh.groups(axes)) == wanted:
-                    return axes
-    return None
+def _moves(placement: Placement) -> Moves:
+    return tuple((i, d.axes) for i, d in enumerate(placement.dims) if d.axes)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from numbers import Real
@@ -27,7 +29,6 @@ from eggshard.errors import (
 from eggshard.extract.decode import Decoder
 from eggshard.extract.encode import Encoder
 from eggshard.extract.portfolio import extract
-from eggshard.extract.widening import Widener
 from eggshard.frontends import load
 from eggshard.limits import Limits
 from eggshard.placement.placement import Placement, is_even, place
@@ -72,10 +73,31 @@ def optimize(
     """
     began = time.perf_counter()
     _check_limits(limits, memory_limit)
+    with _collector_paused():
+        return _optimize(program, began, cost_model, rewrites, limits or Limits(), memory_limit, exact)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Without Python's cycle collector: planning makes many small objects and hardly a cycle, so its passes, which
+    visit whatever the process holds, take a good part of the time and find nothing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _optimize(
+    program: Any, began: float, cost_model: CostModel | None, rewrites: Sequence[Any] | None, limits: Limits,
+    memory_limit: int | None, exact: bool,
+) -> Plan:
     loaded = load(program)
     rules = select(default_rules() if rewrites is None else rewrites, exact)
-    planning = Planning(loaded, AlphaBeta() if cost_model is None else cost_model, limits or Limits(), exact,
-                        lambda region, ins, outs: _plan_region(planning, rules, region, ins, outs))
+    planning = Planning(loaded, AlphaBeta() if cost_model is None else cost_model, limits, exact,
+                        lambda planning, region, ins, outs: _plan_region(planning, rules, region, ins, outs))
     clock = {"load": time.perf_counter() - began}
     hints = _timed(clock, "propagate", lambda: planning.hints)
     outputs = _output_options(planning, hints)
@@ -93,7 +115,7 @@ def optimize(
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        warnings.warn(f"optimisation failed ({reason}); using the baseline plan", EggshardWarning, stacklevel=2)
+        warnings.warn(f"optimisation failed ({reason}); using the baseline plan", EggshardWarning, stacklevel=3)
         plan = _replaced(baseline(), Search(seconds=clock, exact=exact), reason)
     plan = replace(plan, baseline_factory=baseline, calling_convention=convention)
     return _within(plan, memory_limit)
@@ -131,7 +153,7 @@ def _search(planning: Planning, rules: Sequence[Any], outputs: list[list[Placeme
 
 def _plan_region(planning: Planning, rules: Sequence[Any], region: Region, inputs: tuple[Placement, ...],
                  outputs: tuple[Placement, ...]) -> StepPlan:
-    """The cheapest device program of a loop's or branch's body for this interface."""
+    """The cheapest device program of a loop's, branch's or manual computation's body for this interface."""
     plain = baseline_program(planning, region, None, inputs, outputs)
     if not plain.messages:
         return plain
@@ -146,12 +168,12 @@ def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Seq
     graph = _timed(clock, "saturate", lambda: saturate(region, rules, planning.limits, planning.mesh))
     pinned = [(graph.values[v], p) for v, p in zip(region.inputs, inputs, strict=True) if graph.values[v] >= 0]
     pinned += [(graph.values[v], o[0]) for v, o in zip(region.outputs, outputs, strict=True)]
-    widen = Widener(planning, planning.router, planning.limits.windows, pinned)
+    widen = planning.windows(pinned)
     encoder = Encoder(graph, planning.strategies, planning.router, planning.limits, widen)
     roots = [(graph.values[v], o) for v, o in zip(region.outputs, outputs, strict=True)]
 
     def propagated() -> list[tuple[int, Placement]]:
-        stated = planning.propagated if region is planning.program.region else ()
+        stated = planning.propagated_inside(region)
         placed = ((v, s) for v, s in enumerate(stated) if s is not None and graph.values[v] >= 0)
         return [(graph.values[v], planning.resolve(s, region.types[v])) for v, s in placed]
 
@@ -181,18 +203,20 @@ def _timed(clock: dict[str, float], name: str, work: Callable[[], Any]) -> Any:
 def _output_options(planning: Planning, propagated: Sequence[Sharding | None]) -> list[list[Placement]]:
     """Where each output may lie: where it was stated, else anywhere that a JAX array can; the propagated place first.
 
-    A constraint on the very value that is returned states the output's sharding: there it is observable.
+    A constraint on the very value that is returned states the output's sharding: there it is observable. So does a
+    sharding group: its members lie where propagation puts them all.
     """
     program, options = planning.program, []
     constrained = {
         op.results[0]: op.attributes["sharding"] for op in program.region.ops if op.name == "sharding_constraint"
     }
+    grouped = {op.operands[0] for op in program.region.ops if op.name == "sharding_group"}
     for v, stated, type_ in zip(
         program.region.outputs, program.output_shardings, program.output_types, strict=True
     ):
         stated = constrained.get(v) if stated is None else stated
         first = planning.boundary(propagated[v] if stated is None else stated, type_)
-        free = [] if stated is not None else _boundary_placements(planning.mesh, type_)
+        free = [] if stated is not None or v in grouped else _boundary_placements(planning.mesh, type_)
         options.append(list(dict.fromkeys([first, *free])))
     return options
 

@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from typing import Protocol
 
-from eggshard.control_flow import CONTROL_FLOW, ControlFlow, RegionPlanner
+from eggshard.authored import authored_program
+from eggshard.control_flow import CONTROL_FLOW, ControlFlow
 from eggshard.costmodel.protocol import CostModel
 from eggshard.effects import run_once
-from eggshard.frontends.propagation import propagated_shardings
+from eggshard.errors import ProgramError
+from eggshard.extract.widening import Widener
+from eggshard.frontends.divergence import DIVERGES
+from eggshard.frontends.propagation import Propagated, propagated
 from eggshard.limits import Limits
-from eggshard.manual import MANUAL, manual_program, manual_strategy
+from eggshard.manual import (
+    MANUAL,
+    Interface,
+    effects_message,
+    free_mesh,
+    manual_program,
+    manual_strategies,
+    placement_inside,
+)
 from eggshard.placement.placement import Placement, is_even, place, replicated
 from eggshard.placement.sharding import Sharding
+from eggshard.placement.submesh import SubmeshRouter
 from eggshard.placement.transfer import Strategy, strategies
 from eggshard.placement.window_routes import WindowRouter
 from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.plan.control_steps import Loop
+from eggshard.plan.on_shards import on_shards
 from eggshard.plan.pricing import Pricer
 from eggshard.plan.steps import Action, Local, StepPlan
 from eggshard.plan.window_program import window_program
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops import registry
 from eggshard.program.ops.base import PASS, FactorRule
+from eggshard.program.ops.collectives import PerDevice
 from eggshard.program.program import Attributes, Op, Program, Region
 from eggshard.program.types import TensorType, is_float
 from eggshard.unrolling import with_rows
@@ -52,24 +67,55 @@ class OpLike(Protocol):
 
 
 def _local(types: Types, placements: Sequence[Placement]) -> Types:
-    return tuple(p.local_type(t) for p, t in zip(placements, types, strict=True))
+    return tuple([p.local_type(t) for p, t in zip(placements, types, strict=True)])
+
+
+#: Plans a region for given input and output placements, in a context.
+RegionPlanner = Callable[["Planning", Region, tuple[Placement, ...], tuple[Placement, ...]], StepPlan]
 
 
 class Planning:
-    """The shared context of one `optimize` call: prices and routes are found once for all regions of a program."""
+    """The shared context of one `optimize` call: prices and routes are found once for all regions of a program.
 
-    def __init__(self, program: Program, model: CostModel, limits: Limits, exact: bool, plan_region: RegionPlanner):
+    ``mesh`` is what steps run on, ``free`` the mesh of the axes that placements may name: all of them, but inside a
+    manual computation (`within`), whose own axes its author has used.
+    """
+
+    def __init__(self, program: Program, model: CostModel, limits: Limits, exact: bool, plan_region: RegionPlanner,
+                 outer: Planning | None = None, free: Mesh | None = None):
         self.program, self.model, self.limits, self.exact = program, model, limits, exact
         self.mesh: Mesh = program.mesh
-        self.pricer = Pricer(model, self.mesh)
-        self.router = WindowRouter(self.mesh, self.pricer, max_rounds=limits.permutes)
-        self.control_flow = ControlFlow(plan_region)
+        self.free: Mesh = program.mesh if free is None else free
+        self.outer = outer
+        self.pricer: Pricer = outer.pricer if outer else Pricer(model, self.mesh)
+        self.router: Router = (
+            SubmeshRouter(self.mesh, self.free, self.pricer, max_rounds=limits.permutes) if outer
+            else WindowRouter(self.mesh, self.pricer, max_rounds=limits.permutes)
+        )
+        self._plan_region = plan_region
+        self.control_flow = ControlFlow(partial(plan_region, self))
+        #: For loops and branches that devices along manual axes may leave each other in: nothing is added to them.
+        self._diverging = ControlFlow(lambda region, ins, outs: manual_program(self.mesh, region, self.free))
+        self._interfaces: dict[tuple[Attributes, Region], list[Interface]] = {}
+        self._within: dict[Mesh, Planning] = {}
+        self._inside: dict[Region, Sequence[Sharding | None]] = {}
         self._priced: dict[tuple[object, ...], list[tuple[Strategy, float]]] = {}
+        #: The prices of ops on local types.
+        self._computing: dict[tuple[str, Attributes, Types, Types], float] = {}
         self._transfers: dict[tuple[object, ...], WindowTransfer | None] = {}
+
+    def within(self, attributes: Attributes) -> Planning:
+        """The context of the body of a manual computation with these attributes."""
+        free = free_mesh(self.free, attributes)
+        if free not in self._within:
+            self._within[free] = Planning(
+                self.program, self.model, self.limits, self.exact, self._plan_region, self, free
+            )
+        return self._within[free]
 
     def resolve(self, sharding: Sharding | None, type_: TensorType) -> Placement:
         """The placement that a stated sharding asks for; replicated where nothing is stated."""
-        return replicated(type_.shape) if sharding is None else sharding.to_placement(self.mesh, type_)
+        return replicated(type_.shape) if sharding is None else sharding.to_placement(self.free, type_)
 
     def boundary(self, sharding: Sharding | None, type_: TensorType) -> Placement:
         """The same for inputs and outputs, which lie evenly: axes that do not divide a dimension are dropped there."""
@@ -97,35 +143,66 @@ class Planning:
     @cached_property
     def propagated(self) -> Sequence[Sharding | None]:
         """What Shardy's propagation says of every value of the program; found when first asked for."""
-        return propagated_shardings(self.program, self.limits.seconds)
+        return self._propagated.values
+
+    @cached_property
+    def _propagated(self) -> Propagated:
+        return propagated(self.program, self.limits.seconds)
+
+    def propagated_inside(self, region: Region) -> Sequence[Sharding | None]:
+        """What propagation says of a region's values; nothing where it says nothing, or was not asked (`hints`)."""
+        if region is self.program.region:
+            return self.propagated
+        return self._inside.get(region, ())
 
     @cached_property
     def hints(self) -> Sequence[Sharding | None]:
         """The propagated shardings where the search can use them, and else nothing.
 
-        They say where free outputs may lie, at which placements loops and branches carry their values, and which
-        candidates of a large program to keep. Otherwise only the baseline asks for them, and few callers for it.
+        They say where free outputs may lie, at which placements loops and branches carry their values, those at which
+        manual computations meet the rest, and which candidates of a large program to keep. Otherwise only the baseline
+        asks for them, and few callers for it.
         """
+        if self.outer:
+            return self.outer.hints
         region = self.program.region
         wanted = (
             len(region.ops) > MANY_OPS
             or any(s is None for s in self.program.output_shardings)
-            or any(op.name in CONTROL_FLOW for op in region.ops)
+            or any(op.name in CONTROL_FLOW or self._is_partly_manual(op) for op in region.ops)
         )
         if not wanted:
             return (None,) * len(region.types)
-        for op in region.ops:
-            if op.name in CONTROL_FLOW:
+        self._hint(region, self._propagated)
+        return self.propagated
+
+    def _is_partly_manual(self, op: Op) -> bool:
+        return op.name == MANUAL and free_mesh(self.free, op.attributes).size > 1
+
+    def _hint(self, region: Region, found: Propagated) -> None:
+        """Propose the interfaces that propagation found for the loops, branches and manual computations of a region."""
+        self._inside[region] = found.values
+        for i, inside in found.regions.items():
+            op, planning = region.ops[i], self
+            if op.name == MANUAL:
+                if not self._is_partly_manual(op):
+                    continue
+                planning = self.within(op.attributes)
+                self._interfaces.setdefault((op.attributes, op.regions[0]), []).append(found.interfaces[i])
+            elif self._flow(op) is self.control_flow:
                 operands, results = (
-                    tuple(self.resolve(self.propagated[v], region.types[v]) for v in values)
+                    tuple(self.resolve(found.values[v], region.types[v]) for v in values)
                     for values in (op.operands, op.results)
                 )
-                self.control_flow.hint(op.name, op.regions, operands, results)
-        return self.propagated
+                self.control_flow.hint(op, operands, results)
+            for inner, part in zip(op.regions, inside, strict=True):
+                planning._hint(inner, part)
 
     @cached_property
     def orders(self) -> frozenset[tuple[str, ...]]:
         """Axis orders besides mesh order: those of the program's shardings, and of dimensions that reshapes merge."""
+        if self.outer:
+            return self.outer.orders
         region = self.program.region
         found = list(zip(self.program.input_shardings, self.program.input_types, strict=True))
         found += zip(self.program.output_shardings, self.program.output_types, strict=True)
@@ -160,6 +237,11 @@ class Planning:
             self._priced[key] = [(s, self.price(op, operands, results, s)) for s in self._all(op, operands, results)]
         return self._priced[key]
 
+    def windows(self, pinned: Sequence[tuple[int, Placement]]) -> Widener:
+        """What adds windows to the problem of a graph whose inputs and outputs lie so; none in manual computations."""
+        router = self.router if isinstance(self.router, WindowRouter) else WindowRouter(self.mesh, self.pricer)
+        return Widener(self, router, 0 if self.outer else self.limits.windows, pinned)
+
     def window_transfer(self, op: OpLike, operands: Types, results: Types) -> WindowTransfer | None:
         """How the op acts on windows; None for one that takes its operands at standard placements only."""
         key = (op.name, op.attributes, operands, results)
@@ -168,9 +250,11 @@ class Planning:
         return self._transfers[key]
 
     def _window_transfer(self, op: OpLike, operands: Types, results: Types) -> WindowTransfer | None:
-        if not registry.known(op.name) or op.regions or len(results) != 1 or not registry.get(op.name).pure:
+        if self.outer or not registry.known(op.name) or op.regions or len(results) != 1:
             return None
         definition = registry.get(op.name)
+        if not definition.pure or isinstance(definition, PerDevice):
+            return None
         rule = definition.factors(op.attributes, operands, results)
         reaches = definition.reaches(op.attributes, operands, results)
         dtype = results[0].dtype
@@ -183,48 +267,82 @@ class Planning:
     def action(self, op: OpLike, operands: Types, results: Types, strategy: Strategy) -> Action | StepPlan:
         """The op on the shards of a strategy: one action, or a device program."""
         if op.name in CONTROL_FLOW:
-            action = self.control_flow.action(op.name, op.attributes, op.regions, strategy)
-            if isinstance(action, Loop):
+            action = self._flow(op).action(op.name, op.attributes, op.regions, strategy)
+            if isinstance(action, Loop) and not self.outer:
                 condition, body = op.regions
                 return with_rows(action, condition, body, strategy.operands, _local(operands, strategy.operands),
                                  self.control_flow.region, self.pricer.program)
             return action
         if op.name == MANUAL:
-            return manual_program(self.mesh, op.regions[0])
+            return self._manual(op, strategy)
+        if strategy.positional:
+            return on_shards(self.mesh, op.name, op.attributes, op.regions, operands, results, strategy)
         definition = registry.get(op.name)
         windowed = self._windowed(op, operands, results, strategy)
         if windowed:
             return window_program(self.mesh, definition, op.attributes, operands, results, strategy, windowed)
         lo, lr = _local(operands, strategy.operands), _local(results, strategy.results)
         attributes = definition.localize(op.attributes, operands, results, lo, lr)
+        if isinstance(definition, PerDevice):
+            try:
+                return authored_program(self.mesh, self.free, op.name, attributes, op.regions, lo, lr)
+            except ProgramError as error:
+                shown = ", ".join(map(str, operands))
+                raise ProgramError(f"{op.name}({shown}): {error}") from None
         local = Local(op.name, attributes, lr, op.regions, definition.flops(attributes, lo, lr))
+        if local.has_effects and self.outer:
+            raise ProgramError(f"{op.name} in a manual computation: {effects_message(self.free)}")
         return local if self.mesh.size == 1 or not local.has_effects else run_once(self.mesh, local, lo)
 
     def _windowed(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> frozenset[int]:
         """The result dimensions that a strategy shards although the op looks along them."""
+        if self.outer or not registry.get(op.name).reaches(op.attributes, operands, results):
+            return frozenset()
         transfer = self.window_transfer(op, operands, results)
         return frozenset() if transfer is None else frozenset(d for d in transfer.windowed if s.results[0].dims[d].axes)
+
+    def _flow(self, op: OpLike) -> ControlFlow:
+        return self._diverging if self.outer and op.attributes.get(DIVERGES) else self.control_flow
+
+    def _manual(self, op: OpLike, strategy: Strategy) -> StepPlan:
+        (region,), axes = op.regions, op.attributes["manual_axes"]
+        inner = self.within(op.attributes)
+        if inner.free.size == 1:
+            return manual_program(self.mesh, region, inner.free)
+        inputs, outputs = (
+            tuple(placement_inside(p, axes) for p in end) for end in (strategy.operands, strategy.results)
+        )
+        return inner.control_flow.region(region, inputs, outputs)
 
     def price(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> float:
         """What computing by a strategy costs, in seconds."""
         lo, lr = _local(operands, s.operands), _local(results, s.results)
-        if op.name in CONTROL_FLOW or op.name == MANUAL or not registry.get(op.name).pure:
+        definition = registry.get(op.name)
+        written = op.name in CONTROL_FLOW or op.name == MANUAL or isinstance(definition, PerDevice)
+        if s.positional or written or not definition.pure:
             action = self.action(op, operands, results, s)
             return self.pricer.program(action) if isinstance(action, StepPlan) else self.pricer(action, *lo)
-        touched = float(sum(t.bytes for t in lo) + sum(t.bytes for t in lr))
-        dtype = (lo or lr)[0].dtype if (lo or lr) else "f32"
-        return self.pricer.compute(op.name, registry.get(op.name).flops(op.attributes, lo, lr), touched, dtype)
+        key = (op.name, op.attributes, lo, lr)
+        price = self._computing.get(key)
+        if price is None:
+            touched = float(sum(t.bytes for t in (*lo, *lr)))
+            dtype = (lo or lr)[0].dtype if (lo or lr) else "f32"
+            flops = registry.get(op.name).flops(op.attributes, lo, lr)
+            price = self._computing[key] = self.pricer.compute(op.name, flops, touched, dtype)
+        return price
 
     def _all(self, op: OpLike, operands: Types, results: Types) -> Sequence[Strategy]:
         if op.name in CONTROL_FLOW:
-            return self.control_flow.strategies(op.name, op.regions, operands, results)
+            return self._flow(op).strategies(op.name, op.attributes, op.regions, operands, results)
         if op.name == MANUAL:
-            return [manual_strategy(self.mesh, op.attributes, op.regions[0], operands, results)]
+            (region,), attributes = op.regions, op.attributes
+            hints = self._interfaces.get((attributes, region), ())
+            return manual_strategies(self.free, attributes, region, operands, results, hints)
         name, attributes = op.name, op.attributes
         rule: FactorRule = registry.get(name).factors(attributes, operands, results)
         dtypes = {t.dtype for t in results}
         return strategies(
-            self.mesh, rule, self.orders,
+            self.free, rule, self.orders,
             lambda monoid: all(self.partial_allowed(d, monoid) for d in dtypes),
             self.limits.strategies,
         )

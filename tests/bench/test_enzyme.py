@@ -6,7 +6,7 @@ jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
 from bench import enzyme, peers  # noqa: E402
-from bench.programs import BenchProgram  # noqa: E402
+from bench.programs import BenchProgram, spec  # noqa: E402
 
 SHIFTED = BenchProgram.define(
     "shifted", "test", "8", ["64x16: x -"],
@@ -37,3 +37,13 @@ def test_pipelines_with_the_wheel() -> None:
     assert set(result.settings) == {f"{name}{flag}" for name in enzyme.PIPELINES for flag in ("", "+flag")}
     assert all(r.count is not None for r in result.settings.values())
     assert result.least is not None and result.least[1] == 3 * 64
+
+
+def test_constraints_survive_the_passes() -> None:
+    if enzyme.interpreter() is None:
+        pytest.skip("enzyme_ad is not installed")
+    moved = BenchProgram.define(
+        "moved", "test", "8", ["64x64: x -"], lambda u: jax.lax.with_sharding_constraint(u * 2, spec("- x")) + 1, "- x"
+    )
+    least = enzyme.peer(moved.module).least
+    assert least is not None and least[1] == 64 * 64 * 4 / 8 * 7 / 8

@@ -6,6 +6,7 @@ pytest.importorskip("egglog")
 
 import egglog.bindings as bindings  # noqa: E402
 
+from eggshard.egraph import adapter  # noqa: E402
 from eggshard.egraph.adapter import Engine  # noqa: E402
 
 BASE = (
@@ -41,16 +42,15 @@ def test_an_iteration_reports_changes_and_matches(engine):
 
 
 def test_undo_restores_the_state_and_its_rules_still_fire(engine):
-    engine.counted = ("Leaf", "Pair")
     engine.load({"in_leaf": [(i,) for i in range(4)]})
     engine.iterate("load")
     engine.guard()
     engine.iterate("grow")
-    assert engine.size() == 4 + 16
+    assert engine.sizes()["Pair"] == 16
     engine.undo()
-    assert engine.size() == 4
+    assert engine.sizes()["Pair"] == 0
     engine.iterate("grow")
-    assert engine.size() == 4 + 16
+    assert engine.sizes()["Pair"] == 16
 
 
 def test_reset_forgets_facts_and_numbers_classes_alike(engine):
@@ -104,3 +104,21 @@ def test_an_unknown_ruleset_panics_with_a_base_exception(engine):
     with pytest.raises(BaseException) as error:  # noqa: B017, PT011
         engine.iterate("no_such_ruleset")
     assert not isinstance(error.value, Exception)
+
+
+def test_the_last_iteration_hands_out_the_result():
+    base = (
+        "(sort T) (constructor V (i64) T :unextractable) (constructor Leaf (i64) T) (relation in_leaf (i64))"
+        "(relation seen (i64)) (ruleset load) (ruleset find) (ruleset apply) (ruleset forget)"
+        "(rule ((in_leaf x)) ((union (V x) (Leaf x))) :ruleset load)"
+        "(rule ((= e (Leaf x))) ((seen x)) :ruleset find) (rule ((seen x)) ((delete (seen x))) :ruleset forget)"
+        "(rule ((= e (Leaf 1))) ((Leaf 2)) :ruleset apply)",
+    )
+    first = adapter.begin(base, "", {"in_leaf": [(1,)]}, "load", "find", ("seen",), ("Leaf",))
+    assert first.watched == {"seen": [(1,)]} and first.rows == 1 and first.result is None
+    names = ("V", "Leaf")
+    grown = adapter.step({}, "apply", "forget", "find", ("seen",), 100, names, "T")
+    assert grown.watched == {"seen": [(2,)]} and grown.rows == 2 and grown.result is None
+    last = adapter.step({}, "apply", "forget", "find", ("seen",), 100, names, "T")
+    assert not last.changed and last.watched == {} and last.result is not None
+    assert last.result[0]["Leaf"].tolist() == [[1, 0], [2, 1]]

@@ -53,16 +53,17 @@ def random_problem(
     return Problem(table, conversions, list(dict.fromkeys(roots)))
 
 
-def brute_force(problem: Problem) -> float:
-    """The optimum over all sets of choices (copies included); inf if there is no plan."""
+def brute_force(problem: Problem, copies: bool = True) -> float:
+    """The optimum over all sets of choices, or over those that compute nothing twice; inf if there is no plan."""
     options = []
     for choices in problem.choices:
         outs: dict[int, list[int]] = {}
         for s, choice in enumerate(choices):
             if math.isfinite(choice.cost):
                 outs.setdefault(choice.out, []).append(s)
-        options.append([tuple(s for s in pick if s is not None)
-                        for pick in itertools.product(*[[None, *some] for some in outs.values()])])
+        sets = [tuple(s for s in pick if s is not None)
+                for pick in itertools.product(*[[None, *some] for some in outs.values()])]
+        options.append([some for some in sets if copies or len(some) < 2])
     best = math.inf
     for pick in itertools.product(*options):
         chosen = {c: some for c, some in enumerate(pick) if some}

@@ -20,7 +20,7 @@ from eggshard.errors import LimitError
 from eggshard.extract import highs
 from eggshard.extract.bound import cheap_bound
 from eggshard.extract.graph import Graph, strong_components
-from eggshard.extract.greedy import greedy, tree_costs
+from eggshard.extract.greedy import greedy
 from eggshard.extract.linear import EdgeProgram
 from eggshard.extract.local_search import LocalSearch
 from eggshard.extract.portfolio import extract
@@ -43,8 +43,8 @@ def problems(draw):
 
 def plans_of(problem: Problem):
     graph = Graph(problem)
-    costs = tree_costs(graph)
-    return graph, costs, greedy(graph, costs)
+    found = greedy(graph)
+    return graph, found.whole, found.plans
 
 
 @given(problems())

@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 from eggshard.errors import EggshardWarning, ProgramError
 from eggshard.frontends import load
 from eggshard.frontends.builder import ProgramBuilder
-from eggshard.frontends.propagation import propagate, propagate_program, propagated_shardings
+from eggshard.frontends.propagation import propagate, propagate_program, propagated, propagated_shardings
 from eggshard.lower.module_text import program_text, walk
 from eggshard.placement.placement import is_even, replicated
 from eggshard.placement.sharding import Sharding
@@ -43,6 +43,34 @@ def test_values_of_a_built_program() -> None:
     found = propagated_shardings(program)
     assert shown(found) == ['[{"x"}, {}]', '[{}, {"y"}]', *['[{"x"}, {"y"}]'] * 4, '[{"x"}]']
     assert len(found) == len(program.region.types)
+
+
+def test_values_inside_loops_and_manual_computations() -> None:
+    program = load("""sdy.mesh @mesh = <["x"=4, "y"=2]>
+      func.func @main(%a: tensor<16x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y", "x"}, {}]>})
+          -> tensor<16x8xf32> {
+        %m = sdy.manual_computation(%a) in_shardings=[<@mesh, [{"y", ?}, {?}]>]
+          out_shardings=[<@mesh, [{"y", ?}, {?}]>] manual_axes={"y"} (%b: tensor<8x8xf32>) {
+          %w = stablehlo.while(%c = %b) : tensor<8x8xf32>
+            cond {
+              %t = stablehlo.constant dense<true> : tensor<i1>
+              stablehlo.return %t : tensor<i1>
+            } do {
+              %s = stablehlo.sine %c : tensor<8x8xf32>
+              stablehlo.return %s : tensor<8x8xf32>
+            }
+          sdy.return %w : tensor<8x8xf32>
+        } : (tensor<16x8xf32>) -> tensor<16x8xf32>
+        return %m : tensor<16x8xf32>
+      }""")
+    found = propagated(program)
+    outside, inside = '[{"y", "x"}, {}]', '[{"x"}, {}]'
+    assert shown(found.values) == [outside] * 2
+    assert [shown(end) for end in found.interfaces[0]] == [[outside]] * 2
+    (body,) = found.regions[0]
+    assert shown(body.values) == [inside] * 2
+    condition, step = body.regions[0]
+    assert shown(condition.values) == [inside, "None"] and shown(step.values) == [inside] * 2
 
 
 @pytest.mark.parametrize("name", ["mlp", "attention", "layer_gradient", "embedding", "convolution", "moves"])

@@ -24,7 +24,7 @@ from eggshard.placement.placement import Dim, Placement, place
 from eggshard.placement.windows import Slab, covers
 from eggshard.plan.control_steps import Loop
 from eggshard.plan.steps import Local, Step, StepPlan
-from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange
+from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange, JointExchange
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Attributes, Literal
 from eggshard.program.types import TensorType, mlir_dtype
@@ -183,6 +183,46 @@ def test_slabs_outside_their_shards_are_refused():
     action = HaloExchange(0, ("x",), 5, (0,) * 8, (Slab(((0, 1),), 2, (3,) * 8, (3,) * 8),))
     with pytest.raises(LoweringError, match="outside its shards"):
         perform(LINE, action, (np.zeros((8, 4), F32),))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_joint_exchange_on_xla(seed):
+    """Several values, along any dimensions; a value may have rounds of its own, or none."""
+    rng = np.random.default_rng(3000 + seed)
+    dtype, found = DTYPES[seed % len(DTYPES)], []
+    while len(found) < 2 + seed % 3:
+        case = random_exchange(rng)
+        if case is None or not isinstance(case[-1], HaloExchange):
+            continue
+        if not found or (case[0], case[-1].over) == (found[0][0], found[0][-1].over):
+            found.append(case)
+    if seed % 2:  # one that has all pairs in common with another
+        found.append(found[0])
+    mesh, parts = found[0][0], tuple(case[-1] for case in found)
+    arrays = [random_array(rng, case[1], dtype) for case in found]
+    shards = [shards_of(mesh, a, case[2])[0] for a, case in zip(arrays, found, strict=True)]
+    action = JointExchange(parts)
+    plan = plan_of(mesh, [TensorType(s.shape[1:], mlir_dtype(s.dtype)) for s in shards], action)
+    got, hlo = run_on_xla(plan, shards)
+    for out, want, part, x, case in zip(got, perform(mesh, action, tuple(shards)), parts, shards, found, strict=True):
+        np.testing.assert_array_equal(want, perform(mesh, part, (x,))[0])
+        known = specified(mesh, [part], case[2], case[1])
+        np.testing.assert_array_equal(out.reshape(want.shape)[known], want[known])
+    count = count_collectives(hlo, mesh.size)
+    factor = 2 if dtype == ml_dtypes.bfloat16 else 1  # XLA:CPU sends bfloat16 as float32
+    assert count.by_kind == plan.collectives and plan.messages <= sum(part.messages for part in parts)
+    assert not seed % 2 or plan.messages < sum(part.messages for part in parts)
+    assert count.wire_bytes == factor * plan.serial_bytes
+    assert count.busiest_device_bytes == factor * plan.total_received.max()
+
+
+def test_values_that_cannot_be_exchanged_together():
+    types = [TensorType((4,), "f32"), TensorType((4,), "i32")]
+    action = step_between(LINE, 32, 0, Dim(("x",), 4), Dim(("x",), 4, -1, 1))
+    with pytest.raises(LoweringError, match="one element type"):
+        JointExchange((action, action)).result(LINE, tuple(types))
+    with pytest.raises(LoweringError, match="one list of axes"):
+        JointExchange((action, HaloExchange(0, ("y",), 6, action.offsets, action.rounds)))
 
 
 # Boxes.

@@ -356,3 +356,12 @@ def test_routing_is_fast():
         placements = all_placements(CUBE, other.shape)[::2]
         tables.append(seconds(lambda: finder.table(other, placements)))  # noqa: B023
     assert min(cold) < 0.03 and min(warm) < 0.003 and min(tables) < 0.015
+
+
+def test_dimensions_of_one_are_sharded_only_where_that_is_asked_for():
+    route = router(GRID)
+    source, target = (place(GRID, (64, 1, 32), axes) for axes in ((("x",), (), ()), ((), (), ("x",))))
+    flat = tuple(p._replace(dims=(p.dims[0], p.dims[2])) for p in (source, target))
+    assert route.cost(TensorType((64, 1, 32), "f32"), source, target) == route.cost(TensorType((64, 32), "f32"), *flat)
+    odd = place(GRID, (64, 1, 32), (("x",), ("y",), ()))
+    assert math.isfinite(route.cost(TensorType((64, 1, 32), "f32"), odd, target))

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from eggshard.placement.placement import Placement, place, replicated
-from eggshard.placement.transfer import strategies
+from eggshard.placement.transfer import strategies, useful
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops.base import PASS, REDUCE, REPLICATE, Factor, FactorRule
 
@@ -115,3 +115,36 @@ def test_every_axis_subset_of_an_elementwise_op_is_there() -> None:
     for a, b in itertools.product([(), ("x",), ("y",)], repeat=2):
         if not set(a) & set(b):
             assert (a, b) in found
+
+
+def test_accumulators_hold_addends_over_the_axes_that_shard_the_factor() -> None:
+    """Adding rows to a table: each device adds its part of the rows to its addend of the table."""
+    rule = FactorRule(
+        (Factor(64), Factor(16, REDUCE, "add", accumulators=(0,))), (((0,),), ((1,),)), (((0,),),), (("add", (0, 1)),)
+    )
+    found = shown(rule)
+    assert "(x)+{y} (y) -> (x)+{y}" in found
+    assert not any(s.startswith("(x) (y)") for s in found)
+
+
+def test_strategies_say_where_places_matter_and_mask_nothing_there() -> None:
+    rule = FactorRule((Factor(10, REDUCE, "add", positional=True), Factor(8)), (((0,), (1,)),), (((1,),),))
+    for s in strategies(MESH, rule):
+        assert s.positional == bool(s.operands[0].dims[0].axes) and not s.masks
+
+
+def test_a_factor_of_size_one_beside_another_changes_nothing() -> None:
+    """A dimension of 5 whose rule names a factor of size 1 too shards unevenly, as one of 5 alone does."""
+    plain = FactorRule((Factor(5),), (((0,),),), (((0,),),))
+    named = FactorRule((Factor(5), Factor(1)), (((1, 0),),), (((0,),),))
+    assert shown(named) == shown(plain)
+
+
+def test_useful_strategies_have_addends_where_addends_can_be() -> None:
+    nothing = replicated((64, 16)), replicated((16, 32))
+    left, right = (
+        next(s for s in strategies(MESH, DOT) if s.operands[i].partial == ("x",) and s.operands[1 - i] == nothing[1 - i])
+        for i in (0, 1)
+    )
+    assert useful(left, [{"add"}, ()]) and not useful(right, [{"add"}, ()]) and not useful(left, [{"max"}, ()])
+    assert all(useful(s, [(), ()]) for s in strategies(MESH, DOT) if not any(p.partial for p in s.operands))

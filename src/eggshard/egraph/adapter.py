@@ -29,14 +29,19 @@ _KEPT_ENGINES = 3
 Tables = Mapping[str, Sequence[Sequence[int]]]
 
 
+#: Tables as arrays (`Engine.tables`), and the matches per rule.
+Result = tuple[dict[str, np.ndarray], dict[str, int]]
+
+
 class Outcome(NamedTuple):
-    """After an iteration: did anything change, how many rows the counted tables have, was it undone for its size, and
-    the rows of the watched relations."""
+    """After an iteration: did anything change, how many rows the counted tables have, was it undone for its size, the
+    rows of the watched relations, and the run's result where nothing changed and nothing is watched any more."""
 
     changed: bool
     rows: int
     undone: bool
     watched: dict[str, list[tuple[int, ...]]]
+    result: Result | None = None
 
 
 class Engine:
@@ -62,6 +67,7 @@ class Engine:
         self._depth = 1
         self.rows = 0
         self.counted: tuple[str, ...] = ()
+        self.watching: list[str] = []
         self.matches: dict[str, int] = {}
         self.ready = True
 
@@ -91,6 +97,15 @@ class Engine:
                 self.matches[rule] = self.matches.get(rule, 0) + count
         return bool(report.updated)
 
+    def demanded(self, forget: str, find: str, watch: Sequence[str]) -> tuple[int, dict[str, list[tuple[int, ...]]]]:
+        """Forget the watched rows and find new ones: how many rows the counted tables have, and the watched rows."""
+        if self.watching:
+            self.iterate(forget)
+        self.iterate(find)
+        sizes = self.sizes()
+        self.watching = [name for name in watch if sizes.get(name)]
+        return sum(sizes.get(name, 0) for name in self.counted), self.integers(self.watching)
+
     def guard(self) -> None:
         self.run("(push)")
         self._depth += 1
@@ -99,13 +114,14 @@ class Engine:
         self.run("(pop)")
         self._depth -= 1
 
-    def size(self) -> int:
-        """Rows in the counted tables."""
-        sizes = dict(self.run("(print-size)")[0].sizes)
-        return sum(sizes.get(name, 0) for name in self.counted)
+    def sizes(self) -> dict[str, int]:
+        """Rows per table."""
+        return dict(self.run("(print-size)")[0].sizes)
 
     def integers(self, names: Sequence[str]) -> dict[str, list[tuple[int, ...]]]:
         """The rows of relations of integers, sorted."""
+        if not names:
+            return {}
         functions, value = self.egraph.freeze().functions, self.egraph.value_to_i64
         return {
             name: sorted(tuple(value(v) for v in row.inputs) for row in functions[name].rows)
@@ -169,17 +185,18 @@ def begin(
     engine.counted = tuple(counted)
     engine.load(tables)
     engine.iterate(load)
-    engine.iterate(find)
-    engine.rows = engine.size()
-    return Outcome(True, engine.rows, False, engine.integers(watch))
+    engine.rows, watched = engine.demanded("", find, watch)
+    return Outcome(True, engine.rows, False, watched)
 
 
 def step(
-    tables: Tables, apply: str, forget: str, find: str, watch: Sequence[str], max_rows: int
+    tables: Tables, apply: str, forget: str, find: str, watch: Sequence[str], max_rows: int, names: Sequence[str] = (),
+    sort: str = "",
 ) -> Outcome:
     """One iteration: add facts, run ``apply``, forget the watched rows, run ``find``, hand out the watched rows.
 
-    If more than ``max_rows`` rows would result, the iteration is undone.
+    If more than ``max_rows`` rows would result, the iteration is undone. names, sort: if this was the last iteration
+    of use, the run is finished as by `finish`, for the outcome's result.
     """
     engine = _running()
     engine.load(tables)
@@ -187,17 +204,16 @@ def step(
     if guarded:
         engine.guard()
     changed = engine.iterate(apply)
-    rows = engine.size()
+    rows, watched = engine.demanded(forget, find, watch)
     if rows > max_rows and guarded:
         engine.undo()
         return Outcome(False, engine.rows, True, {})
     engine.rows = rows
-    engine.iterate(forget)
-    engine.iterate(find)
-    return Outcome(changed, rows, False, engine.integers(watch))
+    last = names and not changed and not watched
+    return Outcome(changed, rows, False, watched, finish(names, sort) if last else None)
 
 
-def finish(names: Sequence[str], sort: str) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+def finish(names: Sequence[str], sort: str) -> Result:
     """The tables of the run (`Engine.tables`), and the matches per rule. The engine is reset while idle."""
     engine = _running()
     answer = engine.tables(names, sort), engine.matches

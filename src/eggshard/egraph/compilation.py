@@ -46,6 +46,12 @@ class Compiled(NamedTuple):
     demands: tuple[str, ...]
     users: tuple[tuple[int, ...], ...]
 
+    @property
+    def node_tables(self) -> tuple[Table, ...]:
+        """The tables declared for nodes."""
+        pointwise = (Table(f"E{n}", "", n) for n in (1, 2, 3))
+        return (*self.tables.values(), *pointwise, *(Table(f"N{n}", "", n) for n in range(COMMON_ARITY + 1)))
+
     def table(self, op: str, arity: int, mergeable: bool = True) -> Table:
         """The table of an op's nodes. What must not be rewritten, or is unknown to the rules, lies in a generic one."""
         own = self.tables.get((op, arity))

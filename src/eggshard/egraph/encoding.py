@@ -83,6 +83,8 @@ class RegionRows:
         if op.name == "sharding_constraint":
             self.same[op.results[0]] = operands[0]
             return
+        if op.name == "sharding_group":
+            return
         salt = 0 if registry.is_pure(op.name, op.regions) else len(self.rows) + 1
         results = tuple(types[v] for v in op.results)
         payload = Payload(

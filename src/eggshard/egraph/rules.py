@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from eggshard.egraph.patterns import Node, Pattern, check_patterns, parse_rule, postorder, variables
@@ -46,7 +47,7 @@ class Match:
         self._uses, self._types = dict(uses), dict(types)
         found: dict[int, TensorType] = {}
         self._results: dict[str, TensorType] = {}
-        for node in postorder(rule.left):
+        for node in rule.left_nodes:
             use = uses.get(node.label) if node.label else None
             name, attributes = use if use is not None else (node.op, NO_ATTRIBUTES)
             operands = tuple(types[c] if isinstance(c, str) else found[id(c)] for c in node.children)
@@ -119,20 +120,25 @@ class Rule:
     exact: bool = False
     _memo: dict[Any, tuple[Instance, ...]] = field(default_factory=dict, repr=False)
 
-    @property
+    @cached_property
+    def left_nodes(self) -> tuple[Node, ...]:
+        """The nodes of the left side, operands before their users."""
+        return tuple(postorder(self.left))
+
+    @cached_property
     def labels(self) -> tuple[str, ...]:
         """The labels of the left side in order of appearance (operands first)."""
-        return tuple(dict.fromkeys(n.label for n in postorder(self.left) if n.label))
+        return tuple(dict.fromkeys(n.label for n in self.left_nodes if n.label))
 
-    @property
+    @cached_property
     def tensors(self) -> tuple[str, ...]:
         """The tensors of the left side in order of appearance."""
         return variables(self.left)
 
-    @property
+    @cached_property
     def growth(self) -> int:
         """How many more ops the right side has than the left."""
-        return sum(1 for _ in postorder(self.right)) - sum(1 for _ in postorder(self.left))
+        return sum(1 for _ in postorder(self.right)) - len(self.left_nodes)
 
     def instances(
         self, uses: tuple[OpUse, ...], types: tuple[TensorType, ...], shard_counts: tuple[int, ...] = ()
@@ -201,7 +207,7 @@ class Rule:
             try:
                 (result,) = registry.get(use.name).infer(use.attributes, operands)
             except ProgramError as error:
-                if any(n.is_family for n in postorder(self.left)):
+                if any(n.is_family for n in self.left_nodes):
                     return None
                 raise RewriteError(f"rule {self.name!r} on {self._shown(match)} made an ill-typed {use.name}: {error}"
                                    ) from None

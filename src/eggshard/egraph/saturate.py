@@ -14,7 +14,6 @@ from eggshard.egraph import worker
 from eggshard.egraph.compilation import COMMON_ARITY, Compiled, Table, compile_rules, generic_tables
 from eggshard.egraph.encoding import Payload, RegionRows, program_graph, read_graph
 from eggshard.egraph.graph import EGraph, RunReport
-from eggshard.egraph.patterns import Node, postorder
 from eggshard.egraph.rules import Instance, OpUse, Rule
 from eggshard.limits import Limits
 from eggshard.program.mesh import Mesh
@@ -88,7 +87,6 @@ class _Run:
         self.soft, self.hard = began + limits.seconds * _SOFT_SHARE, began + limits.seconds * _HARD_SHARE
         self.rows = RegionRows(region, compiled.ops)
         self._seen: set[tuple[int, ...]] = set()
-        self._left = [tuple(postorder(r.left)) for r in rules]
 
     def call(self, function: str, *args: Any) -> Any:
         seconds = max(0.1, self.hard - time.monotonic())
@@ -101,10 +99,8 @@ class _Run:
     def _graph(self) -> EGraph:
         compiled = self.compiled
         unusual = sorted(a for a in self.rows.arities if a > COMMON_ARITY)
-        nodes = [
-            *compiled.tables.values(), *(Table(f"E{n}", "", n) for n in (1, 2, 3)),
-            *(Table(f"N{n}", "", n) for n in (*range(COMMON_ARITY + 1), *unusual)),
-        ]
+        nodes = [*compiled.node_tables, *(Table(f"N{n}", "", n) for n in unusual)]
+        names = ["V", *(t.name for t in nodes), *(f"by_{t.name}" for t in nodes)]
         outcome = self.call(
             "begin", compiled.base, "".join(generic_tables(compiled, a) for a in unusual), self.rows.tables(compiled),
             "load", "find", compiled.demands, [t.name for t in nodes],
@@ -115,7 +111,7 @@ class _Run:
             if time.monotonic() > self.soft:
                 stop = "seconds"
                 break
-            outcome = self.call("step", answers, "apply", "forget", "find", compiled.demands, self.max_rows)
+            outcome = self.call("step", answers, "apply", "forget", "find", compiled.demands, self.max_rows, names, "T")
             iterations += 1
             if outcome.undone or outcome.rows > self.max_rows:
                 stop = "rows"
@@ -124,8 +120,7 @@ class _Run:
             if not outcome.changed and not answers:
                 stop = "saturated"
                 break
-        names = ["V", *(t.name for t in nodes), *(f"by_{t.name}" for t in nodes)]
-        tables, matches = self.call("finish", names, "T")
+        tables, matches = outcome.result or self.call("finish", names, "T")
         report = RunReport(
             stop, iterations, outcome.rows, time.monotonic() - self.began,
             {r.name: matches[str(k)] for k, r in enumerate(self.rules) if str(k) in matches},
@@ -147,16 +142,16 @@ class _Run:
                     rule = self.rules[k]
                     if not growing and rule.growth > 0:
                         continue
-                    for instance in self._instances(rule, self._left[k], matched):
+                    for instance in self._instances(rule, matched):
                         made = [payloads.id(Payload(n.use.name, n.use.attributes, n.operands, (n.result,)))
                                 for n in instance]
                         out.setdefault(f"answer_{len(row)}_{len(made)}", []).append((k, *row[1:], *made))
         return out
 
-    def _instances(self, rule: Rule, left: tuple[Node, ...], matched: list[Payload]) -> tuple[Instance, ...]:
+    def _instances(self, rule: Rule, matched: list[Payload]) -> tuple[Instance, ...]:
         uses: dict[str, OpUse] = {}
         types: dict[str, TensorType] = {}
-        for node, payload in zip(left, matched, strict=True):
+        for node, payload in zip(rule.left_nodes, matched, strict=True):
             if node.label:
                 use = OpUse(payload.op, payload.attributes)
                 if uses.setdefault(node.label, use) != use:

@@ -3,38 +3,41 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from eggshard.extract.problem import Problem
 
 
-def needed_placements(problem: Problem) -> list[set[int]]:
-    """Per class, the placements that some choice or root needs."""
-    needed: list[set[int]] = [set() for _ in problem.choices]
-    for choices in problem.choices:
-        for s in choices:
-            if s.cost < math.inf:
-                for a, q in s.needs:
-                    needed[a].add(q)
-    for c, q in problem.roots:
-        needed[c].add(q)
-    return needed
+class Consumers(NamedTuple):
+    """Per class who needs it, and where.
+
+    slots: (consumer, i) for a choice's i-th need of the class, (-1, i) for root i. placements: that some choice or root
+    needs.
+    """
+
+    slots: list[dict[tuple[int, int], None]]
+    placements: list[set[int]]
 
 
-def consumer_slots(problem: Problem) -> list[dict[tuple[int, int], None]]:
-    """Per class, who needs it: (consumer, i) for a choice's i-th need of the class, (-1, i) for root i."""
+def consumers(problem: Problem) -> Consumers:
+    """Over the choices of finite cost."""
     slots: list[dict[tuple[int, int], None]] = [{} for _ in problem.choices]
+    placements: list[set[int]] = [set() for _ in problem.choices]
     for c, choices in enumerate(problem.choices):
         for s in choices:
             if s.cost < math.inf:
                 seen: dict[int, int] = {}
-                for a, _ in s.needs:
-                    slots[a][c, seen.get(a, 0)] = None
-                    seen[a] = seen.get(a, 0) + 1
-    for root, (c, _) in enumerate(problem.roots):
+                for a, q in s.needs:
+                    i = seen.get(a, 0)
+                    seen[a] = i + 1
+                    slots[a][c, i] = None
+                    placements[a].add(q)
+    for root, (c, q) in enumerate(problem.roots):
         slots[c][-1, root] = None
-    return slots
+        placements[c].add(q)
+    return Consumers(slots, placements)
 
 
 def detour(conversions: np.ndarray, needed: set[int], once: bool = False) -> np.ndarray:
@@ -56,7 +59,7 @@ def detour(conversions: np.ndarray, needed: set[int], once: bool = False) -> np.
     return result
 
 
-def single_copies(problem: Problem, cyclic: list[bool]) -> list[bool]:
+def single_copies(problem: Problem, cyclic: list[bool], users: Consumers | None = None) -> list[bool]:
     """Per class, whether some optimal plan computes it at most once.
 
     Two proofs, which apply together since each only drops choices from a plan:
@@ -64,8 +67,7 @@ def single_copies(problem: Problem, cyclic: list[bool]) -> list[bool]:
     - of any two copies one costs at least the detour from the other, and is dropped for conversions from it. Inside a
       cycle the copy that remains must not depend on the dropped one, so there it must hold for either of the two.
     """
-    slots = consumer_slots(problem)
-    needed = needed_placements(problem)
+    slots, needed = users or consumers(problem)
     single = []
     for c, choices in enumerate(problem.choices):
         cheapest: dict[int, float] = {}
@@ -86,11 +88,12 @@ def single_copies(problem: Problem, cyclic: list[bool]) -> list[bool]:
         droppable = costs >= detour(problem.conversions[c][outs], needed[c])
         np.fill_diagonal(droppable, True)
         single.append(bool((droppable & droppable.T if cyclic[c] else droppable | droppable.T).all()))
-    consumers = [[c for c, _ in some] for some in slots]
+    consumer = [next(iter(some))[0] if len(some) == 1 else None for some in slots]
     changed = True
     while changed:
         changed = False
         for a in range(len(slots) - 1, -1, -1):
-            if not single[a] and len(consumers[a]) == 1 and (consumers[a][0] < 0 or single[consumers[a][0]]):
+            only = consumer[a]
+            if not single[a] and only is not None and (only < 0 or single[only]):
                 single[a] = changed = True
     return single

@@ -10,21 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from eggshard.control_flow import CONTROL_FLOW
-from eggshard.egraph.graph import EGraph, ENode
+from eggshard.egraph.graph import EClass, EGraph, ENode
 from eggshard.extract.candidates import within_cap
 from eggshard.extract.problem import Choice, Problem
 from eggshard.extract.views import Views, find_views
 from eggshard.limits import Limits
 from eggshard.placement.placement import Placement
-from eggshard.placement.transfer import Strategy
+from eggshard.placement.transfer import Strategy, useful
 from eggshard.program.monoids import MONOIDS
 from eggshard.program.ops import registry
-from eggshard.program.ops.base import REDUCE
+from eggshard.program.ops.base import REDUCE, FactorRule
 from eggshard.program.types import TensorType
 
 Shape = tuple[Placement, ...]
@@ -62,6 +63,18 @@ class Widened(NamedTuple):
 StrategySource = Callable[[ENode, tuple[TensorType, ...], tuple[TensorType, ...]], Sequence[tuple[Strategy, float]]]
 
 
+class Layout(NamedTuple):
+    """The choices that a node offers, but for which classes its operands and results are.
+
+    shards: per shard that some choice has to do with, the operand (-1: the result) and its placement, in the order in
+    which choices ask for them. choices: per choice the strategy, its price, and its operands and its result as numbers
+    of shards.
+    """
+
+    shards: tuple[tuple[int, Placement | Shape], ...]
+    choices: tuple[tuple[Strategy, float, tuple[int, ...], int], ...]
+
+
 @dataclass
 class Encoding:
     """A problem with the meaning of its numbers.
@@ -80,25 +93,25 @@ class Encoding:
     shared: bool = False
     #: Per group of views the class of the problem that holds its windows.
     windows: dict[int, int] = field(default_factory=dict)
-    _known: dict[tuple[int, Placement | Shape], Shard] = field(default_factory=dict)
+    #: The problem's class and placement number of an e-class at a placement, numbered when first asked for.
+    shard: Callable[[int, Placement | Shape], Shard] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.shard = cache(self._numbered)
 
     @property
     def widens(self) -> int:
         """How many ways there are to widen a value, by slabs that may travel with those of other values."""
         return sum(isinstance(choice.tag, Widened) for options in self.problem.choices for choice in options)
 
-    def shard(self, cls: int, placement: Placement | Shape) -> Shard:
-        """The problem's class and placement number of an e-class at a placement, numbered now if it is new."""
-        known = self._known.get((cls, placement))
-        if known is None:
-            core = self.views.to_core(cls, placement) if isinstance(placement, Placement) else placement
-            group = self.views.group[cls]
-            table = self.index[group]
-            if core not in table:
-                table[core] = len(self.placements[group])
-                self.placements[group].append(core)
-            known = self._known[cls, placement] = group, table[core]
-        return known
+    def _numbered(self, cls: int, placement: Placement | Shape) -> Shard:
+        core = self.views.to_core(cls, placement) if isinstance(placement, Placement) else placement
+        group = self.views.group[cls]
+        table = self.index[group]
+        if core not in table:
+            table[core] = len(self.placements[group])
+            self.placements[group].append(core)
+        return group, table[core]
 
     def need(self, cls: int, placement: Placement) -> Shard:
         """Where an operand at this placement is taken from: windows have a class of their own."""
@@ -123,6 +136,7 @@ class Encoder:
                  widen: Callable[[EGraph, Encoding, list[list[Choice]]], dict[int, np.ndarray]] = lambda *_: {}):
         self.graph, self.strategies, self.conversions, self.limits = graph, strategies, conversions, limits
         self.widen = widen
+        self._layouts: dict[tuple[object, ...], Layout] = {}
 
     def encode(
         self, inputs: dict[int, Placement], roots: Sequence[tuple[int, Sequence[Placement]]],
@@ -167,38 +181,55 @@ class Encoder:
             pinned += [out.shard(c, p) for c, p in hints() if out.views.to_core(c, p) in out.index[out.views.group[c]]]
             choices = within_cap(choices, out.placements, pinned, cap, self.limits.memory_mib)
         out.shared = _has_shared_class(choices, roots_out)
-        conversions = []
-        for c, placements in enumerate(out.placements):
-            if c in tables:
-                conversions.append(tables[c])
-            elif c < len(classes) and not classes[c].is_tuple and placements:
-                conversions.append(self.conversions.table(out.views.core_type(c), placements))  # type: ignore[arg-type]
-            else:
-                conversions.append(np.where(np.eye(len(placements), dtype=bool), 0.0, np.inf))
-        out.problem = Problem(choices, conversions, roots_out)
+        out.problem = Problem(choices, self._conversions(out, tables), roots_out)
         return out
+
+    def _conversions(self, out: Encoding, windows: dict[int, np.ndarray]) -> list[np.ndarray]:
+        """The table of each class of the problem. Classes of one type with equal placements share theirs.
+
+        The longest lists come first: the router then mostly has what a shorter one of the same type needs.
+        """
+        tables: dict[tuple[TensorType | None, tuple[Placement | Shape, ...]], np.ndarray] = {}
+        keys = []
+        for c, placements in enumerate(out.placements):
+            converts = c < len(self.graph.classes) and not self.graph.classes[c].is_tuple
+            keys.append((out.views.core_type(c) if converts and placements else None, tuple(placements)))
+        for key in sorted(dict.fromkeys(keys), key=lambda key: -len(key[1])):
+            type_, listed = key
+            if type_ is None:
+                tables[key] = np.where(np.eye(len(listed), dtype=bool), 0.0, np.inf)
+            else:
+                tables[key] = self.conversions.table(type_, listed)  # type: ignore[arg-type]
+        return [windows[c] if c in windows else tables[key] for c, key in enumerate(keys)]
 
     def _choices(self, out: Encoding, c: int, n: int, node: ENode, inputs: dict[int, Placement]) -> list[Choice]:
         if node.op == "input":
             placement = inputs[node.attributes["index"]]
             return [Choice(out.shard(c, placement)[1], 0.0, (), Computed(c, n, Strategy((), (placement,))))]
-        made = []
-        is_tuple = self.graph.classes[c].is_tuple
-        types = tuple(self.graph.type_of(child) for child in node.children)
-        for s, price in self.strategies(node, types, self.graph.classes[c].types):
-            if not self._useful(node, s):
-                continue
-            needs = tuple(dict.fromkeys(
-                out.shard(child, p) for child, p in zip(node.children, s.operands, strict=True)
-            ))
-            target = out.shard(c, s.results if is_tuple else s.results[0])[1]
-            made.append(Choice(target, price, needs, Computed(c, n, s)))
-        return made
+        layout = self._layout(node, self.graph.classes[c])
+        shards = [out.shard(c if i < 0 else node.children[i], placement) for i, placement in layout.shards]
+        return [
+            Choice(shards[result][1], price, tuple(dict.fromkeys([shards[k] for k in operands])), Computed(c, n, s))
+            for s, price, operands, result in layout.choices
+        ]
 
-    def _useful(self, node: ENode, s: Strategy) -> bool:
-        """Whether some operand that is partial in the strategy can hold addends at all; the others join it for free."""
-        partial = [(c, p.monoid) for c, p in zip(node.children, s.operands, strict=True) if p.partial]
-        return not partial or any(monoid in self._addends[c] for c, monoid in partial)
+    def _layout(self, node: ENode, eclass: EClass) -> Layout:
+        """What a node offers; worked out once for all nodes of one op, types, and monoids of its operands' addends."""
+        types = tuple([self.graph.type_of(child) for child in node.children])
+        addends = tuple([frozenset(self._addends[child]) for child in node.children])
+        key = (node.op, node.attributes, node.regions, types, eclass.types, addends)
+        known = self._layouts.get(key)
+        if known is not None:
+            return known
+        shards: dict[tuple[int, Placement | Shape], int] = {}
+        choices = []
+        for s, price in self.strategies(node, types, eclass.types):
+            if useful(s, addends):
+                operands = tuple([shards.setdefault((i, p), len(shards)) for i, p in enumerate(s.operands)])
+                result = shards.setdefault((-1, s.results if eclass.is_tuple else s.results[0]), len(shards))
+                choices.append((s, price, operands, result))
+        self._layouts[key] = Layout(tuple(shards), tuple(choices))
+        return self._layouts[key]
 
     def _projections(self, out: Encoding, c: int, n: int, node: ENode) -> list[Choice]:
         (source,), i = node.children, node.attributes["index"]
@@ -212,40 +243,46 @@ class Encoder:
 
 def _has_shared_class(choices: Sequence[Sequence[Choice]], roots: Sequence[Shard]) -> bool:
     """Whether some class is needed at two places of the program, or by two operands of one op."""
-    users: dict[int, set[object]] = {}
-    for c, placement in roots:
-        users.setdefault(c, set()).add(placement)
+    users: dict[int, object] = {}
+    if any(users.setdefault(c, placement) != placement for c, placement in roots):
+        return True
     for made in choices:
         for choice in made:
             user = choice.tag[:2] if isinstance(choice.tag, Computed) else None
             for i, (c, _) in enumerate(choice.needs):
-                users.setdefault(c, set()).add((user, i))
-    return any(len(found) > 1 for found in users.values())
+                if users.setdefault(c, (user, i)) != (user, i):
+                    return True
+    return False
 
 
 def addend_monoids(graph: EGraph) -> list[set[str]]:
     """Per class the monoids under which devices can come to hold addends of it: an op reduces over a sharded factor,
     and linear ops pass its addends on. (Any replicated value can be made addends, but that alone serves nothing.)"""
     found: list[set[str]] = [set() for _ in graph.classes]
-    linear: list[tuple[int, tuple[int, ...], tuple[tuple[str, tuple[int, ...]], ...]]] = []
+    rules: dict[tuple[object, ...], FactorRule] = {}
+    #: Per class and monoid the classes that have its addends too.
+    passes: list[dict[str, set[int]]] = [{} for _ in graph.classes]
     for c, eclass in enumerate(graph.classes):
         for node in eclass.nodes:
             if node.op == "input" or node.op in CONTROL_FLOW:
                 continue
             if node.op == "result":
-                linear.append((c, node.children, tuple((m, (0,)) for m in MONOIDS)))
+                for monoid in MONOIDS:
+                    passes[node.children[0]].setdefault(monoid, set()).add(c)
                 continue
-            types = tuple(graph.type_of(child) for child in node.children)
-            rule = registry.get(node.op).factors(node.attributes, types, eclass.types)
-            found[c].update(f.monoid for f in rule.factors if f.kind == REDUCE)
-            if rule.linear:
-                linear.append((c, node.children, rule.linear))
-    changed = True
-    while changed:
-        changed = False
-        for c, children, roles in linear:
-            for monoid, who in roles:
-                if monoid not in found[c] and any(monoid in found[children[i]] for i in who):
-                    found[c].add(monoid)
-                    changed = True
+            types = tuple([graph.type_of(child) for child in node.children])
+            key = (node.op, node.attributes, types, eclass.types)
+            if key not in rules:
+                rules[key] = registry.get(node.op).factors(node.attributes, types, eclass.types)
+            found[c].update([f.monoid for f in rules[key].factors if f.kind == REDUCE])
+            for monoid, who in rules[key].linear:
+                for i in who:
+                    passes[node.children[i]].setdefault(monoid, set()).add(c)
+    fresh = [(c, monoid) for c, monoids in enumerate(found) for monoid in monoids]
+    while fresh:
+        c, monoid = fresh.pop()
+        for user in passes[c].get(monoid, ()):
+            if monoid not in found[user]:
+                found[user].add(monoid)
+                fresh.append((user, monoid))
     return found

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from eggshard.extract.copies import consumer_slots, detour, needed_placements, single_copies
+from eggshard.extract.copies import consumers, detour, single_copies
 from eggshard.extract.graph import Graph
 from eggshard.extract.problem import Choice, Problem
 
 #: The (class, choice) of the original problem that a choice stands for.
 Origin = tuple[tuple[int, int], ...]
-
-
-_WORD = (1 << 64) - 1
 
 
 def dominated(
@@ -28,35 +26,49 @@ def dominated(
     """
     if len(choices) < 2:
         return {}
-    kinds: dict[tuple[int, int], int] = {}
-    masks = [sum([1 << kinds.setdefault(need, len(kinds)) for need in set(choice.needs)]) for choice in choices]
-    words = np.array([[mask >> shift & _WORD for shift in range(0, len(kinds) + 1, 64)] for mask in masks], np.uint64)
-    subset = np.ones((len(choices), len(choices)), bool)  # [b, a]: b's needs are among a's
-    for word in words.T:  # bit sets: a product of matrices would start the BLAS threads
-        subset &= word[:, None] & ~word[None, :] == 0
+    pairs = _subsets(choices)
+    if not pairs:
+        return {}
+    by, of = np.array(pairs, np.int64).T
     cost = np.array([s.cost for s in choices])
     outs = np.array([s.out for s in choices])
-    # [b, a], so far with the least that a detour costs: the conversion to a's out where that is needed.
-    least = np.where(np.isin(outs, sorted(needed)), conversions[np.ix_(outs, outs)], 0.0)
-    dominates = subset & (cost[:, None] + least <= cost[None, :])
-    np.fill_diagonal(dominates, False)
-    by, of = np.nonzero(dominates)
+    # So far with the least that a detour costs: the conversion to a's out where that is needed.
+    least = np.where(np.isin(outs[of], sorted(needed)), conversions[outs[by], outs[of]], 0.0)
+    maybe = cost[by] + least <= cost[of]
+    by, of = by[maybe], of[maybe]
     if not len(by):
         return {}
     rows_of = conversions[np.ix_(outs, np.array(sorted(needed), np.int64))]
     with np.errstate(invalid="ignore"):
         more = np.nan_to_num(np.maximum(rows_of[by] - rows_of[of], 0.0), posinf=math.inf)
     total = (more.max(axis=1, initial=0.0) if once else more.sum(axis=1))
-    dominates[by, of] = cost[by] + total <= cost[of]
+    sure = cost[by] + total <= cost[of]
+    better: dict[int, list[int]] = {}
+    for b, a in sorted(zip(by[sure].tolist(), of[sure].tolist(), strict=True)):
+        better.setdefault(a, []).append(b)
     result: dict[int, int] = {}
-    if dominates.any():
-        gone = np.zeros(len(choices), bool)
-        for a in np.lexsort((np.arange(len(choices)), cost))[::-1].tolist():  # dearest first; of equals the later goes
-            by = np.flatnonzero(dominates[:, a] & ~gone)
-            if len(by):
-                gone[a] = True
-                result[a] = int(by[0])
+    for a in np.lexsort((np.arange(len(choices)), cost))[::-1].tolist():  # dearest first; of equals the later goes
+        left = [b for b in better.get(a, ()) if b not in result]
+        if left:
+            result[a] = left[0]
     return result
+
+
+def _subsets(choices: Sequence[Choice]) -> list[tuple[int, int]]:
+    """All (b, a), b != a, where the needs of choice b are among those of choice a."""
+    having: dict[tuple[tuple[int, int], ...], list[int]] = {}
+    for i, s in enumerate(choices):
+        having.setdefault(s.needs if len(s.needs) < 2 else tuple(sorted(set(s.needs))), []).append(i)
+    sizes = sorted({len(needs) for needs in having})
+    pairs = [(b, a) for some in having.values() if len(some) > 1 for b in some for a in some if b != a]
+    for needs, some in having.items():
+        for size in sizes[: sizes.index(len(needs))]:
+            if math.comb(len(needs), size) <= len(having):
+                below = [sub for sub in itertools.combinations(needs, size) if sub in having]
+            else:
+                below = [sub for sub in having if len(sub) == size and set(sub).issubset(needs)]
+            pairs += [(b, a) for sub in below for b in having[sub] for a in some]
+    return pairs
 
 
 def fold_chains(problem: Problem, origin: list[list[Origin]]) -> None:
@@ -69,9 +81,8 @@ def fold_chains(problem: Problem, origin: list[list[Origin]]) -> None:
     dominated are no more than the choices before.
     """
     graph = Graph(problem)
-    single = single_copies(problem, graph.cyclic)
-    slots = consumer_slots(problem)
-    needed = needed_placements(problem)
+    users = slots, needed = consumers(problem)
+    single = single_copies(problem, graph.cyclic, users)
     into: dict[int, int] = {}
     for u in graph.order:
         if graph.cyclic[u] or not problem.choices[u] or len(slots[u]) != 1:

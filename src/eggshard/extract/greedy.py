@@ -131,17 +131,27 @@ def decode(graph: Graph, costs: TreeCosts) -> dict[int, tuple[int, ...]]:
     return chosen
 
 
-def greedy(graph: Graph, costs: TreeCosts | None = None) -> list[Selection]:
+class GreedyPlans(NamedTuple):
+    """The plans, and the tree costs behind the first two: unshared, and split among users."""
+
+    plans: list[Selection]
+    whole: TreeCosts
+    split: TreeCosts
+
+
+def greedy(graph: Graph) -> GreedyPlans:
     """Valid plans, distinct, the cheapest first: by tree costs, and with shared classes' costs split among users.
 
-    ``costs`` are the unshared `tree_costs`, if already known.
+    None if some root cannot be derived.
     """
     problem = graph.problem
-    split = split_shares(problem)
+    shares = split_shares(problem)
+    whole, split = tree_costs(graph), tree_costs(graph, shares)
     plans: list[Selection] = []
-    for shares in ([], split, [SHARED if share < 1 else 1.0 for share in split]):
-        found = costs if costs is not None and not shares else tree_costs(graph, shares)
+    if not all(len(whole.placed[c]) and whole.placed[c][q] < math.inf for c, q in problem.roots):
+        return GreedyPlans(plans, whole, split)
+    for found in (whole, split, tree_costs(graph, [SHARED if share < 1 else 1.0 for share in shares])):
         plan = complete(problem, decode(graph, found))
         if plan is not None and all(plan.chosen != other.chosen for other in plans):
             plans.append(plan)
-    return sorted(plans, key=lambda plan: plan.cost)
+    return GreedyPlans(sorted(plans, key=lambda plan: plan.cost), whole, split)

@@ -83,14 +83,16 @@ class LocalSearch:
             if len(state.made[c]) > 1 and p in state.made[c] and state.try_switch(c, (), (p,), below):
                 improved = True
         for p in list(state.made[c]):
+            worth = state.switch_bounds(c, p)
             for s in range(len(state.choices[c])):
                 if p not in state.made[c]:
                     break
                 choice = state.choices[c][s]
                 if choice.cost < math.inf and state.made[c][p] != s and choice.out not in state.made[c].keys() - {p}:
-                    if state.try_switch(c, (s,), (p,) if choice.out != p else (), below):
+                    if worth(s) < below and state.try_switch(c, (s,), (p,) if choice.out != p else (), below):
                         improved = True
                         p = choice.out
+                        worth = state.switch_bounds(c, p)
         if len(state.count[c]) > 1 and state.conversion_cost[c] > 0:
             for q in list(state.count[c]):
                 if q not in state.made[c]:

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from eggshard.errors import LimitError
 from eggshard.extract.bound import cheap_bound
+from eggshard.extract.dual import Dual
 from eggshard.extract.graph import Graph
-from eggshard.extract.greedy import greedy, split_shares, tree_costs
+from eggshard.extract.greedy import decode, greedy
 from eggshard.extract.highs import deadline_left
 from eggshard.extract.local_search import LocalSearch
+from eggshard.extract.merge import merge
 from eggshard.extract.problem import Extraction, Problem, Selection
 from eggshard.extract.shrink import shrink
 from eggshard.extract.verify import check, complete
 
 #: Methods in the order in which they run. Greedy always runs: it is where every other method starts.
-METHODS = ("greedy", "local", "linear", "integer")
+METHODS = ("greedy", "local", "dual", "linear", "integer")
 
-#: With more choices than these local search does not change groups of classes at once.
+#: With more choices than these local search does not change groups of classes at once, and begins only at greedy plans
+#: that cost no more than so many times the cheapest.
 MANY_CHOICES = 5000
+NEAR = 1.25
 #: With more flows than these a certificate among plans that compute nothing twice is enough.
 MANY_FLOWS = 2000
+#: With more flows than these the dual ascent comes before the linear program, which takes several times as long. It
+#: ends at this gap: the last hundredth would take as long as all the rest.
+DUAL_FLOWS, CLOSE = 10_000, 1e-2
 
-#: What the linear program takes per flow at least; with less time left it is not begun.
-SECONDS_PER_FLOW = 2e-5
+#: What the dual ascent and the linear program take per flow; with less time left they are not begun.
+DUAL_SECONDS, LINEAR_SECONDS = 5e-6, 2e-5
 
 
 def flow_count(problem: Problem) -> int:
@@ -87,13 +94,19 @@ class _Portfolio:
             self._note("local")
         if self._done() or self._late():
             return
-        if "linear" in self.methods or "integer" in self.methods:
+        self.flows = flow_count(self.problem)
+        if "dual" in self.methods and self.flows > DUAL_FLOWS:
+            self._ascend()
+        if "linear" in self.methods and self.flows <= MANY_FLOWS:
+            self._solve_merged()
+        if not self._done() and ("linear" in self.methods or "integer" in self.methods):
             self._solve()
         best = self.best
         if "local" in self.methods and not self._late() and best is not None and not self._proved(best.cost):
             # Within the gap there may be cheaper plans next door, e.g. where weights lie far apart.
             small = sum(map(len, self.problem.choices)) <= MANY_CHOICES
-            self._offer(self.search.improve(best.chosen, groups=small and not self._done()), "local")
+            groups = small and not self._done() and not self._close()
+            self._offer(self.search.improve(best.chosen, groups=groups), "local")
             self._note("local")
 
     def result(self, seconds: float) -> Extraction:
@@ -132,14 +145,19 @@ class _Portfolio:
         if self.best is not None:
             self.notes.append(f"{method}: cost {self.best.cost:.9g}")
 
-    def _raise_once(self, bound: float) -> None:
+    def _raise_once(self, bound: float, method: str = "linear") -> None:
         self.once = max(self.once, bound)
-        self.notes.append(f"linear: bound {bound:.9g} of plans that compute nothing twice")
+        self.notes.append(f"{method}: bound {bound:.9g} of plans that compute nothing twice")
 
     def _enough(self) -> bool:
         """Whether the best plan is certified among those that compute nothing twice, and proving more takes long."""
         best = self.best
         return best is not None and best.cost - self.once <= self.gap * best.cost and self.flows > MANY_FLOWS
+
+    def _close(self) -> bool:
+        """Whether a larger problem's best plan is certified as far as the dual ascent goes."""
+        best = self.best
+        return best is not None and best.cost - self.once <= CLOSE * best.cost and self.flows > DUAL_FLOWS
 
     def _done(self) -> bool:
         best = self.best
@@ -156,7 +174,8 @@ class _Portfolio:
 
     def _start(self) -> list[Mapping[int, tuple[int, ...]]]:
         """Greedy plans and seeds; the distinct ones to search from, the cheapest first."""
-        costs = tree_costs(self.graph)
+        found = greedy(self.graph)
+        plans, costs = found.plans, found.whole
         for c, q in self.problem.roots:
             if not self.problem.conversions[c].size or not costs.placed[c][q] < math.inf:
                 old, placement = self.original.roots[self.problem.roots.index((c, q))]
@@ -164,12 +183,13 @@ class _Portfolio:
                     f"no plan delivers class {old} at placement {placement}: none of its "
                     f"{len(self.original.choices[old])} choices can be computed and converted to it; allow more "
                     "candidate placements")
-        joining = tree_costs(self.graph, split_shares(self.problem)).best
-        self.search = LocalSearch(self.graph, joining, self.deadline)
-        plans = greedy(self.graph, costs)
+        self.costs = costs
+        self.search = LocalSearch(self.graph, found.split.best, self.deadline)
         for plan in plans:
             self._offer(plan, "greedy")
-        starts: list[Mapping[int, tuple[int, ...]]] = [plan.chosen for plan in plans]
+        many = sum(map(len, self.problem.choices)) > MANY_CHOICES
+        starts: list[Mapping[int, tuple[int, ...]]] = [
+            plan.chosen for plan in plans if not many or plan.cost <= NEAR * plans[0].cost]
         self._note("greedy")
         for seed in self.original.seeds:
             chosen = self.shrunk.lower({c: (s,) for c, s in seed.items()})
@@ -182,18 +202,69 @@ class _Portfolio:
             self._note("seeds")
         return starts
 
-    def _solve(self) -> None:
+    def _fits(self, seconds: float, method: str) -> bool:
+        """Whether there is time for a method that takes so long per flow."""
+        if self.flows * seconds <= deadline_left(self.deadline):
+            return True
+        self.notes.append(f"{method}: {self.flows} flows are too many for the time")
+        return False
+
+    def _ascend(self) -> None:
+        assert self.best is not None
+        if self.best.cost > 0 and self._fits(DUAL_SECONDS, "dual"):
+            dual = Dual(self.graph, self.best.cost)
+            # Once begun it is let finish, however busy the machine: half the way proves little.
+            patience = 4 * self.flows * DUAL_SECONDS
+            dual.ascend(max(self.gap, CLOSE), max(self.deadline, time.monotonic() + patience))
+            self._raise_once(dual.bound, "dual")
+            if not self._close():
+                priced = self.costs._replace(choice=dual.choice_costs())
+                plan = complete(self.problem, decode(self.graph, priced))
+                self._offer(plan and self.search.improve(plan.chosen), "dual")
+                self._note("dual")
+
+    def _solve_merged(self) -> None:
+        """The linear program with classes merged that are as good as one another, for its bound."""
         from eggshard.extract.programs import improve_by_programs
 
         assert self.best is not None
-        self.flows = flow_count(self.problem)
-        if self.flows * SECONDS_PER_FLOW > deadline_left(self.deadline):
-            self.notes.append(f"linear: {self.flows} flows are too many for the time")
+        merged = merge(self.graph, self.costs, self.best.cost)
+        if merged is None:
             return
+        graph = Graph(shrink(merged).problem)
+        starts = greedy(graph)
+        search = LocalSearch(graph, starts.split.best, self.deadline)
+        better = [search.improve(start.chosen) for start in starts.plans]
+        least = min((plan for plan in (*starts.plans, *better) if plan is not None), key=lambda plan: plan.cost)
+
+        def hopeless() -> bool:
+            """Whether the bound cannot come within the gap any more."""
+            return self.best is not None and least.cost < (1 - self.gap) * self.best.cost
+
+        def offer(plan: Selection | None, method: str) -> None:
+            nonlocal least
+            if plan is not None and plan.cost < least.cost:
+                least = plan
+
+        if least.cost > 0 and not hopeless():
+            self._guarded(lambda: improve_by_programs(
+                graph, least, search, self.deadline, self.gap, "integer" in self.methods, offer,
+                lambda bound, method: self._raise_bound(bound, f"merged {method}"), lambda bound: None,
+                lambda: self._done() or hopeless(), lambda: False))
+
+    def _solve(self) -> None:
+        from eggshard.extract.programs import improve_by_programs
+
+        best = self.best
+        if best is None or not self._fits(LINEAR_SECONDS, "linear"):
+            return
+        self._guarded(lambda: improve_by_programs(
+            self.graph, best, self.search, self.deadline, self.gap, "integer" in self.methods,
+            self._offer, self._raise_bound, self._raise_once, self._done, self._enough))
+        self._note("programs")
+
+    def _guarded(self, solve: Callable[[], None]) -> None:
         try:
-            improve_by_programs(
-                self.graph, self.best, self.search, self.deadline, self.gap, "integer" in self.methods,
-                self._offer, self._raise_bound, self._raise_once, self._done, self._enough)
+            solve()
         except Exception as error:  # whatever the solver does, the plan so far stands
             self.notes.append(f"solver: {type(error).__name__}: {error}"[:300])
-        self._note("programs")

@@ -20,7 +20,7 @@ PROGRESS, PATIENCE = 0.02, 4
 
 def improve_by_programs(
     graph: Graph, incumbent: Selection, search: LocalSearch, deadline: float, gap: float, integer: bool,
-    offer: Callable[[Selection | None, str], bool], raise_bound: Callable[[float, str], None],
+    offer: Callable[[Selection | None, str], object], raise_bound: Callable[[float, str], None],
     raise_single: Callable[[float], None], done: Callable[[], bool], enough: Callable[[], bool],
 ) -> None:
     """Solve the linear program, tighten and round it, then the integer program; the callbacks get plans and bounds.

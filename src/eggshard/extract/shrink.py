@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eggshard.extract.fold import Origin, dominated, fold_chains
+from eggshard.extract.graph import strong_components
 from eggshard.extract.problem import Choice, Problem, Selection
 from eggshard.extract.verify import complete
 
@@ -120,39 +121,24 @@ def _drop_underivable(
     problem: Problem, alive: list[list[bool]], needs: list[list[tuple[tuple[int, int], ...]]]
 ) -> None:
     """Keep the choices that some finite derivation uses."""
-    missing: dict[tuple[int, int], int] = {}
-    waits: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    queue = []
+    operands = [tuple(dict.fromkeys(a for s, ok in enumerate(row) if ok for a, _ in needs[c][s]))
+                for c, row in enumerate(alive)]
+    made: list[set[int]] = [set() for _ in alive]
+    there: list[set[int]] = [set() for _ in alive]  # per class the placements that some derivation reaches
+    for members in strong_components(operands):
+        changed = True
+        while changed:
+            changed = False
+            for c in members:
+                outs = {problem.choices[c][s].out for s, ok in enumerate(alive[c])
+                        if ok and all([q in there[a] for a, q in needs[c][s]])}
+                if outs != made[c]:
+                    made[c] = outs
+                    reached = problem.conversions[c][sorted(outs)] < math.inf
+                    there[c] = set(np.flatnonzero(reached.any(axis=0)).tolist())
+                    changed = len(members) > 1 or c in operands[c]
     for c, row in enumerate(alive):
-        for s, ok in enumerate(row):
-            if ok:
-                missing[c, s] = len(needs[c][s])
-                if not needs[c][s]:
-                    queue.append((c, s))
-                for need in needs[c][s]:
-                    waits.setdefault(need, []).append((c, s))
-    made: set[tuple[int, int]] = set()
-    there: set[tuple[int, int]] = set()
-    reach: list[dict[int, list[int]]] = [{} for _ in problem.choices]
-    while queue:
-        c, s = queue.pop()
-        out = problem.choices[c][s].out
-        if (c, out) in made:
-            continue
-        made.add((c, out))
-        targets = reach[c].get(out)
-        if targets is None:
-            targets = reach[c][out] = np.flatnonzero(problem.conversions[c][out] < math.inf).tolist()
-        for q in targets:
-            if (c, q) not in there:
-                there.add((c, q))
-                for node in waits.get((c, q), ()):
-                    missing[node] -= 1
-                    if not missing[node]:
-                        queue.append(node)
-    for (c, s), count in missing.items():
-        if count:
-            alive[c][s] = False
+        alive[c] = [ok and all([q in there[a] for a, q in needs[c][s]]) for s, ok in enumerate(row)]
 
 
 def _reachable(

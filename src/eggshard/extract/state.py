@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -62,6 +62,46 @@ class PlanState:
                 self._switch(c, (s,), [p for p in self.made[c] if p != out])
         self._spread()
         return self._settle(below)
+
+    def switch_bounds(self, c: int, p: int) -> Callable[[int], float]:
+        """Of every choice: a lower bound on the change of cost if class c is made by it instead of at p.
+
+        Up to rounding, which is allowed for. What a need costs that is new, and saves that nothing else has; -inf
+        where more than conversions may be saved.
+        """
+        made, choices = self.made[c], self.choices[c]
+        now = choices[made[p]]
+        if len(made) > 1:
+            return lambda s: -math.inf
+        out_price = self.graph.problem.conversions[c][:, list(self.count[c])].sum(axis=1).tolist()
+        alone = set()  # operands that leave the plan if the choice does not need them
+        saved = 0.0
+        for a, q in now.needs:
+            if self.count[a][q] == 1:
+                saved += self._need_price(a, q)
+                if len(self.count[a]) == 1:
+                    alone.add(a)
+        start = now.cost + self.conversion_cost[c] + saved + 1e-9 * abs(self.cost)
+        prices: dict[tuple[int, int], float] = {}
+
+        def change(s: int) -> float:
+            choice = choices[s]
+            if alone and not alone.issubset([a for a, _ in choice.needs]):
+                return -math.inf
+            total: float = choice.cost + out_price[choice.out] - start
+            for need in choice.needs:
+                price = prices.get(need)
+                if price is None:
+                    a, q = need
+                    price = prices[need] = 0.0 if q in self.count[a] else self._need_price(a, q)
+                total += price
+            return total
+
+        return change
+
+    def _need_price(self, a: int, q: int) -> float:
+        """The conversion for need q of class a from what is made of it; 0 if nothing is."""
+        return min([self.conversions[a][p][q] for p in self.made[a]], default=0.0)
 
     def chosen(self) -> dict[int, tuple[int, ...]]:
         return {c: tuple(sorted(made.values())) for c, made in enumerate(self.made) if made}

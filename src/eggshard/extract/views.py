@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from functools import cached_property
 
 from eggshard.egraph.graph import EGraph, ENode
 from eggshard.placement.placement import Dim, Placement
@@ -27,6 +28,14 @@ class Views:
     group: list[int]
     order: list[Order]
 
+    @cached_property
+    def _is_core(self) -> list[bool]:
+        """Per class whether its placements are its group's as they are."""
+        return [
+            not eclass.is_tuple and order == tuple(range(eclass.type.rank))
+            for eclass, order in zip(self.graph.classes, self.order, strict=True)
+        ]
+
     def core_type(self, cls: int) -> TensorType:
         """The type of a class's group: core dimensions only, in the group's order."""
         root = self.graph.classes[self.group[cls]].types[0]
@@ -34,6 +43,8 @@ class Views:
 
     def to_core(self, cls: int, placement: Placement) -> Placement:
         """A class's placement as one of its group."""
+        if self._is_core[cls]:
+            return placement
         shape = self.graph.classes[cls].types[0].shape
         dims = [d for n, d in zip(shape, placement.dims, strict=True) if n > 1]
         core: list[Dim] = [Dim((), 1)] * len(dims)
@@ -43,6 +54,8 @@ class Views:
 
     def from_core(self, cls: int, placement: Placement) -> Placement:
         """A group's placement as one of the class."""
+        if self._is_core[cls]:
+            return placement
         dims = iter(self.order[cls])
         shape = self.graph.classes[cls].types[0].shape
         placed = tuple(placement.dims[next(dims)] if n > 1 else Dim((), 1) for n in shape)

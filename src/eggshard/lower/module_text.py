@@ -97,6 +97,9 @@ class _Writer:
                     return [], [operands[0][0]]
                 pairs = [("sharding", f"#sdy.sharding{stated}")]
                 return emit_operation("sdy.sharding_constraint", pairs, operands, results, [], self.fresh)
+            case "sharding_group":
+                pairs = [("group_id", f"{op.attributes['group_id']} : i64")]
+                return emit_operation("sdy.sharding_group", pairs, operands, [], [], self.fresh)
             case "manual_computation":
                 body = self.region(op.regions[0], "sdy.return")
                 pairs = manual_attributes(op.attributes)

@@ -46,9 +46,8 @@ class ExchangeOutline(Action):
     def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         return (operands[0].with_shape(self.shape),)
 
-    def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
-        """``[1]``: the bytes of the busiest device alone."""
-        return np.array([self.cells * self.cell * element_bytes(operands[0].dtype)], float)
+    def busiest(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
+        return float(self.cells * self.cell * element_bytes(operands[0].dtype))
 
 
 @lru_cache(maxsize=4096)

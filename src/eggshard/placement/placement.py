@@ -59,7 +59,7 @@ class Placement(NamedTuple):
 
     @property
     def local_shape(self) -> tuple[int, ...]:
-        return tuple(d.size for d in self.dims)
+        return tuple([d.tile - d.low + d.high for d in self.dims])
 
     @property
     def windowed(self) -> bool:

@@ -320,14 +320,16 @@ def _searched(
 ) -> tuple[tuple[int, ...], tuple[State, ...]]:
     """The dimensions to shard, and the states over them, to search for routes among these placements.
 
-    All states where these are few enough, so that many tensors and questions share them: first over all dimensions
-    and axes, then over those that the placements use. To reduce addends that some axes only repeat, one more dimension
-    is used: sliced over those axes, each device reduces a part, and the parts are gathered.
+    All states where these are few enough, so that many tensors and questions share them: first over all axes and all
+    dimensions that hold anything to shard, then over those that the placements use. To reduce addends that some axes
+    only repeat, one more dimension is used: sliced over those axes, each device reduces a part, and the parts are
+    gathered.
     """
     used = {i for p in placements for i, d in enumerate(p.dims) if d.axes}
     if shape and any(p.partial for p in placements):
         used.add(shape.index(max(shape)))
-    everything, active = tuple(range(len(shape))), tuple(sorted(used))
+    active = tuple(sorted(used))
+    everything = tuple(i for i, n in enumerate(shape) if n > 1 or i in used)
     axes_used = {a for p in placements for a in p.used_axes}
     if axes_used - set(mesh.axes):
         raise ShardingError(f"axes {sorted(axes_used - set(mesh.axes))} are not in {mesh}")

@@ -12,7 +12,7 @@ sharding names the former, a placement the latter.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,9 +76,22 @@ class Sharding:
         """Every axis named, in the order written."""
         return (*(a for d in self.dims for a in d.axes), *self.replicated, *self.unreduced)
 
+    @property
+    def says_something(self) -> bool:
+        """Whether it asks for anything; one that is open everywhere and names no axis, or of a scalar, does not."""
+        return self.device is not None or bool(self.axes) or not all(d.open for d in self.dims)
+
     def closed(self) -> Sharding:
         """The same with every dimension closed and no priorities: exactly what is stated."""
         return replace(self, dims=tuple(DimSharding(d.axes) for d in self.dims))
+
+    def without(self, names: Collection[str]) -> Sharding:
+        """The same but for these axes and their sub-axes: what a computation that is manual over them sees."""
+        dims = tuple(replace(d, axes=tuple(a for a in d.axes if a.name not in names)) for d in self.dims)
+        replicated, unreduced = (
+            tuple(a for a in axes if a.name not in names) for axes in (self.replicated, self.unreduced)
+        )
+        return replace(self, dims=dims, replicated=replicated, unreduced=unreduced)
 
     def canonical(self, mesh: Mesh) -> Sharding:
         """The same in Shardy's normal form: adjacent sub-axes merged, whole axes plain, sets of axes in mesh order."""

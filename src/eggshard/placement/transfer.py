@@ -7,37 +7,50 @@ operands' and results' placements follow.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
-from functools import lru_cache
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cache, lru_cache
+from typing import NamedTuple, TypeVar
 
 from eggshard.placement.placement import Dim, Placement, tile_size
 from eggshard.program.mesh import Mesh
-from eggshard.program.ops.base import PASS, REDUCE, Factor, FactorRule
+from eggshard.program.ops.base import PASS, REDUCE, FactorRule
 
+T = TypeVar("T")
+#: Mesh axes, major to minor.
+AxisList = tuple[str, ...]
+#: Per dimension the factors that make it up, major to minor.
+TensorDims = tuple[tuple[int, ...], ...]
 #: (operand, dimension, axes, size, monoid): overwrite what lies past the end before the op reduces over it.
 MaskSpec = tuple[int, int, tuple[str, ...], int, str]
 
 
 class Strategy(NamedTuple):
-    """Placements of an op's operands and results between which no data moves, and the masks its operands need."""
+    """Placements of an op's operands and results between which no data moves, and the masks its operands need.
+
+    positional: what a device computes depends on where its shards lie, and the op is written out on them.
+    """
 
     operands: tuple[Placement, ...]
     results: tuple[Placement, ...]
     masks: tuple[MaskSpec, ...] = ()
+    positional: bool = False
 
 
 class Assignment(NamedTuple):
-    """Axes per factor (major to minor), and the axes over which a linear role passes addends."""
+    """Mesh axes, each with its role: the number of a factor, or, behind the factors, of a linear role; -1 for none.
 
-    factors: tuple[tuple[str, ...], ...]
-    linear: tuple[tuple[str, ...], ...]
+    Axes of one factor shard it in the order in which they stand here, major to minor.
+    """
+
+    axes: AxisList
+    roles: tuple[int, ...]
 
 
 def strategies(
     mesh: Mesh,
     rule: FactorRule,
-    orders: frozenset[tuple[str, ...]] = frozenset(),
+    orders: frozenset[AxisList] = frozenset(),
     partial_allowed: Callable[[str], bool] = lambda monoid: True,
     limit: int = 4096,
 ) -> tuple[Strategy, ...]:
@@ -50,164 +63,195 @@ def strategies(
     return _strategies(mesh, rule, orders, allowed, limit)
 
 
+def useful(s: Strategy, addends: Sequence[Collection[str]]) -> bool:
+    """Whether some operand that is partial in the strategy can hold addends at all; the others join it for free.
+
+    They join the op's own addends as well, where it reduces over an axis that shards another operand.
+    addends: per operand the monoids under which it can hold some.
+    """
+    partial = [(i, p.monoid) for i, p in enumerate(s.operands) if p.partial]
+    if not partial or any(monoid in addends[i] for i, monoid in partial):
+        return True
+    sharded = {axis for p in s.operands for axis in p.sharded_axes}
+    return all(sharded.issuperset(p.partial) for p in s.operands)
+
+
 @lru_cache(maxsize=16384)
 def _strategies(
-    mesh: Mesh, rule: FactorRule, orders: frozenset[tuple[str, ...]], allowed: frozenset[str], limit: int
+    mesh: Mesh, rule: FactorRule, orders: frozenset[AxisList], allowed: frozenset[str], limit: int
 ) -> tuple[Strategy, ...]:
-    composite = _composite_factors(rule)
+    resolver = _Resolver(mesh, rule, orders)
     found: dict[Strategy, None] = {}
-    rank = {axis: i for i, axis in enumerate(mesh.axes)}
-
-    def usual(dim: Dim) -> bool:
-        in_mesh_order = list(dim.axes) == sorted(dim.axes, key=rank.__getitem__)
-        return in_mesh_order or _in_use(dim.axes, orders)
-
     for assignment in itertools.islice(_assignments(mesh, rule, orders, allowed), limit * 4):
-        strategy = _resolve(mesh, rule, assignment, composite)
-        if strategy is not None and all(usual(d) for p in (*strategy.operands, *strategy.results) for d in p.dims):
+        strategy = resolver.strategy(assignment)
+        if strategy is not None:
             found[strategy] = None
             if len(found) >= limit:
                 break
     return tuple(found)
 
 
+class _Role(NamedTuple):
+    """What an axis may do: the number of the role, into how many parts it may cut, and the addends that it makes."""
+
+    number: int
+    size: float
+    monoid: str | None
+
+
 def _assignments(
-    mesh: Mesh, rule: FactorRule, orders: frozenset[tuple[str, ...]], allowed: frozenset[str]
-) -> Iterable[Assignment]:
-    axes = [a for a, n in mesh.axes.items() if n > 1]
-    shardable = [
-        i for i, f in enumerate(rule.factors)
+    mesh: Mesh, rule: FactorRule, orders: frozenset[AxisList], allowed: frozenset[str]
+) -> Iterator[Assignment]:
+    axes = tuple(a for a, n in mesh.axes.items() if n > 1)
+    sizes = tuple(mesh.axes[a] for a in axes)
+    count = len(rule.factors)
+    roles = [
+        _Role(i, f.size, f.monoid if f.kind == REDUCE else None) for i, f in enumerate(rule.factors)
         if f.size > 1 and (f.kind == PASS or (f.kind == REDUCE and f.monoid in allowed))
     ]
-    linear = [j for j, (monoid, _) in enumerate(rule.linear) if monoid in allowed]
-    roles = [-1, *shardable, *(len(rule.factors) + j for j in linear)]
-    for choice in itertools.product(roles, repeat=len(axes)):
-        per_factor: dict[int, list[str]] = {}
-        for axis, role in zip(axes, choice, strict=True):
-            if role >= 0:
-                per_factor.setdefault(role, []).append(axis)
-        if any(
-            r < len(rule.factors) and mesh.count(a) > rule.factors[r].size for r, a in per_factor.items()
-        ) or not _one_monoid(rule, per_factor):
-            continue
-        options = [
-            [(role, order) for order in _orders(tuple(a), orders)] if role < len(rule.factors) else [(role, tuple(a))]
-            for role, a in per_factor.items()
-        ]
-        for picked in itertools.product(*options):
-            by_role = dict(picked)
-            yield Assignment(
-                tuple(by_role.get(i, ()) for i in range(len(rule.factors))),
-                tuple(by_role.get(len(rule.factors) + j, ()) for j in range(len(rule.linear))),
-            )
+    roles += [_Role(count + j, math.inf, m) for j, (m, _) in enumerate(rule.linear) if m in allowed]
+    for given in _assigned(sizes, roles, (), None):
+        yield Assignment(axes, given)
+        shared = [r for r in dict.fromkeys(given) if 0 <= r < count and given.count(r) > 1]
+        places = [[i for i, r in enumerate(given) if r == role] for role in shared]
+        options = [_orders(tuple(axes[i] for i in where), orders) for where in places]
+        for picked in itertools.islice(itertools.product(*options), 1, None):  # the first is mesh order
+            ordered = list(axes)
+            for where, order in zip(places, picked, strict=True):
+                for i, axis in zip(where, order, strict=True):
+                    ordered[i] = axis
+            yield Assignment(tuple(ordered), given)
 
 
-def _orders(axes: tuple[str, ...], orders: frozenset[tuple[str, ...]]) -> list[tuple[str, ...]]:
+def _assigned(
+    sizes: tuple[int, ...], roles: Sequence[_Role], given: tuple[int, ...], monoid: str | None
+) -> Iterator[tuple[int, ...]]:
+    """All ways to give axes of these sizes a role each, or none, after the first ones whose roles are given.
+
+    Addends of a tensor combine by one monoid: all roles that make some must agree on it.
+    """
+    if len(given) == len(sizes):
+        yield given
+        return
+    yield from _assigned(sizes, roles, (*given, -1), monoid)
+    for role in roles:
+        if monoid is None or role.monoid is None or role.monoid == monoid:
+            taken = (*given, role.number)
+            if math.prod([n for n, r in zip(sizes, taken, strict=False) if r == role.number]) <= role.size:
+                yield from _assigned(sizes, roles, taken, role.monoid if monoid is None else monoid)
+
+
+def _orders(axes: tuple[str, ...], orders: frozenset[AxisList]) -> list[tuple[str, ...]]:
     """Mesh order first, then the other orders in use."""
     if len(axes) == 1:
         return [axes]
     return [axes, *(o for o in itertools.permutations(axes) if o != axes and _in_use(o, orders))]
 
 
-def _in_use(order: tuple[str, ...], orders: frozenset[tuple[str, ...]]) -> bool:
+def _in_use(order: tuple[str, ...], orders: frozenset[AxisList]) -> bool:
     return any(order == tuple(a for a in other if a in order) for other in orders)
 
 
-def _one_monoid(rule: FactorRule, roles: dict[int, list[str]]) -> bool:
-    """Addends of a tensor combine by one monoid: all reducing roles of a strategy must agree on it."""
-    count = len(rule.factors)
-    monoids = {
-        rule.factors[r].monoid if r < count else rule.linear[r - count][0]
-        for r in roles
-        if r >= count or rule.factors[r].kind == REDUCE
-    }
-    return len(monoids) <= 1
+class _Resolver:
+    """From assignments to strategies."""
 
+    def __init__(self, mesh: Mesh, rule: FactorRule, orders: frozenset[AxisList]):
+        self.mesh, self.rule, self.orders = mesh, rule, orders
+        #: Per role the monoid of the addends that it makes.
+        self._monoids = [*(f.monoid for f in rule.factors), *(monoid for monoid, _ in rule.linear)]
+        first = len(rule.factors)
+        reduced = {f for f, factor in enumerate(rule.factors) if factor.kind == REDUCE}
+        self._positional = {f for f, factor in enumerate(rule.factors) if factor.positional}
+        passed = [
+            {first + j for j, (_, who) in enumerate(rule.linear) if i in who}
+            | {f for f, factor in enumerate(rule.factors) if i in factor.accumulators}
+            for i in range(len(rule.operands))
+        ]
+        results = reduced.union(range(first, len(self._monoids)))
+        self._dim = cache(self._placed_dim)
+        made = cache(self._tensor)  # tensors of the same factors share what is found
+        self._operands = [made(dims, frozenset(p)) for dims, p in zip(rule.operands, passed, strict=True)]
+        self._results = [made(dims, frozenset(results)) for dims in rule.results]
+        #: Operand, dimension and factor where an op may reduce over what lies past a tensor's end. One that knows the
+        #: place of its shards leaves that out.
+        self._uneven = [
+            (i, d, parts[0]) for i, tensor in enumerate(self._operands) for d, parts in enumerate(tensor.dims)
+            if len(parts) == 1 and parts[0] in reduced - self._positional and rule.factors[parts[0]].size % mesh.size
+        ]
 
-def _composite_factors(rule: FactorRule) -> frozenset[int]:
-    """Factors that share some dimension with another factor of size above 1: they split evenly or not at all."""
-    out: set[int] = set()
-    for tensor in (*rule.operands, *rule.results):
-        for dim in tensor:
-            real = [f for f in dim if rule.factors[f].size > 1]
-            if len(real) > 1:
-                out.update(real)
-    return frozenset(out)
+    def _tensor(self, dims: TensorDims, partial: frozenset[int]) -> _Tensor:
+        dims = tuple(tuple(f for f in parts if self.rule.factors[f].size != 1) for parts in dims)
+        of_factors = {f for parts in dims for f in parts}
+        seen = [r if r in of_factors or r in partial else -1 for r in range(len(self._monoids))]
+        return _Tensor(dims, partial, (*seen, -1), {})
 
-
-def _resolve(mesh: Mesh, rule: FactorRule, assignment: Assignment, composite: frozenset[int]) -> Strategy | None:
-    counts = [mesh.count(a) for a in assignment.factors]
-    if any(rule.factors[f].size % counts[f] for f in composite):
-        return None
-    by_factor = zip(rule.factors, assignment.factors, strict=True)
-    reduced = tuple(a for factor, axes in by_factor if factor.kind == REDUCE for a in axes)
-    passed = tuple(a for axes in assignment.linear for a in axes)
-    monoid = _monoid(rule, assignment)
-    operands, masks = [], []
-    for i, dims in enumerate(rule.operands):
-        placed = _dims(mesh, rule.factors, dims, assignment, counts)
-        if placed is None:
+    def strategy(self, assignment: Assignment) -> Strategy | None:
+        """The placements of an assignment; None where it shards some dimension in no usual way."""
+        operands = _whole([self._placement(tensor, assignment) for tensor in self._operands])
+        results = _whole([self._placement(tensor, assignment) for tensor in self._results])
+        if operands is None or results is None:
             return None
-        partial = tuple(
-            a for (_, who), axes in zip(rule.linear, assignment.linear, strict=True) if i in who for a in axes
-        )
-        operands.append(_placement(mesh, placed, partial, monoid))
-        for d, factors in enumerate(dims):
-            if len(factors) == 1 and rule.factors[factors[0]].kind == REDUCE:
-                f = factors[0]
-                size, count = rule.factors[f].size, counts[f]
-                if count > 1 and placed[d].tile * count != size:
-                    masks.append((i, d, assignment.factors[f], size, rule.factors[f].monoid))
-    results = []
-    for dims in rule.results:
-        placed = _dims(mesh, rule.factors, dims, assignment, counts)
-        if placed is None:
+        masks = []
+        for i, d, f in self._uneven:
+            (axes, tile), factor = operands[i].dims[d], self.rule.factors[f]
+            if axes and tile * self.mesh.count(axes) != factor.size:
+                masks.append((i, d, axes, factor.size, factor.monoid))
+        return Strategy(operands, results, tuple(masks), not self._positional.isdisjoint(assignment.roles))
+
+    def _placement(self, tensor: _Tensor, assignment: Assignment) -> Placement | None:
+        """Where a tensor lies; found once for all assignments that look the same to it."""
+        seen = tensor.seen
+        key = assignment.axes, tuple([seen[r] for r in assignment.roles])
+        if key not in tensor.known:
+            tensor.known[key] = self._placed(tensor, Assignment(*key))
+        return tensor.known[key]
+
+    def _placed(self, tensor: _Tensor, assignment: Assignment) -> Placement | None:
+        by_role: dict[int, AxisList] = {}
+        for axis, role in zip(*assignment, strict=True):
+            by_role[role] = (*by_role.get(role, ()), axis)
+        dims = _whole([self._dim(parts, tuple([by_role.get(f, ()) for f in parts])) for parts in tensor.dims])
+        if dims is None:
             return None
-        results.append(_placement(mesh, placed, reduced + passed, monoid))
-    return Strategy(tuple(operands), tuple(results), tuple(masks))
+        addends = [r for r in by_role if r in tensor.partial]
+        if not addends:
+            return Placement(dims)
+        partial = {a for r in addends for a in by_role[r]}
+        return Placement(dims, tuple([a for a in self.mesh.axes if a in partial]), self._monoids[addends[0]])
 
+    def _placed_dim(self, parts: tuple[int, ...], by_part: tuple[AxisList, ...]) -> Dim | None:
+        """A dimension of these factors over these axes; None where that is no placement.
 
-def _monoid(rule: FactorRule, assignment: Assignment) -> str:
-    for factor, axes in zip(rule.factors, assignment.factors, strict=True):
-        if axes and factor.kind == REDUCE:
-            return factor.monoid
-    for (monoid, _), axes in zip(rule.linear, assignment.linear, strict=True):
-        if axes:
-            return monoid
-    return ""
-
-
-def _placement(mesh: Mesh, dims: tuple[Dim, ...], partial: tuple[str, ...], monoid: str) -> Placement:
-    if not partial:
-        return Placement(dims)
-    return Placement(dims, tuple(a for a in mesh.axes if a in partial), monoid)
-
-
-def _dims(
-    mesh: Mesh,
-    factors: tuple[Factor, ...],
-    dims: tuple[tuple[int, ...], ...],
-    assignment: Assignment,
-    counts: list[int],
-) -> tuple[Dim, ...] | None:
-    """Placed dimensions; None where a minor factor is sharded although a major one of the same dimension is whole."""
-    out = []
-    for parts in dims:
-        if not parts:
-            out.append(Dim((), 1))
-            continue
+        Where several factors make it up they split evenly, and a minor one only once the major ones are split whole.
+        """
+        mesh, sizes = self.mesh, [self.rule.factors[f].size for f in parts]
+        counts = [mesh.count(axes) for axes in by_part]
         if len(parts) == 1:
-            f = parts[0]
-            out.append(Dim(assignment.factors[f], tile_size(factors[f].size, counts[f], mesh.size)))
-            continue
-        axes: tuple[str, ...] = ()
+            return Dim(by_part[0], tile_size(sizes[0], counts[0], mesh.size))
+        axes: AxisList = ()
         tile, whole = 1, False
-        for f in parts:
-            if counts[f] > 1:
-                if whole:
-                    return None
-                axes += assignment.factors[f]
-            tile *= factors[f].size // counts[f]
-            whole = whole or factors[f].size > counts[f]
-        out.append(Dim(axes, tile))
-    return tuple(out)
+        for n, count, more in zip(sizes, counts, by_part, strict=True):
+            if n % count or (whole and count > 1):
+                return None
+            axes, tile, whole = axes + more, tile * (n // count), whole or n > count
+        in_mesh_order = axes == tuple([a for a in mesh.axes if a in axes])
+        return Dim(axes, tile) if in_mesh_order or _in_use(axes, self.orders) else None
+
+
+def _whole(found: list[T | None]) -> tuple[T, ...] | None:
+    """All of them, or None if any is missing."""
+    present = tuple([x for x in found if x is not None])
+    return present if len(present) == len(found) else None
+
+
+class _Tensor(NamedTuple):
+    """A tensor of an op.
+
+    dims: its factors but those of size 1. partial: the roles by which it has addends. seen: per role itself if its
+    placement depends on that, else -1 (at index -1 as well). known: placements found.
+    """
+
+    dims: TensorDims
+    partial: frozenset[int]
+    seen: tuple[int, ...]
+    known: dict[tuple[AxisList, tuple[int, ...]], Placement | None]

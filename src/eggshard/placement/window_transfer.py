@@ -76,10 +76,12 @@ class WindowTransfer:
         if not self.window_allowed({d: (dim, self.mesh.count(dim.axes)) for d, dim in sharded.items()}):
             return
         for base in self.by_spread.get(spread(placement), ()):
+            if base.positional and placement != base.results[0]:
+                continue  # what it computes depends on where standard tiles lie
             if base.results[0].monoid == placement.monoid:
                 operands = [self._operand(i, base, placement) for i in range(len(base.operands))]
                 if all(o is not None for o in operands):
-                    yield Strategy(tuple(o for o in operands if o is not None), (placement,), base.masks)
+                    yield Strategy(tuple(o for o in operands if o is not None), (placement,), base.masks, base.positional)
 
     def _operand(self, i: int, base: Strategy, placement: Placement) -> Placement | None:
         standard, rule = base.results[0], self.rule

@@ -1,4 +1,4 @@
-"""Steps that only a program's author asks for: a device's number, collectives over any groups, effects."""
+"""Steps beyond ops and reshards: a device's number, collectives over groups as authors write them, effects."""
 
 from __future__ import annotations
 

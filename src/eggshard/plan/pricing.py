@@ -24,7 +24,7 @@ def step_info(mesh: Mesh, action: Action, operands: tuple[TensorType, ...]) -> S
     dtype = operands[0].dtype if operands else results[0].dtype if results else "f32"
     if isinstance(action, Local):
         return StepInfo("local", mesh, op=action.name, flops=action.flops, memory_bytes=float(touched), dtype=dtype)
-    wire = float(action.received(mesh, operands).max()) if action.messages else 0.0
+    wire = action.busiest(mesh, operands) if action.messages else 0.0
     return StepInfo(
         action.kind, mesh, axes=action.axes, group=mesh.count(action.axes) if action.axes else 1,
         wire_bytes=wire, messages=action.messages, memory_bytes=float(touched), dtype=dtype, hops=action.hops,

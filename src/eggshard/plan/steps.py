@@ -41,9 +41,13 @@ class Action:
         """Bytes that each logical device receives, ``[devices]``; ring formulas for group collectives."""
         return np.zeros(mesh.size)
 
+    def busiest(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
+        """Bytes that the device receives which receives most."""
+        return float(self.received(mesh, operands).max())
+
     def serial_bytes(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
         """Bytes that the busiest device of each of its collectives receives, added up."""
-        return float(self.received(mesh, operands).max()) if self.messages else 0.0
+        return self.busiest(mesh, operands) if self.messages else 0.0
 
     def staged(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
         """Bytes that it reads and writes besides its operands and results, in buffers of its own."""
@@ -117,7 +121,19 @@ class Slice(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class AllGather(Action):
+class GroupCollective(Action):
+    """One collective in which every device receives as much as every other."""
+
+    @property
+    def messages(self) -> int:
+        return 1
+
+    def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
+        return np.full(mesh.size, self.busiest(mesh, operands))
+
+
+@dataclass(frozen=True, slots=True)
+class AllGather(GroupCollective):
     """Concatenate the group's shards: each move's dimension grows by its axes' count, group order major over tile."""
 
     moves: Moves
@@ -127,19 +143,15 @@ class AllGather(Action):
     def axes(self) -> tuple[str, ...]:
         return moved_axes(self.moves)
 
-    @property
-    def messages(self) -> int:
-        return 1
-
     def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         return (_scaled(mesh, operands[0], self.moves, ()),)
 
-    def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
-        return np.full(mesh.size, operands[0].bytes * (mesh.count(self.axes) - 1), float)
+    def busiest(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
+        return float(operands[0].bytes * (mesh.count(self.axes) - 1))
 
 
 @dataclass(frozen=True, slots=True)
-class AllToAll(Action):
+class AllToAll(GroupCollective):
     """Move axes from some dimensions to others in one collective over their product.
 
     ``sources`` dimensions grow (their minor-most axes leave), ``targets`` dimensions shrink (the axes arrive as
@@ -154,16 +166,12 @@ class AllToAll(Action):
     def axes(self) -> tuple[str, ...]:
         return moved_axes(self.targets)
 
-    @property
-    def messages(self) -> int:
-        return 1
-
     def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         return (_scaled(mesh, operands[0], self.sources, self.targets),)
 
-    def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
+    def busiest(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
         n = mesh.count(self.axes)
-        return np.full(mesh.size, operands[0].bytes * (n - 1) / n, float)
+        return float(operands[0].bytes * (n - 1) / n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +248,7 @@ class Exchange(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class AllReduce(Action):
+class AllReduce(GroupCollective):
     """Combine the group's addends; every device gets the result."""
 
     over: tuple[str, ...]
@@ -251,20 +259,16 @@ class AllReduce(Action):
     def axes(self) -> tuple[str, ...]:
         return self.over
 
-    @property
-    def messages(self) -> int:
-        return 1
-
     def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         return operands
 
-    def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
+    def busiest(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
         n = mesh.count(self.axes)
-        return np.full(mesh.size, sum(2 * t.bytes * (n - 1) / n for t in operands), float)
+        return float(sum(2 * t.bytes * (n - 1) / n for t in operands))
 
 
 @dataclass(frozen=True, slots=True)
-class ReduceScatter(Action):
+class ReduceScatter(GroupCollective):
     """Combine the group's addends; each device gets its part, as `Slice` by ``moves`` would cut it."""
 
     moves: Moves
@@ -275,16 +279,12 @@ class ReduceScatter(Action):
     def axes(self) -> tuple[str, ...]:
         return moved_axes(self.moves)
 
-    @property
-    def messages(self) -> int:
-        return 1
-
     def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         return (_scaled(mesh, operands[0], (), self.moves),)
 
-    def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
+    def busiest(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
         n = mesh.count(self.axes)
-        return np.full(mesh.size, operands[0].bytes * (n - 1) / n, float)
+        return float(operands[0].bytes * (n - 1) / n)
 
 
 @dataclass(frozen=True, slots=True)

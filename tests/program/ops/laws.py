@@ -6,6 +6,8 @@ as the product of its factors, so factors in the middle of a dimension are check
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from tests.program.ops.oracles import assert_close
 from tests.program.ops.samples import Sample, types_of
@@ -13,7 +15,9 @@ from tests.program.ops.samples import Sample, types_of
 from eggshard.program import monoids
 from eggshard.program.ops import registry
 from eggshard.program.ops.base import PASS, REDUCE, FactorRule
-from eggshard.program.types import TensorType, is_float, mlir_dtype
+from eggshard.program.ops.shard_program import PLACE, Shard, ShardProgram
+from eggshard.program.program import Attributes, Literal, Region
+from eggshard.program.types import TensorType, is_float, mlir_dtype, numpy_dtype
 
 Row = tuple[tuple[int, ...], ...]
 
@@ -48,6 +52,38 @@ def _evaluate(name: str, sample: Sample) -> tuple[list[np.ndarray], tuple[Tensor
     return list(definition.evaluate(attrs, arrays, regions)), results
 
 
+class _Device(ShardProgram):
+    """Evaluates what is written for one device, whose shards all begin at one place of the factor that is cut."""
+
+    def __init__(self, sample: Sample, local: Sequence[np.ndarray], results: Sequence[TensorType],
+                 local_results: Sequence[TensorType], start: int):
+        self._arrays, self._start = list(local), start
+        tensors = zip((*types_of(sample[1]), *results), (*types_of(local), *local_results), strict=True)
+        shards = tuple(Shard(i, *pair) for i, pair in enumerate(tensors))
+        self.operands, self.results = shards[: len(local)], shards[len(local) :]
+        self.values = tuple(range(len(local)))
+
+    def array(self, value: int) -> np.ndarray:
+        return self._arrays[value]
+
+    def emit(
+        self, name: str, operands: Sequence[int], attributes: Attributes, regions: tuple[Region, ...] = ()
+    ) -> tuple[int, ...]:
+        arrays = [self._arrays[v] for v in operands]
+        expected = registry.get(name).infer(attributes, types_of(arrays), regions)
+        made = registry.get(name).evaluate(attributes, arrays, regions)
+        assert types_of(made) == expected, name
+        self._arrays += made
+        return tuple(range(len(self._arrays) - len(made), len(self._arrays)))
+
+    def type_of(self, value: int) -> TensorType:
+        return types_of([self._arrays[value]])[0]
+
+    def start(self, shard: Shard, dim: int) -> int:
+        start = self._start if shard.cut(dim) else 0
+        return self.emit("constant", (), Attributes(value=Literal(np.array(start).astype(numpy_dtype(PLACE)))))[0]
+
+
 def check_rule(name: str, sample: Sample) -> FactorRule:
     """The rule covers every dimension of every operand and result with factors of the right sizes."""
     attrs, arrays, regions = sample
@@ -63,6 +99,9 @@ def check_rule(name: str, sample: Sample) -> FactorRule:
             assert n == int(np.prod([sizes[f] for f in dim], dtype=int)), (name, attrs, type_, row)
     for factor in rule.factors:
         assert (factor.monoid != "") == (factor.kind == REDUCE), (name, factor)
+        assert factor.kind == REDUCE or not factor.accumulators, (name, factor)
+    for row in (*rule.operands, *rule.results):
+        assert all(len(dim) == 1 for dim in row if any(rule.factors[f].positional for f in dim)), (name, row)
     for monoid, which in rule.linear:
         assert monoid in monoids.MONOIDS and which and set(which) <= set(range(len(operands))), (name, rule.linear)
     return rule
@@ -88,6 +127,15 @@ def check_factors(name: str, sample: Sample) -> int:
                 t.with_shape(_shape(row, sizes)) if any(f in dim for dim in row) else t
                 for t, row in zip(results, rule.results, strict=True)
             )
+            if factor.positional:
+                program = _Device(sample, local, results, expected, start)
+                values = definition.on_shards(attrs, program, regions)
+                parts.append(tuple(program.array(v) for v in values))
+                assert types_of(parts[-1]) == expected, (name, attrs, expected)
+                continue
+            if start:
+                for i in factor.accumulators:
+                    local[i] = np.full_like(local[i], monoids.identity(factor.monoid, mlir_dtype(local[i].dtype)))
             local_attrs = definition.localize(attrs, operands, results, types_of(local), expected)
             inferred = definition.infer(local_attrs, types_of(local), regions)
             assert inferred == expected, (name, attrs, local_attrs, inferred, expected)

@@ -38,7 +38,7 @@ def test_interpreter_agrees(name: str) -> None:
     check_interpreter(name, filter(_real, samples_of(name)))
 
 
-def test_embedding_passes_batch_and_features_but_not_the_vocabulary() -> None:
+def test_embedding_passes_batch_and_features_and_adds_over_the_vocabulary() -> None:
     attrs = gather_attributes((1, 16), offset_dims=(2,), collapsed_slice_dims=(0,), start_index_map=(0,),
                               index_vector_dim=2)
     operands = (TensorType((100, 16), "f32"), TensorType((4, 8, 1), "i32"))
@@ -47,7 +47,8 @@ def test_embedding_passes_batch_and_features_but_not_the_vocabulary() -> None:
     ((batch,), (sequence,), (features,)) = rule.results[0]
     assert rule.operands[1][:2] == ((batch,), (sequence,)) and rule.operands[0][1] == (features,)
     assert [rule.factors[f].kind for f in (batch, sequence, features)] == ["pass"] * 3
-    assert rule.factors[rule.operands[0][0][0]].kind == "replicate"
+    vocabulary = rule.factors[rule.operands[0][0][0]]
+    assert (vocabulary.kind, vocabulary.monoid, vocabulary.positional) == ("reduce", "add", True)
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,23 @@ def test_addends_pass_jointly_through_tensor_and_updates() -> None:
     assert definition.factors(scatter_attributes(**ROWS), operands, operands[:1]).linear == ()
 
 
+def test_devices_add_a_part_of_the_updates_each_and_promise_nothing_of_indices_past_their_end() -> None:
+    attrs = scatter_attributes("add", **ROWS).updated(unique_indices=True, indices_are_sorted=True)
+    operands = (TensorType((7, 5), "f32"), TensorType((9, 1), "i32"), TensorType((9, 5), "f32"))
+    definition = registry.get("scatter")
+    rule = definition.factors(attrs, operands, operands[:1])
+    batch, table = (rule.factors[rule.operands[i][0][0]] for i in (1, 0))
+    assert (batch.kind, batch.monoid, batch.accumulators) == ("reduce", "add", (0,))
+    assert (table.kind, table.positional) == ("pass", True)
+    local = (operands[0], TensorType((3, 1), "i32"), TensorType((3, 5), "f32"))
+    assert definition.localize(attrs, operands, operands[:1], operands, operands[:1]) == attrs
+    made = definition.localize(attrs, operands, operands[:1], local, operands[:1])
+    assert not made["unique_indices"] and not made["indices_are_sorted"]
+    # Replacing depends on the order of updates: they stay together.
+    rule = definition.factors(scatter_attributes("set", **ROWS), operands, operands[:1])
+    assert rule.factors[rule.operands[1][0][0]].kind == "replicate"
+
+
 @pytest.mark.parametrize(
     ("shapes", "attrs", "message"),
     [

@@ -1,4 +1,4 @@
-"""Ops that say where a value should lie and change nothing of what it is."""
+"""Ops that say where values should lie and change nothing of what they are."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from eggshard.program.ops import codec
 from eggshard.program.ops.base import Arrays, FactorRule, OpDef, Types, Values, register
 from eggshard.program.ops.elementwise import pointwise_rule, require_count
 from eggshard.program.ops.movement import moves_addends
@@ -38,4 +39,31 @@ class _ShardingConstraint(OpDef):
         return [], [operands[0][0]]
 
 
+class _ShardingGroup(OpDef):
+    """Its operand is to be sharded as the operands of all ops of one ``group_id`` are (JAX's shard_alike). No results.
+
+    Propagation gives all of a group one sharding, stated or found; the baseline keeps to it, and so do members that
+    the program returns without a sharding of their own, where it can be observed. Elsewhere it is a hint, as
+    constraints are: all members have the same candidates, and where candidates are left out this one is not.
+    """
+
+    name = "sharding_group"
+    mlir_name = "sdy.sharding_group"
+    attributes = {"group_id": codec.Integer()}
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        require_count(operands, 1)
+        return ()
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        return ()
+
+    def emit(
+        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], fresh: Callable[[], str]
+    ) -> tuple[list[str], list[str]]:
+        """Nothing, as above."""
+        return [], []
+
+
 register(_ShardingConstraint())
+register(_ShardingGroup())

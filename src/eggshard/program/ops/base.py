@@ -8,6 +8,7 @@ An op family's file defines subclasses (or instances) of `OpDef` and registers t
 - `localize`: the attributes of the same op on shard-local shapes;
 - `reaches`, `window_form`: for ops that look at neighbours, what a window of the result needs, and the op on it;
 - `window_allowed`: which windows of the result they can be computed on;
+- `on_shards`: the op written out, where its shards need to know their place in the tensor;
 - `attributes`: the StableHLO spelling, read and printed through `eggshard.program.ops.codec`;
 - `emit`: the op's MLIR lines, where the generic form of one op with its attributes is not enough.
 """
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from eggshard.placement.placement import Dim
     from eggshard.program.ops.codec import Codec
     from eggshard.program.ops.windowing import Reaches, WindowForm
+    from eggshard.program.ops.shard_program import ShardProgram
     from eggshard.program.program import Region
 
 Types = tuple[TensorType, ...]
@@ -45,11 +47,17 @@ class Factor:
     kind: ``pass`` (shards of the operands give shards of the results, no communication), ``reduce`` (sharding it
     leaves the results unreduced, to be combined by ``monoid``), ``replicate`` (must not be sharded), ``permute``
     (sharding it needs neighbours' data: not shardable without windows).
+    ``positional``: what a device computes depends on where its shard begins along this factor, so `OpDef.on_shards`
+    writes the op out where it is sharded. Such a factor makes up a dimension of each of its tensors alone.
+    ``accumulators``: operands that enter the results once, however a ``reduce`` factor is sharded (what a scatter
+    adds to): they are unreduced over the factor's axes as the results are.
     """
 
     size: int
     kind: str = PASS
     monoid: str = ""
+    positional: bool = False
+    accumulators: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +131,12 @@ class OpDef:
         """Whether the op can be computed on these windows: per result dimension that it reaches along, the window that
         is wanted, and over how many devices."""
         return True
+
+    def on_shards(
+        self, attrs: Attributes, program: ShardProgram, regions: tuple[Region, ...] = ()
+    ) -> tuple[int, ...]:
+        """The results on shards of which some positional factor is sharded, as values of the program written."""
+        raise NotImplementedError(self.name)
 
     def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
         """Floating-point operations on these (local) shapes; by default one per result element."""

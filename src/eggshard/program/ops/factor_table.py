@@ -20,9 +20,12 @@ class FactorTable:
     def __init__(self) -> None:
         self._factors: list[Factor] = []
 
-    def new(self, size: int, kind: str = PASS, monoid: str = "") -> Dimension:
+    def new(
+        self, size: int, kind: str = PASS, monoid: str = "", *, positional: bool = False,
+        accumulators: tuple[int, ...] = ()
+    ) -> Dimension:
         """A dimension made of one new factor."""
-        self._factors.append(Factor(size, kind, monoid))
+        self._factors.append(Factor(size, kind, monoid, positional, accumulators))
         return (len(self._factors) - 1,)
 
     def row(self, type_: TensorType, shared: Mapping[int, Dimension] | None = None, kind: str = REPLICATE) -> Row:

@@ -1,14 +1,22 @@
-"""Reading and replacing windows at positions that are data: dynamic_slice, dynamic_update_slice, gather."""
+"""Reading and replacing windows at positions that are data: dynamic_slice, dynamic_update_slice, gather.
+
+Sharding a dimension along which windows begin where data says: every device reads what lies in its shard and zeros
+elsewhere, so that the results are addends; and it replaces what lies in its shard, without any communication.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.program.ops import codec
-from eggshard.program.ops.base import Arrays, FactorRule, OpDef, Types, register
+from eggshard.program.ops.base import PASS, REDUCE, Arrays, FactorRule, OpDef, Types, register
 from eggshard.program.ops.factor_table import Dimension, FactorTable
 from eggshard.program.ops.movement import moves_addends
+from eggshard.program.ops.shard_program import ShardProgram
+from eggshard.program.ops.sharded_windows import index_components, indexed_dimension, local_windows
 from eggshard.program.ops.windows import Windows
 from eggshard.program.program import Attributes, Region
 
@@ -25,6 +33,24 @@ def _clamped(starts: Arrays, shape: tuple[int, ...], sizes: tuple[int, ...]) -> 
     """The window of these sizes, moved into the tensor where it would leave it."""
     lows = (max(0, min(int(s), n - k)) for s, n, k in zip(starts, shape, sizes, strict=True))
     return tuple(slice(low, low + k) for low, k in zip(lows, sizes, strict=True))
+
+
+def _owner_monoid(dtype: str) -> str:
+    """By which values combine of which one device has each element, and the others the identity."""
+    return "or" if dtype == "i1" else "add"
+
+
+def _read_windows(
+    program: ShardProgram, windows: Windows, components: Sequence[int], sizes: tuple[int, ...]
+) -> tuple[int, ...]:
+    """What of the windows lies in a device's shard of operand 0, and else the identity; the windows are clamped."""
+    y = program.results[0].local
+    local = local_windows(program, windows, components, sizes, y.shape, clamped=True)
+    taken = program.op(
+        "gather", program.values[0], local.indices, dimension_numbers=local.windows.gather_numbers,
+        slice_sizes=local.sizes, indices_are_sorted=False,
+    )
+    return (program.addends(local.inside, local.windows.batch_dims(y.rank), taken, _owner_monoid(y.dtype)),)
 
 
 class _DynamicSlice(OpDef):
@@ -45,8 +71,11 @@ class _DynamicSlice(OpDef):
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
         x, y = operands[0], results[0]
         table = FactorTable()
-        whole = {d: table.new(n) for d, (n, k) in enumerate(zip(x.shape, y.shape, strict=True)) if n == k}
-        rows = (table.row(x, whole), *(() for _ in operands[1:]))
+        sizes = list(enumerate(zip(x.shape, y.shape, strict=True)))
+        whole = {d: table.new(n) for d, (n, k) in sizes if n == k}
+        monoid = _owner_monoid(x.dtype)
+        indexed = {d: indexed_dimension(table, n, k, REDUCE, monoid) for d, (n, k) in sizes if n != k}
+        rows = (table.row(x, {**whole, **indexed}), *(() for _ in operands[1:]))
         return table.rule(rows, (table.row(y, whole),), moves_addends(x.dtype))
 
     def localize(
@@ -56,6 +85,13 @@ class _DynamicSlice(OpDef):
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
         return (arrays[0][_clamped(arrays[1:], arrays[0].shape, attrs["slice_sizes"])],)
+
+    def on_shards(
+        self, attrs: Attributes, program: ShardProgram, regions: tuple[Region, ...] = ()
+    ) -> tuple[int, ...]:
+        dims = tuple(range(program.results[0].type.rank))
+        one = Windows(dims, (), (), (), dims, 0)
+        return _read_windows(program, one, program.values[1:], attrs["slice_sizes"])
 
     def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
         return 0.0
@@ -80,8 +116,10 @@ class _DynamicUpdateSlice(OpDef):
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
         x, update = operands[:2]
         table = FactorTable()
-        whole = {d: table.new(n) for d, (n, k) in enumerate(zip(x.shape, update.shape, strict=True)) if n == k}
-        row = table.row(x, whole)
+        sizes = list(enumerate(zip(x.shape, update.shape, strict=True)))
+        whole = {d: table.new(n) for d, (n, k) in sizes if n == k}
+        indexed = {d: indexed_dimension(table, n, k, PASS) for d, (n, k) in sizes if n != k}
+        row = table.row(x, {**whole, **indexed})
         rows = (row, table.row(update, whole), *(() for _ in operands[2:]))
         return table.rule(rows, (row,), moves_addends(x.dtype, 2))
 
@@ -90,6 +128,31 @@ class _DynamicUpdateSlice(OpDef):
         out[_clamped(arrays[2:], out.shape, arrays[1].shape)] = arrays[1]
         return (out,)
 
+    def on_shards(
+        self, attrs: Attributes, program: ShardProgram, regions: tuple[Region, ...] = ()
+    ) -> tuple[int, ...]:
+        """The window at the nearest place in the shard, as it was except where the update reaches into it."""
+        (x, update, *_), (old, new, *starts) = program.operands, program.values
+        places, sizes = [], list(update.local.shape)
+        masks: list[tuple[int, tuple[int, ...]]] = []  # where the update lies, over these dimensions
+        for d, start in enumerate(starts):
+            n, k, tile = x.type.shape[d], update.type.shape[d], x.local.shape[d]
+            place = program.places(start, 0, n - k)
+            if x.cut(d) and k < n:
+                sizes[d] = size = min(k, tile)
+                wanted = program.op("subtract", place, program.start(x, d))
+                place = program.places(wanted, 0, tile - size)
+                skipped = program.op("subtract", place, wanted)  # elements of the update before the window
+                if k > 1:
+                    skipped = program.combine("add", program.counter((size,), 0), skipped)
+                    new = program.take(new, skipped, d)
+                masks.append((program.within(skipped, k), (d,) if k > 1 else ()))
+            places.append(place)
+        before = program.op("dynamic_slice", old, *places, slice_sizes=tuple(sizes))
+        for mask, dims in masks:
+            new = program.select(mask, dims, new, before)
+        return (program.op("dynamic_update_slice", old, new, *places),)
+
     def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
         return 0.0
 
@@ -97,8 +160,7 @@ class _DynamicUpdateSlice(OpDef):
 class _Gather(OpDef):
     """Windows of ``slice_sizes`` of operand 0 at the index vectors in operand 1, clamped so that they fit.
 
-    A dimension that a window takes whole, batching dimensions and the indices' other dimensions pass. Others
-    replicate: the window's place depends on data.
+    A dimension that a window takes whole, batching dimensions and the indices' other dimensions pass.
     """
 
     name = "gather"
@@ -139,6 +201,9 @@ class _Gather(OpDef):
             theirs[e] = result[b] = table.new(y.shape[b])
         for d, e in zip(windows.operand_batching, windows.indices_batching, strict=True):
             ours[d] = theirs[e]
+        for d in windows.index_map:
+            if d not in ours:
+                ours[d] = indexed_dimension(table, x.shape[d], attrs["slice_sizes"][d], REDUCE, _owner_monoid(x.dtype))
         rows = table.row(x, ours), table.row(indices, theirs)
         return table.rule(rows, (table.row(y, result),), moves_addends(x.dtype))
 
@@ -148,7 +213,9 @@ class _Gather(OpDef):
         sizes = list(attrs["slice_sizes"])
         for d in self._whole(attrs, operands[0].shape):
             sizes[d] = local_operands[0].shape[d]
-        return attrs.updated(slice_sizes=tuple(sizes))
+        # What lies past the end of sharded indices is in no order.
+        ordered = attrs.get("indices_are_sorted", False) and operands[1] == local_operands[1]
+        return attrs.updated(slice_sizes=tuple(sizes), indices_are_sorted=ordered)
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
         (x, indices), sizes = arrays, attrs["slice_sizes"]
@@ -160,6 +227,13 @@ class _Gather(OpDef):
         if 0 in shape:
             return (np.empty(shape, x.dtype),)
         return (np.array(np.broadcast_to(x[windows.positions(starts, sizes, len(shape))], shape)),)
+
+    def on_shards(
+        self, attrs: Attributes, program: ShardProgram, regions: tuple[Region, ...] = ()
+    ) -> tuple[int, ...]:
+        windows = Windows.of_gather(attrs["dimension_numbers"])
+        components = index_components(program, windows, program.values[1])
+        return _read_windows(program, windows, components, attrs["slice_sizes"])
 
     def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
         return 0.0

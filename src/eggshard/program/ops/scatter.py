@@ -10,11 +10,13 @@ from eggshard.errors import ProgramError
 from eggshard.program import monoids
 from eggshard.program.evaluate import evaluate_elementwise
 from eggshard.program.ops import codec, numerics
-from eggshard.program.ops.base import Arrays, FactorRule, OpDef, Types, Values, register
+from eggshard.program.ops.base import PASS, REDUCE, REPLICATE, Arrays, FactorRule, OpDef, Types, Values, register
 from eggshard.program.ops.factor_table import Dimension, FactorTable, Linear
 from eggshard.program.ops.monoids import SET
 from eggshard.program.ops.movement import moves_addends
 from eggshard.program.ops.reduction import monoid_region
+from eggshard.program.ops.shard_program import ShardProgram
+from eggshard.program.ops.sharded_windows import index_components, indexed_dimension, local_windows
 from eggshard.program.ops.signatures import require_signature
 from eggshard.program.ops.windows import Windows
 from eggshard.program.program import Attributes, Region, RegionBuilder
@@ -27,6 +29,9 @@ class _Scatter(OpDef):
     The body is attribute ``monoid`` (``set``: the update replaces what stood there) where there is one tensor and the
     body is one, else a region of ``(old..., update...)`` scalars. A window that would leave the tensor is dropped
     whole, as XLA does. Updates of the same element combine in row-major order.
+
+    Where tensors are sharded along a dimension in which windows begin at data, every device applies the updates that
+    lie in its shard. By a monoid, devices may also combine a part of the updates each: the results are addends then.
     """
 
     name = "scatter"
@@ -85,9 +90,27 @@ class _Scatter(OpDef):
         batch = dict(zip(windows.indices_dims(indices.rank), windows.batch_dims(update.rank), strict=True))
         for d, e in zip(windows.operand_batching, windows.indices_batching, strict=True):
             ours[d] = theirs[e] = updating[batch[e]] = table.new(x.shape[d])
+        sizes = self._window_sizes(windows, x.rank, update.shape)
+        for d in windows.index_map:
+            if d not in ours:
+                ours[d] = indexed_dimension(table, x.shape[d], sizes[d], PASS)
+        linear = self._linear(attrs, operands)
+        monoid = attrs.get("monoid", "")
+        parts = any(name == monoid for name, _ in linear)
+        for e, b in batch.items():
+            if e not in theirs:
+                kind, accumulators = (REDUCE, (0,)) if parts else (REPLICATE, ())
+                theirs[e] = updating[b] = table.new(
+                    update.shape[b], kind, monoid if parts else "", accumulators=accumulators
+                )
         row, changes = table.row(x, ours), table.row(update, updating)
         rows = (*(row for _ in results), table.row(indices, theirs), *(changes for _ in results))
-        return table.rule(rows, tuple(row for _ in results), self._linear(attrs, operands))
+        return table.rule(rows, tuple(row for _ in results), linear)
+
+    def localize(
+        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types
+    ) -> Attributes:
+        return _promises(attrs, local_operands[len(results)] != operands[len(results)])
 
     def _linear(self, attrs: Attributes, operands: Types) -> Linear:
         monoid = attrs.get("monoid")
@@ -113,6 +136,22 @@ class _Scatter(OpDef):
         combine = self._combiner(attrs, regions)
         out = combine(targets, [np.array(x).reshape(-1) for x in arrays[:count]], [u[kept] for u in updates])
         return tuple(x.reshape(shape) for x in out)
+
+    def on_shards(
+        self, attrs: Attributes, program: ShardProgram, regions: tuple[Region, ...] = ()
+    ) -> tuple[int, ...]:
+        count = len(program.results)
+        updates = program.operands[count + 1]
+        windows = Windows.of_scatter(attrs["scatter_dimension_numbers"])
+        sizes = self._window_sizes(windows, program.operands[0].type.rank, updates.type.shape)
+        components = index_components(program, windows, program.values[count])
+        local = local_windows(program, windows, components, sizes, updates.local.shape, clamped=False)
+        operands = (*program.values[:count], local.indices, *program.values[count + 1 :])
+        indices = program.operands[count]
+        placed = _promises(attrs, indices.local != indices.type).updated(
+            scatter_dimension_numbers=local.windows.scatter_numbers, indices_are_sorted=False
+        )
+        return program.emit("scatter", operands, placed, regions)
 
     def _combiner(
         self, attrs: Attributes, regions: tuple[Region, ...]
@@ -159,6 +198,11 @@ class _Scatter(OpDef):
             return monoid_region(attrs["monoid"], dtype)
         scalar = TensorType((), dtype)
         return RegionBuilder((scalar, scalar)).build((1,))
+
+
+def _promises(attrs: Attributes, sharded: bool) -> Attributes:
+    """The attributes on shards: what is promised of indices does not hold of those past the end of sharded ones."""
+    return attrs.updated(indices_are_sorted=False, unique_indices=False) if sharded else attrs
 
 
 def _turns(targets: np.ndarray) -> list[np.ndarray]:

@@ -10,6 +10,16 @@ from eggshard.errors import ProgramError
 from eggshard.program.program import Attributes
 from eggshard.program.types import TensorType
 
+#: StableHLO's names of the fields of `Windows`, in their order.
+_GATHER = (
+    "offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims", "start_index_map",
+    "index_vector_dim",
+)  # fmt: skip
+_SCATTER = (
+    "update_window_dims", "inserted_window_dims", "input_batching_dims", "scatter_indices_batching_dims",
+    "scatter_dims_to_operand_dims", "index_vector_dim",
+)  # fmt: skip
+
 
 class Windows(NamedTuple):
     """Dimension numbers of gather and scatter under one set of names.
@@ -29,15 +39,21 @@ class Windows(NamedTuple):
 
     @classmethod
     def of_gather(cls, numbers: Attributes) -> Windows:
-        return cls(*(numbers[name] for name in (
-            "offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims",
-            "start_index_map", "index_vector_dim")))
+        return cls(*(numbers[name] for name in _GATHER))
 
     @classmethod
     def of_scatter(cls, numbers: Attributes) -> Windows:
-        return cls(*(numbers[name] for name in (
-            "update_window_dims", "inserted_window_dims", "input_batching_dims", "scatter_indices_batching_dims",
-            "scatter_dims_to_operand_dims", "index_vector_dim")))
+        return cls(*(numbers[name] for name in _SCATTER))
+
+    @property
+    def gather_numbers(self) -> Attributes:
+        """The dimension numbers of a gather."""
+        return Attributes(dict(zip(_GATHER, self, strict=True)))
+
+    @property
+    def scatter_numbers(self) -> Attributes:
+        """The dimension numbers of a scatter."""
+        return Attributes(dict(zip(_SCATTER, self, strict=True)))
 
     def operand_window_dims(self, rank: int) -> tuple[int, ...]:
         """The operand dimensions that ``window_dims`` walk, in the same order."""
@@ -100,6 +116,8 @@ class Windows(NamedTuple):
 
         Operand batching dimensions start at their own batch index.
         """
+        if indices.dtype == np.uint64:
+            indices = np.minimum(indices, np.uint64(2**63 - 1))
         vectors = indices.astype(np.int64)
         if self.index_vector_dim < indices.ndim:
             vectors = np.moveaxis(vectors, self.index_vector_dim, -1)

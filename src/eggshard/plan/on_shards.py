@@ -1,0 +1,62 @@
+"""An op as a device program on its shards, where what a device computes depends on where its shards lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eggshard.placement.placement import Dim
+from eggshard.placement.transfer import Strategy
+from eggshard.plan.assemble import Assembler
+from eggshard.plan.authored_steps import DeviceNumber
+from eggshard.plan.steps import Local, StepPlan
+from eggshard.program.mesh import Mesh
+from eggshard.program.ops import registry
+from eggshard.program.ops.shard_program import PLACE, Shard, ShardProgram
+from eggshard.program.program import Attributes, Region
+from eggshard.program.types import TensorType
+
+Types = tuple[TensorType, ...]
+
+
+def on_shards(
+    mesh: Mesh, name: str, attributes: Attributes, regions: tuple[Region, ...], operands: Types, results: Types,
+    strategy: Strategy,
+) -> StepPlan:
+    """The device program of an op by a strategy that shards a positional factor of it."""
+    program = _Steps(mesh, operands, results, strategy)
+    made = registry.get(name).on_shards(attributes, program, regions)
+    return program.assembler.build(made)
+
+
+class _Steps(ShardProgram):
+    """Writes steps."""
+
+    def __init__(self, mesh: Mesh, operands: Types, results: Types, strategy: Strategy):
+        self.mesh = mesh
+        self._placements = (*strategy.operands, *strategy.results)
+        tensors = enumerate(zip((*operands, *results), self._placements, strict=True))
+        shards = tuple(Shard(i, t, p.local_type(t)) for i, (t, p) in tensors)
+        self.operands, self.results = shards[: len(operands)], shards[len(operands) :]
+        self.assembler = Assembler(mesh)
+        self.values = tuple(self.assembler.input(shard.local) for shard in self.operands)
+        self._starts: dict[Dim, int] = {}
+
+    def emit(
+        self, name: str, operands: Sequence[int], attributes: Attributes, regions: tuple[Region, ...] = ()
+    ) -> tuple[int, ...]:
+        definition = registry.get(name)
+        types = tuple(map(self.type_of, operands))
+        results = definition.infer(attributes, types, regions)
+        action = Local(name, attributes, results, regions, definition.flops(attributes, types, results))
+        return self.assembler.emit(action, tuple(operands), ("by place",))
+
+    def type_of(self, value: int) -> TensorType:
+        return self.assembler.types[value]
+
+    def start(self, shard: Shard, dim: int) -> int:
+        held = self._placements[shard.number].dims[dim]
+        if held not in self._starts:
+            numbers = tuple(int(start) for start in self.mesh.index(held.axes) * held.tile)
+            (number,) = self.assembler.emit(DeviceNumber(numbers), (), ("by place",))
+            self._starts[held] = self.op("convert", number, dtype=PLACE)
+        return self._starts[held]

@@ -1,0 +1,119 @@
+"""The dual ascent's bound against exhaustive search."""
+
+import math
+import random
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings as hypothesis_settings, strategies as st
+from tests.extract.problems import (
+    brute_force,
+    random_problem,
+    residual_mlp,
+    sharded_program,
+    stencil_windows,
+)
+
+from eggshard.extract.dual import Dual
+from eggshard.extract.graph import Graph
+from eggshard.extract.greedy import greedy
+from eggshard.extract.portfolio import extract
+from eggshard.extract.problem import Problem
+from eggshard.extract.shrink import shrink
+from eggshard.extract.verify import check
+
+NEVER = math.inf
+
+
+@st.composite
+def problems(draw):
+    """Small problems with shared classes, optional ones, impossible conversions, and cycles in half of them."""
+    rng = random.Random(draw(st.integers(0, 10**9)))
+    return random_problem(
+        rng, classes=draw(st.integers(2, 5)), placements=draw(st.integers(1, 3)), choices=draw(st.integers(1, 4)),
+        cyclic=draw(st.booleans()), free=draw(st.sampled_from([0, 0.3, 0.9])))
+
+
+def dual_of(problem: Problem, rounds: int = 20) -> tuple[Dual, float]:
+    graph = Graph(problem)
+    cost = greedy(graph).plans[0].cost
+    dual = Dual(graph, cost)
+    dual.ascend(0.0, NEVER, rounds)
+    return dual, cost
+
+
+@given(problems(), st.integers(0, 30))
+@hypothesis_settings(max_examples=150)
+def test_no_plan_that_computes_nothing_twice_costs_less_than_the_dual_bound(problem, rounds):
+    once = brute_force(problem, copies=False)
+    if not 0 < once < math.inf:
+        return
+    for stated in (problem, shrink(problem).problem):
+        graph = Graph(stated)
+        plans = greedy(graph).plans
+        if plans and plans[0].cost > 0:
+            dual = Dual(graph, plans[0].cost)
+            dual.ascend(0.0, NEVER, rounds)
+            assert dual.bound <= once * (1 + 1e-9)
+
+
+@given(problems())
+@hypothesis_settings(max_examples=100)
+def test_random_charges_and_shares_prove_a_bound(problem):
+    """Soundness does not rest on the ascent: whatever it might have found proves no more than the optimum."""
+    once = brute_force(problem, copies=False)
+    plans = greedy(Graph(problem)).plans
+    if not (0 < once < math.inf and plans and plans[0].cost > 0):
+        return
+    dual = Dual(Graph(problem), plans[0].cost)
+    rng = np.random.default_rng(0)
+    for entry in dual.classes:
+        entry.charge = rng.normal(size=entry.charge.shape) * 0.3
+        weights = rng.random(entry.share.shape)
+        total = np.zeros(entry.conversions.shape)
+        for k, column in enumerate(entry.column):
+            total[:, column] += weights[:, k]
+        split = weights / total[:, entry.column] * entry.conversions[:, entry.column]
+        entry.share = np.where(entry.share < 1.0, split, entry.share)
+    dual.evaluate()
+    assert dual.bound <= once * (1 + 1e-9)
+
+
+def test_shares_of_a_conversion_never_exceed_its_cost():
+    dual, _ = dual_of(shrink(sharded_program(random.Random(2), 40, 7, 12)).problem)
+    for entry in dual.classes:
+        cheap = (entry.conversions < 1.0)[:, entry.column]
+        total = np.zeros(entry.conversions.shape)
+        np.add.at(total.T, entry.column, np.where(cheap, entry.share, 0.0).T)
+        assert (total <= entry.conversions + 1e-12).all()
+        assert (entry.share >= 0).all()
+
+
+@pytest.mark.parametrize("problem", [residual_mlp(8), residual_mlp(8, candidates=4), stencil_windows(8, 3.0)])
+def test_chains_and_residuals_are_certified_to_a_percent(problem):
+    small = shrink(problem).problem
+    best = extract(problem).selection.cost
+    dual = Dual(Graph(small), best)
+    dual.ascend(1e-2, NEVER)
+    assert best * 0.99 <= dual.bound <= best * (1 + 1e-9)
+
+
+def test_the_ascent_stops_at_its_deadline_with_a_bound():
+    small = shrink(sharded_program(random.Random(3), 60, compute=0.1)).problem
+    dual = Dual(Graph(small), greedy(Graph(small)).plans[0].cost)
+    dual.ascend(0.0, time.monotonic() - 1.0)
+    assert dual.bound >= 0
+
+
+def test_the_dual_of_a_problem_is_always_the_same():
+    first, second = (dual_of(shrink(sharded_program(random.Random(5), 30, 7, 12)).problem)[0] for _ in range(2))
+    assert first.bound == second.bound
+
+
+def test_a_large_problem_is_certified_by_the_dual_alone():
+    problem = sharded_program(random.Random(3), 60, compute=0.1)
+    local, result = (extract(problem, seconds=60, methods=m) for m in (["local"], ["local", "dual"]))
+    assert result.once >= result.selection.cost * 0.99
+    assert result.selection.cost < local.selection.cost  # decoded from the prices
+    assert result.method == "dual" and not check(problem, result.selection)
