@@ -6,6 +6,7 @@ that counts. Local steps are priced by their arithmetic alone, so that the searc
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jax import Array
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import eggshard
@@ -127,9 +129,13 @@ def sweep(case: Case) -> Iterator[Point]:
     lowered = case.program.lower()
     for name, model in models().items():
         best = best_schedule(case.chain, model)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", eggshard.EggshardWarning)
-            plan = eggshard.optimize(lowered, cost_model=model)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", eggshard.EggshardWarning)
+                plan = eggshard.optimize(lowered, cost_model=model)
+        except Exception as failed:  # a failure in the row, never hidden
+            yield Point(case.name, name, math.nan, 0, (), best, f"{type(failed).__name__}: {failed}")
+            continue
         error = f"fell back: {plan.search.fallback}" if plan.search.fallback else ""
         messages = sum(plan.collectives.values())
         yield Point(case.name, name, plan.cost.total, messages, widths(plan), best, error)
@@ -166,7 +172,7 @@ def run(console: Console) -> bool:
                 point.case, point.model, str(point.messages), ours, f"{1e6 * point.seconds:.4g}",
                 str(point.best.messages),
                 ("gather " if point.best.gathered else "") + ",".join(map(str, best)),
-                f"{1e6 * point.best.seconds:.4g}", f"{point.ratio:.3f}", point.failure,
+                f"{1e6 * point.best.seconds:.4g}", f"{point.ratio:.3f}", escape(point.failure[:60]),
             )  # fmt: skip
     console.print(table)
     return good

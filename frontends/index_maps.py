@@ -1,7 +1,7 @@
 """Which elements of a tensor make up another one along one dimension, as few evenly spaced runs of indices.
 
-Slices, reverses, repeated elements, concatenations and updates of parts of one tensor compose to such a map; what the map is,
-a rotation, a periodic or mirrored extension, does not depend on how it was put together.
+Slices, reverses, repeated elements, concatenations and updates of parts of one tensor compose to such a map. What it
+is, a rotation, a periodic or mirrored extension, does not depend on how it was put together.
 """
 
 from __future__ import annotations

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from eggshard.egraph.laws import each, tensors
 from eggshard.egraph.rules import Match, RuleList
+from eggshard.program.program import Literal
 from eggshard.rewrites.shapes import bounds_of, slice_of
 
 rules = RuleList()
@@ -130,3 +133,26 @@ for _text, _first, _last in (
             **{label: _PARTS for label in (_first, _last) if label},
         ),
     )(_update)
+
+
+@rules.add(
+    "update_slice[u](x, broadcast_in_dim[b](v)) => "
+    "select(pad[around](constant[inside](), constant[outside]()), broadcast_in_dim[spread](v), x)",
+    cases=each(
+        x=_X, v=tensors((), (5,), dtypes=("f32", "i32")), u=_STARTS,
+        b=[{"broadcast_dimensions": (), "shape": s} for s in ((2, 3), (1, 5), (2, 2))],
+    ),
+)
+def update_by_one_value(m: Match) -> Any:
+    """A choice by place, which needs nothing of where the update lies."""
+    if m.v.rank:
+        return None
+    starts, shape = m.u["start_indices"], m.b["shape"]
+    ends = tuple(n - a - k for n, a, k in zip(m.x.shape, starts, shape, strict=True))
+    padding = {"edge_padding_low": starts, "edge_padding_high": ends, "interior_padding": (0,) * m.x.rank}
+    return {
+        "around": padding,
+        "inside": {"value": Literal(np.broadcast_to(np.asarray(True), shape))},
+        "outside": {"value": Literal(np.asarray(False))},
+        "spread": m.b.updated(shape=m.x.shape),
+    }

@@ -133,7 +133,8 @@ def _shapes() -> Iterable[BenchProgram]:
     )
     for size, radius, count in ((16, 3, 1), (16, 1, 8), (8, 2, 1), (32, 3, 4)):
         what, extra = f"2D radius {radius} x{count}, tiles of {size // 8}", count > 1
-        known = row * min(2 * radius * count, size - size // 8)  # or everything at once
+        # Layers, or all rows at once, or rows to columns and back in every step.
+        known = row * min(2 * radius * count, size - size // 8, 2 * size // 8 * 7 / 8 * count)
         for how, step in (
             ("edge", by_pad(star(2, radius), "edge")), ("roll", by_shift(star(2, radius), roll, "periodic"))
         ):  # fmt: skip

@@ -166,9 +166,9 @@ def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Seq
            ) -> tuple[StepPlan, tuple[Placement, ...], Search]:
     """Saturate, encode, extract, assemble."""
     graph = _timed(clock, "saturate", lambda: saturate(region, rules, planning.limits, planning.mesh))
-    pinned = [(graph.values[v], p) for v, p in zip(region.inputs, inputs, strict=True) if graph.values[v] >= 0]
-    pinned += [(graph.values[v], o[0]) for v, o in zip(region.outputs, outputs, strict=True)]
-    widen = planning.windows(pinned)
+    given = [(graph.values[v], p) for v, p in zip(region.inputs, inputs, strict=True) if graph.values[v] >= 0]
+    wanted = [(graph.values[v], o[0]) for v, o in zip(region.outputs, outputs, strict=True)]
+    widen = planning.windows(given, wanted)
     encoder = Encoder(graph, planning.strategies, planning.router, planning.limits, widen)
     roots = [(graph.values[v], o) for v, o in zip(region.outputs, outputs, strict=True)]
 

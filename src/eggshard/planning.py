@@ -26,6 +26,7 @@ from eggshard.manual import (
     placement_inside,
 )
 from eggshard.placement.placement import Placement, is_even, place, replicated
+from eggshard.placement.routes import Router
 from eggshard.placement.sharding import Sharding
 from eggshard.placement.submesh import SubmeshRouter
 from eggshard.placement.transfer import Strategy, strategies
@@ -237,10 +238,12 @@ class Planning:
             self._priced[key] = [(s, self.price(op, operands, results, s)) for s in self._all(op, operands, results)]
         return self._priced[key]
 
-    def windows(self, pinned: Sequence[tuple[int, Placement]]) -> Widener:
+    def windows(
+        self, inputs: Sequence[tuple[int, Placement]], outputs: Sequence[tuple[int, Placement]]
+    ) -> Widener:
         """What adds windows to the problem of a graph whose inputs and outputs lie so; none in manual computations."""
         router = self.router if isinstance(self.router, WindowRouter) else WindowRouter(self.mesh, self.pricer)
-        return Widener(self, router, 0 if self.outer else self.limits.windows, pinned)
+        return Widener(self, router, 0 if self.outer else self.limits.windows, inputs, outputs)
 
     def window_transfer(self, op: OpLike, operands: Types, results: Types) -> WindowTransfer | None:
         """How the op acts on windows; None for one that takes its operands at standard placements only."""

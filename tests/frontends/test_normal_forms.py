@@ -18,6 +18,11 @@ V = -np.arange((N - 2) * 6, dtype=np.float32).reshape(N - 2, 6)
 cat = jnp.concatenate
 index = np.array
 
+def insulated(w):
+    w = w.at[0].set(w[1]).at[-1].set(w[-2])
+    return w.at[:, 0].set(w[:, 1]).at[:, -1].set(w[:, -2])
+
+
 #: Function of (X, V), and the ops that it is read as, but for constants, reshapes and broadcasts.
 PROGRAMS = {
     # updates at constants
@@ -26,7 +31,7 @@ PROGRAMS = {
     "interior multiply": (lambda u, v: u.at[1:-1, 1:-1].multiply(v), "slice multiply update_slice"),
     "interior max": (lambda u, v: u.at[1:-1, 1:-1].max(v), "slice maximum update_slice"),
     "rows": (lambda u, v: u.at[0].set(0.0).at[-1].set(u[-2]), "update_slice slice update_slice"),
-    "column": (lambda u, v: u.at[:, -1].set(u[:, 0]), "slice update_slice"),
+    "column": (lambda u, v: u.at[:, -1].set(u[:, 2]), "slice update_slice"),
     "one element": (lambda u, v: u.at[3, 4].set(7.0), "update_slice"),
     "row of a column": (lambda u, v: u.at[2:5, 1].set(1.0), "update_slice"),
     "reversed": (lambda u, v: u.at[::-1].set(u), "reverse"),
@@ -63,6 +68,14 @@ PROGRAMS = {
     "shift up": (lambda u, v: cat([u[1:], u[-1:]]), "slice extend"),
     "edge beside zeros": (lambda u, v: cat([jnp.zeros((1, 8)), u, u[-1:]]), "extend concatenate"),
     "two boundaries": (lambda u, v: cat([u[1:3][::-1], u, u[-1:]]), "extend extend"),
+    # boundary conditions
+    "insulated": (lambda u, v: u.at[0].set(u[1]).at[-1].set(u[-2]), "slice extend"),
+    "insulated on one side": (lambda u, v: u.at[:, -1].set(u[:, -2]), "slice extend"),
+    "mirrored": (lambda u, v: u.at[0].set(u[2]).at[-1].set(u[-3]), "slice extend"),
+    "periodic cells": (lambda u, v: u.at[0].set(u[-2]).at[-1].set(u[1]), "slice wrap"),
+    "periodic column": (lambda u, v: u.at[:, -1].set(u[:, 0]), "slice wrap"),
+    "of a new interior": (lambda u, v: insulated(u.at[1:-1, 1:-1].set(v)), "update_slice slice extend slice extend"),
+    "with unit dimensions": (lambda u, v: cat([u[0][None], u, u[-1][None]]), "extend"),
     # left as they are
     "diagonal": (lambda u, v: u[index([2, 3]), index([2, 3])], "gather"),
     "permuted": (lambda u, v: u[index([5, 1, 9, 2, 7, 0])], "gather"),

@@ -125,8 +125,9 @@ def test_fields_of_different_types_travel_alone():
     assert mixed.verify().differences == {"numpy": 0.0, "jax": 0.0}
 
 
-@pytest.mark.parametrize("repeat", ["unrolled", "loop"])
-def test_steps_one_after_the_other(repeat):
+@pytest.mark.parametrize(("repeat", "messages"), [("unrolled", 2), ("loop", 4)])
+def test_steps_one_after_the_other(repeat, messages):
+    """Wider windows for several steps, as one field would have, and all fields at once."""
     step = shallow_water(rolled, (0,))
 
     def steps(u, v, h):
@@ -137,9 +138,8 @@ def test_steps_one_after_the_other(repeat):
         return u, v, h
 
     plan = es.optimize(lowered(steps, {"x": 8}, *[np.float32] * 3), cost_model=WireBytes())
-    issued = {slab.width for action in exchanges(plan.device_program) for p in action.exchanges for slab in p.rounds}
-    assert issued and all(len(action.exchanges) == 3 for action in exchanges(plan.device_program))
-    assert plan.collectives["collective-permute"] in (2, 4, 12)
+    assert all(len(action.exchanges) == 3 for action in exchanges(plan.device_program))
+    assert plan.collectives == {"collective-permute": messages}
     assert plan.verify().differences.keys() == {"numpy", "jax"}
 
 

@@ -8,7 +8,7 @@ the problem (`views`), with placements of their core dimensions. Multi-result op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple, Protocol
@@ -32,6 +32,14 @@ Shape = tuple[Placement, ...]
 
 
 Shard = tuple[int, int]
+
+
+class Widening(NamedTuple):
+    """What windows add to a problem besides choices: conversions of the classes of windows, and selections to start
+    from (`Problem.seeds`; they may leave out classes)."""
+
+    tables: Mapping[int, np.ndarray] = {}
+    seeds: Sequence[dict[int, int]] = ()
 
 
 class Computed(NamedTuple):
@@ -133,7 +141,7 @@ class Encoder:
     """Builds the problem of one graph."""
 
     def __init__(self, graph: EGraph, strategies: StrategySource, conversions: ConversionTable, limits: Limits,
-                 widen: Callable[[EGraph, Encoding, list[list[Choice]]], dict[int, np.ndarray]] = lambda *_: {}):
+                 widen: Callable[[EGraph, Encoding, list[list[Choice]]], Widening] = lambda *_: Widening()):
         self.graph, self.strategies, self.conversions, self.limits = graph, strategies, conversions, limits
         self.widen = widen
         self._layouts: dict[tuple[object, ...], Layout] = {}
@@ -160,7 +168,7 @@ class Encoder:
                         choices[out.views.group[c]].extend(
                             self._projections(out, c, n, node) if projecting else self._choices(out, c, n, node, inputs)
                         )
-        tables = self.widen(self.graph, out, choices)
+        widening = self.widen(self.graph, out, choices)
         first_root = len(choices)
         # Effects are needed wherever they are computed, used or not.
         effects = [(cls, out.computed_at(cls, choices)) for cls in self.graph.effects]
@@ -181,10 +189,11 @@ class Encoder:
             pinned += [out.shard(c, p) for c, p in hints() if out.views.to_core(c, p) in out.index[out.views.group[c]]]
             choices = within_cap(choices, out.placements, pinned, cap, self.limits.memory_mib)
         out.shared = _has_shared_class(choices, roots_out)
-        out.problem = Problem(choices, self._conversions(out, tables), roots_out)
+        seeds = [] if out.capped else list(widening.seeds)
+        out.problem = Problem(choices, self._conversions(out, widening.tables), roots_out, seeds)
         return out
 
-    def _conversions(self, out: Encoding, windows: dict[int, np.ndarray]) -> list[np.ndarray]:
+    def _conversions(self, out: Encoding, windows: Mapping[int, np.ndarray]) -> list[np.ndarray]:
         """The table of each class of the problem. Classes of one type with equal placements share theirs.
 
         The longest lists come first: the router then mostly has what a shorter one of the same type needs.

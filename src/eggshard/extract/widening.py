@@ -14,14 +14,14 @@ from typing import Protocol
 import numpy as np
 
 from eggshard.egraph.graph import EGraph, ENode
-from eggshard.extract.encode import Computed, Encoding, Widened
+from eggshard.extract.encode import Computed, Encoding, Widened, Widening
 from eggshard.extract.problem import Choice
+from eggshard.extract.schedules import schedules
 from eggshard.extract.windows import WindowDemand
 from eggshard.placement.placement import Dim, Placement
 from eggshard.placement.transfer import Strategy
-from eggshard.placement.window_routes import WindowRouter, home
-from eggshard.placement.window_transfer import WindowTransfer, spread
-from eggshard.placement.windows import inside
+from eggshard.placement.window_routes import WindowRouter, contains, home
+from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 
@@ -41,17 +41,18 @@ class WindowPlanning(Protocol):
 class Widener:
     """Adds the windows of one graph to its problem.
 
-    limit: widths per value and grid; 0 leaves windows out. pinned: where inputs and outputs lie, (class, placement).
+    limit: widths per value and grid; 0 leaves windows out. inputs, outputs: where they lie, (class, placement).
     """
 
     def __init__(self, planning: WindowPlanning, router: WindowRouter, limit: int,
-                 pinned: Sequence[tuple[int, Placement]]):
-        self.planning, self.mesh, self.router, self.limit, self.pinned = planning, planning.mesh, router, limit, pinned
+                 inputs: Sequence[tuple[int, Placement]], outputs: Sequence[tuple[int, Placement]]):
+        self.planning, self.mesh, self.router, self.limit = planning, planning.mesh, router, limit
+        self.inputs, self.outputs = inputs, outputs
 
-    def __call__(self, graph: EGraph, out: Encoding, choices: list[list[Choice]]) -> dict[int, np.ndarray]:
-        """Extends ``choices``; returns the conversions of the classes of windows."""
-        if not self.limit or not any(p.sharded_axes for _, p in self.pinned):
-            return {}
+    def __call__(self, graph: EGraph, out: Encoding, choices: list[list[Choice]]) -> Widening:
+        """Extends ``choices`` and the encoding's classes."""
+        if not self.limit or not any(p.sharded_axes for _, p in (*self.inputs, *self.outputs)):
+            return Widening()
 
         def transfer(c: int, node: ENode) -> WindowTransfer | None:
             if node.op in ("input", "result"):
@@ -59,10 +60,10 @@ class Widener:
             types = tuple(graph.type_of(a) for a in node.children)
             return self.planning.window_transfer(node, types, graph.classes[c].types)
 
-        demand = WindowDemand(graph, out.views, self.mesh, transfer, self.pinned, self.limit)
+        demand = WindowDemand(graph, out.views, self.mesh, transfer, self.inputs, self.outputs, self.limit)
         demand.close()
         if not demand.needed:
-            return {}
+            return Widening()
         for group, needed in demand.needed.items():
             windows = list(dict.fromkeys([*needed, *demand.made.get(group, ())]))
             out.windows[group] = len(choices)
@@ -70,7 +71,8 @@ class Widener:
             out.index.append({p: i for i, p in enumerate(windows)})
             choices.append([])
         self._compute(graph, out, choices, demand)
-        return {out.windows[g]: self._hold(out, choices, g, demand) for g in demand.needed}
+        tables = {out.windows[g]: self._hold(out, choices, g, demand) for g in demand.needed}
+        return Widening(tables, list(schedules(demand, out, choices, self.mesh)))
 
     def _compute(self, graph: EGraph, out: Encoding, choices: list[list[Choice]], demand: WindowDemand) -> None:
         for c, (n, node, _) in demand.nodes.items():
@@ -98,9 +100,10 @@ class Widener:
                 Dim((), n) if d != s else s
                 for n, d, s in zip(type_.shape, target.dims, standard.dims, strict=True)
             ))
-            narrowest = next(p for p in made if spread(p) == spread(target) and _tiles(p) == _tiles(target))
-            sources = dict.fromkeys(p for p in (target, narrowest) if p in computed)
-            sources.update(dict.fromkeys((standard, whole)))
+            sources = dict.fromkeys(
+                p for p in (target, demand.narrowest(group, target), standard) if p in computed
+            )
+            sources[whole] = None
             number = out.index[out.windows[group]][target]
             for source in sources:
                 cost = 0.0 if source == target else self.router.widened(type_, source, target)
@@ -113,26 +116,12 @@ class Widener:
                 assert isinstance(wide, Placement) and isinstance(narrow, Placement)
                 if i == j:
                     table[i, j] = 0.0
-                elif self._contains(type_.shape, wide, narrow):
+                elif contains(self.mesh, type_.shape, wide, narrow):
                     table[i, j] = self.router.widened(type_, wide, narrow)
         return table
-
-    def _contains(self, shape: tuple[int, ...], wide: Placement, narrow: Placement) -> bool:
-        """Whether a window is had from another without messages."""
-        return all(
-            a == b or (a.axes == b.axes and (
-                (a.tile == b.tile and a.wrapped >= b.wrapped and a.low <= b.low and a.high >= b.high)
-                or (n <= a.tile and inside(n, self.mesh.count(a.axes), b, a))
-            ))
-            for n, a, b in zip(shape, wide.dims, narrow.dims, strict=True)
-        )
 
     def _number(self, out: Encoding, group: int, placement: Placement) -> int:
         if placement not in out.index[group]:
             out.index[group][placement] = len(out.placements[group])
             out.placements[group].append(placement)
         return out.index[group][placement]
-
-
-def _tiles(placement: Placement) -> tuple[int, ...]:
-    return tuple(d.tile for d in placement.dims)

@@ -81,8 +81,11 @@ class WindowDemand:
     """
 
     def __init__(self, graph: EGraph, views: Views, mesh: Mesh, transfers: TransferSource,
-                 pinned: Sequence[tuple[int, Placement]], limit: int):
-        self.graph, self.views, self.mesh, self.limit = graph, views, mesh, limit
+                 inputs: Sequence[tuple[int, Placement]], outputs: Sequence[tuple[int, Placement]], limit: int):
+        self.graph, self.views, self.mesh, self.outputs, self.limit = graph, views, mesh, outputs, limit
+        pinned = (*inputs, *outputs)
+        #: The groups that take part, consumers before operands.
+        self.order: list[int] = []
         self.needed: dict[int, dict[Placement, None]] = {}
         #: Standard placements that some consumer takes.
         self.wanted: dict[int, dict[Placement, None]] = {}
@@ -109,11 +112,13 @@ class WindowDemand:
             members.setdefault(group[c], []).append(c)
         operands: list[list[int]] = [[] for _ in classes]
         for c, eclass in enumerate(classes):
-            for node in eclass.nodes:
+            for node in [self.nodes[c][1]] if c in self.nodes else eclass.nodes:
                 operands[group[c]] += [group[child] for child in node.children if group[child] != group[c]]
         if not any(t.windowed for _, _, t in self.nodes.values()):
             return self
-        for component in reversed(strong_components(operands)):
+        components = strong_components(operands)
+        self.order = [g for component in reversed(components) for g in component if g in members]
+        for component in reversed(components):
             for _ in range(1 if len(component) == 1 else 2):
                 for g in component:
                     if g in members:
@@ -158,6 +163,10 @@ class WindowDemand:
         self.nodes = {c: chosen for c, chosen in self.nodes.items() if c in seen}
         return users
 
+    def node_of(self, c: int) -> int | None:
+        """The number of the node that computes a class on windows."""
+        return self.nodes[c][0] if c in self.nodes else None
+
     def strategies(self, c: int, placement: Placement) -> Iterator[Strategy]:
         """The strategies that compute a class at a placement, as far as its and its operands' groups have those."""
         _, node, transfer = self.nodes[c]
@@ -181,11 +190,12 @@ class WindowDemand:
 
     def _visit(self, g: int, members: Sequence[int]) -> None:
         self.made[g] = hulls(self.needed.get(g, ()), self.limit)
-        for window in self.made[g]:  # the tiles inside it are what it can be widened from
+        for window in self.made[g]:
             standard = home(self.mesh, self.views.core_type(g).shape, window)
-            if all(a.tile == b.tile and a.low <= 0 <= a.high
-                   for a, b in zip(window.dims, standard.dims, strict=True)):
-                self.wanted.setdefault(g, {})[standard] = None
+            if self.narrowest(g, window) == window and all(
+                a.tile == b.tile and a.low <= 0 <= a.high for a, b in zip(window.dims, standard.dims, strict=True)
+            ):
+                self.wanted.setdefault(g, {})[standard] = None  # what it is widened from
         for c in members:
             if c in self.nodes:
                 _, node, transfer = self.nodes[c]
@@ -193,6 +203,11 @@ class WindowDemand:
                     for strategy in self.strategies(c, placement):
                         for child, p in zip(node.children, strategy.operands, strict=True):
                             self._need(child, p)
+
+    def narrowest(self, g: int, window: Placement) -> Placement:
+        """The first hull of a window's grid."""
+        grid = grid_of(window)
+        return next(p for p in self.made[g] if grid_of(p) == grid)
 
     def made_of(self, c: int) -> list[Placement]:
         """The windows at which a class may be computed, in its own dimensions."""
@@ -212,20 +227,26 @@ def hulls(windows: Iterable[Placement], limit: int) -> list[Placement]:
     then of those and the next wider, and so on, at most ``limit`` a grid."""
     grids: dict[object, list[Placement]] = {}
     for p in windows:
-        grids.setdefault(tuple((d.axes, d.tile) for d in p.dims), []).append(p)
+        grids.setdefault(grid_of(p), []).append(p)
     out: list[Placement] = []
     for grid in grids.values():
         for cluster in _clusters(grid):
-            widths = sorted({_width(p) for p in cluster})
+            widths = sorted({width_of(p) for p in cluster})
             for width in widths[:limit]:
-                inner = [p for p in cluster if _width(p) <= width]
+                inner = [p for p in cluster if width_of(p) <= width]
                 dims = tuple(hull(dims) for dims in zip(*(p.dims for p in inner), strict=True))
                 if Placement(dims) not in out:
                     out.append(Placement(dims))
     return out
 
 
-def _width(placement: Placement) -> int:
+def grid_of(placement: Placement) -> tuple[tuple[Axes, int], ...]:
+    """What windows of one grid have in common: the axes and tiles of their dimensions."""
+    return tuple([(d.axes, d.tile) for d in placement.dims])
+
+
+def width_of(placement: Placement) -> int:
+    """How many more indices than a tile a device holds, along the dimension where these are most."""
     return max((d.high - d.low for d in placement.dims), default=0)
 
 

@@ -193,9 +193,9 @@ class _Resolver:
             return None
         masks = []
         for i, d, f in self._uneven:
-            (axes, tile), factor = operands[i].dims[d], self.rule.factors[f]
-            if axes and tile * self.mesh.count(axes) != factor.size:
-                masks.append((i, d, axes, factor.size, factor.monoid))
+            dim, factor = operands[i].dims[d], self.rule.factors[f]
+            if dim.axes and dim.tile * self.mesh.count(dim.axes) != factor.size:
+                masks.append((i, d, dim.axes, factor.size, factor.monoid))
         return Strategy(operands, results, tuple(masks), not self._positional.isdisjoint(assignment.roles))
 
     def _placement(self, tensor: _Tensor, assignment: Assignment) -> Placement | None:

@@ -11,7 +11,7 @@ from eggshard.errors import ShardingError
 from eggshard.placement.conversions import Steps
 from eggshard.placement.placement import Dim, Placement, is_standard, place
 from eggshard.placement.routes import Route, Router
-from eggshard.placement.windows import slab_exchange
+from eggshard.placement.windows import inside, slab_exchange
 from eggshard.plan.steps import Action
 from eggshard.plan.window_steps import Crop, HaloExchange
 from eggshard.program.mesh import Mesh
@@ -49,6 +49,17 @@ def rewindowed(mesh: Mesh, shape: tuple[int, ...], source: Placement, target: Pl
             action = HaloExchange(d, b.axes, b.size, found.offsets, found.rounds)
         steps.append((action, here))
     return tuple(steps)
+
+
+def contains(mesh: Mesh, shape: tuple[int, ...], wide: Placement, narrow: Placement) -> bool:
+    """Whether every device that holds ``wide`` holds what it needs for ``narrow``; both over the same axes."""
+    return all(
+        a == b or (a.axes == b.axes and (
+            (a.tile == b.tile and a.wrapped >= b.wrapped and a.low <= b.low and a.high >= b.high)
+            or (n <= a.tile and inside(n, mesh.count(a.axes), b, a))
+        ))
+        for n, a, b in zip(shape, wide.dims, narrow.dims, strict=True)
+    )
 
 
 def price_of(price: Callable[[Action, TensorType], float], type_: TensorType, source: Placement, steps: Steps) -> float:

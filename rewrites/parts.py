@@ -1,7 +1,8 @@
-"""Cumulative reductions: inside parts of a dimension at once, and over the parts' totals.
+"""Dimensions cut into as many parts as a mesh can make shards, so that a part is worked on where it lies.
 
-JAX lowers cumsum, cumprod, cummax and cummin to sliding windows that reach to one end of a dimension. Cut into as many
-parts as a mesh can make shards, each part is reduced where it lies, and only the totals of the parts travel.
+JAX lowers cumsum, cumprod, cummax and cummin to sliding windows that reach to one end of a dimension: each part is
+reduced by itself, and only the totals of the parts travel. Of a slice that lies within one part, each device takes its
+own part's counterpart, and only those travel, instead of the whole tensor.
 """
 
 from __future__ import annotations
@@ -12,9 +13,14 @@ from typing import Any
 from eggshard.egraph.laws import each, like_zeros, tensors
 from eggshard.egraph.rules import Match, RuleList
 from eggshard.program import monoids
-from eggshard.rewrites.shapes import replaced, slice_of
+from eggshard.rewrites.shapes import bounds_of, replaced, slice_of
 
 rules = RuleList()
+
+
+def _parts(n: int, shard_counts: Sequence[int]) -> int:
+    """The largest number of shards that divides a dimension of size n, 0 if none leaves parts of more than one."""
+    return max((c for c in shard_counts if n % c == 0 and n // c > 1), default=0)
 
 
 def scan(shape: Sequence[int], at: int, size: int, monoid: str, low: int, high: int) -> dict[str, Any]:
@@ -72,7 +78,7 @@ for _monoid, (_op, _) in monoids.MONOIDS.items():
             return None
         at, backwards = found
         n = m.x.shape[at]
-        count = max((c for c in m.shard_counts if n % c == 0 and n // c > 1), default=0)
+        count = _parts(n, m.shard_counts)
         if not count:
             return None
         length = n // count
@@ -90,3 +96,36 @@ for _monoid, (_op, _) in monoids.MONOIDS.items():
             "spread": {"broadcast_dimensions": tuple(range(len(cut))), "shape": cut},
             "join": {"shape": m.x.shape},
         }
+
+
+@rules.add(
+    "slice[s](x) => reshape[join](slice[part](slice[own](reshape[cut](x))))",
+    cases=each(
+        x=tensors((12, 3), (3, 12), dtypes=("f32", "i32")),
+        s=[
+            slice_of(b)
+            for rows in ((0, 1, 1), (5, 6, 1), (4, 6, 1), (11, 12, 1), (3, 5, 1), (7, 8, 1))
+            for other in ((0, 3, 1), (1, 3, 2))
+            for b in ([rows, other], [other, rows])
+        ],
+    ),
+)
+def short_slice_by_parts(m: Match) -> Any:
+    """At most half of a part, along one dimension at a time."""
+    answers = []
+    for at, ((start, limit, stride), n) in enumerate(zip(bounds_of(m.s), m.x.shape, strict=True)):
+        count = _parts(n, m.shard_counts)
+        length = n // count if count else 0
+        if not count or start >= limit or 2 * (limit - start) > length or start // length != (limit - 1) // length:
+            continue
+        part, first = divmod(start, length)
+        bounds = list(bounds_of(m.s))
+        bounds[at : at + 1] = [(0, count, 1), (first, first + limit - start, stride)]
+        taken = [(0, -(-(b - a) // s), 1) for a, b, s in bounds]
+        answers.append({
+            "cut": {"shape": (*m.x.shape[:at], count, length, *m.x.shape[at + 1 :])},
+            "own": slice_of(bounds),
+            "part": slice_of(replaced(taken, at, (part, part + 1, 1))),
+            "join": {"shape": m.result.shape},
+        })
+    return answers
