@@ -39,7 +39,8 @@ def with_rows(
     best: Loop | StepPlan = loop
     cost = price(_program(loop.body, types, [loop]))
     for times in ROWS:
-        if loop.trip_count is not None and loop.trip_count < times:
+        too_many = loop.trip_count is not None and loop.trip_count < times
+        if too_many or not counter.fits(types[counter.position].dtype, times):
             break
         ahead, row = unrolled(condition, body, counter, loop.trip_count, times)
         conditions = plan(ahead, placements, (replicated(()),))

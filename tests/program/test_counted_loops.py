@@ -109,16 +109,19 @@ def test_rows_of_an_unknown_number(direction: str, step: int, limit: int | None,
 
 @pytest.mark.parametrize("dtype,first,limit,step", [
     ("i8", 120, 127, 1), ("i8", 100, 127, 9), ("i8", -120, -128, -1), ("ui8", 250, 255, 1), ("ui8", 3, 0, -1),
-    ("ui8", 200, 255, 20), ("i8", 127, 127, 1),
+    ("ui8", 200, 240, 20), ("i8", 127, 127, 1), ("ui8", 60, 250, 63), ("i8", 0, 100, 60),
 ])
 def test_near_the_ends_of_the_type(dtype: str, first: int, limit: int, step: int) -> None:
     """A row that the counter would overflow in is not begun."""
-    condition, body = loop("LT" if step > 0 else "GT", step, None, dtype=dtype)
+    condition, body = loop("LT" if step > 0 else "GT", step, None, dtype=dtype, subtract=step < 0)
     counter = find_counter(condition, body)
-    if counter is None:
-        pytest.skip("no counter of this type")
+    assert counter is not None
     with np.errstate(over="ignore"):
         for times in (2, 4, 8):
+            if not counter.fits(dtype, times):
+                with pytest.raises(ValueError, match="does not count"):
+                    unrolled(condition, body, counter, None, times)
+                continue
             ahead, row = unrolled(condition, body, counter, None, times)
             trips, want = run(condition, body, start(1, first, limit, dtype))
             rounds, values = run(ahead, row, start(1, first, limit, dtype))
@@ -143,6 +146,13 @@ def test_what_does_not_count() -> None:
         limit = b.add("add", (b.inputs[2], one))[0] if change == "limit" else b.inputs[2]
         assert find_counter(c.build(goes_on), b.build([b.inputs[0], next_, limit])) is None, change
     assert find_counter(condition, body) is not None
+
+
+@pytest.mark.parametrize("direction,step", [("LT", -1), ("LE", -2), ("GT", 1), ("GE", 3)])
+def test_counting_away_from_the_limit(direction: str, step: int) -> None:
+    """Such a loop does not run, or until the counter overflows: its last iteration says nothing of the others."""
+    for limit in (4, None):
+        assert find_counter(*loop(direction, step, limit)) is None
 
 
 def test_inequality_is_not_unrolled() -> None:

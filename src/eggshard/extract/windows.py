@@ -111,8 +111,8 @@ class WindowDemand:
         for c in range(len(classes)):
             members.setdefault(group[c], []).append(c)
         operands: list[list[int]] = [[] for _ in classes]
-        for c, eclass in enumerate(classes):
-            for node in [self.nodes[c][1]] if c in self.nodes else eclass.nodes:
+        for c in range(len(classes)):
+            for node in self._taking_part(c):
                 operands[group[c]] += [group[child] for child in node.children if group[child] != group[c]]
         if not any(t.windowed for _, _, t in self.nodes.values()):
             return self
@@ -129,10 +129,13 @@ class WindowDemand:
         """Of the nodes that compute a class the one that reaches into the fewest operands; of those a rotation, of
         which wrapped windows can be computed, too; else the program's own.
 
-        Others would exchange the same elements in other forms: pads of slices for slices of a pad, say.
+        Others would exchange the same elements in other forms: pads of slices for slices of a pad, say. Inputs are
+        there, and not computed.
         """
         eclass = self.graph.classes[c]
         found = []
+        if self._is_input(c):
+            return
         for n, node in enumerate(eclass.nodes):
             if eclass.is_tuple or self.views.is_view(c, node):
                 continue
@@ -143,6 +146,15 @@ class WindowDemand:
         if found:
             *_, n, node, transfer = min(found, key=lambda x: x[:4])
             self.nodes[c] = n, node, transfer
+
+    def _is_input(self, c: int) -> bool:
+        return any(node.op == "input" for node in self.graph.classes[c].nodes)
+
+    def _taking_part(self, c: int) -> Sequence[ENode]:
+        """The nodes by which a class is computed: the chosen one, or any, of those that know no windows."""
+        if c in self.nodes:
+            return [self.nodes[c][1]]
+        return () if self._is_input(c) else self.graph.classes[c].nodes
 
     def _drop_unused(self, roots: Iterable[int]) -> set[int]:
         """Keep the nodes that others, or the roots, use where every class is computed by its chosen node.
@@ -155,7 +167,7 @@ class WindowDemand:
             if c in seen:
                 continue
             seen.add(c)
-            nodes = [self.nodes[c][1]] if c in self.nodes else self.graph.classes[c].nodes
+            nodes = self._taking_part(c)
             children = [child for node in nodes for child in node.children]
             stack.extend(children)
             if c not in self.nodes:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from eggshard.program.program import Literal, Op, Region, RegionBuilder
-from eggshard.program.types import numpy_dtype
+from eggshard.program.types import integer_limits, numpy_dtype
 
 _TURNED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
+#: Which way a counter goes to where its comparison ends the loop.
+_ENDS_GOING = {"LT": 1, "LE": 1, "GT": -1, "GE": -1}
 
 
 class Counter(NamedTuple):
@@ -22,6 +26,11 @@ class Counter(NamedTuple):
     step: int
     direction: str
     limit: int | None
+
+    def fits(self, dtype: str, times: int) -> bool:
+        """Whether a counter of this type goes round at most once in so many iterations, so that it is seen."""
+        least, most = integer_limits(dtype)
+        return (times - 1) * abs(self.step) <= most - least
 
     def trips(self, start: int) -> int | None:
         """How often the loop runs from this value; None where the limit is no constant, or is never met."""
@@ -57,6 +66,8 @@ def find_counter(condition: Region, body: Region) -> Counter | None:
     if not step:
         return None
     position = condition.inputs.index(counter)
+    if _ENDS_GOING.get(direction, step) * step < 0:
+        return None  # what ends the loop is that the counter overflows
     if limit in condition.inputs:
         carried = condition.inputs.index(limit)
         return Counter(position, step, direction, None) if body.outputs[carried] == body.inputs[carried] else None
@@ -69,17 +80,21 @@ def unrolled(condition: Region, body: Region, counter: Counter, trips: int | Non
 
     Where it is known how often the loop runs, the limit is moved so that the iterations that fill no row remain.
     Otherwise the original condition must hold for the counter of the last iteration of the row, and the counter must
-    not overflow before it. For LT, LE, GT and GE alone: there it then holds for the whole row.
+    not overflow before it. For LT, LE, GT and GE alone: there it then holds for the whole row. ValueError for NE, and
+    for rows that are too long for the counter's type (`Counter.fits`).
     """
     if counter.direction not in _TURNED:
         raise ValueError(f"a loop that runs while its counter is {counter.direction} its limit is not unrolled")
     types = [condition.types[v] for v in condition.inputs]
     number = types[counter.position]
+    if not counter.fits(number.dtype, times):
+        raise ValueError(f"a counter of type {number.dtype} does not count {times} steps of {counter.step}")
     kind = "UNSIGNED" if number.dtype.startswith("ui") else "SIGNED"
     ahead = RegionBuilder(types)
 
     def constant(value: int) -> int:
-        return ahead.add("constant", (), {"value": Literal(numpy_dtype(number.dtype).type(value))})[0]
+        wrapped = np.array(value % 2**64, np.uint64).astype(numpy_dtype(number.dtype))
+        return ahead.add("constant", (), {"value": Literal(wrapped)})[0]
 
     def compare(x: int, direction: str, y: int) -> int:
         return ahead.add("compare", (x, y), {"comparison_direction": direction, "compare_type": kind})[0]
