@@ -361,6 +361,20 @@ def rotate_from_wrap(m: Match) -> Any:
     return {"r": {"dimension": at, "amount": found[0] % m.x.shape[at]}}
 
 
+@rules.add(
+    "slice[s](wrap[e](x)) => slice[t](wrap[e](slice[u](x)))",
+    cases=each(x=_X, e=_WRAPS, s=[slice_of(b) for b in ([(0, 2, 1), (1, 3, 1)], [(1, 4, 1), (0, 2, 1)])]),
+)
+def slice_of_wrap_along_both(m: Match) -> Any:
+    """What it cuts along other dimensions is cut first: so corners are rotations along one dimension after the other."""
+    at, whole = m.e["dimension"], [(0, n, 1) for n in m.x.shape]
+    bounds = bounds_of(m.s)
+    others = replaced(bounds, at, whole[at])
+    if others == whole or bounds[at] == (0, m.x.shape[at] + m.e["lhs"] + m.e["rhs"], 1):
+        return None
+    return {"u": slice_of(others), "t": slice_of(replaced([(0, n, 1) for n in m.result.shape], at, bounds[at]))}
+
+
 @rules.add("slice[s](extend[e](x)) => slice[u](x)", cases=each(x=_X, e=_EXTENDS, s=_CUTS))
 def slice_of_extend(m: Match) -> Any:
     """Where it takes nothing but x's own elements."""

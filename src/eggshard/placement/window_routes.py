@@ -10,7 +10,7 @@ import numpy as np
 from eggshard.errors import ShardingError
 from eggshard.placement.conversions import Steps
 from eggshard.placement.placement import Dim, Placement, is_standard, place
-from eggshard.placement.routes import Route, Router
+from eggshard.placement.routes import Price, Route, Router
 from eggshard.placement.windows import inside, slab_exchange
 from eggshard.plan.steps import Action
 from eggshard.plan.window_steps import Crop, HaloExchange
@@ -78,6 +78,10 @@ class WindowRouter(Router):
     over the source's and over the target's axes.
     """
 
+    def __init__(self, mesh: Mesh, price: Price, max_rounds: int = 16):
+        super().__init__(mesh, price, max_rounds)
+        self._widened: dict[tuple[TensorType, Placement, Placement], float] = {}
+
     def route(self, type_: TensorType, source: Placement, target: Placement) -> Route:
         """The cheapest route found; ShardingError if there is none."""
         ends = [is_standard(self.mesh, type_.shape, p) for p in (source, target)]
@@ -127,8 +131,13 @@ class WindowRouter(Router):
 
     def widened(self, type_: TensorType, source: Placement, target: Placement) -> float:
         """The cost of slabs from one window to another over the same axes; inf where they do not lead there."""
-        steps = rewindowed(self.mesh, type_.shape, source, target)
-        return math.inf if steps is None else price_of(self._price, type_, source, steps)
+        key = (type_, source, target)
+        cost = self._widened.get(key)
+        if cost is None:
+            steps = rewindowed(self.mesh, type_.shape, source, target)
+            cost = math.inf if steps is None else price_of(self._price, type_, source, steps)
+            self._widened[key] = cost
+        return cost
 
     def tree(self, type_: TensorType, source: Placement, targets: Iterable[Placement]) -> list[tuple[Placement, Steps]]:
         """Paths that together reach all targets: (where it starts, its steps), in order."""

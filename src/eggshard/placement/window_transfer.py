@@ -54,6 +54,7 @@ class WindowTransfer:
             if reach is not None and rule.factors[rule.results[0][reach.dim][0]].kind == PERMUTE
         )
         self.rule = linked(rule, self.reaches) if self.windowed else rule
+        self._at: dict[Placement, tuple[Strategy, ...]] = {}
         self.by_spread: dict[Spread, list[Strategy]] = {}
         for strategy in strategies(mesh, self.rule, orders, partial_allowed, limit):
             self.by_spread.setdefault(spread(strategy.results[0]), []).append(strategy)
@@ -70,8 +71,14 @@ class WindowTransfer:
             for i, row in enumerate(self.reaches) for d, reach in enumerate(row)
         )
 
-    def at(self, placement: Placement) -> Iterator[Strategy]:
-        """The strategies that compute the result at this placement; nothing where its windows cannot be computed."""
+    def at(self, placement: Placement) -> Sequence[Strategy]:
+        """The strategies that compute the result at this placement; none where its windows cannot be computed."""
+        found = self._at.get(placement)
+        if found is None:
+            found = self._at[placement] = tuple(self._strategies(placement))
+        return found
+
+    def _strategies(self, placement: Placement) -> Iterator[Strategy]:
         sharded = {d: placement.dims[d] for d in self.windowed if placement.dims[d].axes}
         if not self.window_allowed({d: (dim, self.mesh.count(dim.axes)) for d, dim in sharded.items()}):
             return
