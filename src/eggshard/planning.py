@@ -265,6 +265,7 @@ class Planning:
             self.mesh, rule, reaches, operands, results[0], self.orders,
             lambda monoid: self.partial_allowed(dtype, monoid), self.limits.strategies,
             lambda windows: definition.window_allowed(op.attributes, operands, results, windows),
+            definition.windows_by_place,
         )
 
     def action(self, op: OpLike, operands: Types, results: Types, strategy: Strategy) -> Action | StepPlan:
@@ -322,7 +323,7 @@ class Planning:
         lo, lr = _local(operands, s.operands), _local(results, s.results)
         definition = registry.get(op.name)
         written = op.name in CONTROL_FLOW or op.name == MANUAL or isinstance(definition, PerDevice)
-        if s.positional or written or not definition.pure:
+        if s.positional or s.mirrored or written or not definition.pure:
             action = self.action(op, operands, results, s)
             return self.pricer.program(action) if isinstance(action, StepPlan) else self.pricer(action, *lo)
         key = (op.name, op.attributes, lo, lr)

@@ -150,17 +150,18 @@ def test_hull(seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_reached(seed):
-    """Exactly the operand indices that the indices of a shard reach."""
+    """Exactly the operand indices that the indices of a shard reach; of a mirrored one those at the other end."""
     rng = random.Random(seed)
     for _ in range(300):
-        first = rng.randint(-4, 4)
-        reach = Reach(0, first, first + rng.randint(0, 3), rng.choice([1, 1, 2, 3]))
+        first, mirrored = rng.randint(-4, 4), rng.random() < 0.3
+        reach = Reach(0, first, first + rng.randint(0, 3), rng.choice([1, 1, 2, 3]), mirrored=mirrored)
         dim = random_dim(rng, 40, 4)
-        operand = reached(dim, reach)
+        operand = reached(dim, reach, 4)
         for d in range(4):
             results = range(d * dim.tile + dim.low, d * dim.tile + dim.low + dim.size)
-            needed = [i for j in results for i in range(reach.scale * j + reach.first, reach.scale * j + reach.last + 1)]
-            begin = d * operand.tile + operand.low
+            at = [reach.scale * (-j if mirrored else j) for j in results]
+            needed = [i for a in at for i in range(a + reach.first, a + reach.last + 1)]
+            begin = (3 - d if mirrored else d) * operand.tile + operand.low
             assert (min(needed), max(needed) + 1) == (begin, begin + operand.size)
 
 

@@ -77,6 +77,13 @@ def concatenate(rng: np.random.Generator) -> Case:
 
 
 @maker
+def reverse(rng: np.random.Generator) -> Case:
+    shape = sizes(rng)
+    dims = tuple(d for d in range(len(shape)) if rng.random() < 0.7)
+    return Attributes(dimensions=dims), [data(rng, shape)], ()
+
+
+@maker
 def rotate(rng: np.random.Generator) -> Case:
     shape = sizes(rng)
     dim = whole(rng, 0, len(shape) - 1)
@@ -182,7 +189,7 @@ def check(name: str, case: Case, rng: np.random.Generator) -> bool:
         passing = len(factors) == 1 and rule.factors[factors[0]].kind == PASS
         assert not (passing and r in reaching), "a dimension passes, or is reached along"
         if n and rng.random() < 0.8 and (passing or r in reaching):
-            same = r in reaching and reaching[r].wrapped and all(t.shape[r] == n for t in operands)
+            same = r in reaching and (reaching[r].wrapped or reaching[r].mirrored) and all(t.shape[r] == n for t in operands)
             placed[r] = window(rng, n, "xyzw"[r], same and bool(rng.random() < 0.5))
     windowed = frozenset(placed) & frozenset(reaching)
     if not definition.window_allowed(attrs, operands, results, {r: placed[r] for r in windowed}):
@@ -193,7 +200,7 @@ def check(name: str, case: Case, rng: np.random.Generator) -> bool:
         for n, factors, reach in zip(t.shape, row, reach_row, strict=True):
             alike = [r for r in placed if r not in windowed and rule.results[0][r] == factors]
             if reach is not None and reach.dim in placed:
-                found.append(reached(placed[reach.dim][0], reach))
+                found.append(reached(placed[reach.dim][0], reach, placed[reach.dim][1]))
             else:
                 found.append(placed[alike[0]][0] if alike else Dim((), n))
         dims.append(tuple(found))
@@ -203,6 +210,10 @@ def check(name: str, case: Case, rng: np.random.Generator) -> bool:
     for position in itertools.product(*(range(counts[axis]) for axis in axes)):
         at = dict(zip(axes, position, strict=True))
         devices = [[at[d.axes[0]] if d.axes else 0 for d in row] for row in (*dims, out)]
+        for row, placed_row, reach_row in zip(devices, dims, reaches, strict=False):
+            for i, (dim, reach) in enumerate(zip(placed_row, reach_row, strict=True)):
+                if reach is not None and reach.mirrored and dim.axes:  # what the device at the other end sends
+                    row[i] = counts[dim.axes[0]] - 1 - row[i]
         shards = [shard(a, row, where, POISON[a.dtype]) for a, row, where in zip(arrays, dims, devices, strict=False)]
         local_results = tuple(t.with_shape(tuple(d.size for d in out)) for t in results)
         form = definition.window_form(attrs, operands, results, types_of(shards), local_results, windowed)

@@ -99,8 +99,8 @@ class Encoding:
     index: list[dict[Placement | Shape, int]]
     capped: bool = False
     shared: bool = False
-    #: Per group of views the class of the problem that holds its windows.
-    windows: dict[int, int] = field(default_factory=dict)
+    #: Per group of views and window the class of the problem that holds it, and its number there.
+    windows: dict[int, dict[Placement, Shard]] = field(default_factory=dict)
     #: The problem's class and placement number of an e-class at a placement, numbered when first asked for.
     shard: Callable[[int, Placement | Shape], Shard] = field(init=False, repr=False)
 
@@ -123,12 +123,9 @@ class Encoding:
 
     def need(self, cls: int, placement: Placement) -> Shard:
         """Where an operand at this placement is taken from: windows have a class of their own."""
-        group = self.views.group[cls]
-        if group in self.windows:
-            window = self.index[self.windows[group]].get(self.views.to_core(cls, placement))
-            if window is not None:
-                return self.windows[group], window
-        return self.shard(cls, placement)
+        windows = self.windows.get(self.views.group[cls])
+        found = windows.get(self.views.to_core(cls, placement)) if windows else None
+        return self.shard(cls, placement) if found is None else found
 
     def computed_at(self, cls: int, choices: list[list[Choice]]) -> list[Placement | Shape]:
         """The placements at which some choice computes an e-class."""

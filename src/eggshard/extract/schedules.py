@@ -44,23 +44,32 @@ class _Schedule:
         self.needed.setdefault(views.group[cls], {})[views.to_core(cls, placement)] = None
 
     def _place(self, group: int, needed: Sequence[Placement]) -> None:
-        """Compute a value at the hull of what is needed where that is narrow enough, else on tiles."""
-        type_ = self.out.views.core_type(group)
-        held = self.out.index[self.out.windows[group]] if group in self.out.windows else {}
-        beyond = any(p in held for p in needed)
+        """Compute a value at the hull of what is needed where that is narrow enough, else on tiles.
+
+        What looks at neighbours is computed wide: its operand is exchanged, of which there may be fewer.
+        """
+        type_, windows = self.out.views.core_type(group), self.out.windows.get(group, {})
+        beyond = [p for p in needed if p in windows]
         hull = next((p for p in self.demand.made.get(group, ())
                      if beyond and all(contains(self.mesh, type_.shape, p, q) for q in needed)), None)
         options = [home(self.mesh, type_.shape, needed[0])]
         if hull is not None:
             options += [self.demand.narrowest(group, hull), hull]
-            if width_of(hull) <= self.width:
+            if width_of(hull) <= self.width or self.demand.reaches(group):
                 options.reverse()
         found = next(((p, s) for p in options if (s := self._cheapest(group, p)) is not None), None)
         if found is None:
             return
         target, self.chosen[group] = found
+        parts = list(dict.fromkeys(windows[p][0] for p in beyond))
         if hull is not None:
-            self._hold(group, hull, target)
+            main = windows[hull][0]
+            corners = main in parts or target == hull
+            for number in parts:
+                source = hull if corners and number != main else target
+                self._hold(number, hull if number == main else None, source)
+            if corners and main not in parts:
+                self._hold(main, hull, target)
         tag = self.choices[group][self.chosen[group]].tag
         if isinstance(tag, Computed):
             node = self.demand.graph.classes[tag.cls].nodes[tag.node]
@@ -78,11 +87,11 @@ class _Schedule:
         tag = choice.tag
         return isinstance(tag, Computed) and (not choice.needs or self.demand.node_of(tag.cls) == tag.node)
 
-    def _hold(self, group: int, hull: Placement, source: Placement) -> None:
-        """Choose how the hull is held: computed, or widened from where the value is computed."""
-        number = self.out.windows[group]
-        out = self.out.index[number][hull]
+    def _hold(self, number: int, hull: Placement | None, source: Placement) -> None:
+        """Choose how windows are held: computed, widened from where the value is computed, or cut out of others."""
+        out = None if hull is None else self.out.index[number][hull]
         for i, choice in enumerate(self.choices[number]):
-            if choice.out == out and isinstance(choice.tag, Widened) and choice.tag.source == source:
+            tag = choice.tag
+            if out in (None, choice.out) and isinstance(tag, Widened) and tag.source == source:
                 self.chosen[number] = i
                 return

@@ -17,7 +17,7 @@ from eggshard.egraph.graph import EGraph, ENode
 from eggshard.extract.encode import Computed, Encoding, Widened, Widening
 from eggshard.extract.problem import Choice
 from eggshard.extract.schedules import schedules
-from eggshard.extract.windows import WindowDemand
+from eggshard.extract.windows import Held, WindowDemand
 from eggshard.placement.placement import Dim, Placement
 from eggshard.placement.transfer import Strategy
 from eggshard.placement.window_routes import WindowRouter, contains, home
@@ -62,16 +62,22 @@ class Widener:
 
         demand = WindowDemand(graph, out.views, self.mesh, transfer, self.inputs, self.outputs, self.limit)
         demand.close()
-        if not demand.needed:
+        if not demand.order:  # nothing looks at neighbours
             return Widening()
-        for group, needed in demand.needed.items():
-            windows = list(dict.fromkeys([*needed, *demand.made.get(group, ())]))
-            out.windows[group] = len(choices)
-            out.placements.append(list(windows))
-            out.index.append({p: i for i, p in enumerate(windows)})
-            choices.append([])
+        held: list[tuple[int, int, Held]] = []
+        for group in demand.needed:
+            for part in demand.held(group):
+                windows = list(dict.fromkeys([*part.windows, *part.hulls]))
+                for number, window in enumerate(windows):
+                    out.windows.setdefault(group, {})[window] = len(choices), number
+                held.append((group, len(choices), part))
+                out.placements.append(list(windows))
+                out.index.append({p: i for i, p in enumerate(windows)})
+                choices.append([])
         self._compute(graph, out, choices, demand)
-        tables = {out.windows[g]: self._hold(out, choices, g, demand) for g in demand.needed}
+        for group, number, part in held:
+            self._hold(out, choices, demand, group, number, part)
+        tables = {number: self._cuts(out, group, number) for group, number, _ in held}
         return Widening(tables, list(schedules(demand, out, choices, self.mesh)))
 
     def _compute(self, graph: EGraph, out: Encoding, choices: list[list[Choice]], demand: WindowDemand) -> None:
@@ -86,30 +92,32 @@ class Widener:
                     price = self.planning.price(node, types, results, s)
                     choices[group].append(Choice(number, price, needs, Computed(c, n, s)))
 
-    def _hold(self, out: Encoding, choices: list[list[Choice]], group: int, demand: WindowDemand) -> np.ndarray:
-        """The choices of a group's class of windows, and its conversions."""
+    def _hold(
+        self, out: Encoding, choices: list[list[Choice]], demand: WindowDemand, group: int, number: int, part: Held
+    ) -> None:
+        """The choices of a class of windows: a group's shard at tiles, computed wide or held whole, is widened to a
+        hull, or a hull is cut out of a wider one of the group. Every window is inside a hull."""
         type_ = out.views.core_type(group)
-        windows = out.placements[out.windows[group]]
         computed = {out.placements[group][choice.out] for choice in choices[group]}
-        held = choices[out.windows[group]]
-        # Every window is inside a hull, and is cut out of it; so hulls are all that is widened to.
-        made = demand.made.get(group, ())
-        for target in made:
+        for target in part.hulls:
             standard = home(self.mesh, type_.shape, target)
             whole = Placement(tuple(
                 Dim((), n) if d != s else s
                 for n, d, s in zip(type_.shape, target.dims, standard.dims, strict=True)
             ))
-            sources = dict.fromkeys(
-                p for p in (target, demand.narrowest(group, target), standard) if p in computed
-            )
-            sources[whole] = None
-            number = out.index[out.windows[group]][target]
-            for source in sources:
+            own = dict.fromkeys(p for p in (target, demand.narrowest(group, target), standard) if p in computed)
+            sources = {p: (group, self._number(out, group, p)) for p in (*own, whole)}
+            sources.update((p, shard) for p, shard in out.windows[group].items()
+                           if shard[0] != number and p in demand.made[group]
+                           and contains(self.mesh, type_.shape, p, target))
+            for source, need in sources.items():
                 cost = 0.0 if source == target else self.router.widened(type_, source, target)
                 if cost < math.inf:
-                    need = (group, self._number(out, group, source))
-                    held.append(Choice(number, cost, (need,), Widened(group, source)))
+                    choices[number].append(Choice(out.index[number][target], cost, (need,), Widened(group, source)))
+
+    def _cuts(self, out: Encoding, group: int, number: int) -> np.ndarray:
+        """The conversions of a class of windows: narrower ones are cut out of wider ones."""
+        type_, windows = out.views.core_type(group), out.placements[number]
         table = np.full((len(windows),) * 2, math.inf)
         for i, wide in enumerate(windows):
             for j, narrow in enumerate(windows):

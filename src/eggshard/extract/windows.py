@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from typing import NamedTuple
+
 from eggshard.egraph.graph import EGraph, ENode
 from eggshard.extract.graph import strong_components
 from eggshard.extract.views import Views
@@ -74,6 +76,13 @@ class LogicalDims:
         return True
 
 
+class Held(NamedTuple):
+    """Windows of a value that some users take, and the hulls of them that it may be widened to."""
+
+    windows: list[Placement]
+    hulls: list[Placement]
+
+
 class WindowDemand:
     """The windows that a graph's classes may be needed, and computed, at. Keys are groups of views; core placements.
 
@@ -84,6 +93,10 @@ class WindowDemand:
                  inputs: Sequence[tuple[int, Placement]], outputs: Sequence[tuple[int, Placement]], limit: int):
         self.graph, self.views, self.mesh, self.outputs, self.limit = graph, views, mesh, outputs, limit
         pinned = (*inputs, *outputs)
+        #: The classes of each group.
+        self.members: dict[int, list[int]] = {}
+        for c in range(len(graph.classes)):
+            self.members.setdefault(views.group[c], []).append(c)
         #: The groups that take part, consumers before operands.
         self.order: list[int] = []
         self.needed: dict[int, dict[Placement, None]] = {}
@@ -107,9 +120,7 @@ class WindowDemand:
         """Follow the needs back, consumers before operands, twice where classes are computed from one another."""
         classes = self.graph.classes
         group = self.views.group
-        members: dict[int, list[int]] = {}
-        for c in range(len(classes)):
-            members.setdefault(group[c], []).append(c)
+        members = self.members
         operands: list[list[int]] = [[] for _ in classes]
         for c in range(len(classes)):
             for node in self._taking_part(c):
@@ -179,6 +190,10 @@ class WindowDemand:
         """The number of the node that computes a class on windows."""
         return self.nodes[c][0] if c in self.nodes else None
 
+    def reaches(self, g: int) -> bool:
+        """Whether a value is computed by looking at neighbours."""
+        return any(self.nodes[c][2].windowed for c in self.members.get(g, ()) if c in self.nodes)
+
     def strategies(self, c: int, placement: Placement) -> Iterator[Strategy]:
         """The strategies that compute a class at a placement, as far as its and its operands' groups have those."""
         _, node, transfer = self.nodes[c]
@@ -220,6 +235,21 @@ class WindowDemand:
         """The first hull of a window's grid."""
         grid = grid_of(window)
         return next(p for p in self.made[g] if grid_of(p) == grid)
+
+    def held(self, g: int) -> list[Held]:
+        """How a value's windows are shared out: all of them, and first those along one dimension alone.
+
+        Sent one dimension after the other, hulls hold corners; along a single dimension they need none.
+        """
+        alone: dict[object, list[Placement]] = {}
+        for p in self.needed.get(g, ()):
+            along = tuple(d.windowed for d in p.dims)
+            if sum(along) == 1:
+                alone.setdefault(along, []).append(p)
+        arms = [Held(windows, hulls(windows, 1)) for windows in alone.values()] if len(alone) > 1 else []
+        apart = {p for arm in arms for p in arm.windows}
+        rest = [p for p in self.needed.get(g, ()) if p not in apart]
+        return [*arms, Held(rest, self.made.get(g, []))]
 
     def made_of(self, c: int) -> list[Placement]:
         """The windows at which a class may be computed, in its own dimensions."""

@@ -44,9 +44,9 @@ class WindowTransfer:
     def __init__(
         self, mesh: Mesh, rule: FactorRule, reaches: Reaches | None, operands: Sequence[TensorType],
         result: TensorType, orders: frozenset[tuple[str, ...]], partial_allowed: Callable[[str], bool], limit: int,
-        window_allowed: Callable[[Mapping[int, tuple[Dim, int]]], bool],
+        window_allowed: Callable[[Mapping[int, tuple[Dim, int]]], bool], windows_by_place: bool = False,
     ):
-        self.mesh, self.window_allowed = mesh, window_allowed
+        self.mesh, self.window_allowed, self.windows_by_place = mesh, window_allowed, windows_by_place
         self.reaches = reaches or tuple((None,) * t.rank for t in operands)
         self.operands, self.result = operands, result
         self.windowed = frozenset(
@@ -82,13 +82,16 @@ class WindowTransfer:
         sharded = {d: placement.dims[d] for d in self.windowed if placement.dims[d].axes}
         if not self.window_allowed({d: (dim, self.mesh.count(dim.axes)) for d, dim in sharded.items()}):
             return
+        mirrored = any(reach is not None and reach.mirrored and reach.dim in sharded
+                       for row in self.reaches for reach in row)
         for base in self.by_spread.get(spread(placement), ()):
-            if base.positional and placement != base.results[0]:
-                continue  # what it computes depends on where standard tiles lie
+            if base.positional and placement != base.results[0] and not self.windows_by_place:
+                continue  # the op is written out on standard tiles only
             if base.results[0].monoid == placement.monoid:
                 operands = [self._operand(i, base, placement) for i in range(len(base.operands))]
                 if all(o is not None for o in operands):
-                    yield Strategy(tuple(o for o in operands if o is not None), (placement,), base.masks, base.positional)
+                    placed = tuple(o for o in operands if o is not None)
+                    yield Strategy(placed, (placement,), base.masks, base.positional, mirrored)
 
     def _operand(self, i: int, base: Strategy, placement: Placement) -> Placement | None:
         standard, rule = base.results[0], self.rule
@@ -101,7 +104,7 @@ class WindowTransfer:
                 elif window.wrapped and not self._periodic(i, d, reach):
                     return None
                 else:
-                    dims[d] = reached(window, reach)
+                    dims[d] = reached(window, reach, self.mesh.count(window.axes))
                 continue
             for r, row in enumerate(rule.results[0]):
                 if set(row) & set(factors) and placement.dims[r] != standard.dims[r]:
@@ -112,4 +115,4 @@ class WindowTransfer:
 
     def _periodic(self, i: int, d: int, reach: Reach) -> bool:
         """Whether indices modulo the result's size reach indices modulo the operand's."""
-        return reach.wrapped and reach.scale == 1 and self.operands[i].shape[d] == self.result.shape[reach.dim]
+        return (reach.wrapped or reach.mirrored) and reach.scale == 1 and self.operands[i].shape[d] == self.result.shape[reach.dim]

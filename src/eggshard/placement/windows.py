@@ -40,10 +40,15 @@ class SlabExchange(NamedTuple):
         return sum(slab.width for slab in self.rounds)
 
 
-def reached(dim: Dim, reach: Reach) -> Dim:
-    """What of an operand a result's shards need along one dimension."""
-    s = reach.scale
-    return Dim(dim.axes, s * dim.tile, s * dim.low + reach.first, s * (dim.high - 1) + reach.last + 1,
+def reached(dim: Dim, reach: Reach, count: int) -> Dim:
+    """What of an operand a result's shards need along one dimension.
+
+    Where the reach is mirrored, the device at position d needs what the one at ``count - 1 - d`` holds of it.
+    """
+    s, low, high = reach.scale, dim.low, dim.high
+    if reach.mirrored:  # minus the indices of the device at d, by the number of the other one
+        low, high = 1 - count * dim.tile - high, 1 - count * dim.tile - low
+    return Dim(dim.axes, s * dim.tile, s * low + reach.first, s * (high - 1) + reach.last + 1,
                reach.wrapped or dim.wrapped)
 
 

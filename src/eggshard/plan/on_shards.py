@@ -35,7 +35,10 @@ class _Steps(ShardProgram):
         self.mesh = mesh
         self._placements = (*strategy.operands, *strategy.results)
         tensors = enumerate(zip((*operands, *results), self._placements, strict=True))
-        shards = tuple(Shard(i, t, p.local_type(t)) for i, (t, p) in tensors)
+        shards = tuple(
+            Shard(i, t, p.local_type(t), frozenset(d for d, dim in enumerate(p.dims) if dim.wrapped))
+            for i, (t, p) in tensors
+        )
         self.operands, self.results = shards[: len(operands)], shards[len(operands) :]
         self.assembler = Assembler(mesh)
         self.values = tuple(self.assembler.input(shard.local) for shard in self.operands)
@@ -58,5 +61,7 @@ class _Steps(ShardProgram):
         if held not in self._starts:
             numbers = tuple(int(start) for start in self.mesh.index(held.axes) * held.tile)
             (number,) = self.assembler.emit(DeviceNumber(numbers), (), ("by place",))
-            self._starts[held] = self.op("convert", number, dtype=PLACE)
+            tile = self.op("convert", number, dtype=PLACE)
+            shift = self.splat(held.low, self.type_of(tile)) if held.low else None
+            self._starts[held] = tile if shift is None else self.op("add", tile, shift)
         return self._starts[held]

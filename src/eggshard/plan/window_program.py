@@ -7,7 +7,7 @@ import numpy as np
 from eggshard.placement.placement import Dim, Placement
 from eggshard.placement.transfer import Strategy
 from eggshard.plan.assemble import Assembler
-from eggshard.plan.steps import Local, StepPlan
+from eggshard.plan.steps import CollectivePermute, Local, StepPlan
 from eggshard.plan.window_steps import BoxSelect, EdgeFill
 from eggshard.program import monoids
 from eggshard.program.mesh import Mesh
@@ -33,6 +33,11 @@ def window_program(
     inputs = list(values)
     for fill in form.fills:
         values[fill.operand] = _fill(body, values[fill.operand], fill, inputs, operands, strategy)
+    for i, row in enumerate(definition.reaches(attributes, operands, results) or ()):
+        axes = [a for r in row if r is not None and r.mirrored for a in strategy.results[0].dims[r.dim].axes]
+        if axes:
+            pairs = zip(mesh.grid.reshape(-1).tolist(), mesh.mirrored(axes).reshape(-1).tolist(), strict=True)
+            (values[i],) = body.emit(CollectivePermute(tuple(pairs), tuple(axes)), (values[i],), ("mirrored",))
     if form.layers:
         out = values[form.layers[0].operand]
         for layer in form.layers[1:]:

@@ -117,6 +117,11 @@ class Mesh:
         order = rest + [names.index(a) for a in axes]
         return self.grid.transpose(order).reshape(-1, self.count(axes))
 
+    def mirrored(self, axes: Iterable[str]) -> np.ndarray:
+        """Logical device ids in the shape of the mesh, each at the other end of these axes."""
+        names = list(self.axes)
+        return np.flip(self.grid, tuple(names.index(a) for a in axes))
+
     def refined(self, cuts: Mapping[str, Iterable[int]]) -> Mesh:
         """The mesh whose axes are the sub-axes of this one got by cutting axis ``a`` at the pre-sizes ``cuts[a]``.
 

@@ -7,7 +7,7 @@ import pytest
 from tests.program.ops.laws import check_factors, check_linear
 from tests.program.ops.samples import SAMPLES, missing
 
-FAMILIES = ("elementwise", "movement", "creation", "contraction", "reduction", "window_reduction")
+FAMILIES = ("elementwise", "movement", "slicing", "creation", "contraction", "reduction", "window_reduction")
 
 
 def test_every_op_has_samples() -> None:

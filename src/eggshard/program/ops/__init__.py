@@ -18,6 +18,7 @@ from eggshard.program.ops import (
     random,
     reduction,
     scatter,
+    slicing,
     sorting,
     window_reduction,
 )
@@ -40,6 +41,7 @@ FAMILIES = (
     random,
     reduction,
     scatter,
+    slicing,
     sorting,
     window_reduction,
 )

@@ -86,6 +86,8 @@ class OpDef:
     pure: ClassVar[bool] = True
     #: The op's name in MLIR, ``stablehlo.<name>`` unless stated.
     mlir_name: str = ""
+    #: Whether `on_shards` can be written on windows of positional factors; else on standard tiles alone.
+    windows_by_place: ClassVar[bool] = False
 
     @property
     def spelling(self) -> str:

@@ -13,7 +13,7 @@ from eggshard.program.ops import codec, numerics
 from eggshard.program.ops.base import PERMUTE, REDUCE, Arrays, FactorRule, OpDef, Types, register
 from eggshard.program.ops.elementwise import require_count
 from eggshard.program.ops.factor_table import Dimension, FactorTable
-from eggshard.program.ops.movement import padded
+from eggshard.program.ops.slicing import padded
 from eggshard.program.ops.windowing import Filled, Reach, Reaches, WindowForm, sliding_reach
 from eggshard.program.program import Attributes, Region
 from eggshard.program.types import TensorType, mlir_dtype, numpy_dtype

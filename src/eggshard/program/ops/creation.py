@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.program.ops import codec
+from eggshard.program.ops import codec, numerics
 from eggshard.program.ops.base import (
     PASS,
     REPLICATE,
@@ -20,8 +20,9 @@ from eggshard.program.ops.base import (
     replicated_rule,
 )
 from eggshard.program.ops.elementwise import require_class, require_count
+from eggshard.program.ops.shard_program import MOST_PLACES, PLACE, ShardProgram
 from eggshard.program.program import Attributes, Literal, Region
-from eggshard.program.types import TensorType, mlir_dtype, numpy_dtype
+from eggshard.program.types import TensorType, float_limits, integer_limits, is_float, mlir_dtype, numpy_dtype
 
 
 class _Constant(OpDef):
@@ -58,11 +59,21 @@ class _Constant(OpDef):
         return 0.0
 
 
+def _consecutive(dtype: str) -> int:
+    """How many whole numbers from 0 on the element type holds exactly."""
+    part = numerics.part_dtype(dtype)
+    return 2 ** (int(float_limits(part).nmant) + 1) if is_float(part) else integer_limits(part)[1] + 1
+
+
 class _Iota(OpDef):
-    """Each element's index along ``iota_dimension``; the other dimensions repeat it, so they are sharded for free."""
+    """Each element's index along ``iota_dimension``; the other dimensions repeat it, so they are sharded for free.
+
+    A shard of the dimension itself is counted from its start.
+    """
 
     name = "iota"
     attributes = {"iota_dimension": codec.Integer()}
+    windows_by_place = True
 
     def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
         require_count(operands, 0)
@@ -73,14 +84,26 @@ class _Iota(OpDef):
         return (result,)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        kinds = [REPLICATE if i == attrs["iota_dimension"] else PASS for i in range(results[0].rank)]
-        factors = tuple(Factor(n, kind) for n, kind in zip(results[0].shape, kinds, strict=True))
-        return FactorRule(factors, (), (tuple((i,) for i in range(results[0].rank)),))
+        dim, (y,) = attrs["iota_dimension"], results
+        factors = [Factor(n) for n in y.shape]
+        # Shards are counted in places, and converted: every index must be one, and a value of the element type.
+        counted = y.shape[dim] <= min(MOST_PLACES, _consecutive(y.dtype))
+        factors[dim] = Factor(y.shape[dim], PASS, positional=True) if counted else Factor(y.shape[dim], REPLICATE)
+        return FactorRule(tuple(factors), (), (tuple((i,) for i in range(y.rank)),))
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
         shape, dim = attrs["shape"], attrs["iota_dimension"]
         counter = np.arange(shape[dim]).astype(numpy_dtype(attrs["dtype"]))
         return (np.broadcast_to(counter.reshape((-1,) + (1,) * (len(shape) - dim - 1)), shape),)
+
+    def on_shards(
+        self, attrs: Attributes, program: ShardProgram, regions: tuple[Region, ...] = ()
+    ) -> tuple[int, ...]:
+        (y,), dim = program.results, attrs["iota_dimension"]
+        counter = program.indices(y, dim)
+        if y.type.dtype != PLACE:
+            counter = program.op("convert", counter, dtype=y.type.dtype)
+        return (program.broadcast(counter, y.local.shape, (dim,)),)
 
     def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
         return 0.0

@@ -28,11 +28,15 @@ MOST_PLACES = 2**30
 
 
 class Shard(NamedTuple):
-    """A tensor of an op, and what each device holds of it; numbered through operands and results."""
+    """A tensor of an op, and what each device holds of it; numbered through operands and results.
+
+    ``wrapped``: the dimensions whose indices a device holds modulo their size.
+    """
 
     number: int
     type: TensorType
     local: TensorType
+    wrapped: frozenset[int] = frozenset()
 
     def cut(self, dim: int) -> bool:
         """Whether the dimension is sharded."""
@@ -61,7 +65,10 @@ class ShardProgram(ABC):
 
     @abstractmethod
     def start(self, shard: Shard, dim: int) -> int:
-        """A scalar of type `PLACE`: the index in its tensor at which the device's shard begins along a dimension."""
+        """A scalar of type `PLACE`: the index in its tensor at which the device's shard begins along a dimension.
+
+        Of a window it may be below zero.
+        """
 
     def op(self, name: str, *operands: int, **attributes: Any) -> int:
         """Append an op with one result."""
@@ -89,6 +96,15 @@ class ShardProgram(ABC):
     def counter(self, shape: tuple[int, ...], dim: int) -> int:
         """Each element's index along a dimension, as places."""
         return self.op("iota", iota_dimension=dim, shape=shape, dtype=PLACE)
+
+    def indices(self, shard: Shard, dim: int) -> int:
+        """The indices in its tensor of the elements of the device's shard along a dimension, ``[local size]``."""
+        n, size = shard.type.shape[dim], shard.local.shape[dim]
+        found = self.combine("add", self.counter((size,), 0), self.start(shard, dim))
+        if dim not in shard.wrapped:
+            return found
+        turns = self.splat(n * -(-size // n), self.type_of(found))  # as many as a window begins before the tensor
+        return self.op("remainder", self.op("add", found, turns), self.splat(n, self.type_of(found)))
 
     def places(self, x: int, low: int, high: int) -> int:
         """Integers of any type as places, those below ``low`` or above ``high`` as these (where x can be such)."""

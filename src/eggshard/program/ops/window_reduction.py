@@ -15,7 +15,7 @@ from eggshard.program.ops import codec, numerics
 from eggshard.program.ops.base import PASS, PERMUTE, REPLICATE, Arrays, FactorRule, OpDef, Types, Values, register
 from eggshard.program.ops.elementwise import require_count
 from eggshard.program.ops.factor_table import FactorTable, Row
-from eggshard.program.ops.movement import padded
+from eggshard.program.ops.slicing import padded
 from eggshard.program.ops.reduction import check_general, emit_by_monoid, halves, require_monoid
 from eggshard.program.ops.signatures import require_regions, require_signature
 from eggshard.program.ops.windowing import Box, Filled, Reach, Reaches, WindowForm, sliding_reach

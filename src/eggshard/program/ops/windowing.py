@@ -19,8 +19,8 @@ from eggshard.program.program import Attributes
 class Reach(NamedTuple):
     """The operand indices that one result index needs: from ``scale * j + first`` to ``scale * j + last``.
 
-    j is the index along result dimension ``dim``. Indices outside the operand are not read (the op's form says what
-    stands there instead), or, where ``wrapped``, taken modulo the operand's size.
+    j is the index along result dimension ``dim``, or, where ``mirrored``, minus that index. Indices outside the operand
+    are not read (the op's form says what stands there instead), or, where ``wrapped``, taken modulo the operand's size.
     """
 
     dim: int
@@ -28,6 +28,7 @@ class Reach(NamedTuple):
     last: int = 0
     scale: int = 1
     wrapped: bool = False
+    mirrored: bool = False
 
 
 def sliding_reach(
