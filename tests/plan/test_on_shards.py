@@ -1,4 +1,4 @@
-"""Windows at runtime positions, by every strategy of the op: shards cut, computed on the simulator, and put together.
+"""Ops written out by place, by every strategy of the op: shards cut, computed on the simulator, and put together.
 
 Sizes are uneven, so that shards have elements past the tensor's end, which the simulator poisons.
 """
@@ -10,12 +10,15 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from tests.program.ops.oracles import assert_close
-from tests.program.ops.samples import Sample, array, types_of
+from tests.program.ops.samples import SAMPLES, Sample, array, types_of
 from tests.program.ops.samples2 import SAMPLES2, gather_attributes, scatter_attributes
 
 from eggshard.lower import simulator
 from eggshard.lower.simulator import gather_from_devices, scatter_to_devices
+from eggshard.lower.window_simulation import scatter_windows
+from eggshard.placement.placement import Dim, Placement
 from eggshard.placement.transfer import Strategy, strategies
+from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.plan.assemble import Assembler
 from eggshard.plan.authored_steps import DeviceNumber
 from eggshard.plan.on_shards import on_shards
@@ -71,6 +74,71 @@ def check(name: str, sample: Sample) -> int:
 @pytest.mark.parametrize("name", ["dynamic_slice", "dynamic_update_slice", "gather", "scatter"])
 def test_samples(name: str) -> None:
     assert sum(check(name, sample) for sample in SAMPLES2[name](np.random.default_rng(3))) > 10
+
+
+def test_counters_on_tiles() -> None:
+    rng = np.random.default_rng(0)
+    assert sum(check("iota", sample) for sample in SAMPLES["iota"](rng)) > 10
+    for n, dtype in ((23, "f32"), (40, "bf16"), (3, "f8E4M3FN")):
+        assert check("iota", (Attributes(shape=(2, n), dtype=dtype, iota_dimension=1), [], ()))
+
+
+@pytest.mark.parametrize(("n", "dtype"), [
+    (129, "i8"), (257, "ui8"), (257, "bf16"), (17, "f8E4M3FN"), (2**24 + 1, "f32"), (2**24 + 1, "complex<f32>"),
+    (2**30 + 1, "i64"),
+])
+def test_counters_that_a_conversion_would_round_are_not_sharded(n: int, dtype: str) -> None:
+    definition = registry.get("iota")
+    for size, positional in ((n, False), (n - 1, True)):
+        attrs = Attributes(shape=(size,), dtype=dtype, iota_dimension=0)
+        (factor,) = definition.factors(attrs, (), definition.infer(attrs, ())).factors
+        assert factor.positional == positional and (factor.kind == "pass") == positional
+
+
+def windows_of(rng: np.random.Generator, mesh: Mesh, n: int) -> Iterator[Dim]:
+    """Windows of a dimension of size n: halos, shifted grids, wrapped ones, wider than the tensor, of other tiles."""
+    for axes in (("x",), tuple(mesh.axes), tuple(mesh.axes)[::-1]):
+        for _ in range(6):
+            tile = -(-n // mesh.count(axes)) + int(rng.integers(2))
+            low = int(rng.integers(-2 * n, 5))
+            yield Dim(axes, tile, low, int(rng.integers(low - tile + 1, low + 2 * n)), bool(rng.integers(2)))
+
+
+@pytest.mark.parametrize("dtype", ["i32", "ui8", "f32", "i64"])
+def test_counters_on_windows(dtype: str) -> None:
+    rng, definition = np.random.default_rng(4), registry.get("iota")
+    for mesh in MESHES:
+        for shape, dim in (((13,), 0), ((3, 12), 1), ((24, 2), 0)):
+            attrs = Attributes(shape=shape, dtype=dtype, iota_dimension=dim)
+            results = definition.infer(attrs, ())
+            transfer = WindowTransfer(
+                mesh, definition.factors(attrs, (), results), None, (), results[0],
+                frozenset({tuple(mesh.axes)[::-1]}), lambda monoid: True, 99, lambda windows: True,
+                definition.windows_by_place,
+            )
+            for window in windows_of(rng, mesh, shape[dim]):
+                placement = Placement(tuple(window if d == dim else Dim((), n) for d, n in enumerate(shape)))
+                (strategy,) = transfer.at(placement)
+                (got,) = simulator.run(on_shards(mesh, "iota", attrs, (), (), results, strategy), ())
+                (whole,) = definition.evaluate(attrs, ())
+                want = scatter_windows(mesh, np.asarray(whole), placement)
+                exists = scatter_windows(mesh, np.full(shape, 7, np.int32), placement) == 7
+                np.testing.assert_array_equal(got[exists], want[exists], err_msg=f"{mesh} {placement}")
+
+
+def test_ops_that_are_written_on_tiles_know_no_windows() -> None:
+    attrs, mesh = Attributes(slice_sizes=(2, 2)), Mesh({"x": 4})
+    operands = types_of([np.zeros((8, 8), np.float32), *(np.zeros((), np.int32),) * 2])
+    definition = registry.get("dynamic_slice")
+    results = definition.infer(attrs, operands)
+    transfer = WindowTransfer(
+        mesh, definition.factors(attrs, operands, results), None, operands, results[0], frozenset(),
+        lambda monoid: True, 99, lambda windows: True, definition.windows_by_place,
+    )
+    assert any(s.positional for p in transfer.standard() for s in transfer.at(p))
+    for placement in transfer.standard():
+        wide = Placement(tuple(d._replace(high=1) if d.axes else d for d in placement.dims))
+        assert wide == placement or not any(s.positional for s in transfer.at(wide))
 
 
 def everywhere(size: int, window: int) -> Iterator[np.ndarray]:

@@ -20,8 +20,8 @@ def schedules(
     demand: WindowDemand, out: Encoding, choices: list[list[Choice]], mesh: Mesh
 ) -> Iterator[dict[int, int]]:
     """Selections of the classes that take part in windows, one for each width that nothing exceeds without need."""
-    widths = sorted({width_of(p) for made in demand.made.values() for p in made})
-    for width in widths:
+    widths = {width_of(p) for made in demand.made.values() for p in made}
+    for width in sorted({-1, *widths}):
         yield _Schedule(demand, out, choices, mesh, width).chosen
 
 

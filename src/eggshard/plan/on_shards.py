@@ -42,7 +42,7 @@ class _Steps(ShardProgram):
         self.operands, self.results = shards[: len(operands)], shards[len(operands) :]
         self.assembler = Assembler(mesh)
         self.values = tuple(self.assembler.input(shard.local) for shard in self.operands)
-        self._starts: dict[Dim, int] = {}
+        self._starts: dict[tuple[Dim, int], int] = {}
 
     def emit(
         self, name: str, operands: Sequence[int], attributes: Attributes, regions: tuple[Region, ...] = ()
@@ -57,11 +57,14 @@ class _Steps(ShardProgram):
         return self.assembler.types[value]
 
     def start(self, shard: Shard, dim: int) -> int:
-        held = self._placements[shard.number].dims[dim]
-        if held not in self._starts:
-            numbers = tuple(int(start) for start in self.mesh.index(held.axes) * held.tile)
-            (number,) = self.assembler.emit(DeviceNumber(numbers), (), ("by place",))
-            tile = self.op("convert", number, dtype=PLACE)
-            shift = self.splat(held.low, self.type_of(tile)) if held.low else None
-            self._starts[held] = tile if shift is None else self.op("add", tile, shift)
-        return self._starts[held]
+        held, size = self._placements[shard.number].dims[dim], shard.type.shape[dim]
+        if (held, size) not in self._starts:
+            starts = self.mesh.index(held.axes) * held.tile
+            if held.wrapped:
+                starts = (starts + held.low) % size
+            (number,) = self.assembler.emit(DeviceNumber(tuple(starts.tolist())), (), ("by place",))
+            place = self.op("convert", number, dtype=PLACE)
+            if held.low and not held.wrapped:  # numbers of devices are not negative
+                place = self.op("add", place, self.splat(held.low, self.type_of(place)))
+            self._starts[held, size] = place
+        return self._starts[held, size]

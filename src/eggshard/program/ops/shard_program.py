@@ -67,7 +67,7 @@ class ShardProgram(ABC):
     def start(self, shard: Shard, dim: int) -> int:
         """A scalar of type `PLACE`: the index in its tensor at which the device's shard begins along a dimension.
 
-        Of a window it may be below zero.
+        Of a window it may be below zero, of a wrapped one it is taken modulo the tensor's size.
         """
 
     def op(self, name: str, *operands: int, **attributes: Any) -> int:
@@ -101,10 +101,7 @@ class ShardProgram(ABC):
         """The indices in its tensor of the elements of the device's shard along a dimension, ``[local size]``."""
         n, size = shard.type.shape[dim], shard.local.shape[dim]
         found = self.combine("add", self.counter((size,), 0), self.start(shard, dim))
-        if dim not in shard.wrapped:
-            return found
-        turns = self.splat(n * -(-size // n), self.type_of(found))  # as many as a window begins before the tensor
-        return self.op("remainder", self.op("add", found, turns), self.splat(n, self.type_of(found)))
+        return self.op("remainder", found, self.splat(n, self.type_of(found))) if dim in shard.wrapped else found
 
     def places(self, x: int, low: int, high: int) -> int:
         """Integers of any type as places, those below ``low`` or above ``high`` as these (where x can be such)."""
