@@ -141,9 +141,9 @@ def test_a_factor_of_size_one_beside_another_changes_nothing() -> None:
 
 
 def test_useful_strategies_have_addends_where_addends_can_be() -> None:
-    nothing = replicated((64, 16)), replicated((16, 32))
+    whole = replicated((64, 16)), replicated((16, 32))
     left, right = (
-        next(s for s in strategies(MESH, DOT) if s.operands[i].partial == ("x",) and s.operands[1 - i] == nothing[1 - i])
+        next(s for s in strategies(MESH, DOT) if s.operands[i].partial == ("x",) and s.operands[1 - i] == whole[1 - i])
         for i in (0, 1)
     )
     assert useful(left, [{"add"}, ()]) and not useful(right, [{"add"}, ()]) and not useful(left, [{"max"}, ()])

@@ -30,6 +30,9 @@ from eggshard.errors import EggshardError
 PRELOAD = ("eggshard.egraph.adapter",)
 DEFAULT_MEMORY_MIB = 8192
 
+#: Seconds by which a worker may be killed late: waking the guard costs every call more than this is worth.
+_LATE = 0.05
+
 _HEADER = struct.Struct("<Q")
 _SIGSEGV, _SIGABRT, _SIGKILL, _SIGBUS = 11, 6, 9, 7
 #: One thread makes egglog's row order reproducible. The worker must not claim accelerators or inherit XLA's flags.
@@ -65,6 +68,8 @@ class Worker:
         self._directory = ""
         self._deadline: float | None = None
         self._expired = False
+        #: When the guard looks at the deadline next.
+        self._looks = 0.0
         self._watch = threading.Condition()
         self._owner = os.getpid()
 
@@ -145,18 +150,17 @@ class Worker:
             self._deadline = deadline
             if deadline is not None:
                 self._expired = False
-            self._watch.notify()
+                if deadline < self._looks - _LATE:  # else the guard looks soon enough by itself
+                    self._watch.notify()
 
     def _guard(self, process: subprocess.Popen[bytes], watch: threading.Condition) -> None:
         """Kill the process when a deadline passes; one such thread lives as long as its process."""
         with watch:
             while process is self._process:
-                if self._deadline is None:
-                    watch.wait(60.0)
-                    continue
-                left = self._deadline - time.monotonic()
-                if left > 0:
-                    watch.wait(left)
+                now = time.monotonic()
+                self._looks = now + 60.0 if self._deadline is None else self._deadline
+                if self._looks > now:
+                    watch.wait(self._looks - now)
                     continue
                 self._expired, self._deadline = True, None
                 process.kill()
