@@ -32,6 +32,7 @@ from eggshard.rewrites import (
     reduction,
     reshape,
     slicing,
+    spectral,
     transpose,
     updates,
 )
@@ -44,6 +45,7 @@ TOPICS = (
     conversion,
     parts,
     slicing,
+    spectral,
     padding,
     concatenation,
     halo,

@@ -105,7 +105,10 @@ class Widener:
                 Dim((), n) if d != s else s
                 for n, d, s in zip(type_.shape, target.dims, standard.dims, strict=True)
             ))
-            own = dict.fromkeys(p for p in (target, demand.narrowest(group, target), standard) if p in computed)
+            inner = target._replace(dims=tuple([d._replace(wrapped=False) for d in target.dims]))
+            own = dict.fromkeys(
+                p for p in (target, demand.narrowest(group, target), inner, standard) if p in computed
+            )
             sources = {p: (group, self._number(out, group, p)) for p in (*own, whole)}
             sources.update((p, shard) for p, shard in out.windows[group].items()
                            if shard[0] != number and p in demand.made[group]

@@ -217,12 +217,9 @@ class WindowDemand:
 
     def _visit(self, g: int, members: Sequence[int]) -> None:
         self.made[g] = hulls(self.needed.get(g, ()), self.limit)
-        for window in self.made[g]:
-            standard = home(self.mesh, self.views.core_type(g).shape, window)
-            if self.narrowest(g, window) == window and all(
-                a.tile == b.tile and a.low <= 0 <= a.high for a, b in zip(window.dims, standard.dims, strict=True)
-            ):
-                self.wanted.setdefault(g, {})[standard] = None  # what it is widened from
+        for window in list(self.made[g]):
+            if self.narrowest(g, window) == window:
+                self._anchor(g, window)
         for c in members:
             if c in self.nodes:
                 _, node, transfer = self.nodes[c]
@@ -230,6 +227,23 @@ class WindowDemand:
                     for strategy in self.strategies(c, placement):
                         for child, p in zip(node.children, strategy.operands, strict=True):
                             self._need(child, p)
+
+    def _anchor(self, g: int, window: Placement) -> None:
+        """What a grid's windows are widened from: the standard tiles if they lie inside the narrowest of them.
+
+        Else the narrowest itself is computed; of one that is wrapped, which mostly cannot be computed, what of it lies
+        inside the tensor, or the standard tiles.
+        """
+        standard = home(self.mesh, self.views.core_type(g).shape, window)
+        same = all(a.tile == b.tile for a, b in zip(window.dims, standard.dims, strict=True))
+        holds = all(a.low <= 0 <= a.high for a in window.dims)
+        wrapped = any(a.wrapped for a in window.dims)
+        if same and (holds or wrapped):
+            self.wanted.setdefault(g, {})[standard] = None
+        if wrapped and not holds:
+            inner = window._replace(dims=tuple([a._replace(wrapped=False) for a in window.dims]))
+            if inner not in self.made[g]:
+                self.made[g].append(inner)
 
     def narrowest(self, g: int, window: Placement) -> Placement:
         """The first hull of a window's grid."""
