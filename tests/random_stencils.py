@@ -353,7 +353,8 @@ class Step:
             f"{self.v}.astype('float32')")
 
     def tile(self) -> str:
-        return self.rng.choice([f"jnp.repeat({self.v}, 2, {self.axis})", f"jnp.stack([{self.v}, {self.v}], {self.axis})"])
+        v, axis = self.v, self.axis
+        return self.rng.choice([f"jnp.repeat({v}, 2, {axis})", f"jnp.stack([{v}, {v}], {axis})"])
 
 
 NEIGHBOURS: tuple[Callable[[Step], str | None], ...] = (

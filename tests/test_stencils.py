@@ -15,7 +15,7 @@ import pytest
 
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
-from bench.programs.spellings import SHIFTS, by_convolution, by_pad, by_shift  # noqa: E402
+from bench.programs.spellings import SHIFTS, by_pad, by_shift  # noqa: E402
 from jax import lax  # noqa: E402
 from tests.random_stencils import Argument, lowered, placed, random_stencil  # noqa: E402
 
@@ -83,19 +83,29 @@ SPELLED: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("spelling", SPELLED)
-@pytest.mark.parametrize("radius", [1, 2, 3])
+@pytest.mark.parametrize("radius", [*(pytest.param(r, marks=pytest.mark.slow) for r in (1, 2)), 3])
 def test_edges_and_spellings(spelling: str, edge: str, radius: int) -> None:
     """On a line of 8 tiles, narrower than the halo for radius 3, two steps."""
     step = SPELLED[spelling](taps(1, radius), edge)
     check(lambda u: step(step(u)), X8, argument((16,), "x"), seed=radius)
 
 
+GRIDS = ((X8, "x -"), (PLANE, "x y"), (PLANE, "y,x -"), (PLANE, "- x,y"), ({"x": 3, "y": 2}, "y x"))
+
+
+@pytest.mark.parametrize("mesh,spec", GRIDS)
+@pytest.mark.parametrize("spelling,edge", [("pad", "zero"), ("roll", "periodic")])
+def test_planes(spelling: str, edge: str, mesh: dict[str, int], spec: str) -> None:
+    check(SPELLED[spelling](taps(2, 1), edge), mesh, argument((24, 24), spec))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh,spec", GRIDS)
 @pytest.mark.parametrize("edge", EDGES)
-@pytest.mark.parametrize("spelling", ["pad", "roll"])
-def test_planes(spelling: str, edge: str) -> None:
+@pytest.mark.parametrize("spelling", SPELLED)
+def test_planes_in_every_spelling(spelling: str, edge: str, mesh: dict[str, int], spec: str) -> None:
     step = SPELLED[spelling](taps(2, 1), edge)
-    for mesh, spec in ((X8, "x -"), (PLANE, "x y"), (PLANE, "y,x -"), (PLANE, "- x,y"), ({"x": 3, "y": 2}, "y x")):
-        check(step, mesh, argument((24, 24), spec))
+    check(lambda u: step(step(u)), mesh, argument((24, 24), spec))
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 2.5, math.nan, math.inf])
@@ -115,9 +125,8 @@ def test_one_sided_pads(mode: str) -> None:
         n = u.shape[0]
         return p[:n] - 2 * p[low + high :]
 
-    for low, high in ((1, 0), (0, 1), (3, 0), (0, 3), (1, 3), (3, 1)):
-        for mesh in (X2, X4, X8):
-            check(lambda u, low=low, high=high: step(step(u, low, high), low, high), mesh, argument((16,), "x"))
+    for low, high, mesh in ((1, 0, X4), (0, 3, X8), (1, 3, X2), (3, 1, X4)):
+        check(lambda u, low=low, high=high: step(step(u, low, high), low, high), mesh, argument((16,), "x"))
 
 
 @pytest.mark.parametrize("spelling", ["set", "add", "multiply", "max"])
@@ -134,7 +143,7 @@ def test_updates_of_the_interior(spelling: str) -> None:
         check(lambda u: plane(plane(u)), mesh, argument((8, 8), spec))
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3, 5, 8, 16])
+@pytest.mark.parametrize("steps", [1, 3, 8, pytest.param(16, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("edge", ["zero", "edge", "periodic"])
 def test_many_steps(edge: str, steps: int) -> None:
     """Windows wider than a tile from some step on."""
@@ -181,7 +190,7 @@ LOOKING: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("what", LOOKING)
 def test_ways_of_looking(what: str) -> None:
-    for mesh, spec in ((X4, "x -"), (PLANE, "x y"), (PLANE, "x,y -")):
+    for mesh, spec in ((X4, "x -"), (PLANE, "y,x -")):
         check(LOOKING[what], mesh, argument((16, 4), spec), results=None)
 
 
@@ -202,8 +211,7 @@ def test_nan_and_infinities(spec: str) -> None:
         inner = u.at[1:-1, 1:-1].set(u[:-2, 1:-1] + u[2:, 1:-1])
         return jnp.where(u > 1, jnp.pad(inner, 1)[:-2, 2:], inner)
 
-    for seed in range(3):
-        check(lambda u: step(step(u)), PLANE, argument((8, 8), spec, "float32"), special=True, exact=True, seed=seed)
+    check(lambda u: step(step(u)), PLANE, argument((8, 8), spec, "float32"), special=True, exact=True)
 
 
 def test_fields_of_different_ranks() -> None:
@@ -214,7 +222,7 @@ def test_fields_of_different_ranks() -> None:
         return jnp.where(land[:, :, None], 0, moved.at[:, :, 1:].add(-u[:, :, :-1]))
 
     mesh = {"x": 2, "y": 2, "z": 2}
-    for spec, flat, deep in (("x y -", "x y", "-"), ("x y z", "x y", "z"), ("z,x - y", "z,x -", "y")):
+    for spec, flat, deep in (("x y z", "x y", "z"), ("z,x - y", "z,x -", "y")):
         check(lambda u, land, depth: step(step(u, land, depth), land, depth), mesh, argument((8, 4, 4), spec),
               argument((8, 4), flat, "bool"), argument((4,), deep))
 
@@ -247,13 +255,12 @@ def test_latency_widens() -> None:
     """Where messages are dear there are fewer, at wider windows; where computing is dear every step exchanges."""
     def run(u: Any) -> Any:
         for _ in range(8):
-            p = jnp.pad(u, ((1, 1), (0, 0)))
-            u = p[:-2] + p[2:] - 3 * u
+            u = jnp.roll(u, 1, 0) + jnp.roll(u, -1, 0) - 3 * u
         return u
 
     field = argument((256, 16), "x -")
     latency = AlphaBeta(launch=1e-3, latency=0, bandwidth=5e6, flops=1e15, memory=1e15)
-    compute = AlphaBeta(launch=1e-9, latency=0, bandwidth=1e12, flops=1e8, memory=1e8)
+    compute = AlphaBeta(launch=1e-7, latency=0, bandwidth=1e7, flops=1e6, memory=1e15)
     few, many = (check(run, X8, field, cost_model=model) for model in (latency, compute))
     assert few.collectives == {"collective-permute": 2}
     assert many.collectives == {"collective-permute": 16}
@@ -334,7 +341,7 @@ def check_random(seed: int, steps: int) -> None:
     assert plan.bound <= plan.cost.total * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(20))
 def test_random_programs(seed: int) -> None:
     check_random(seed, steps=5)
 
@@ -372,11 +379,10 @@ ORDERED: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("what", ORDERED)
 def test_order_does_not_matter(what: str) -> None:
     program = load(lowered(ORDERED[what], PLANE, (argument((16, 8), "x y"),), None))
-    for model in (WireBytes(), AlphaBeta()):
-        first = es.optimize(program, cost_model=model)
-        for seed in range(3):
-            rng = random.Random(seed)
-            rules = list(default_rules())
-            rng.shuffle(rules)
-            again = es.optimize(shuffled_ops(program, rng), cost_model=model, rewrites=rules)
-            assert again.cost.total == pytest.approx(first.cost.total, rel=1e-6)
+    first = es.optimize(program, cost_model=WireBytes())
+    for seed in range(2):
+        rng = random.Random(seed)
+        rules = list(default_rules())
+        rng.shuffle(rules)
+        again = es.optimize(shuffled_ops(program, rng), cost_model=WireBytes(), rewrites=rules)
+        assert again.cost.total == pytest.approx(first.cost.total, rel=1e-6)

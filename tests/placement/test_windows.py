@@ -165,6 +165,25 @@ def test_reached(seed):
             assert (min(needed), max(needed) + 1) == (begin, begin + operand.size)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_reached_between_holes(seed):
+    """The elements among the places that a shard reaches, and the holes around them."""
+    rng = random.Random(seed)
+    for _ in range(300):
+        first, q, scale = rng.randint(-6, 6), rng.choice([2, 3, 4]), rng.choice([1, 1, 2])
+        reach = Reach(0, first, first + rng.randint(0, 5), scale, divisor=q)
+        dim = random_dim(rng, 40, 4, tile=q * rng.randint(1, 5))
+        operand, (before, after) = reached(dim, reach, 4), reach.edges(dim)
+        for d in range(4):
+            results = range(d * dim.tile + dim.low, d * dim.tile + dim.low + dim.size)
+            places = [p for j in results for p in range(scale * j + first, scale * j + reach.last + 1)]
+            begin = d * operand.tile + operand.low
+            assert {p // q for p in places if p % q == 0} <= set(range(begin, begin + operand.size))
+            assert q * begin - before == min(places)
+            assert q * (begin + operand.size - 1) + after == max(places)
+            assert operand.size == 1 or (before >= 0 and after >= 0), "no element more than needed"
+
+
 def test_two_devices_whose_sides_differ():
     """One row below and three above, on two devices: each lacks another number of rows."""
     exchange = check_exchange(16, 2, Dim(("x",), 8), Dim(("x",), 8, -1, 3))

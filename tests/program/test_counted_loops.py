@@ -12,6 +12,7 @@ from eggshard.program.evaluate import evaluate_region
 from eggshard.program.program import Literal, Region, RegionBuilder
 from eggshard.program.types import TensorType, numpy_dtype
 
+
 def loop(direction: str, step: int, limit: int | None, *, dtype: str = "i32", turned: bool = False,
          subtract: bool = False) -> tuple[Region, Region]:
     """While counter (value 1) ``direction`` limit (a constant, or value 2): value 0 = 3 value 0 + counter."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -59,7 +60,7 @@ def slice_(rng: np.random.Generator) -> Case:
 def pad(rng: np.random.Generator) -> Case:
     shape = sizes(rng, 3)
     low, high = (tuple(whole(rng, -1, 3) if rng.random() < 0.8 else 0 for _ in shape) for _ in range(2))
-    interior = tuple(whole(rng, 1, 2) if rng.random() < 0.15 else 0 for _ in shape)
+    interior = tuple(whole(rng, 1, 2) if rng.random() < 0.3 else 0 for _ in shape)
     x = data(rng, shape)
     value = array(rng, (), "f32" if x.dtype == np.float32 else "i32", special=True)
     return Attributes(edge_padding_low=low, edge_padding_high=high, interior_padding=interior), [x, value], ()
@@ -121,7 +122,7 @@ def window_attributes(rng: np.random.Generator, rank: int) -> dict[str, tuple]:
     return {
         "window_dimensions": tuple(whole(rng, 1, 4) for _ in range(rank)),
         "window_strides": tuple(whole(rng, 1, 3) for _ in range(rank)),
-        "base_dilations": tuple(whole(rng, 1, 2) if rng.random() < 0.1 else 1 for _ in range(rank)),
+        "base_dilations": tuple(whole(rng, 1, 3) if rng.random() < 0.3 else 1 for _ in range(rank)),
         "window_dilations": tuple(whole(rng, 1, 2) for _ in range(rank)),
         "padding": tuple((whole(rng, -1, 3), whole(rng, -1, 3)) for _ in range(rank)),
     }
@@ -157,7 +158,7 @@ def convolution(rng: np.random.Generator) -> Case:
         feature_group_count=groups, batch_group_count=1, precision_config=None, dtype="f32",
         window_strides=tuple(whole(rng, 1, 3) for _ in range(rank)),
         padding=tuple((whole(rng, -1, 3), whole(rng, -1, 3)) for _ in range(rank)) if rng.random() < 0.9 else None,
-        lhs_dilation=tuple(whole(rng, 1, 2) if rng.random() < 0.1 else 1 for _ in range(rank)), rhs_dilation=None,
+        lhs_dilation=tuple(whole(rng, 1, 3) if rng.random() < 0.3 else 1 for _ in range(rank)), rhs_dilation=None,
         window_reversal=tuple(bool(rng.random() < 0.5) for _ in range(rank)),
     )
     shape = (2, *(whole(rng, 7, 14) for _ in range(rank)), 2 * groups)
@@ -166,10 +167,13 @@ def convolution(rng: np.random.Generator) -> Case:
     return attrs, [x, rng.integers(-2, 3, (*kernel, 2, 2 * groups)).astype(np.float32)], ()
 
 
-def window(rng: np.random.Generator, n: int, axis: str, wrapped: bool) -> tuple[Dim, int]:
-    """A window of a dimension of size n, and over how many devices: covering or not, narrower than its halo or not."""
+def window(rng: np.random.Generator, n: int, axis: str, wrapped: bool, tiles: int = 1) -> tuple[Dim, int]:
+    """A window of a dimension of size n, and over how many devices: covering or not, narrower than its halo or not.
+
+    tiles: what the tile is a multiple of.
+    """
     count = whole(rng, 1, 5)
-    tile = max(1, whole(rng, -(-n // count) - 1, -(-n // count) + 1))
+    tile = tiles * max(1, whole(rng, -(-n // (count * tiles)) - 1, -(-n // (count * tiles)) + 1))
     low = whole(rng, -3, 3)
     return Dim((axis,), tile, low, whole(rng, max(-3, low - tile + 1), 3), wrapped), count
 
@@ -189,8 +193,10 @@ def check(name: str, case: Case, rng: np.random.Generator) -> bool:
         passing = len(factors) == 1 and rule.factors[factors[0]].kind == PASS
         assert not (passing and r in reaching), "a dimension passes, or is reached along"
         if n and rng.random() < 0.8 and (passing or r in reaching):
-            same = r in reaching and (reaching[r].wrapped or reaching[r].mirrored) and all(t.shape[r] == n for t in operands)
-            placed[r] = window(rng, n, "xyzw"[r], same and bool(rng.random() < 0.5))
+            periodic = r in reaching and (reaching[r].wrapped or reaching[r].mirrored)
+            same = periodic and all(t.shape[r] == n for t in operands)
+            tiles = math.lcm(*(reach.divisor for row in reaches for reach in row if reach and reach.dim == r))
+            placed[r] = window(rng, n, "xyzw"[r], same and bool(rng.random() < 0.5), tiles)
     windowed = frozenset(placed) & frozenset(reaching)
     if not definition.window_allowed(attrs, operands, results, {r: placed[r] for r in windowed}):
         return False
@@ -216,7 +222,8 @@ def check(name: str, case: Case, rng: np.random.Generator) -> bool:
                     row[i] = counts[dim.axes[0]] - 1 - row[i]
         shards = [shard(a, row, where, POISON[a.dtype]) for a, row, where in zip(arrays, dims, devices, strict=False)]
         local_results = tuple(t.with_shape(tuple(d.size for d in out)) for t in results)
-        form = definition.window_form(attrs, operands, results, types_of(shards), local_results, windowed)
+        windows = {d: placed[d][0] for d in windowed}
+        form = definition.window_form(attrs, operands, results, types_of(shards), local_results, windows)
         corners = [corner(row, where) for row, where in zip((*dims, out), devices, strict=True)]
         got = apply_form(definition, form, shards, corners[:-1], corners[-1], windowed, regions)
         for mine, t, theirs in zip(got, local_results, want, strict=True):

@@ -103,6 +103,8 @@ class WindowTransfer:
                     dims[d] = Dim((), self.operands[i].shape[d])
                 elif window.wrapped and not self._periodic(i, d, reach):
                     return None
+                elif reach.scale * window.tile % reach.divisor:
+                    return None  # tiles that begin between elements
                 else:
                     dims[d] = reached(window, reach, self.mesh.count(window.axes))
                 continue
@@ -115,4 +117,5 @@ class WindowTransfer:
 
     def _periodic(self, i: int, d: int, reach: Reach) -> bool:
         """Whether indices modulo the result's size reach indices modulo the operand's."""
-        return (reach.wrapped or reach.mirrored) and reach.scale == 1 and self.operands[i].shape[d] == self.result.shape[reach.dim]
+        same = self.operands[i].shape[d] == self.result.shape[reach.dim]
+        return same and (reach.wrapped or reach.mirrored) and reach.scale == reach.divisor == 1

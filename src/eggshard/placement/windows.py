@@ -43,13 +43,16 @@ class SlabExchange(NamedTuple):
 def reached(dim: Dim, reach: Reach, count: int) -> Dim:
     """What of an operand a result's shards need along one dimension.
 
-    Where the reach is mirrored, the device at position d needs what the one at ``count - 1 - d`` holds of it.
+    Where the reach is mirrored, the device at position d needs what the one at ``count - 1 - d`` holds of it. The
+    reach's divisor must divide its scale times the tile.
     """
-    s, low, high = reach.scale, dim.low, dim.high
+    low, high = dim.low, dim.tile + dim.high
     if reach.mirrored:  # minus the indices of the device at d, by the number of the other one
-        low, high = 1 - count * dim.tile - high, 1 - count * dim.tile - low
-    return Dim(dim.axes, s * dim.tile, s * low + reach.first, s * (high - 1) + reach.last + 1,
-               reach.wrapped or dim.wrapped)
+        low, high = (count - 1) * -dim.tile + 1 - high, (count - 1) * -dim.tile + 1 - low
+    tile, rest = divmod(reach.scale * dim.tile, reach.divisor)
+    assert not rest, "tiles that begin between elements"
+    start, stop = reach.elements(low, high)
+    return Dim(dim.axes, tile, start, stop - tile, reach.wrapped or dim.wrapped)
 
 
 def hull(windows: Iterable[Dim]) -> Dim:

@@ -27,7 +27,8 @@ def window_program(
     """The steps of an op on shards that lie as the strategy says, ``windowed`` being its windowed result dimensions."""
     local_operands = tuple(p.local_type(t) for p, t in zip(strategy.operands, operands, strict=True))
     local_results = tuple(p.local_type(t) for p, t in zip(strategy.results, results, strict=True))
-    form = definition.window_form(attributes, operands, results, local_operands, local_results, windowed)
+    windows = {d: strategy.results[0].dims[d] for d in windowed}
+    form = definition.window_form(attributes, operands, results, local_operands, local_results, windows)
     body = Assembler(mesh)
     values = [body.input(t) for t in local_operands]
     inputs = list(values)

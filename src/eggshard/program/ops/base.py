@@ -28,8 +28,8 @@ from eggshard.program.types import TensorType
 if TYPE_CHECKING:
     from eggshard.placement.placement import Dim
     from eggshard.program.ops.codec import Codec
-    from eggshard.program.ops.windowing import Reaches, WindowForm
     from eggshard.program.ops.shard_program import ShardProgram
+    from eggshard.program.ops.windowing import Reaches, Windowed, WindowForm
     from eggshard.program.program import Region
 
 Types = tuple[TensorType, ...]
@@ -121,7 +121,7 @@ class OpDef:
 
     def window_form(
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
-        windowed: frozenset[int],
+        windowed: Windowed,
     ) -> WindowForm:
         """The op on shards that hold, along the result dimensions ``windowed``, exactly what `reaches` says; along the
         other dimensions they hold everything, or equal shards of pass factors."""

@@ -14,7 +14,7 @@ from eggshard.program.ops.base import PERMUTE, REDUCE, Arrays, FactorRule, OpDef
 from eggshard.program.ops.elementwise import require_count
 from eggshard.program.ops.factor_table import Dimension, FactorTable
 from eggshard.program.ops.slicing import padded
-from eggshard.program.ops.windowing import Filled, Reach, Reaches, WindowForm, sliding_reach
+from eggshard.program.ops.windowing import Filled, Reach, Reaches, Windowed, WindowForm, sliding_reach
 from eggshard.program.program import Attributes, Region
 from eggshard.program.types import TensorType, mlir_dtype, numpy_dtype
 
@@ -189,7 +189,7 @@ class _Convolution(OpDef):
 
     def window_form(
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
-        windowed: frozenset[int],
+        windowed: Windowed,
     ) -> WindowForm:
         x, kernel = operands
         ins, taps, outs = self._layouts(attrs)
@@ -199,7 +199,8 @@ class _Convolution(OpDef):
             edges = window.low, window.high
             if o in windowed and max(edges) > 0:
                 box.append((i, 0, x.shape[i]))
-            padding.append((0, 0) if o in windowed else edges)
+            reach = window.reach(o, x.shape[i])
+            padding.append(reach.edges(windowed[o]) if reach is not None and o in windowed else edges)
         local = self.localize(attrs, operands, results, local_operands, local_results)
         return WindowForm(local.updated(padding=tuple(padding)), (Filled(0, tuple(box), "add"),) if box else ())
 

@@ -22,6 +22,7 @@ from eggshard.program.ops.windowing import (
     Layer,
     Reach,
     Reaches,
+    Windowed,
     WindowForm,
     repeated_index,
 )
@@ -90,7 +91,7 @@ class _AlongDimension(OpDef):
 
     def window_form(
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
-        windowed: frozenset[int],
+        windowed: Windowed,
     ) -> WindowForm:
         return WindowForm() if attrs["dimension"] in windowed else WindowForm(attrs)
 
@@ -189,7 +190,7 @@ class _Extend(_AlongDimension):
 
     def window_form(
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
-        windowed: frozenset[int],
+        windowed: Windowed,
     ) -> WindowForm:
         dim = attrs["dimension"]
         if dim not in windowed:
@@ -275,10 +276,10 @@ class _UpdateSlice(OpDef):
 
     def window_form(
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
-        windowed: frozenset[int],
+        windowed: Windowed,
     ) -> WindowForm:
         changed, starts, update = self._changed(operands), attrs["start_indices"], operands[1]
-        if not windowed & set(changed):
+        if not any(d in windowed for d in changed):
             return WindowForm(attrs)
         box = tuple((d, starts[d], starts[d] + update.shape[d]) for d in changed)
         return WindowForm(layers=(Layer(0, ()), Layer(1, box)))

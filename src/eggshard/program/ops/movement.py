@@ -25,7 +25,7 @@ from eggshard.program.ops.base import (
 )
 from eggshard.program.ops.elementwise import Linear, require_count
 from eggshard.program.ops.factor_table import common_factors
-from eggshard.program.ops.windowing import Reach, Reaches, WindowForm
+from eggshard.program.ops.windowing import Reach, Reaches, Windowed, WindowForm
 from eggshard.program.program import Attributes, Region
 from eggshard.program.types import TensorType, element_bytes, mlir_dtype, numpy_dtype
 
@@ -165,7 +165,7 @@ class _Reverse(Movement):
 
     def window_form(
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
-        windowed: frozenset[int],
+        windowed: Windowed,
     ) -> WindowForm:
         return WindowForm(attrs)
 

@@ -21,7 +21,7 @@ from eggshard.program.ops.base import (
 )
 from eggshard.program.ops.elementwise import require_count
 from eggshard.program.ops.movement import Movement, changed_rule, moves_addends
-from eggshard.program.ops.windowing import Filled, Layer, Reach, Reaches, WindowForm
+from eggshard.program.ops.windowing import Filled, Layer, Reach, Reaches, Windowed, WindowForm
 from eggshard.program.program import Attributes, Region
 from eggshard.program.types import TensorType
 
@@ -68,7 +68,7 @@ class _Slice(Movement):
 
     def window_form(
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
-        windowed: frozenset[int],
+        windowed: Windowed,
     ) -> WindowForm:
         local = self.localize(attrs, operands, results, local_operands, local_results)
         starts = tuple(0 if d in windowed else a for d, a in enumerate(attrs["start_indices"]))
@@ -114,16 +114,23 @@ class _Pad(Movement):
 
     def reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches:
         widths = zip(attrs["edge_padding_low"], attrs["edge_padding_high"], attrs["interior_padding"], strict=True)
-        moved = [(low or high) and not inner for low, high, inner in widths]
-        return tuple(Reach(d, -low, -low) if moved[d] else None for d, low in enumerate(attrs["edge_padding_low"])), ()
+        return tuple(
+            Reach(d, -low, -low, divisor=inner + 1) if low or high or inner else None
+            for d, (low, high, inner) in enumerate(widths)
+        ), ()
 
     def window_form(
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
-        windowed: frozenset[int],
+        windowed: Windowed,
     ) -> WindowForm:
         names = ("edge_padding_low", "edge_padding_high")
         box = tuple((d, 0, operands[0].shape[d]) for d in sorted(windowed) if any(attrs[name][d] > 0 for name in names))
-        widths = {name: tuple(0 if d in windowed else w for d, w in enumerate(attrs[name])) for name in names}
+        reaches = self.reaches(attrs, operands, results)[0]
+        edges = {d: r.edges(windowed[d]) for d, r in enumerate(reaches) if r is not None and d in windowed}
+        widths = {
+            name: tuple(edges[d][side] if d in edges else w for d, w in enumerate(attrs[name]))
+            for side, name in enumerate(names)
+        }
         return WindowForm(attrs.updated(**widths), (Filled(0, box, 1),) if box else ())
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
@@ -192,7 +199,7 @@ class _Concatenate(Movement):
 
     def window_form(
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
-        windowed: frozenset[int],
+        windowed: Windowed,
     ) -> WindowForm:
         dim = attrs["dimension"]
         if dim not in windowed:

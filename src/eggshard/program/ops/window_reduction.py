@@ -15,10 +15,10 @@ from eggshard.program.ops import codec, numerics
 from eggshard.program.ops.base import PASS, PERMUTE, REPLICATE, Arrays, FactorRule, OpDef, Types, Values, register
 from eggshard.program.ops.elementwise import require_count
 from eggshard.program.ops.factor_table import FactorTable, Row
-from eggshard.program.ops.slicing import padded
 from eggshard.program.ops.reduction import check_general, emit_by_monoid, halves, require_monoid
 from eggshard.program.ops.signatures import require_regions, require_signature
-from eggshard.program.ops.windowing import Box, Filled, Reach, Reaches, WindowForm, sliding_reach
+from eggshard.program.ops.slicing import padded
+from eggshard.program.ops.windowing import Box, Filled, Reach, Reaches, Windowed, WindowForm, sliding_reach
 from eggshard.program.program import Attributes, Region
 from eggshard.program.types import TensorType, mlir_dtype
 
@@ -95,11 +95,15 @@ def _window_reaches(attrs: Attributes, operand: TensorType) -> tuple[Reach | Non
     return tuple(window.reach(d, n) for d, (n, window) in enumerate(zip(operand.shape, windows(attrs), strict=True)))
 
 
-def _unpadded(attrs: Attributes, operand: TensorType, windowed: frozenset[int]) -> tuple[Attributes, Box]:
-    """The attributes without padding along some dimensions, and the box around which there is padding instead."""
-    padding = attrs["padding"]
+def _on_windows(attrs: Attributes, operand: TensorType, windowed: Windowed) -> tuple[Attributes, Box]:
+    """The attributes on shards along some dimensions, and the box around which there is padding instead."""
+    padding = list(attrs["padding"])
     box = tuple((d, 0, operand.shape[d]) for d in sorted(windowed) if max(padding[d]) > 0)
-    return attrs.updated(padding=tuple((0, 0) if d in windowed else edge for d, edge in enumerate(padding))), box
+    for d, window in enumerate(windows(attrs)):
+        reach = window.reach(d, operand.shape[d])
+        if d in windowed and reach is not None:
+            padding[d] = reach.edges(windowed[d])
+    return attrs.updated(padding=tuple(padding)), box
 
 
 def _window_defaults(names: Mapping[str, codec.Codec], attrs: dict[str, Any], operands: Types) -> dict[str, Any]:
@@ -144,9 +148,9 @@ class _ReduceWindow(OpDef):
 
     def window_form(
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
-        windowed: frozenset[int],
+        windowed: Windowed,
     ) -> WindowForm:
-        local, box = _unpadded(attrs, operands[0], windowed)
+        local, box = _on_windows(attrs, operands[0], windowed)
         return WindowForm(local, (Filled(0, box, attrs["monoid"]),) if box else ())
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
@@ -204,10 +208,10 @@ class _ReduceWindowGeneral(OpDef):
 
     def window_form(
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
-        windowed: frozenset[int],
+        windowed: Windowed,
     ) -> WindowForm:
         half = len(operands) // 2
-        local, box = _unpadded(attrs, operands[0], windowed)
+        local, box = _on_windows(attrs, operands[0], windowed)
         return WindowForm(local, tuple(Filled(i, box, half + i) for i in range(half)) if box else ())
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:

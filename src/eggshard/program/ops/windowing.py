@@ -8,19 +8,24 @@ boundaries of the tensors, which are boxes of global indices.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
 from eggshard.program.program import Attributes
 
+if TYPE_CHECKING:
+    from eggshard.placement.placement import Dim
+
 
 class Reach(NamedTuple):
-    """The operand indices that one result index needs: from ``scale * j + first`` to ``scale * j + last``.
+    """The places that one result index needs of an operand: from ``scale * j + first`` to ``scale * j + last``.
 
-    j is the index along result dimension ``dim``, or, where ``mirrored``, minus that index. Indices outside the operand
-    are not read (the op's form says what stands there instead), or, where ``wrapped``, taken modulo the operand's size.
+    j is the index along result dimension ``dim``, or, where ``mirrored``, minus that index. Operand index i stands at
+    place ``divisor * i``; at the places between there are holes. Indices outside the operand are not read (the op's
+    form says what stands there instead), or, where ``wrapped``, taken modulo the operand's size.
     """
 
     dim: int
@@ -29,6 +34,24 @@ class Reach(NamedTuple):
     scale: int = 1
     wrapped: bool = False
     mirrored: bool = False
+    divisor: int = 1
+
+    def elements(self, low: int, high: int) -> tuple[int, int]:
+        """The operand indices ``[start, stop)`` that result indices ``[low, high)`` need, at least one."""
+        start, stop = (-(-place // self.divisor) for place in self._places(low, high))
+        return start, max(stop, start + 1)
+
+    def edges(self, window: Dim) -> tuple[int, int]:
+        """How many holes the shards of a window of the result need before and after their elements.
+
+        Negative: as many places are skipped. It is the same for all shards: their tiles begin at elements.
+        """
+        high = window.tile + window.high
+        (first, end), (start, stop) = self._places(window.low, high), self.elements(window.low, high)
+        return self.divisor * start - first, end - self.divisor * (stop - 1) - 1
+
+    def _places(self, low: int, high: int) -> tuple[int, int]:
+        return self.scale * low + self.first, self.scale * (high - 1) + self.last + 1
 
 
 def sliding_reach(
@@ -36,14 +59,17 @@ def sliding_reach(
 ) -> Reach | None:
     """The reach along a dimension of size n over which a window of ``size`` elements slides.
 
-    None where windows may begin between elements, and where they span more than half of the dimension: then even the
-    one of two devices would need all that the other one holds.
+    None where windows span more than half of the dimension: then even the one of two devices would need all that the
+    other one holds.
     """
     span = (size - 1) * dilation
-    if size == 0 or base_dilation > 1 or 2 * span > n:
+    if size == 0 or 2 * span > n * base_dilation:
         return None
-    return Reach(dim, -low, span - low, stride)
+    return Reach(dim, -low, span - low, stride, divisor=base_dilation)
 
+
+#: The result dimensions that are computed through reaches, and the window of each.
+Windowed: TypeAlias = "Mapping[int, Dim]"
 
 #: Per operand and dimension its reach; None where the dimension has no counterpart, or none with a window.
 Reaches = tuple[tuple[Reach | None, ...], ...]
