@@ -242,6 +242,13 @@ def test_staggered_grids() -> None:
         check(run, mesh, argument((16,), "x"), argument((16,), "x"))
 
 
+def test_dimensions_of_size_one() -> None:
+    """Single rows along a sharded dimension: a placement that cannot be told from another is not used."""
+    check(lambda u: jnp.concatenate([jnp.zeros_like(u[:1]), u, u[1:]]), PLANE, argument((2, 6), "y -"), results=None)
+    check(lambda u: jnp.take(u, (np.arange(8)[::-1] - 1) % 8, 0), {"x": 2, "y": 2, "z": 2}, argument((8, 2), "x,z y"),
+          results=None, cost_model=Messages())
+
+
 MODELS = {"bytes": WireBytes(), "messages": Messages(), **PRESETS}
 
 
