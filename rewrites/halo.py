@@ -367,7 +367,7 @@ def rotate_from_wrap(m: Match) -> Any:
 )
 def slice_of_wrap_along_both(m: Match) -> Any:
     """What it cuts along other dimensions is cut first: so corners are rotations along one dimension after the other."""
-    at, whole = m.e["dimension"], [(0, n, 1) for n in m.x.shape]
+    at, whole = m.e["dimension"], tuple((0, n, 1) for n in m.x.shape)
     bounds = bounds_of(m.s)
     others = replaced(bounds, at, whole[at])
     if others == whole or bounds[at] == (0, m.x.shape[at] + m.e["lhs"] + m.e["rhs"], 1):

@@ -13,6 +13,7 @@ class Limits:
     """Limits of `optimize`.
 
     seconds: for the whole search (it stops soon after, with the best plan so far). rows, iterations: of the e-graph.
+    rows_per_op: e-nodes per op of a program of more than 20 ops; a smaller one may have as many as one of 20.
     strategies: per op. placements: candidate placements per e-class. permutes: collective-permutes that one reshard
     by pieces may issue. windows: widths at which a value may be held around its tiles. memory_mib: of the worker
     process. gap: extraction stops at this certified relative gap. seconds_per_node: what extraction may take per
@@ -23,6 +24,7 @@ class Limits:
 
     seconds: float = 60.0
     rows: int = 50_000
+    rows_per_op: int = 50
     iterations: int = 8
     strategies: int = 512
     placements: int = 64
@@ -39,14 +41,18 @@ class Limits:
             if not number or value < least:
                 raise LimitError(f"Limits: {name}={value!r}; give a number of at least {least}")
 
+    def rows_for(self, ops: int) -> int:
+        """The most e-nodes for a region of so many ops."""
+        return min(self.rows, self.rows_per_op * max(ops, 20))
+
     def doubled(self) -> Limits:
         """The same with every cap on candidates doubled (to see whether the caps cost anything)."""
-        caps = ("rows", "iterations", "strategies", "placements", "permutes", "windows")
+        caps = ("rows", "rows_per_op", "iterations", "strategies", "placements", "permutes", "windows")
         return replace(self, **{cap: 2 * getattr(self, cap) for cap in caps})
 
 
 #: The least that each limit may be.
 _LEAST = {
-    "seconds": 0, "rows": 1, "iterations": 0, "strategies": 1, "placements": 1, "permutes": 0, "windows": 0,
+    "seconds": 0, "rows": 1, "rows_per_op": 1, "iterations": 0, "strategies": 1, "placements": 1, "permutes": 0, "windows": 0,
     "memory_mib": 1, "gap": 0, "seconds_per_node": 0,
 }

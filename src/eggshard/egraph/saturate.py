@@ -46,7 +46,8 @@ def saturate(
         return program_graph(RegionRows(region))
     compiled = compile_rules(rules)
     failure: worker.WorkerFailure | None = None
-    for max_rows in (limits.rows, limits.rows // 2):
+    most = limits.rows_for(len(region.ops))
+    for max_rows in (most, most // 2):
         try:
             return _Run(region, rules, compiled, limits, max_rows, began, mesh).graph()
         except worker.WorkerFailure as error:

@@ -165,6 +165,7 @@ class Encoder:
                         choices[out.views.group[c]].extend(
                             self._projections(out, c, n, node) if projecting else self._choices(out, c, n, node, inputs)
                         )
+        choices = [_distinct(made) for made in choices]
         widening = self.widen(self.graph, out, choices)
         first_root = len(choices)
         # Effects are needed wherever they are computed, used or not.
@@ -245,6 +246,16 @@ class Encoder:
             strategy = Strategy((), (shape[i],))
             made.append(Choice(out.shard(c, shape[i])[1], 0.0, ((source, number),), Computed(c, n, strategy)))
         return made
+
+
+def _distinct(made: list[Choice]) -> list[Choice]:
+    """The cheapest of the choices that compute the same placement from the same needs: rules find many such nodes."""
+    best: dict[tuple[int, tuple[Shard, ...]], Choice] = {}
+    for choice in made:
+        known = best.setdefault((choice.out, choice.needs), choice)
+        if choice.cost < known.cost:
+            best[choice.out, choice.needs] = choice
+    return list(best.values()) if len(best) < len(made) else made
 
 
 def _has_shared_class(choices: Sequence[Sequence[Choice]], roots: Sequence[Shard]) -> bool:

@@ -9,7 +9,6 @@ to, or computed at, the hull of its consumers' windows: of the narrowest of them
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-
 from typing import NamedTuple
 
 from eggshard.egraph.graph import EGraph, ENode
