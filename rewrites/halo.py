@@ -366,7 +366,7 @@ def rotate_from_wrap(m: Match) -> Any:
     cases=each(x=_X, e=_WRAPS, s=[slice_of(b) for b in ([(0, 2, 1), (1, 3, 1)], [(1, 4, 1), (0, 2, 1)])]),
 )
 def slice_of_wrap_along_both(m: Match) -> Any:
-    """What it cuts along other dimensions is cut first: so corners are rotations along one dimension after the other."""
+    """What it cuts along other dimensions is cut first: then corners are rotations along one and the other."""
     at, whole = m.e["dimension"], tuple((0, n, 1) for n in m.x.shape)
     bounds = bounds_of(m.s)
     others = replaced(bounds, at, whole[at])

@@ -53,6 +53,6 @@ class Limits:
 
 #: The least that each limit may be.
 _LEAST = {
-    "seconds": 0, "rows": 1, "rows_per_op": 1, "iterations": 0, "strategies": 1, "placements": 1, "permutes": 0, "windows": 0,
-    "memory_mib": 1, "gap": 0, "seconds_per_node": 0,
+    "seconds": 0, "rows": 1, "rows_per_op": 1, "iterations": 0, "strategies": 1, "placements": 1, "permutes": 0,
+    "windows": 0, "memory_mib": 1, "gap": 0, "seconds_per_node": 0,
 }

@@ -45,8 +45,9 @@ from eggshard.program.program import Attributes, Op, Program, Region
 from eggshard.program.types import TensorType, is_float
 from eggshard.unrolling import with_rows
 
-#: Reductions whose result depends on the order for floating-point numbers.
-_ROUNDING = ("add", "mul")
+#: Reductions whose result depends on the order for floating-point numbers, or, of a maximum or minimum, on whether a
+#: back end's collective keeps NaN (XLA's all-reduce on CPU does not).
+_INEXACT = ("add", "mul", "max", "min")
 
 #: From so many ops on the search keeps only some candidates, and propagation says which ones not to miss.
 MANY_OPS = 100
@@ -228,8 +229,8 @@ class Planning:
         )
 
     def partial_allowed(self, dtype: str, monoid: str) -> bool:
-        """Whether addends may stay on different devices: under ``exact`` not where their order shows."""
-        return not (self.exact and monoid in _ROUNDING and is_float(dtype))
+        """Whether addends may stay on different devices: under ``exact`` not where that may show."""
+        return not (self.exact and monoid in _INEXACT and is_float(dtype))
 
     def strategies(self, op: OpLike, operands: Types, results: Types) -> list[tuple[Strategy, float]]:
         """All strategies of an op on these types within the limit, each with the price of computing so, in seconds."""
