@@ -324,7 +324,7 @@ class Planning:
         lo, lr = _local(operands, s.operands), _local(results, s.results)
         definition = registry.get(op.name)
         written = op.name in CONTROL_FLOW or op.name == MANUAL or isinstance(definition, PerDevice)
-        if s.positional or s.mirrored or written or not definition.pure or self._windowed(op, operands, results, s):
+        if s.positional or written or not definition.pure or self._windowed(op, operands, results, s):
             action = self.action(op, operands, results, s)
             return self.pricer.program(action) if isinstance(action, StepPlan) else self.pricer(action, *lo)
         key = (op.name, op.attributes, lo, lr)

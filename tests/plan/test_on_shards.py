@@ -76,6 +76,10 @@ def test_samples(name: str) -> None:
     assert sum(check(name, sample) for sample in SAMPLES2[name](np.random.default_rng(3))) > 10
 
 
+def test_slices_of_single_elements() -> None:
+    assert sum(check("slice", sample) for sample in SAMPLES["slice"](np.random.default_rng(1))) > 10
+
+
 def test_counters_on_tiles() -> None:
     rng = np.random.default_rng(0)
     assert sum(check("iota", sample) for sample in SAMPLES["iota"](rng)) > 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from eggshard.lower.window_simulation import scatter_windows
 from eggshard.placement.placement import Dim, Placement, place, tile_size
 from eggshard.placement.transfer import Strategy
 from eggshard.placement.window_transfer import WindowTransfer
+from eggshard.plan.on_shards import on_shards
 from eggshard.plan.steps import StepPlan
 from eggshard.plan.window_program import window_program
 from eggshard.program.mesh import Mesh
@@ -34,16 +36,25 @@ def programs(
     transfer = WindowTransfer(
         mesh, definition.factors(attributes, operands, results),
         definition.reaches(attributes, operands, results), operands, results[0],
-        frozenset({tuple(mesh.axes)[::-1]}), lambda monoid: False, 999,
+        frozenset({tuple(mesh.axes)[::-1]}), lambda monoid: True, 999,
         lambda windows: definition.window_allowed(attributes, operands, results, windows),
+        definition.windows_by_place,
     )
     (whole,) = definition.evaluate(attributes, arrays)
     for placement in placements:
         for strategy in transfer.at(placement):
+            if any(p.partial for p in strategy.operands):
+                continue  # addends that are passed on
             windowed = frozenset(d for d in transfer.windowed if placement.dims[d].axes)
-            plan = window_program(mesh, definition, attributes, operands, results, strategy, windowed)
+            if strategy.positional:
+                plan = on_shards(mesh, name, attributes, (), operands, results, strategy)
+            else:
+                plan = window_program(mesh, definition, attributes, operands, results, strategy, windowed)
             shards = [scatter_windows(mesh, a, p) for a, p in zip(arrays, strategy.operands, strict=True)]
-            (got,) = run(plan, shards)
+            got = np.array(run(plan, shards)[0])
+            if placement.partial:
+                groups = mesh.groups(placement.partial)
+                got[groups] = got[groups].sum(1, keepdims=True)
             exists = scatter_windows(mesh, np.full(whole.shape, 7, np.int32), placement) == 7
             want = scatter_windows(mesh, np.asarray(whole), placement)
             message = f"{mesh} {name} {attributes} {strategy}"
@@ -51,8 +62,10 @@ def programs(
             yield strategy, plan
 
 
-def placed(rng: np.random.Generator, mesh: Mesh, shape: tuple[int, ...], count: int) -> Iterator[Placement]:
-    """Placements with some dimension sharded, on tiles and on windows."""
+def placed(
+    rng: np.random.Generator, mesh: Mesh, shape: tuple[int, ...], count: int, partial: bool = False
+) -> Iterator[Placement]:
+    """Placements with some dimension sharded, on tiles and on windows; partial along other axes, or not."""
     for _ in range(count):
         axes, dims = [str(a) for a in rng.permutation(list(mesh.axes))], []
         for n in shape:
@@ -64,7 +77,8 @@ def placed(rng: np.random.Generator, mesh: Mesh, shape: tuple[int, ...], count: 
                 high = int(rng.integers(max(low - dim.tile + 1, -3), 5))
                 dim = dim._replace(low=low, high=high, wrapped=bool(rng.random() < 0.2))
             dims.append(dim)
-        yield Placement(tuple(dims))
+        addends = tuple(a for a in mesh.axes if a in axes[: rng.integers(0, 3)]) if partial else ()
+        yield Placement(tuple(dims), addends, "add" if addends else "")
 
 
 @pytest.mark.parametrize("shape", [(8,), (24, 8), (13, 7), (5, 24), (2, 3)])
@@ -77,10 +91,9 @@ def test_reverses_exchange_with_the_other_end(shape: tuple[int, ...]) -> None:
             found = programs(mesh, "reverse", Attributes(dimensions=dims), [x], placed(rng, mesh, shape, 40))
             for strategy, plan in found:
                 along = {a for d in dims for a in strategy.results[0].dims[d].axes}
-                assert strategy.mirrored == bool(along)
                 assert plan.collectives == ({"collective-permute": 1} if along else {})
                 assert all(set(step.action.axes) == along for step in plan.steps if step.action.messages)
-                mirrored += strategy.mirrored
+                mirrored += bool(along)
     assert mirrored > 40
 
 
@@ -104,6 +117,50 @@ def test_elements_apart(interior: int) -> None:
                 sharded += bool(rows.axes)
                 cut += bool(rows.axes) and strategy.operands[0].dims[0].low * apart != rows.low - low
     assert sharded > 20 and cut > 5
+
+
+def test_single_elements_are_had_from_their_owners() -> None:
+    """Along some dimensions an element is left, which may lie past the last even tile; others are cut on windows."""
+    rng = np.random.default_rng(8)
+    x = rng.standard_normal((13, 24, 5)).astype(np.float32)
+    owned = windowed = 0
+    for mesh in MESHES:
+        for row, columns, last in ((12, (2, 22, 1), (0, 5)), (5, (1, 24, 2), (4, 5)), (0, (23, 24, 1), (0, 5))):
+            attributes = Attributes(
+                start_indices=(row, columns[0], last[0]), limit_indices=(row + 1, columns[1], last[1]),
+                strides=(1, columns[2], 1),
+            )
+            ((shape, _),) = registry.get("slice").infer(attributes, types_of([x]))
+            whole = [p for p in placed(rng, mesh, shape, 200, partial=True)
+                     if all(n > 1 or not d.axes for n, d in zip(shape, p.dims, strict=True))]
+            for strategy, plan in programs(mesh, "slice", attributes, [x], iter(whole)):
+                assert not plan.messages
+                owned += strategy.positional
+                windowed += strategy.positional and strategy.results[0].windowed
+    assert owned > 100 and windowed > 30
+
+
+@pytest.mark.parametrize(("name", "given", "shapes"), [
+    ("update_slice", {"start_indices": (11, 0)}, [(13, 4), (1, 4)]),
+    ("update_slice", {"start_indices": (0, 3)}, [(13, 4), (13, 1)]),
+    ("concatenate", {"dimension": 0}, [(1, 4), (13, 4), (1, 4)]),
+    ("concatenate", {"dimension": 0}, [(1, 4), (1, 4), (1, 4)]),
+    ("pad", {"edge_padding_low": (3, 0), "edge_padding_high": (8, 0), "interior_padding": (0, 0)}, [(1, 4), ()]),
+    ("pad", {"edge_padding_low": (2, 0), "edge_padding_high": (9, 0), "interior_padding": (1, 0)}, [(1, 4), ()]),
+    ("wrap", {"dimension": 0, "lhs": 1, "rhs": 1}, [(1, 4)]),
+])
+def test_single_elements_are_held_by_all(name: str, given: dict[str, Any], shapes: list[tuple[int, ...]]) -> None:
+    rng = np.random.default_rng(9)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    ((shape, _),) = registry.get(name).infer(Attributes(given), types_of(arrays))
+    sharded = 0
+    for mesh in MESHES:
+        for strategy, plan in programs(mesh, name, Attributes(given), arrays, placed(rng, mesh, shape, 60)):
+            for array, placement in zip(arrays, strategy.operands, strict=True):
+                assert all(d == Dim((), 1) for n, d in zip(array.shape, placement.dims, strict=True) if n == 1)
+            assert not plan.messages
+            sharded += bool(strategy.results[0].dims[0].axes)
+    assert sharded > 20
 
 
 def test_even_tiles_reverse_from_tile_to_tile() -> None:

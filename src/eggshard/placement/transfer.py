@@ -29,14 +29,12 @@ class Strategy(NamedTuple):
     """Placements of an op's operands and results between which no data moves, and the masks its operands need.
 
     positional: what a device computes depends on where its shards lie, and the op is written out on them.
-    mirrored: devices first exchange operands with those at the other end of the dimensions that the op reverses.
     """
 
     operands: tuple[Placement, ...]
     results: tuple[Placement, ...]
     masks: tuple[MaskSpec, ...] = ()
     positional: bool = False
-    mirrored: bool = False
 
 
 class Assignment(NamedTuple):

@@ -23,7 +23,10 @@ def spread(placement: Placement) -> Spread:
 
 
 def linked(rule: FactorRule, reaches: Reaches) -> FactorRule:
-    """The rule in which dimensions that reach one another are one factor, which may be sharded."""
+    """The rule in which dimensions that reach one another are one factor, which may be sharded.
+
+    A dimension of size 1 that is reached along is held whole.
+    """
     factors = list(rule.factors)
     operands = [list(row) for row in rule.operands]
     for row, reach_row in zip(operands, reaches, strict=True):
@@ -31,7 +34,8 @@ def linked(rule: FactorRule, reaches: Reaches) -> FactorRule:
             if reach is not None:
                 (f,) = rule.results[0][reach.dim]
                 factors[f] = replace(factors[f], kind=PASS) if factors[f].kind == PERMUTE else factors[f]
-                row[d] = (f,)
+                if any(factors[own].size > 1 for own in row[d]):
+                    row[d] = (f,)
     return replace(rule, factors=tuple(factors), operands=tuple(tuple(row) for row in operands))
 
 
@@ -82,8 +86,6 @@ class WindowTransfer:
         sharded = {d: placement.dims[d] for d in self.windowed if placement.dims[d].axes}
         if not self.window_allowed({d: (dim, self.mesh.count(dim.axes)) for d, dim in sharded.items()}):
             return
-        mirrored = any(reach is not None and reach.mirrored and reach.dim in sharded
-                       for row in self.reaches for reach in row)
         for base in self.by_spread.get(spread(placement), ()):
             if base.positional and placement != base.results[0] and not self.windows_by_place:
                 continue  # the op is written out on standard tiles only
@@ -91,7 +93,7 @@ class WindowTransfer:
                 operands = [self._operand(i, base, placement) for i in range(len(base.operands))]
                 if all(o is not None for o in operands):
                     placed = tuple(o for o in operands if o is not None)
-                    yield Strategy(placed, (placement,), base.masks, base.positional, mirrored)
+                    yield Strategy(placed, (placement,), base.masks, base.positional)
 
     def _operand(self, i: int, base: Strategy, placement: Placement) -> Placement | None:
         standard, rule = base.results[0], self.rule
@@ -105,7 +107,7 @@ class WindowTransfer:
                     return None
                 elif reach.scale * window.tile % reach.divisor:
                     return None  # tiles that begin between elements
-                else:
+                elif self.operands[i].shape[d] > 1:
                     dims[d] = reached(window, reach, self.mesh.count(window.axes))
                 continue
             for r, row in enumerate(rule.results[0]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from eggshard.placement.placement import Dim
 from eggshard.placement.transfer import Strategy
@@ -36,7 +36,7 @@ class _Steps(ShardProgram):
         self._placements = (*strategy.operands, *strategy.results)
         tensors = enumerate(zip((*operands, *results), self._placements, strict=True))
         shards = tuple(
-            Shard(i, t, p.local_type(t), frozenset(d for d, dim in enumerate(p.dims) if dim.wrapped))
+            Shard(i, t, p.local_type(t), _which(dim.axes for dim in p.dims), _which(dim.wrapped for dim in p.dims))
             for i, (t, p) in tensors
         )
         self.operands, self.results = shards[: len(operands)], shards[len(operands) :]
@@ -68,3 +68,7 @@ class _Steps(ShardProgram):
                 place = self.op("add", place, self.splat(held.low, self.type_of(place)))
             self._starts[held, size] = place
         return self._starts[held, size]
+
+
+def _which(properties: Iterable[object]) -> frozenset[int]:
+    return frozenset(d for d, has in enumerate(properties) if has)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from eggshard.placement.placement import Dim, Placement
 from eggshard.placement.transfer import Strategy
+from eggshard.placement.windows import reached
 from eggshard.plan.assemble import Assembler
 from eggshard.plan.steps import CollectivePermute, Local, StepPlan
 from eggshard.plan.window_steps import BoxSelect, EdgeFill
 from eggshard.program import monoids
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops.base import OpDef
-from eggshard.program.ops.windowing import Box, Filled, Layer
+from eggshard.program.ops.windowing import Box, Filled, Layer, Reach, Windowed
 from eggshard.program.program import Attributes, Literal
 from eggshard.program.types import TensorType, numpy_dtype
 
@@ -25,16 +28,20 @@ def window_program(
     windowed: frozenset[int],
 ) -> StepPlan:
     """The steps of an op on shards that lie as the strategy says, ``windowed`` being its windowed result dimensions."""
+    body = Assembler(mesh)
+    inputs = [body.input(p.local_type(t)) for p, t in zip(strategy.operands, operands, strict=True)]
+    windows = {d: strategy.results[0].dims[d] for d in windowed}
+    reaches = definition.reaches(attributes, operands, results) or ()
+    strategy = strategy._replace(operands=tuple(
+        _repeated(mesh, t, p, row, windows) for t, p, row in zip(operands, strategy.operands, reaches, strict=True)
+    ))
     local_operands = tuple(p.local_type(t) for p, t in zip(strategy.operands, operands, strict=True))
     local_results = tuple(p.local_type(t) for p, t in zip(strategy.results, results, strict=True))
-    windows = {d: strategy.results[0].dims[d] for d in windowed}
     form = definition.window_form(attributes, operands, results, local_operands, local_results, windows)
-    body = Assembler(mesh)
-    values = [body.input(t) for t in local_operands]
-    inputs = list(values)
+    values = [_broadcast(body, value, t) for value, t in zip(inputs, local_operands, strict=True)]
     for fill in form.fills:
         values[fill.operand] = _fill(body, values[fill.operand], fill, inputs, operands, strategy)
-    for i, row in enumerate(definition.reaches(attributes, operands, results) or ()):
+    for i, row in enumerate(reaches):
         axes = [a for r in row if r is not None and r.mirrored for a in strategy.results[0].dims[r.dim].axes]
         if axes:
             pairs = zip(mesh.grid.reshape(-1).tolist(), mesh.mirrored(axes).reshape(-1).tolist(), strict=True)
@@ -48,6 +55,24 @@ def window_program(
         return body.build([values[0]])
     flops = definition.flops(form.attributes, local_operands, local_results)
     return body.build(body.emit(Local(definition.name, form.attributes, local_results, (), flops), tuple(values)))
+
+
+def _repeated(
+    mesh: Mesh, type_: TensorType, placement: Placement, reaches: Sequence[Reach | None], windows: Windowed
+) -> Placement:
+    """The placement of an operand whose dimensions of size 1 are held whole, as windows full of that one element."""
+    dims = list(placement.dims)
+    for d, reach in enumerate(reaches):
+        if reach is not None and reach.dim in windows and type_.shape[d] == 1:
+            dims[d] = reached(windows[reach.dim], reach, mesh.count(windows[reach.dim].axes))
+    return placement._replace(dims=tuple(dims))
+
+
+def _broadcast(body: Assembler, value: int, type_: TensorType) -> int:
+    if body.types[value] == type_:
+        return value
+    broadcast = Attributes({"broadcast_dimensions": tuple(range(type_.rank)), "shape": type_.shape})
+    return body.emit(Local("broadcast_in_dim", broadcast, (type_,)), (value,), ("place",))[0]
 
 
 def _fill(body: Assembler, value: int, fill: Filled, inputs: list[int], operands: Types, strategy: Strategy) -> int:

@@ -59,7 +59,10 @@ class _Device(ShardProgram):
                  local_results: Sequence[TensorType], start: int):
         self._arrays, self._start = list(local), start
         tensors = zip((*types_of(sample[1]), *results), (*types_of(local), *local_results), strict=True)
-        shards = tuple(Shard(i, *pair) for i, pair in enumerate(tensors))
+        shards = tuple(
+            Shard(i, t, part, frozenset(d for d, n in enumerate(t.shape) if part.shape[d] != n))
+            for i, (t, part) in enumerate(tensors)
+        )
         self.operands, self.results = shards[: len(local)], shards[len(local) :]
         self.values = tuple(range(len(local)))
 

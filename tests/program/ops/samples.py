@@ -215,7 +215,8 @@ def broadcast_in_dim(rng: np.random.Generator) -> list[Sample]:
 @sampler
 def slice_(rng: np.random.Generator) -> list[Sample]:
     cases = (((4, 6), (0, 0), (4, 6), (1, 1)), ((4, 6), (1, 0), (3, 6), (1, 1)), ((4, 6), (0, 1), (4, 6), (1, 2)),
-             ((4, 6), (2, 3), (2, 6), (1, 1)), ((), (), (), ()))
+             ((4, 6), (2, 3), (2, 6), (1, 1)), ((4, 6), (2, 1), (3, 6), (1, 2)), ((4, 6), (3, 0), (4, 6), (1, 6)),
+             ((), (), (), ()))
     return [(Attributes(start_indices=a, limit_indices=b, strides=c), [array(rng, s, d)], ())
             for s, a, b, c in cases for d in ("f32", "i1")]
 

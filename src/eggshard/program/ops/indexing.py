@@ -15,7 +15,7 @@ from eggshard.program.ops import codec
 from eggshard.program.ops.base import PASS, REDUCE, Arrays, FactorRule, OpDef, Types, register
 from eggshard.program.ops.factor_table import Dimension, FactorTable
 from eggshard.program.ops.movement import moves_addends
-from eggshard.program.ops.shard_program import ShardProgram
+from eggshard.program.ops.shard_program import ShardProgram, owner_monoid
 from eggshard.program.ops.sharded_windows import index_components, indexed_dimension, local_windows
 from eggshard.program.ops.windows import Windows
 from eggshard.program.program import Attributes, Region
@@ -35,11 +35,6 @@ def _clamped(starts: Arrays, shape: tuple[int, ...], sizes: tuple[int, ...]) -> 
     return tuple(slice(low, low + k) for low, k in zip(lows, sizes, strict=True))
 
 
-def _owner_monoid(dtype: str) -> str:
-    """By which values combine of which one device has each element, and the others the identity."""
-    return "or" if dtype == "i1" else "add"
-
-
 def _read_windows(
     program: ShardProgram, windows: Windows, components: Sequence[int], sizes: tuple[int, ...]
 ) -> tuple[int, ...]:
@@ -50,7 +45,7 @@ def _read_windows(
         "gather", program.values[0], local.indices, dimension_numbers=local.windows.gather_numbers,
         slice_sizes=local.sizes, indices_are_sorted=False,
     )
-    return (program.addends(local.inside, local.windows.batch_dims(y.rank), taken, _owner_monoid(y.dtype)),)
+    return (program.owned(local.inside, local.windows.batch_dims(y.rank), taken),)
 
 
 class _DynamicSlice(OpDef):
@@ -73,7 +68,7 @@ class _DynamicSlice(OpDef):
         table = FactorTable()
         sizes = list(enumerate(zip(x.shape, y.shape, strict=True)))
         whole = {d: table.new(n) for d, (n, k) in sizes if n == k}
-        monoid = _owner_monoid(x.dtype)
+        monoid = owner_monoid(x.dtype)
         indexed = {d: indexed_dimension(table, n, k, REDUCE, monoid) for d, (n, k) in sizes if n != k}
         rows = (table.row(x, {**whole, **indexed}), *(() for _ in operands[1:]))
         return table.rule(rows, (table.row(y, whole),), moves_addends(x.dtype))
@@ -203,7 +198,7 @@ class _Gather(OpDef):
             ours[d] = theirs[e]
         for d in windows.index_map:
             if d not in ours:
-                ours[d] = indexed_dimension(table, x.shape[d], attrs["slice_sizes"][d], REDUCE, _owner_monoid(x.dtype))
+                ours[d] = indexed_dimension(table, x.shape[d], attrs["slice_sizes"][d], REDUCE, owner_monoid(x.dtype))
         rows = table.row(x, ours), table.row(indices, theirs)
         return table.rule(rows, (table.row(y, result),), moves_addends(x.dtype))
 

@@ -27,20 +27,27 @@ PLACE = "i32"
 MOST_PLACES = 2**30
 
 
+def owner_monoid(dtype: str) -> str:
+    """By which values combine of which one device has each element, and the others the identity."""
+    return "or" if dtype == "i1" else "add"
+
+
 class Shard(NamedTuple):
     """A tensor of an op, and what each device holds of it; numbered through operands and results.
 
-    ``wrapped``: the dimensions whose indices a device holds modulo their size.
+    ``sharded``: the dimensions of which it is a part or a window; ``wrapped``: those of them whose indices count modulo
+    their size.
     """
 
     number: int
     type: TensorType
     local: TensorType
+    sharded: frozenset[int]
     wrapped: frozenset[int] = frozenset()
 
     def cut(self, dim: int) -> bool:
         """Whether the dimension is sharded."""
-        return self.local.shape[dim] != self.type.shape[dim]
+        return dim in self.sharded
 
 
 class ShardProgram(ABC):
@@ -141,6 +148,10 @@ class ShardProgram(ABC):
         if self.type_of(condition).rank:
             condition = self.broadcast(condition, self.type_of(yes).shape, dims)
         return self.op("select", condition, yes, no)
+
+    def owned(self, condition: int, dims: Sequence[int], x: int) -> int:
+        """Addends of the elements of which one device each has the condition; see `owner_monoid`."""
+        return self.addends(condition, dims, x, owner_monoid(self.type_of(x).dtype))
 
     def addends(self, condition: int, dims: Sequence[int], x: int, monoid: str) -> int:
         """x where the condition holds, and else what adds nothing; compare `select`."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from dataclasses import replace
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from eggshard.program.ops import codec
 from eggshard.program.ops.base import (
     PASS,
     PERMUTE,
+    REDUCE,
     Arrays,
     Factor,
     FactorRule,
@@ -21,15 +24,20 @@ from eggshard.program.ops.base import (
 )
 from eggshard.program.ops.elementwise import require_count
 from eggshard.program.ops.movement import Movement, changed_rule, moves_addends
+from eggshard.program.ops.shard_program import MOST_PLACES, PLACE, ShardProgram, owner_monoid
 from eggshard.program.ops.windowing import Filled, Layer, Reach, Reaches, Windowed, WindowForm
 from eggshard.program.program import Attributes, Region
-from eggshard.program.types import TensorType
+from eggshard.program.types import TensorType, numpy_dtype
 
 
 class _Slice(Movement):
-    """Elements ``start, start + stride, ...`` below ``limit`` of each dimension."""
+    """Elements ``start, start + stride, ...`` below ``limit`` of each dimension.
+
+    Of a dimension of which one element is left, the device that has it gives it, and the results are addends.
+    """
 
     name = "slice"
+    windows_by_place = True
     attributes = {
         "start_indices": codec.Integers(),
         "limit_indices": codec.Integers(),
@@ -51,30 +59,65 @@ class _Slice(Movement):
         bounds = zip(shape, attrs["start_indices"], attrs["limit_indices"], attrs["strides"], strict=True)
         return [(start, limit, stride) != (0, n, 1) for n, start, limit, stride in bounds]
 
+    def _single(self, operands: Types, results: Types) -> list[int]:
+        """The dimensions of which one of several elements is left."""
+        pairs = enumerate(zip(operands[0].shape, results[0].shape, strict=True))
+        return [d for d, (n, m) in pairs if m == 1 < n <= MOST_PLACES]
+
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        return changed_rule(operands[0], results[0], self._changed(attrs, operands[0].shape))
+        (x,), (y,) = operands, results
+        rule = changed_rule(x, y, self._changed(attrs, x.shape))
+        factors = list(rule.factors)
+        for d in self._single(operands, results):
+            factors[rule.operands[0][d][0]] = Factor(x.shape[d], REDUCE, owner_monoid(x.dtype), positional=True)
+        return replace(rule, factors=tuple(factors))
+
+    def _local(self, attrs: Attributes, operand: TensorType, local: TensorType, held: Container[int]) -> Attributes:
+        """The slice of a shard that holds, along ``held``, what is wanted and what lies between that."""
+        changed = self._changed(attrs, operand.shape)
+        bounds = zip(attrs["limit_indices"], local.shape, changed, strict=True)
+        return attrs.updated(
+            start_indices=tuple(0 if d in held else start for d, start in enumerate(attrs["start_indices"])),
+            limit_indices=tuple(limit if moved and d not in held else n for d, (limit, n, moved) in enumerate(bounds)),
+        )
 
     def localize(
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types
     ) -> Attributes:
-        changed = self._changed(attrs, operands[0].shape)
-        limits = zip(attrs["limit_indices"], local_operands[0].shape, changed, strict=True)
-        return attrs.updated(limit_indices=tuple(limit if moved else n for limit, n, moved in limits))
+        return self._local(attrs, operands[0], local_operands[0], ())
+
+    def on_shards(
+        self, attrs: Attributes, program: ShardProgram, regions: tuple[Region, ...] = ()
+    ) -> tuple[int, ...]:
+        (x,), (y,), (value,) = program.operands, program.results, program.values
+        single = [d for d in self._single((x.type,), (y.type,)) if x.cut(d)]
+        changed = self._changed(attrs, x.type.shape)
+        held = [d for d, moved in enumerate(changed) if moved and x.cut(d)]
+        local = self._local(attrs, x.type, x.local, held)
+        # Of a single element's dimension all is kept at first.
+        strides = tuple(1 if d in single else stride for d, stride in enumerate(attrs["strides"]))
+        value = program.op("slice", value, **local.updated(strides=strides))
+        zero = program.constant(np.zeros((), numpy_dtype(PLACE)))
+        places, inside = [zero] * x.type.rank, []
+        for d in single:
+            wanted = program.constant(np.asarray(attrs["start_indices"][d], numpy_dtype(PLACE)))
+            places[d] = program.op("subtract", wanted, program.start(x, d))
+            inside.append(program.within(places[d], x.local.shape[d]))
+        value = program.op("dynamic_slice", value, *places, slice_sizes=y.local.shape)
+        return (program.owned(reduce(partial(program.op, "and"), inside), (), value),)
 
     def reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches:
-        changed = self._changed(attrs, operands[0].shape)
-        bounds = zip(attrs["start_indices"], attrs["strides"], changed, strict=True)
-        return (tuple(Reach(d, a, a, stride) if moved else None for d, (a, stride, moved) in enumerate(bounds)),)
+        changed, single = self._changed(attrs, operands[0].shape), self._single(operands, results)
+        bounds = enumerate(zip(attrs["start_indices"], attrs["strides"], changed, strict=True))
+        return (tuple(
+            Reach(d, a, a, stride) if moved and d not in single else None for d, (a, stride, moved) in bounds
+        ),)
 
     def window_form(
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
         windowed: Windowed,
     ) -> WindowForm:
-        local = self.localize(attrs, operands, results, local_operands, local_results)
-        starts = tuple(0 if d in windowed else a for d, a in enumerate(attrs["start_indices"]))
-        limits = zip(local["limit_indices"], local_operands[0].shape, strict=True)
-        ends = tuple(n if d in windowed else limit for d, (limit, n) in enumerate(limits))
-        return WindowForm(local.updated(start_indices=starts, limit_indices=ends))
+        return WindowForm(self._local(attrs, operands[0], local_operands[0], windowed))
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
         bounds = zip(attrs["start_indices"], attrs["limit_indices"], attrs["strides"], strict=True)
