@@ -259,7 +259,7 @@ class WindowDemand:
             along = tuple(d.windowed for d in p.dims)
             if sum(along) == 1:
                 alone.setdefault(along, []).append(p)
-        arms = [Held(windows, hulls(windows, 1)) for windows in alone.values()] if len(alone) > 1 else []
+        arms = [Held(windows, hulls(windows, self.limit)) for windows in alone.values()] if len(alone) > 1 else []
         apart = {p for arm in arms for p in arm.windows}
         rest = [p for p in self.needed.get(g, ()) if p not in apart]
         return [*arms, Held(rest, self.made.get(g, []))]
