@@ -1,4 +1,4 @@
-"""Loops whose iterations exchange halos: several iterations share one exchange where that is cheaper.
+"""Loops whose iterations look at neighbours: several iterations share one exchange where that is cheaper.
 
 Planned in a row, iterations are one straight program, in which the extraction weighs a wider window against another
 exchange. A loop that counts becomes one over rows of iterations, and what remains is one more row (or, where it is not
@@ -13,8 +13,8 @@ from eggshard.placement.placement import Placement, replicated
 from eggshard.plan.assemble import Assembler
 from eggshard.plan.control_steps import Loop
 from eggshard.plan.steps import StepPlan
-from eggshard.plan.window_steps import WindowExchange
 from eggshard.program.counted_loops import find_counter, in_a_row, unrolled
+from eggshard.program.ops import registry
 from eggshard.program.program import Region
 from eggshard.program.types import TensorType
 
@@ -30,11 +30,12 @@ def with_rows(
 ) -> Loop | StepPlan:
     """The loop itself, or the cheapest of its forms by rows of iterations.
 
-    Of loops that exchange halos and count. Local types are those of the carried shards.
+    Of loops that communicate, look at neighbours and count. Local types are those of the carried shards.
     """
     counter = find_counter(condition, body)
-    exchanges = any(isinstance(step.action, WindowExchange) for step in loop.body.steps)
-    if not exchanges or counter is None or counter.direction == "NE" or loop.has_effects:
+    if not (loop.body.messages and _looks_at_neighbours(body)) or loop.has_effects:
+        return loop
+    if counter is None or counter.direction == "NE":
         return loop
     best: Loop | StepPlan = loop
     cost = price(_program(loop.body, types, [loop]))
@@ -57,6 +58,15 @@ def with_rows(
         if price(form) < cost:
             best, cost = form, price(form)
     return best
+
+
+def _looks_at_neighbours(body: Region) -> bool:
+    """Whether some op of a body reaches beyond an index of its own."""
+    for op in body.ops:
+        operands, results = (tuple(body.types[v] for v in values) for values in (op.operands, op.results))
+        if registry.known(op.name) and registry.get(op.name).reaches(op.attributes, operands, results):
+            return True
+    return False
 
 
 def _program(like: StepPlan, types: Sequence[TensorType], parts: Sequence[Loop | StepPlan]) -> StepPlan:

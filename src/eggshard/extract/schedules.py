@@ -62,15 +62,16 @@ class _Schedule:
         if found is None:
             return
         target, self.chosen[group] = found
-        parts = list(dict.fromkeys(windows[p][0] for p in beyond))
+        parts: dict[int, list[Placement]] = {}
+        for p in beyond:
+            parts.setdefault(windows[p][0], []).append(p)
         if hull is not None:
             main = windows[hull][0]
             corners = main in parts or target == hull
-            for number in parts:
-                source = hull if corners and number != main else target
-                self._hold(number, hull if number == main else None, source)
-            if corners and main not in parts:
-                self._hold(main, hull, target)
+            if corners:
+                parts[main] = [hull]
+            for number, users in parts.items():
+                self._hold(type_.shape, number, users, hull if corners and number != main else target)
         tag = self.choices[group][self.chosen[group]].tag
         if isinstance(tag, Computed):
             node = self.demand.graph.classes[tag.cls].nodes[tag.node]
@@ -88,11 +89,13 @@ class _Schedule:
         tag = choice.tag
         return isinstance(tag, Computed) and (not choice.needs or self.demand.node_of(tag.cls) == tag.node)
 
-    def _hold(self, number: int, hull: Placement | None, source: Placement) -> None:
+    def _hold(self, shape: tuple[int, ...], number: int, users: list[Placement], source: Placement) -> None:
         """Choose how windows are held: computed, widened from where the value is computed, or cut out of others."""
-        out = None if hull is None else self.out.index[number][hull]
+        held = self.out.placements[number]
         for i, choice in enumerate(self.choices[number]):
-            tag = choice.tag
-            if out in (None, choice.out) and isinstance(tag, Widened) and tag.source == source:
+            tag, window = choice.tag, held[choice.out]
+            if isinstance(tag, Widened) and tag.source == source and isinstance(window, Placement) and all(
+                contains(self.mesh, shape, window, q) for q in users
+            ):
                 self.chosen[number] = i
                 return
