@@ -11,6 +11,8 @@ from eggshard.extract.problem import Selection
 from eggshard.extract.views import Order
 from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy
+from eggshard.placement.window_routes import contains, rewindowed
+from eggshard.placement.windows import hull
 from eggshard.plan.assemble import Assembler, Conversions
 from eggshard.plan.steps import Action, Local, StepPlan
 from eggshard.program.mesh import Mesh
@@ -40,6 +42,9 @@ class Decoder:
         for c, chosen in selection.chosen.items():
             for i in chosen:
                 self._makers.setdefault((c, self.problem.choices[c][i].out), i)
+        self._taken = {
+            need for c, chosen in selection.chosen.items() for i in chosen for need in self.problem.choices[c][i].needs
+        }
         self._converted: dict[Shard, list[int]] = {}
         self._origin: dict[Shard, Shard] = {}
         for c, p, q in selection.conversions:
@@ -139,12 +144,22 @@ class Decoder:
     def _widen(self, shard: Shard, tag: Widened, source: Shard) -> None:
         """Take a window of a shard, and narrower ones out of it."""
         value = self._as(source, self._form(tag.group, self.views.from_core(tag.group, tag.source)))
-        target = self.views.from_core(tag.group, self._core(shard))
+        target = self.views.from_core(tag.group, self._needed_of(shard, tag))
         type_ = self.graph.type_of(tag.group)
         start = self.views.from_core(tag.group, tag.source)
         value = self.assembler.convert(value, type_, start, [target], f"class {tag.group}")[target]
         self.values[shard] = {self._form(tag.group, target): value}
         self._convert(shard, tag.group, value, target)
+
+    def _needed_of(self, shard: Shard, tag: Widened) -> Placement:
+        """The window itself where some choice takes it; else the hull of what is cut out of it, which may be less."""
+        window, cuts = self._core(shard), [self._core((shard[0], q)) for q in self._converted.get(shard, ())]
+        if shard in self._taken or not cuts:
+            return window
+        less = Placement(tuple(hull(dims) for dims in zip(*(p.dims for p in cuts), strict=True)))
+        type_, mesh = self.views.core_type(tag.group), self.assembler.mesh
+        there = rewindowed(mesh, type_.shape, tag.source, less) is not None
+        return less if there and contains(mesh, type_.shape, window, less) else window
 
     def _convert(self, shard: Shard, cls: int, value: int, here: Placement) -> None:
         """Everything that a shard is converted to."""
