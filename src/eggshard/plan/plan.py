@@ -11,6 +11,7 @@ import numpy as np
 
 from eggshard.costmodel.protocol import CostModel
 from eggshard.placement.placement import Placement
+from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.memory import peak_bytes
 from eggshard.plan.pricing import Pricer
 from eggshard.plan.steps import Step, StepPlan
@@ -100,10 +101,15 @@ class Plan:
 
     @property
     def certificate(self) -> str:
-        """Which plans the bound is of: "all plans", or "plans that compute nothing twice"."""
+        """Which plans the bound is of: "all plans", or "plans that compute nothing twice".
+
+        Bodies of loops and branches are planned on their own; the bound takes them as they are.
+        """
         whole = self.search.bound >= min(self.search.once, self.cost.total) * (1 - 1e-3)
         plans = "all plans" if whole else "plans that compute nothing twice"
         plans += " among the candidates" if self.search.capped else ""
+        bodies = any(isinstance(s.action, (Loop, Branch)) and s.action.messages for s in self.steps)
+        plans += " with these bodies of loops and branches" if bodies else ""
         return plans + (", each conversion paid whole" if self.search.shared and self.cost.communication else "")
 
     @property
