@@ -55,8 +55,9 @@ def with_rows(
             if left:
                 parts.append(plan(in_a_row(body, left), placements, placements))
         form = _program(loop.body, types, parts)
-        if price(form) < cost:
-            best, cost = form, price(form)
+        price_of_form = price(form)
+        if price_of_form < cost:
+            best, cost = form, price_of_form
     return best
 
 

@@ -16,18 +16,16 @@ USUAL = [p for p in FIXED.values() if not p.extra]
 DRAWN = [*stencil.variants(1, 6), *padslice.variants(1, 6)]
 
 
-def run_and_count(program: BenchProgram) -> None:
-    """Compile once; finite results on the devices, and not fewer bytes than the best known."""
+def finite_and_bytes(program: BenchProgram) -> tuple[bool, float]:
+    """Compile once: whether all results on the devices are finite, and the wire bytes."""
     compiled = program.lower().compile()
     with jax.set_mesh(program.mesh):
         arrays = [
             jax.device_put(array, sharding)
             for array, sharding in zip(program.inputs(), compiled.input_shardings[0], strict=True)
         ]
-        for result in jax.tree.leaves(compiled(*arrays)):
-            assert np.isfinite(np.asarray(result, np.complex128)).all()
-    if program.known is not None:
-        assert count_collectives(compiled.as_text()).wire_bytes >= program.known - 0.5
+        results = [np.asarray(result, np.complex128) for result in jax.tree.leaves(compiled(*arrays))]
+    return all(np.isfinite(result).all() for result in results), count_collectives(compiled.as_text()).wire_bytes
 
 
 @pytest.mark.parametrize("program", FIXED.values(), ids=lambda p: p.name)
@@ -37,13 +35,17 @@ def test_every_program_lowers(program: BenchProgram) -> None:
 
 @pytest.mark.parametrize("program", [*USUAL[::9], *DRAWN], ids=lambda p: p.name)
 def test_programs_run(program: BenchProgram) -> None:
-    run_and_count(program)
+    finite, wire_bytes = finite_and_bytes(program)
+    assert finite
+    assert wire_bytes >= (program.known or 0) - 0.5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", FIXED.values(), ids=lambda p: p.name)
 def test_every_program_runs(program: BenchProgram) -> None:
-    run_and_count(program)
+    finite, wire_bytes = finite_and_bytes(program)
+    assert finite
+    assert wire_bytes >= (program.known or 0) - 0.5
 
 
 def test_variants_come_from_the_seed() -> None:

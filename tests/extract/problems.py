@@ -7,6 +7,7 @@ import math
 import random
 
 import numpy as np
+from hypothesis import strategies as st
 
 from eggshard.extract.problem import Choice, Problem
 from eggshard.extract.verify import complete
@@ -214,3 +215,12 @@ def stencil_windows(steps: int, alpha: float, width: int = 8, fields: int = 1) -
         both = pointwise(0, left, right)
         u = pointwise(0, both, centre)
     return Problem(table, [costs] * len(table), [(u, 0)])
+
+
+@st.composite
+def problems(draw):
+    """Small problems: half with cycles; alternatives, copies, free and impossible conversions in most."""
+    rng = random.Random(draw(st.integers(0, 10**9)))
+    return random_problem(
+        rng, classes=draw(st.integers(2, 5)), placements=draw(st.integers(1, 3)), choices=draw(st.integers(1, 4)),
+        cyclic=draw(st.booleans()), free=draw(st.sampled_from([0, 0.3, 0.9])))

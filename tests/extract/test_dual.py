@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings as hypothesis_settings, strategies as st
 from tests.extract.problems import (
     brute_force,
-    random_problem,
+    problems,
     residual_mlp,
     sharded_program,
     stencil_windows,
@@ -24,15 +24,6 @@ from eggshard.extract.shrink import shrink
 from eggshard.extract.verify import check
 
 NEVER = math.inf
-
-
-@st.composite
-def problems(draw):
-    """Small problems with shared classes, optional ones, impossible conversions, and cycles in half of them."""
-    rng = random.Random(draw(st.integers(0, 10**9)))
-    return random_problem(
-        rng, classes=draw(st.integers(2, 5)), placements=draw(st.integers(1, 3)), choices=draw(st.integers(1, 4)),
-        cyclic=draw(st.booleans()), free=draw(st.sampled_from([0, 0.3, 0.9])))
 
 
 def dual_of(problem: Problem, rounds: int = 20) -> tuple[Dual, float]:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings as hypothesis_settings, strategies as st
 from tests.extract.problems import (
     brute_force,
+    problems,
     random_conversions,
     random_problem,
     residual_mlp,
@@ -30,15 +31,6 @@ from eggshard.extract.state import PlanState
 from eggshard.extract.verify import check, complete, price
 
 EXACT = 1 + 1e-4  # the default gap
-
-
-@st.composite
-def problems(draw):
-    """Small problems: half with cycles; alternatives, copies, free and impossible conversions in most."""
-    rng = random.Random(draw(st.integers(0, 10**9)))
-    return random_problem(
-        rng, classes=draw(st.integers(2, 5)), placements=draw(st.integers(1, 3)), choices=draw(st.integers(1, 4)),
-        cyclic=draw(st.booleans()), free=draw(st.sampled_from([0, 0.3, 0.9])))
 
 
 def plans_of(problem: Problem):

@@ -50,9 +50,8 @@ class _Schedule:
         """
         type_, windows = self.out.views.core_type(group), self.out.windows.get(group, {})
         beyond = [p for p in needed if p in windows]
-        hulls = [p for p in self.demand.made.get(group, ())
-                 if beyond and all(contains(self.mesh, type_.shape, p, q) for q in beyond)]
-        hull = next(iter(hulls), None)
+        hull = next((p for p in self.demand.made.get(group, ())
+                     if beyond and all(contains(self.mesh, type_.shape, p, q) for q in beyond)), None)
         options = [home(self.mesh, type_.shape, needed[0])]
         if hull is not None and all(contains(self.mesh, type_.shape, hull, q) for q in needed):
             options += [self.demand.narrowest(group, hull), hull]

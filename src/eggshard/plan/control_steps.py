@@ -21,7 +21,8 @@ class Loop(Action):
     """A while loop whose condition and body are device programs over the carried shards.
 
     ``condition`` yields one scalar i1, the same on all devices if the loop communicates; ``body`` yields the carried
-    values again, in the same local types. ``trip_count`` is None where it depends on data.
+    values again, in the same local types. ``trip_count`` is None where it depends on data; of
+    the rest of such a loop that runs in rows, it is an estimate.
     """
 
     condition: StepPlan

@@ -15,12 +15,11 @@ from eggshard.plan.window_steps import BoxSelect, EdgeFill
 from eggshard.program import monoids
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops.base import OpDef
-from eggshard.program.ops.windowing import Box, Filled, Layer, Reach, Windowed
+from eggshard.program.ops.windowing import EDGE_MODES, Box, Filled, Layer, Reach, Windowed
 from eggshard.program.program import Attributes, Literal
 from eggshard.program.types import TensorType, numpy_dtype
 
 Types = tuple[TensorType, ...]
-EDGES = ("edge", "reflect", "symmetric")
 
 
 def window_program(
@@ -77,7 +76,7 @@ def _broadcast(body: Assembler, value: int, type_: TensorType) -> int:
 
 def _fill(body: Assembler, value: int, fill: Filled, inputs: list[int], operands: Types, strategy: Strategy) -> int:
     placement, type_ = strategy.operands[fill.operand], operands[fill.operand]
-    if fill.value in EDGES:
+    if fill.value in EDGE_MODES:
         for dim, start, stop in fill.box:
             assert (start, stop) == (0, type_.shape[dim]), "edges are the tensor's"
             if _reaches_outside(body.mesh, placement.dims[dim], start, stop):

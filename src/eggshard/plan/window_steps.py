@@ -13,9 +13,8 @@ from eggshard.placement.placement import Dim
 from eggshard.placement.windows import Slab
 from eggshard.plan.steps import Action, Pairs
 from eggshard.program.mesh import Mesh
+from eggshard.program.ops.windowing import EDGE_MODES
 from eggshard.program.types import TensorType
-
-EDGE_MODES = ("edge", "reflect", "symmetric")
 
 
 @dataclass(frozen=True, slots=True)
