@@ -109,9 +109,10 @@ for _monoid, (_op, _) in monoids.MONOIDS.items():
             for b in ([rows, other], [other, rows])
         ],
     ),
+    given="x",
 )
 def short_slice_by_parts(m: Match) -> Any:
-    """At most half of a part, along one dimension at a time."""
+    """At most half of a part, along one dimension at a time; parts are not cut again."""
     answers = []
     for at, ((start, limit, stride), n) in enumerate(zip(bounds_of(m.s), m.x.shape, strict=True)):
         count = _parts(n, m.shard_counts)

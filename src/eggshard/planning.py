@@ -35,14 +35,14 @@ from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.plan.control_steps import Loop
 from eggshard.plan.on_shards import on_shards
 from eggshard.plan.pricing import Pricer
-from eggshard.plan.steps import Action, Local, StepPlan
+from eggshard.plan.steps import Action, CollectivePermute, Local, StepPlan
 from eggshard.plan.window_program import window_program
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops import registry
 from eggshard.program.ops.base import PASS, FactorRule
 from eggshard.program.ops.collectives import PerDevice
 from eggshard.program.program import Attributes, Op, Program, Region
-from eggshard.program.types import TensorType, is_float
+from eggshard.program.types import TensorType, element_bytes, is_float
 from eggshard.unrolling import with_rows
 
 #: Reductions whose result depends on the order for floating-point numbers, or, of a maximum or minimum, on whether a
@@ -246,6 +246,14 @@ class Planning:
         router = self.router if isinstance(self.router, WindowRouter) else WindowRouter(self.mesh, self.pricer)
         return Widener(self, router, 0 if self.outer else self.limits.windows, inputs, outputs)
 
+    def least_message(self, region: Region) -> float:
+        """What it costs to send one element of a region's smallest type along the axis where that is cheapest."""
+        element = min(region.types, key=lambda t: element_bytes(t.dtype)).with_shape(())
+        grid = self.mesh.grid.reshape(-1).tolist()
+        ways = {a: self.mesh.mirrored((a,)).reshape(-1).tolist() for a, n in self.mesh.axes.items() if n > 1}
+        sent = [CollectivePermute(tuple(zip(grid, to, strict=True)), (a,)) for a, to in ways.items()]
+        return min((self.pricer(action, element) for action in sent), default=0.0)
+
     def window_transfer(self, op: OpLike, operands: Types, results: Types) -> WindowTransfer | None:
         """How the op acts on windows; None for one that takes its operands at standard placements only."""
         key = (op.name, op.attributes, operands, results)
@@ -276,7 +284,7 @@ class Planning:
             if isinstance(action, Loop) and not self.outer:
                 condition, body = op.regions
                 return with_rows(action, condition, body, strategy.operands, _local(operands, strategy.operands),
-                                 self.control_flow.region, self.pricer.program)
+                                 self.control_flow.region, self.pricer.program, self.limits.gap)
             return action
         if op.name == MANUAL:
             return self._manual(op, strategy)

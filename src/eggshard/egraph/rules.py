@@ -117,6 +117,7 @@ class Rule:
     cases: Cases
     exact_if: Callable[[Match], bool]
     enabled_by: tuple[str, str] | None = None
+    given: str | None = None
     exact: bool = False
     _memo: dict[Any, tuple[Instance, ...]] = field(default_factory=dict, repr=False)
 
@@ -247,6 +248,7 @@ def rule(
     mark: str = "=",
     exact_if: Callable[[Match], bool] | None = None,
     enabled_by: tuple[str, str] | None = None,
+    given: str | None = None,
 ) -> Callable[[Function | None], Rule]:
     """A decorator that makes a rule of a function; ``rule(...)(None)`` is a rule without a condition.
 
@@ -254,8 +256,9 @@ def rule(
     name: the function's name with spaces unless given. mark: "=" or "ρ". exact_if: where a ρ rule is exact all the
     same; by default where no floating-point type occurs. enabled_by: ``(name, op)``: look for the left side only where
     the tensor or labelled op of this name is, but for pointwise ops, a result of ``op`` (a guard against growth where
-    the rule holds everywhere and pays only before such an op). Raises RewriteError for a malformed rule, or one without
-    cases.
+    the rule holds everywhere and pays only before such an op). given: look for the left side only where the tensor of
+    this name is a value of the program, and not one that rules alone made (for a rule whose right side would be its
+    own left side again, and for nothing). Raises RewriteError for a malformed rule, or one without cases.
     """
     left, right = parse_rule(text)
     check_patterns(text, left, right)
@@ -265,6 +268,8 @@ def rule(
         raise RewriteError(f"rule {text!r} names no cases; a rule without a law test does not load")
     if enabled_by is not None and enabled_by[0] not in (*variables(left), *(n.label for n in postorder(left))):
         raise RewriteError(f"rule {text!r}: {enabled_by[0]!r} of enabled_by does not occur on the left")
+    if given is not None and given not in variables(left):
+        raise RewriteError(f"rule {text!r}: {given!r} of given is no tensor of the left side")
     new = {n.label for n in postorder(right) if n.label} - {n.label for n in postorder(left)}
 
     def decorate(function: Function | None) -> Rule:
@@ -272,7 +277,7 @@ def rule(
             raise RewriteError(f"rule {text!r}: without a function it needs a name, and no new labels {sorted(new)}")
         named = name or function.__name__.strip("_").replace("_", " ")  # type: ignore[union-attr]
         holds = exact_if or ((lambda match: True) if mark == "=" else no_floats)
-        return Rule(named, text, left, right, mark, function, cases, holds, enabled_by)
+        return Rule(named, text, left, right, mark, function, cases, holds, enabled_by, given)
 
     return decorate
 

@@ -37,6 +37,9 @@ CAP = 2.0
 HOT, COLD, COOLING = 0.5, 5e-3, 0.85
 #: The bound is looked at every so many rounds, and ascent ends when it rose by less than this.
 CHECK, STALLED = 3, 5e-4
+#: It also ends where so many times the last rise would not do. Rises shrink about as the temperature does, to a part
+#: of 0.6 each, so that all that come yet are mostly less than twice the last one.
+HOPE = 6.0
 
 
 @dataclass
@@ -191,7 +194,7 @@ class Dual:
     # -- ascent ------------------------------------------------------------------------------------------------------
 
     def ascend(self, gap: float, deadline: float, rounds: int = 60) -> None:
-        """Raise the bound until it is within ``gap`` of the incumbent, or no longer rises, or time is up."""
+        """Raise the bound until it is within ``gap`` of the incumbent, or will not get there, or time is up."""
         scale = max(1, len(self.classes))
         before = -math.inf
         for i in range(rounds):
@@ -203,7 +206,8 @@ class Dual:
             late = time.monotonic() > deadline
             if i % CHECK == CHECK - 1 or late:
                 now = self.evaluate()
-                if late or now >= 1.0 - gap or now - before < STALLED:
+                rise = now - before
+                if late or now >= 1.0 - gap or rise < STALLED or now + HOPE * rise < 1.0 - gap:
                     return
                 before = now
         self.evaluate()
