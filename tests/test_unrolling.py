@@ -176,3 +176,22 @@ def test_rows_are_as_long_as_latency_makes_them() -> None:
     few, many = (check(run, X8, field, cost_model=model, results="same") for model in (LATENCY, COMPUTE))
     assert sum(few.collectives.values()) <= 2 * 13
     assert sum(few.collectives.values()) < sum(many.collectives.values()) <= 200
+
+
+@pytest.mark.parametrize("count,longest", [(100, 15), (32, 16)])
+def test_rows_are_about_as_long_as_one_another(count: int, longest: int) -> None:
+    """As many rows as the longest kind that pays makes, of lengths that differ little: 100 = 6 * 15 + 10."""
+    dear = AlphaBeta(launch=0, latency=1e-7, bandwidth=4.5e11, flops=1e12, memory=1e30)
+    plan = check(lambda u: lax.fori_loop(0, count, lambda i, v: walls(v), u), X8, argument((512, 256), "x -"),
+                 cost_model=dear, results="same")
+    slabs = [slab.width for loop in loops(plan.device_program) for step in loop.body.steps
+             if isinstance(step.action, WindowExchange) for part in step.action.exchanges for slab in part.rounds]
+    assert set(slabs) == {longest}
+
+
+def test_rows_that_save_nothing_are_not_made() -> None:
+    """Where messages are free a row only makes the program longer."""
+    free = AlphaBeta(launch=0, latency=0, bandwidth=1e6, flops=1e15, memory=1e15)
+    plan = check(lambda u: lax.fori_loop(0, 100, lambda i, v: walls(v), u), X4, argument((256,), "x"), cost_model=free)
+    (loop,) = loops(plan.device_program)
+    assert loop.trip_count == 100

@@ -154,13 +154,13 @@ def _search(planning: Planning, rules: Sequence[Any], outputs: list[list[Placeme
 def _plan_region(planning: Planning, rules: Sequence[Any], region: Region, inputs: tuple[Placement, ...],
                  outputs: tuple[Placement, ...]) -> StepPlan:
     """The cheapest device program of a loop's, branch's or manual computation's body for this interface."""
-    plain = baseline_program(planning, region, None, inputs, outputs)
-    if not plain.messages:
-        return plain
     if not any(p.used_axes for p in (*inputs, *outputs)):
         whole = baseline_program(planning, region, [None] * len(region.types), inputs, outputs)
         if not whole.messages and planning.pricer.program(whole) <= planning.least_message(region):
             return whole  # any message would cost more than all that it could save
+    plain = baseline_program(planning, region, None, inputs, outputs)
+    if not plain.messages:
+        return plain
     found, _, _ = _solve(planning, rules, region, inputs, [[p] for p in outputs], {})
     return min(plain, found, key=planning.pricer.program)
 

@@ -19,7 +19,7 @@ from eggshard.program.program import Region
 from eggshard.program.types import TensorType
 
 #: How many iterations are tried in a row, as long as each row pays: what sharing an exchange saves shrinks from one
-#: row to the next, and what is computed twice for it grows.
+#: row to the next, and what is computed twice for it grows. Last, as many rows of more even lengths are tried.
 ROWS = (2, 4, 8, 16)
 
 RegionPlanner = Callable[[Region, tuple[Placement, ...], tuple[Placement, ...]], StepPlan]
@@ -39,12 +39,8 @@ def with_rows(
         return loop
     if counter is None or counter.direction == "NE":
         return loop
-    best: Loop | StepPlan = loop
-    cost = price(_program(loop.body, types, [loop]))
-    for times in ROWS:
-        too_many = loop.trip_count is not None and loop.trip_count < times
-        if too_many or not counter.fits(types[counter.position].dtype, times):
-            break
+
+    def by_rows(times: int) -> StepPlan:
         ahead, row = unrolled(condition, body, counter, loop.trip_count, times)
         conditions = plan(ahead, placements, (replicated(()),))
         parts: list[Loop | StepPlan] = []
@@ -56,11 +52,25 @@ def with_rows(
             parts.append(Loop(conditions, plan(row, placements, placements), trips))
             if left:
                 parts.append(plan(in_a_row(body, left), placements, placements))
-        form = _program(loop.body, types, parts)
+        return _program(loop.body, types, parts)
+
+    best: Loop | StepPlan = loop
+    cost, chosen = price(_program(loop.body, types, [loop])), 1
+    for times in ROWS:
+        too_many = loop.trip_count is not None and loop.trip_count < times
+        if too_many or not counter.fits(types[counter.position].dtype, times):
+            break
+        form = by_rows(times)
         price_of_form = price(form)
         if price_of_form >= cost * (1 - saving):
             break
-        best, cost = form, price_of_form
+        best, cost, chosen = form, price_of_form, times
+    if loop.trip_count is not None and chosen > 1:
+        even = -(-loop.trip_count // -(-loop.trip_count // chosen))
+        if even < chosen:  # as many rows, the last one about as long as the others
+            form = by_rows(even)
+            if price(form) < cost * (1 - saving):
+                best = form
     return best
 
 

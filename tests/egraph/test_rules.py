@@ -144,3 +144,8 @@ def test_unsound_rules_fail_the_law_test(name):
     with pytest.raises(LawViolation, match="does not hold"):
         for seed in range(60):
             check_law(bad, seed)
+
+
+def test_given_names_a_tensor_of_the_left_side():
+    with pytest.raises(RewriteError, match="'y' of given is no tensor"):
+        rule("negate(negate(x)) => x", name="mine", cases=each(x=X), given="y")

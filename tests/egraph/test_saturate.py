@@ -16,6 +16,7 @@ from eggshard.egraph import (
 from eggshard.egraph.saturate import saturate  # noqa: E402
 from eggshard.errors import RewriteError  # noqa: E402
 from eggshard.limits import Limits  # noqa: E402
+from eggshard.program.mesh import Mesh  # noqa: E402
 from eggshard.program.ops import registry  # noqa: E402
 from eggshard.program.program import RegionBuilder  # noqa: E402
 from eggshard.program.types import TensorType  # noqa: E402
@@ -237,3 +238,24 @@ def test_a_warm_small_program_takes_milliseconds():
         saturate(region, RULES)
         times.append(time.perf_counter() - began)
     assert np.min(times) < 0.1
+
+
+def test_given_tensors_are_values_of_the_program():
+    """A rule whose right side holds its left side again ends after one step, or goes on to the row limit."""
+    def longer(**options):
+        return rule("abs(x) => abs(negate(x))", name="longer", cases=each(x=tensors((4,))), **options)(None)
+
+    builder = RegionBuilder([TensorType((4,), F)])
+    region = builder.build(builder.add("abs", builder.inputs))
+    sizes = [saturate(region, [made], Limits(iterations=4)).size for made in (longer(), longer(given="x"))]
+    assert sizes[1] == 4 < sizes[0]
+
+
+def test_parts_are_not_cut_again():
+    """A slice within a part is one of the part's own counterparts; what those are made of is no slice to look at."""
+    builder = RegionBuilder([TensorType((1024, 16), F)])
+    region = builder.build(builder.add("slice", builder.inputs, {
+        "start_indices": (5, 0), "limit_indices": (8, 16), "strides": (1, 1)}))
+    graph = saturate(region, default_rules(), mesh=Mesh({"x": 4, "y": 2}))
+    assert graph.report.stop == "saturated" and graph.size <= 8
+    assert any("short slice by parts" in node.rules for cls in graph.classes for node in cls.nodes)

@@ -108,3 +108,11 @@ def test_a_large_problem_is_certified_by_the_dual_alone():
     assert result.once >= result.selection.cost * 0.99
     assert result.selection.cost < local.selection.cost  # decoded from the prices
     assert result.method == "dual" and not check(problem, result.selection)
+
+
+def test_an_ascent_that_will_not_arrive_ends():
+    """With an incumbent ten times too dear the bound cannot come near it; with the cheapest plan it may."""
+    graph = Graph(residual_mlp(2))
+    cost = greedy(graph).plans[0].cost
+    assert not Dual(graph, 10 * cost).ascend(1e-2, NEVER)
+    assert Dual(graph, cost).ascend(0.5, NEVER)

@@ -23,7 +23,9 @@ def test_hulls_grow() -> None:
     """The narrowest, then with the next wider, and so on."""
     made = hulls([plane(-1, 0), plane(0, 1), plane(-2, 1), plane(-1, 5)], 8)
     assert made == [plane(-1, 1), plane(-2, 1), plane(-2, 5)]
-    assert hulls([plane(-1, 0), plane(0, 1), plane(-2, 1), plane(-1, 5)], 2) == made[:2]
+    # Of more than the limit the widest, which serves all at once, is one.
+    assert hulls([plane(-1, 0), plane(0, 1), plane(-2, 1), plane(-1, 5)], 2) == [made[0], made[2]]
+    assert hulls([plane(-1, 0), plane(0, 1), plane(-2, 1), plane(-1, 5)], 1) == made[:1]
     assert hulls([], 8) == []
 
 

@@ -193,8 +193,11 @@ class Dual:
 
     # -- ascent ------------------------------------------------------------------------------------------------------
 
-    def ascend(self, gap: float, deadline: float, rounds: int = 60) -> None:
-        """Raise the bound until it is within ``gap`` of the incumbent, or will not get there, or time is up."""
+    def ascend(self, gap: float, deadline: float, rounds: int = 60) -> bool:
+        """Raise the bound until it is within ``gap`` of the incumbent, or will not get there, or time is up.
+
+        False where it will not get there.
+        """
         scale = max(1, len(self.classes))
         before = -math.inf
         for i in range(rounds):
@@ -207,10 +210,13 @@ class Dual:
             if i % CHECK == CHECK - 1 or late:
                 now = self.evaluate()
                 rise = now - before
-                if late or now >= 1.0 - gap or rise < STALLED or now + HOPE * rise < 1.0 - gap:
-                    return
+                if late or now >= 1.0 - gap or rise < STALLED:
+                    return True
+                if now + HOPE * rise < 1.0 - gap:
+                    return False
                 before = now
         self.evaluate()
+        return True
 
     def choice_costs(self) -> list[np.ndarray]:
         """Per class the cost of every choice (inf where left out) with its needs at their prices.

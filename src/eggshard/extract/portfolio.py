@@ -77,6 +77,7 @@ class _Portfolio:
         self.bound = 0.0
         self.once = 0.0
         self.flows = 0
+        self.hopeless = False
         self.best: Selection | None = None
         self.method = "greedy"
         self.shrunk = shrink(problem)
@@ -99,7 +100,8 @@ class _Portfolio:
             self._ascend()
         if "linear" in self.methods and self.flows <= MANY_FLOWS:
             self._solve_merged()
-        if not self._done() and ("linear" in self.methods or "integer" in self.methods):
+        # Where the dual ascent gives up the linear program, which takes longer, proves nothing either.
+        if not self._done() and not self.hopeless and ("linear" in self.methods or "integer" in self.methods):
             self._solve()
         best = self.best
         if "local" in self.methods and not self._late() and best is not None and not self._proved(best.cost):
@@ -215,7 +217,7 @@ class _Portfolio:
             dual = Dual(self.graph, self.best.cost)
             # Once begun it is let finish, however busy the machine: half the way proves little.
             patience = 4 * self.flows * DUAL_SECONDS
-            dual.ascend(max(self.gap, CLOSE), max(self.deadline, time.monotonic() + patience))
+            self.hopeless = not dual.ascend(max(self.gap, CLOSE), max(self.deadline, time.monotonic() + patience))
             self._raise_once(dual.bound, "dual")
             if not self._close():
                 priced = self.costs._replace(choice=dual.choice_costs())

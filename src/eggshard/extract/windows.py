@@ -279,7 +279,7 @@ class WindowDemand:
 
 def hulls(windows: Iterable[Placement], limit: int) -> list[Placement]:
     """Placements that each contain some of these windows: per grid, of neighbouring windows, the hull of the narrowest,
-    then of those and the next wider, and so on, at most ``limit`` a grid."""
+    then of those and the next wider, and so on, at most ``limit``: the narrowest ones and the widest, for all users."""
     grids: dict[object, list[Placement]] = {}
     for p in windows:
         grids.setdefault(grid_of(p), []).append(p)
@@ -287,6 +287,8 @@ def hulls(windows: Iterable[Placement], limit: int) -> list[Placement]:
     for grid in grids.values():
         for cluster in _clusters(grid):
             widths = sorted({width_of(p) for p in cluster})
+            if 1 < limit < len(widths):
+                widths[limit - 1] = widths[-1]
             for width in widths[:limit]:
                 inner = [p for p in cluster if width_of(p) <= width]
                 dims = tuple(hull(dims) for dims in zip(*(p.dims for p in inner), strict=True))
