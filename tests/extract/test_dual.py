@@ -111,7 +111,7 @@ def test_a_large_problem_is_certified_by_the_dual_alone():
 
 
 def test_an_ascent_that_will_not_arrive_ends():
-    """With an incumbent ten times too dear the bound cannot come near it; with the cheapest plan it may."""
+    """With an incumbent ten times too dear the bound cannot come near it."""
     graph = Graph(residual_mlp(2))
     cost = greedy(graph).plans[0].cost
     assert not Dual(graph, 10 * cost).ascend(1e-2, NEVER)

@@ -37,9 +37,10 @@ CAP = 2.0
 HOT, COLD, COOLING = 0.5, 5e-3, 0.85
 #: The bound is looked at every so many rounds, and ascent ends when it rose by less than this.
 CHECK, STALLED = 3, 5e-4
-#: It also ends where so many times the last rise would not do. Rises shrink about as the temperature does, to a part
-#: of 0.6 each, so that all that come yet are mostly less than twice the last one.
-HOPE = 6.0
+#: It also ends where so many times the last rise would not bring the bound to this part of the incumbent, which may
+#: itself be too dear. Rises shrink about as the temperature does, to a part of 0.6 each, so that all that come yet are
+#: mostly less than twice the last one.
+HOPE, NEAR = 6.0, 0.9
 
 
 @dataclass
@@ -194,9 +195,9 @@ class Dual:
     # -- ascent ------------------------------------------------------------------------------------------------------
 
     def ascend(self, gap: float, deadline: float, rounds: int = 60) -> bool:
-        """Raise the bound until it is within ``gap`` of the incumbent, or will not get there, or time is up.
+        """Raise the bound until it is within ``gap`` of the incumbent, or no longer rises, or time is up.
 
-        False where it will not get there.
+        False where it ended because it will not come near.
         """
         scale = max(1, len(self.classes))
         before = -math.inf
@@ -212,7 +213,7 @@ class Dual:
                 rise = now - before
                 if late or now >= 1.0 - gap or rise < STALLED:
                     return True
-                if now + HOPE * rise < 1.0 - gap:
+                if now + HOPE * rise < min(NEAR, 1.0 - gap):
                     return False
                 before = now
         self.evaluate()
