@@ -30,6 +30,8 @@ from eggshard.extract.decode import Decoder
 from eggshard.extract.encode import Encoder
 from eggshard.extract.portfolio import extract
 from eggshard.frontends import load
+from eggshard.layers.planning import MANY_OPS, extract_layers, handed
+from eggshard.layers.shortening import Short, shorten
 from eggshard.limits import Limits
 from eggshard.placement.placement import Placement, is_even, place
 from eggshard.placement.sharding import Sharding
@@ -99,6 +101,11 @@ def _optimize(
     planning = Planning(loaded, AlphaBeta() if cost_model is None else cost_model, limits, exact,
                         lambda planning, region, ins, outs: _plan_region(planning, rules, region, ins, outs))
     clock = {"load": time.perf_counter() - began}
+    short = shorten(loaded) if len(loaded.region.ops) > MANY_OPS else None
+    if short is not None:
+        plan = _search_layers(planning, rules, short, clock)
+        if plan is not None:
+            return plan
     hints = _timed(clock, "propagate", lambda: planning.hints)
     outputs = _output_options(planning, hints)
     convention = _convention(program)
@@ -144,6 +151,39 @@ def _baseline(planning: Planning, outputs: Sequence[Placement], convention: Call
     steps = baseline_program(planning, program.region, planning.propagated, planning.inputs, outputs)
     return Plan(program, steps, planning.inputs, tuple(outputs), planning.model, Search(exact=planning.exact),
                 calling_convention=convention)
+
+
+def _search_layers(planning: Planning, rules: Sequence[Any], short: Short, clock: dict[str, float]) -> Plan | None:
+    """The plan of a program of many equal layers, by its short form; None where its layers cannot be planned so."""
+    small = planning.of(short.program)
+    outputs = _output_options(small, _timed(clock, "propagate", lambda: small.hints))
+    region = short.region
+    graph = _timed(clock, "saturate", lambda: saturate(region, rules, planning.limits, planning.mesh))
+    pairs = list(zip(region.outputs, outputs, strict=True))
+    roots = [(graph.values[v], o) for v, o in pairs]
+
+    def propagated() -> list[tuple[int, Placement]]:
+        placed = ((short.cut_value(v), s) for v, s in enumerate(small.hints) if s is not None)
+        return [(graph.values[v], small.resolve(s, region.types[v])) for v, s in placed if graph.values[v] >= 0]
+
+    encoder = Encoder(graph, small.strategies, small.router, planning.limits)
+    encoding = _timed(clock, "encode", lambda: encoder.encode(
+        dict(enumerate(small.inputs)), roots, propagated, handed(short, graph)))
+    remaining = max(0.1, planning.limits.seconds - sum(clock.values()))
+    remaining = min(remaining, 0.2 + planning.limits.seconds_per_node * graph.size)
+    found = _timed(clock, "extract", lambda: extract_layers(
+        short, graph, encoding, small.router, roots,
+        lambda problem: extract(problem, seconds=remaining, gap=planning.limits.gap)))
+    if found is None:
+        return None
+    lifted, extraction = found
+    decoder = Decoder(planning.mesh, lifted.graph, lifted.encoding, lifted.selection, small.router, small.action)
+    steps, placements = _timed(clock, "assemble", lambda: decoder.decode(
+        planning.program.input_types, planning.inputs, lifted.roots))
+    steps = _timed(clock, "join", lambda: joined(steps, planning.pricer))
+    search = Search(0.0, 0.0, extraction.method, planning.exact, "", clock, len(graph.classes), graph.size,
+                    dict(graph.report.matches), tuple(extraction.notes), encoding.capped, True)
+    return Plan(planning.program, steps, planning.inputs, placements, planning.model, search)
 
 
 def _search(planning: Planning, rules: Sequence[Any], outputs: list[list[Placement]], clock: dict[str, float]) -> Plan:
