@@ -37,7 +37,7 @@ def copies_of(short: Short, graph: EGraph) -> list[int]:
         for n, node in enumerate(eclass.nodes):
             if node.op == "input":
                 index = node.attributes["index"]
-                leaf[c] = short.copy_of[index] if index < count else short.seams[index - count][1]
+                leaf[c] = short.own[index][0] if index < count else short.seams[index - count].user
                 if leaf[c] < 0:
                     shared.append(c)
                 continue
@@ -103,6 +103,7 @@ class Lift:
         self.short, self.graph, self.encoding, self.copies, self.tables = short, graph, encoding, copies, tables
         self.roots = roots
         self.whole = short.whole.region
+        self._kept = list(short.values)
         self._input_number = {v: i for i, v in enumerate(self.whole.inputs)}
         self._made = {v: (short.layering.layer[i] - short.first, i, k)
                           for i, op in enumerate(self.whole.ops) for k, v in enumerate(op.results)}
@@ -130,20 +131,13 @@ class Lift:
 
     def handed(self, index: int, layer: int, follows: Sequence[int]) -> Instance:
         """The class that a further input of the short program stands for, where an equal layer (or -1) takes it."""
-        v, user = self.short.seams[index - len(self.short.program.region.inputs)]
-        origin = self.short.origins[v]
-        made, i, k = self._made[origin]
-        if user < 0:  # a kept layer before or after the equal ones
-            target = 0 if made == 0 else self.short.repeats - 1
-        else:
-            target = layer + (1 if made > user else -1)
-        ops, at = self.whole.ops, self.short.layering.at[self.short.first + target]
-        return self.value(ops[at[self.short.layering.place[i]]].results[k], follows)
+        seam = self.short.seams[index - len(self.short.program.region.inputs)]
+        return self.value(seam.value if seam.user < 0 else self.short.operand(seam.port, layer), follows)
 
     def input(self, index: int, layer: int) -> int:
-        """The number of the whole program's input that an input of the short one is in an equal layer."""
-        v, copy = self.short.origins[index], self.short.copy_of[index]
-        return self._input_number[v if copy < 0 else self.short.own_input(v, copy, layer)]
+        """The number of the whole program's input that an input of the short one is in an equal layer (or -1)."""
+        copy, port = self.short.own[index]
+        return self._input_number[self._kept[index] if copy < 0 else self.short.operand(port, layer)]
 
 
 class _Lifting:

@@ -18,7 +18,7 @@ MANY_OPS = 400
 def handed(short: Short, graph: EGraph) -> dict[int, int]:
     """Per further input of the short program's region the class that it stands for."""
     first = len(short.program.region.inputs)
-    return {first + k: graph.values[short.cut_value(v)] for k, (v, _) in enumerate(short.seams)}
+    return {first + k: graph.values[short.cut_value(v)] for k, v in enumerate(short.taken)}
 
 
 def extract_layers(

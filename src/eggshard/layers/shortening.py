@@ -1,15 +1,17 @@
 """A program of many equal layers made short: two of them stand for all.
 
-The layers between the first and the last ones are equal op by op, take the same of their neighbours, and deliver the
-same. Two are kept, so that what passes between two of them has its place; values that pass between layers become
-inputs, so nothing that is found out about the short program can depend on which layers are next to one another.
+Layers are equal if they are op by op, whatever they take from elsewhere. Two are kept, the first as it is, the second as
+the last: so what passes between two layers has its place, and so has what enters and leaves the row of them. Values that
+enter or leave a copy become inputs of their own, so nothing that is found out about the short program can depend on
+which layers are next to one another.
 """
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from eggshard.layers.layering import Layering, Place, find_layers
 from eggshard.program.ops import registry
@@ -20,15 +22,25 @@ T = TypeVar("T")
 #: So many of the equal layers are kept.
 KEPT = 2
 
+#: An operand of a layer's ops: the op's place, and the operand's number.
+Port = tuple[Place, int]
+
+
+class Seam(NamedTuple):
+    """A value that enters or leaves a copy: of the whole program, its user's copy (or -1), and there the operand."""
+
+    value: int
+    user: int
+    port: Port
+
 
 @dataclass(frozen=True)
 class Short:
     """A program of which ``repeats`` equal layers, from layer ``first`` on, are kept in two copies.
 
-    program: the short program as such. region: the same with the values that pass from or to a copy as further inputs.
-    values[v]: the value of the short program that a value of the whole one is kept as, if it is. copy_of[v]: per value
-    of the short program the copy (0, 1) that computes it, or whose own input it is; -1 for others. seams: per further
-    input of ``region`` in order, the value of the short program that it stands for, and its user's copy, or -1.
+    program: the short program as such. region: the same with an input for each of ``seams`` behind its own.
+    values: per value of the whole program that is kept the short program's, in order. taken: per seam the value of the
+    short program that it stands for. own: per input of the short program the copy that alone uses it, or -1, and where.
     """
 
     whole: Program
@@ -38,8 +50,9 @@ class Short:
     program: Program
     region: Region
     values: dict[int, int]
-    copy_of: list[int]
-    seams: list[tuple[int, int]]
+    seams: list[Seam]
+    taken: list[int]
+    own: list[tuple[int, Port]]
 
     @property
     def weight(self) -> float:
@@ -50,26 +63,9 @@ class Short:
         """The number in ``region`` of a value of the short program."""
         return v if v < len(self.program.region.inputs) else v + len(self.seams)
 
-    @cached_property
-    def origins(self) -> list[int]:
-        """Per value of the short program the value of the whole one that it is."""
-        return list(self.values)
-
-    @cached_property
-    def _own_inputs(self) -> list[dict[int, tuple[Place, int]]]:
-        """Per copy and input of the whole program that its ops take, the place of the first such operand."""
-        found: list[dict[int, tuple[Place, int]]] = []
-        for copy in range(KEPT):
-            places: dict[int, tuple[Place, int]] = {}
-            for place, i in self.layering.at[self.first + copy].items():
-                for k, v in enumerate(self.whole.region.ops[i].operands):
-                    places.setdefault(v, (place, k))
-            found.append(places)
-        return found
-
-    def own_input(self, v: int, copy: int, layer: int) -> int:
-        """The input of the whole program that is for equal layer ``layer`` (0 the first) what ``v`` is for a copy."""
-        place, k = self._own_inputs[copy][v]
+    def operand(self, port: Port, layer: int) -> int:
+        """What one of the equal layers (0 the first) takes, of the whole program's values."""
+        place, k = port
         return self.whole.region.ops[self.layering.at[self.first + layer][place]].operands[k]
 
 
@@ -81,14 +77,12 @@ def shorten(program: Program) -> Short | None:
     layering = find_layers(region)
     if layering is None:
         return None
-    first, last = _Comparison(program, layering).longest()
-    if last - first + 1 <= KEPT + 1:
-        return None
-    return _shortened(program, layering, first, last)
+    row = _Comparison(program, layering).longest()
+    return _Shortening(program, layering, row).result() if len(row) > KEPT + 1 else None
 
 
 class _Comparison:
-    """Which neighbouring layers are equal: op by op, in what they take and in what is taken of them."""
+    """Which neighbouring layers are equal: op by op, in what they take of themselves and in what they deliver."""
 
     def __init__(self, program: Program, layering: Layering):
         self.program, self.layering = program, layering
@@ -98,183 +92,209 @@ class _Comparison:
         self.delivered: dict[int, list[object]] = {}
         for v, sharding in zip(region.outputs, program.output_shardings, strict=True):
             self.delivered.setdefault(v, []).append(sharding)
-        #: Values that ops outside all layers use.
-        self.used_outside = {v for i, op in enumerate(region.ops) if layering.layer[i] < 0 for v in op.operands}
         self.users: dict[int, set[int]] = {}
         for i, op in enumerate(region.ops):
             for v in op.operands:
                 self.users.setdefault(v, set()).add(layering.layer[i])
 
-    def longest(self) -> tuple[int, int]:
-        """The first and the last of the longest row of equal layers."""
-        best, start = (0, 0), 0
+    def longest(self) -> range:
+        """The longest row of equal layers."""
+        best, start = range(0), 0
         shapes = [self._shape(n) for n in range(self.layering.count)]
         for n in range(1, self.layering.count):
-            if shapes[n] is None or shapes[n] != shapes[n - 1] or not self._alike(n - 1, n):
+            if shapes[n] != shapes[n - 1] or not self._alike(n - 1, n):
                 start = n
-            if n - start > best[1] - best[0]:
-                best = start, n
-        return best if shapes[best[0]] is not None else (0, 0)
+            if n + 1 - start > len(best):
+                best = range(start, n + 1)
+        return best
 
-    def _shape(self, n: int) -> list[object] | None:
-        """What equal layers have in common, but for which outside values they take; None for one that is kept."""
+    def _shape(self, n: int) -> list[object]:
+        """What equal layers have in common, but for what they take from elsewhere."""
         region, layering = self.program.region, self.layering
         out: list[object] = []
         for place, i in sorted(layering.at[n].items()):
             op = region.ops[i]
-            out.append(place)
-            for v in op.operands:
-                source = self._source(n, v)
-                if source is not None and abs(source[0]) > 1:
-                    return None
-                out.append(source)
-            for v in op.results:
-                users = sorted({user - n for user in self.users.get(v, ())})
-                if v in self.used_outside or any(abs(user) > 1 for user in users):
-                    return None
-                out.append((self.delivered.get(v, ()), users))
+            out.append((place, [self.within(n, v) for v in op.operands], [self.delivered.get(v) for v in op.results]))
         return out
 
-    def _source(self, n: int, v: int) -> tuple[int, Place, int] | None:
-        """Where an operand comes from: (layers on, place, result); None for what is outside all layers."""
+    def within(self, n: int, v: int) -> tuple[Place, int] | None:
+        """Where in a layer an operand is computed; None for what comes from elsewhere."""
         made = self.maker.get(v)
-        if made is None or self.layering.layer[made[0]] < 0:
+        if made is None or self.layering.layer[made[0]] != n:
             return None
-        i, k = made
-        return self.layering.layer[i] - n, self.layering.place[i], k
+        return self.layering.place[made[0]], made[1]
 
     def _alike(self, a: int, b: int) -> bool:
-        """Whether two layers take outside values that correspond one to one: the same, or inputs of their own."""
+        """Whether what two equal layers take from elsewhere corresponds one to one, inputs of their own to such."""
         region, layering = self.program.region, self.layering
         there: dict[int, int] = {}
         back: dict[int, int] = {}
         for place, i in layering.at[a].items():
-            ops = region.ops[i], region.ops[layering.at[b][place]]
-            for u, v in zip(ops[0].operands, ops[1].operands, strict=True):
-                if self._source(a, u) is not None:
+            pair = region.ops[i].operands, region.ops[layering.at[b][place]].operands
+            for u, v in zip(*pair, strict=True):
+                if self.within(a, u) is not None:
                     continue
                 if there.setdefault(u, v) != v or back.setdefault(v, u) != u:
                     return False
-                if u != v and not self._own_inputs(u, a, v, b):
+                own = self.is_own(u, a), self.is_own(v, b)
+                if own[0] != own[1] or (own[0] and self.sharding[u] != self.sharding[v]):
                     return False
         return True
 
-    def _own_inputs(self, u: int, a: int, v: int, b: int) -> bool:
-        """Whether u and v are alike inputs that nothing but the layers a and b uses."""
-        types = self.program.region.types
-        return (
-            u in self.sharding and v in self.sharding and types[u] == types[v] and self.sharding[u] == self.sharding[v]
-            and self.users[u] == {a} and self.users[v] == {b} and u not in self.delivered and v not in self.delivered
+    def is_own(self, v: int, layer: int) -> bool:
+        """Whether a value is an input that nothing but a layer uses."""
+        return v in self.sharding and self.users[v] == {layer} and v not in self.delivered
+
+
+class _Shortening:
+    """Two of a row of equal layers kept."""
+
+    def __init__(self, program: Program, layering: Layering, row: range):
+        self.program, self.layering, self.row = program, layering, row
+        self.region = program.region
+        self.comparison = _Comparison(program, layering)
+        self.copies = [n - row.start if row.start <= n < row.start + KEPT else -1 for n in layering.layer]
+        self.ops = [i for i in range(len(self.region.ops)) if not self._left_out(layering.layer[i])]
+
+    def result(self) -> Short | None:
+        """The short form; None where the copies cannot stand for what other ops take of the layers."""
+        region = self.region
+        operands = {i: self._operands(i) for i in self.ops}
+        if any(v is None for found in operands.values() for v in found):
+            return None
+        stands = {i: [v for v in found if v is not None] for i, found in operands.items()}
+        order = self._order(stands)
+        if order is None:
+            return None
+        inputs = [k for k, v in enumerate(region.inputs) if not self._left_out(self._owner(v))]
+        outputs = [k for k, v in enumerate(region.outputs) if not self._left_out(self._layer_of(v))]
+        kept = [*(region.inputs[k] for k in inputs), *(v for i in order for v in region.ops[i].results)]
+        values = {v: number for number, v in enumerate(kept)}
+        short = Region(
+            tuple(range(len(inputs))),
+            tuple([replace(region.ops[i], operands=tuple([values[v] for v in stands[i]]),
+                           results=tuple([values[v] for v in region.ops[i].results])) for i in order]),
+            tuple([values[region.outputs[k]] for k in outputs]),
+            tuple([region.types[v] for v in kept]),
         )
+        program = self.program
+        smaller = replace(
+            program, region=short, text=None,
+            input_shardings=_some(program.input_shardings, inputs),
+            output_shardings=_some(program.output_shardings, outputs),
+            input_names=_some(program.input_names, inputs), output_names=_some(program.output_names, outputs),
+        )
+        cut, seams, taken = self._cut(short, order, values, stands)
+        own = [(self._owner(region.inputs[k]), region.inputs[k]) for k in inputs]
+        return Short(program, self.layering, self.row.start, len(self.row), smaller, cut, values, seams, taken,
+                     [self._own(layer - self.row.start, v) if layer in self.row else (-1, ((-1, -1), -1))
+                      for layer, v in own])
 
+    def _left_out(self, layer: int) -> bool:
+        return layer in self.row and layer >= self.row.start + KEPT
 
-def _shortened(program: Program, layering: Layering, first: int, last: int) -> Short:
-    region = program.region
-    left = _Left(program, layering, first, last)
-    ops = [i for i in range(len(region.ops)) if not left.out(layering.layer[i])]
-    used = {v for i in ops for v in region.ops[i].operands}
-    needless = {v for i, op in enumerate(region.ops) if left.out(layering.layer[i]) for v in op.operands} - used
-    inputs = [k for k, v in enumerate(region.inputs) if v not in needless]
-    outputs = [k for k, v in enumerate(region.outputs) if not left.out(left.layer_of(v))]
-    kept = [*(region.inputs[k] for k in inputs), *(v for i in ops for v in region.ops[i].results)]
-    values = {v: short for short, v in enumerate(kept)}
-    short = Region(
-        tuple(range(len(inputs))),
-        tuple([
-            replace(op, operands=tuple([values[left.stand_in(v, i)] for v in op.operands]),
-                    results=tuple([values[v] for v in op.results]))
-            for i in ops for op in (region.ops[i],)
-        ]),
-        tuple([values[region.outputs[k]] for k in outputs]),
-        tuple([region.types[v] for v in kept]),
-    )
+    def _layer_of(self, v: int) -> int:
+        made = self.comparison.maker.get(v)
+        return -1 if made is None else self.layering.layer[made[0]]
 
-    def some(items: tuple[T, ...], which: list[int]) -> tuple[T, ...]:
-        return tuple([items[k] for k in which]) if items else ()
+    def _owner(self, v: int) -> int:
+        """The layer that an input belongs to, or -1."""
+        users = self.comparison.users.get(v, set())
+        return next((n for n in users if n in self.row and self.comparison.is_own(v, n)), -1)
 
-    smaller = replace(
-        program, region=short, text=None,
-        input_shardings=some(program.input_shardings, inputs), output_shardings=some(program.output_shardings, outputs),
-        input_names=some(program.input_names, inputs), output_names=some(program.output_names, outputs),
-    )
-    copies = [left.copy(layering.layer[i]) for i in ops]
-    in_layer = [layering.layer[i] >= 0 for i in ops]
-    cut, seams = _cut(short, copies, in_layer)
-    return Short(program, layering, first, last - first + 1, smaller, cut, values, _copy_of(short, copies), seams)
+    def _own(self, copy: int, v: int) -> tuple[int, Port]:
+        at = self.layering.at[self.row.start + copy]
+        return copy, next((place, k) for place, i in at.items()
+                          for k, operand in enumerate(self.region.ops[i].operands) if operand == v)
 
+    def _operands(self, i: int) -> list[int | None]:
+        """What a kept op takes, values of layers left out replaced; None for what nothing can stand for."""
+        return [self._stand_in(v, self.copies[i], (self.layering.place[i], k))
+                for k, v in enumerate(self.region.ops[i].operands)]
 
-class _Left:
-    """Which layers are left out, and what stands for their values."""
+    def _stand_in(self, v: int, user: int, port: Port) -> int | None:
+        """For other ops the second copy's value; the second copy itself takes what the last layer takes."""
+        if not self._left_out(self._layer_of(v)):
+            return v
+        if user < 0:
+            return self._in_copy(v, KEPT - 1)
+        if user == KEPT - 1:
+            place, k = port
+            last = self.region.ops[self.layering.at[self.row[-1]][place]].operands[k]
+            return None if self._layer_of(last) in self.row else last
+        return None
 
-    def __init__(self, program: Program, layering: Layering, first: int, last: int):
-        self.region, self.layering = program.region, layering
-        self.first, self.last = first, last
-        self.maker = {v: i for i, op in enumerate(program.region.ops) for v in op.results}
+    def _in_copy(self, v: int, copy: int) -> int:
+        i, k = self.comparison.maker[v]
+        return self.region.ops[self.layering.at[self.row.start + copy][self.layering.place[i]]].results[k]
 
-    def out(self, layer: int) -> bool:
-        return self.first + KEPT <= layer <= self.last
+    def _order(self, operands: dict[int, list[int]]) -> list[int] | None:
+        """The kept ops with operands first, otherwise in the program's order; None where there is none."""
+        maker = self.comparison.maker
+        waits = {i: {maker[v][0] for v in operands[i] if v in maker} for i in self.ops}
+        users: dict[int, list[int]] = {}
+        for i, needed in waits.items():
+            for j in needed:
+                users.setdefault(j, []).append(i)
+        ready = [i for i in self.ops if not waits[i]]
+        order = []
+        while ready:
+            i = heapq.heappop(ready)
+            order.append(i)
+            for user in users.get(i, ()):
+                waits[user].discard(i)
+                if not waits[user]:
+                    heapq.heappush(ready, user)
+        return order if len(order) == len(self.ops) else None
 
-    def copy(self, layer: int) -> int:
-        return layer - self.first if self.first <= layer < self.first + KEPT else -1
+    def _cut(
+        self, short: Region, order: list[int], values: dict[int, int], stands: dict[int, list[int]]
+    ) -> tuple[Region, list[Seam], list[int]]:
+        """The region with an input for each value that enters or leaves a copy; these, and what they stand for.
 
-    def layer_of(self, v: int) -> int:
-        return self.layering.layer[self.maker[v]] if v in self.maker else -1
-
-    def stand_in(self, v: int, user: int) -> int:
-        """What a kept op takes for an operand: for one that is left out the same value of the layer next to its own.
+        What is the same for every layer stays as it is.
         """
-        if not self.out(self.layer_of(v)):
-            return v
-        made = self.maker[v]
-        after = self.layering.layer[user] > self.last
-        place = self.layering.place[made]
-        instead = self.layering.at[self.first + KEPT - 1 if after else self.last + 1][place]
-        return self.region.ops[instead].results[self.region.ops[made].results.index(v)]
+        count = len(short.inputs)
+        seams: dict[tuple[int, int], tuple[Seam, int]] = {}
+        operands: list[list[tuple[int, int] | int]] = []
+        for i in order:
+            user = self.copies[i]
+            found: list[tuple[int, int] | int] = []
+            for k, v in enumerate(self.region.ops[i].operands):
+                port = self.layering.place[i], k
+                if self._stays(v, user, port):
+                    found.append(values[v])
+                    continue
+                seams.setdefault((v, user), (Seam(v, user, port), values[stands[i][k]]))
+                found.append((v, user))
+            operands.append(found)
+        number = {key: count + n for n, key in enumerate(seams)}
+
+        def cut(v: int) -> int:
+            return v if v < count else v + len(seams)
+
+        ops = [
+            replace(op, operands=tuple([number[v] if isinstance(v, tuple) else cut(v) for v in taken]),
+                    results=tuple(map(cut, op.results)))
+            for op, taken in zip(short.ops, operands, strict=True)
+        ]
+        more = [short.types[v] for _, v in seams.values()]
+        types = (*short.types[:count], *more, *short.types[count:])
+        region = Region(tuple(range(count + len(seams))), tuple(ops), tuple(map(cut, short.outputs)), types)
+        return region, [seam for seam, _ in seams.values()], [v for _, v in seams.values()]
+
+    def _stays(self, v: int, user: int, port: Port) -> bool:
+        """Whether an operand is of the user's own copy, or outside the row of layers and the same for every user."""
+        layer = self._layer_of(v)
+        if user < 0:
+            return layer not in self.row
+        if layer == self.row.start + user or self.comparison.is_own(v, self.row.start + user):
+            return True
+        if layer in self.row:
+            return False
+        place, k = port
+        return all(self.region.ops[self.layering.at[n][place]].operands[k] == v for n in self.row)
 
 
-def _copy_of(region: Region, copies: list[int]) -> list[int]:
-    """Per value the copy that computes it, or for an input the only one that uses it; else -1."""
-    out = [-1] * len(region.types)
-    users: dict[int, set[int]] = {}
-    for op, copy in zip(region.ops, copies, strict=True):
-        for v in op.operands:
-            users.setdefault(v, set()).add(copy)
-        for v in op.results:
-            out[v] = copy
-    for v in region.inputs:
-        if v not in region.outputs and len(users.get(v, ())) == 1:
-            (out[v],) = users[v]
-    return out
-
-
-def _cut(region: Region, copies: list[int], in_layer: list[bool]) -> tuple[Region, list[tuple[int, int]]]:
-    """The region with an input for each value that enters or leaves a copy, and these values with their users' copies.
-
-    What lies outside all layers is the same for every layer, and stays.
-    """
-    maker = {v: i for i, op in enumerate(region.ops) for v in op.results}
-    seams: dict[tuple[int, int], int] = {}
-    count = len(region.inputs)
-
-    def operand(v: int, copy: int) -> tuple[int, int] | int:
-        made = maker.get(v)
-        if made is None or copies[made] == copy or (copy >= 0 and not in_layer[made]):
-            return v
-        seams.setdefault((v, copy), count + len(seams))
-        return v, copy
-
-    taken = [[operand(v, copy) for v in op.operands] for op, copy in zip(region.ops, copies, strict=True)]
-    more = len(seams)
-
-    def number(v: tuple[int, int] | int) -> int:
-        if isinstance(v, tuple):
-            return seams[v]
-        return v if v < count else v + more
-
-    ops = [
-        replace(op, operands=tuple(map(number, operands)), results=tuple(map(number, op.results)))
-        for op, operands in zip(region.ops, taken, strict=True)
-    ]
-    types = (*region.types[:count], *(region.types[v] for v, _ in seams), *region.types[count:])
-    cut = Region(tuple(range(count + more)), tuple(ops), tuple(map(number, region.outputs)), types)
-    return cut, list(seams)
+def _some(items: tuple[T, ...], which: Iterable[int]) -> tuple[T, ...]:
+    return tuple([items[k] for k in which]) if items else ()
