@@ -302,7 +302,8 @@ def _has_shared_class(choices: Sequence[Sequence[Choice]], roots: Sequence[Shard
 
 def addend_monoids(graph: EGraph, handed: Mapping[int, int] = _NOTHING) -> list[set[str]]:
     """Per class the monoids under which devices can come to hold addends of it: an op reduces over a sharded factor,
-    and linear ops pass its addends on, as do classes ``handed`` on: {class: the one that it is}. (Any replicated value can be made addends, but that alone serves nothing.)"""
+    and linear ops pass its addends on, as do classes ``handed`` on: {class: the one that it is}. (Any replicated value
+    can be made addends, but that alone serves nothing.)"""
     found: list[set[str]] = [set() for _ in graph.classes]
     rules: dict[tuple[object, ...], FactorRule] = {}
     #: Per class and monoid the classes that have its addends too.

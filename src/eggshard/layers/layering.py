@@ -100,7 +100,8 @@ class _Layers:
         self.known[stretch.start : stretch.stop] = False
         self.runs.pop(stretch, None)
         source, target = self.edges.T
-        inside = (self.edges >= stretch.start) & (self.edges < min(stretch.stop, stretch.start + SAMPLE * stretch.period))
+        stop = min(stretch.stop, stretch.start + SAMPLE * stretch.period)
+        inside = (self.edges >= stretch.start) & (self.edges < stop)
         own = self.edges[inside.all(axis=1)]
         out, into = inside[:, 0] & self.known[target], inside[:, 1] & self.known[source]
         mine = np.concatenate([source[out], target[into]])
@@ -120,7 +121,7 @@ class _Layers:
         assert best is not None
         _, start, sign, offset = best
         run = next(r for r in stretch.runs() if r.start == -start)
-        numbers = offset + sign * np.arange(run.count)
+        numbers = offset + sign * np.arange(run.blocks)
         self.runs[stretch] = run, numbers
         self.known[run.start : run.stop] = True
         self.layer[run.start : run.stop] = np.repeat(numbers, run.period)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from eggshard.egraph.graph import EGraph
 from eggshard.extract.encode import ConversionTable, Encoding
 from eggshard.extract.problem import Extraction, Problem
+from eggshard.extract.verify import complete
 from eggshard.layers.lifting import Lift, Lifted, copies_of, weighted
 from eggshard.layers.shortening import KEPT, Short
 from eggshard.placement.placement import Placement
@@ -21,11 +23,19 @@ def handed(short: Short, graph: EGraph) -> dict[int, int]:
     return {first + k: graph.values[short.cut_value(v)] for k, v in enumerate(short.taken)}
 
 
+class LayeredPlan(NamedTuple):
+    """The whole program's plan, what was extracted of the short one, and what the short one's plan costs."""
+
+    lifted: Lifted
+    extraction: Extraction
+    cost: float
+
+
 def extract_layers(
     short: Short, graph: EGraph, encoding: Encoding, tables: ConversionTable,
     roots: Sequence[tuple[int, Sequence[Placement]]], extract: Callable[[Problem], Extraction],
-) -> tuple[Lifted, Extraction] | None:
-    """The cheapest plan of the whole program among those whose layers follow the copies, and the short one's."""
+) -> LayeredPlan | None:
+    """The cheapest plan of the whole program among those whose layers follow the copies."""
     copies = copies_of(short, graph)
     found = extract(weighted(encoding.problem, copies, encoding.views.group, short.weight))
     lift = Lift(short, graph, encoding, copies, tables, roots)
@@ -34,7 +44,8 @@ def extract_layers(
         lifted = lift.lift(found.selection, follows)
         if lifted is not None and (best is None or lifted.selection.cost < best.selection.cost):
             best = lifted
-    return None if best is None else (best, found)
+    plan = complete(encoding.problem, found.selection.chosen)
+    return None if best is None or plan is None else LayeredPlan(best, found, plan.cost)
 
 
 def _patterns(repeats: int) -> Iterator[list[int]]:

@@ -19,15 +19,15 @@ SKIPS = 12
 
 
 class Run(NamedTuple):
-    """``count`` blocks of ``period`` ops from op ``start`` on, alike op by op."""
+    """``blocks`` blocks of ``period`` ops from op ``start`` on, alike op by op."""
 
     start: int
     period: int
-    count: int
+    blocks: int
 
     @property
     def stop(self) -> int:
-        return self.start + self.period * self.count
+        return self.start + self.period * self.blocks
 
 
 class Stretch(NamedTuple):
