@@ -106,12 +106,15 @@ def _optimize(
     convention = _convention(program)
     baseline = cache(lambda: _baseline(planning, [o[0] for o in outputs()], convention))
     try:
-        plan = _search_layers(planning, rules, clock, baseline) or _search(planning, rules, outputs(), clock)
+        plan = _search_layers(planning, rules, clock, baseline)
+        layered = plan is not None
+        if plan is None:
+            plan = _search(planning, rules, outputs(), clock)
         # A certified plan is not dearer than the baseline, which the search space holds, unless candidates were left
         # out, or conversions of one value may share steps in the baseline: the search pays for each of them whole.
         shares = plan.cost.communication > 0 and _uses_a_value_twice(loaded.region)
         certified = plan.gap <= planning.limits.gap and not plan.search.capped and not shares
-        if not certified and _timed(clock, "baseline", baseline).cost.total < plan.cost.total * (1 - 1e-9):
+        if not layered and not certified and _timed(clock, "baseline", baseline).cost.total < plan.cost.total * (1 - 1e-9):
             plan = _replaced(baseline(), plan.search, "the search found nothing cheaper than the baseline")
     except _USER_ERRORS:
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -15,6 +16,8 @@ from eggshard.placement.placement import Placement
 
 #: Programs of fewer ops are planned whole.
 MANY_OPS = 400
+#: Plans whose costs differ by less, relative to them, count as equal.
+EQUAL = 1e-9
 
 
 def handed(short: Short, graph: EGraph) -> dict[int, int]:
@@ -42,7 +45,11 @@ def extract_layers(
     best: Lifted | None = None
     for follows in _patterns(short.repeats):
         lifted = lift.lift(found.selection, follows)
-        if lifted is not None and (best is None or lifted.selection.cost < best.selection.cost):
+        if lifted is None:
+            return None
+        if best is not None and math.isclose(lifted.selection.cost, best.selection.cost, rel_tol=EQUAL):
+            break  # the copies do the same
+        if best is None or lifted.selection.cost < best.selection.cost:
             best = lifted
     plan = complete(encoding.problem, found.selection.chosen)
     return None if best is None or plan is None else LayeredPlan(best, found, plan.cost)
