@@ -82,7 +82,7 @@ class Row:
         if self.fallback:
             out.append(f"fell back: {self.fallback}")
         fewer = self.counted is not None and self.best_peer is not None and self.counted < self.best_peer - 0.5
-        if self.replicated and not fewer:  # with fewer bytes than any peer it is a way of its own, not a strategy missed
+        if self.replicated and not fewer:  # else it is a way of its own, and no strategy missed
             out.append("replicates " + ", ".join(self.replicated))
         if self.counted is not None and self.predicted is not None and not self.promoted:
             if abs(self.counted - self.predicted) > 0.5:
