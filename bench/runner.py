@@ -81,7 +81,8 @@ class Row:
             return [self.error]
         if self.fallback:
             out.append(f"fell back: {self.fallback}")
-        if self.replicated:
+        fewer = self.counted is not None and self.best_peer is not None and self.counted < self.best_peer - 0.5
+        if self.replicated and not fewer:  # else it is a way of its own, and no strategy missed
             out.append("replicates " + ", ".join(self.replicated))
         if self.counted is not None and self.predicted is not None and not self.promoted:
             if abs(self.counted - self.predicted) > 0.5:
@@ -123,7 +124,7 @@ def run(
             with _in_the_row(row):
                 _ours(row, plan)
                 if verify:
-                    row.verified = str(plan.verify())
+                    row.verified = str(plan.verify(inputs=program.inputs() if program.own_inputs else None))
         others.result()
     if ablations and plan is not None:
         row.algebra_off = float(eggshard.optimize(source, cost_model=WireBytes(), rewrites=[]).serial_bytes)

@@ -137,6 +137,8 @@ class BenchProgram:
     """Wire bytes that a plan must not exceed; ``known`` where it is not given."""
     extra: bool = False
     """Left out of a run unless all programs are asked for."""
+    own_inputs: bool = False
+    """Verify plans on the program's own ``inputs``: deep programs magnify rounding on others."""
 
     def __post_init__(self) -> None:
         if (self.function is None) == (self.text is None):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from eggshard.baseline import baseline_program
 from eggshard.costmodel import AlphaBeta, CostModel
+from eggshard.egraph.graph import EGraph
 from eggshard.egraph.saturate import saturate
 from eggshard.errors import (
     CostModelError,
@@ -30,6 +31,8 @@ from eggshard.extract.decode import Decoder
 from eggshard.extract.encode import Encoder
 from eggshard.extract.portfolio import extract
 from eggshard.frontends import load
+from eggshard.layers.planning import MANY_OPS, extract_layers, handed
+from eggshard.layers.shortening import shorten
 from eggshard.limits import Limits
 from eggshard.placement.placement import Placement, is_even, place
 from eggshard.placement.sharding import Sharding
@@ -99,17 +102,20 @@ def _optimize(
     planning = Planning(loaded, AlphaBeta() if cost_model is None else cost_model, limits, exact,
                         lambda planning, region, ins, outs: _plan_region(planning, rules, region, ins, outs))
     clock = {"load": time.perf_counter() - began}
-    hints = _timed(clock, "propagate", lambda: planning.hints)
-    outputs = _output_options(planning, hints)
+    outputs = cache(lambda: _output_options(planning, _timed(clock, "propagate", lambda: planning.hints)))
     convention = _convention(program)
-    baseline = cache(lambda: _baseline(planning, [o[0] for o in outputs], convention))
+    baseline = cache(lambda: _baseline(planning, [o[0] for o in outputs()], convention))
     try:
-        plan = _search(planning, rules, outputs, clock)
+        plan = _search_layers(planning, rules, clock, baseline)
+        layered = plan is not None
+        if plan is None:
+            plan = _search(planning, rules, outputs(), clock)
         # A certified plan is not dearer than the baseline, which the search space holds, unless candidates were left
         # out, or conversions of one value may share steps in the baseline: the search pays for each of them whole.
         shares = plan.cost.communication > 0 and _uses_a_value_twice(loaded.region)
         certified = plan.gap <= planning.limits.gap and not plan.search.capped and not shares
-        if not certified and _timed(clock, "baseline", baseline).cost.total < plan.cost.total * (1 - 1e-9):
+        sure = certified or layered  # plans by layers were held against the baseline of the short program
+        if not sure and _timed(clock, "baseline", baseline).cost.total < plan.cost.total * (1 - 1e-9):
             plan = _replaced(baseline(), plan.search, "the search found nothing cheaper than the baseline")
     except _USER_ERRORS:
         raise
@@ -144,6 +150,53 @@ def _baseline(planning: Planning, outputs: Sequence[Placement], convention: Call
     steps = baseline_program(planning, program.region, planning.propagated, planning.inputs, outputs)
     return Plan(program, steps, planning.inputs, tuple(outputs), planning.model, Search(exact=planning.exact),
                 calling_convention=convention)
+
+
+def _search_layers(
+    planning: Planning, rules: Sequence[Any], clock: dict[str, float], baseline: Callable[[], Plan]
+) -> Plan | None:
+    """The plan of a large program of many equal layers, by its short form; None for any other."""
+    program = planning.program
+    many = len(program.region.ops) > MANY_OPS
+    short = _timed(clock, "layers", lambda: shorten(program)) if many else None
+    if short is None:
+        return None
+    small = planning.of(short.program)
+    outputs = _output_options(small, _timed(clock, "propagate", lambda: small.hints))
+    region = short.region
+    graph = _timed(clock, "saturate", lambda: saturate(region, rules, planning.limits, planning.mesh))
+    roots = [(graph.values[v], o) for v, o in zip(region.outputs, outputs, strict=True)]
+
+    def propagated() -> list[tuple[int, Placement]]:
+        placed = ((short.cut_value(v), s) for v, s in enumerate(small.hints) if s is not None)
+        return [(graph.values[v], small.resolve(s, region.types[v])) for v, s in placed if graph.values[v] >= 0]
+
+    encoder = Encoder(graph, small.strategies, small.router, planning.limits)
+    encoding = _timed(clock, "encode", lambda: encoder.encode(
+        dict(enumerate(small.inputs)), roots, propagated, handed(short, graph)))
+    seconds = _extraction_seconds(planning, clock, graph)
+    found = _timed(clock, "extract", lambda: extract_layers(
+        short, graph, encoding, small.router, roots,
+        lambda problem: extract(problem, seconds=seconds, gap=planning.limits.gap)))
+    if found is None:
+        return None
+    search = Search(0.0, 0.0, found.extraction.method, planning.exact, "", clock, len(graph.classes), graph.size,
+                    dict(graph.report.matches), tuple(found.extraction.notes), encoding.capped, True)
+    plain = baseline_program(small, short.program.region, small.propagated, small.inputs, [o[0] for o in outputs])
+    if planning.pricer.program(plain) < found.cost * (1 - 1e-9):
+        return _replaced(baseline(), search, "the search found nothing cheaper than the baseline")
+    lifted = found.lifted
+    decoder = Decoder(planning.mesh, lifted.graph, lifted.encoding, lifted.selection, small.router, small.action)
+    steps, placements = _timed(clock, "assemble", lambda: decoder.decode(
+        program.input_types, planning.inputs, lifted.roots))
+    steps = _timed(clock, "join", lambda: joined(steps, planning.pricer))
+    return Plan(program, steps, planning.inputs, placements, planning.model, search)
+
+
+def _extraction_seconds(planning: Planning, clock: dict[str, float], graph: EGraph) -> float:
+    """What is left for extraction of the whole search's time, in proportion to the graph."""
+    limits = planning.limits
+    return min(max(0.1, limits.seconds - sum(clock.values())), 0.2 + limits.seconds_per_node * graph.size)
 
 
 def _search(planning: Planning, rules: Sequence[Any], outputs: list[list[Placement]], clock: dict[str, float]) -> Plan:
@@ -182,9 +235,8 @@ def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Seq
         return [(graph.values[v], planning.resolve(s, region.types[v])) for v, s in placed]
 
     encoding = _timed(clock, "encode", lambda: encoder.encode(dict(enumerate(inputs)), roots, propagated))
-    remaining = max(0.1, planning.limits.seconds - sum(clock.values()))
-    remaining = min(remaining, 0.2 + planning.limits.seconds_per_node * graph.size)
-    found = _timed(clock, "extract", lambda: extract(encoding.problem, seconds=remaining, gap=planning.limits.gap))
+    seconds = _extraction_seconds(planning, clock, graph)
+    found = _timed(clock, "extract", lambda: extract(encoding.problem, seconds=seconds, gap=planning.limits.gap))
     decoder = Decoder(planning.mesh, graph, encoding, found.selection, planning.router, planning.action)
     types = tuple(region.types[v] for v in region.inputs)
     steps, placements = _timed(clock, "assemble", lambda: decoder.decode(types, inputs, roots))

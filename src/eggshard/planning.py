@@ -106,6 +106,10 @@ class Planning:
         self._computing: dict[tuple[str, Attributes, Types, Types], float] = {}
         self._transfers: dict[tuple[object, ...], WindowTransfer | None] = {}
 
+    def of(self, program: Program) -> Planning:
+        """The context of another program on the same mesh, with the same prices and limits."""
+        return Planning(program, self.model, self.limits, self.exact, self._plan_region)
+
     def within(self, attributes: Attributes) -> Planning:
         """The context of the body of a manual computation with these attributes."""
         free = free_mesh(self.free, attributes)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from eggshard.egraph.graph import EGraph, ENode
 from eggshard.errors import EggshardError
-from eggshard.extract.encode import Computed, Encoding, Shard, Widened
+from eggshard.extract.encode import Computed, Encoding, Handed, Shard, Widened
 from eggshard.extract.problem import Selection
 from eggshard.extract.views import Order
 from eggshard.placement.placement import Placement
@@ -120,6 +120,9 @@ class Decoder:
         if isinstance(choice.tag, Widened):
             self._widen(shard, choice.tag, choice.needs[0])
             return
+        if isinstance(choice.tag, Handed):
+            self._hand(shard, choice.tag)
+            return
         assert isinstance(choice.tag, Computed)
         cls, strategy = choice.tag.cls, choice.tag.strategy
         eclass = self.graph.classes[cls]
@@ -150,6 +153,12 @@ class Decoder:
         value = self.assembler.convert(value, type_, start, [target], f"class {tag.group}")[target]
         self.values[shard] = {self._form(tag.group, target): value}
         self._convert(shard, tag.group, value, target)
+
+    def _hand(self, shard: Shard, tag: Handed) -> None:
+        """Take a class from where it is computed."""
+        value = self._value(tag.source, tag.placement)
+        self.values[shard] = {self._form(tag.cls, tag.placement): value}
+        self._convert(shard, tag.cls, value, tag.placement)
 
     def _needed_of(self, shard: Shard, tag: Widened) -> Placement:
         """The window itself where some choice takes it; else the hull of what is cut out of it, which may be less."""

@@ -33,6 +33,8 @@ Shape = tuple[Placement, ...]
 
 Shard = tuple[int, int]
 
+_NOTHING: Mapping[int, int] = {}
+
 
 class Widening(NamedTuple):
     """What windows add to a problem besides choices: conversions of the classes of windows, and selections to start
@@ -58,6 +60,14 @@ class Delivered(NamedTuple):
 
 class ConversionTable(Protocol):
     def table(self, type_: TensorType, placements: Sequence[Placement]) -> np.ndarray: ...
+
+
+class Handed(NamedTuple):
+    """A choice's tag for an input that is another class of the graph: the input's class, that class, the placement."""
+
+    cls: int
+    source: int
+    placement: Placement
 
 
 class Widened(NamedTuple):
@@ -145,9 +155,11 @@ class Encoder:
 
     def encode(
         self, inputs: dict[int, Placement], roots: Sequence[tuple[int, Sequence[Placement]]],
-        hints: Callable[[], Sequence[tuple[int, Placement]]] = list,
+        hints: Callable[[], Sequence[tuple[int, Placement]]] = list, handed: Mapping[int, int] = _NOTHING,
     ) -> Encoding:
         """The problem of delivering every root class at one of its placements, given the inputs' placements.
+
+        handed: input number -> class, for inputs that are classes of the graph under another name, at any placement.
 
         hints: asked, where a class has more placements than the limit, for the (class, placement) pairs that must stay
         candidates, e.g. propagated ones; the encoding is then ``capped``.
@@ -155,7 +167,9 @@ class Encoder:
         are the placements. After these roots come the graph's effects, in program order.
         """
         classes = self.graph.classes
-        self._addends = addend_monoids(self.graph)
+        handed_to = {c: handed[node.attributes["index"]] for c, eclass in enumerate(classes) for node in eclass.nodes
+                     if node.op == "input" and node.attributes["index"] in handed}
+        self._addends = addend_monoids(self.graph, handed_to)
         out = Encoding(find_views(self.graph), Problem([], [], []), [[] for _ in classes], [{} for _ in classes])
         choices: list[list[Choice]] = [[] for _ in classes]
         for projecting in (False, True):
@@ -165,6 +179,8 @@ class Encoder:
                         choices[out.views.group[c]].extend(
                             self._projections(out, c, n, node) if projecting else self._choices(out, c, n, node, inputs)
                         )
+        for c, source in handed_to.items():
+            choices[out.views.group[c]].extend(self._handed(out, c, source))
         choices = [_distinct(made) for made in choices]
         widening = self.widen(self.graph, out, choices)
         first_root = len(choices)
@@ -211,6 +227,8 @@ class Encoder:
 
     def _choices(self, out: Encoding, c: int, n: int, node: ENode, inputs: dict[int, Placement]) -> list[Choice]:
         if node.op == "input":
+            if node.attributes["index"] not in inputs:
+                return []
             placement = inputs[node.attributes["index"]]
             return [Choice(out.shard(c, placement)[1], 0.0, (), Computed(c, n, Strategy((), (placement,))))]
         layout = self._layout(node, self.graph.classes[c])
@@ -237,6 +255,16 @@ class Encoder:
                 choices.append((s, price, operands, result))
         self._layouts[key] = Layout(tuple(shards), tuple(choices))
         return self._layouts[key]
+
+    def _handed(self, out: Encoding, c: int, source: int) -> list[Choice]:
+        """Wherever some user takes the class."""
+        group = out.views.group[c]
+        made = []
+        for number, core in enumerate(list(out.placements[group])):
+            assert isinstance(core, Placement)
+            placement = out.views.from_core(c, core)
+            made.append(Choice(number, 0.0, (out.shard(source, placement),), Handed(c, source, placement)))
+        return made
 
     def _projections(self, out: Encoding, c: int, n: int, node: ENode) -> list[Choice]:
         (source,), i = node.children, node.attributes["index"]
@@ -272,13 +300,17 @@ def _has_shared_class(choices: Sequence[Sequence[Choice]], roots: Sequence[Shard
     return False
 
 
-def addend_monoids(graph: EGraph) -> list[set[str]]:
+def addend_monoids(graph: EGraph, handed: Mapping[int, int] = _NOTHING) -> list[set[str]]:
     """Per class the monoids under which devices can come to hold addends of it: an op reduces over a sharded factor,
-    and linear ops pass its addends on. (Any replicated value can be made addends, but that alone serves nothing.)"""
+    and linear ops pass its addends on, as do classes ``handed`` on: {class: the one that it is}. (Any replicated value
+    can be made addends, but that alone serves nothing.)"""
     found: list[set[str]] = [set() for _ in graph.classes]
     rules: dict[tuple[object, ...], FactorRule] = {}
     #: Per class and monoid the classes that have its addends too.
     passes: list[dict[str, set[int]]] = [{} for _ in graph.classes]
+    for c, source in handed.items():
+        for monoid in MONOIDS:
+            passes[source].setdefault(monoid, set()).add(c)
     for c, eclass in enumerate(graph.classes):
         for node in eclass.nodes:
             if node.op == "input" or node.op in CONTROL_FLOW:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -99,11 +99,25 @@ def compare(
     return worst
 
 
-def verify(plan: Plan, seed: int, engines: Sequence[str]) -> Verification:
+def given_inputs(types: Sequence[TensorType], inputs: Sequence[Any]) -> list[np.ndarray]:
+    """The inputs as arrays; VerificationError unless there is one for each type, of its shape and element type."""
+    arrays = [np.asarray(value) for value in inputs]
+    if len(arrays) != len(types):
+        raise VerificationError(f"{len(arrays)} inputs for a program that takes {len(types)}; give one array for each")
+    for i, (array, type_) in enumerate(zip(arrays, types, strict=True)):
+        if array.shape != type_.shape or array.dtype != numpy_dtype(type_.dtype):
+            raise VerificationError(f"input {i} is {array.dtype}{list(array.shape)}; the program takes {type_}")
+    return arrays
+
+
+def verify(plan: Plan, seed: int, engines: Sequence[str], inputs: Sequence[Any] | None) -> Verification:
     """Run plan and program on the same inputs. See `Plan.verify`."""
     rng = np.random.default_rng(seed)
     program = plan.program
-    inputs = [random_array(t, rng) for t in program.input_types]
+    if inputs is None:
+        inputs = [random_array(t, rng) for t in program.input_types]
+    else:
+        inputs = given_inputs(program.input_types, inputs)
     got: Sequence[np.ndarray]
     want: Sequence[np.ndarray]
     differences: dict[str, float] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -163,14 +163,19 @@ class Plan:
 
         return run_global(self, arrays)
 
-    def verify(self, seed: int = 0, engines: tuple[str, ...] = ("numpy", "jax")) -> Any:
-        """Compare with the unsharded program on random inputs; VerificationError where they differ.
+    def verify(
+        self, seed: int = 0, engines: tuple[str, ...] = ("numpy", "jax"), inputs: Sequence[Any] | None = None
+    ) -> Any:
+        """Compare with the unsharded program; VerificationError where they differ by more than rounding explains.
+
+        On ``inputs``, one global array each, or on random ones: standard normals, small integers. Deep programs magnify
+        rounding on those; give inputs of the size that the program is made for.
 
         Engines that are not installed, or lack the devices, are skipped and listed as such in the report returned.
         """
         from eggshard.lower.verification import verify
 
-        return verify(self, seed, engines)
+        return verify(self, seed, engines, inputs)
 
     def to_stablehlo(self) -> str:
         """A StableHLO module with shard-local shapes and explicit collectives."""

@@ -1,0 +1,127 @@
+"""Planning whole training steps of 1 to 48 layers: seconds, memory and gap, beside XLA's compile time in the same run.
+
+Every program is planned, and compiled by XLA, in a process of its own, whose engine was warmed on another program.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.programs import BenchProgram, use_cpu_devices
+from bench.worker import ROOT
+
+#: Kinds of steps, and of how many layers each is planned.
+CASES: tuple[tuple[str, tuple[int, ...]], ...] = (
+    ("light", (1, 2, 6, 12, 24, 48)),
+    ("heavy", (2, 24)),
+    ("scanned", (12, 24, 48)),
+    ("experts", (6, 12)),
+)
+_TIMEOUT = 400.0
+#: What is asked of 24 layers: seconds of `optimize` over XLA's, and bytes.
+MOST = {"light": 1.0, "heavy": 0.5}
+BYTES = 2 << 30
+
+
+def program(kind: str, layers: int) -> BenchProgram:
+    """A training step on a 4x2 mesh.
+
+    light: grouped-query attention, RMS norm, a gated MLP, momentum; width 192, sequence 96. heavy: multi-head
+    attention, layer norm with biases, a GELU MLP, Adam; width 512, sequence 256. scanned: light, its layers in a loop.
+    experts: light with every second MLP a mixture of experts.
+    """
+    from bench.programs import training
+
+    return training.step_of_layers(kind, layers)
+
+
+def measure(kind: str, layers: int) -> dict[str, Any]:
+    """Plan in this process, then compile by XLA, and say what each took."""
+    import eggshard
+    from bench.scale import peak_memory
+
+    use_cpu_devices()
+    eggshard.optimize(program("light", 1).lower())
+    lowered = program(kind, layers).lower()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", eggshard.EggshardWarning)
+        before = peak_memory()
+        began = time.perf_counter()
+        plan = eggshard.optimize(lowered)
+        seconds = time.perf_counter() - began
+    peak = peak_memory() - before
+    began = time.perf_counter()
+    lowered.compile()
+    return {
+        "ops": len(plan.program.region.ops), "seconds": seconds, "xla": time.perf_counter() - began, "peak": peak,
+        "gap": plan.gap, "bytes": plan.serial_bytes, "fallback": plan.search.fallback,
+        "stages": dict(plan.search.seconds),
+    }
+
+
+def run(console: Console) -> bool:
+    """Print one row per step; true if none fell back and those of 24 layers took no longer than is asked."""
+    table = Table(title="planning training steps", pad_edge=False,
+                  caption="time: optimize / XLA compile, this run; peak: of optimize, beyond what the process had")
+    for name in ("step", "layers", "ops", "optimize s", "XLA s", "time", "peak GiB", "gap %", ""):
+        table.add_column(name, justify="left" if name in ("step", "") else "right")
+    good = True
+    for kind, counts in CASES:
+        for layers in counts:
+            found = _measured(kind, layers)
+            failures = _failures(kind, layers, found)
+            good &= not failures
+            if "error" in found:
+                table.add_row(kind, str(layers), *["-"] * 6, found["error"])
+                continue
+            table.add_row(
+                kind, str(layers), str(found["ops"]), f"{found['seconds']:.2f}", f"{found['xla']:.2f}",
+                f"{found['seconds'] / found['xla']:.2f}", f"{found['peak'] / 2**30:.2f}", f"{100 * found['gap']:.1f}",
+                "; ".join(failures),
+            )
+    console.print(table)
+    return good
+
+
+def _measured(kind: str, layers: int) -> dict[str, Any]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", "bench.layers", kind, str(layers)]
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=_TIMEOUT, check=True
+        )
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+    except subprocess.TimeoutExpired:
+        return {"error": f"no plan within {_TIMEOUT:g} s"}
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr or "").strip().splitlines()[-1:] or [f"exit status {error.returncode}"]
+        return {"error": last[0][:200]}
+
+
+def _failures(kind: str, layers: int, found: dict[str, Any]) -> list[str]:
+    if "error" in found:
+        return [found["error"]]
+    out = []
+    if found["fallback"]:
+        out.append(f"fell back: {found['fallback'][:60]}")
+    if layers == 24 and found["seconds"] > MOST.get(kind, float("inf")) * found["xla"]:
+        out.append("too long beside XLA")
+    if found["peak"] > BYTES:
+        out.append("too much memory")
+    if found["gap"] > 0.01:
+        out.append("gap")
+    return out
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(sys.argv[1], int(sys.argv[2]))))
