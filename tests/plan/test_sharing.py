@@ -66,7 +66,7 @@ THIRDS = tuple(window(16, 128 * k, 128 * k, 384) for k in range(3))
 
 
 @pytest.mark.parametrize(
-    ("parts", "permutes", "rows", "apart"), [(HALVES, 2, 16, 4), (THIRDS, 3, 48, 7), (HALVES[:1] * 2, 2, 32, 2)],
+    ("parts", "permutes", "rows", "apart"), [(HALVES, 2, 16, 4), (THIRDS, 3, 48, 8), (HALVES[:1] * 2, 2, 32, 2)],
     ids=["halves", "thirds", "one way"],
 )
 def test_no_more_permutes_than_the_busiest_device_has_messages(parts, permutes, rows, apart):
