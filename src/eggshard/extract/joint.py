@@ -52,6 +52,8 @@ class JointExchanges:
 
     def offer(self) -> None:
         """Add the classes and choices."""
+        if sum(map(len, self._narrowest.values())) < 2:
+            return
         seen: set[frozenset[tuple[int, Placement]]] = set()
         for together in (*self._of_values(), *self._of_operands()):
             lanes: dict[object, dict[tuple[int, Placement], _Wide]] = {}
@@ -84,7 +86,11 @@ class JointExchanges:
 
     def _of_operands(self) -> Iterator[Sequence[_Wide]]:
         """What an op needs of its operands, or of what those are cut out of."""
-        for c in self.demand.nodes:
+        group, nodes = self.out.views.group, self.demand.nodes
+        for c in nodes:
+            children = {*nodes[c][1].children}
+            if not any(group[a] in self._narrowest or (a in nodes and nodes[a][2].windowed) for a in children):
+                continue
             for placement in self.demand.wanted_at(c):
                 for needs in self._needs(c, placement):
                     yield [w for need in needs if (w := self._window(*need)) is not None]

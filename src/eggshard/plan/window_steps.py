@@ -138,7 +138,7 @@ class HaloExchange(WindowExchange):
     """`Crop`, then slabs from other devices along ``over`` are put where the new shard lacks them.
 
     Each round sends equal slabs within every group along ``over``; devices of a group are numbered by their position
-    in it.
+    in it. Rounds between different devices share a collective-permute, the narrower slabs filled up.
     """
 
     dim: int
@@ -150,6 +150,24 @@ class HaloExchange(WindowExchange):
     @property
     def exchanges(self) -> tuple[HaloExchange, ...]:
         return (self,)
+
+    @property
+    def travelling(self) -> tuple[Loads, ...]:
+        alone = super(HaloExchange, self).travelling
+        if len(alone) < 2:
+            return alone
+
+        def width(loads: Loads) -> int:
+            return sum(slab.width for _, slab in loads[0])
+
+        shared: list[Loads] = []
+        for loads in sorted(alone, key=width, reverse=True):
+            k = next((k for k, others in enumerate(shared) if _disjoint(pairs_of(others), pairs_of(loads))), None)
+            if k is None:
+                shared.append(loads)
+            else:
+                shared[k] += loads
+        return tuple(shared) if len(shared) < len(alone) else alone
 
     @property
     def sides(self) -> dict[str, int]:
@@ -222,6 +240,11 @@ def moves_of(operand: int, slab: Slab) -> list[Move]:
     return [
         Move(operand, s, r, slab.source_starts[s], slab.target_starts[r], slab.width) for s, r in slab.pairs if s != r
     ]
+
+
+def _disjoint(first: Pairs, second: Pairs) -> bool:
+    """Whether no device sends, and none receives, in both."""
+    return all({pair[end] for pair in first}.isdisjoint([pair[end] for pair in second]) for end in (0, 1))
 
 
 def pairs_of(loads: Loads) -> Pairs:
