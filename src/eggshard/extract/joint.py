@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from eggshard.egraph.graph import EGraph
 from eggshard.extract.encode import Encoding, Joined, Jointly, Widened
 from eggshard.extract.problem import Choice
 from eggshard.extract.windows import Held, WindowDemand, grid_of
@@ -38,11 +37,9 @@ class _Wide(NamedTuple):
 class JointExchanges:
     """The joint exchanges of one graph's values, offered where sharing makes them cheaper."""
 
-    def __init__(self, graph: EGraph, out: Encoding, choices: list[list[Choice]], demand: WindowDemand, mesh: Mesh,
+    def __init__(self, out: Encoding, choices: list[list[Choice]], demand: WindowDemand, mesh: Mesh,
                  router: WindowRouter, held: Sequence[tuple[int, int, Held]]):
-        self.graph, self.out, self.choices, self.demand = graph, out, choices, demand
-        self.mesh, self.router = mesh, router
-        self._wide: dict[tuple[int, Placement], _Wide | None] = {}
+        self.out, self.choices, self.demand, self.mesh, self.router = out, choices, demand, mesh, router
         self._narrowest: dict[int, list[_Wide]] = {}
         #: What each joint exchange saves, its class, and per window's class the choice alone and the choice from it.
         self._offered: list[tuple[float, int, dict[tuple[int, int], int]]] = []
@@ -171,4 +168,3 @@ class JointExchanges:
                 Choice(self.out.index[w.number][w.target], 0.0, ((joint, 0),), Joined(w.group, i))
             )
         self._offered.append((apart - cost, joint, taken))
-

@@ -83,7 +83,7 @@ class Widener:
         self._compute(graph, out, choices, demand)
         for group, number, part in held:
             self._hold(out, choices, demand, group, number, part)
-        joint = JointExchanges(graph, out, choices, demand, self.mesh, self.router, held)
+        joint = JointExchanges(out, choices, demand, self.mesh, self.router, held)
         joint.offer()
         tables = {number: self._cuts(out, group, number) for group, number, _ in held}
         seeds = list(schedules(demand, out, choices, self.mesh))

@@ -254,7 +254,7 @@ class WindowDemand:
         return next(p for p in self.made[g] if grid_of(p) == grid)
 
     def held(self, g: int) -> list[Held]:
-        """How a value's windows are shared out: those along one dimension alone, and the rest, those apart apart.
+        """How a value's windows are shared out: those along one dimension alone, and the rest in parts that lie apart.
 
         Sent one dimension after the other, hulls hold corners; along a single dimension they need none. Windows that
         lie apart are cut out of different hulls, of which a plan may need several.
