@@ -136,3 +136,13 @@ def test_loads_that_are_not_what_the_parts_send():
         JointExchange(HALVES, good.shared[:1])
     with pytest.raises(LoweringError, match="two loads of one collective-permute"):
         JointExchange(HALVES, (tuple(load for loads in good.shared for load in loads),))
+
+
+def test_a_value_s_own_slabs_share_where_they_go_between_different_devices():
+    """Of two devices each sends the other one side of a halo, of different widths; of eight each sends both sides."""
+    two = Mesh({"x": 2})
+    found = slab_exchange(32, 2, Dim(("x",), 16), Dim(("x",), 16, -1, 3))
+    action = HaloExchange(0, ("x",), 20, found.offsets, found.rounds)
+    assert len(action.rounds) == 2 and action.messages == 1 and action.serial_bytes(two, (ROWS,)) == 3 * 12
+    assert action.received(two, (ROWS,)).tolist() == [36, 36] and action.hops == 1
+    assert window(16, -1, 3).messages == 2 and window(16, -1, 3).serial_bytes(MESH, (ROWS,)) == 4 * 12
