@@ -35,6 +35,7 @@ from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.plan.control_steps import Loop
 from eggshard.plan.on_shards import on_shards
 from eggshard.plan.pricing import Pricer
+from eggshard.plan.regrouping import regrouped, regroupings
 from eggshard.plan.steps import Action, CollectivePermute, Local, StepPlan
 from eggshard.plan.window_program import window_program
 from eggshard.program.mesh import Mesh
@@ -105,6 +106,7 @@ class Planning:
         #: The prices of ops on local types.
         self._computing: dict[tuple[str, Attributes, Types, Types], float] = {}
         self._transfers: dict[tuple[object, ...], WindowTransfer | None] = {}
+        self._regroupings: dict[tuple[object, ...], StepPlan | None] = {}
 
     def of(self, program: Program) -> Planning:
         """The context of another program on the same mesh, with the same prices and limits."""
@@ -295,6 +297,8 @@ class Planning:
         if strategy.positional:
             return on_shards(self.mesh, op.name, op.attributes, op.regions, operands, results, strategy)
         definition = registry.get(op.name)
+        if strategy.regroups:
+            return self._regrouped(op, operands, results, strategy)
         windowed = self._windowed(op, operands, results, strategy)
         if windowed:
             return window_program(self.mesh, definition, op.attributes, operands, results, strategy, windowed)
@@ -310,6 +314,31 @@ class Planning:
         if local.has_effects and self.outer:
             raise ProgramError(f"{op.name} in a manual computation: {effects_message(self.free)}")
         return local if self.mesh.size == 1 or not local.has_effects else run_once(self.mesh, local, lo)
+
+    def regroupings(
+        self, op: OpLike, operands: Types, results: Types, allowed: Callable[[Placement, Placement], bool]
+    ) -> list[Strategy]:
+        """The ways to split or merge a sharded dimension by an exchange of pieces, between placements so allowed."""
+        transfer = self.window_transfer(op, operands, results) if op.name == "reshape" else None
+        if transfer is None:
+            return []
+        bases = [strategy for found in transfer.by_spread.values() for strategy in found]
+        made = regroupings(self.mesh, transfer.rule, bases, allowed)
+        return [s for s in made if self._regrouping(op, operands, results, s) is not None]
+
+    def _regrouped(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> StepPlan:
+        program = self._regrouping(op, operands, results, s)
+        assert program is not None, "offered only where there is one"
+        return program
+
+    def _regrouping(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> StepPlan | None:
+        key = (op.attributes, operands, s)
+        if key not in self._regroupings:
+            rule = registry.get(op.name).factors(op.attributes, operands, results)
+            self._regroupings[key] = regrouped(
+                self.mesh, rule, operands[0], results[0], s.operands[0], s.results[0], self.limits.permutes
+            )
+        return self._regroupings[key]
 
     def _windowed(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> frozenset[int]:
         """The result dimensions that a strategy shards although the op looks along them."""
@@ -336,7 +365,7 @@ class Planning:
         lo, lr = _local(operands, s.operands), _local(results, s.results)
         definition = registry.get(op.name)
         written = op.name in CONTROL_FLOW or op.name == MANUAL or isinstance(definition, PerDevice)
-        if s.positional or written or not definition.pure or self._windowed(op, operands, results, s):
+        if s.positional or s.regroups or written or not definition.pure or self._windowed(op, operands, results, s):
             action = self.action(op, operands, results, s)
             return self.pricer.program(action) if isinstance(action, StepPlan) else self.pricer(action, *lo)
         key = (op.name, op.attributes, lo, lr)

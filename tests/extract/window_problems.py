@@ -53,10 +53,13 @@ def planning_of(program: Program, model: CostModel | None = None) -> Planning:
 
 def pinned(program: Program, graph: EGraph, mesh: Mesh
            ) -> tuple[list[tuple[int, Placement]], list[tuple[int, Placement]]]:
-    """Where inputs and outputs lie: over x."""
+    """Where inputs and outputs lie: their first dimensions over x."""
+    def lies(v: int) -> Placement:
+        shape = program.region.types[v].shape
+        return place(mesh, shape, (("x",), *[()] * (len(shape) - 1)))
+
     return tuple(  # type: ignore[return-value]
-        [(graph.values[v], place(mesh, program.region.types[v].shape, (("x",),))) for v in values]
-        for values in (program.region.inputs, program.region.outputs)
+        [(graph.values[v], lies(v)) for v in values] for values in (program.region.inputs, program.region.outputs)
     )
 
 

@@ -16,6 +16,7 @@ from tests.lower.windows import (
     step_between,
 )
 
+from eggshard.costmodel import WireBytes
 from eggshard.errors import LoweringError, VerificationError
 from eggshard.lower.device_arrays import poison
 from eggshard.lower.simulator import gather_from_devices, perform, run, scatter_to_devices
@@ -23,6 +24,8 @@ from eggshard.lower.stablehlo import at_grid_positions, module_text
 from eggshard.placement.placement import Dim, Placement, place
 from eggshard.placement.windows import Slab, covers
 from eggshard.plan.control_steps import Loop
+from eggshard.plan.pricing import Pricer
+from eggshard.plan.sharing import cheapest_joint
 from eggshard.plan.steps import Local, Step, StepPlan
 from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange, JointExchange
 from eggshard.program.mesh import Mesh
@@ -213,6 +216,39 @@ def test_joint_exchange_on_xla(seed):
     assert count.by_kind == plan.collectives and plan.messages <= sum(part.messages for part in parts)
     assert not seed % 2 or plan.messages < sum(part.messages for part in parts)
     assert count.wire_bytes == factor * plan.serial_bytes
+    assert count.busiest_device_bytes == factor * plan.total_received.max()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_values_that_share_permutes_on_xla(seed):
+    """Each device sends a slab of its own value in a permute; on the simulator and on devices as if sent apart."""
+    rng = np.random.default_rng(4000 + seed)
+    dtype, found = DTYPES[seed % len(DTYPES)], []
+    while True:
+        case = random_exchange(rng, same_grid=0.2)
+        if case is None or not isinstance(case[-1], HaloExchange):
+            continue
+        if not found or (case[0], case[-1].over) == (found[0][0], found[0][-1].over):
+            found.append(case)
+        if len(found) > 3:
+            found = found[1:]
+        mesh, parts = found[0][0], tuple(case[-1] for case in found)
+        arrays = [random_array(rng, case[1], dtype) for case in found]
+        shards = [shards_of(mesh, a, case[2])[0] for a, case in zip(arrays, found, strict=True)]
+        types = tuple(TensorType(s.shape[1:], mlir_dtype(s.dtype)) for s in shards)
+        action = cheapest_joint(mesh, parts, types, Pricer(WireBytes(), mesh))
+        if isinstance(action, JointExchange) and action.shared:
+            break
+    assert action.serial_bytes(mesh, types) < JointExchange(parts).serial_bytes(mesh, types)
+    plan = plan_of(mesh, types, action)
+    got, hlo = run_on_xla(plan, shards)
+    for out, want, part, x, case in zip(got, perform(mesh, action, tuple(shards)), parts, shards, found, strict=True):
+        known = specified(mesh, [part], case[2], case[1])
+        np.testing.assert_array_equal(want[known], perform(mesh, part, (x,))[0][known])
+        np.testing.assert_array_equal(out.reshape(want.shape)[known], want[known])
+    count = count_collectives(hlo, mesh.size)
+    factor = 2 if dtype == ml_dtypes.bfloat16 else 1  # XLA:CPU sends bfloat16 as float32
+    assert count.by_kind == plan.collectives and count.wire_bytes == factor * plan.serial_bytes
     assert count.busiest_device_bytes == factor * plan.total_received.max()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from eggshard.egraph.graph import EGraph, ENode
 from eggshard.errors import EggshardError
-from eggshard.extract.encode import Computed, Encoding, Handed, Shard, Widened
+from eggshard.extract.encode import Computed, Encoding, Handed, Joined, Jointly, Shard, Widened
 from eggshard.extract.problem import Selection
 from eggshard.extract.views import Order
 from eggshard.placement.placement import Placement
@@ -15,6 +15,7 @@ from eggshard.placement.window_routes import contains, rewindowed
 from eggshard.placement.windows import hull
 from eggshard.plan.assemble import Assembler, Conversions
 from eggshard.plan.steps import Action, Local, StepPlan
+from eggshard.plan.window_steps import HaloExchange, JointExchange
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Attributes
 from eggshard.program.types import TensorType
@@ -123,6 +124,14 @@ class Decoder:
         if isinstance(choice.tag, Handed):
             self._hand(shard, choice.tag)
             return
+        if isinstance(choice.tag, Jointly):
+            self.tuples[shard] = self._widen_together(choice.tag)
+            return
+        if isinstance(choice.tag, Joined):
+            value = self.tuples[choice.needs[0]][choice.tag.number]
+            target = self.views.from_core(choice.tag.group, self._core(shard))
+            self._hold(shard, choice.tag.group, value, target)
+            return
         assert isinstance(choice.tag, Computed)
         cls, strategy = choice.tag.cls, choice.tag.strategy
         eclass = self.graph.classes[cls]
@@ -145,14 +154,33 @@ class Decoder:
         self._convert(shard, cls, made[0], here)
 
     def _widen(self, shard: Shard, tag: Widened, source: Shard) -> None:
-        """Take a window of a shard, and narrower ones out of it."""
+        """Take a window of a shard."""
         value = self._as(source, self._form(tag.group, self.views.from_core(tag.group, tag.source)))
         target = self.views.from_core(tag.group, self._needed_of(shard, tag))
         type_ = self.graph.type_of(tag.group)
         start = self.views.from_core(tag.group, tag.source)
         value = self.assembler.convert(value, type_, start, [target], f"class {tag.group}")[target]
-        self.values[shard] = {self._form(tag.group, target): value}
-        self._convert(shard, tag.group, value, target)
+        self._hold(shard, tag.group, value, target)
+
+    def _hold(self, shard: Shard, group: int, value: int, target: Placement) -> None:
+        """A window, and narrower ones out of it."""
+        self.values[shard] = {self._form(group, target): value}
+        self._convert(shard, group, value, target)
+
+    def _widen_together(self, tag: Jointly) -> tuple[int, ...]:
+        """The windows of several values, by one exchange."""
+        operands, parts, why = [], [], []
+        for group, *ends in tag.parts:
+            source, target = (self.views.from_core(group, p) for p in ends)
+            shard = group, self.encoding.index[group][ends[0]]
+            operands.append(self._as(shard, self._form(group, source)))
+            steps = rewindowed(self.assembler.mesh, self.graph.type_of(group).shape, source, target)
+            assert steps is not None and len(steps) == 1 and isinstance(steps[0][0], HaloExchange)
+            parts.append(steps[0][0])
+            why.append(f"reshard {source} to {target}")
+        label = ", ".join(dict.fromkeys(f"class {group}" for group, *_ in tag.parts))
+        action = JointExchange(tuple(parts), tag.shared)
+        return self.assembler.emit(action, tuple(operands), tuple(dict.fromkeys(why)), label)
 
     def _hand(self, shard: Shard, tag: Handed) -> None:
         """Take a class from where it is computed."""

@@ -23,6 +23,7 @@ from eggshard.extract.views import Views, find_views
 from eggshard.limits import Limits
 from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy, useful
+from eggshard.plan.window_steps import Loads
 from eggshard.program.monoids import MONOIDS
 from eggshard.program.ops import registry
 from eggshard.program.ops.base import REDUCE, FactorRule
@@ -75,6 +76,21 @@ class Widened(NamedTuple):
 
     group: int
     source: Placement
+
+
+class Jointly(NamedTuple):
+    """A choice's tag for an exchange of several values: the group, the placement that is widened and what to of each,
+    and what every collective-permute carries (`JointExchange.shared`)."""
+
+    parts: tuple[tuple[int, Placement, Placement], ...]
+    shared: tuple[Loads, ...]
+
+
+class Joined(NamedTuple):
+    """A choice's tag for a window that comes of such an exchange: the group, and which of the results."""
+
+    group: int
+    number: int
 
 
 #: A node's strategies on these operand and result types, with the seconds that computing so costs.

@@ -64,13 +64,13 @@ class _Schedule:
         parts: dict[int, list[Placement]] = {}
         for p in beyond:
             parts.setdefault(windows[p][0], []).append(p)
-        if hull is not None:
-            main = windows[hull][0]
-            corners = main in parts or target == hull
-            if corners:
-                parts[main] = [hull]
-            for number, users in parts.items():
-                self._hold(type_.shape, number, users, hull if corners and number != main else target)
+        main = windows[hull][0] if hull is not None else -1
+        corners = hull is not None and (main in parts or target == hull)
+        if hull is not None and corners:
+            parts[main] = [hull]
+        for number, users in parts.items():
+            source = hull if hull is not None and corners and number != main else target
+            self._hold(type_.shape, number, users, source)
         tag = self.choices[group][self.chosen[group]].tag
         if isinstance(tag, Computed):
             node = self.demand.graph.classes[tag.cls].nodes[tag.node]

@@ -8,13 +8,14 @@ wide), and its conversions cut narrower windows out of wider ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from eggshard.egraph.graph import EGraph, ENode
 from eggshard.extract.encode import Computed, Encoding, Widened, Widening
+from eggshard.extract.joint import JointExchanges
 from eggshard.extract.problem import Choice
 from eggshard.extract.schedules import schedules
 from eggshard.extract.windows import Held, WindowDemand
@@ -36,6 +37,10 @@ class WindowPlanning(Protocol):
     def window_transfer(self, op: ENode, operands: Types, results: Types) -> WindowTransfer | None: ...
 
     def price(self, op: ENode, operands: Types, results: Types, s: Strategy) -> float: ...
+
+    def regroupings(
+        self, op: ENode, operands: Types, results: Types, allowed: Callable[[Placement, Placement], bool]
+    ) -> Sequence[Strategy]: ...
 
 
 class Widener:
@@ -61,6 +66,7 @@ class Widener:
             return self.planning.window_transfer(node, types, graph.classes[c].types)
 
         demand = WindowDemand(graph, out.views, self.mesh, transfer, self.inputs, self.outputs, self.limit)
+        self._regroup(graph, out, choices, demand)
         demand.close()
         if not demand.order:  # nothing looks at neighbours
             return Widening()
@@ -77,8 +83,12 @@ class Widener:
         self._compute(graph, out, choices, demand)
         for group, number, part in held:
             self._hold(out, choices, demand, group, number, part)
+        joint = JointExchanges(out, choices, demand, self.mesh, self.router, held)
+        joint.offer()
         tables = {number: self._cuts(out, group, number) for group, number, _ in held}
-        return Widening(tables, list(schedules(demand, out, choices, self.mesh)))
+        seeds = list(schedules(demand, out, choices, self.mesh))
+        seeds += [with_joint for seed in seeds if (with_joint := joint.joined(seed)) != seed]
+        return Widening(tables, seeds)
 
     def _compute(self, graph: EGraph, out: Encoding, choices: list[list[Choice]], demand: WindowDemand) -> None:
         for c, (n, node, _) in demand.nodes.items():
@@ -91,6 +101,22 @@ class Widener:
                     group, number = out.shard(c, placement)
                     price = self.planning.price(node, types, results, s)
                     choices[group].append(Choice(number, price, needs, Computed(c, n, s)))
+
+    def _regroup(self, graph: EGraph, out: Encoding, choices: list[list[Choice]], demand: WindowDemand) -> None:
+        """Reshapes by exchanges, between placements at which dimensions lie as on some input or output."""
+        for c, (n, node, _) in demand.nodes.items():
+            if len(node.children) != 1:
+                continue
+            (child,), types, results = node.children, (graph.type_of(node.children[0]),), graph.classes[c].types
+
+            def allowed(source: Placement, target: Placement, c: int = c, child: int = child) -> bool:
+                return all(out.views.represents(*at) and demand.dims.allows(*at)
+                           for at in ((child, source), (c, target)))
+
+            for s in self.planning.regroupings(node, types, results, allowed):
+                price = self.planning.price(node, types, results, s)
+                group, number = out.shard(c, s.results[0])
+                choices[group].append(Choice(number, price, (out.shard(child, s.operands[0]),), Computed(c, n, s)))
 
     def _hold(
         self, out: Encoding, choices: list[list[Choice]], demand: WindowDemand, group: int, number: int, part: Held

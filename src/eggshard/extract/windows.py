@@ -16,7 +16,7 @@ from eggshard.extract.graph import strong_components
 from eggshard.extract.views import Views
 from eggshard.placement.placement import Dim, Placement, is_standard
 from eggshard.placement.transfer import Strategy
-from eggshard.placement.window_routes import home
+from eggshard.placement.window_routes import contains, home
 from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.placement.windows import hull
 from eggshard.program.mesh import Mesh
@@ -208,6 +208,10 @@ class WindowDemand:
         transfer = self.nodes[c][2]
         return [p for p in self._wanted(c, transfer) if any(p.dims[d].axes for d in transfer.windowed)]
 
+    def wanted_at(self, c: int) -> list[Placement]:
+        """Standard placements at which a class that is computed on windows is wanted."""
+        return self._wanted(c, self.nodes[c][2])
+
     def _wanted(self, c: int, transfer: WindowTransfer) -> list[Placement]:
         """The standard placements at which users want a class, or which lead there by combining addends."""
         wanted = self.wanted.get(self.views.group[c], ())
@@ -250,9 +254,10 @@ class WindowDemand:
         return next(p for p in self.made[g] if grid_of(p) == grid)
 
     def held(self, g: int) -> list[Held]:
-        """How a value's windows are shared out: all of them, and first those along one dimension alone.
+        """How a value's windows are shared out: those along one dimension alone, and the rest in parts that lie apart.
 
-        Sent one dimension after the other, hulls hold corners; along a single dimension they need none.
+        Sent one dimension after the other, hulls hold corners; along a single dimension they need none. Windows that
+        lie apart are cut out of different hulls, of which a plan may need several.
         """
         alone: dict[object, list[Placement]] = {}
         for p in self.needed.get(g, ()):
@@ -262,7 +267,21 @@ class WindowDemand:
         arms = [Held(windows, hulls(windows, self.limit)) for windows in alone.values()] if len(alone) > 1 else []
         apart = {p for arm in arms for p in arm.windows}
         rest = [p for p in self.needed.get(g, ()) if p not in apart]
-        return [*arms, Held(rest, self.made.get(g, []))]
+        return [*arms, *self._apart(g, Held(rest, self.made.get(g, [])))]
+
+    def _apart(self, g: int, held: Held) -> list[Held]:
+        """Windows and hulls by which can be cut out of which, or touch."""
+        shape = self.views.core_type(g).shape
+        parts: list[list[Placement]] = []
+        for p in dict.fromkeys([*held.hulls, *held.windows]):
+            joined = [part for part in parts if any(
+                (grid_of(p) == grid_of(q) and _touch(p, q)) or contains(self.mesh, shape, p, q)
+                or contains(self.mesh, shape, q, p) for q in part
+            )]
+            parts = [part for part in parts if part not in joined] + [[*(q for part in joined for q in part), p]]
+        if len(parts) < 2:
+            return [held]
+        return [Held([p for p in held.windows if p in part], [p for p in held.hulls if p in part]) for part in parts]
 
     def made_of(self, c: int) -> list[Placement]:
         """The windows at which a class may be computed, in its own dimensions."""

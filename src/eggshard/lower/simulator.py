@@ -202,7 +202,7 @@ def _(action: Crop, mesh: Mesh, operands: Arrays) -> Arrays:
 
 @_perform.register
 def _(action: WindowExchange, mesh: Mesh, operands: Arrays) -> Arrays:
-    return tuple(exchanged(mesh, part, x) for part, x in zip(action.exchanges, operands, strict=True))
+    return exchanged(mesh, action, operands)
 
 
 @_perform.register

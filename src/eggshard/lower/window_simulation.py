@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import LoweringError, VerificationError
-from eggshard.lower.device_arrays import poison, poisoned, same_bits
+from eggshard.lower.device_arrays import Arrays, poison, poisoned, same_bits
 from eggshard.placement.placement import Dim, Placement
 from eggshard.placement.windows import Segment, segments
-from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange, local_range
+from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange, WindowExchange, local_range
 from eggshard.program.mesh import Mesh
 
 
@@ -84,18 +84,21 @@ def cropped(mesh: Mesh, action: Crop | HaloExchange, array: np.ndarray) -> np.nd
     return out
 
 
-def exchanged(mesh: Mesh, action: HaloExchange, array: np.ndarray) -> np.ndarray:
-    """`cropped`, then every round's slabs put where they belong. LoweringError for slabs that do not fit."""
-    out, groups = cropped(mesh, action, array), mesh.groups(action.over)
-    for slab in action.rounds:
+def exchanged(mesh: Mesh, action: WindowExchange, arrays: Arrays) -> Arrays:
+    """Each value `cropped`, then every load's slabs put where they belong. LoweringError for slabs that do not fit."""
+    out = tuple(cropped(mesh, part, x) for part, x in zip(action.exchanges, arrays, strict=True))
+    groups = mesh.groups(action.axes)
+    loads = [load for loads in action.travelling for load in loads]
+    for i, slab in (*(pair for load in loads for pair in load), *action.staying):
+        part = action.exchanges[i]
         for sender, receiver in slab.pairs:
             source, target = slab.source_starts[sender], slab.target_starts[receiver]
-            if min(source, target) < 0 or source + slab.width > array.shape[1 + action.dim] or (
-                target + slab.width > action.new
+            if min(source, target) < 0 or source + slab.width > arrays[i].shape[1 + part.dim] or (
+                target + slab.width > part.new
             ):
                 raise LoweringError(f"a slab of width {slab.width} from {source} to {target} lies outside its shards")
-            out[_along(action.dim, target, slab.width, groups[:, receiver])] = array[
-                _along(action.dim, source, slab.width, groups[:, sender])
+            out[i][_along(part.dim, target, slab.width, groups[:, receiver])] = arrays[i][
+                _along(part.dim, source, slab.width, groups[:, sender])
             ]
     return out
 

@@ -14,8 +14,16 @@ import numpy as np
 
 from eggshard.lower.body_text import BodyText, Value, integers
 from eggshard.placement.windows import Slab
-from eggshard.plan.steps import Pairs
-from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange, WindowExchange, local_range
+from eggshard.plan.window_steps import (
+    BoxSelect,
+    Crop,
+    EdgeFill,
+    HaloExchange,
+    Loads,
+    WindowExchange,
+    local_range,
+    pairs_of,
+)
 from eggshard.program.types import TensorType
 
 
@@ -45,18 +53,20 @@ class WindowText(BodyText):
         return self._joined(self._laid(x, action), action.dim, x.type)
 
     def window_exchange(self, operands: Sequence[Value], action: WindowExchange) -> list[Value]:
-        """Each old shard in a new one, and what it lacks, received by a collective-permute for each list of pairs."""
-        got: dict[tuple[int, Slab], Value] = {}
-        for slabs in action.travelling:
-            sent = [self._cut_slab(operands[i], action.exchanges[i], slab) for i, slab in slabs]
-            pairs = slabs[0][1].pairs
-            along = tuple((int(g[s]), int(g[r])) for g in self.mesh.groups(action.axes) for s, r in pairs)
-            got.update(zip(slabs, self._permuted_together(sent, along), strict=True))
+        """Each old shard in a new one, and what it lacks, received by collective-permutes."""
+        got: list[list[tuple[Value, Slab]]] = [[] for _ in operands]
+        for loads in action.travelling:
+            sent = [[self._cut_slab(operands[i], action.exchanges[i], slab) for i, slab in load] for load in loads]
+            arrived = self._permuted_loads(sent, loads, action.axes)
+            for load, rows_of in zip(loads, arrived, strict=True):
+                for (i, slab), rows in zip(load, rows_of, strict=True):
+                    got[i].append((rows, slab))
+        for i, slab in action.staying:
+            got[i].append((self._cut_slab(operands[i], action.exchanges[i], slab), slab))
         out = []
-        for i, (x, part) in enumerate(zip(operands, action.exchanges, strict=True)):
+        for x, part, pieces in zip(operands, action.exchanges, got, strict=True):
             parts = self._laid(x, part)
-            for slab in part.rounds:
-                rows = got[i, slab] if (i, slab) in got else self._cut_slab(x, part, slab)
+            for rows, slab in pieces:
                 parts = self._put_slab(parts, x.type, rows, part, slab)
             out.append(self._joined(parts, part.dim, x.type))
         return out
@@ -140,18 +150,37 @@ class WindowText(BodyText):
         starts = np.array(slab.source_starts)[position]
         return self._rows(x, action.dim, starts, position, [sender for sender, _ in slab.pairs], slab.width)
 
-    def _permuted_together(self, pieces: Sequence[Value], pairs: Pairs) -> list[Value]:
-        """What arrives of several values of one element type, sent by the same pairs in one collective-permute."""
-        if len(pieces) == 1:
-            return [self.permute(pieces[0], pairs)]
-        flat = [self.reshape(x, (x.type.elements,)) for x in pieces]
-        ends = np.cumsum([x.type.elements for x in pieces]).tolist()
-        packed = self.op("concatenate", flat, flat[0].type.with_shape((ends[-1],)), "dimension = 0 : i64")
+    def _permuted_loads(
+        self, sent: Sequence[Sequence[Value]], loads: Loads, axes: tuple[str, ...]
+    ) -> list[list[Value]]:
+        """What arrives of the pieces of each load, in one collective-permute; devices send one of the loads."""
+        pairs = tuple((int(g[s]), int(g[r])) for g in self.mesh.groups(axes) for s, r in pairs_of(loads))
+        if len(sent) == 1 and len(sent[0]) == 1:
+            return [[self.permute(sent[0][0], pairs)]]
+        lines = [self._in_a_line(pieces) for pieces in sent]
+        size = max(line.type.elements for line in lines)
+        packed, *others = (self.resize(line, (size,)) for line in lines)
+        position = self.mesh.index(axes)
+        for line, load in zip(others, loads[1:], strict=True):
+            senders = np.isin(position, [s for s, _ in load[0][1].pairs]).astype(np.int64)
+            packed = self.select(self.compare("NE", self.per_device(senders), self.integer(0)), line, packed)
         packed = self.permute(packed, pairs)
-        return [
-            self.reshape(self.slice(packed, [end - x.type.elements], [end]), x.type.shape)
-            for x, end in zip(pieces, ends, strict=True)
-        ]
+        out = []
+        for pieces in sent:
+            ends = np.cumsum([x.type.elements for x in pieces]).tolist()
+            out.append([
+                self.reshape(self.slice(packed, [end - x.type.elements], [end]), x.type.shape)
+                for x, end in zip(pieces, ends, strict=True)
+            ])
+        return out
+
+    def _in_a_line(self, pieces: Sequence[Value]) -> Value:
+        """Values of one element type, one after the other in row-major order."""
+        flat = [self.reshape(x, (x.type.elements,)) for x in pieces]
+        if len(flat) == 1:
+            return flat[0]
+        size = sum(x.type.elements for x in flat)
+        return self.op("concatenate", flat, flat[0].type.with_shape((size,)), "dimension = 0 : i64")
 
     def _put_slab(
         self, parts: Sequence[_Part], type_: TensorType, rows: Value, action: HaloExchange, slab: Slab

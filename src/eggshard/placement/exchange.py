@@ -8,13 +8,14 @@ edge-coloured with k colours). So a device receives what it misses and nothing m
 
 from __future__ import annotations
 
-import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
-from eggshard.placement.conversions import changed_axes, shard_index
+from eggshard.placement.conversions import changed_axes
 from eggshard.placement.placement import Placement
 from eggshard.plan.steps import Action, Exchange, Round
 from eggshard.program.mesh import Mesh
@@ -50,18 +51,39 @@ class ExchangeOutline(Action):
         return float(self.cells * self.cell * element_bytes(operands[0].dtype))
 
 
+class Boxes(NamedTuple):
+    """A box of a tensor on every device, all of one ``size``: ``corner[device, dim]`` is its first index.
+
+    Corners are multiples of the size, and boxes are equal or disjoint.
+    """
+
+    corner: np.ndarray
+    size: np.ndarray
+
+
 @lru_cache(maxsize=4096)
 def exchange(mesh: Mesh, shape: tuple[int, ...], source: Placement, target: Placement) -> Exchange:
     """The exchange from ``source`` to ``target``, of a tensor of this global shape.
 
     Partial placements must be partial over the same axes: their addends travel like shards of further dimensions.
     """
-    cell = np.array([max(1, math.gcd(a.tile, b.tile)) for a, b in zip(source.dims, target.dims, strict=True)], int)
-    held_size = np.array(source.local_shape, int) // cell
-    size = np.array(target.local_shape, int) // cell
+    used = {*source.sharded_axes, *target.sharded_axes}
+    over = changed_axes(mesh, source, target)
+    return exchange_of_boxes(mesh, shape, _boxes(mesh, source), _boxes(mesh, target), used, over)
+
+
+def exchange_of_boxes(
+    mesh: Mesh, shape: tuple[int, ...], source: Boxes, target: Boxes, used: Collection[str], over: tuple[str, ...]
+) -> Exchange:
+    """The exchange from boxes that devices hold to boxes that they need.
+
+    used: the axes along which the boxes differ. Devices that hold the same send to those at the same place along the
+    other axes.
+    """
+    cell = np.maximum(1, np.gcd(source.size, target.size))
+    held_size, size = source.size // cell, target.size // cell
     end = -(-np.array(shape, int) // cell)
-    held = _first_cell(mesh, source, held_size)
-    first = _first_cell(mesh, target, size)
+    held, first = source.corner // cell, target.corner // cell
     offsets = np.indices(tuple(size)).reshape(len(size), -1).T
     cells = first[:, None, :] + offsets
     here = (cells >= held[:, None, :]).all(-1) & (cells < (held + held_size)[:, None, :]).all(-1)
@@ -69,7 +91,7 @@ def exchange(mesh: Mesh, shape: tuple[int, ...], source: Placement, target: Plac
 
     receiver, which = np.nonzero(exists & ~here)
     wanted = cells[receiver, which]
-    sender = _assign(mesh, source, target, receiver, wanted, held_size)
+    sender = _assign(mesh, used, receiver, wanted // held_size * held_size, held)
     colours = colour_edges(sender.tolist(), receiver.tolist(), mesh.size)
     source_start, target_start = (wanted - held[sender]) * cell, offsets[which] * cell
     rounds = []
@@ -85,25 +107,23 @@ def exchange(mesh: Mesh, shape: tuple[int, ...], source: Placement, target: Plac
         rows = np.nonzero(nth == n)[0]
         local.append(_round(mesh, keeper[rows], keeper[rows], source_start[rows], target_start[rows]))
     piece = tuple(int(c) for c in cell)
-    return Exchange(piece, target.local_shape, tuple(rounds), tuple(local), changed_axes(mesh, source, target))
+    return Exchange(piece, tuple(target.size.tolist()), tuple(rounds), tuple(local), over)
 
 
-def _first_cell(mesh: Mesh, placement: Placement, size: np.ndarray) -> np.ndarray:
-    """``[devices, rank]``: the corner of each device's shard, in cells."""
-    corners = [mesh.index(d.axes) * n for d, n in zip(placement.dims, size, strict=True)]
-    return np.stack(corners, axis=1) if corners else np.zeros((mesh.size, 0), int)
+def _boxes(mesh: Mesh, placement: Placement) -> Boxes:
+    corners = [mesh.index(d.axes) * d.tile for d in placement.dims]
+    corner = np.stack(corners, axis=1) if corners else np.zeros((mesh.size, 0), int)
+    return Boxes(corner, np.array(placement.local_shape, int))
 
 
-def _assign(mesh: Mesh, source: Placement, target: Placement, receiver: np.ndarray, wanted: np.ndarray,
-            held_size: np.ndarray) -> np.ndarray:
-    """A sender for each wanted cell: the holders of its shard at the receiver's other coordinates take turns."""
-    used = {*source.sharded_axes, *target.sharded_axes}
-    rest = [a for a in mesh.axes if a not in used]
-    shard = np.zeros(len(receiver), int)
-    for dim, column, size in zip(source.dims, wanted.T, held_size, strict=True):
-        shard = shard * mesh.count(dim.axes) + column // size
-    team_of = shard_index(mesh, source) * mesh.count(rest) + mesh.index(rest)
-    team = shard * mesh.count(rest) + mesh.index(rest)[receiver]
+def _assign(
+    mesh: Mesh, used: Collection[str], receiver: np.ndarray, corners: np.ndarray, held: np.ndarray
+) -> np.ndarray:
+    """A sender for each wanted cell, of the box with this corner: its holders at the receiver's place take turns."""
+    rest = mesh.index([a for a in mesh.axes if a not in used])
+    keys = np.concatenate([np.column_stack([held, rest]), np.column_stack([corners, rest[receiver]])])
+    numbers = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
+    team_of, team = numbers[: mesh.size], numbers[mesh.size :]
     members = np.argsort(team_of, kind="stable").reshape(int(team_of.max()) + 1, -1)
     order = np.argsort(team, kind="stable")
     turn = np.empty(len(team), int)

@@ -28,13 +28,15 @@ MaskSpec = tuple[int, int, tuple[str, ...], int, str]
 class Strategy(NamedTuple):
     """Placements of an op's operands and results between which no data moves, and the masks its operands need.
 
-    positional: what a device computes depends on where its shards lie, and the op is written out on them.
+    positional: what a device computes depends on where its shards lie, and the op is written out on them. regroups:
+    data does move, by an exchange that is the op itself.
     """
 
     operands: tuple[Placement, ...]
     results: tuple[Placement, ...]
     masks: tuple[MaskSpec, ...] = ()
     positional: bool = False
+    regroups: bool = False
 
 
 class Assignment(NamedTuple):

@@ -82,6 +82,11 @@ class WindowRouter(Router):
         super().__init__(mesh, price, max_rounds)
         self._widened: dict[tuple[TensorType, Placement, Placement], float] = {}
 
+    @property
+    def price(self) -> Price:
+        """The price of an action on shards of local types."""
+        return self._price
+
     def route(self, type_: TensorType, source: Placement, target: Placement) -> Route:
         """The cheapest route found; ShardingError if there is none."""
         ends = [is_standard(self.mesh, type_.shape, p) for p in (source, target)]

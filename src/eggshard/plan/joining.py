@@ -1,4 +1,4 @@
-"""Exchanges of several values at once: slabs that go the same way share one collective-permute where that is cheaper.
+"""Exchanges of several values at once, whose slabs share collective-permutes where that is cheaper.
 
 A pass over a finished device program. Exchanges wait until nothing else can run without them. Then all that wait over
 the same axes are independent of each other, and may be one step. The other steps keep their order, but for what a
@@ -14,8 +14,10 @@ from dataclasses import replace
 from eggshard.plan.assemble import Assembler
 from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.pricing import Pricer
+from eggshard.plan.sharing import cheapest_joint
 from eggshard.plan.steps import Action, Pairs, Step, StepPlan
-from eggshard.plan.window_steps import JointExchange, WindowExchange
+from eggshard.plan.window_steps import WindowExchange, pairs_of
+from eggshard.program.types import TensorType
 
 #: Joining must save this part of the price, so that rounding alone is no reason.
 SAVING = 1e-12
@@ -36,7 +38,7 @@ def joined(plan: StepPlan, price: Pricer) -> StepPlan:
         return plan
     order = _Order(plan)
     bundles = [b for waiting in _waiting(plan, order) for b in _bundles(plan, waiting, price) if len(b) > 1]
-    return _rebuilt(plan, order, bundles) if bundles else plan
+    return _rebuilt(plan, order, bundles, price) if bundles else plan
 
 
 def _inside(step: Step, change: Callable[[StepPlan], StepPlan]) -> Step:
@@ -107,41 +109,51 @@ def _lane(plan: StepPlan, step: Step) -> Lane:
 def _bundles(plan: StepPlan, waiting: Sequence[int], price: Pricer) -> list[list[int]]:
     """Which of some independent exchanges are issued together; each goes to where it saves most."""
     bundles: list[tuple[list[int], float, set[Pairs]]] = []
-    ways = {i: {slabs[0][1].pairs for slabs in _exchange(plan, [i]).travelling} for i in waiting}
+    ways = {i: {pairs_of(loads) for loads in _exchange(plan, [i], price).travelling} for i in waiting}
+    count = {i: len(_exchange(plan, [i], price).exchanges[0].offsets) for i in waiting}
     # Those that go most ways come first: others that have no way in common may both join them.
     for i in sorted(waiting, key=lambda i: (-len(ways[i]), i)):
         alone = _price(plan, [i], price)
         saved = []
         for b, (members, cost, taken) in enumerate(bundles):
-            if taken & ways[i]:
-                together = _price(plan, [*members, i], price)
+            if taken & ways[i] or (_leaves_room(taken, count[i]) and _leaves_room(ways[i], count[i])):
+                together = _price(plan, sorted([*members, i]), price)
                 if together < (cost + alone) * (1 - SAVING):
                     saved.append((cost + alone - together, -b, together))
         if saved:
             _, b, together = max(saved)
             members, _, taken = bundles[-b]
-            bundles[-b] = [*members, i], together, taken | ways[i]
+            bundles[-b] = sorted([*members, i]), together, taken | ways[i]
         else:
             bundles.append(([i], alone, ways[i]))
-    return [sorted(members) for members, _, _ in bundles]
+    return [members for members, _, _ in bundles]
 
 
-def _exchange(plan: StepPlan, members: Iterable[int]) -> WindowExchange:
+def _leaves_room(ways: Iterable[Pairs], count: int) -> bool:
+    """Whether some devices send nothing in one of the permutes."""
+    return any(len(pairs) < count for pairs in ways)
+
+
+def _exchange(plan: StepPlan, members: Sequence[int], price: Pricer) -> WindowExchange:
     """The exchanges of some steps as one."""
     actions = [plan.steps[i].action for i in members]
     if len(actions) == 1:
         (action,) = actions
         assert isinstance(action, WindowExchange)
         return action
-    return JointExchange(tuple(p for a in actions if isinstance(a, WindowExchange) for p in a.exchanges))
+    parts = [p for a in actions if isinstance(a, WindowExchange) for p in a.exchanges]
+    return cheapest_joint(plan.mesh, parts, _types(plan, members), price)
 
 
 def _price(plan: StepPlan, members: Sequence[int], price: Pricer) -> float:
-    operands = (plan.types[v] for i in members for v in plan.steps[i].operands)
-    return price(_exchange(plan, members), *operands)
+    return price(_exchange(plan, members, price), *_types(plan, members))
 
 
-def _rebuilt(plan: StepPlan, order: _Order, bundles: Iterable[Sequence[int]]) -> StepPlan:
+def _types(plan: StepPlan, members: Iterable[int]) -> list[TensorType]:
+    return [plan.types[v] for i in members for v in plan.steps[i].operands]
+
+
+def _rebuilt(plan: StepPlan, order: _Order, bundles: Iterable[Sequence[int]], price: Pricer) -> StepPlan:
     """The device program in its old order, with each bundle one step where its first stood, after what it needs."""
     bundle_of = {i: tuple(members) for members in bundles for i in members}
     assembler = Assembler(plan.mesh)
@@ -159,7 +171,7 @@ def _rebuilt(plan: StepPlan, order: _Order, bundles: Iterable[Sequence[int]]) ->
             if members[0] in done:
                 continue
             steps = [plan.steps[i] for i in members]
-            action = steps[0].action if len(steps) == 1 else _exchange(plan, members)
+            action = steps[0].action if len(steps) == 1 else _exchange(plan, members, price)
             operands = tuple(values[v] for step in steps for v in step.operands)
             why = tuple(dict.fromkeys(w for step in steps for w in step.why))
             label = ", ".join(dict.fromkeys(step.label for step in steps if step.label))

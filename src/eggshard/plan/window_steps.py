@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,12 @@ class Crop(Action):
         return (_resized(operands[0], self.dim, self.new),)
 
 
+#: Slabs, and whose operand's they are, that the same devices send to the same devices, one after the other.
+Load = tuple[tuple[int, Slab], ...]
+#: The loads of one collective-permute: no device sends two of them, or receives two.
+Loads = tuple[Load, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class WindowExchange(Action):
     """Slabs of one or several values, sent along the same axes. All values have one element type.
@@ -55,14 +61,22 @@ class WindowExchange(Action):
         return self.exchanges[0].over
 
     @property
-    def travelling(self) -> list[list[tuple[int, Slab]]]:
-        """The slabs of each collective-permute, and whose operand's they are."""
+    def travelling(self) -> tuple[Loads, ...]:
+        """The loads of each collective-permute."""
         out: dict[Pairs, list[tuple[int, Slab]]] = {}
         for i, part in enumerate(self.exchanges):
             for slab in part.rounds:
                 if any(sender != receiver for sender, receiver in slab.pairs):
                     out.setdefault(slab.pairs, []).append((i, slab))
-        return list(out.values())
+        return tuple((tuple(slabs),) for slabs in out.values())
+
+    @property
+    def staying(self) -> Load:
+        """The slabs that devices send to themselves."""
+        return tuple(
+            (i, slab) for i, part in enumerate(self.exchanges) for slab in part.rounds
+            if all(sender == receiver for sender, receiver in slab.pairs)
+        )
 
     @property
     def messages(self) -> int:
@@ -81,9 +95,9 @@ class WindowExchange(Action):
     def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
         position = mesh.index(self.axes)
         out = np.zeros(mesh.size)
-        for slabs in self.travelling:
-            receives = np.isin(position, [receiver for sender, receiver in slabs[0][1].pairs if sender != receiver])
-            out += receives * self._bytes(slabs, operands)
+        for loads in self.travelling:
+            away = [receiver for sender, receiver in pairs_of(loads) if sender != receiver]
+            out += np.isin(position, away) * self._bytes(loads, operands)
         return out
 
     def busiest(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
@@ -91,22 +105,32 @@ class WindowExchange(Action):
         return self.serial_bytes(mesh, operands)
 
     def serial_bytes(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
-        return sum((self._bytes(slabs, operands) for slabs in self.travelling), 0.0)
+        return sum((self._bytes(loads, operands) for loads in self.travelling), 0.0)
 
     def staged(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
-        """Slabs that travel together are copied, that is read and written, once on either side."""
-        return sum((4 * self._bytes(slabs, operands) for slabs in self.travelling if len(slabs) > 1), 0.0)
+        """Slabs that travel together are copied, that is read and written, once on either side.
+
+        So is every load of a permute that devices send different loads in: all of them make all, and take their own.
+        """
+        return sum(
+            (4 * len(loads) * self._bytes(loads, operands) for loads in self.travelling
+             if len(loads) > 1 or len(loads[0]) > 1),
+            0.0,
+        )
 
     @property
     def hops(self) -> int:
         count = len(self.exchanges[0].offsets)
         return sum(
-            max(min(abs(receiver - sender), count - abs(receiver - sender)) for sender, receiver in slabs[0][1].pairs)
-            for slabs in self.travelling
+            max(min(abs(receiver - sender), count - abs(receiver - sender)) for sender, receiver in pairs_of(loads))
+            for loads in self.travelling
         )
 
-    def _bytes(self, slabs: list[tuple[int, Slab]], operands: tuple[TensorType, ...]) -> float:
-        return float(sum(_resized(operands[i], self.exchanges[i].dim, slab.width).bytes for i, slab in slabs))
+    def _bytes(self, loads: Loads, operands: tuple[TensorType, ...]) -> float:
+        """Of one collective-permute: the longest load, to which others are filled up."""
+        return float(max(
+            sum(_resized(operands[i], self.exchanges[i].dim, slab.width).bytes for i, slab in load) for load in loads
+        ))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +138,7 @@ class HaloExchange(WindowExchange):
     """`Crop`, then slabs from other devices along ``over`` are put where the new shard lacks them.
 
     Each round sends equal slabs within every group along ``over``; devices of a group are numbered by their position
-    in it.
+    in it. Rounds between different devices share a collective-permute, the narrower slabs filled up.
     """
 
     dim: int
@@ -128,6 +152,24 @@ class HaloExchange(WindowExchange):
         return (self,)
 
     @property
+    def travelling(self) -> tuple[Loads, ...]:
+        alone = super(HaloExchange, self).travelling
+        if len(alone) < 2:
+            return alone
+
+        def width(loads: Loads) -> int:
+            return sum(slab.width for _, slab in loads[0])
+
+        shared: list[Loads] = []
+        for loads in sorted(alone, key=width, reverse=True):
+            k = next((k for k, others in enumerate(shared) if _disjoint(pairs_of(others), pairs_of(loads))), None)
+            if k is None:
+                shared.append(loads)
+            else:
+                shared[k] += loads
+        return tuple(shared) if len(shared) < len(alone) else alone
+
+    @property
     def sides(self) -> dict[str, int]:
         """Indices received below and above what a device had, by the busiest device of each round."""
         out: Counter[str] = Counter()
@@ -139,18 +181,75 @@ class HaloExchange(WindowExchange):
 
 @dataclass(frozen=True, slots=True)
 class JointExchange(WindowExchange):
-    """Exchanges of several values at once, one per operand. LoweringError unless all are over the same axes."""
+    """Exchanges of several values at once, one per operand. LoweringError unless all are over the same axes.
+
+    ``shared``: the loads of each collective-permute, where devices do not all send slabs of the same values, or not
+    to the same devices; they carry what the parts' rounds do but for what stays on its device. Empty: a permute for
+    every list of pairs.
+    """
 
     parts: tuple[HaloExchange, ...]
+    shared: tuple[Loads, ...] = ()
 
     def __post_init__(self) -> None:
         over = {part.over for part in self.parts}
         if len(over) != 1:
             raise LoweringError(f"a joint exchange is along one list of axes, and not along {sorted(over)}")
+        if self.shared:
+            for loads in self.shared:
+                pairs = pairs_of(loads)
+                if len({s for s, _ in pairs}) < len(pairs) or len({r for _, r in pairs}) < len(pairs):
+                    raise LoweringError(f"a device sends or receives two loads of one collective-permute: {pairs}")
+            sent = Counter(m for loads in self.shared for load in loads for i, slab in load for m in moves_of(i, slab))
+            if sent != Counter(m for i, part in enumerate(self.parts) for slab in part.rounds
+                               for m in moves_of(i, slab)):
+                raise LoweringError("the loads of a joint exchange are not what its parts send")
 
     @property
     def exchanges(self) -> tuple[HaloExchange, ...]:
         return self.parts
+
+    @property
+    def travelling(self) -> tuple[Loads, ...]:
+        return self.shared or super(JointExchange, self).travelling
+
+    @property
+    def staying(self) -> Load:
+        if not self.shared:
+            return super(JointExchange, self).staying
+        own = (
+            (i, slab._replace(pairs=tuple((s, r) for s, r in slab.pairs if s == r)))
+            for i, part in enumerate(self.parts) for slab in part.rounds
+        )
+        return tuple((i, slab) for i, slab in own if slab.pairs)
+
+
+class Move(NamedTuple):
+    """What one device sends to another of one operand: ``width`` rows, from and to where in their shards."""
+
+    operand: int
+    sender: int
+    receiver: int
+    source_start: int
+    target_start: int
+    width: int
+
+
+def moves_of(operand: int, slab: Slab) -> list[Move]:
+    """What the devices of a slab send to others."""
+    return [
+        Move(operand, s, r, slab.source_starts[s], slab.target_starts[r], slab.width) for s, r in slab.pairs if s != r
+    ]
+
+
+def _disjoint(first: Pairs, second: Pairs) -> bool:
+    """Whether no device sends, and none receives, in both."""
+    return all({pair[end] for pair in first}.isdisjoint([pair[end] for pair in second]) for end in (0, 1))
+
+
+def pairs_of(loads: Loads) -> Pairs:
+    """The senders and receivers of one collective-permute."""
+    return tuple(pair for load in loads for pair in load[0][1].pairs)
 
 
 @dataclass(frozen=True, slots=True)
