@@ -16,9 +16,8 @@ from eggshard.extract.graph import strong_components
 from eggshard.extract.views import Views
 from eggshard.placement.placement import Dim, Placement, is_standard
 from eggshard.placement.transfer import Strategy
-from eggshard.placement.window_routes import home
+from eggshard.placement.window_routes import home, hull_of
 from eggshard.placement.window_transfer import WindowTransfer
-from eggshard.placement.windows import hull
 from eggshard.program.mesh import Mesh
 
 #: A node's transfer on windows; None for one that must have its operands at standard placements.
@@ -215,7 +214,7 @@ class WindowDemand:
                 if self.views.to_core(c, Placement(p.dims)) in wanted or (p.partial and self.dims.allows(c, p))]
 
     def _visit(self, g: int, members: Sequence[int]) -> None:
-        self.made[g] = hulls(self.needed.get(g, ()), self.limit)
+        self.made[g] = self._hulls(g, self.needed.get(g, ()))
         for window in list(self.made[g]):
             if self.narrowest(g, window) == window:
                 self._anchor(g, window)
@@ -236,11 +235,11 @@ class WindowDemand:
         standard = home(self.mesh, self.views.core_type(g).shape, window)
         same = all(a.tile == b.tile for a, b in zip(window.dims, standard.dims, strict=True))
         holds = all(a.low <= 0 <= a.high for a in window.dims)
-        wrapped = any(a.wrapped for a in window.dims)
+        wrapped = any(a.wrapped is not None for a in window.dims)
         if same and (holds or wrapped):
             self.wanted.setdefault(g, {})[standard] = None
         if wrapped and not holds:
-            inner = window._replace(dims=tuple([a._replace(wrapped=False) for a in window.dims]))
+            inner = window._replace(dims=tuple([a._replace(wrapped=None) for a in window.dims]))
             if inner not in self.made[g]:
                 self.made[g].append(inner)
 
@@ -259,10 +258,13 @@ class WindowDemand:
             along = tuple(d.windowed for d in p.dims)
             if sum(along) == 1:
                 alone.setdefault(along, []).append(p)
-        arms = [Held(windows, hulls(windows, self.limit)) for windows in alone.values()] if len(alone) > 1 else []
+        arms = [Held(windows, self._hulls(g, windows)) for windows in alone.values()] if len(alone) > 1 else []
         apart = {p for arm in arms for p in arm.windows}
         rest = [p for p in self.needed.get(g, ()) if p not in apart]
         return [*arms, Held(rest, self.made.get(g, []))]
+
+    def _hulls(self, g: int, windows: Iterable[Placement]) -> list[Placement]:
+        return hulls(self.views.core_type(g).shape, windows, self.limit)
 
     def made_of(self, c: int) -> list[Placement]:
         """The windows at which a class may be computed, in its own dimensions."""
@@ -277,7 +279,7 @@ class WindowDemand:
             self.needed.setdefault(group, {})[core] = None
 
 
-def hulls(windows: Iterable[Placement], limit: int) -> list[Placement]:
+def hulls(shape: tuple[int, ...], windows: Iterable[Placement], limit: int) -> list[Placement]:
     """Placements that each contain some of these windows: per grid, of neighbouring windows, the hull of the narrowest,
     then of those and the next wider, and so on, at most ``limit`` a grid."""
     grids: dict[object, list[Placement]] = {}
@@ -289,9 +291,9 @@ def hulls(windows: Iterable[Placement], limit: int) -> list[Placement]:
             widths = sorted({width_of(p) for p in cluster})
             for width in widths[:limit]:
                 inner = [p for p in cluster if width_of(p) <= width]
-                dims = tuple(hull(dims) for dims in zip(*(p.dims for p in inner), strict=True))
-                if Placement(dims) not in out:
-                    out.append(Placement(dims))
+                made = hull_of(shape, inner)
+                if made not in out:
+                    out.append(made)
     return out
 
 

@@ -108,7 +108,8 @@ class WindowTransfer:
                 elif reach.scale * window.tile % reach.divisor:
                     return None  # tiles that begin between elements
                 elif self.operands[i].shape[d] > 1:
-                    dims[d] = reached(window, reach, self.mesh.count(window.axes))
+                    sizes = self.result.shape[reach.dim], self.operands[i].shape[d]
+                    dims[d] = reached(window, reach, self.mesh.count(window.axes), *sizes)
                 continue
             for r, row in enumerate(rule.results[0]):
                 if set(row) & set(factors) and placement.dims[r] != standard.dims[r]:
