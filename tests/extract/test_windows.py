@@ -25,6 +25,7 @@ def test_hulls_grow() -> None:
     assert made == [plane(-1, 1), plane(-2, 1), plane(-2, 5)]
     assert hulls((16, 8), [plane(-1, 0), plane(0, 1), plane(-2, 1), plane(-1, 5)], 2) == made[:2]
     assert hulls((), [], 8) == []
+    assert hulls((16, 8), [plane(1, 1), plane(0, 1), plane(-2, 1), plane(-1, 5)], 2) == [plane(1, 1), plane(0, 1), made[1]]
 
 
 def test_windows_that_are_apart_have_no_hull_together() -> None:
@@ -78,7 +79,10 @@ def test_windows_of_rotations_wrap() -> None:
 
 def test_few_widths() -> None:
     demand, graph = demand_of(line_program(6, wrapped=False), limit=2)
-    assert all(len({grid_of(p) for p in made}) * 2 >= len(made) for made in demand.made.values())
+    for made in demand.made.values():
+        for grid in {grid_of(p) for p in made}:
+            widths = {width_of(p) for p in made if grid_of(p) == grid}
+            assert len(widths - {0}) <= 2, "tiles of a shifted grid are no wider"
 
 
 def test_elementwise_programs_need_no_windows() -> None:

@@ -281,17 +281,20 @@ class WindowDemand:
 
 def hulls(shape: tuple[int, ...], windows: Iterable[Placement], limit: int) -> list[Placement]:
     """Placements that each contain some of these windows: per grid, of neighbouring windows, the hull of the narrowest,
-    then of those and the next wider, and so on, at most ``limit`` a grid."""
+    then of those and the next wider, and so on, of at most ``limit`` widths a grid. Tiles of a shifted grid are no
+    wider than tiles, and do not count."""
     grids: dict[object, list[Placement]] = {}
     for p in windows:
         grids.setdefault(grid_of(p), []).append(p)
     out: list[Placement] = []
     for grid in grids.values():
         for cluster in _clusters(grid):
-            widths = sorted({width_of(p) for p in cluster})
-            for width in widths[:limit]:
-                inner = [p for p in cluster if width_of(p) <= width]
-                made = hull_of(shape, inner)
+            wider = 0
+            for width in sorted({width_of(p) for p in cluster}):
+                made = hull_of(shape, [p for p in cluster if width_of(p) <= width])
+                wider += width_of(made) > 0
+                if wider > limit:
+                    break
                 if made not in out:
                     out.append(made)
     return out
