@@ -148,6 +148,32 @@ def test_padding_past_the_end_is_not_needed(n: int) -> None:
         assert strategy.operands == (Placement((Dim(("x",), 5, -1, 0, (-1, n + 2)),)),)
 
 
+def test_what_moves_an_operand() -> None:
+    """One operand alone, as it lies: no sums of neighbours, no strides, and nothing sent to the other end."""
+    mesh, x = MESHES[0], TensorType((16,), "f32")
+    moving: list[tuple[str, dict[str, Any], tuple[TensorType, ...]]] = [
+        ("slice", {"start_indices": (1,), "limit_indices": (15,), "strides": (1,)}, (x,)),
+        ("pad", {"edge_padding_low": (1,), "edge_padding_high": (0,), "interior_padding": (0,)},
+         (x, TensorType((), "f32"))),
+        ("rotate", {"amount": 3, "dimension": 0}, (x,)),
+        ("wrap", {"lhs": 1, "rhs": 2, "dimension": 0}, (x,)),
+        ("extend", {"lhs": 1, "rhs": 2, "dimension": 0, "mode": "edge"}, (x,)),
+    ]
+    others: list[tuple[str, dict[str, Any], tuple[TensorType, ...]]] = [
+        ("slice", {"start_indices": (0,), "limit_indices": (16,), "strides": (2,)}, (x,)),
+        ("pad", {"edge_padding_low": (0,), "edge_padding_high": (0,), "interior_padding": (1,)},
+         (x, TensorType((), "f32"))),
+        ("concatenate", {"dimension": 0}, (x, x)),
+        ("update_slice", {"start_indices": (1,)}, (x, TensorType((2,), "f32"))),
+        ("reverse", {"dimensions": (0,)}, (x,)),
+        ("add", {}, (x, x)),
+    ]
+    for expected, found in ((True, moving), (False, others)):
+        for name, attrs, types in found:
+            (result,) = registry.get(name).infer(Attributes(attrs), types)
+            assert transfer_of(mesh, name, Attributes(attrs), types, result).moves == expected, name
+
+
 def test_windows_of_dimensions_that_merge() -> None:
     """A reshape knows standard tiles alone."""
     mesh, x, y = MESHES[0], TensorType((8, 2), "f32"), TensorType((16,), "f32")
