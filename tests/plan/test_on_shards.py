@@ -105,7 +105,9 @@ def windows_of(rng: np.random.Generator, mesh: Mesh, n: int) -> Iterator[Dim]:
         for _ in range(6):
             tile = -(-n // mesh.count(axes)) + int(rng.integers(2))
             low = int(rng.integers(-2 * n, 5))
-            wrapped = (int(rng.integers(low - 1, 1)), int(rng.integers(n, 2 * n))) if low <= 0 and rng.integers(2) else None
+            wrapped = None
+            if low <= 0 and rng.integers(2):
+                wrapped = int(rng.integers(low - 1, 1)), int(rng.integers(n, 2 * n))
             yield Dim(axes, tile, low, int(rng.integers(low - tile + 1, low + 2 * n)), wrapped)
 
 

@@ -100,7 +100,7 @@ class WindowDemand:
         self.needed: dict[int, dict[Placement, None]] = {}
         #: Standard placements that some consumer takes.
         self.wanted: dict[int, dict[Placement, None]] = {}
-        #: Those of values that are others moved which are reached: they are had from hulls, as windows of their grid.
+        #: The same of values that are others moved, where a node reaches them as it reaches windows of their grid.
         self.tiles: dict[int, dict[Placement, None]] = {}
         self.made: dict[int, list[Placement]] = {}
         #: Per class the node that computes it on windows: its number, and its transfer.
@@ -195,7 +195,7 @@ class WindowDemand:
         return any(self.nodes[c][2].windowed for c in self.members.get(g, ()) if c in self.nodes)
 
     def moves(self, g: int) -> bool:
-        """Whether a value is just one other in another place, padded or cut: that may be held wider as well."""
+        """Whether a value is just another one in another place, padded or cut: either may be held wider as well."""
         transfers = [self.nodes[c][2] for c in self.members.get(g, ()) if c in self.nodes]
         return bool(transfers) and all(t.moves for t in transfers)
 
@@ -237,10 +237,12 @@ class WindowDemand:
                 for placement in [*self._wanted(c, transfer), *self.made_of(c)]:
                     for strategy in self.strategies(c, placement):
                         for child, p, row in zip(node.children, strategy.operands, transfer.reaches, strict=True):
-                            self._need(child, p, any(r is not None and d.axes for r, d in zip(row, p.dims, strict=True)))
+                            reached = any(r is not None and d.axes for r, d in zip(row, p.dims, strict=True))
+                            self._need(child, p, reached)
 
     def _made(self, g: int) -> list[Placement]:
-        """The hulls of what is needed of a value, and of the tiles that are reached, as far as that can be computed."""
+        """The hulls of what is needed of a value, and of the tiles that are reached where these can be computed so;
+        other tiles are wanted for themselves."""
         needed, tiles, type_ = self.needed.get(g, {}), self.tiles.get(g, {}), self.views.core_type(g)
         made = [p for p in self._hulls(g, [*needed, *tiles]) if p not in tiles]
         if tiles and all(self._computed(g, p) for p in made):
@@ -253,18 +255,20 @@ class WindowDemand:
         return made
 
     def _anchor(self, g: int, window: Placement) -> None:
-        """What a grid's windows are widened from: the standard tiles if they lie inside the narrowest of them, but of a
-        value that is another one moved, which is as well widened itself.
+        """What a grid's windows are widened from: the standard tiles if they lie inside the narrowest of them, unless
+        the value is another one moved, which can be widened instead.
 
-        Else the narrowest itself is computed; of one that is wrapped, which mostly cannot be computed, what of it lies
-        inside the tensor, or the standard tiles.
+        Else the narrowest itself is computed; of those that are wrapped, which mostly cannot be computed, what of them
+        lies inside the tensor, or the standard tiles.
         """
         standard = home(self.mesh, self.views.core_type(g).shape, window)
         same = all(a.tile == b.tile for a, b in zip(window.dims, standard.dims, strict=True))
         holds = all(a.low <= 0 <= a.high for a in window.dims)
         wrapped = any(a.wrapped is not None for a in window.dims)
-        if same and self.narrowest(g, window) == window and (wrapped or (holds and not (self.moves(g) and self._computed(g, window)))):
-            self.wanted.setdefault(g, {})[standard] = None
+        if same and self.narrowest(g, window) == window:
+            moved = self.moves(g) and self._computed(g, window)
+            if wrapped or (holds and not moved):
+                self.wanted.setdefault(g, {})[standard] = None
         if wrapped and not holds:
             inner = window._replace(dims=tuple([a._replace(wrapped=None) for a in window.dims]))
             if inner not in self.made[g]:
