@@ -361,20 +361,6 @@ def rotate_from_wrap(m: Match) -> Any:
     return {"r": {"dimension": at, "amount": found[0] % m.x.shape[at]}}
 
 
-@rules.add(
-    "slice[s](wrap[e](x)) => slice[t](wrap[e](slice[u](x)))",
-    cases=each(x=_X, e=_WRAPS, s=[slice_of(b) for b in ([(0, 2, 1), (1, 3, 1)], [(1, 4, 1), (0, 2, 1)])]),
-)
-def slice_of_wrap_along_both(m: Match) -> Any:
-    """What it cuts along other dimensions is cut first: then corners are rotations along one and the other."""
-    at, whole = m.e["dimension"], tuple((0, n, 1) for n in m.x.shape)
-    bounds = bounds_of(m.s)
-    others = replaced(bounds, at, whole[at])
-    if others == whole or bounds[at] == (0, m.x.shape[at] + m.e["lhs"] + m.e["rhs"], 1):
-        return None
-    return {"u": slice_of(others), "t": slice_of(replaced([(0, n, 1) for n in m.result.shape], at, bounds[at]))}
-
-
 @rules.add("slice[s](extend[e](x)) => slice[u](x)", cases=each(x=_X, e=_EXTENDS, s=_CUTS))
 def slice_of_extend(m: Match) -> Any:
     """Where it takes nothing but x's own elements."""
@@ -385,7 +371,24 @@ def slice_of_extend(m: Match) -> Any:
     return {"u": slice_of(replaced(bounds_of(m.s), at, (*found, 1)))}
 
 
+_CORNERS = [slice_of(b) for b in ([(0, 2, 1), (1, 3, 1)], [(1, 4, 1), (0, 2, 1)])]
+
 for _op, _some in (("wrap", _WRAPS), ("extend", _EXTENDS)):
+
+    @rules.add(
+        f"slice[s]({_op}[e](x)) => slice[t]({_op}[e](slice[u](x)))",
+        name=f"slice of {_op} along both",
+        cases=each(x=_X, e=_some, s=_CORNERS),
+    )
+    def _along_both(m: Match) -> Any:
+        """What it cuts along other dimensions is cut first: then corners lie beyond one dimension and then the other,
+        and what lies beyond one alone is had without the other."""
+        at, whole = m.e["dimension"], tuple((0, n, 1) for n in m.x.shape)
+        bounds = bounds_of(m.s)
+        others = replaced(bounds, at, whole[at])
+        if others == whole or bounds[at] == (0, m.x.shape[at] + m.e["lhs"] + m.e["rhs"], 1):
+            return None
+        return {"u": slice_of(others), "t": slice_of(replaced([(0, n, 1) for n in m.result.shape], at, bounds[at]))}
 
     @rules.add(f"slice[s]({_op}[e](x)) => {_op}[v](x)", name=f"narrower {_op}", cases=each(x=_X, e=_some, s=_CUTS))
     def _narrower(m: Match) -> Any:

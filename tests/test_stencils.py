@@ -108,6 +108,33 @@ def test_planes_in_every_spelling(spelling: str, edge: str, mesh: dict[str, int]
     check(lambda u: step(step(u)), mesh, argument((24, 24), spec))
 
 
+@pytest.mark.parametrize("rows", [61, 63])
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("spelling", ["pad", "concat"])
+def test_uneven_domains(spelling: str, edge: str, rows: int) -> None:
+    """As many rows as an even domain asks for: the padding past the end of the last tile is not fetched."""
+    step = SPELLED[spelling](taps(2, 2), edge)
+
+    def run(u: Any) -> Any:
+        return jnp.pad(step(step(u[:rows])), ((0, 64 - rows), (0, 0)))
+
+    plan = check(run, X8, argument((64, 64), "x -"), seed=rows)
+    assert plan.serial_bytes == 2 * 2 * 2 * 64 * 4
+
+
+@pytest.mark.parametrize("amount", [1, 2, -3])
+def test_uneven_rotations(amount: int) -> None:
+    plan = check(lambda u: jnp.pad(jnp.roll(u[:61], amount, 0), ((0, 3), (0, 0))), X8, argument((64, 64), "x -"))
+    assert plan.serial_bytes == abs(amount) * 64 * 4 and plan.collectives == {"collective-permute": 1}
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_thin_tiles_go_by_columns(edge: str) -> None:
+    """All rows of some columns instead of three rows of either side, and back; corners are not in the way."""
+    plan = check(by_pad(dict.fromkeys(taps(2, 3), 2), edge), X8, argument((16, 64), "x -"))
+    assert plan.collectives == {"all-to-all": 2} and plan.serial_bytes == 2 * 2 * 64 * 4 * 7 / 8
+
+
 @pytest.mark.parametrize("value", [0.0, -0.0, 2.5, math.nan, math.inf])
 def test_constant_edges(value: float) -> None:
     def step(u: Any) -> Any:

@@ -21,25 +21,25 @@ def plane(low: int, high: int, left: int = 0, right: int = 0) -> Placement:
 
 def test_hulls_grow() -> None:
     """The narrowest, then with the next wider, and so on."""
-    made = hulls([plane(-1, 0), plane(0, 1), plane(-2, 1), plane(-1, 5)], 8)
+    made = hulls((16, 8), [plane(-1, 0), plane(0, 1), plane(-2, 1), plane(-1, 5)], 8)
     assert made == [plane(-1, 1), plane(-2, 1), plane(-2, 5)]
     # Of more than the limit the widest, which serves all at once, is one.
-    assert hulls([plane(-1, 0), plane(0, 1), plane(-2, 1), plane(-1, 5)], 2) == [made[0], made[2]]
-    assert hulls([plane(-1, 0), plane(0, 1), plane(-2, 1), plane(-1, 5)], 1) == made[:1]
-    assert hulls([], 8) == []
+    assert hulls((16, 8), [plane(-1, 0), plane(0, 1), plane(-2, 1), plane(-1, 5)], 2) == [made[0], made[2]]
+    assert hulls((16, 8), [plane(-1, 0), plane(0, 1), plane(-2, 1), plane(-1, 5)], 1) == made[:1]
+    assert hulls((), [], 8) == []
 
 
 def test_windows_that_are_apart_have_no_hull_together() -> None:
     """Tiles of two grids far from each other: their hull would hold what nobody needs."""
     near, far = plane(-1, 1), plane(20, 22)
-    assert set(hulls([near, far], 8)) == {near, far}
-    assert hulls([plane(0, 0), plane(4, 4)], 8) == [plane(0, 4)]
+    assert set(hulls((16, 8), [near, far], 8)) == {near, far}
+    assert hulls((16, 8), [plane(0, 0), plane(4, 4)], 8) == [plane(0, 4)]
 
 
 def test_grids_are_apart() -> None:
     wide = Placement((Dim(("x",), 6, -1, 1), Dim((), 8)))
     other = Placement((Dim((), 8), Dim(("x",), 4, -1, 1)))
-    made = hulls([plane(-1, 0), wide, other, plane(0, 2)], 8)
+    made = hulls((16, 8), [plane(-1, 0), wide, other, plane(0, 2)], 8)
     assert len({grid_of(p) for p in made}) == 3 and plane(-1, 2) in made
 
 
@@ -50,13 +50,14 @@ def test_every_window_lies_in_a_hull(seed: int) -> None:
         windows = []
         for _ in range(rng.randint(1, 6)):
             low = rng.randint(-6, 5)
-            windows.append(Placement((Dim(("x",), 4, low, rng.randint(max(low - 3, -5), 6), rng.random() < 0.2),)))
-        made = hulls(windows, 100)
+            wrapped = (rng.randint(-6, 3), rng.randint(12, 22)) if rng.random() < 0.2 else None
+            windows.append(Placement((Dim(("x",), 4, low, rng.randint(max(low - 3, -5), 6), wrapped),)))
+        made = hulls((16,), windows, 100)
         for w in windows:
             assert any(contains(MESH, (16,), hull, w) for hull in made), (w, made)
         assert len(set(made)) == len(made)
         for limit in (1, 2):
-            few = hulls(windows, limit)
+            few = hulls((16,), windows, limit)
             assert set(few) <= set(made) and width_of(few[0]) <= max(map(width_of, made))
 
 
@@ -69,6 +70,17 @@ def test_needs_grow_by_the_radius(steps: int) -> None:
     # A pad moves the grid by one, and the slices back: at the input everything lies on the tiles' own grid.
     assert {(-k, k) for k in range(1, steps + 1)} <= {(d.low, d.high) for p in demand.made[start] for d in p.dims}
     assert max(high for _, high in wanted) == steps and min(low for low, _ in wanted) == -steps
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("n", [13, 14])
+def test_uneven_sizes_ask_for_the_same_windows(n: int, wrapped: bool) -> None:
+    """Although a padded tensor lies on the tiles of its operand there, and slices of it reach these."""
+    made = []
+    for size in (n, 16):
+        demand, graph = demand_of(line_program(3, wrapped=wrapped, n=size))
+        made.append([(d.low, d.high) for p in demand.made[demand.views.group[graph.values[0]]] for d in p.dims])
+    assert made[0] == made[1] == [(-k, k) for k in range(1, 4)]
 
 
 def test_windows_of_rotations_wrap() -> None:

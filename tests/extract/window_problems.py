@@ -21,7 +21,7 @@ LINE = Mesh({"x": 4})
 
 
 def window(n: int, count: int, low: int, high: int, wrapped: bool = False) -> Placement:
-    return Placement((Dim(("x",), n // count, low, high, wrapped),))
+    return Placement((Dim(("x",), n // count, low, high, (low, n + high) if wrapped else None),))
 
 
 def line_program(steps: int, *, wrapped: bool, n: int = 16, mesh: Mesh = LINE) -> Program:

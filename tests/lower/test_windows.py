@@ -100,7 +100,7 @@ def test_exchange_on_xla(seed):
     assert (~shards_of(mesh, array, target)[1] | known).all(), "the step leaves out what the target needs"
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("wrapped", [None, (-2, 33)])
 def test_a_halo_is_one_concatenation_of_two_permutes(wrapped):
     source, target = Dim(("x",), 4), Dim(("x",), 4, -2, 1, wrapped)
     action = step_between(LINE, 32, 0, source, target)
@@ -127,7 +127,7 @@ def test_corners_come_with_the_second_dimension():
     mesh = Mesh({"x": 2, "y": 4}, device_ids=(3, 1, 0, 2, 7, 6, 4, 5))
     array = np.arange(6 * 19, dtype=F32).reshape(6, 19)
     source = place(mesh, array.shape, (("x",), ("y",)))
-    wide = Placement((Dim(("x",), 3, -1, 1, True), Dim(("y",), source.dims[1].tile, -2, 1)))
+    wide = Placement((Dim(("x",), 3, -1, 1, (-1, 13)), Dim(("y",), source.dims[1].tile, -2, 1)))
     actions = [step_between(mesh, n, d, source.dims[d], wide.dims[d]) for d, n in enumerate(array.shape)]
     got, _ = on_xla(mesh, shards_of(mesh, array, source)[0], *actions)
     want, needed = shards_of(mesh, array, wide)
@@ -195,7 +195,7 @@ def test_joint_exchange_on_xla(seed):
     dtype, found = DTYPES[seed % len(DTYPES)], []
     while len(found) < 2 + seed % 3:
         case = random_exchange(rng)
-        if case is None or not isinstance(case[-1], HaloExchange):
+        if case is None or not case[-1].messages:
             continue
         if not found or (case[0], case[-1].over) == (found[0][0], found[0][-1].over):
             found.append(case)
@@ -319,7 +319,7 @@ def test_comparisons_that_hold_everywhere_are_left_out():
 
 
 def test_wrapped_windows_have_no_boxes_and_no_edges():
-    wrapped = Dim(("x",), 4, -1, 1, True)
+    wrapped = Dim(("x",), 4, -1, 1, (-1, 33))
     with pytest.raises(LoweringError, match="no range of the wrapped window"):
         BoxSelect(((0, wrapped, 0, 5),))
     with pytest.raises(LoweringError, match="wrapped"):
@@ -432,7 +432,7 @@ def test_windows_of_an_array_and_back(seed):
 
 
 def test_neighbours_that_disagree_are_found_out():
-    placement = Placement((Dim(("x",), 2, -1, 1, True),))
+    placement = Placement((Dim(("x",), 2, -1, 1, (-1, 17)),))
     shards = scatter_to_devices(LINE, np.arange(16.0), placement)
     shards[7, 3] = 5  # index 16, which is 0
     with pytest.raises(VerificationError, match=r"disagree at index \(0,\): 0.0 and 5.0 \(seen from device 7\)"):

@@ -28,9 +28,9 @@ def shards_of(mesh, array, placement):
         index, within = [], []
         for n, dim in zip(array.shape, placement.dims, strict=True):
             held = mesh.index(dim.axes)[device] * dim.tile + dim.low + np.arange(dim.size)
-            held = held % n if dim.wrapped else held
-            within.append((held >= 0) & (held < n))
-            index.append(np.clip(held, 0, n - 1))
+            start, stop = dim.specified(n)
+            within.append((held >= start) & (held < stop))
+            index.append(held % n)
         inside.append(reduce(np.logical_and.outer, within))
         values.append(np.where(inside[-1], array[np.ix_(*index)], np.zeros((), array.dtype)))
     return np.stack(values), np.stack(inside)
@@ -59,7 +59,8 @@ def random_window(rng, mesh, n, axes, plain=0.3, tile=None):
         low, high = min(low, 0), max(-high, 0)
     if tile - low + high < 1:
         high = low + 1 - tile
-    return Dim(axes, tile, low, high, bool(rng.random() < 0.3))
+    wrapped = (low - int(rng.integers(0, 3)), n + int(rng.integers(-2, tile + 4))) if rng.random() < 0.3 else None
+    return Dim(axes, tile, low, high, wrapped)
 
 
 def random_exchange(rng, same_grid=0.7):
@@ -125,7 +126,7 @@ def random_box(rng):
     dims, box = [], []
     for d, n in enumerate(shape):
         mine, axes = tuple(axes[: rng.integers(0, 3)]), axes[2:]
-        dim = random_window(rng, mesh, n, mine)._replace(wrapped=False) if mine else Dim((), n)
+        dim = random_window(rng, mesh, n, mine)._replace(wrapped=None) if mine else Dim((), n)
         dims.append(dim)
         if rng.random() < 0.8:
             start, stop = (int(i) for i in rng.integers(-2, n + 3, 2))

@@ -35,7 +35,7 @@ def random_dim(rng: random.Random, mesh: Mesh, n: int, axes: tuple[str, ...]) ->
     low, high = -rng.randint(0, 3), rng.randint(0, 3)
     if rng.random() < 0.2:
         low, high = -low, -low
-    return Dim(axes, tile, low, high, rng.random() < 0.3)
+    return Dim(axes, tile, low, high, (low - rng.randint(0, 1), n + rng.randint(0, 4)) if rng.random() < 0.3 else None)
 
 
 def random_windows(rng: random.Random, mesh: Mesh, shape: tuple[int, ...], spread: tuple[tuple[str, ...], ...]

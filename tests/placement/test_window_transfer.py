@@ -65,17 +65,18 @@ def transfer_of(mesh: Mesh, name: str, attributes: Attributes, types: tuple[Tens
     )
 
 
-def windowed(rng: random.Random, placement: Placement) -> Placement:
+def windowed(rng: random.Random, shape: tuple[int, ...], placement: Placement) -> Placement:
     """The placement with a window around some of its sharded dimensions."""
-    def window(dim: Dim) -> Dim:
+    def window(dim: Dim, n: int) -> Dim:
         if not dim.axes or rng.random() < 0.3:
             return dim
         low, high = -rng.randint(0, 3), rng.randint(0, 3)
         if rng.random() < 0.3:
             low = high = rng.randint(-2, 2)
-        return dim._replace(low=low, high=high, wrapped=rng.random() < 0.2)
+        wrapped = (low - rng.randint(0, 1), n + rng.randint(0, 4)) if rng.random() < 0.2 else None
+        return dim._replace(low=low, high=high, wrapped=wrapped)
 
-    return Placement(tuple(map(window, placement.dims)))
+    return Placement(tuple(map(window, placement.dims, shape)))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -90,7 +91,7 @@ def test_ops_on_windows(seed: int) -> None:
         arrays = [data.permutation(t.elements).astype(np.int32).reshape(t.shape) + 1 for t in types]
         (want,) = op.evaluate(attributes, arrays)
         for standard in transfer.standard():
-            placement = windowed(rng, standard)
+            placement = windowed(rng, result.shape, standard)
             for s in transfer.at(placement):
                 assert s.results == (placement,)
                 shards = [scatter_windows(mesh, a, p) for a, p in zip(arrays, s.operands, strict=True)]
@@ -110,7 +111,7 @@ def test_ops_on_windows(seed: int) -> None:
 def test_elementwise_ops_act_at_any_window() -> None:
     mesh, x = MESHES[1], TensorType((16, 8), "f32")
     transfer = transfer_of(mesh, "add", Attributes(), (x, x), x)
-    wide = Placement((Dim(("x",), 4, -3, 2, True), Dim(("y",), 4, 1, 1)))
+    wide = Placement((Dim(("x",), 4, -3, 2, (-3, 18)), Dim(("y",), 4, 1, 1)))
     (found,) = transfer.at(wide)
     assert found.operands == (wide, wide) and not transfer.windowed and not transfer.periodic
 
@@ -122,14 +123,55 @@ def test_what_a_slice_reaches() -> None:
     (found,) = transfer.at(place(mesh, (12,), (("x",),)))
     assert found.operands == (Placement((Dim(("x",), 3, 3, 3),)),)
     # Indices modulo 12 are none of the operand's.
-    assert not transfer.at(Placement((Dim(("x",), 3, -1, 1, True),))) and not transfer.periodic
+    assert not transfer.at(Placement((Dim(("x",), 3, -1, 1, (-1, 13)),))) and not transfer.periodic
 
 
 def test_rotations_are_periodic() -> None:
     mesh, x = MESHES[0], TensorType((16,), "f32")
     transfer = transfer_of(mesh, "rotate", Attributes({"amount": 15, "dimension": 0}), (x,), x)
-    (found,) = transfer.at(Placement((Dim(("x",), 4, -1, 1, True),)))
-    assert transfer.periodic and found.operands == (Placement((Dim(("x",), 4, -2, 0, True),)),)
+    (found,) = transfer.at(Placement((Dim(("x",), 4, -1, 1, (-1, 17)),)))
+    assert transfer.periodic and found.operands == (Placement((Dim(("x",), 4, -2, 0, (-2, 16)),)),)
+    # What turns it back needs the tiles.
+    (found,) = transfer.at(Placement((Dim(("x",), 4, 1, 1, (1, 17)),)))
+    assert found.operands == (place(mesh, (16,), (("x",),)),)
+
+
+@pytest.mark.parametrize("n", [13, 14, 16])
+def test_padding_past_the_end_is_not_needed(n: int) -> None:
+    """Of uneven tiles, what lies past the end of a rotation or of a wrap is asked of nobody."""
+    mesh, x = MESHES[0], TensorType((n,), "f32")
+    transfer = transfer_of(mesh, "rotate", Attributes({"amount": 2, "dimension": 0}), (x,), x)
+    (found,) = transfer.at(place(mesh, (n,), (("x",),)))
+    assert found.operands == (Placement((Dim(("x",), 4, 2, 2, (2, n + 2)),)),)
+    transfer = transfer_of(mesh, "wrap", Attributes({"lhs": 1, "rhs": 2, "dimension": 0}), (x,), x.with_shape((n + 3,)))
+    for strategy in transfer.at(Placement((Dim(("x",), 5, 0, 1),))):
+        assert strategy.operands == (Placement((Dim(("x",), 5, -1, 0, (-1, n + 2)),)),)
+
+
+def test_what_moves_an_operand() -> None:
+    """One operand alone, as it lies: no sums of neighbours, no strides, and nothing sent to the other end."""
+    mesh, x = MESHES[0], TensorType((16,), "f32")
+    moving: list[tuple[str, dict[str, Any], tuple[TensorType, ...]]] = [
+        ("slice", {"start_indices": (1,), "limit_indices": (15,), "strides": (1,)}, (x,)),
+        ("pad", {"edge_padding_low": (1,), "edge_padding_high": (0,), "interior_padding": (0,)},
+         (x, TensorType((), "f32"))),
+        ("rotate", {"amount": 3, "dimension": 0}, (x,)),
+        ("wrap", {"lhs": 1, "rhs": 2, "dimension": 0}, (x,)),
+        ("extend", {"lhs": 1, "rhs": 2, "dimension": 0, "mode": "edge"}, (x,)),
+    ]
+    others: list[tuple[str, dict[str, Any], tuple[TensorType, ...]]] = [
+        ("slice", {"start_indices": (0,), "limit_indices": (16,), "strides": (2,)}, (x,)),
+        ("pad", {"edge_padding_low": (0,), "edge_padding_high": (0,), "interior_padding": (1,)},
+         (x, TensorType((), "f32"))),
+        ("concatenate", {"dimension": 0}, (x, x)),
+        ("update_slice", {"start_indices": (1,)}, (x, TensorType((2,), "f32"))),
+        ("reverse", {"dimensions": (0,)}, (x,)),
+        ("add", {}, (x, x)),
+    ]
+    for expected, found in ((True, moving), (False, others)):
+        for name, attrs, types in found:
+            (result,) = registry.get(name).infer(Attributes(attrs), types)
+            assert transfer_of(mesh, name, Attributes(attrs), types, result).moves == expected, name
 
 
 def test_windows_of_dimensions_that_merge() -> None:

@@ -12,19 +12,26 @@ from eggshard.program.ops.windowing import Reach
 
 def content(n, dim, device):
     """The global index at each place of a device's shard, one by one; -1 outside the tensor."""
+    start, stop = dim.specified(n)
     index = [device * dim.tile + dim.low + i for i in range(dim.size)]
-    return np.array([i % n if dim.wrapped else i if 0 <= i < n else -1 for i in index], int)
+    return np.array([i % n if start <= i < stop else -1 for i in index], int)
+
+
+def random_range(rng, n):
+    """Indices that a wrapped window specifies: usually more than there are, sometimes fewer."""
+    start = rng.randint(-6, 3)
+    return start, rng.randint(start + 1, n + 6) if n + 6 > start else start
 
 
 def random_dim(rng, n, count, *, tile=None):
     tile = -(-n // count) + rng.choice([0, 0, 0, 1]) if tile is None else tile
     if rng.random() < 0.3:
-        return Dim(("x",), tile, 0, 0, rng.random() < 0.2)
+        return Dim(("x",), tile, 0, 0, random_range(rng, n) if rng.random() < 0.2 else None)
     low = rng.randint(-5, 4)
     high = rng.randint(max(low - tile + 1, -5), 5)
     if rng.random() < 0.4:
         low, high = min(low, 0), max(high, 0)
-    return Dim(("x",), tile, low, high, rng.random() < 0.25)
+    return Dim(("x",), tile, low, high, random_range(rng, n) if rng.random() < 0.25 else None)
 
 
 def after(n, count, source, target, exchange):
@@ -76,8 +83,6 @@ def test_nothing_is_missing_without_a_reason():
         count, n = rng.choice([2, 3, 4, 8]), rng.randint(2, 18)
         tile = -(-n // count)
         source, wide = Dim(("x",), tile), random_dim(rng, n, count, tile=tile)
-        if wide.wrapped and n % count:
-            continue
         assert check_exchange(n, count, source, wide) is not None, (n, count, wide)
 
 
@@ -89,7 +94,7 @@ def test_exchange_moves_no_more_than_it_must(seed):
         count, tile = rng.choice([2, 3, 4, 8]), rng.randint(1, 5)
         n = count * tile
         low, high = -rng.randint(0, tile), rng.randint(0, tile)
-        wrapped = rng.random() < 0.5
+        wrapped = (low, n + high) if rng.random() < 0.5 else None
         exchange = slab_exchange(n, count, Dim(("x",), tile), Dim(("x",), tile, low, high, wrapped))
         assert exchange is not None
         assert exchange.width == high - low or (count == 2 and exchange.width == max(high, -low) and not wrapped)
@@ -138,11 +143,14 @@ def test_hull(seed):
         count, n = rng.choice([2, 3, 4]), rng.randint(2, 14)
         tile = -(-n // count)
         windows = [random_dim(rng, n, count, tile=tile) for _ in range(rng.randint(1, 3))]
-        whole = hull(windows)
+        whole = hull(windows, n)
         assert (whole.low, whole.high) == (min(w.low for w in windows), max(w.high for w in windows))
+        ranges = [w.specified(n) for w in windows]
+        assert whole.specified(n) == (min(a for a, _ in ranges), max(b for _, b in ranges))
+        assert whole.wrapped != (0, n), "what is just the tensor is not named"
         assert all(inside(n, count, w, whole) for w in windows)
     with pytest.raises(AssertionError, match="different grids"):
-        hull([Dim(("x",), 2), Dim(("x",), 3)])
+        hull([Dim(("x",), 2), Dim(("x",), 3)], 5)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -153,7 +161,7 @@ def test_reached(seed):
         first, mirrored = rng.randint(-4, 4), rng.random() < 0.3
         reach = Reach(0, first, first + rng.randint(0, 3), rng.choice([1, 1, 2, 3]), mirrored=mirrored)
         dim = random_dim(rng, 40, 4)
-        operand = reached(dim, reach, 4)
+        operand = reached(dim, reach, 4, 40, 40)
         for d in range(4):
             results = range(d * dim.tile + dim.low, d * dim.tile + dim.low + dim.size)
             at = [reach.scale * (-j if mirrored else j) for j in results]
@@ -170,7 +178,7 @@ def test_reached_between_holes(seed):
         first, q, scale = rng.randint(-6, 6), rng.choice([2, 3, 4]), rng.choice([1, 1, 2])
         reach = Reach(0, first, first + rng.randint(0, 5), scale, divisor=q)
         dim = random_dim(rng, 40, 4, tile=q * rng.randint(1, 5))
-        operand, (before, after) = reached(dim, reach, 4), reach.edges(dim)
+        operand, (before, after) = reached(dim, reach, 4, 40, 40), reach.edges(dim)
         for d in range(4):
             results = range(d * dim.tile + dim.low, d * dim.tile + dim.low + dim.size)
             places = [p for j in results for p in range(scale * j + first, scale * j + reach.last + 1)]
@@ -187,7 +195,8 @@ def test_two_devices_whose_sides_differ():
     assert exchange is not None
     for low, high in ((-1, 3), (-3, 1), (-4, 0), (0, -4 + 8), (-2, 2)):
         for wrapped in (False, True):
-            assert check_exchange(16, 2, Dim(("x",), 8), Dim(("x",), 8, low, high, wrapped)) is not None
+            target = Dim(("x",), 8, low, high, (low, 16 + high) if wrapped else None)
+            assert check_exchange(16, 2, Dim(("x",), 8), target) is not None
 
 
 @pytest.mark.parametrize("halo", [2, 3, 5, 8])
@@ -202,4 +211,60 @@ def test_uneven_tiles_that_wrap():
     """The last tile is short: around the end the window is split."""
     for n in (13, 14, 15):
         for low, high in ((-1, 1), (-2, 2), (-3, 3), (0, 3), (2, 2)):
-            assert check_exchange(n, 4, Dim(("x",), 4), Dim(("x",), 4, low, high, True)) is not None
+            for target in (Dim(("x",), 4, low, high, (low, n + high)), Dim(("x",), 4, low, high, (low, 16 + high))):
+                assert check_exchange(n, 4, Dim(("x",), 4), target) is not None
+
+
+@pytest.mark.parametrize("n", [13, 14, 15])
+def test_padding_of_uneven_tiles_is_not_fetched(n):
+    """Around a domain that four tiles of 4 do not fill, a halo is as wide as around any other."""
+    for low, high in ((-1, 1), (-1, 0), (0, 1), (1, 1), (-1, -1)):
+        exchange = check_exchange(n, 4, Dim(("x",), 4), Dim(("x",), 4, low, high, (low, n + high)))
+        assert exchange is not None and exchange.width == max(high, 0) - min(low, 0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_wrapped_windows_need(seed):
+    """Along a chain of rotations exactly the indices are specified that those specified of the result stand for."""
+    rng = random.Random(seed)
+    for _ in range(200):
+        count, n = rng.choice([2, 3, 4]), rng.randint(3, 14)
+        dim = first = Dim(("x",), -(-n // count))
+        amount = 0
+        for _ in range(rng.randint(1, 4)):
+            step = rng.randint(-(n // 2), n // 2)
+            amount += step
+            dim = reached(dim, Reach(0, step, step, wrapped=True), count, n, n)
+            for d in range(count):
+                wanted = content(n, first, d)
+                np.testing.assert_array_equal(content(n, dim, d), np.where(wanted < 0, -1, (wanted + amount) % n))
+        back = reached(dim, Reach(0, -amount, -amount, wrapped=True), count, n, n)
+        assert back == first, "what is rotated back lies on the tiles again"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_specified_of_operands(seed):
+    """Around a tensor that is made longer, of mirrored windows, and of those that are wrapped already."""
+    rng = random.Random(seed)
+    for _ in range(300):
+        count, n = rng.choice([1, 2, 3, 4]), rng.randint(2, 14)
+        mirrored, wraps, lhs, rhs = rng.random() < 0.4, rng.random() < 0.6, rng.randint(0, 2), rng.randint(0, 2)
+        dim = random_dim(rng, n, count)
+        if mirrored or dim.wrapped:
+            lhs = rhs = 0
+        if mirrored:
+            reach = Reach(0, n - 1, n - 1, mirrored=True)
+        else:
+            reach, dim = Reach(0, -lhs, -lhs, wrapped=wraps), dim._replace(tile=-(-(n + lhs + rhs) // count))
+        operand = reached(dim, reach, count, n + lhs + rhs, n)
+        if not dim.wrapped and not reach.wrapped:
+            assert operand.wrapped is None
+            continue
+        start, stop = dim.specified(n + lhs + rhs)
+        places = [n - 1 - j if mirrored else j - lhs for j in range(start, stop)]
+        assert operand.specified(n) == (min(places), max(places) + 1)
+
+
+@pytest.mark.parametrize(("wrapped", "text"), [(None, "x[-1:+1]"), ((-1, 17), "x[-1:+1 wrapped -1:17]")])
+def test_printed(wrapped, text):
+    assert str(Dim(("x",), 4, -1, 1, wrapped)) == text

@@ -149,7 +149,8 @@ def test_steps_one_after_the_other(repeat, messages):
 def halo(low, high, axes=("x",), dim=0, wrapped=True, n=16):
     """A halo around the tiles of a dimension."""
     count = MESH.count(axes)
-    source, target = Dim(axes, n // count), Dim(axes, n // count, low, high, wrapped)
+    source = Dim(axes, n // count)
+    target = source._replace(low=low, high=high, wrapped=(low, n + high) if wrapped else None)
     found = slab_exchange(n, count, source, target)
     return HaloExchange(dim, axes, target.size, found.offsets, found.rounds)
 

@@ -105,7 +105,10 @@ def windows_of(rng: np.random.Generator, mesh: Mesh, n: int) -> Iterator[Dim]:
         for _ in range(6):
             tile = -(-n // mesh.count(axes)) + int(rng.integers(2))
             low = int(rng.integers(-2 * n, 5))
-            yield Dim(axes, tile, low, int(rng.integers(low - tile + 1, low + 2 * n)), bool(rng.integers(2)))
+            wrapped = None
+            if low <= 0 and rng.integers(2):
+                wrapped = int(rng.integers(low - 1, 1)), int(rng.integers(n, 2 * n))
+            yield Dim(axes, tile, low, int(rng.integers(low - tile + 1, low + 2 * n)), wrapped)
 
 
 @pytest.mark.parametrize("dtype", ["i32", "ui8", "f32", "i64"])

@@ -26,7 +26,7 @@ HOME = Dim(("x",), 4)
 
 def halo(low, high, wrapped=False, n=16):
     """A halo around the tiles of dimension 0."""
-    target = Dim(("x",), 4, low, high, wrapped)
+    target = Dim(("x",), 4, low, high, (low, n + high) if wrapped else None)
     found = slab_exchange(n, 4, HOME, target)
     return HaloExchange(0, ("x",), target.size, found.offsets, found.rounds)
 
@@ -71,8 +71,8 @@ def test_prices():
 def test_slabs_travel_the_shorter_way_round_a_ring():
     mesh = Mesh({"x": 16})
     model = AlphaBeta("ring", launch=0.0, latency=1.0, bandwidth=1e30)
-    near = slab_exchange(64, 16, HOME, Dim(("x",), 4, -1, 1, True))
-    far = slab_exchange(64, 16, HOME, Dim(("x",), 4, -5, 0, True))
+    near = slab_exchange(64, 16, HOME, Dim(("x",), 4, -1, 1, (-1, 65)))
+    far = slab_exchange(64, 16, HOME, Dim(("x",), 4, -5, 0, (-5, 64)))
     seconds = [
         Pricer(model, mesh)(HaloExchange(0, ("x",), 6 + 3 * i, found.offsets, found.rounds), LOCAL)
         for i, found in enumerate((near, far))

@@ -175,7 +175,8 @@ def window(rng: np.random.Generator, n: int, axis: str, wrapped: bool, tiles: in
     count = whole(rng, 1, 5)
     tile = tiles * max(1, whole(rng, -(-n // (count * tiles)) - 1, -(-n // (count * tiles)) + 1))
     low = whole(rng, -3, 3)
-    return Dim((axis,), tile, low, whole(rng, max(-3, low - tile + 1), 3), wrapped), count
+    specified = (whole(rng, -4, 0), n + whole(rng, 0, 4)) if wrapped else None
+    return Dim((axis,), tile, low, whole(rng, max(-3, low - tile + 1), 3), specified), count
 
 
 def check(name: str, case: Case, rng: np.random.Generator) -> bool:
@@ -206,7 +207,7 @@ def check(name: str, case: Case, rng: np.random.Generator) -> bool:
         for n, factors, reach in zip(t.shape, row, reach_row, strict=True):
             alike = [r for r in placed if r not in windowed and rule.results[0][r] == factors]
             if reach is not None and reach.dim in placed:
-                found.append(reached(placed[reach.dim][0], reach, placed[reach.dim][1]))
+                found.append(reached(placed[reach.dim][0], reach, placed[reach.dim][1], y.shape[reach.dim], n))
             else:
                 found.append(placed[alike[0]][0] if alike else Dim((), n))
         dims.append(tuple(found))

@@ -22,9 +22,9 @@ def shard(array: np.ndarray, dims: Sequence[Dim], devices: Sequence[int], poison
     for axis, (dim, d) in enumerate(zip(dims, devices, strict=True)):
         n = array.shape[axis]
         index = d * dim.tile + dim.low + np.arange(dim.size)
-        index = index % n if dim.wrapped else index
-        held = np.take(array, np.clip(index, 0, n - 1), axis) if n else np.full(_resized(array, axis, dim.size), poison)
-        outside = ((index < 0) | (index >= n)).reshape((-1,) + (1,) * (array.ndim - axis - 1))
+        held = np.take(array, index % n, axis) if n else np.full(_resized(array, axis, dim.size), poison)
+        start, stop = dim.specified(n)
+        outside = ((index < start) | (index >= stop)).reshape((-1,) + (1,) * (array.ndim - axis - 1))
         array = np.where(outside, poison, held)
     return array
 

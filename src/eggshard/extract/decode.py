@@ -11,8 +11,7 @@ from eggshard.extract.problem import Selection
 from eggshard.extract.views import Order
 from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy
-from eggshard.placement.window_routes import contains, rewindowed
-from eggshard.placement.windows import hull
+from eggshard.placement.window_routes import contains, hull_of, rewindowed
 from eggshard.plan.assemble import Assembler, Conversions
 from eggshard.plan.steps import Action, Local, StepPlan
 from eggshard.plan.window_steps import HaloExchange, JointExchange
@@ -193,8 +192,8 @@ class Decoder:
         window, cuts = self._core(shard), [self._core((shard[0], q)) for q in self._converted.get(shard, ())]
         if shard in self._taken or not cuts:
             return window
-        less = Placement(tuple(hull(dims) for dims in zip(*(p.dims for p in cuts), strict=True)))
         type_, mesh = self.views.core_type(tag.group), self.assembler.mesh
+        less = hull_of(type_.shape, cuts)
         there = rewindowed(mesh, type_.shape, tag.source, less) is not None
         return less if there and contains(mesh, type_.shape, window, less) else window
 

@@ -131,7 +131,7 @@ class Widener:
                 Dim((), n) if d != s else s
                 for n, d, s in zip(type_.shape, target.dims, standard.dims, strict=True)
             ))
-            inner = target._replace(dims=tuple([d._replace(wrapped=False) for d in target.dims]))
+            inner = target._replace(dims=tuple([d._replace(wrapped=None) for d in target.dims]))
             own = dict.fromkeys(
                 p for p in (target, demand.narrowest(group, target), inner, standard) if p in computed
             )

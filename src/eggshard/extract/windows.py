@@ -16,9 +16,8 @@ from eggshard.extract.graph import strong_components
 from eggshard.extract.views import Views
 from eggshard.placement.placement import Dim, Placement, is_standard
 from eggshard.placement.transfer import Strategy
-from eggshard.placement.window_routes import contains, home
+from eggshard.placement.window_routes import contains, home, hull_of
 from eggshard.placement.window_transfer import WindowTransfer
-from eggshard.placement.windows import hull
 from eggshard.program.mesh import Mesh
 
 #: A node's transfer on windows; None for one that must have its operands at standard placements.
@@ -101,6 +100,8 @@ class WindowDemand:
         self.needed: dict[int, dict[Placement, None]] = {}
         #: Standard placements that some consumer takes.
         self.wanted: dict[int, dict[Placement, None]] = {}
+        #: The same of values that are others moved, where a node reaches them as it reaches windows of their grid.
+        self.tiles: dict[int, dict[Placement, None]] = {}
         self.made: dict[int, list[Placement]] = {}
         #: Per class the node that computes it on windows: its number, and its transfer.
         self.nodes: dict[int, tuple[int, ENode, WindowTransfer]] = {}
@@ -193,6 +194,18 @@ class WindowDemand:
         """Whether a value is computed by looking at neighbours."""
         return any(self.nodes[c][2].windowed for c in self.members.get(g, ()) if c in self.nodes)
 
+    def moves(self, g: int) -> bool:
+        """Whether a value is just another one in another place, padded or cut: either may be held wider as well."""
+        transfers = [self.nodes[c][2] for c in self.members.get(g, ()) if c in self.nodes]
+        return bool(transfers) and all(t.moves for t in transfers)
+
+    def _computed(self, g: int, window: Placement) -> bool:
+        """Whether some node computes a value at a window."""
+        return any(
+            True for c in self.members.get(g, ()) if c in self.nodes
+            for _ in self.strategies(c, self.views.from_core(c, window))
+        )
+
     def strategies(self, c: int, placement: Placement) -> Iterator[Strategy]:
         """The strategies that compute a class at a placement, as far as its and its operands' groups have those."""
         _, node, transfer = self.nodes[c]
@@ -219,32 +232,49 @@ class WindowDemand:
                 if self.views.to_core(c, Placement(p.dims)) in wanted or (p.partial and self.dims.allows(c, p))]
 
     def _visit(self, g: int, members: Sequence[int]) -> None:
-        self.made[g] = hulls(self.needed.get(g, ()), self.limit)
+        self.made[g] = self._made(g)
         for window in list(self.made[g]):
-            if self.narrowest(g, window) == window:
-                self._anchor(g, window)
+            self._anchor(g, window)
         for c in members:
             if c in self.nodes:
                 _, node, transfer = self.nodes[c]
                 for placement in [*self._wanted(c, transfer), *self.made_of(c)]:
                     for strategy in self.strategies(c, placement):
-                        for child, p in zip(node.children, strategy.operands, strict=True):
-                            self._need(child, p)
+                        for child, p, row in zip(node.children, strategy.operands, transfer.reaches, strict=True):
+                            reached = any(r is not None and d.axes for r, d in zip(row, p.dims, strict=True))
+                            self._need(child, p, reached)
+
+    def _made(self, g: int) -> list[Placement]:
+        """The hulls of what is needed of a value, and of the tiles that are reached where these can be computed so;
+        other tiles are wanted for themselves."""
+        needed, tiles, type_ = self.needed.get(g, {}), self.tiles.get(g, {}), self.views.core_type(g)
+        made = [p for p in self._hulls(g, [*needed, *tiles]) if p not in tiles]
+        if tiles and all(self._computed(g, p) for p in made):
+            apart = [p for p in tiles if not any(
+                grid_of(p) == grid_of(q) and contains(self.mesh, type_.shape, q, p) for q in made
+            )]
+        else:
+            made, apart = self._hulls(g, needed), list(tiles)
+        self.wanted.setdefault(g, {}).update(dict.fromkeys(apart))
+        return made
 
     def _anchor(self, g: int, window: Placement) -> None:
-        """What a grid's windows are widened from: the standard tiles if they lie inside the narrowest of them.
+        """What a grid's windows are widened from: the standard tiles if they lie inside the narrowest of them, unless
+        the value is another one moved, which can be widened instead.
 
-        Else the narrowest itself is computed; of one that is wrapped, which mostly cannot be computed, what of it lies
-        inside the tensor, or the standard tiles.
+        Else the narrowest itself is computed; of those that are wrapped, which mostly cannot be computed, what of them
+        lies inside the tensor, or the standard tiles.
         """
         standard = home(self.mesh, self.views.core_type(g).shape, window)
         same = all(a.tile == b.tile for a, b in zip(window.dims, standard.dims, strict=True))
         holds = all(a.low <= 0 <= a.high for a in window.dims)
-        wrapped = any(a.wrapped for a in window.dims)
-        if same and (holds or wrapped):
-            self.wanted.setdefault(g, {})[standard] = None
+        wrapped = any(a.wrapped is not None for a in window.dims)
+        if same and self.narrowest(g, window) == window:
+            moved = self.moves(g) and self._computed(g, window)
+            if wrapped or (holds and not moved):
+                self.wanted.setdefault(g, {})[standard] = None
         if wrapped and not holds:
-            inner = window._replace(dims=tuple([a._replace(wrapped=False) for a in window.dims]))
+            inner = window._replace(dims=tuple([a._replace(wrapped=None) for a in window.dims]))
             if inner not in self.made[g]:
                 self.made[g].append(inner)
 
@@ -264,7 +294,7 @@ class WindowDemand:
             along = tuple(d.windowed for d in p.dims)
             if sum(along) == 1:
                 alone.setdefault(along, []).append(p)
-        arms = [Held(windows, hulls(windows, self.limit)) for windows in alone.values()] if len(alone) > 1 else []
+        arms = [Held(windows, self._hulls(g, windows)) for windows in alone.values()] if len(alone) > 1 else []
         apart = {p for arm in arms for p in arm.windows}
         rest = [p for p in self.needed.get(g, ()) if p not in apart]
         return [*arms, *self._apart(g, Held(rest, self.made.get(g, [])))]
@@ -283,20 +313,23 @@ class WindowDemand:
             return [held]
         return [Held([p for p in held.windows if p in part], [p for p in held.hulls if p in part]) for part in parts]
 
+    def _hulls(self, g: int, windows: Iterable[Placement]) -> list[Placement]:
+        return hulls(self.views.core_type(g).shape, windows, self.limit)
+
     def made_of(self, c: int) -> list[Placement]:
         """The windows at which a class may be computed, in its own dimensions."""
         return [self.views.from_core(c, p) for p in self.made.get(self.views.group[c], ())]
 
-    def _need(self, child: int, placement: Placement) -> None:
+    def _need(self, child: int, placement: Placement, reached: bool) -> None:
         type_ = self.graph.type_of(child)
         core, group = self.views.to_core(child, Placement(placement.dims)), self.views.group[child]
         if is_standard(self.mesh, type_.shape, placement):
-            self.wanted.setdefault(group, {})[core] = None
+            (self.tiles if reached and self.moves(group) else self.wanted).setdefault(group, {})[core] = None
         elif not placement.partial:
             self.needed.setdefault(group, {})[core] = None
 
 
-def hulls(windows: Iterable[Placement], limit: int) -> list[Placement]:
+def hulls(shape: tuple[int, ...], windows: Iterable[Placement], limit: int) -> list[Placement]:
     """Placements that each contain some of these windows: per grid, of neighbouring windows, the hull of the narrowest,
     then of those and the next wider, and so on, at most ``limit``: the narrowest ones and the widest, for all users."""
     grids: dict[object, list[Placement]] = {}
@@ -309,10 +342,9 @@ def hulls(windows: Iterable[Placement], limit: int) -> list[Placement]:
             if 1 < limit < len(widths):
                 widths[limit - 1] = widths[-1]
             for width in widths[:limit]:
-                inner = [p for p in cluster if width_of(p) <= width]
-                dims = tuple(hull(dims) for dims in zip(*(p.dims for p in inner), strict=True))
-                if Placement(dims) not in out:
-                    out.append(Placement(dims))
+                made = hull_of(shape, [p for p in cluster if width_of(p) <= width])
+                if made not in out:
+                    out.append(made)
     return out
 
 

@@ -22,15 +22,17 @@ class Dim(NamedTuple):
 
     The device at mixed-radix position d along ``axes`` holds global indices ``[d*T + low, d*T + T + high)``. Without a
     window (low = high = 0) these are disjoint tiles; ``low < 0 < high`` is a halo; low = high = s is a tile of a grid
-    that is shifted by s. Indices outside the tensor are unspecified, or, where ``wrapped``, taken modulo the size. An
-    unsharded dimension has no axes and no window, and T is the dimension's size.
+    that is shifted by s. Indices outside the tensor are unspecified. A ``wrapped`` window instead holds the elements at
+    the indices ``[start, stop)`` given, taken modulo the size, and what lies outside that range is unspecified: as much
+    is specified as somebody needs, so that padding past the end of uneven tiles is not. An unsharded dimension has no
+    axes and no window, and T is the dimension's size.
     """
 
     axes: tuple[str, ...]
     tile: int
     low: int = 0
     high: int = 0
-    wrapped: bool = False
+    wrapped: tuple[int, int] | None = None
 
     @property
     def size(self) -> int:
@@ -40,11 +42,16 @@ class Dim(NamedTuple):
     @property
     def windowed(self) -> bool:
         """Whether anything but plain tiles is held."""
-        return self.low != 0 or self.high != 0 or self.wrapped
+        return self.low != 0 or self.high != 0 or self.wrapped is not None
+
+    def specified(self, n: int) -> tuple[int, int]:
+        """The half-open range of indices at which elements are held, of a dimension of size n."""
+        return (0, n) if self.wrapped is None else self.wrapped
 
     def __str__(self) -> str:
         axes = "-" if not self.axes else self.axes[0] if len(self.axes) == 1 else f"({','.join(self.axes)})"
-        return f"{axes}[{self.low:+d}:{self.high:+d}{' wrapped' if self.wrapped else ''}]" if self.windowed else axes
+        wrapped = "" if self.wrapped is None else f" wrapped {self.wrapped[0]}:{self.wrapped[1]}"
+        return f"{axes}[{self.low:+d}:{self.high:+d}{wrapped}]" if self.windowed else axes
 
 
 class Placement(NamedTuple):

@@ -11,7 +11,7 @@ from eggshard.errors import ShardingError
 from eggshard.placement.conversions import Steps
 from eggshard.placement.placement import Dim, Placement, is_standard, place
 from eggshard.placement.routes import Price, Route, Router
-from eggshard.placement.windows import inside, slab_exchange
+from eggshard.placement.windows import hull, inside, slab_exchange
 from eggshard.plan.steps import Action
 from eggshard.plan.window_steps import Crop, HaloExchange
 from eggshard.program.mesh import Mesh
@@ -55,11 +55,23 @@ def contains(mesh: Mesh, shape: tuple[int, ...], wide: Placement, narrow: Placem
     """Whether every device that holds ``wide`` holds what it needs for ``narrow``; both over the same axes."""
     return all(
         a == b or (a.axes == b.axes and (
-            (a.tile == b.tile and a.wrapped >= b.wrapped and a.low <= b.low and a.high >= b.high)
+            (a.tile == b.tile and a.low <= b.low and a.high >= b.high and _specifies(n, a, b))
             or (n <= a.tile and inside(n, mesh.count(a.axes), b, a))
         ))
         for n, a, b in zip(shape, wide.dims, narrow.dims, strict=True)
     )
+
+
+def hull_of(shape: tuple[int, ...], windows: Iterable[Placement]) -> Placement:
+    """The narrowest placement that contains all of these windows, which are of one grid."""
+    along = zip(shape, zip(*(p.dims for p in windows), strict=True), strict=True)
+    return Placement(tuple([hull(dims, n) for n, dims in along]))
+
+
+def _specifies(n: int, wide: Dim, narrow: Dim) -> bool:
+    """Whether one window specifies every index that another specifies."""
+    (start, stop), (first, last) = wide.specified(n), narrow.specified(n)
+    return start <= first and last <= stop
 
 
 def price_of(price: Callable[[Action, TensorType], float], type_: TensorType, source: Placement, steps: Steps) -> float:

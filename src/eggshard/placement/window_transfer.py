@@ -75,6 +75,15 @@ class WindowTransfer:
             for i, row in enumerate(self.reaches) for d, reach in enumerate(row)
         )
 
+    @property
+    def moves(self) -> bool:
+        """Whether the result is a single operand in another place, with others around it or a part of it."""
+        rows = [[reach for reach in row if reach is not None] for row in self.reaches]
+        return sum(map(bool, rows)) == 1 and all(
+            reach.first == reach.last and reach.scale == reach.divisor == 1 and not reach.mirrored
+            for row in rows for reach in row
+        )
+
     def at(self, placement: Placement) -> Sequence[Strategy]:
         """The strategies that compute the result at this placement; none where its windows cannot be computed."""
         found = self._at.get(placement)
@@ -108,7 +117,8 @@ class WindowTransfer:
                 elif reach.scale * window.tile % reach.divisor:
                     return None  # tiles that begin between elements
                 elif self.operands[i].shape[d] > 1:
-                    dims[d] = reached(window, reach, self.mesh.count(window.axes))
+                    sizes = self.result.shape[reach.dim], self.operands[i].shape[d]
+                    dims[d] = reached(window, reach, self.mesh.count(window.axes), *sizes)
                 continue
             for r, row in enumerate(rule.results[0]):
                 if set(row) & set(factors) and placement.dims[r] != standard.dims[r]:

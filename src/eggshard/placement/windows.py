@@ -40,11 +40,12 @@ class SlabExchange(NamedTuple):
         return sum(slab.width for slab in self.rounds)
 
 
-def reached(dim: Dim, reach: Reach, count: int) -> Dim:
-    """What of an operand a result's shards need along one dimension.
+def reached(dim: Dim, reach: Reach, count: int, size: int, operand_size: int) -> Dim:
+    """What of an operand a result's shards need along one dimension, of these sizes in result and operand.
 
     Where the reach is mirrored, the device at position d needs what the one at ``count - 1 - d`` holds of it. The
-    reach's divisor must divide its scale times the tile.
+    reach's divisor must divide its scale times the tile. Of indices modulo the size those are needed that the indices
+    specified of the result reach.
     """
     low, high = dim.low, dim.tile + dim.high
     if reach.mirrored:  # minus the indices of the device at d, by the number of the other one
@@ -52,17 +53,27 @@ def reached(dim: Dim, reach: Reach, count: int) -> Dim:
     tile, rest = divmod(reach.scale * dim.tile, reach.divisor)
     assert not rest, "tiles that begin between elements"
     start, stop = reach.elements(low, high)
-    return Dim(dim.axes, tile, start, stop - tile, reach.wrapped or dim.wrapped)
+    wrapped = None
+    if reach.wrapped or dim.wrapped:
+        first, last = dim.specified(size)
+        wrapped = _wrapped(reach.elements(*((1 - last, 1 - first) if reach.mirrored else (first, last))), operand_size)
+    return Dim(dim.axes, tile, start, stop - tile, wrapped)
 
 
-def hull(windows: Iterable[Dim]) -> Dim:
+def hull(windows: Iterable[Dim], n: int) -> Dim:
     """The narrowest window of one grid that contains all of these, which have one tile and the same axes."""
     first, *rest = windows
-    low, high, wrapped = first.low, first.high, first.wrapped
+    low, high, (start, stop) = first.low, first.high, first.specified(n)
     for dim in rest:
         assert (dim.axes, dim.tile) == (first.axes, first.tile), "windows of different grids"
-        low, high, wrapped = min(low, dim.low), max(high, dim.high), wrapped or dim.wrapped
-    return Dim(first.axes, first.tile, low, high, wrapped)
+        low, high = min(low, dim.low), max(high, dim.high)
+        start, stop = min(start, dim.specified(n)[0]), max(stop, dim.specified(n)[1])
+    return Dim(first.axes, first.tile, low, high, _wrapped((start, stop), n))
+
+
+def _wrapped(specified: tuple[int, int], n: int) -> tuple[int, int] | None:
+    """A range of indices as windows name it: what lies just in the tensor needs no name."""
+    return None if specified == (0, n) else specified
 
 
 def inside(n: int, count: int, narrow: Dim, wide: Dim) -> bool:
@@ -81,16 +92,14 @@ class Segment(NamedTuple):
 
 def segments(n: int, dim: Dim, device: int) -> list[Segment]:
     """What a device holds of the tensor, in local order; what it holds outside the tensor is left out."""
-    start = device * dim.tile + dim.low
-    if not dim.wrapped:
-        low, high = max(0, start), min(n, start + dim.size)
-        return [Segment(low - start, low, high - low)] if low < high else []
-    out, position = [], 0
-    while position < dim.size:
-        index = (start + position) % n
-        length = min(dim.size - position, n - index)
-        out.append(Segment(position, index, length))
-        position += length
+    start, (least, most) = device * dim.tile + dim.low, dim.specified(n)
+    here, end = max(least, start), min(most, start + dim.size)
+    out = []
+    while here < end:
+        index = here % n
+        length = min(end - here, n - index)
+        out.append(Segment(here - start, index, length))
+        here += length
     return out
 
 
@@ -183,8 +192,8 @@ def _missing_runs(n: int, count: int, source: Dim, target: Dim) -> list[_Run] | 
 
 def _sender(n: int, count: int, source: Dim, receiver: int, index: int) -> tuple[int, int, int] | None:
     """The device nearest to the receiver that holds an index: (device, position there, indices from it on)."""
-    found = []
-    for image in (index, index - n, index + n) if source.wrapped else (index,):
+    found, (least, most) = [], source.specified(n)
+    for image in range(least + (index - least) % n, most, n):
         first = -((source.tile + source.high - 1 - image) // source.tile) if source.tile else 0
         last = (image - source.low) // source.tile if source.tile else 0
         for d in range(max(0, first), min(count - 1, last) + 1):

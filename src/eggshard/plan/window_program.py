@@ -32,7 +32,8 @@ def window_program(
     windows = {d: strategy.results[0].dims[d] for d in windowed}
     reaches = definition.reaches(attributes, operands, results) or ()
     strategy = strategy._replace(operands=tuple(
-        _repeated(mesh, t, p, row, windows) for t, p, row in zip(operands, strategy.operands, reaches, strict=True)
+        _repeated(mesh, t, p, row, windows, results[0].shape)
+        for t, p, row in zip(operands, strategy.operands, reaches, strict=True)
     ))
     local_operands = tuple(p.local_type(t) for p, t in zip(strategy.operands, operands, strict=True))
     local_results = tuple(p.local_type(t) for p, t in zip(strategy.results, results, strict=True))
@@ -57,13 +58,16 @@ def window_program(
 
 
 def _repeated(
-    mesh: Mesh, type_: TensorType, placement: Placement, reaches: Sequence[Reach | None], windows: Windowed
+    mesh: Mesh, type_: TensorType, placement: Placement, reaches: Sequence[Reach | None], windows: Windowed,
+    shape: tuple[int, ...],
 ) -> Placement:
-    """The placement of an operand whose dimensions of size 1 are held whole, as windows full of that one element."""
+    """The placement of an operand whose dimensions of size 1 are held whole, as windows full of that one element;
+    ``shape`` is the result's."""
     dims = list(placement.dims)
     for d, reach in enumerate(reaches):
         if reach is not None and reach.dim in windows and type_.shape[d] == 1:
-            dims[d] = reached(windows[reach.dim], reach, mesh.count(windows[reach.dim].axes))
+            window = windows[reach.dim]
+            dims[d] = reached(window, reach, mesh.count(window.axes), shape[reach.dim], type_.shape[d])
     return placement._replace(dims=tuple(dims))
 
 
