@@ -21,7 +21,8 @@ ROWS = TensorType((16, 3), "f32")
 
 def window(tile, low=0, high=0, n=128, wrapped=False):
     """From tiles of a dimension of n over x."""
-    source, target = Dim(("x",), n // 8), Dim(("x",), tile, low, high, wrapped)
+    specified = (low, 8 * tile + high) if wrapped else None
+    source, target = Dim(("x",), n // 8), Dim(("x",), tile, low, high, specified)
     found = slab_exchange(n, 8, source, target)
     return HaloExchange(0, ("x",), target.size, found.offsets, found.rounds)
 
@@ -119,7 +120,7 @@ def test_random_exchanges(seed):
         n = 8 * int(rng.integers(2, 7))
         tile = int(rng.integers(1, n // 8 + 1))
         low = int(rng.integers(-n // 4, n - tile))
-        wrapped = bool(rng.random() < 0.3)
+        wrapped = (low, 8 * tile + low + 2) if rng.random() < 0.3 else None
         found = slab_exchange(n, 8, Dim(("x",), n // 8), Dim(("x",), tile, low, low + int(rng.integers(0, 3)), wrapped))
         if found is not None:
             parts.append(HaloExchange(0, ("x",), Dim(("x",), tile, low, low).size + 2, found.offsets, found.rounds))
