@@ -8,7 +8,7 @@ to, or computed at, the hull of its consumers' windows: of the narrowest of them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from eggshard.egraph.graph import EGraph, ENode
@@ -18,7 +18,7 @@ from eggshard.placement.placement import Dim, Placement, is_standard
 from eggshard.placement.transfer import Strategy
 from eggshard.placement.window_routes import home
 from eggshard.placement.window_transfer import WindowTransfer
-from eggshard.placement.windows import hull
+from eggshard.placement.windows import hull, trimmed
 from eggshard.program.mesh import Mesh
 
 #: A node's transfer on windows; None for one that must have its operands at standard placements.
@@ -85,7 +85,9 @@ class Held(NamedTuple):
 class WindowDemand:
     """The windows that a graph's classes may be needed, and computed, at. Keys are groups of views; core placements.
 
-    needed[g]: windows that some consumer takes. made[g]: hulls of them, at which the class may be computed.
+    needed[g]: windows that some consumer takes, each with its level: how many values on the way to the results are
+    computed wide, at least, although they might be exchanged. made[g]: hulls of them, at which the class may be
+    computed.
     """
 
     def __init__(self, graph: EGraph, views: Views, mesh: Mesh, transfers: TransferSource,
@@ -98,7 +100,7 @@ class WindowDemand:
             self.members.setdefault(views.group[c], []).append(c)
         #: The groups that take part, consumers before operands.
         self.order: list[int] = []
-        self.needed: dict[int, dict[Placement, None]] = {}
+        self.needed: dict[int, dict[Placement, int]] = {}
         #: Standard placements that some consumer takes.
         self.wanted: dict[int, dict[Placement, None]] = {}
         self.made: dict[int, list[Placement]] = {}
@@ -215,17 +217,38 @@ class WindowDemand:
                 if self.views.to_core(c, Placement(p.dims)) in wanted or (p.partial and self.dims.allows(c, p))]
 
     def _visit(self, g: int, members: Sequence[int]) -> None:
-        self.made[g] = hulls(self.needed.get(g, ()), self.limit)
+        needed = self._trimmed(g, self.needed.get(g, {}))
+        self.made[g] = hulls(needed, self.limit)
         for window in list(self.made[g]):
             if self.narrowest(g, window) == window:
                 self._anchor(g, window)
+        levels = {window: self._level(g, window, needed) for window in self.made[g]}
         for c in members:
             if c in self.nodes:
                 _, node, transfer = self.nodes[c]
-                for placement in [*self._wanted(c, transfer), *self.made_of(c)]:
+                placements = [(p, 0) for p in self._wanted(c, transfer)]
+                placements += [(self.views.from_core(c, p), level) for p, level in levels.items()]
+                for placement, level in placements:
                     for strategy in self.strategies(c, placement):
                         for child, p in zip(node.children, strategy.operands, strict=True):
-                            self._need(child, p)
+                            self._need(child, p, level)
+
+    def _level(self, g: int, window: Placement, needed: Mapping[Placement, int]) -> int:
+        """The level at which a value computed at a hull takes its operands: that of the needs that the hull serves,
+        and one more where the value might lie on tiles and be exchanged instead."""
+        grid = grid_of(window)
+        inside = [level for p, level in needed.items() if grid_of(p) == grid and hull_of([window, p]) == window]
+        on_tiles = home(self.mesh, self.views.core_type(g).shape, window) in self.wanted.get(g, ())
+        return max(inside, default=0) + on_tiles
+
+    def _trimmed(self, g: int, windows: Mapping[Placement, int]) -> dict[Placement, int]:
+        """Windows, with their levels, cut to what they hold of the value (`trimmed`)."""
+        type_, out = self.views.core_type(g), dict[Placement, int]()
+        for p, level in windows.items():
+            sizes = zip(type_.shape, p.dims, strict=True)
+            window = Placement(tuple(trimmed(n, self.mesh.count(d.axes), d) for n, d in sizes))
+            out[window] = min(level, out.get(window, level))
+        return out
 
     def _anchor(self, g: int, window: Placement) -> None:
         """What a grid's windows are widened from: the standard tiles if they lie inside the narrowest of them.
@@ -254,12 +277,14 @@ class WindowDemand:
 
         Sent one dimension after the other, hulls hold corners; along a single dimension they need none.
         """
-        alone: dict[object, list[Placement]] = {}
-        for p in self.needed.get(g, ()):
+        alone: dict[object, dict[Placement, int]] = {}
+        for p, level in self.needed.get(g, {}).items():
             along = tuple(d.windowed for d in p.dims)
             if sum(along) == 1:
-                alone.setdefault(along, []).append(p)
-        arms = [Held(windows, hulls(windows, self.limit)) for windows in alone.values()] if len(alone) > 1 else []
+                alone.setdefault(along, {})[p] = level
+        arms = [
+            Held(list(windows), hulls(self._trimmed(g, windows), self.limit)) for windows in alone.values()
+        ] if len(alone) > 1 else []
         apart = {p for arm in arms for p in arm.windows}
         rest = [p for p in self.needed.get(g, ()) if p not in apart]
         return [*arms, Held(rest, self.made.get(g, []))]
@@ -268,31 +293,38 @@ class WindowDemand:
         """The windows at which a class may be computed, in its own dimensions."""
         return [self.views.from_core(c, p) for p in self.made.get(self.views.group[c], ())]
 
-    def _need(self, child: int, placement: Placement) -> None:
+    def _need(self, child: int, placement: Placement, level: int) -> None:
         type_ = self.graph.type_of(child)
         core, group = self.views.to_core(child, Placement(placement.dims)), self.views.group[child]
         if is_standard(self.mesh, type_.shape, placement):
             self.wanted.setdefault(group, {})[core] = None
         elif not placement.partial:
-            self.needed.setdefault(group, {})[core] = None
+            needed = self.needed.setdefault(group, {})
+            needed[core] = min(level, needed.get(core, level))
 
 
-def hulls(windows: Iterable[Placement], limit: int) -> list[Placement]:
-    """Placements that each contain some of these windows: per grid, of neighbouring windows, the hull of the narrowest,
-    then of those and the next wider, and so on, at most ``limit`` a grid."""
+def hulls(windows: Mapping[Placement, int], limit: int) -> list[Placement]:
+    """Placements that each contain some of these windows, narrower ones first; at most ``limit`` of each kind a grid.
+
+    Per grid, of neighbouring windows, the hull of the narrowest, then of those and the next wider, and so on; and in
+    the same way by levels, ``windows[p]``: windows of a kind that consumers on one level take are not of one width
+    where shifts differ.
+    """
     grids: dict[object, list[Placement]] = {}
     for p in windows:
         grids.setdefault(grid_of(p), []).append(p)
-    out: list[Placement] = []
+    found: dict[Placement, None] = {}
     for grid in grids.values():
         for cluster in _clusters(grid):
-            widths = sorted({width_of(p) for p in cluster})
-            for width in widths[:limit]:
-                inner = [p for p in cluster if width_of(p) <= width]
-                dims = tuple(hull(dims) for dims in zip(*(p.dims for p in inner), strict=True))
-                if Placement(dims) not in out:
-                    out.append(Placement(dims))
-    return out
+            for ranks in ([windows[p] for p in cluster], [width_of(p) for p in cluster]):
+                for most in sorted(set(ranks))[:limit]:
+                    found[hull_of([p for p, rank in zip(cluster, ranks, strict=True) if rank <= most])] = None
+    return sorted(found, key=width_of)
+
+
+def hull_of(windows: Sequence[Placement]) -> Placement:
+    """The narrowest placement that contains all of these, which are of one grid."""
+    return Placement(tuple(hull(dims) for dims in zip(*(p.dims for p in windows), strict=True)))
 
 
 def grid_of(placement: Placement) -> tuple[tuple[Axes, int], ...]:

@@ -60,12 +60,16 @@ class WindowTransfer:
         self.rule = linked(rule, self.reaches) if self.windowed else rule
         self._at: dict[Placement, tuple[Strategy, ...]] = {}
         self.by_spread: dict[Spread, list[Strategy]] = {}
-        for strategy in strategies(mesh, self.rule, orders, partial_allowed, limit):
+        for strategy in strategies(mesh, self.rule, orders, partial_allowed, limit, sparse=True):
             self.by_spread.setdefault(spread(strategy.results[0]), []).append(strategy)
 
     def standard(self) -> Iterator[Placement]:
-        """The standard placements at which the result can be computed."""
-        return (found[0].results[0] for found in self.by_spread.values())
+        """The standard placements at which the result can be computed, and every device may have a part of it."""
+        for found in self.by_spread.values():
+            placement = found[0].results[0]
+            sizes = zip(self.result.shape, placement.dims, strict=True)
+            if all(self.mesh.count(dim.axes) <= n for n, dim in sizes):
+                yield placement
 
     @property
     def periodic(self) -> bool:
