@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from eggshard.egraph.graph import EGraph, ENode
 from eggshard.extract.graph import strong_components
+from eggshard.extract.tilings import Tilings
 from eggshard.extract.views import Views
 from eggshard.placement.placement import Dim, Placement, is_standard
 from eggshard.placement.transfer import Strategy
@@ -104,6 +105,7 @@ class WindowDemand:
         #: Standard placements that some consumer takes.
         self.wanted: dict[int, dict[Placement, None]] = {}
         self.made: dict[int, list[Placement]] = {}
+        self.tilings = Tilings(self, inputs)
         #: Per class the node that computes it on windows: its number, and its transfer.
         self.nodes: dict[int, tuple[int, ENode, WindowTransfer]] = {}
         for c in range(len(graph.classes)):
@@ -129,6 +131,9 @@ class WindowDemand:
         if not any(t.windowed for _, _, t in self.nodes.values()):
             return self
         components = strong_components(operands)
+        for component in components:
+            for g in component:
+                self.tilings.follow(self.members.get(g, ()))
         self.order = [g for component in reversed(components) for g in component if g in members]
         for component in reversed(components):
             for _ in range(1 if len(component) == 1 else 2):
@@ -208,10 +213,11 @@ class WindowDemand:
         if c not in self.nodes:
             return []
         transfer = self.nodes[c][2]
-        return [p for p in self._wanted(c, transfer) if any(p.dims[d].axes for d in transfer.windowed)]
+        return [p for p in self.at_wanted(c) if any(p.dims[d].axes for d in transfer.windowed)]
 
-    def _wanted(self, c: int, transfer: WindowTransfer) -> list[Placement]:
+    def at_wanted(self, c: int) -> list[Placement]:
         """The standard placements at which users want a class, or which lead there by combining addends."""
+        transfer = self.nodes[c][2]
         wanted = self.wanted.get(self.views.group[c], ())
         return [p for p in transfer.standard()
                 if self.views.to_core(c, Placement(p.dims)) in wanted or (p.partial and self.dims.allows(c, p))]
@@ -225,13 +231,13 @@ class WindowDemand:
         levels = {window: self._level(g, window, needed) for window in self.made[g]}
         for c in members:
             if c in self.nodes:
-                _, node, transfer = self.nodes[c]
-                placements = [(p, 0) for p in self._wanted(c, transfer)]
+                _, node, _ = self.nodes[c]
+                placements = [(p, 0) for p in self.at_wanted(c)]
                 placements += [(self.views.from_core(c, p), level) for p, level in levels.items()]
-                for placement, level in placements:
-                    for strategy in self.strategies(c, placement):
-                        for child, p in zip(node.children, strategy.operands, strict=True):
-                            self._need(child, p, level)
+                strategies = [(s, level) for p, level in placements for s in self.strategies(c, p)]
+                for strategy, level in [*strategies, *((s, 0) for s in self.tilings.reductions(c))]:
+                    for child, p in zip(node.children, strategy.operands, strict=True):
+                        self._need(child, p, level)
 
     def _level(self, g: int, window: Placement, needed: Mapping[Placement, int]) -> int:
         """The level at which a value computed at a hull takes its operands: that of the needs that the hull serves,
