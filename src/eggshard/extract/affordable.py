@@ -16,7 +16,7 @@ from eggshard.extract.problem import Problem, Selection
 from eggshard.extract.shrink import Shrunk, shrink
 
 #: Less than this fraction of the choices is not worth leaving out.
-WORTHWHILE = 0.1
+WORTHWHILE = 0.2
 
 
 @dataclass
