@@ -10,7 +10,8 @@ import numpy as np
 from eggshard.egraph.laws import each, tensors
 from eggshard.egraph.rules import Match, RuleList
 from eggshard.program.program import Literal
-from eggshard.rewrites.shapes import bounds_of, slice_of
+from eggshard.program.types import numpy_dtype
+from eggshard.rewrites.shapes import bounds_of, replaced, slice_of
 
 rules = RuleList()
 
@@ -133,6 +134,55 @@ for _text, _first, _last in (
             **{label: _PARTS for label in (_first, _last) if label},
         ),
     )(_update)
+
+
+def _wider(m: Match, low: bool) -> Any:
+    """Two elements where a slice beside others takes one, with the others put over what is too much.
+
+    Windows are known of dimensions that may be shared out; a dimension of size 1 is not.
+    """
+    at, bounds = m.c["dimension"], bounds_of(m.s)
+    (start, limit, _), n, others = bounds[at], m.x.shape[at], m.result.shape[at] - 1
+    if limit - start != 1 or others < 1 or (start + 2 > n if low else start < 1):
+        return None
+    if "r" in m.uses() and at in m.r["dimensions"]:
+        return None
+    taken = (start, start + 2, 1) if low else (start - 1, start + 1, 1)
+    before, after = (0, others - 1) if low else (others - 1, 0)
+    none = (0,) * m.x.rank
+    padding = {
+        "edge_padding_low": replaced(none, at, before), "edge_padding_high": replaced(none, at, after),
+        "interior_padding": none,
+    }
+    return {
+        "t": slice_of(replaced(bounds, at, taken)), "p": padding,
+        "v": {"value": Literal(np.zeros((), numpy_dtype(m.x.dtype)))},
+        "u": {"start_indices": replaced(none, at, 1 if low else 0)},
+    }
+
+
+_ONE = [slice_of([(k, k + 1, 1), (0, c, 1)]) for k in range(4) for c in (3, 2)]
+_ONE.append(slice_of([(0, 4, 1), (2, 3, 1)]))
+
+for _kind, _piece in (("slice", "slice[{}](x)"), ("reversed slice", "reverse[r](slice[{}](x))")):
+    for _others, _rest in (("y", "y"), ("y, z", "concatenate[c](y, z)")):
+        for _low in (True, False):
+            _parts = f"{_piece.format('s')}, {_others}" if _low else f"{_others}, {_piece.format('s')}"
+            _made = f"update_slice[u](pad[p]({_piece.format('t')}, constant[v]()), {_rest})"
+
+            def _around(m: Match, low: bool = _low) -> Any:
+                return _wider(m, low)
+
+            rules.add(
+                f"concatenate[c]({_parts}) => {_made}",
+                name=f"{_kind} of one element {'before' if _low else 'after'} {_others}",
+                cases=each(
+                    x=tensors((4, 3), dtypes=("f32", "i32")), y=tensors((1, 3), (3, 3), (2, 2), (4, 2)), s=_ONE,
+                    c=[{"dimension": 0}, {"dimension": 1}],
+                    **({"z": tensors((2, 3), (4, 1))} if "z" in _others else {}),
+                    **({"r": [{"dimensions": (1,)}, {"dimensions": (0,)}]} if _kind != "slice" else {}),
+                ),
+            )(_around)
 
 
 @rules.add(

@@ -61,7 +61,7 @@ def baseline_program(
             chosen[key] = _cheapest(planning, op, operand_types, result_types, have, want)
         strategy = chosen[key]
         operands = [get(v, p) for v, p in zip(op.operands, strategy.operands, strict=True)]
-        operands = assembler.mask(operands, strategy.masks)
+        operands = assembler.mask(operands, strategy)
         action = planning.action(op, operand_types, result_types, strategy)
         made = assembler.emit(action, tuple(operands), ("baseline",), op.location)
         for i, (v, new, placement) in enumerate(zip(op.results, made, strategy.results, strict=True)):

@@ -21,25 +21,31 @@ def plane(low: int, high: int, left: int = 0, right: int = 0) -> Placement:
 
 def test_hulls_grow() -> None:
     """The narrowest, then with the next wider, and so on."""
-    made = hulls((16, 8), [plane(-1, 0), plane(0, 1), plane(-2, 1), plane(-1, 5)], 8)
+    windows = dict.fromkeys([plane(-1, 0), plane(0, 1), plane(-2, 1), plane(-1, 5)], 0)
+    made = hulls((16, 8), windows, 8)
     assert made == [plane(-1, 1), plane(-2, 1), plane(-2, 5)]
-    # Of more than the limit the widest, which serves all at once, is one.
-    assert hulls((16, 8), [plane(-1, 0), plane(0, 1), plane(-2, 1), plane(-1, 5)], 2) == [made[0], made[2]]
-    assert hulls((16, 8), [plane(-1, 0), plane(0, 1), plane(-2, 1), plane(-1, 5)], 1) == made[:1]
-    assert hulls((), [], 8) == []
+    assert hulls((16, 8), windows, 2) == [made[0], made[2]]  # of too many the widest is one
+    assert hulls((), {}, 8) == []
+
+
+def test_hulls_by_level() -> None:
+    """What consumers on one level take, however wide it is, and what those on the next one take besides."""
+    shifted = {plane(-1, 0): 0, plane(1, 1): 1, plane(-2, 0): 1}
+    assert set(hulls((16, 8), shifted, 8)) >= {plane(-1, 0), plane(-2, 1)}
+    assert plane(-1, 0) not in hulls((16, 8), dict.fromkeys(shifted, 0), 8)
 
 
 def test_windows_that_are_apart_have_no_hull_together() -> None:
     """Tiles of two grids far from each other: their hull would hold what nobody needs."""
     near, far = plane(-1, 1), plane(20, 22)
-    assert set(hulls((16, 8), [near, far], 8)) == {near, far}
-    assert hulls((16, 8), [plane(0, 0), plane(4, 4)], 8) == [plane(0, 4)]
+    assert set(hulls((16, 8), {near: 0, far: 0}, 8)) == {near, far}
+    assert hulls((16, 8), {plane(0, 0): 0, plane(4, 4): 0}, 8) == [plane(0, 4)]
 
 
 def test_grids_are_apart() -> None:
     wide = Placement((Dim(("x",), 6, -1, 1), Dim((), 8)))
     other = Placement((Dim((), 8), Dim(("x",), 4, -1, 1)))
-    made = hulls((16, 8), [plane(-1, 0), wide, other, plane(0, 2)], 8)
+    made = hulls((16, 8), dict.fromkeys([plane(-1, 0), wide, other, plane(0, 2)], 0), 8)
     assert len({grid_of(p) for p in made}) == 3 and plane(-1, 2) in made
 
 
@@ -47,11 +53,12 @@ def test_grids_are_apart() -> None:
 def test_every_window_lies_in_a_hull(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(60):
-        windows = []
+        windows: dict[Placement, int] = {}
         for _ in range(rng.randint(1, 6)):
             low = rng.randint(-6, 5)
             wrapped = (rng.randint(-6, 3), rng.randint(12, 22)) if rng.random() < 0.2 else None
-            windows.append(Placement((Dim(("x",), 4, low, rng.randint(max(low - 3, -5), 6), wrapped),)))
+            dim = Dim(("x",), 4, low, rng.randint(max(low - 3, -5), 6), wrapped)
+            windows[Placement((dim,))] = rng.randint(0, 3)
         made = hulls((16,), windows, 100)
         for w in windows:
             assert any(contains(MESH, (16,), hull, w) for hull in made), (w, made)

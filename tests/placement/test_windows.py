@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from eggshard.placement.placement import Dim
-from eggshard.placement.windows import covers, hull, inside, reached, segments, slab_exchange
+from eggshard.placement.windows import covers, hull, inside, reached, segments, slab_exchange, trimmed
 from eggshard.program.ops.windowing import Reach
 
 
@@ -151,6 +151,21 @@ def test_hull(seed):
         assert all(inside(n, count, w, whole) for w in windows)
     with pytest.raises(AssertionError, match="different grids"):
         hull([Dim(("x",), 2), Dim(("x",), 3)], 5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_trimmed(seed):
+    """No wider, of the same grid, and every device still holds what it held of the tensor."""
+    rng, narrower = random.Random(seed), 0
+    for _ in range(300):
+        count, n = rng.choice([2, 3, 4]), rng.randint(1, 14)
+        dim = random_dim(rng, n, count, tile=rng.choice([-(-n // count), n, n + 3]))
+        cut = trimmed(n, count, dim)
+        assert (cut.axes, cut.tile, cut.wrapped) == (dim.axes, dim.tile, dim.wrapped) and cut.size >= 1
+        assert cut.low >= dim.low and cut.high <= dim.high
+        assert inside(n, count, dim, cut) or not any(segments(n, dim, d) for d in range(count))
+        narrower += cut != dim
+    assert narrower
 
 
 @pytest.mark.parametrize("seed", range(3))

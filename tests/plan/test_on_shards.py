@@ -41,7 +41,7 @@ def by_strategy(name: str, sample: Sample, mesh: Mesh, strategy: Strategy) -> li
     results = registry.get(name).infer(attrs, operands, regions)
     assembler = Assembler(mesh)
     values = [assembler.input(p.local_type(t)) for t, p in zip(operands, strategy.operands, strict=True)]
-    values = assembler.mask(values, strategy.masks)
+    values = assembler.mask(values, strategy)
     if strategy.positional:
         action = on_shards(mesh, name, attrs, regions, operands, results, strategy)
     else:

@@ -141,7 +141,7 @@ class Decoder:
             made = (self.tuples[choice.needs[0]][node.attributes["index"]],)
         else:
             operands = [self._value(c, p) for c, p in zip(node.children, strategy.operands, strict=True)]
-            operands = self.assembler.mask(operands, strategy.masks)
+            operands = self.assembler.mask(operands, strategy)
             types = tuple(self.graph.type_of(c) for c in node.children)
             action = self.action(node, types, eclass.types, strategy)
             made = self.assembler.emit(action, tuple(operands), node.rules, f"class {cls}")

@@ -88,7 +88,7 @@ class JointExchanges:
             children = {*nodes[c][1].children}
             if not any(group[a] in self._narrowest or (a in nodes and nodes[a][2].windowed) for a in children):
                 continue
-            for placement in self.demand.wanted_at(c):
+            for placement in self.demand.at_wanted(c):
                 for needs in self._needs(c, placement):
                     yield [w for need in needs if (w := self._window(*need)) is not None]
                     yield list(self._cut_out_of(needs))

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from eggshard.errors import LimitError
-from eggshard.extract.bound import cheap_bound
+from eggshard.extract.affordable import Narrowed, narrow
+from eggshard.extract.bound import cheap_bound, least_derivations
 from eggshard.extract.dual import Dual
 from eggshard.extract.graph import Graph
 from eggshard.extract.greedy import decode, greedy
@@ -15,7 +16,7 @@ from eggshard.extract.highs import deadline_left
 from eggshard.extract.local_search import LocalSearch
 from eggshard.extract.merge import merge
 from eggshard.extract.problem import Extraction, Problem, Selection
-from eggshard.extract.shrink import shrink
+from eggshard.extract.shrink import Shrunk, shrink
 from eggshard.extract.verify import check, complete
 
 #: Methods in the order in which they run. Greedy always runs: it is where every other method starts.
@@ -80,13 +81,14 @@ class _Portfolio:
         self.hopeless = False
         self.best: Selection | None = None
         self.method = "greedy"
-        self.shrunk = shrink(problem)
+        #: The best plan of all choices, once those that cost more are left out.
+        self.known: Selection | None = None
+        self.shrunk: Shrunk | Narrowed = shrink(problem)
         self.problem = self.shrunk.problem
         self.graph = Graph(self.problem)
 
     def run(self) -> None:
-        plans = self._start()
-        self._raise_bound(cheap_bound(self.graph), "cheap")
+        plans = self._bounded(self._start())
         if self._done():
             return
         if "local" in self.methods:
@@ -115,6 +117,8 @@ class _Portfolio:
         best = self.best
         assert best is not None
         lifted = self.shrunk.lift(best)
+        if self.known is not None and (lifted is None or self.known.cost < lifted.cost):
+            lifted = self.known
         for seed in self.original.seeds:  # only rounding could make a seed cheaper than what was found
             plan = complete(self.original, {c: (s,) for c, s in seed.items()})
             if plan is not None and (lifted is None or plan.cost < lifted.cost):
@@ -203,6 +207,27 @@ class _Portfolio:
         if self.original.seeds:
             self._note("seeds")
         return starts
+
+    def _bounded(self, plans: list[Mapping[int, tuple[int, ...]]]) -> list[Mapping[int, tuple[int, ...]]]:
+        """Raise the bound by what is cheap to find; leave out what costs more than the best plan, and search again.
+
+        Returns the plans to search from. Bounds of the smaller problem hold for plans that cost no more than the best.
+        """
+        least = least_derivations(self.graph)
+        self._raise_bound(cheap_bound(self.graph, least), "cheap")
+        best = self.best
+        assert best is not None
+        narrowed = None if self._done() else narrow(self.shrunk, least.placed, best.cost * (1 + self.gap))
+        if narrowed is None:
+            return plans
+        self.known = self.shrunk.lift(best)
+        self.shrunk, self.problem, self.graph = narrowed, narrowed.problem, Graph(narrowed.problem)
+        self.notes.append(f"affordable: {sum(map(len, self.problem.choices))} choices")
+        self.best = None
+        plans = self._start()
+        self._offer(self.search.adopt(narrowed.inner.lower(best.chosen)), self.method)
+        self._raise_bound(cheap_bound(self.graph), "cheap")
+        return plans
 
     def _fits(self, seconds: float, method: str) -> bool:
         """Whether there is time for a method that takes so long per flow."""

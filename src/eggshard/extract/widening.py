@@ -93,14 +93,14 @@ class Widener:
     def _compute(self, graph: EGraph, out: Encoding, choices: list[list[Choice]], demand: WindowDemand) -> None:
         for c, (n, node, _) in demand.nodes.items():
             types, results = tuple(graph.type_of(child) for child in node.children), graph.classes[c].types
-            for placement in [*demand.homes(c), *demand.made_of(c)]:
-                for s in demand.strategies(c, placement):
-                    needs = tuple(dict.fromkeys(
-                        out.need(child, p) for child, p in zip(node.children, s.operands, strict=True)
-                    ))
-                    group, number = out.shard(c, placement)
-                    price = self.planning.price(node, types, results, s)
-                    choices[group].append(Choice(number, price, needs, Computed(c, n, s)))
+            computed = [s for p in (*demand.homes(c), *demand.made_of(c)) for s in demand.strategies(c, p)]
+            for s in (*computed, *demand.tilings.reductions(c)):
+                needs = tuple(dict.fromkeys(
+                    out.need(child, p) for child, p in zip(node.children, s.operands, strict=True)
+                ))
+                group, number = out.shard(c, s.results[0])
+                price = self.planning.price(node, types, results, s)
+                choices[group].append(Choice(number, price, needs, Computed(c, n, s)))
 
     def _regroup(self, graph: EGraph, out: Encoding, choices: list[list[Choice]], demand: WindowDemand) -> None:
         """Reshapes by exchanges, between placements at which dimensions lie as on some input or output."""

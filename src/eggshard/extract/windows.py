@@ -8,16 +8,18 @@ to, or computed at, the hull of its consumers' windows: of the narrowest of them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from eggshard.egraph.graph import EGraph, ENode
 from eggshard.extract.graph import strong_components
+from eggshard.extract.tilings import Tilings
 from eggshard.extract.views import Views
 from eggshard.placement.placement import Dim, Placement, is_standard
 from eggshard.placement.transfer import Strategy
 from eggshard.placement.window_routes import contains, home, hull_of
 from eggshard.placement.window_transfer import WindowTransfer
+from eggshard.placement.windows import trimmed
 from eggshard.program.mesh import Mesh
 
 #: A node's transfer on windows; None for one that must have its operands at standard placements.
@@ -84,7 +86,9 @@ class Held(NamedTuple):
 class WindowDemand:
     """The windows that a graph's classes may be needed, and computed, at. Keys are groups of views; core placements.
 
-    needed[g]: windows that some consumer takes. made[g]: hulls of them, at which the class may be computed.
+    needed[g]: windows that some consumer takes, each with its level: how many values on the way to the results are
+    computed wide, at least, although they might be exchanged. made[g]: hulls of them, at which the class may be
+    computed.
     """
 
     def __init__(self, graph: EGraph, views: Views, mesh: Mesh, transfers: TransferSource,
@@ -97,12 +101,13 @@ class WindowDemand:
             self.members.setdefault(views.group[c], []).append(c)
         #: The groups that take part, consumers before operands.
         self.order: list[int] = []
-        self.needed: dict[int, dict[Placement, None]] = {}
+        self.needed: dict[int, dict[Placement, int]] = {}
         #: Standard placements that some consumer takes.
         self.wanted: dict[int, dict[Placement, None]] = {}
         #: The same of values that are others moved, where a node reaches them as it reaches windows of their grid.
         self.tiles: dict[int, dict[Placement, None]] = {}
         self.made: dict[int, list[Placement]] = {}
+        self.tilings = Tilings(self, inputs)
         #: Per class the node that computes it on windows: its number, and its transfer.
         self.nodes: dict[int, tuple[int, ENode, WindowTransfer]] = {}
         for c in range(len(graph.classes)):
@@ -128,6 +133,9 @@ class WindowDemand:
         if not any(t.windowed for _, _, t in self.nodes.values()):
             return self
         components = strong_components(operands)
+        for component in components:
+            for g in component:
+                self.tilings.follow(self.members.get(g, ()))
         self.order = [g for component in reversed(components) for g in component if g in members]
         for component in reversed(components):
             for _ in range(1 if len(component) == 1 else 2):
@@ -219,36 +227,37 @@ class WindowDemand:
         if c not in self.nodes:
             return []
         transfer = self.nodes[c][2]
-        return [p for p in self._wanted(c, transfer) if any(p.dims[d].axes for d in transfer.windowed)]
+        return [p for p in self.at_wanted(c) if any(p.dims[d].axes for d in transfer.windowed)]
 
-    def wanted_at(self, c: int) -> list[Placement]:
-        """Standard placements at which a class that is computed on windows is wanted."""
-        return self._wanted(c, self.nodes[c][2])
-
-    def _wanted(self, c: int, transfer: WindowTransfer) -> list[Placement]:
+    def at_wanted(self, c: int) -> list[Placement]:
         """The standard placements at which users want a class, or which lead there by combining addends."""
+        transfer = self.nodes[c][2]
         wanted = self.wanted.get(self.views.group[c], ())
         return [p for p in transfer.standard()
                 if self.views.to_core(c, Placement(p.dims)) in wanted or (p.partial and self.dims.allows(c, p))]
 
     def _visit(self, g: int, members: Sequence[int]) -> None:
-        self.made[g] = self._made(g)
+        needed = self._trimmed(g, self.needed.get(g, {}))
+        self.made[g] = self._made(g, needed)
         for window in list(self.made[g]):
             self._anchor(g, window)
+        levels = {window: self._level(g, window, needed) for window in self.made[g]}
         for c in members:
             if c in self.nodes:
                 _, node, transfer = self.nodes[c]
-                for placement in [*self._wanted(c, transfer), *self.made_of(c)]:
-                    for strategy in self.strategies(c, placement):
-                        for child, p, row in zip(node.children, strategy.operands, transfer.reaches, strict=True):
-                            reached = any(r is not None and d.axes for r, d in zip(row, p.dims, strict=True))
-                            self._need(child, p, reached)
+                placements = [(p, 0) for p in self.at_wanted(c)]
+                placements += [(self.views.from_core(c, p), level) for p, level in levels.items()]
+                strategies = [(s, level) for p, level in placements for s in self.strategies(c, p)]
+                for strategy, level in [*strategies, *((s, 0) for s in self.tilings.reductions(c))]:
+                    for child, p, row in zip(node.children, strategy.operands, transfer.reaches, strict=True):
+                        reached = any(r is not None and d.axes for r, d in zip(row, p.dims, strict=True))
+                        self._need(child, p, reached, level)
 
-    def _made(self, g: int) -> list[Placement]:
+    def _made(self, g: int, needed: Mapping[Placement, int]) -> list[Placement]:
         """The hulls of what is needed of a value, and of the tiles that are reached where these can be computed so;
         other tiles are wanted for themselves."""
-        needed, tiles, type_ = self.needed.get(g, {}), self.tiles.get(g, {}), self.views.core_type(g)
-        made = [p for p in self._hulls(g, [*needed, *tiles]) if p not in tiles]
+        tiles, type_ = self.tiles.get(g, {}), self.views.core_type(g)
+        made = [p for p in self._hulls(g, {**dict.fromkeys(tiles, 0), **needed}) if p not in tiles]
         if tiles and all(self._computed(g, p) for p in made):
             apart = [p for p in tiles if not any(
                 grid_of(p) == grid_of(q) and contains(self.mesh, type_.shape, q, p) for q in made
@@ -257,6 +266,23 @@ class WindowDemand:
             made, apart = self._hulls(g, needed), list(tiles)
         self.wanted.setdefault(g, {}).update(dict.fromkeys(apart))
         return made
+
+    def _level(self, g: int, window: Placement, needed: Mapping[Placement, int]) -> int:
+        """The level at which a value computed at a hull takes its operands: that of the needs that the hull serves,
+        and one more where the value might lie on tiles and be exchanged instead."""
+        grid, shape = grid_of(window), self.views.core_type(g).shape
+        inside = [level for p, level in needed.items() if grid_of(p) == grid and hull_of(shape, [window, p]) == window]
+        on_tiles = home(self.mesh, shape, window) in self.wanted.get(g, ())
+        return max(inside, default=0) + on_tiles
+
+    def _trimmed(self, g: int, windows: Mapping[Placement, int]) -> dict[Placement, int]:
+        """Windows, with their levels, cut to what they hold of the value (`trimmed`)."""
+        type_, out = self.views.core_type(g), dict[Placement, int]()
+        for p, level in windows.items():
+            sizes = zip(type_.shape, p.dims, strict=True)
+            window = Placement(tuple(trimmed(n, self.mesh.count(d.axes), d) for n, d in sizes))
+            out[window] = min(level, out.get(window, level))
+        return out
 
     def _anchor(self, g: int, window: Placement) -> None:
         """What a grid's windows are widened from: the standard tiles if they lie inside the narrowest of them, unless
@@ -289,12 +315,14 @@ class WindowDemand:
         Sent one dimension after the other, hulls hold corners; along a single dimension they need none. Windows that
         lie apart are cut out of different hulls, of which a plan may need several.
         """
-        alone: dict[object, list[Placement]] = {}
-        for p in self.needed.get(g, ()):
+        alone: dict[object, dict[Placement, int]] = {}
+        for p, level in self.needed.get(g, {}).items():
             along = tuple(d.windowed for d in p.dims)
             if sum(along) == 1:
-                alone.setdefault(along, []).append(p)
-        arms = [Held(windows, self._hulls(g, windows)) for windows in alone.values()] if len(alone) > 1 else []
+                alone.setdefault(along, {})[p] = level
+        arms = [
+            Held(list(windows), self._hulls(g, self._trimmed(g, windows))) for windows in alone.values()
+        ] if len(alone) > 1 else []
         apart = {p for arm in arms for p in arm.windows}
         rest = [p for p in self.needed.get(g, ()) if p not in apart]
         return [*arms, *self._apart(g, Held(rest, self.made.get(g, [])))]
@@ -313,39 +341,43 @@ class WindowDemand:
             return [held]
         return [Held([p for p in held.windows if p in part], [p for p in held.hulls if p in part]) for part in parts]
 
-    def _hulls(self, g: int, windows: Iterable[Placement]) -> list[Placement]:
+    def _hulls(self, g: int, windows: Mapping[Placement, int]) -> list[Placement]:
         return hulls(self.views.core_type(g).shape, windows, self.limit)
 
     def made_of(self, c: int) -> list[Placement]:
         """The windows at which a class may be computed, in its own dimensions."""
         return [self.views.from_core(c, p) for p in self.made.get(self.views.group[c], ())]
 
-    def _need(self, child: int, placement: Placement, reached: bool) -> None:
+    def _need(self, child: int, placement: Placement, reached: bool, level: int) -> None:
         type_ = self.graph.type_of(child)
         core, group = self.views.to_core(child, Placement(placement.dims)), self.views.group[child]
         if is_standard(self.mesh, type_.shape, placement):
             (self.tiles if reached and self.moves(group) else self.wanted).setdefault(group, {})[core] = None
         elif not placement.partial:
-            self.needed.setdefault(group, {})[core] = None
+            needed = self.needed.setdefault(group, {})
+            needed[core] = min(level, needed.get(core, level))
 
 
-def hulls(shape: tuple[int, ...], windows: Iterable[Placement], limit: int) -> list[Placement]:
-    """Placements that each contain some of these windows: per grid, of neighbouring windows, the hull of the narrowest,
-    then of those and the next wider, and so on, at most ``limit``: the narrowest ones and the widest, for all users."""
+def hulls(shape: tuple[int, ...], windows: Mapping[Placement, int], limit: int) -> list[Placement]:
+    """Placements that each contain some of these windows, narrower ones first; at most ``limit`` of each kind a grid.
+
+    Per grid, of neighbouring windows, the hull of the narrowest, then of those and the next wider, and so on; of too
+    many the widest, which serves all users, is kept beside the narrowest. And in the same way by levels,
+    ``windows[p]``: windows of a kind that consumers on one level take are not of one width where shifts differ.
+    """
     grids: dict[object, list[Placement]] = {}
     for p in windows:
         grids.setdefault(grid_of(p), []).append(p)
-    out: list[Placement] = []
+    found: dict[Placement, None] = {}
     for grid in grids.values():
         for cluster in _clusters(grid):
-            widths = sorted({width_of(p) for p in cluster})
-            if 1 < limit < len(widths):
-                widths[limit - 1] = widths[-1]
-            for width in widths[:limit]:
-                made = hull_of(shape, [p for p in cluster if width_of(p) <= width])
-                if made not in out:
-                    out.append(made)
-    return out
+            for ranks in ([windows[p] for p in cluster], [width_of(p) for p in cluster]):
+                steps = sorted(set(ranks))
+                if 1 < limit < len(steps):
+                    steps[limit - 1] = steps[-1]
+                for most in steps[:limit]:
+                    found[hull_of(shape, [p for p, rank in zip(cluster, ranks, strict=True) if rank <= most])] = None
+    return sorted(found, key=width_of)
 
 
 def grid_of(placement: Placement) -> tuple[tuple[Axes, int], ...]:

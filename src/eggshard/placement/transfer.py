@@ -55,14 +55,16 @@ def strategies(
     orders: frozenset[AxisList] = frozenset(),
     partial_allowed: Callable[[str], bool] = lambda monoid: True,
     limit: int = 4096,
+    sparse: bool = False,
 ) -> tuple[Strategy, ...]:
     """All strategies of an op on a mesh, replication first; at most ``limit`` (in order of enumeration).
 
     orders: axis tuples, besides those in mesh order, in which a dimension may be sharded. partial_allowed: whether
-    addends of a monoid may exist (false for float sums where reassociation is forbidden).
+    addends of a monoid may exist (false for float sums where reassociation is forbidden). sparse: also those that share
+    out a factor among more devices than it has indices.
     """
     allowed = frozenset(m for m in ("add", "mul", "max", "min", "and", "or", "xor") if partial_allowed(m))
-    return _strategies(mesh, rule, orders, allowed, limit)
+    return _strategies(mesh, rule, orders, allowed, limit, sparse)
 
 
 def useful(s: Strategy, addends: Sequence[Collection[str]]) -> bool:
@@ -80,11 +82,11 @@ def useful(s: Strategy, addends: Sequence[Collection[str]]) -> bool:
 
 @lru_cache(maxsize=16384)
 def _strategies(
-    mesh: Mesh, rule: FactorRule, orders: frozenset[AxisList], allowed: frozenset[str], limit: int
+    mesh: Mesh, rule: FactorRule, orders: frozenset[AxisList], allowed: frozenset[str], limit: int, sparse: bool
 ) -> tuple[Strategy, ...]:
     resolver = _Resolver(mesh, rule, orders)
     found: dict[Strategy, None] = {}
-    for assignment in itertools.islice(_assignments(mesh, rule, orders, allowed), limit * 4):
+    for assignment in itertools.islice(_assignments(mesh, rule, orders, allowed, sparse), limit * 4):
         strategy = resolver.strategy(assignment)
         if strategy is not None:
             found[strategy] = None
@@ -102,13 +104,14 @@ class _Role(NamedTuple):
 
 
 def _assignments(
-    mesh: Mesh, rule: FactorRule, orders: frozenset[AxisList], allowed: frozenset[str]
+    mesh: Mesh, rule: FactorRule, orders: frozenset[AxisList], allowed: frozenset[str], sparse: bool
 ) -> Iterator[Assignment]:
     axes = tuple(a for a, n in mesh.axes.items() if n > 1)
     sizes = tuple(mesh.axes[a] for a in axes)
     count = len(rule.factors)
     roles = [
-        _Role(i, f.size, f.monoid if f.kind == REDUCE else None) for i, f in enumerate(rule.factors)
+        _Role(i, math.inf if sparse and f.kind == PASS else f.size, f.monoid if f.kind == REDUCE else None)
+        for i, f in enumerate(rule.factors)
         if f.size > 1 and (f.kind == PASS or (f.kind == REDUCE and f.monoid in allowed))
     ]
     roles += [_Role(count + j, math.inf, m) for j, (m, _) in enumerate(rule.linear) if m in allowed]

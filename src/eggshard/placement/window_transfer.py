@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from eggshard.placement.grids import left_on, reduced_on
 from eggshard.placement.placement import Dim, Placement
 from eggshard.placement.transfer import Strategy, strategies
 from eggshard.placement.windows import reached
 from eggshard.program.mesh import Mesh
-from eggshard.program.ops.base import PASS, PERMUTE, FactorRule
+from eggshard.program.ops.base import PASS, PERMUTE, REDUCE, FactorRule
 from eggshard.program.ops.windowing import Reach, Reaches
 from eggshard.program.types import TensorType
 
@@ -60,12 +61,21 @@ class WindowTransfer:
         self.rule = linked(rule, self.reaches) if self.windowed else rule
         self._at: dict[Placement, tuple[Strategy, ...]] = {}
         self.by_spread: dict[Spread, list[Strategy]] = {}
-        for strategy in strategies(mesh, self.rule, orders, partial_allowed, limit):
+        for strategy in strategies(mesh, self.rule, orders, partial_allowed, limit, sparse=True):
             self.by_spread.setdefault(spread(strategy.results[0]), []).append(strategy)
 
+    @property
+    def reduces(self) -> bool:
+        """Whether the op reduces over a dimension that may be sharded."""
+        return any(f.kind == REDUCE for f in self.rule.factors)
+
     def standard(self) -> Iterator[Placement]:
-        """The standard placements at which the result can be computed."""
-        return (found[0].results[0] for found in self.by_spread.values())
+        """The standard placements at which the result can be computed, and every device may have a part of it."""
+        for found in self.by_spread.values():
+            placement = found[0].results[0]
+            sizes = zip(self.result.shape, placement.dims, strict=True)
+            if all(self.mesh.count(dim.axes) <= n for n, dim in sizes):
+                yield placement
 
     @property
     def periodic(self) -> bool:
@@ -83,6 +93,14 @@ class WindowTransfer:
             reach.first == reach.last and reach.scale == reach.divisor == 1 and not reach.mirrored
             for row in rows for reach in row
         )
+
+    def left_on(self, operand: int, placement: Placement) -> Placement | None:
+        """Where the result lies that is computed where an operand is, of exactly what that holds; None if nowhere."""
+        return left_on(self.rule, self.reaches, operand, placement, self.result.shape)
+
+    def reduced_on(self, base: Strategy, operand: int, placement: Placement) -> Strategy | None:
+        """The strategy that reduces over an operand's tiles at this placement instead of over the standard ones."""
+        return reduced_on(self.mesh, self.rule, base, operand, placement)
 
     def at(self, placement: Placement) -> Sequence[Strategy]:
         """The strategies that compute the result at this placement; none where its windows cannot be computed."""

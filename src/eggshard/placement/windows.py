@@ -82,6 +82,20 @@ def inside(n: int, count: int, narrow: Dim, wide: Dim) -> bool:
     return found is not None and not found.rounds
 
 
+def trimmed(n: int, count: int, dim: Dim) -> Dim:
+    """The narrowest window of the same grid in which every device holds what of a small tensor it holds in this one.
+
+    Of a tensor that fits into a tile few devices hold any of it, and at places that a window for all of them would
+    not need. Windows of larger tensors, wrapped ones, and those that hold nothing, are left as they are.
+    """
+    if not dim.axes or dim.wrapped is not None or n > dim.tile:
+        return dim
+    held = [(d, s) for d in range(count) for s in segments(n, dim, d)]
+    low = min((s.first - d * dim.tile for d, s in held), default=dim.low)
+    high = max((s.first + s.length - (d + 1) * dim.tile for d, s in held), default=dim.high)
+    return dim._replace(low=low, high=high)
+
+
 class Segment(NamedTuple):
     """Consecutive indices of the tensor in a shard: where they begin in the shard and in the tensor, and how many."""
 

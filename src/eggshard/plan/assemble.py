@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+import numpy as np
+
 from eggshard.placement.placement import Placement
-from eggshard.placement.transfer import MaskSpec
-from eggshard.plan.steps import Action, Mask, Step, StepPlan
+from eggshard.placement.transfer import Strategy
+from eggshard.plan.steps import Action, Local, Mask, Step, StepPlan
+from eggshard.plan.window_steps import BoxSelect
+from eggshard.program import monoids
 from eggshard.program.mesh import Mesh
-from eggshard.program.types import TensorType
+from eggshard.program.program import Attributes, Literal
+from eggshard.program.types import TensorType, numpy_dtype
 
 
 class Conversions(Protocol):
@@ -54,11 +59,18 @@ class Assembler:
         self.steps.append(Step(action, operands, results, why, label))
         return results
 
-    def mask(self, operands: list[int], masks: tuple[MaskSpec, ...]) -> list[int]:
-        """Overwrite past-the-end data of operands that are about to be reduced over."""
+    def mask(self, operands: list[int], strategy: Strategy) -> list[int]:
+        """Overwrite what a strategy's operands that are about to be reduced over hold outside their tensors."""
         out = list(operands)
-        for i, dim, axes, size, monoid in masks:
-            (out[i],) = self.emit(Mask(dim, axes, size, monoid), (out[i],), ("mask uneven",))
+        for i, dim, axes, size, monoid in strategy.masks:
+            window, dtype = strategy.operands[i].dims[dim], self.types[out[i]].dtype
+            if not window.windowed:
+                (out[i],) = self.emit(Mask(dim, axes, size, monoid), (out[i],), ("mask uneven",))
+                continue
+            identity = Literal(np.asarray(monoids.identity(monoid, dtype)).astype(numpy_dtype(dtype)))
+            constant = Local("constant", Attributes({"value": identity}), (TensorType((), dtype),))
+            (outside,) = self.emit(constant, ())
+            (out[i],) = self.emit(BoxSelect(((dim, window, 0, size),)), (out[i], outside), ("mask uneven",))
         return out
 
     def convert(
