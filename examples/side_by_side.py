@@ -133,11 +133,11 @@ def sent(plan: es.Plan, action: WindowExchange) -> np.ndarray:
     others = [axis for axis in mesh.axes if axis not in action.axes]
     place = {pair: i for i, pair in enumerate(zip(mesh.index(others), mesh.index(action.axes), strict=True))}
     out = np.zeros((mesh.size, mesh.size), int)
-    for slabs in action.travelling:
-        for sender, receiver in slabs[0][1].pairs:
+    for load in (load for loads in action.travelling for load in loads):
+        for sender, receiver in load[0][1].pairs:
             if sender != receiver:
                 for group in range(mesh.count(others)):
-                    out[place[group, sender], place[group, receiver]] += sum(slab.width for _, slab in slabs)
+                    out[place[group, sender], place[group, receiver]] += sum(slab.width for _, slab in load)
     return out
 
 

@@ -156,7 +156,7 @@ class JointExchanges:
             return
         needs = tuple(dict.fromkeys((w.group, self.out.index[w.group][w.source]) for w in members))
         joint, targets = len(self.choices), tuple(w.target for w in members)
-        tag = Jointly(tuple((w.group, w.source, w.target) for w in members), action.travelling)
+        tag = Jointly(tuple((w.group, w.source, w.target) for w in members), action.shared)
         self.out.placements.append([targets])
         self.out.index.append({targets: 0})
         self.choices.append([Choice(0, cost, needs, tag)])

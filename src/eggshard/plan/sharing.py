@@ -25,7 +25,7 @@ Price = Callable[..., float]
 
 def cheapest_joint(
     mesh: Mesh, parts: Sequence[HaloExchange], operands: Sequence[TensorType], price: Price
-) -> WindowExchange:
+) -> JointExchange:
     """Exchanges of several values, one per operand, as one, in the permutes that the model prices lowest."""
     apart = JointExchange(tuple(parts))
     if not can_share(mesh, parts, operands):
