@@ -110,7 +110,7 @@ def test_plans_of_layered_programs(feature):
     assert plan.cost.total <= 1.2 * planned(program, by_layers=False).cost.total
 
 
-@settings(max_examples=40, derandomize=True, **slowly)
+@settings(max_examples=24, derandomize=True, **slowly)
 @given(st.randoms(use_true_random=False))
 def test_random_programs_of_layers(rng):
     program = layered(random_design(rng), rng)

@@ -16,7 +16,7 @@ from tests.lower.windows import (
     step_between,
 )
 
-from eggshard.costmodel import WireBytes
+from eggshard.costmodel import Messages, WireBytes
 from eggshard.errors import LoweringError, VerificationError
 from eggshard.lower.device_arrays import poison
 from eggshard.lower.simulator import gather_from_devices, perform, run, scatter_to_devices
@@ -204,8 +204,9 @@ def test_joint_exchange_on_xla(seed):
     mesh, parts = found[0][0], tuple(case[-1] for case in found)
     arrays = [random_array(rng, case[1], dtype) for case in found]
     shards = [shards_of(mesh, a, case[2])[0] for a, case in zip(arrays, found, strict=True)]
-    action = JointExchange(parts)
-    plan = plan_of(mesh, [TensorType(s.shape[1:], mlir_dtype(s.dtype)) for s in shards], action)
+    types = [TensorType(s.shape[1:], mlir_dtype(s.dtype)) for s in shards]
+    action = cheapest_joint(mesh, parts, types, Pricer(Messages(), mesh))
+    plan = plan_of(mesh, types, action)
     got, hlo = run_on_xla(plan, shards)
     for out, want, part, x, case in zip(got, perform(mesh, action, tuple(shards)), parts, shards, found, strict=True):
         known = specified(mesh, [part], case[2], case[1])

@@ -125,8 +125,8 @@ def test_fields_of_different_types_travel_alone():
     assert mixed.verify().differences == {"numpy": 0.0, "jax": 0.0}
 
 
-@pytest.mark.parametrize(("repeat", "messages"), [("unrolled", 2), ("loop", 4)])
-def test_steps_one_after_the_other(repeat, messages):
+@pytest.mark.parametrize(("repeat", "messages", "model"), [("unrolled", 2, WireBytes()), ("loop", 4, AlphaBeta())])
+def test_steps_one_after_the_other(repeat, messages, model):
     """Wider windows for several steps, as one field would have, and all fields at once."""
     step = shallow_water(rolled, (0,))
 
@@ -137,7 +137,7 @@ def test_steps_one_after_the_other(repeat, messages):
             u, v, h = step(u, v, h)
         return u, v, h
 
-    plan = es.optimize(lowered(steps, {"x": 8}, *[np.float32] * 3), cost_model=WireBytes())
+    plan = es.optimize(lowered(steps, {"x": 8}, *[np.float32] * 3), cost_model=model)
     assert all(len(action.exchanges) == 3 for action in exchanges(plan.device_program))
     assert plan.collectives == {"collective-permute": messages}
     assert plan.verify().differences.keys() == {"numpy", "jax"}
