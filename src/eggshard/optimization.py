@@ -31,7 +31,7 @@ from eggshard.extract.decode import Decoder
 from eggshard.extract.encode import Encoder
 from eggshard.extract.portfolio import extract
 from eggshard.frontends import load
-from eggshard.layers.planning import MANY_OPS, extract_layers, handed
+from eggshard.layers.planning import MANY_OPS, extract_layers, handed, looks_across_shards
 from eggshard.layers.shortening import shorten
 from eggshard.limits import Limits
 from eggshard.placement.placement import Placement, is_even, place
@@ -162,7 +162,10 @@ def _search_layers(
     if short is None:
         return None
     small = planning.of(short.program)
-    outputs = _output_options(small, _timed(clock, "propagate", lambda: small.hints))
+    hints = _timed(clock, "propagate", lambda: small.hints)
+    if looks_across_shards(short.program.region, hints):
+        return None  # layers share exchanges of halos
+    outputs = _output_options(small, hints)
     region = short.region
     graph = _timed(clock, "saturate", lambda: saturate(region, rules, planning.limits, planning.mesh))
     roots = [(graph.values[v], o) for v, o in zip(region.outputs, outputs, strict=True)]

@@ -44,7 +44,7 @@ from eggshard.program.ops.base import PASS, FactorRule
 from eggshard.program.ops.collectives import PerDevice
 from eggshard.program.program import Attributes, Op, Program, Region
 from eggshard.program.types import TensorType, element_bytes, is_float
-from eggshard.unrolling import with_rows
+from eggshard.unrolling import WORTH, with_rows
 
 #: Reductions whose result depends on the order for floating-point numbers, or, of a maximum or minimum, on whether a
 #: back end's collective keeps NaN (XLA's all-reduce on CPU does not).
@@ -290,7 +290,7 @@ class Planning:
             if isinstance(action, Loop) and not self.outer:
                 condition, body = op.regions
                 return with_rows(action, condition, body, strategy.operands, _local(operands, strategy.operands),
-                                 self.control_flow.region, self.pricer.program, self.limits.gap)
+                                 self.control_flow.region, self.pricer.program, max(self.limits.gap, WORTH))
             return action
         if op.name == MANUAL:
             return self._manual(op, strategy)

@@ -21,6 +21,8 @@ from eggshard.program.types import TensorType
 #: How many iterations are tried in a row, as long as each row pays: what sharing an exchange saves shrinks from one
 #: row to the next, and what is computed twice for it grows. Last, as many rows of more even lengths are tried.
 ROWS = (2, 4, 8, 16)
+#: A row of twice the length must save this part of the price: what longer ones could save is then less again.
+WORTH = 4e-3
 
 RegionPlanner = Callable[[Region, tuple[Placement, ...], tuple[Placement, ...]], StepPlan]
 

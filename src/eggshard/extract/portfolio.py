@@ -22,10 +22,11 @@ from eggshard.extract.verify import check, complete
 #: Methods in the order in which they run. Greedy always runs: it is where every other method starts.
 METHODS = ("greedy", "local", "dual", "linear", "integer")
 
-#: With more choices than these local search does not change groups of classes at once, and begins only at greedy plans
-#: that cost no more than so many times the cheapest.
+#: With more choices than these local search does not change groups of classes at once, and begins only at the few
+#: cheapest plans, of those that cost no more than so many times the cheapest.
 MANY_CHOICES = 5000
 NEAR = 1.25
+FEW_STARTS = 3
 #: With more flows than these a certificate among plans that compute nothing twice is enough.
 MANY_FLOWS = 2000
 #: With more flows than these the dual ascent comes before the linear program, which takes several times as long. It
@@ -88,7 +89,7 @@ class _Portfolio:
         self.graph = Graph(self.problem)
 
     def run(self) -> None:
-        plans = self._bounded(self._start())
+        plans = self._bounded(self._start(self.original.seeds))
         if self._done():
             return
         if "local" in self.methods:
@@ -108,8 +109,7 @@ class _Portfolio:
         best = self.best
         if "local" in self.methods and not self._late() and best is not None and not self._proved(best.cost):
             # Within the gap there may be cheaper plans next door, e.g. where weights lie far apart.
-            small = sum(map(len, self.problem.choices)) <= MANY_CHOICES
-            groups = small and not self._done() and not self._close()
+            groups = not self._many and not self._done() and not self._close()
             self._offer(self.search.improve(best.chosen, groups=groups), "local")
             self._note("local")
 
@@ -178,8 +178,8 @@ class _Portfolio:
 
     # -- the methods -------------------------------------------------------------------------------------------------
 
-    def _start(self) -> list[Mapping[int, tuple[int, ...]]]:
-        """Greedy plans and seeds; the distinct ones to search from, the cheapest first."""
+    def _start(self, seeds: Sequence[Mapping[int, int]]) -> list[Mapping[int, tuple[int, ...]]]:
+        """Greedy plans and seeds; the distinct ones to search from, of many choices those near the cheapest."""
         found = greedy(self.graph)
         plans, costs = found.plans, found.whole
         for c, q in self.problem.roots:
@@ -193,20 +193,26 @@ class _Portfolio:
         self.search = LocalSearch(self.graph, found.split.best, self.deadline)
         for plan in plans:
             self._offer(plan, "greedy")
-        many = sum(map(len, self.problem.choices)) > MANY_CHOICES
-        starts: list[Mapping[int, tuple[int, ...]]] = [
-            plan.chosen for plan in plans if not many or plan.cost <= NEAR * plans[0].cost]
+        starts = list(plans)
         self._note("greedy")
-        for seed in self.original.seeds:
+        for seed in seeds:
             chosen = self.shrunk.lower({c: (s,) for c, s in seed.items()})
             adopted = self.search.adopt(chosen)
             if adopted is not None:
                 self._offer(adopted, "seed")
-                if adopted.chosen not in starts:
-                    starts.append(adopted.chosen)
-        if self.original.seeds:
+                if all(adopted.chosen != start.chosen for start in starts):
+                    starts.append(adopted)
+        if seeds:
             self._note("seeds")
-        return starts
+        if self._many:
+            least = min(start.cost for start in starts)
+            near = [start for start in starts if start.cost <= NEAR * least]
+            starts = sorted(near, key=lambda start: start.cost)[:FEW_STARTS]
+        return [start.chosen for start in starts]
+
+    @property
+    def _many(self) -> bool:
+        return sum(map(len, self.problem.choices)) > MANY_CHOICES
 
     def _bounded(self, plans: list[Mapping[int, tuple[int, ...]]]) -> list[Mapping[int, tuple[int, ...]]]:
         """Raise the bound by what is cheap to find; leave out what costs more than the best plan, and search again.
@@ -224,7 +230,7 @@ class _Portfolio:
         self.shrunk, self.problem, self.graph = narrowed, narrowed.problem, Graph(narrowed.problem)
         self.notes.append(f"affordable: {sum(map(len, self.problem.choices))} choices")
         self.best = None
-        plans = self._start()
+        plans = self._start(() if self._many else self.original.seeds)
         self._offer(self.search.adopt(narrowed.inner.lower(best.chosen)), self.method)
         self._raise_bound(cheap_bound(self.graph), "cheap")
         return plans

@@ -63,8 +63,12 @@ class LogicalDims:
         return self._root((self.views.group[cls], core))
 
     def _root(self, key: tuple[int, int]) -> tuple[int, int]:
+        path = []
         while (up := self._parent.get(key, key)) != key:
+            path.append(key)
             key = up
+        for passed in path:
+            self._parent[passed] = key
         return key
 
     def allows(self, cls: int, placement: Placement) -> bool:
@@ -271,7 +275,7 @@ class WindowDemand:
         """The level at which a value computed at a hull takes its operands: that of the needs that the hull serves,
         and one more where the value might lie on tiles and be exchanged instead."""
         grid, shape = grid_of(window), self.views.core_type(g).shape
-        inside = [level for p, level in needed.items() if grid_of(p) == grid and hull_of(shape, [window, p]) == window]
+        inside = [level for p, level in needed.items() if grid_of(p) == grid and _within(shape, p, window)]
         on_tiles = home(self.mesh, shape, window) in self.wanted.get(g, ())
         return max(inside, default=0) + on_tiles
 
@@ -378,6 +382,13 @@ def hulls(shape: tuple[int, ...], windows: Mapping[Placement, int], limit: int) 
                 for most in steps[:limit]:
                     found[hull_of(shape, [p for p, rank in zip(cluster, ranks, strict=True) if rank <= most])] = None
     return sorted(found, key=width_of)
+
+
+def _within(shape: tuple[int, ...], narrow: Placement, wide: Placement) -> bool:
+    """Whether a window is the hull of itself and another one of its grid."""
+    if all(a.wrapped is None and b.wrapped is None for a, b in zip(narrow.dims, wide.dims, strict=True)):
+        return all(b.low <= a.low and a.high <= b.high for a, b in zip(narrow.dims, wide.dims, strict=True))
+    return hull_of(shape, [wide, narrow]) == wide
 
 
 def grid_of(placement: Placement) -> tuple[tuple[Axes, int], ...]:

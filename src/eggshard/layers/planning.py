@@ -13,11 +13,30 @@ from eggshard.extract.verify import complete
 from eggshard.layers.lifting import Lift, Lifted, copies_of, weighted
 from eggshard.layers.shortening import KEPT, Short
 from eggshard.placement.placement import Placement
+from eggshard.placement.sharding import Sharding
+from eggshard.program.ops import registry
+from eggshard.program.program import Region
 
 #: Programs of fewer ops are planned whole.
 MANY_OPS = 400
 #: Plans whose costs differ by less, relative to them, count as equal.
 EQUAL = 1e-9
+
+
+def looks_across_shards(region: Region, shardings: Sequence[Sharding | None]) -> bool:
+    """Whether some op looks at neighbours along a dimension of an operand that is sharded."""
+    for op in region.ops:
+        if not registry.known(op.name) or op.regions:
+            continue
+        operands, results = (tuple([region.types[v] for v in values]) for values in (op.operands, op.results))
+        reaches = registry.get(op.name).reaches(op.attributes, operands, results) or ()
+        for v, row in zip(op.operands, reaches, strict=False):
+            sharding = shardings[v]
+            if sharding is not None and any(
+                r is not None and d.axes for r, d in zip(row, sharding.dims, strict=True)
+            ):
+                return True
+    return False
 
 
 def handed(short: Short, graph: EGraph) -> dict[int, int]:
