@@ -115,3 +115,24 @@ def test_plans_of_layered_programs(feature):
 def test_random_programs_of_layers(rng):
     program = layered(random_design(rng), rng)
     check(program, planned(program))
+
+
+def test_a_run_that_only_other_runs_join_to_the_layers_finds_its_place():
+    """Updates that take gradients by way of another run: numbered by that one, and not by themselves."""
+    b = es.ProgramBuilder({"x": 2})
+    x = b.input((4, 4), "i32")
+    weights = [b.input((4, 4), "i32") for _ in range(7)]
+    saved = []
+    for w in weights:
+        saved.append(x)
+        x = b.dot(x, w) * 2
+    d, gradients = x, []
+    for w, value in zip(reversed(weights), reversed(saved), strict=True):
+        gradients.append(b.dot_general(value, d, ((0,), (0,))))
+        d = b.dot_general(d, w, ((1,), (1,)))
+    moments = [g * 3 + 1 for g in reversed(gradients)]
+    updates = [(m * m + 5) * 7 - 1 for m in moments]
+    for value in updates:
+        b.output(value)
+    short = shorten(b.build())
+    assert short is not None and sorted(seam.user for seam in short.seams) == [-1, -1, 0, 0, 1, 1]

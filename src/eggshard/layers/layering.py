@@ -53,8 +53,14 @@ def find_layers(region: Region) -> Layering | None:
     if not found:
         return None
     search = _Layers(region)
-    for stretch in (*found, *found):
-        search.add(stretch)
+    added: list[Stretch] = []
+    while len(added) < len(found):
+        # The one that has most to do with those before it: their layers say which its own are.
+        stretch = max((s for s in found if s not in added), key=lambda s: (search.links(s), s.stop - s.start, -s.start))
+        added.append(stretch)
+        # Where runs are cut may have to change for the new one, before others come to agree with what is wrong.
+        for known in (stretch, *added):
+            search.add(known)
     return search.result()
 
 
@@ -91,6 +97,11 @@ class _Layers:
         self.known = np.zeros(self.size, bool)
         self.layer = np.zeros(self.size, np.int64)
         self.runs: dict[Stretch, tuple[Run, np.ndarray]] = {}
+
+    def links(self, stretch: Stretch) -> int:
+        """How many values pass between a stretch and the layers known so far."""
+        inside = (self.edges >= stretch.start) & (self.edges < stretch.stop)
+        return int((inside & self.known[self.edges[:, ::-1]]).sum())
 
     def add(self, stretch: Stretch) -> None:
         """Cut a stretch into blocks, and number them by layers, so that fewest values pass from one to another.
