@@ -8,26 +8,24 @@ import pytest
 from tests.lower.devices import plan_of, run_on_xla, stacked
 from tests.lower.windows import (
     DTYPES,
+    poisoned_shards,
     random_array,
     random_box,
     random_exchange,
     random_fill,
     shards_of,
+    specified,
     step_between,
 )
 
-from eggshard.costmodel import Messages, WireBytes
 from eggshard.errors import LoweringError, VerificationError
-from eggshard.lower.device_arrays import poison
 from eggshard.lower.simulator import gather_from_devices, perform, run, scatter_to_devices
 from eggshard.lower.stablehlo import at_grid_positions, module_text
 from eggshard.placement.placement import Dim, Placement, place
 from eggshard.placement.windows import Slab, covers
 from eggshard.plan.control_steps import Loop
-from eggshard.plan.pricing import Pricer
-from eggshard.plan.sharing import cheapest_joint
 from eggshard.plan.steps import Local, Step, StepPlan
-from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange, JointExchange
+from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Attributes, Literal
 from eggshard.program.types import TensorType, mlir_dtype
@@ -36,19 +34,6 @@ from eggshard.report.hlo import count_collectives
 LINE = Mesh({"x": 8})
 PERMUTED = Mesh({"x": 4, "y": 2}, device_ids=(3, 1, 0, 2, 7, 6, 4, 5))
 F32 = np.dtype(np.float32)
-
-
-def poisoned_shards(mesh, array, placement):
-    """The shards of an array with poison outside it."""
-    shards, inside = shards_of(mesh, array, placement)
-    return np.where(inside, shards, poison(array.dtype))
-
-
-def specified(mesh, actions, placement, shape):
-    """Where a chain of actions on one shard leaves specified data, ``[devices, *local shape]``."""
-    plan = plan_of(mesh, [TensorType(placement.local_shape, "f32")], *actions)
-    (out,) = run(plan, [poisoned_shards(mesh, np.zeros(shape, F32), placement)])
-    return ~np.isnan(out)
 
 
 def on_xla(mesh, shards, *actions):
@@ -186,80 +171,6 @@ def test_slabs_outside_their_shards_are_refused():
     action = HaloExchange(0, ("x",), 5, (0,) * 8, (Slab(((0, 1),), 2, (3,) * 8, (3,) * 8),))
     with pytest.raises(LoweringError, match="outside its shards"):
         perform(LINE, action, (np.zeros((8, 4), F32),))
-
-
-@pytest.mark.parametrize("seed", range(24))
-def test_joint_exchange_on_xla(seed):
-    """Several values, along any dimensions; a value may have rounds of its own, or none."""
-    rng = np.random.default_rng(3000 + seed)
-    dtype, found = DTYPES[seed % len(DTYPES)], []
-    while len(found) < 2 + seed % 3:
-        case = random_exchange(rng)
-        if case is None or not case[-1].messages:
-            continue
-        if not found or (case[0], case[-1].over) == (found[0][0], found[0][-1].over):
-            found.append(case)
-    if seed % 2:  # one that has all pairs in common with another
-        found.append(found[0])
-    mesh, parts = found[0][0], tuple(case[-1] for case in found)
-    arrays = [random_array(rng, case[1], dtype) for case in found]
-    shards = [shards_of(mesh, a, case[2])[0] for a, case in zip(arrays, found, strict=True)]
-    types = [TensorType(s.shape[1:], mlir_dtype(s.dtype)) for s in shards]
-    action = cheapest_joint(mesh, parts, types, Pricer(Messages(), mesh))
-    plan = plan_of(mesh, types, action)
-    got, hlo = run_on_xla(plan, shards)
-    for out, want, part, x, case in zip(got, perform(mesh, action, tuple(shards)), parts, shards, found, strict=True):
-        known = specified(mesh, [part], case[2], case[1])
-        np.testing.assert_array_equal(want[known], perform(mesh, part, (x,))[0][known])
-        np.testing.assert_array_equal(out.reshape(want.shape)[known], want[known])
-    count = count_collectives(hlo, mesh.size)
-    factor = 2 if dtype == ml_dtypes.bfloat16 else 1  # XLA:CPU sends bfloat16 as float32
-    assert count.by_kind == plan.collectives and plan.messages <= sum(part.messages for part in parts)
-    assert not seed % 2 or plan.messages < sum(part.messages for part in parts)
-    assert count.wire_bytes == factor * plan.serial_bytes
-    assert count.busiest_device_bytes == factor * plan.total_received.max()
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_values_that_share_permutes_on_xla(seed):
-    """Each device sends a slab of its own value in a permute; on the simulator and on devices as if sent apart."""
-    rng = np.random.default_rng(4000 + seed)
-    dtype, found = DTYPES[seed % len(DTYPES)], []
-    while True:
-        case = random_exchange(rng, same_grid=0.2)
-        if case is None or not isinstance(case[-1], HaloExchange):
-            continue
-        if not found or (case[0], case[-1].over) == (found[0][0], found[0][-1].over):
-            found.append(case)
-        if len(found) > 3:
-            found = found[1:]
-        mesh, parts = found[0][0], tuple(case[-1] for case in found)
-        arrays = [random_array(rng, case[1], dtype) for case in found]
-        shards = [shards_of(mesh, a, case[2])[0] for a, case in zip(arrays, found, strict=True)]
-        types = tuple(TensorType(s.shape[1:], mlir_dtype(s.dtype)) for s in shards)
-        action = cheapest_joint(mesh, parts, types, Pricer(WireBytes(), mesh))
-        if isinstance(action, JointExchange) and action.shared:
-            break
-    assert action.serial_bytes(mesh, types) < JointExchange(parts).serial_bytes(mesh, types)
-    plan = plan_of(mesh, types, action)
-    got, hlo = run_on_xla(plan, shards)
-    for out, want, part, x, case in zip(got, perform(mesh, action, tuple(shards)), parts, shards, found, strict=True):
-        known = specified(mesh, [part], case[2], case[1])
-        np.testing.assert_array_equal(want[known], perform(mesh, part, (x,))[0][known])
-        np.testing.assert_array_equal(out.reshape(want.shape)[known], want[known])
-    count = count_collectives(hlo, mesh.size)
-    factor = 2 if dtype == ml_dtypes.bfloat16 else 1  # XLA:CPU sends bfloat16 as float32
-    assert count.by_kind == plan.collectives and count.wire_bytes == factor * plan.serial_bytes
-    assert count.busiest_device_bytes == factor * plan.total_received.max()
-
-
-def test_values_that_cannot_be_exchanged_together():
-    types = [TensorType((4,), "f32"), TensorType((4,), "i32")]
-    action = step_between(LINE, 32, 0, Dim(("x",), 4), Dim(("x",), 4, -1, 1))
-    with pytest.raises(LoweringError, match="one element type"):
-        JointExchange((action, action)).result(LINE, tuple(types))
-    with pytest.raises(LoweringError, match="one list of axes"):
-        JointExchange((action, HaloExchange(0, ("y",), 6, action.offsets, action.rounds)))
 
 
 # Boxes.

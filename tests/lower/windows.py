@@ -4,11 +4,15 @@ from functools import reduce
 
 import ml_dtypes
 import numpy as np
+from tests.lower.devices import plan_of
 
+from eggshard.lower.device_arrays import poison
+from eggshard.lower.simulator import run
 from eggshard.placement.placement import Dim, Placement, place, tile_size
 from eggshard.placement.windows import slab_exchange
 from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange
 from eggshard.program.mesh import Mesh
+from eggshard.program.types import TensorType
 
 MESHES = [
     Mesh({"x": 8}),
@@ -132,3 +136,16 @@ def random_box(rng):
             start, stop = (int(i) for i in rng.integers(-2, n + 3, 2))
             box.append((d, dim, min(start, stop), max(start, stop)))
     return mesh, shape, Placement(tuple(dims)), BoxSelect(tuple(box))
+
+
+def poisoned_shards(mesh, array, placement):
+    """The shards of an array with poison outside it."""
+    shards, inside = shards_of(mesh, array, placement)
+    return np.where(inside, shards, poison(array.dtype))
+
+
+def specified(mesh, actions, placement, shape):
+    """Where a chain of actions on one shard leaves specified data, ``[devices, *local shape]``."""
+    plan = plan_of(mesh, [TensorType(placement.local_shape, "f32")], *actions)
+    (out,) = run(plan, [poisoned_shards(mesh, np.zeros(shape, np.float32), placement)])
+    return ~np.isnan(out)
