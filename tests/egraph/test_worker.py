@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
@@ -104,16 +103,6 @@ def test_a_forked_child_has_its_own_worker():
         timeout=60,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
-
-
-def test_small_round_trips_take_well_below_a_millisecond_or_two(worker):
-    worker.call("builtins:abs", 1, seconds=10)
-    times = []
-    for _ in range(50):
-        began = time.perf_counter()
-        worker.call("builtins:abs", 1, seconds=10)
-        times.append(time.perf_counter() - began)
-    assert min(times) < 1e-3
 
 
 def test_importing_the_package_loads_no_heavy_module():
