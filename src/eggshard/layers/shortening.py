@@ -77,8 +77,9 @@ def shorten(program: Program) -> Short | None:
     layering = find_layers(region)
     if layering is None:
         return None
-    row = _Comparison(program, layering).longest()
-    return _Shortening(program, layering, row).result() if len(row) > KEPT + 1 else None
+    comparison = _Comparison(program, layering)
+    row = comparison.longest()
+    return _Shortening(comparison, row).result() if len(row) > KEPT + 1 else None
 
 
 class _Comparison:
@@ -149,12 +150,12 @@ class _Comparison:
 class _Shortening:
     """Two of a row of equal layers kept."""
 
-    def __init__(self, program: Program, layering: Layering, row: range):
-        self.program, self.layering, self.row = program, layering, row
-        self.region = program.region
-        self.comparison = _Comparison(program, layering)
-        self.copies = [n - row.start if row.start <= n < row.start + KEPT else -1 for n in layering.layer]
-        self.ops = [i for i in range(len(self.region.ops)) if not self._left_out(layering.layer[i])]
+    def __init__(self, comparison: _Comparison, row: range):
+        self.comparison, self.row = comparison, row
+        self.program, self.layering = comparison.program, comparison.layering
+        self.region, layers = self.program.region, self.layering.layer
+        self.copies = [n - row.start if row.start <= n < row.start + KEPT else -1 for n in layers]
+        self.ops = [i for i in range(len(self.region.ops)) if not self._left_out(layers[i])]
 
     def result(self) -> Short | None:
         """The short form; None where the copies cannot stand for what other ops take of the layers."""
