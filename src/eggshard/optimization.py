@@ -113,7 +113,8 @@ def _optimize(
         # A certified plan is not dearer than the baseline, which the search space holds, unless candidates were left
         # out, or conversions of one value may share steps in the baseline: the search pays for each of them whole.
         shares = plan.cost.communication > 0 and _uses_a_value_twice(loaded.region)
-        certified = plan.gap <= planning.limits.gap and not plan.search.capped and not shares
+        bound = max(plan.search.bound, plan.search.once)
+        certified = plan.cost.total - bound <= planning.limits.gap * plan.cost.total and not plan.search.capped and not shares
         sure = certified or layered  # plans by layers were held against the baseline of the short program
         if not sure and _timed(clock, "baseline", baseline).cost.total < plan.cost.total * (1 - 1e-9):
             plan = _replaced(baseline(), plan.search, "the search found nothing cheaper than the baseline")
@@ -180,10 +181,10 @@ def _search_layers(
     seconds = _extraction_seconds(planning, clock, graph)
     found = _timed(clock, "extract", lambda: extract_layers(
         short, graph, encoding, small.router, roots,
-        lambda problem: extract(problem, seconds=seconds, gap=planning.limits.gap)))
+        lambda problem: extract(problem, seconds=seconds, gap=planning.limits.gap, most=_left(planning, clock))))
     if found is None:
         return None
-    search = Search(0.0, 0.0, found.extraction.method, planning.exact, "", clock, len(graph.classes), graph.size,
+    search = Search(0.0, 0.0, 0.0, found.extraction.method, planning.exact, "", clock, len(graph.classes), graph.size,
                     dict(graph.report.matches), tuple(found.extraction.notes), encoding.capped, True)
     plain = baseline_program(small, short.program.region, small.propagated, small.inputs, [o[0] for o in outputs])
     if planning.pricer.program(plain) < found.cost * (1 - 1e-9):
@@ -198,8 +199,12 @@ def _search_layers(
 
 def _extraction_seconds(planning: Planning, clock: dict[str, float], graph: EGraph) -> float:
     """What is left for extraction of the whole search's time, in proportion to the graph."""
-    limits = planning.limits
-    return min(max(0.1, limits.seconds - sum(clock.values())), 0.2 + limits.seconds_per_node * graph.size)
+    return min(_left(planning, clock), 0.2 + planning.limits.seconds_per_node * graph.size)
+
+
+def _left(planning: Planning, clock: dict[str, float]) -> float:
+    """What is left of the whole search's time."""
+    return max(0.1, planning.limits.seconds - sum(clock.values()))
 
 
 def _search(planning: Planning, rules: Sequence[Any], outputs: list[list[Placement]], clock: dict[str, float]) -> Plan:
@@ -239,7 +244,8 @@ def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Seq
 
     encoding = _timed(clock, "encode", lambda: encoder.encode(dict(enumerate(inputs)), roots, propagated))
     seconds = _extraction_seconds(planning, clock, graph)
-    found = _timed(clock, "extract", lambda: extract(encoding.problem, seconds=seconds, gap=planning.limits.gap))
+    found = _timed(clock, "extract", lambda: extract(
+        encoding.problem, seconds=seconds, gap=planning.limits.gap, most=_left(planning, clock)))
     decoder = Decoder(planning.mesh, graph, encoding, found.selection, planning.router, planning.action)
     types = tuple(region.types[v] for v in region.inputs)
     steps, placements = _timed(clock, "assemble", lambda: decoder.decode(types, inputs, roots))
@@ -247,7 +253,7 @@ def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Seq
     # The bounds know nothing of exchanges that are cheaper together.
     shared = encoding.shared or encoding.widens > 1
     return steps, placements, Search(
-        found.bound, found.once, found.method, planning.exact, "", clock, len(graph.classes), graph.size,
+        found.bound, found.once, found.terms, found.method, planning.exact, "", clock, len(graph.classes), graph.size,
         dict(graph.report.matches), tuple(found.notes), encoding.capped, shared,
     )
 

@@ -23,65 +23,137 @@ temperature says only which ones are found.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
+from eggshard.extract.exclusive import Context, contexts, groups, within
 from eggshard.extract.graph import Graph
 
 #: What no plan cheaper than the incumbent pays costs this in units of the incumbent, for every slot alone.
 CAP = 2.0
+#: In place of a sum of shares that is none.
+_NOTHING = 1e-300
 #: The first and the last temperature, both over the number of classes, and the factor between two rounds.
-HOT, COLD, COOLING = 0.5, 5e-3, 0.85
+HOT, COLD, COOLING = 0.5, 2e-3, 0.75
 #: The bound is looked at every so many rounds, and ascent ends when it rose by less than this.
-CHECK, STALLED = 3, 5e-4
-#: It also ends where so many times the last rise would not bring the bound to this part of the incumbent, which may
-#: itself be too dear. Rises shrink about as the temperature does, to a part of 0.6 each, so that all that come yet are
-#: mostly less than twice the last one.
-HOPE, NEAR = 6.0, 0.9
+CHECK, STALLED = 4, 5e-4
+
+
+class _Segments:
+    """Consecutive segments of an axis: the first position of each, and the segment ``[N]`` of each position."""
+
+    def __init__(self, segment: np.ndarray) -> None:
+        count = int(segment[-1]) + 1 if len(segment) else 0
+        self.segment = segment
+        self.first = np.searchsorted(segment, np.arange(count))
+        #: Whether every segment has one position, and whether there is one segment.
+        self.apart, self.whole = count == len(segment), count == 1
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def add(self, values: np.ndarray) -> np.ndarray:
+        """The sum of every segment of the last axis."""
+        found: np.ndarray = values if self.apart else np.add.reduceat(values, self.first, axis=-1)
+        return found
+
+    def soft_min(self, values: np.ndarray, temperature: float) -> np.ndarray:
+        """The soft minimum of every segment of the last axis: -temperature * log(sum of exp(-value / temperature))."""
+        if self.apart:
+            return values
+        if self.whole:
+            least = values.min(axis=-1, keepdims=True)
+            total = np.exp((least - values) / temperature).sum(axis=-1, keepdims=True)
+        else:
+            least = np.minimum.reduceat(values, self.first, axis=-1)
+            total = np.add.reduceat(np.exp((least[..., self.segment] - values) / temperature), self.first, axis=-1)
+        found: np.ndarray = least - temperature * np.log(total)
+        return found
 
 
 @dataclass
 class _Class:
-    """What one class charges its slots. P outs (absence last), L labels, G slots, K needs of all slots, U uses."""
+    """What one class charges. P outs (absence last), L labels, G groups of slots that exclude each other, M slots of all
+    groups, J cells (placements that some slot of a group needs), K needs (placements that a slot needs), U uses.
+    """
 
-    #: Labels of the class, ordered by out; out ``[L]`` and the first label of each out ``[P]``.
+    #: Where the class's labels lie, which are ordered by out; outs ``[L]``.
     labels: slice
-    out: np.ndarray
-    first: np.ndarray
-    #: Scaled conversion costs ``[P, D]`` to the distinct needs; column ``[K]`` of each need.
+    outs: _Segments
+    #: Scaled conversion costs ``[P, D]`` to the distinct placements; the column ``[J]`` of each cell; cells by column, a
+    #: permutation ``[J]``, and their columns ``[J]``; the groups ``[J]`` of cells.
     conversions: np.ndarray
     column: np.ndarray
-    #: Needs by column: a permutation ``[K]`` and where each column starts ``[D]``.
     order: np.ndarray
-    starts: np.ndarray
-    #: slot ``[K]`` of each need, and the first need ``[G]`` of each slot.
+    columns: _Segments
+    groups: _Segments
+    #: The cells ``[K]`` and slot ``[K]`` of needs.
+    cells: _Segments
     slot: np.ndarray
-    slots: np.ndarray
-    #: Labels ``[U]`` that use the class, by need: need ``[U]``, and the first use ``[K]`` of each need.
+    #: Labels ``[U]`` that use the class, and their needs ``[U]``.
     users: np.ndarray
-    need: np.ndarray
-    uses: np.ndarray
-    #: What a slot's consumer gives up on the way up and on the way down ``[G]``: it is asked by several operands.
+    needs: _Segments
+    #: The groups ``[M]`` of slots; the slots that need not be used ``[I]``; labels ``[R]`` that do not use them, and the
+    #: positions ``[R]`` in idle of the slots that they do not use.
+    members: _Segments
+    idle: np.ndarray
+    rest: np.ndarray
+    rests: _Segments
+    #: Whether a group need not be used ``[G]``.
+    free: np.ndarray
+    #: What a group's consumers give up on the way up and on the way down ``[G]``: they are asked by several operands.
     pull_up: np.ndarray
     pull_down: np.ndarray
     charge: np.ndarray = field(init=False)
     share: np.ndarray = field(init=False)
+    #: What labels pay that use a slot ``[K]``, and labels that do not ``[M]``.
     price: np.ndarray = field(init=False)
+    none: np.ndarray = field(init=False)
+    #: Costs ``[P, J]`` of conversions to cells' placements, and whether they can be; cells per column ``[D]``; slots per
+    #: group ``[G]``.
+    cost: np.ndarray = field(init=False)
+    possible: np.ndarray = field(init=False)
+    count: np.ndarray = field(init=False)
+    size: np.ndarray = field(init=False)
+    distinct: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        count = np.bincount(self.column, minlength=self.conversions.shape[1])
-        split = np.where(self.conversions < 1.0, self.conversions / count, self.conversions)
-        self.charge = np.zeros((len(self.first), len(self.slots)))
-        self.share = split[:, self.column]
-        self.price = self.share.min(axis=0)
+        self.cost = self.conversions[:, self.column]
+        self.possible = self.cost < CAP
+        self.count = np.bincount(self.column, minlength=self.conversions.shape[1])
+        self.size = np.bincount(self.members.segment)
+        #: Whether a label uses the class at most once.
+        self.distinct = len(np.unique(self.users)) == len(self.users)
+        self.charge = np.zeros((len(self.outs) , len(self.groups)))
+        self.share = np.where(self.possible, self.cost / self.count[self.column], self.cost)
+        self.none = np.zeros(len(self.members.segment))
+        self.price = self.share.min(axis=0)[self.cells.segment]
 
-    def prices(self) -> np.ndarray:
-        """``[K]``, exact."""
-        found: np.ndarray = (self.charge[:, self.slot] + self.share).min(axis=0)
+    def paid(self, least: np.ndarray, none: np.ndarray) -> np.ndarray:
+        """What needs pay ``[K]``: a group's cells cost ``least`` together, of which slots not used pay ``none``."""
+        found: np.ndarray = least[self.cells.segment]
+        if not self.members.apart:
+            found = found - (self.members.add(none)[self.members.segment] - none)[self.slot]
         return found
+
+    def prices(self) -> tuple[np.ndarray, np.ndarray]:
+        """``price`` and ``none``, exact."""
+        none = self.none.copy()
+        more = (self.charge.min(axis=0) - self.members.add(none)) / self.size
+        none[self.idle] += more[self.members.segment[self.idle]]
+        return self.paid((self.charge[:, self.groups.segment] + self.share).min(axis=0), none), none
+
+
+class _Slot(NamedTuple):
+    """One operand of one consumer: {placement: labels that need it}, the labels that do not, and what is known then."""
+
+    consumer: int
+    needs: dict[int, list[int]]
+    rest: list[int]
+    context: Context
 
 
 class Dual:
@@ -98,7 +170,7 @@ class Dual:
         self.classes = list(self._lay_out())
         self.slack = self.cost.copy()
         for entry in self.classes:
-            np.add.at(self.slack, entry.users, entry.price[entry.need])
+            np.add.at(self.slack, entry.users, entry.price[entry.needs.segment])
 
     # -- layout ------------------------------------------------------------------------------------------------------
 
@@ -124,10 +196,11 @@ class Dual:
         self.ends += range(self.root, self.root + len(problem.roots))
         self.cost = np.array(cost + [0.0] * len(problem.roots))
 
-    def _slots(self) -> dict[int, list[tuple[int, int, dict[int, list[int]]]]]:
-        """slots[a]: (consumer, occurrence, {need: labels}) in the order of consumers; -1 is not needed."""
-        problem = self.graph.problem
+    def _slots(self) -> dict[int, list[_Slot]]:
+        """What uses every class, in the order of consumers."""
+        problem, known = self.graph.problem, contexts(self.graph)
         found: dict[int, dict[tuple[int, int], dict[int, list[int]]]] = {a: {} for a in self.live}
+        slots: dict[int, list[_Slot]] = {a: [] for a in self.live}
         for c in self.live:
             mine: dict[tuple[int, int], dict[int, list[int]]] = {}
             begin = self.first[c]
@@ -141,14 +214,14 @@ class Dual:
                     seen[a] = k + 1
                     mine.setdefault((a, k), {}).setdefault(q, []).append(label)
             labels = range(begin, begin + len(self.kept[c]) + (c in self.optional))
-            for (a, k), needs in mine.items():
-                if sum(map(len, needs.values())) < len(labels):
-                    used = {label for some in needs.values() for label in some}
-                    needs[-1] = [label for label in labels if label not in used]
-                found[a][c, k] = needs
+            for (a, _), needs in mine.items():
+                used = {label for some in needs.values() for label in some}
+                choices = sum(1 << self.kept[c][label - begin] for label in used)
+                slots[a].append(_Slot(c, needs, [label for label in labels if label not in used],
+                                      within(known[c], c, choices)))
         for i, (a, q) in enumerate(problem.roots):
-            found[a][-1, i] = {q: [self.root + i]}
-        return {a: [(c, k, needs) for (c, k), needs in some.items()] for a, some in found.items()}
+            slots[a].append(_Slot(-1, {q: [self.root + i]}, [], {}))
+        return slots
 
     def _lay_out(self) -> Iterator[_Class]:
         problem = self.graph.problem
@@ -159,45 +232,48 @@ class Dual:
             outs = sorted({problem.choices[a][s].out for s in kept})
             number = {p: i for i, p in enumerate(outs)}
             out = [number[problem.choices[a][s].out] for s in kept] + [len(outs)] * optional
-            some = slots[a]
-            if not some:  # nothing needs it, and so no charge has anything to balance
+            if not slots[a]:  # nothing needs it, and so no charge has anything to balance
                 continue
-            needs = sorted({q for _, _, by_need in some for q in by_need})
-            columns = {q: i for i, q in enumerate(needs)}
-            matrix = np.full((len(outs) + optional, len(needs)), CAP)
-            real = [q for q in needs if q >= 0]
-            matrix[: len(outs), len(needs) - len(real):] = np.minimum(
-                problem.conversions[a][np.ix_(outs, real)] / self.unit, CAP)
-            if len(real) < len(needs):
-                matrix[:, 0] = 0.0
+            grouped = [[slots[a][i] for i in group] for group in groups([slot.context for slot in slots[a]])]
+            some = [slot for group in grouped for slot in group]
+            member = np.repeat(np.arange(len(grouped)), [len(group) for group in grouped])
+            columns = {q: i for i, q in enumerate(sorted({q for slot in some for q in slot.needs}))}
+            matrix = np.full((len(outs) + optional, len(columns)), CAP)
+            matrix[: len(outs)] = np.minimum(problem.conversions[a][np.ix_(outs, list(columns))] / self.unit, CAP)
             matrix[(matrix >= 1.0) & (matrix < CAP)] = CAP
-            users = [(g, q, labels) for g, (_, _, by_need) in enumerate(some) for q, labels in by_need.items()]
-            column = np.array([columns[q] for _, q, _ in users], np.int64)
-            slot = np.array([g for g, _, _ in users], np.int64)
-            lengths = [len(labels) for _, _, labels in users]
+            cells = sorted({(g, q) for g, group in enumerate(grouped) for slot in group for q in slot.needs})
+            number_of = {cell: i for i, cell in enumerate(cells)}
+            needs = sorted((number_of[int(member[m]), q], m, labels) for m, slot in enumerate(some)
+                           for q, labels in slot.needs.items())
+            column = _array(columns[q] for _, q in cells)
             order = np.argsort(column, kind="stable")
+            idle = [m for m, slot in enumerate(some) if slot.rest]
             here: dict[int, int] = {}
-            for c, _, _ in some:
-                here[c] = here.get(c, 0) + 1
-                if c >= 0:
-                    asked[c] = asked.get(c, 0) + 1
+            for slot in some:
+                here[slot.consumer] = here.get(slot.consumer, 0) + 1
+                if slot.consumer >= 0:
+                    asked[slot.consumer] = asked.get(slot.consumer, 0) + 1
+            members = _Segments(member)
+            up = np.array([1.0 / here[slot.consumer] if slot.consumer >= 0 else 1.0 for slot in some])
+            down = np.array([1.0 / asked[slot.consumer] if slot.consumer >= 0 else 1.0 for slot in some])
             begin = self.first[a]
             yield _Class(
-                slice(begin, begin + len(out)), np.array(out, np.int64),
-                np.searchsorted(out, np.arange(len(outs) + optional)), matrix, column, order,
-                np.searchsorted(column[order], np.arange(len(needs))), slot,
-                np.searchsorted(slot, np.arange(len(some))),
-                np.array([label for _, _, labels in users for label in labels], np.int64),
-                np.repeat(np.arange(len(users)), lengths), np.cumsum([0, *lengths[:-1]]),
-                np.array([1.0 / here[c] if c >= 0 else 1.0 for c, _, _ in some]),
-                np.array([1.0 / asked[c] if c >= 0 else 1.0 for c, _, _ in some]))
+                slice(begin, begin + len(out)), _Segments(_array(out)), matrix, column, order,
+                _Segments(column[order]), _Segments(_array(g for g, _ in cells)),
+                _Segments(_array(j for j, _, _ in needs)), _array(m for _, m, _ in needs),
+                _array(label for _, _, labels in needs for label in labels),
+                _Segments(np.repeat(np.arange(len(needs)), [len(labels) for _, _, labels in needs])),
+                members, _array(idle), _array(label for m in idle for label in some[m].rest),
+                _Segments(np.repeat(np.arange(len(idle)), [len(some[m].rest) for m in idle])),
+                np.array([all(slot.rest for slot in group) for group in grouped]),
+                np.minimum.reduceat(up, members.first), np.minimum.reduceat(down, members.first))
 
     # -- ascent ------------------------------------------------------------------------------------------------------
 
-    def ascend(self, gap: float, deadline: float, rounds: int = 60) -> bool:
-        """Raise the bound until it is within ``gap`` of the incumbent, or no longer rises, or time is up.
+    def ascend(self, rounds: int = 60) -> Iterator[float]:
+        """Raise the bound; after every few rounds the bound so far, as a part of the incumbent's cost.
 
-        False where it ended because it will not come near.
+        Ends when it hardly rises any more.
         """
         scale = max(1, len(self.classes))
         before = -math.inf
@@ -206,18 +282,13 @@ class Dual:
             for entry in reversed(self.classes):
                 self._update(entry, entry.pull_down, 0.0, temperature)
             for entry in self.classes:
-                self._update(entry, entry.pull_up, 1.0 / len(entry.slots), temperature)
-            late = time.monotonic() > deadline
-            if i % CHECK == CHECK - 1 or late:
+                self._update(entry, entry.pull_up, 1.0 / len(entry.groups), temperature)
+            if i % CHECK == CHECK - 1 or i == rounds - 1:
                 now = self.evaluate()
-                rise = now - before
-                if late or now >= 1.0 - gap or rise < STALLED:
-                    return True
-                if now + HOPE * rise < min(NEAR, 1.0 - gap):
-                    return False
+                yield now
+                if now - before < STALLED:
+                    return
                 before = now
-        self.evaluate()
-        return True
 
     def choice_costs(self) -> list[np.ndarray]:
         """Per class the cost of every choice (inf where left out) with its needs at their prices.
@@ -225,9 +296,7 @@ class Dual:
         On the way up prices tell consumers what their needs cost: with these instead of tree costs greedy decoding
         gives a plan.
         """
-        slack = self.cost.copy()
-        for entry in self.classes:
-            np.add.at(slack, entry.users, entry.prices()[entry.need])
+        slack = self._charged()
         found = [np.full(len(choices), math.inf) for choices in self.graph.problem.choices]
         for c in self.live:
             kept = self.kept[c]
@@ -236,44 +305,81 @@ class Dual:
 
     def evaluate(self) -> float:
         """The bound that the charges and shares prove."""
-        slack = self.cost.copy()
+        slack = self._charged()
         for entry in self.classes:
-            np.add.at(slack, entry.users, entry.prices()[entry.need])
-            slack[entry.labels] -= entry.charge.sum(axis=1)[entry.out]
+            slack[entry.labels] -= entry.charge.sum(axis=1)[entry.outs.segment]
         found = math.fsum(np.minimum.reduceat(slack, self.ends).tolist())
         self.bound = max(self.bound, min(1.0, found - 1e-9) * self.unit)
         return found
 
+    def _charged(self) -> np.ndarray:
+        """Per label its cost and what it pays for its needs, exact."""
+        slack = self.cost.copy()
+        for entry in self.classes:
+            price, none = entry.prices()
+            np.add.at(slack, entry.users, price[entry.needs.segment])
+            np.add.at(slack, entry.rest, none[entry.idle][entry.rests.segment])
+        return slack
+
     def _update(self, entry: _Class, pull: np.ndarray, give: float, temperature: float) -> None:
-        slack = self.slack
-        own = _soft_min(slack[entry.labels], entry.first, entry.out, temperature)
-        beside = _soft_min(slack[entry.users], entry.uses, entry.need, temperature) - entry.price
-        best = _soft_min(entry.share + beside, entry.slots, entry.slot, temperature)
-        if len(entry.slots) > 1:
-            useful = np.maximum(best[:, entry.slot] - beside, 0.0)
-            total = np.add.reduceat(useful[:, entry.order], entry.starts, axis=1)
-            cost = entry.conversions
-            with np.errstate(divide="ignore", invalid="ignore"):
-                scale = np.where(total > cost, cost / total, 1.0)
-            rest = np.maximum(cost - total, 0.0) / np.bincount(entry.column)
-            share = useful * scale[:, entry.column] + rest[:, entry.column]
-            entry.share = np.where((cost < CAP)[:, entry.column], share, CAP)
-            best = _soft_min(entry.share + beside, entry.slots, entry.slot, temperature)
-        taken = pull * (entry.charge + best)
-        worth = own + taken.sum(axis=1)
-        change = give * worth[:, None] - taken
+        slack, idle, group = self.slack, entry.idle, entry.groups.segment
+        labels = slack[entry.labels]
+        own = entry.outs.soft_min(labels, temperature)
+        more = entry.needs.soft_min(slack[entry.users], temperature) - entry.price
+        sure: np.ndarray | float = 0.0
+        if len(idle):
+            unused = -entry.none  # what is least paid beside the price where a slot is not used
+            waste = entry.rests.soft_min(slack[entry.rest], temperature)
+            unused[idle] += waste
+            more = more - unused[entry.slot]
+            sure = entry.members.add(unused)
+        more = entry.cells.soft_min(more, temperature)
+        best = self._best(entry, more, temperature)
+        if len(entry.groups) > 1:
+            useful = np.maximum(best[:, group] - more, 0.0)
+            cost, column = entry.conversions, entry.column
+            total = np.maximum(entry.columns.add(useful[:, entry.order]), _NOTHING)
+            scale = np.minimum(cost / total, 1.0)
+            rest = np.maximum(cost - total, 0.0) / entry.count
+            entry.share = np.where(entry.possible, useful * scale[:, column] + rest[:, column], CAP)
+            best = self._best(entry, more, temperature)
+        taken = pull * (entry.charge + best + sure)
+        change = -taken
+        if give:
+            change += (give * (own + taken.sum(axis=1)))[:, None]
         entry.charge += change
-        slack[entry.labels] -= change.sum(axis=1)[entry.out]
-        price = (entry.charge[:, entry.slot] + entry.share)
-        least = price.min(axis=0)
-        least -= temperature * np.log(np.exp((least - price) / temperature).sum(axis=0))
-        np.add.at(slack, entry.users, (least - entry.price)[entry.need])
-        entry.price = least
+        labels -= change.sum(axis=1)[entry.outs.segment]
+        none = entry.none
+        if len(idle):
+            none = none.copy()
+            none[idle] -= pull[entry.members.segment[idle]] * waste
+            left = (_soft_least(entry.charge, temperature) - entry.members.add(none)) / entry.size
+            none[idle] += left[entry.members.segment[idle]]
+            np.add.at(slack, entry.rest, (none - entry.none)[idle][entry.rests.segment])
+        price = entry.paid(_soft_least(entry.charge[:, group] + entry.share, temperature), none)
+        change = (price - entry.price)[entry.needs.segment]
+        if entry.distinct:
+            slack[entry.users] += change
+        else:
+            np.add.at(slack, entry.users, change)
+        entry.price, entry.none = price, none
+
+    @staticmethod
+    def _best(entry: _Class, more: np.ndarray, temperature: float) -> np.ndarray:
+        """The least that a group's consumers pay beside the charge ``[P, G]``, over what they pay without using it."""
+        best = entry.groups.soft_min(entry.share + more, temperature)
+        if entry.free.any():
+            soft = np.minimum(best, 0.0) - temperature * np.log1p(np.exp(-np.abs(best) / temperature))
+            best = np.where(entry.free, soft, best)
+        return best
 
 
-def _soft_min(values: np.ndarray, starts: np.ndarray, segment: np.ndarray, temperature: float) -> np.ndarray:
-    """The soft minimum of every segment of the last axis: -temperature * log(sum of exp(-value / temperature))."""
-    least = np.minimum.reduceat(values, starts, axis=-1)
-    total = np.add.reduceat(np.exp((least[..., segment] - values) / temperature), starts, axis=-1)
-    found: np.ndarray = least - temperature * np.log(total)
+def _soft_least(values: np.ndarray, temperature: float) -> np.ndarray:
+    """The soft minimum of every column."""
+    least = values.min(axis=0)
+    found: np.ndarray = least - temperature * np.log(np.exp((least - values) / temperature).sum(axis=0))
     return found
+
+
+def _array(values: Iterable[int]) -> np.ndarray:
+    return np.array(list(values), np.int64)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from eggshard.errors import LimitError
 from eggshard.extract.affordable import Narrowed, narrow
+from eggshard.extract.ascent import Terms, ascend
 from eggshard.extract.bound import cheap_bound, least_derivations
-from eggshard.extract.dual import Dual
 from eggshard.extract.graph import Graph
-from eggshard.extract.greedy import decode, greedy
+from eggshard.extract.greedy import greedy
 from eggshard.extract.highs import deadline_left
 from eggshard.extract.local_search import LocalSearch
 from eggshard.extract.merge import merge
@@ -31,10 +31,12 @@ FEW_STARTS = 3
 MANY_FLOWS = 2000
 #: With more flows than these the dual ascent comes before the linear program, which takes several times as long. It
 #: ends at this gap: the last hundredth would take as long as all the rest.
-DUAL_FLOWS, CLOSE = 10_000, 1e-2
+DUAL_FLOWS, CLOSE = 2_000, 1e-2
+#: How often it may go on with the terms of a neighbour that is cheaper by this part.
+TERMS, WORTH = 3, 1e-3
 
 #: What the dual ascent and the linear program take per flow; with less time left they are not begun.
-DUAL_SECONDS, LINEAR_SECONDS = 5e-6, 2e-5
+DUAL_SECONDS, LINEAR_SECONDS = 4e-6, 2e-5
 
 
 def flow_count(problem: Problem) -> int:
@@ -49,9 +51,12 @@ def flow_count(problem: Problem) -> int:
 
 
 def extract(
-    problem: Problem, *, seconds: float = 10.0, gap: float = 1e-4, methods: Sequence[str] | None = None
+    problem: Problem, *, seconds: float = 10.0, gap: float = 1e-4, methods: Sequence[str] | None = None,
+    most: float = 0.0,
 ) -> Extraction:
     """The best plan found within about ``seconds``, to a relative ``gap``, with a bound that holds for every plan.
+
+    The dual ascent mostly pays: it is begun, too, where that many seconds do not suffice, but ``most`` do.
 
     Never worse than any valid seed. The result depends on the clock only where the time runs out; then it is the best
     plan so far. ``methods`` restricts the portfolio to some of `METHODS`. Raises `LimitError` if no plan exists, and
@@ -62,7 +67,7 @@ def extract(
     if unknown:
         raise ValueError(f"unknown extraction methods {unknown}; there are {', '.join(METHODS)}")
     began = time.monotonic()
-    search = _Portfolio(problem, began + seconds, gap, wanted)
+    search = _Portfolio(problem, began + seconds, gap, wanted, began + max(seconds, most))
     search.run()
     return search.result(time.monotonic() - began)
 
@@ -70,9 +75,11 @@ def extract(
 class _Portfolio:
     """The best plan and bound so far, and the methods that improve them."""
 
-    def __init__(self, problem: Problem, deadline: float, gap: float, methods: Sequence[str]) -> None:
+    def __init__(
+        self, problem: Problem, deadline: float, gap: float, methods: Sequence[str], most: float
+    ) -> None:
         self.original = problem
-        self.deadline = deadline
+        self.deadline, self.most = deadline, most
         self.gap = gap
         self.methods = methods
         self.notes: list[str] = []
@@ -80,6 +87,7 @@ class _Portfolio:
         self.once = 0.0
         self.flows = 0
         self.hopeless = False
+        self.terms: Terms | None = None
         self.best: Selection | None = None
         self.method = "greedy"
         #: The best plan of all choices, once those that cost more are left out.
@@ -129,7 +137,14 @@ class _Portfolio:
         if self._proved(lifted.cost):
             bound = lifted.cost
         once = max(bound, min(self.once, lifted.cost))
-        return Extraction(lifted, bound, self.method, seconds, tuple(self.notes), once)
+        return Extraction(lifted, bound, self.method, seconds, tuple(self.notes), once, max(once, self._of_terms(lifted)))
+
+    def _of_terms(self, lifted: Selection) -> float:
+        """The bound of plans of the best plan's terms, 0 where it is not known."""
+        best, terms = self.best, self.terms
+        if best is None or terms is None or lifted is self.known or not terms.has(best):
+            return 0.0
+        return min(terms.bound, lifted.cost)
 
     # -- the state ---------------------------------------------------------------------------------------------------
 
@@ -243,18 +258,41 @@ class _Portfolio:
         return False
 
     def _ascend(self) -> None:
-        assert self.best is not None
-        if self.best.cost > 0 and self._fits(DUAL_SECONDS, "dual"):
-            dual = Dual(self.graph, self.best.cost)
-            # Once begun it is let finish, however busy the machine: half the way proves little.
-            patience = 4 * self.flows * DUAL_SECONDS
-            self.hopeless = not dual.ascend(max(self.gap, CLOSE), max(self.deadline, time.monotonic() + patience))
-            self._raise_once(dual.bound, "dual")
-            if not self._close():
-                priced = self.costs._replace(choice=dual.choice_costs())
-                plan = complete(self.problem, decode(self.graph, priced))
-                self._offer(plan and self.search.improve(plan.chosen), "dual")
-                self._note("dual")
+        """Dual ascent among the plans of the best plan's terms, again where its best has a cheaper neighbour of other
+        terms, and then among all.
+        """
+        every = False
+        for _ in range(TERMS):
+            best = self.best
+            if best is None or every or best.cost <= 0:
+                break
+            terms = Terms(self.problem, best)
+            flows = flow_count(terms.shrunk.problem)
+            if time.monotonic() + flows * DUAL_SECONDS > self.most:
+                break
+            plan = terms.ascend(CLOSE, self._patience(flows))
+            every, self.terms = terms.all_plans, terms
+            self.notes.append(f"dual: bound {terms.bound:.9g} of plans of these terms that compute nothing twice")
+            if every:
+                self._raise_once(terms.bound, "dual")
+            if plan is None or not self._offer(plan, "dual"):
+                break
+            better = self.search.improve(plan.chosen)
+            if better is None or better.cost > (1 - WORTH) * plan.cost or not self._offer(better, "dual"):
+                break
+        best = self.best
+        if best is not None and not every and best.cost > 0 and self._fits(DUAL_SECONDS, "dual"):
+            whole = ascend(self.graph, self.costs, self.search, best.cost, max(self.gap, CLOSE),
+                           self._patience(self.flows))
+            self.hopeless = whole.hopeless
+            self._raise_once(whole.bound, "dual")
+            self._offer(whole.plan, "dual")
+        self._note("dual")
+
+    def _patience(self, flows: int) -> float:
+        """Until when an ascent goes on: once begun it is let finish, however busy the machine; half the way proves little.
+        """
+        return max(self.deadline, time.monotonic() + 4 * flows * DUAL_SECONDS)
 
     def _solve_merged(self) -> None:
         """The linear program with classes merged that are as good as one another, for its bound."""

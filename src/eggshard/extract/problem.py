@@ -54,7 +54,8 @@ class Selection:
 class Extraction:
     """A selection with its certificate: no plan of the problem costs less than ``bound``.
 
-    No plan that computes each class at most once costs less than ``once``, which is at least ``bound``.
+    No plan that computes each class at most once costs less than ``once``, which is at least ``bound``; and none that
+    also computes the classes of the selection from the same operands less than ``terms``, which is at least ``once``.
     """
 
     selection: Selection
@@ -63,6 +64,7 @@ class Extraction:
     seconds: float = 0.0
     notes: Sequence[str] = ()
     once: float = 0.0
+    terms: float = 0.0
 
     @property
     def gap(self) -> float:

@@ -35,12 +35,14 @@ class Search:
     """How a plan was found: what was searched, and what is certified about it.
 
     bound: seconds that no plan of the saturated e-graph undercuts. once: the same of plans that compute no value twice.
+    terms: the same of plans that compute no value twice, and every value that this plan computes by the same op.
     capped: candidate placements were left out (`Limits.placements`), and the bounds are of plans among the others.
     shared: conversions of one value may share steps, and the bounds are of plans whose conversions share none.
     """
 
     bound: float = 0.0
     once: float = 0.0
+    terms: float = 0.0
     method: str = "baseline"
     exact: bool = False
     fallback: str = ""
@@ -95,18 +97,20 @@ class Plan:
     def bound(self) -> float:
         """No plan of the saturated e-graph costs less than this many seconds (certified by the extractor).
 
-        Where only `Search.once` is certified the bound is of plans that compute no value twice: see `certificate`.
+        Where only `Search.once` or `Search.terms` is certified the bound is of fewer plans: see `certificate`.
         """
-        return min(max(self.search.bound, self.search.once), self.cost.total)
+        return min(max(self.search.bound, self.search.once, self.search.terms), self.cost.total)
 
     @property
     def certificate(self) -> str:
-        """Which plans the bound is of: "all plans", or "plans that compute nothing twice".
+        """Which plans the bound is of: "all plans", "plans that compute nothing twice", or those of them "by the same ops"
+        as this plan, where the algebra's alternatives to these are certified to nothing near it.
 
         Bodies of loops and branches are planned on their own; the bound takes them as they are.
         """
-        whole = self.search.bound >= min(self.search.once, self.cost.total) * (1 - 1e-3)
-        plans = "all plans" if whole else "plans that compute nothing twice"
+        near = self.bound * (1 - 1e-3)
+        plans = "all plans" if self.search.bound >= near else "plans that compute nothing twice"
+        plans += "" if max(self.search.bound, self.search.once) >= near else ", by the same ops"
         plans += " among the candidates" if self.search.capped else ""
         bodies = any(isinstance(s.action, (Loop, Branch)) and s.action.messages for s in self.steps)
         plans += " with these bodies of loops and branches" if bodies else ""

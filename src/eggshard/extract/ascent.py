@@ -1,0 +1,83 @@
+"""Plans from dual prices: ascent on a problem, and on the plans of one term, with greedy decoding on the way."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import NamedTuple
+
+from eggshard.extract.dual import Dual
+from eggshard.extract.graph import Graph
+from eggshard.extract.greedy import TreeCosts, decode, tree_costs
+from eggshard.extract.local_search import LocalSearch
+from eggshard.extract.problem import Problem, Selection
+from eggshard.extract.shrink import shrink
+from eggshard.extract.terms import of_same_terms
+from eggshard.extract.verify import complete
+
+#: Prices give good plans once the bound rises by less than this part of the incumbent's cost.
+STEEP = 1e-2
+#: An ascent ends where so many times the last rise would not bring the bound to this part of the best plan's cost. Rises
+#: shrink about as the temperature does, so that all that come yet are mostly less than the last one.
+HOPE, NEAR = 3.0, 0.9
+
+
+class Ascent(NamedTuple):
+    """The best plan that prices gave, None if none; the bound of plans that compute nothing twice; whether it stalled
+    far from the best plan.
+    """
+
+    plan: Selection | None
+    bound: float
+    hopeless: bool
+
+
+class Terms:
+    """The plans of an incumbent's terms, as a problem of their own."""
+
+    def __init__(self, problem: Problem, incumbent: Selection) -> None:
+        self.incumbent = incumbent
+        self.problem = of_same_terms(problem, incumbent.chosen)
+        self.shrunk = shrink(self.problem)
+        #: Whether these are all plans.
+        self.all_plans = all(
+            math.isfinite(kept.cost) or not math.isfinite(choice.cost)
+            for some, choices in zip(self.problem.choices, problem.choices, strict=True)
+            for kept, choice in zip(some, choices, strict=True))
+        self.bound = 0.0
+
+    def ascend(self, gap: float, deadline: float) -> Selection | None:
+        """The best plan that prices gave, of the problem given; raises the bound."""
+        graph = Graph(self.shrunk.problem)
+        costs = tree_costs(graph)
+        found = ascend(graph, costs, LocalSearch(graph, costs.best, deadline), self.incumbent.cost, gap, deadline)
+        self.bound = found.bound
+        return found.plan and self.shrunk.lift(found.plan)
+
+    def has(self, plan: Selection) -> bool:
+        """Whether a plan of the problem given is one of these."""
+        return all(self.problem.choices[c][s].cost < math.inf for c, some in plan.chosen.items() for s in some)
+
+
+def ascend(
+    graph: Graph, costs: TreeCosts, search: LocalSearch, known: float, gap: float, deadline: float
+) -> Ascent:
+    """Raise the bound towards the cost of a known plan, until it is within ``gap`` of the best plan, and try prices.
+
+    The bound holds for plans that cost less than the known one.
+    """
+    dual = Dual(graph, known)
+    found, cost, before = None, known, 0.0
+    for part in dual.ascend():
+        rise, before = part - before, part
+        late = time.monotonic() > deadline
+        if late or rise < STEEP:
+            plan = complete(graph.problem, decode(graph, costs._replace(choice=dual.choice_costs())))
+            plan = plan and search.improve(plan.chosen)
+            if plan is not None and (found is None or plan.cost < found.cost):
+                found, cost = plan, min(plan.cost, known)
+        if late or dual.bound >= cost * (1 - gap):
+            break
+        if (part + HOPE * rise) * known < min(NEAR, 1 - gap) * cost:
+            return Ascent(found, dual.bound, True)
+    return Ascent(found, dual.bound, False)
