@@ -181,10 +181,11 @@ def _search_layers(
     seconds = _extraction_seconds(planning, clock, graph)
     found = _timed(clock, "extract", lambda: extract_layers(
         short, graph, encoding, small.router, roots,
-        lambda problem: extract(problem, seconds=seconds, gap=planning.limits.gap, most=_left(planning, clock))))
+        lambda problem: extract(problem, seconds=seconds, gap=planning.limits.gap),
+        time.monotonic() + _left(planning, clock)))
     if found is None:
         return None
-    search = Search(0.0, 0.0, 0.0, found.extraction.method, planning.exact, "", clock, len(graph.classes), graph.size,
+    search = Search(0.0, 0.0, found.terms, found.extraction.method, planning.exact, "", clock, len(graph.classes), graph.size,
                     dict(graph.report.matches), tuple(found.extraction.notes), encoding.capped, True)
     plain = baseline_program(small, short.program.region, small.propagated, small.inputs, [o[0] for o in outputs])
     if planning.pricer.program(plain) < found.cost * (1 - 1e-9):

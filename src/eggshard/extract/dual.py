@@ -23,7 +23,7 @@ temperature says only which ones are found.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -159,14 +159,23 @@ class _Slot(NamedTuple):
 class Dual:
     """Charges and shares of one problem, ascending; ``incumbent`` > 0 is the cost of a known plan.
 
-    Every plan that computes no class twice costs at least ``bound``, or at least the incumbent's cost.
+    Every plan that computes no class twice costs at least ``bound``, or at least the incumbent's cost. In an ``averaged``
+    problem, one of whose choices may stand for some of the layers of a plan only, what costs more than the incumbent is
+    not left out, but counts as if it cost as much. ``essential``: classes that every plan computes, if not the graph's.
     """
 
-    def __init__(self, graph: Graph, incumbent: float) -> None:
+    def __init__(
+        self, graph: Graph, incumbent: float, *, averaged: bool = False, essential: Sequence[int] | None = None
+    ) -> None:
         self.graph = graph
+        self.essential = graph.essential if essential is None else essential
         self.unit = incumbent
+        #: What a label or a conversion counts for at most.
+        self.most = 1.0 - 1e-9 if averaged else CAP
         self.bound = 0.0
         self._label()
+        #: Per consumer and operand the operand's entry and the consumer's slots there.
+        self.uses: dict[tuple[int, int], list[tuple[_Class, int]]] = {}
         self.classes = list(self._lay_out())
         self.slack = self.cost.copy()
         for entry in self.classes:
@@ -176,7 +185,7 @@ class Dual:
 
     def _label(self) -> None:
         """Number the labels: of each class its finite choices by out, then absence; last the roots."""
-        problem, essential = self.graph.problem, set(self.graph.essential)
+        problem, essential = self.graph.problem, set(self.essential)
         self.live = [c for c in self.graph.order if any(s.cost < math.inf for s in problem.choices[c])]
         #: kept[c]: the choices behind the labels of class c, which begin at first[c]; optional: absence follows them.
         self.kept: dict[int, list[int]] = {}
@@ -190,7 +199,7 @@ class Dual:
                           key=lambda s: (choices[s].out, s))
             self.kept[c], self.first[c] = some, len(cost)
             self.ends.append(len(cost))
-            cost += [min(choices[s].cost / self.unit, CAP) for s in some]
+            cost += [min(choices[s].cost / self.unit, self.most) for s in some]
             cost += [0.0] * (c in self.optional)
         self.root = len(cost)
         self.ends += range(self.root, self.root + len(problem.roots))
@@ -239,8 +248,10 @@ class Dual:
             member = np.repeat(np.arange(len(grouped)), [len(group) for group in grouped])
             columns = {q: i for i, q in enumerate(sorted({q for slot in some for q in slot.needs}))}
             matrix = np.full((len(outs) + optional, len(columns)), CAP)
-            matrix[: len(outs)] = np.minimum(problem.conversions[a][np.ix_(outs, list(columns))] / self.unit, CAP)
-            matrix[(matrix >= 1.0) & (matrix < CAP)] = CAP
+            table = problem.conversions[a][np.ix_(outs, list(columns))] / self.unit
+            matrix[: len(outs)] = np.where(table < math.inf, np.minimum(table, self.most), CAP)
+            if self.most == CAP:
+                matrix[matrix >= 1.0] = CAP
             cells = sorted({(g, q) for g, group in enumerate(grouped) for slot in group for q in slot.needs})
             number_of = {cell: i for i, cell in enumerate(cells)}
             needs = sorted((number_of[int(member[m]), q], m, labels) for m, slot in enumerate(some)
@@ -257,7 +268,7 @@ class Dual:
             up = np.array([1.0 / here[slot.consumer] if slot.consumer >= 0 else 1.0 for slot in some])
             down = np.array([1.0 / asked[slot.consumer] if slot.consumer >= 0 else 1.0 for slot in some])
             begin = self.first[a]
-            yield _Class(
+            entry = _Class(
                 slice(begin, begin + len(out)), _Segments(_array(out)), matrix, column, order,
                 _Segments(column[order]), _Segments(_array(g for g, _ in cells)),
                 _Segments(_array(j for j, _, _ in needs)), _array(m for _, m, _ in needs),
@@ -267,6 +278,9 @@ class Dual:
                 _Segments(np.repeat(np.arange(len(idle)), [len(some[m].rest) for m in idle])),
                 np.array([all(slot.rest for slot in group) for group in grouped]),
                 np.minimum.reduceat(up, members.first), np.minimum.reduceat(down, members.first))
+            for m, slot in enumerate(some):
+                self.uses.setdefault((slot.consumer, a), []).append((entry, m))
+            yield entry
 
     # -- ascent ------------------------------------------------------------------------------------------------------
 
@@ -289,6 +303,15 @@ class Dual:
                 if now - before < STALLED:
                     return
                 before = now
+
+    def most_paid(self, consumer: int, operand: int) -> float:
+        """What a class pays at most for an operand, over what it pays without (or the operand is paid at least)."""
+        found = 0.0
+        for entry, m in self.uses.get((consumer, operand), ()):
+            price, none = entry.prices()
+            least = none[m] if m in entry.idle else entry.charge[:, entry.members.segment[m]].min()
+            found += float(price[entry.slot == m].max() - least)
+        return found * self.unit
 
     def choice_costs(self) -> list[np.ndarray]:
         """Per class the cost of every choice (inf where left out) with its needs at their prices.

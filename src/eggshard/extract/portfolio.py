@@ -27,11 +27,10 @@ METHODS = ("greedy", "local", "dual", "linear", "integer")
 MANY_CHOICES = 5000
 NEAR = 1.25
 FEW_STARTS = 3
-#: With more flows than these a certificate among plans that compute nothing twice is enough.
-MANY_FLOWS = 2000
-#: With more flows than these the dual ascent comes before the linear program, which takes several times as long. It
-#: ends at this gap: the last hundredth would take as long as all the rest.
-DUAL_FLOWS, CLOSE = 2_000, 1e-2
+#: With more flows than these a certificate among plans that compute nothing twice is enough, and the dual ascent comes
+#: before the linear program, which takes several times as long. With more than these it is relied on: it ends at this
+#: gap (the last hundredth would take as long as all the rest), and where it gets nowhere the linear program is not begun.
+MANY_FLOWS, DUAL_FLOWS, CLOSE = 2000, 10_000, 1e-2
 #: How often it may go on with the terms of a neighbour that is cheaper by this part.
 TERMS, WORTH = 3, 1e-3
 
@@ -107,7 +106,7 @@ class _Portfolio:
         if self._done() or self._late():
             return
         self.flows = flow_count(self.problem)
-        if "dual" in self.methods and self.flows > DUAL_FLOWS:
+        if "dual" in self.methods and self.flows > MANY_FLOWS:
             self._ascend()
         if "linear" in self.methods and self.flows <= MANY_FLOWS:
             self._solve_merged()
@@ -284,7 +283,7 @@ class _Portfolio:
         if best is not None and not every and best.cost > 0 and self._fits(DUAL_SECONDS, "dual"):
             whole = ascend(self.graph, self.costs, self.search, best.cost, max(self.gap, CLOSE),
                            self._patience(self.flows))
-            self.hopeless = whole.hopeless
+            self.hopeless = whole.hopeless and self.flows > DUAL_FLOWS
             self._raise_once(whole.bound, "dual")
             self._offer(whole.plan, "dual")
         self._note("dual")

@@ -65,11 +65,17 @@ def copies_of(short: Short, graph: EGraph) -> list[int]:
     return copy
 
 
-def weighted(problem: Problem, copies: Sequence[int], groups: Sequence[int], weight: float) -> Problem:
-    """The problem in which what copies compute and convert costs as much as in all the layers that they stand for."""
-    of_group = [-1] * len(problem.choices)
+def copies_of_groups(count: int, copies: Sequence[int], groups: Sequence[int]) -> list[int]:
+    """Per class of a problem the copy of the e-classes that are its views; -1 for what needs none."""
+    of_group = [-1] * count
     for c, copy in enumerate(copies):
         of_group[groups[c]] = max(of_group[groups[c]], copy)
+    return of_group
+
+
+def weighted(problem: Problem, copies: Sequence[int], groups: Sequence[int], weight: float) -> Problem:
+    """The problem in which what copies compute and convert costs as much as in all the layers that they stand for."""
+    of_group = copies_of_groups(len(problem.choices), copies, groups)
     tables: dict[int, np.ndarray] = {}
     choices, conversions = [], []
     for made, table, copy in zip(problem.choices, problem.conversions, of_group, strict=True):
@@ -134,6 +140,18 @@ class Lift:
         seam = self.short.seams[index - len(self.short.program.region.inputs)]
         return self.value(seam.value if seam.user < 0 else self.short.operand(seam.port, layer), follows)
 
+    def table(self, cls: int) -> np.ndarray:
+        """The conversions of a class, with those to placements that only other copies take it at."""
+        encoding = self.encoding
+        table = encoding.problem.conversions[cls]
+        if cls >= len(encoding.views.group) or encoding.views.group[cls] != cls:
+            return table
+        listed = encoding.placements[cls]
+        if len(listed) == len(table):
+            return table
+        found = self.tables.table(encoding.views.core_type(cls), listed)  # type: ignore[arg-type]
+        return found
+
     def input(self, index: int, layer: int) -> int:
         """The number of the whole program's input that an input of the short one is in an equal layer (or -1)."""
         copy, port = self.short.own[index]
@@ -169,7 +187,7 @@ class _Lifting:
         instances = list(self.number)
         placements = [encoding.placements[c] for c, _ in instances]
         index = [encoding.index[c] for c, _ in instances]
-        conversions = [self._table(c) for c, _ in instances]
+        conversions = [self.lift.table(c) for c, _ in instances]
         problem = Problem(self.choices, conversions, needs)
         chosen = {c: tuple(range(len(made))) for c, made in enumerate(self.choices) if made}
         found = complete(problem, chosen)
@@ -185,6 +203,8 @@ class _Lifting:
         ):
             placement = options[0]
             if len(options) > 1:
+                if root[0] not in self.chosen:
+                    continue  # of a copy that no layer follows
                 tag = self.encoding.problem.choices[root[0]][self.chosen[root[0]][0]].tag
                 assert isinstance(tag, Delivered) and isinstance(tag.placement, Placement)
                 placement = tag.placement
@@ -248,13 +268,3 @@ class _Lifting:
             needs = tuple([self._need(need, layer) for need in choice.needs])
             computed = Computed(cls, len(self.classes[cls].nodes) - 1, tag.strategy)
             self.choices[number].append(choice._replace(needs=needs, tag=computed))
-
-    def _table(self, cls: int) -> np.ndarray:
-        """The conversions of a class, with those to placements that only other copies take it at."""
-        encoding = self.encoding
-        table = encoding.problem.conversions[cls]
-        listed = encoding.placements[cls]
-        if len(listed) == len(table) or encoding.views.group[cls] != cls:
-            return table
-        found = self.lift.tables.table(encoding.views.core_type(cls), listed)  # type: ignore[arg-type]
-        return found

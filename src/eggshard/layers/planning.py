@@ -11,6 +11,7 @@ from eggshard.extract.encode import ConversionTable, Encoding
 from eggshard.extract.problem import Extraction, Problem
 from eggshard.extract.verify import complete
 from eggshard.layers.lifting import Lift, Lifted, copies_of, weighted
+from eggshard.layers.ring import Ring
 from eggshard.layers.shortening import KEPT, Short
 from eggshard.placement.placement import Placement
 from eggshard.placement.sharding import Sharding
@@ -19,6 +20,8 @@ from eggshard.program.program import Region
 
 #: Programs of fewer ops are planned whole.
 MANY_OPS = 400
+#: The bound is raised to this gap.
+CLOSE = 1e-2
 #: Plans whose costs differ by less, relative to them, count as equal.
 EQUAL = 1e-9
 
@@ -46,32 +49,46 @@ def handed(short: Short, graph: EGraph) -> dict[int, int]:
 
 
 class LayeredPlan(NamedTuple):
-    """The whole program's plan, what was extracted of the short one, and what the short one's plan costs."""
+    """The whole program's plan, what was extracted of the short one, what the short one's plan costs, and the bound of
+    plans of the whole program by the same terms in every layer.
+    """
 
     lifted: Lifted
     extraction: Extraction
     cost: float
+    terms: float
 
 
 def extract_layers(
     short: Short, graph: EGraph, encoding: Encoding, tables: ConversionTable,
-    roots: Sequence[tuple[int, Sequence[Placement]]], extract: Callable[[Problem], Extraction],
+    roots: Sequence[tuple[int, Sequence[Placement]]], extract: Callable[[Problem], Extraction], deadline: float,
 ) -> LayeredPlan | None:
-    """The cheapest plan of the whole program among those whose layers follow the copies."""
+    """The cheapest plan of the whole program among those whose layers follow the copies.
+
+    deadline: of `time.monotonic`, for raising the bound.
+    """
     copies = copies_of(short, graph)
     found = extract(weighted(encoding.problem, copies, encoding.views.group, short.weight))
     lift = Lift(short, graph, encoding, copies, tables, roots)
-    best: Lifted | None = None
+    lifted: list[Lifted] = []
     for follows in _patterns(short.repeats):
-        lifted = lift.lift(found.selection, follows)
-        if lifted is None:
+        made = lift.lift(found.selection, follows)
+        if made is None:
             return None
-        if best is not None and math.isclose(lifted.selection.cost, best.selection.cost, rel_tol=EQUAL):
+        if lifted and math.isclose(made.selection.cost, lifted[0].selection.cost, rel_tol=EQUAL):
             break  # the copies do the same
-        if best is None or lifted.selection.cost < best.selection.cost:
-            best = lifted
+        lifted.append(made)
     plan = complete(encoding.problem, found.selection.chosen)
-    return None if best is None or plan is None else LayeredPlan(best, found, plan.cost)
+    if plan is None:
+        return None
+    best = min(lifted, key=lambda made: made.selection.cost)
+    copy = min(range(min(KEPT, len(lifted))), key=lambda i: lifted[i].selection.cost)
+    ring = Ring(lift, copy).plan(found.selection, best.selection.cost, CLOSE, deadline)
+    if ring.selection is not None:
+        made = lift.lift(ring.selection, [copy] * short.repeats)
+        if made is not None and made.selection.cost < best.selection.cost:
+            best = made
+    return LayeredPlan(best, found, plan.cost, min(ring.bound, best.selection.cost))
 
 
 def _patterns(repeats: int) -> Iterator[list[int]]:

@@ -1,0 +1,194 @@
+"""Equal layers as a ring: one layer takes what it delivers itself, and stands for all.
+
+Lagrange multipliers tell a layer what it pays for its inputs and is paid for its outputs; with the same ones between any
+two layers, the plan of all layers costs at least as many times what the cheapest layer does. The first takes from
+elsewhere and the last one's output goes elsewhere: what passes there is left out, so the bound is less by what a layer
+may pay for its input at most, and be paid for its output at least. The prices also give a plan of one layer, which is
+lifted to all.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from eggshard.extract.ascent import STEEP
+from eggshard.extract.dual import Dual
+from eggshard.extract.encode import Handed
+from eggshard.extract.graph import Graph
+from eggshard.extract.greedy import decode, tree_costs
+from eggshard.extract.local_search import LocalSearch
+from eggshard.extract.problem import Choice, Problem, Selection
+from eggshard.extract.terms import of_same_terms
+from eggshard.extract.verify import complete
+from eggshard.layers.lifting import Instance, Lift, copies_of_groups
+
+
+class Link(NamedTuple):
+    """A group that stands for what a layer takes of another one, the group that this delivers, and how many layers take
+    it from elsewhere.
+    """
+
+    taken: int
+    delivered: int
+    ends: int
+
+
+class RingPlan(NamedTuple):
+    """The best plan of one layer and what layers share, and the bound of plans of all layers."""
+
+    selection: Selection | None
+    bound: float
+
+
+class Ring:
+    """The ring of one copy's layer; costs are of all layers.
+
+    problem: choices and classes keep the encoding's numbers; what other copies compute has no choices.
+    """
+
+    def __init__(self, lift: Lift, copy: int) -> None:
+        self.lift, self.short = lift, lift.short
+        self.follows = [copy] * self.short.repeats
+        self.links: dict[tuple[int, int], Link] = {}
+        encoding = lift.encoding
+        of_group = copies_of_groups(len(encoding.problem.choices), lift.copies, encoding.views.group)
+        self.choices = [
+            [] if of_group[c] not in (-1, copy) else [self._choice(c, s, of_group[c]) for s in choices]
+            for c, choices in enumerate(encoding.problem.choices)
+        ]
+        conversions = [
+            lift.table(c) * (self.short.repeats if of_group[c] >= 0 else 1) for c in range(len(self.choices))]
+        open_ = self._without_links()
+        alive = _computable(open_)
+        self.problem = Problem(self.choices, conversions, [r for r in encoding.problem.roots if r[0] in alive])
+        self.opened = Problem(open_, conversions, self.problem.roots)
+        self.leaving = {
+            self.group_of_source(choice.tag) for c, choices in enumerate(encoding.problem.choices) if of_group[c] < 0
+            for choice in choices if isinstance(choice.tag, Handed)
+        }
+
+    def plan(self, chosen: Selection, known: float, gap: float, deadline: float) -> RingPlan:
+        """Dual ascent among plans of a plan's terms, until the bound is within ``gap`` of the best plan's cost.
+
+        known: what some plan of all layers costs.
+        """
+        terms = of_same_terms(self.problem, chosen.chosen)
+        dual = Dual(Graph(terms), known, averaged=True, essential=self._essential(chosen))
+        found: Selection | None = None
+        bound, best, before = 0.0, known, 0.0
+        for part in dual.ascend():
+            rise, before = part - before, part
+            late = time.monotonic() > deadline
+            bound = max(bound, part * known - self._open_ends(dual))
+            if late or rise < STEEP:
+                plan = self._decoded(dual, deadline)
+                if plan is not None and (found is None or plan.cost < found.cost):
+                    found, best = plan, min(plan.cost, known)
+            if late or bound >= best * (1 - gap):
+                break
+        return RingPlan(found, bound)
+
+    # -- the problem -------------------------------------------------------------------------------------------------
+
+    def _choice(self, group: int, choice: Choice, copy: int) -> Choice:
+        """A choice, what it costs in all layers, with what it takes of another layer taken of the same."""
+        if isinstance(choice.tag, Handed):
+            return choice._replace(needs=self._linked(group, choice.tag) if copy >= 0 else ())
+        return choice._replace(cost=choice.cost * self.short.repeats) if copy >= 0 else choice
+
+    def _linked(self, group: int, tag: Handed) -> tuple[tuple[int, int], ...]:
+        """What a value taken from elsewhere needs: a shard of the layer, or nothing where every layer takes another."""
+        sources = [self._source(tag, layer) for layer in range(self.short.repeats)]
+        inside = [source for source in sources if source[1] >= 0]
+        if not _passed_on(inside):
+            return ()
+        need = self.lift.encoding.shard(inside[0][0], tag.placement)
+        link = Link(group, need[0], len(sources) - len(inside))
+        self.links[group, need[0]] = link
+        return (need,)
+
+    def _source(self, tag: Handed, layer: int) -> Instance:
+        (index,) = [n.attributes["index"] for n in self.lift.graph.classes[tag.cls].nodes if n.op == "input"]
+        return self.lift.handed(index, layer, self.follows)
+
+    def group_of_source(self, tag: Handed) -> int:
+        """The group that stands for what others take of the layers."""
+        return self.lift.encoding.views.group[self._source(tag, -1)[0]]
+
+    def _without_links(self) -> list[list[Choice]]:
+        return [
+            [s._replace(needs=()) if isinstance(s.tag, Handed) else s for s in choices] for choices in self.choices
+        ]
+
+    # -- bound and plan ----------------------------------------------------------------------------------------------
+
+    def _essential(self, chosen: Selection) -> list[int]:
+        """What every layer computes in all plans of these terms.
+
+        That is what its own roots need, and what the last layer delivers to others, if a layer that delivers it needs
+        the same of another layer.
+        """
+        terms = of_same_terms(self.opened, chosen.chosen)
+
+        def needed(*more: int) -> set[int]:
+            return set(Graph(Problem(terms.choices, terms.conversions, [*terms.roots, *((c, 0) for c in more)])).essential)
+
+        own = needed()
+        lasting = [
+            link.delivered for link in self.links.values()
+            if (link.delivered in self.leaving or link.delivered in own) and link.taken in needed(link.delivered)
+        ]
+        return sorted(needed(*lasting))
+
+    def _open_ends(self, dual: Dual) -> float:
+        """What the first layers may pay at most for what no layer delivers, and the last are paid at least."""
+        return math.fsum(
+            link.ends * max(0.0, dual.most_paid(link.taken, link.delivered)) for link in self.links.values()
+        ) / self.short.repeats
+
+    def _decoded(self, dual: Dual, deadline: float) -> Selection | None:
+        """A plan of one layer by prices: first without, then with what it takes of itself as what it is to deliver."""
+        costs = tree_costs(Graph(self.opened))._replace(choice=dual.choice_costs())
+        first = decode(Graph(self.opened), costs)
+        wanted = {
+            (delivered, q) for taken, delivered in self.links for s in first.get(taken, ())
+            for a, q in self.choices[taken][s].needs if a == delivered
+        }
+        problem = Problem(self.opened.choices, self.opened.conversions, [*self.opened.roots, *sorted(wanted)])
+        graph = Graph(problem)
+        plan = complete(problem, decode(graph, costs))
+        return plan and LocalSearch(graph, costs.best, deadline).improve(plan.chosen)
+
+
+def _passed_on(sources: Sequence[Instance]) -> bool:
+    """Whether these are one class, each of another layer."""
+    return bool(sources) and len({c for c, _ in sources}) == 1 and len({layer for _, layer in sources}) == len(sources)
+
+
+def _computable(choices: Sequence[Sequence[Choice]]) -> set[int]:
+    """The classes that some choices compute from nothing."""
+    users: dict[int, list[tuple[int, int]]] = {}
+    missing: dict[tuple[int, int], int] = {}
+    ready = []
+    for c, some in enumerate(choices):
+        for s, choice in enumerate(some):
+            operands = {a for a, _ in choice.needs}
+            missing[c, s] = len(operands)
+            for a in operands:
+                users.setdefault(a, []).append((c, s))
+            if not operands and choice.cost < math.inf:
+                ready.append(c)
+    found: set[int] = set()
+    while ready:
+        c = ready.pop()
+        if c in found:
+            continue
+        found.add(c)
+        for user in users.get(c, ()):
+            missing[user] -= 1
+            if not missing[user] and choices[user[0]][user[1]].cost < math.inf:
+                ready.append(user[0])
+    return found
