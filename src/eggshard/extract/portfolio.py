@@ -103,11 +103,13 @@ class _Portfolio:
             for plan in plans:
                 self._offer(self.search.improve(plan), "local")
             self._note("local")
-        if self._done() or self._late():
+        if self._done() or time.monotonic() >= self.most:
             return
         self.flows = flow_count(self.problem)
         if "dual" in self.methods and self.flows > MANY_FLOWS:
             self._ascend()
+        if self._late():
+            return
         if "linear" in self.methods and self.flows <= MANY_FLOWS:
             self._solve_merged()
         # Where the dual ascent gives up the linear program, which takes longer, proves nothing either.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from eggshard.extract.ascent import STEEP
@@ -24,6 +24,10 @@ from eggshard.extract.problem import Choice, Problem, Selection
 from eggshard.extract.terms import of_same_terms
 from eggshard.extract.verify import complete
 from eggshard.layers.lifting import Instance, Lift, copies_of_groups
+
+
+#: How often what a layer takes from elsewhere is settled.
+PASSES = 3
 
 
 class Link(NamedTuple):
@@ -53,6 +57,8 @@ class Ring:
         self.lift, self.short = lift, lift.short
         self.follows = [copy] * self.short.repeats
         self.links: dict[tuple[int, int], Link] = {}
+        #: What is taken from elsewhere, by any layer and at what placement: the shards that stand for it.
+        self.taken: dict[Handed, set[tuple[int, int]]] = {}
         encoding = lift.encoding
         of_group = copies_of_groups(len(encoding.problem.choices), lift.copies, encoding.views.group)
         self.choices = [
@@ -66,16 +72,17 @@ class Ring:
         self.problem = Problem(self.choices, conversions, [r for r in encoding.problem.roots if r[0] in alive])
         self.opened = Problem(open_, conversions, self.problem.roots)
         self.leaving = {
-            self.group_of_source(choice.tag) for c, choices in enumerate(encoding.problem.choices) if of_group[c] < 0
-            for choice in choices if isinstance(choice.tag, Handed)
+            group for c, choices in enumerate(encoding.problem.choices) if of_group[c] < 0
+            for choice in choices if isinstance(choice.tag, Handed) for group, _ in self.taken[choice.tag]
         }
 
-    def plan(self, chosen: Selection, known: float, gap: float, deadline: float) -> RingPlan:
+    def plan(self, like: Selection, known: float, gap: float, deadline: float) -> RingPlan:
         """Dual ascent among plans of a plan's terms, until the bound is within ``gap`` of the best plan's cost.
 
         known: what some plan of all layers costs.
         """
-        terms = of_same_terms(self.problem, chosen.chosen)
+        chosen = {c: some for c, some in like.chosen.items() if self.choices[c]}
+        terms = of_same_terms(self.problem, chosen)
         dual = Dual(Graph(terms), known, averaged=True, essential=self._essential(chosen))
         found: Selection | None = None
         bound, best, before = 0.0, known, 0.0
@@ -96,12 +103,13 @@ class Ring:
     def _choice(self, group: int, choice: Choice, copy: int) -> Choice:
         """A choice, what it costs in all layers, with what it takes of another layer taken of the same."""
         if isinstance(choice.tag, Handed):
-            return choice._replace(needs=self._linked(group, choice.tag) if copy >= 0 else ())
+            sources = self._sources(choice.tag, range(self.short.repeats) if copy >= 0 else [-1])
+            self.taken[choice.tag] = {self.lift.encoding.shard(c, choice.tag.placement) for c, _ in sources}
+            return choice._replace(needs=self._linked(group, choice.tag, sources) if copy >= 0 else ())
         return choice._replace(cost=choice.cost * self.short.repeats) if copy >= 0 else choice
 
-    def _linked(self, group: int, tag: Handed) -> tuple[tuple[int, int], ...]:
+    def _linked(self, group: int, tag: Handed, sources: Sequence[Instance]) -> tuple[tuple[int, int], ...]:
         """What a value taken from elsewhere needs: a shard of the layer, or nothing where every layer takes another."""
-        sources = [self._source(tag, layer) for layer in range(self.short.repeats)]
         inside = [source for source in sources if source[1] >= 0]
         if not _passed_on(inside):
             return ()
@@ -110,13 +118,10 @@ class Ring:
         self.links[group, need[0]] = link
         return (need,)
 
-    def _source(self, tag: Handed, layer: int) -> Instance:
+    def _sources(self, tag: Handed, layers: Iterable[int]) -> list[Instance]:
+        """What some layers (-1: what layers share) take as this value."""
         (index,) = [n.attributes["index"] for n in self.lift.graph.classes[tag.cls].nodes if n.op == "input"]
-        return self.lift.handed(index, layer, self.follows)
-
-    def group_of_source(self, tag: Handed) -> int:
-        """The group that stands for what others take of the layers."""
-        return self.lift.encoding.views.group[self._source(tag, -1)[0]]
+        return [self.lift.handed(index, layer, self.follows) for layer in layers]
 
     def _without_links(self) -> list[list[Choice]]:
         return [
@@ -125,13 +130,13 @@ class Ring:
 
     # -- bound and plan ----------------------------------------------------------------------------------------------
 
-    def _essential(self, chosen: Selection) -> list[int]:
+    def _essential(self, chosen: Mapping[int, tuple[int, ...]]) -> list[int]:
         """What every layer computes in all plans of these terms.
 
         That is what its own roots need, and what the last layer delivers to others, if a layer that delivers it needs
         the same of another layer.
         """
-        terms = of_same_terms(self.opened, chosen.chosen)
+        terms = of_same_terms(self.opened, chosen)
 
         def needed(*more: int) -> set[int]:
             return set(Graph(Problem(terms.choices, terms.conversions, [*terms.roots, *((c, 0) for c in more)])).essential)
@@ -150,16 +155,19 @@ class Ring:
         ) / self.short.repeats
 
     def _decoded(self, dual: Dual, deadline: float) -> Selection | None:
-        """A plan of one layer by prices: first without, then with what it takes of itself as what it is to deliver."""
-        costs = tree_costs(Graph(self.opened))._replace(choice=dual.choice_costs())
-        first = decode(Graph(self.opened), costs)
-        wanted = {
-            (delivered, q) for taken, delivered in self.links for s in first.get(taken, ())
-            for a, q in self.choices[taken][s].needs if a == delivered
-        }
-        problem = Problem(self.opened.choices, self.opened.conversions, [*self.opened.roots, *sorted(wanted)])
-        graph = Graph(problem)
-        plan = complete(problem, decode(graph, costs))
+        """A plan of one layer by prices: first without, then with what is taken from elsewhere as what is to be delivered.
+        """
+        opened = Graph(self.opened)
+        costs = tree_costs(opened)._replace(choice=dual.choice_costs())
+        problem = self.opened
+        for _ in range(PASSES):
+            chosen = decode(opened, costs)
+            tags = [problem.choices[c][s].tag for c, some in chosen.items() for s in some]
+            wanted = {shard for tag in tags if isinstance(tag, Handed) for shard in self.taken[tag]}
+            problem = Problem(problem.choices, problem.conversions, [*self.opened.roots, *sorted(wanted)])
+            opened = Graph(problem)
+        plan = complete(problem, decode(opened, costs))
+        graph = opened
         return plan and LocalSearch(graph, costs.best, deadline).improve(plan.chosen)
 
 
