@@ -17,7 +17,8 @@ class Limits:
     strategies: per op. placements: candidate placements per e-class. permutes: collective-permutes that one reshard
     by pieces may issue. windows: widths at which a value may be held around its tiles. memory_mib: of the worker
     process. gap: extraction stops at this certified relative gap. seconds_per_node: what extraction may take per
-    e-node, so that planning stays in proportion to compiling; raise it for a tighter certificate.
+    e-node, so that planning stays in proportion to compiling; raise it for a tighter certificate. patience: seconds by
+    which the dual ascent may exceed that, once, where it finds better plans; 0 for plans in a hurry.
 
     LimitError for a limit that is no number, or below what it can be.
     """
@@ -33,6 +34,7 @@ class Limits:
     memory_mib: int = 8192
     gap: float = 1e-4
     seconds_per_node: float = 0.002
+    patience: float = 20.0
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
@@ -54,5 +56,5 @@ class Limits:
 #: The least that each limit may be.
 _LEAST = {
     "seconds": 0, "rows": 1, "rows_per_op": 1, "iterations": 0, "strategies": 1, "placements": 1, "permutes": 0,
-    "windows": 0, "memory_mib": 1, "gap": 0, "seconds_per_node": 0,
+    "windows": 0, "memory_mib": 1, "gap": 0, "seconds_per_node": 0, "patience": 0,
 }

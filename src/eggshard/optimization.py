@@ -114,7 +114,8 @@ def _optimize(
         # out, or conversions of one value may share steps in the baseline: the search pays for each of them whole.
         shares = plan.cost.communication > 0 and _uses_a_value_twice(loaded.region)
         bound = max(plan.search.bound, plan.search.once)
-        certified = plan.cost.total - bound <= planning.limits.gap * plan.cost.total and not plan.search.capped and not shares
+        near = plan.cost.total - bound <= planning.limits.gap * plan.cost.total
+        certified = near and not plan.search.capped and not shares
         sure = certified or layered  # plans by layers were held against the baseline of the short program
         if not sure and _timed(clock, "baseline", baseline).cost.total < plan.cost.total * (1 - 1e-9):
             plan = _replaced(baseline(), plan.search, "the search found nothing cheaper than the baseline")
@@ -178,17 +179,18 @@ def _search_layers(
     encoder = Encoder(graph, small.strategies, small.router, planning.limits)
     encoding = _timed(clock, "encode", lambda: encoder.encode(
         dict(enumerate(small.inputs)), roots, propagated, handed(short, graph)))
-    seconds = _extraction_seconds(planning, clock, graph)
+    seconds, most = _extraction_seconds(planning, clock, graph)
     found = _timed(clock, "extract", lambda: extract_layers(
         short, graph, encoding, small.router, roots,
-        lambda problem: extract(problem, seconds=seconds, gap=planning.limits.gap),
-        time.monotonic() + _left(planning, clock)))
+        lambda problem: extract(problem, seconds=seconds, gap=planning.limits.gap, most=most),
+        time.monotonic() + seconds))
     if found is None:
         return None
-    search = Search(0.0, 0.0, found.terms, found.extraction.method, planning.exact, "", clock, len(graph.classes), graph.size,
-                    dict(graph.report.matches), tuple(found.extraction.notes), encoding.capped, True)
+    search = Search(
+        0.0, 0.0, found.terms, found.extraction.method, planning.exact, "", clock, len(graph.classes), graph.size,
+        dict(graph.report.matches), tuple(found.extraction.notes), encoding.capped, True)
     plain = baseline_program(small, short.program.region, small.propagated, small.inputs, [o[0] for o in outputs])
-    if planning.pricer.program(plain) < found.cost * (1 - 1e-9):
+    if planning.pricer.program(plain) < found.extraction.selection.cost * (1 - 1e-9):
         return _replaced(baseline(), search, "the search found nothing cheaper than the baseline")
     lifted = found.lifted
     decoder = Decoder(planning.mesh, lifted.graph, lifted.encoding, lifted.selection, small.router, small.action)
@@ -198,14 +200,12 @@ def _search_layers(
     return Plan(program, steps, planning.inputs, placements, planning.model, search)
 
 
-def _extraction_seconds(planning: Planning, clock: dict[str, float], graph: EGraph) -> float:
-    """What is left for extraction of the whole search's time, in proportion to the graph."""
-    return min(_left(planning, clock), 0.2 + planning.limits.seconds_per_node * graph.size)
-
-
-def _left(planning: Planning, clock: dict[str, float]) -> float:
-    """What is left of the whole search's time."""
-    return max(0.1, planning.limits.seconds - sum(clock.values()))
+def _extraction_seconds(planning: Planning, clock: dict[str, float], graph: EGraph) -> tuple[float, float]:
+    """What is left for extraction of the whole search's time, in proportion to the graph, and with all patience."""
+    limits = planning.limits
+    left = max(0.1, limits.seconds - sum(clock.values()))
+    seconds = min(left, 0.2 + limits.seconds_per_node * graph.size)
+    return seconds, min(left, seconds + limits.patience)
 
 
 def _search(planning: Planning, rules: Sequence[Any], outputs: list[list[Placement]], clock: dict[str, float]) -> Plan:
@@ -244,9 +244,9 @@ def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Seq
         return [(graph.values[v], planning.resolve(s, region.types[v])) for v, s in placed]
 
     encoding = _timed(clock, "encode", lambda: encoder.encode(dict(enumerate(inputs)), roots, propagated))
-    seconds = _extraction_seconds(planning, clock, graph)
+    seconds, most = _extraction_seconds(planning, clock, graph)
     found = _timed(clock, "extract", lambda: extract(
-        encoding.problem, seconds=seconds, gap=planning.limits.gap, most=_left(planning, clock)))
+        encoding.problem, seconds=seconds, gap=planning.limits.gap, most=most))
     decoder = Decoder(planning.mesh, graph, encoding, found.selection, planning.router, planning.action)
     types = tuple(region.types[v] for v in region.inputs)
     steps, placements = _timed(clock, "assemble", lambda: decoder.decode(types, inputs, roots))

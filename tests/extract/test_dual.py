@@ -33,7 +33,7 @@ def dual_of(problem: Problem, rounds: int = 20) -> tuple[Dual, float]:
 
 def climb(dual: Dual, rounds: int = 60, enough: float = 1.0) -> float:
     """Ascend until the bound is so near the incumbent's cost, and say how near."""
-    return next((part for part in dual.ascend(rounds) if part >= enough), dual.bound / dual.unit)
+    return next((part for part in dual.ascend(rounds=rounds) if part >= enough), dual.bound / dual.unit)
 
 
 @given(problems(), st.integers(0, 30))

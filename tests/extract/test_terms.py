@@ -21,14 +21,16 @@ ONE = np.zeros((1, 1))
 def test_other_operands_are_left_out_and_fewer_or_more_are_not():
     problem = Problem(
         [
-            [Choice(0, 1.0, ((1, 0),)), Choice(0, 1.0, ((1, 0), (2, 0))), Choice(0, 1.0, ((2, 0),)), Choice(0, 5.0, ())],
+            [Choice(0, 1.0, ((1, 0),)), Choice(0, 1.0, ((1, 0), (2, 0))), Choice(0, 1.0, ((2, 0),)),
+             Choice(0, 5.0, ())],
             [Choice(0, 1.0, ())],
             [Choice(0, 1.0, ())],
         ],
         [ONE] * 3, [(0, 0)])
     kept = [[math.isfinite(s.cost) for s in some] for some in of_same_terms(problem, {0: (0,), 1: (0,)}).choices]
     assert kept == [[True, False, False, True], [True], [False]]
-    kept = [[math.isfinite(s.cost) for s in some] for some in of_same_terms(problem, {0: (1,), 1: (0,), 2: (0,)}).choices]
+    more = of_same_terms(problem, {0: (1,), 1: (0,), 2: (0,)})
+    kept = [[math.isfinite(s.cost) for s in some] for some in more.choices]
     assert kept == [[True] * 4, [True], [True]]
 
 

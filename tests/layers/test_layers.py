@@ -26,13 +26,13 @@ PLAIN = Design({"x": 4, "y": 2}, 8, 8, 8, 2, ("add", "multiply", "add"), False, 
 slowly = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 
-def planned(program, monkeypatch=None, by_layers=True):
+def planned(program, by_layers=True, **options):
     """A plan that was found without falling back on an error."""
     many, optimization.MANY_OPS = optimization.MANY_OPS, 0 if by_layers else 10**9
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", EggshardWarning)
-            return es.optimize(program, cost_model=WireBytes())
+            return es.optimize(program, **{"cost_model": WireBytes(), **options})
     finally:
         optimization.MANY_OPS = many
 

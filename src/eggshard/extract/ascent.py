@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from eggshard.extract.dual import Dual
 from eggshard.extract.graph import Graph
-from eggshard.extract.greedy import TreeCosts, decode, tree_costs
+from eggshard.extract.greedy import tree_costs
 from eggshard.extract.local_search import LocalSearch
 from eggshard.extract.problem import Problem, Selection
 from eggshard.extract.shrink import shrink
@@ -17,8 +17,8 @@ from eggshard.extract.verify import complete
 
 #: Prices give good plans once the bound rises by less than this part of the incumbent's cost.
 STEEP = 1e-2
-#: An ascent ends where so many times the last rise would not bring the bound to this part of the best plan's cost. Rises
-#: shrink about as the temperature does, so that all that come yet are mostly less than the last one.
+#: An ascent ends where so many times the last rise would not bring the bound to this part of the best plan's cost.
+#: Rises shrink about as the temperature does, so that all that come yet are mostly less than the last one.
 HOPE, NEAR = 3.0, 0.9
 
 
@@ -49,8 +49,8 @@ class Terms:
     def ascend(self, gap: float, deadline: float) -> Selection | None:
         """The best plan that prices gave, of the problem given; raises the bound."""
         graph = Graph(self.shrunk.problem)
-        costs = tree_costs(graph)
-        found = ascend(graph, costs, LocalSearch(graph, costs.best, deadline), self.incumbent.cost, gap, deadline)
+        search = LocalSearch(graph, tree_costs(graph).best, deadline)
+        found = ascend(graph, search, self.incumbent.cost, gap, deadline)
         self.bound = found.bound
         return found.plan and self.shrunk.lift(found.plan)
 
@@ -59,9 +59,7 @@ class Terms:
         return all(self.problem.choices[c][s].cost < math.inf for c, some in plan.chosen.items() for s in some)
 
 
-def ascend(
-    graph: Graph, costs: TreeCosts, search: LocalSearch, known: float, gap: float, deadline: float
-) -> Ascent:
+def ascend(graph: Graph, search: LocalSearch, known: float, gap: float, deadline: float) -> Ascent:
     """Raise the bound towards the cost of a known plan, until it is within ``gap`` of the best plan, and try prices.
 
     The bound holds for plans that cost less than the known one.
@@ -72,7 +70,7 @@ def ascend(
         rise, before = part - before, part
         late = time.monotonic() > deadline
         if late or rise < STEEP:
-            plan = complete(graph.problem, decode(graph, costs._replace(choice=dual.choice_costs())))
+            plan = complete(graph.problem, dual.decoded())
             plan = plan and search.improve(plan.chosen)
             if plan is not None and (found is None or plan.cost < found.cost):
                 found, cost = plan, min(plan.cost, known)

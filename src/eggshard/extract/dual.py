@@ -1,16 +1,16 @@
 """A lower bound by dual ascent: near the linear program's, without a solver, in time that grows as the flows.
 
 A plan that computes no class twice gives every class one label: the choice that computes it, or absence where not
-every plan computes the class. Slot g (one operand a of a consumer) pays for what it takes: class a charges it
-charge[p, g] for being made at p, and share[p, k] for the conversion to its need k, where the shares of all slots in one
-conversion add up to its cost at most. So it has its need at price[k], the least charge[p, g] + share[p, k] over p, and
-no such plan costs less than
+every plan computes the class. Slot m (one operand a of a consumer) pays for what it takes. Slots of which no plan uses
+two (`exclusive`) are one group g: class a charges it charge[p, g] for being made at p, and share[p, k] for the
+conversion to need k, where the shares of all groups in one conversion add up to its cost at most. So the group has its
+need at the least charge[p, g] + share[p, k] over p, and nothing at the least charge[p, g]; what its slots pay that are
+not used, none[m], and what the used one pays, price[k], add up to that. No such plan costs less than
 
-    the sum over classes of their least slack[s] = cost[s] + prices of its needs - charges to its consumers at its out,
+    the sum over classes of their least slack[s] = cost[s] + what its slots pay - charges to groups at its out,
 
 roots being classes of one label. For in a plan every charge is paid and received once and cancels, and the shares in
-the prices are parts of the conversions that the plan pays. An absent class is made nowhere and needs nothing; from
-every placement "not needed" is free.
+the prices are parts of the conversions that the plan pays. An absent class is made nowhere and uses no slot.
 
 The charges and shares of one class at a time are set to the best for all others as they are, the classes in order up
 and down (block coordinate ascent; the weights are those of Kolmogorov, "A new look at reweighted message passing",
@@ -76,15 +76,16 @@ class _Segments:
 
 @dataclass
 class _Class:
-    """What one class charges. P outs (absence last), L labels, G groups of slots that exclude each other, M slots of all
-    groups, J cells (placements that some slot of a group needs), K needs (placements that a slot needs), U uses.
+    """What one class charges. P outs (absence last), L labels, G groups of slots that exclude each other, M slots of
+    all groups, J cells (placements that some slot of a group needs), K needs (placements that a slot needs), U uses.
     """
 
-    #: Where the class's labels lie, which are ordered by out; outs ``[L]``.
+    #: The class's number; where its labels lie, which are ordered by out; outs ``[L]``.
+    number: int
     labels: slice
     outs: _Segments
-    #: Scaled conversion costs ``[P, D]`` to the distinct placements; the column ``[J]`` of each cell; cells by column, a
-    #: permutation ``[J]``, and their columns ``[J]``; the groups ``[J]`` of cells.
+    #: Scaled conversion costs ``[P, D]`` to the distinct placements; the column ``[J]`` of each cell; cells by column,
+    #: a permutation ``[J]``, and their columns ``[J]``; the groups ``[J]`` of cells.
     conversions: np.ndarray
     column: np.ndarray
     order: np.ndarray
@@ -96,8 +97,8 @@ class _Class:
     #: Labels ``[U]`` that use the class, and their needs ``[U]``.
     users: np.ndarray
     needs: _Segments
-    #: The groups ``[M]`` of slots; the slots that need not be used ``[I]``; labels ``[R]`` that do not use them, and the
-    #: positions ``[R]`` in idle of the slots that they do not use.
+    #: The groups ``[M]`` of slots; the slots that need not be used ``[I]``; labels ``[R]`` that do not use them, and
+    #: the positions ``[R]`` in idle of the slots that they do not use.
     members: _Segments
     idle: np.ndarray
     rest: np.ndarray
@@ -112,23 +113,21 @@ class _Class:
     #: What labels pay that use a slot ``[K]``, and labels that do not ``[M]``.
     price: np.ndarray = field(init=False)
     none: np.ndarray = field(init=False)
-    #: Costs ``[P, J]`` of conversions to cells' placements, and whether they can be; cells per column ``[D]``; slots per
-    #: group ``[G]``.
-    cost: np.ndarray = field(init=False)
+    #: Whether a conversion to a cell's placement can be ``[P, J]``; cells per column ``[D]``; slots per group ``[G]``;
+    #: whether a label uses the class at most once.
     possible: np.ndarray = field(init=False)
     count: np.ndarray = field(init=False)
     size: np.ndarray = field(init=False)
     distinct: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.cost = self.conversions[:, self.column]
-        self.possible = self.cost < CAP
+        cost = self.conversions[:, self.column]
+        self.possible = cost < CAP
         self.count = np.bincount(self.column, minlength=self.conversions.shape[1])
         self.size = np.bincount(self.members.segment)
-        #: Whether a label uses the class at most once.
         self.distinct = len(np.unique(self.users)) == len(self.users)
-        self.charge = np.zeros((len(self.outs) , len(self.groups)))
-        self.share = np.where(self.possible, self.cost / self.count[self.column], self.cost)
+        self.charge = np.zeros((len(self.outs), len(self.groups)))
+        self.share = np.where(self.possible, cost / self.count[self.column], cost)
         self.none = np.zeros(len(self.members.segment))
         self.price = self.share.min(axis=0)[self.cells.segment]
 
@@ -159,9 +158,10 @@ class _Slot(NamedTuple):
 class Dual:
     """Charges and shares of one problem, ascending; ``incumbent`` > 0 is the cost of a known plan.
 
-    Every plan that computes no class twice costs at least ``bound``, or at least the incumbent's cost. In an ``averaged``
-    problem, one of whose choices may stand for some of the layers of a plan only, what costs more than the incumbent is
-    not left out, but counts as if it cost as much. ``essential``: classes that every plan computes, if not the graph's.
+    Every plan that computes no class twice costs at least ``bound``, or at least the incumbent's cost. In an
+    ``averaged`` problem, one of whose choices may stand for some of the layers of a plan only, what costs more than the
+    incumbent is not left out, but counts as if it cost as much. ``essential``: classes that every plan computes, if not
+    the graph's.
     """
 
     def __init__(
@@ -269,7 +269,7 @@ class Dual:
             down = np.array([1.0 / asked[slot.consumer] if slot.consumer >= 0 else 1.0 for slot in some])
             begin = self.first[a]
             entry = _Class(
-                slice(begin, begin + len(out)), _Segments(_array(out)), matrix, column, order,
+                a, slice(begin, begin + len(out)), _Segments(_array(out)), matrix, column, order,
                 _Segments(column[order]), _Segments(_array(g for g, _ in cells)),
                 _Segments(_array(j for j, _, _ in needs)), _array(m for _, m, _ in needs),
                 _array(label for _, _, labels in needs for label in labels),
@@ -284,15 +284,15 @@ class Dual:
 
     # -- ascent ------------------------------------------------------------------------------------------------------
 
-    def ascend(self, rounds: int = 60) -> Iterator[float]:
-        """Raise the bound; after every few rounds the bound so far, as a part of the incumbent's cost.
+    def ascend(self, hot: float = HOT, rounds: int = 60) -> Iterator[float]:
+        """Raise the bound; after every few rounds what it is then, as a part of the incumbent's cost.
 
-        Ends when it hardly rises any more.
+        ``hot``: the first temperature. Ends when the bound hardly rises any more.
         """
         scale = max(1, len(self.classes))
         before = -math.inf
         for i in range(rounds):
-            temperature = max(HOT * COOLING**i, COLD) / scale
+            temperature = max(hot * COOLING**i, COLD) / scale
             for entry in reversed(self.classes):
                 self._update(entry, entry.pull_down, 0.0, temperature)
             for entry in self.classes:
@@ -304,6 +304,55 @@ class Dual:
                     return
                 before = now
 
+    def decoded(self) -> dict[int, tuple[int, ...]]:
+        """Choices of a plan, consumers first; what has been chosen changes the prices for those who share operands.
+
+        Prices alone tell two consumers of a value nothing of one another: where the same is to be had in several ways
+        they would choose different ones.
+        """
+        kept = self.slack, [(entry.charge, entry.share, entry.price, entry.none) for entry in self.classes]
+        self.slack = self.slack.copy()
+        for entry in self.classes:
+            entry.charge = entry.charge.copy()
+        try:
+            return self._decode()
+        finally:
+            self.slack = kept[0]
+            for entry, state in zip(self.classes, kept[1], strict=True):
+                entry.charge, entry.share, entry.price, entry.none = state
+
+    def _decode(self) -> dict[int, tuple[int, ...]]:
+        problem, temperature = self.graph.problem, COLD / max(1, len(self.classes))
+        entries = {entry.number: entry for entry in self.classes}
+        wanted: dict[int, dict[int, None]] = {c: {} for c in self.live}
+        for c, q in problem.roots:
+            wanted[c][q] = None
+        chosen: dict[int, tuple[int, ...]] = {}
+        for c in reversed(self.live):
+            first, some = self.first[c], self.kept[c]
+            labels = slice(first, first + len(some) + (c in self.optional))
+            total = self.slack[labels].copy()
+            entry = entries.get(c)
+            if entry is not None:
+                total += entry.charge.sum(axis=1)[entry.outs.segment]
+            outs = [problem.choices[c][s].out for s in some]
+            if wanted[c]:
+                total[: len(some)] += problem.conversions[c][np.ix_(outs, list(wanted[c]))].sum(axis=1) / self.unit
+                total[len(some) :] = math.inf
+            elif c in self.optional:
+                total[: len(some)] = math.inf
+            best = int(np.argmin(total))
+            self.slack[labels] += CAP * (np.arange(len(total)) != best)
+            if best == len(some):
+                continue
+            chosen[c] = (some[best],)
+            for a, q in problem.choices[c][some[best]].needs:
+                wanted[a][q] = None
+                operand = entries.get(a)
+                if operand is not None and len(operand.groups) > 1:
+                    self._update(operand, operand.pull_up, 1.0 / len(operand.groups), temperature)
+        return chosen
+
     def most_paid(self, consumer: int, operand: int) -> float:
         """What a class pays at most for an operand, over what it pays without (or the operand is paid at least)."""
         found = 0.0
@@ -312,19 +361,6 @@ class Dual:
             least = none[m] if m in entry.idle else entry.charge[:, entry.members.segment[m]].min()
             found += float(price[entry.slot == m].max() - least)
         return found * self.unit
-
-    def choice_costs(self) -> list[np.ndarray]:
-        """Per class the cost of every choice (inf where left out) with its needs at their prices.
-
-        On the way up prices tell consumers what their needs cost: with these instead of tree costs greedy decoding
-        gives a plan.
-        """
-        slack = self._charged()
-        found = [np.full(len(choices), math.inf) for choices in self.graph.problem.choices]
-        for c in self.live:
-            kept = self.kept[c]
-            found[c][kept] = slack[self.first[c] : self.first[c] + len(kept)] * self.unit
-        return found
 
     def evaluate(self) -> float:
         """The bound that the charges and shares prove."""
@@ -348,15 +384,7 @@ class Dual:
         slack, idle, group = self.slack, entry.idle, entry.groups.segment
         labels = slack[entry.labels]
         own = entry.outs.soft_min(labels, temperature)
-        more = entry.needs.soft_min(slack[entry.users], temperature) - entry.price
-        sure: np.ndarray | float = 0.0
-        if len(idle):
-            unused = -entry.none  # what is least paid beside the price where a slot is not used
-            waste = entry.rests.soft_min(slack[entry.rest], temperature)
-            unused[idle] += waste
-            more = more - unused[entry.slot]
-            sure = entry.members.add(unused)
-        more = entry.cells.soft_min(more, temperature)
+        more, sure, waste = self._beside(entry, temperature)
         best = self._best(entry, more, temperature)
         if len(entry.groups) > 1:
             useful = np.maximum(best[:, group] - more, 0.0)
@@ -386,6 +414,24 @@ class Dual:
         else:
             np.add.at(slack, entry.users, change)
         entry.price, entry.none = price, none
+
+    def _beside(
+        self, entry: _Class, temperature: float
+    ) -> tuple[np.ndarray, np.ndarray | float, np.ndarray | float]:
+        """What consumers pay beside the prices: for each cell ``[J]`` over what they pay without any, that ``[G]``, and
+        where a slot is not used, with its price ``[I]``.
+        """
+        slack, idle = self.slack, entry.idle
+        more = entry.needs.soft_min(slack[entry.users], temperature) - entry.price
+        sure: np.ndarray | float = 0.0
+        waste: np.ndarray | float = 0.0
+        if len(idle):
+            unused = -entry.none
+            waste = entry.rests.soft_min(slack[entry.rest], temperature)
+            unused[idle] += waste
+            more = more - unused[entry.slot]
+            sure = entry.members.add(unused)
+        return entry.cells.soft_min(more, temperature), sure, waste
 
     @staticmethod
     def _best(entry: _Class, more: np.ndarray, temperature: float) -> np.ndarray:

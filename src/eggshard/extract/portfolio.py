@@ -29,7 +29,8 @@ NEAR = 1.25
 FEW_STARTS = 3
 #: With more flows than these a certificate among plans that compute nothing twice is enough, and the dual ascent comes
 #: before the linear program, which takes several times as long. With more than these it is relied on: it ends at this
-#: gap (the last hundredth would take as long as all the rest), and where it gets nowhere the linear program is not begun.
+#: gap (the last hundredth would take as long as all the rest), and where it gets nowhere the linear program is not
+#: begun.
 MANY_FLOWS, DUAL_FLOWS, CLOSE = 2000, 10_000, 1e-2
 #: How often it may go on with the terms of a neighbour that is cheaper by this part.
 TERMS, WORTH = 3, 1e-3
@@ -99,13 +100,15 @@ class _Portfolio:
         plans = self._bounded(self._start(self.original.seeds))
         if self._done():
             return
+        self.flows = flow_count(self.problem)
         if "local" in self.methods:
-            for plan in plans:
+            # Where dual ascent finds the plan a start will do.
+            ascends = "dual" in self.methods and self.flows > DUAL_FLOWS
+            for plan in plans[:1] if ascends else plans:
                 self._offer(self.search.improve(plan), "local")
             self._note("local")
         if self._done() or time.monotonic() >= self.most:
             return
-        self.flows = flow_count(self.problem)
         if "dual" in self.methods and self.flows > MANY_FLOWS:
             self._ascend()
         if self._late():
@@ -138,7 +141,8 @@ class _Portfolio:
         if self._proved(lifted.cost):
             bound = lifted.cost
         once = max(bound, min(self.once, lifted.cost))
-        return Extraction(lifted, bound, self.method, seconds, tuple(self.notes), once, max(once, self._of_terms(lifted)))
+        terms = max(once, self._of_terms(lifted))
+        return Extraction(lifted, bound, self.method, seconds, tuple(self.notes), once, terms)
 
     def _of_terms(self, lifted: Selection) -> float:
         """The bound of plans of the best plan's terms, 0 where it is not known."""
@@ -283,7 +287,7 @@ class _Portfolio:
                 break
         best = self.best
         if best is not None and not every and best.cost > 0 and self._fits(DUAL_SECONDS, "dual"):
-            whole = ascend(self.graph, self.costs, self.search, best.cost, max(self.gap, CLOSE),
+            whole = ascend(self.graph, self.search, best.cost, max(self.gap, CLOSE),
                            self._patience(self.flows))
             self.hopeless = whole.hopeless and self.flows > DUAL_FLOWS
             self._raise_once(whole.bound, "dual")
@@ -291,7 +295,8 @@ class _Portfolio:
         self._note("dual")
 
     def _patience(self, flows: int) -> float:
-        """Until when an ascent goes on: once begun it is let finish, however busy the machine; half the way proves little.
+        """Until when an ascent goes on: once begun it is let finish, however busy the machine, for half the way proves
+        little.
         """
         return max(self.deadline, time.monotonic() + 4 * flows * DUAL_SECONDS)
 

@@ -13,8 +13,8 @@ from eggshard.extract.problem import Choice, Problem
 
 
 def of_same_terms(problem: Problem, chosen: Mapping[int, tuple[int, ...]]) -> Problem:
-    """The problem with only the plan's classes, each with the choices that need what the plan's choices need, or more, or
-    less; others cost infinitely much, so that choices keep their numbers.
+    """The problem with only the plan's classes, each with the choices that need what the plan's choices need, or more,
+    or less; others cost infinitely much, so that choices keep their numbers.
 
     (A placement may hold what an operand would give: such a choice needs fewer operands than others of the same op.)
     """

@@ -73,23 +73,6 @@ def copies_of_groups(count: int, copies: Sequence[int], groups: Sequence[int]) -
     return of_group
 
 
-def weighted(problem: Problem, copies: Sequence[int], groups: Sequence[int], weight: float) -> Problem:
-    """The problem in which what copies compute and convert costs as much as in all the layers that they stand for."""
-    of_group = copies_of_groups(len(problem.choices), copies, groups)
-    tables: dict[int, np.ndarray] = {}
-    choices, conversions = [], []
-    for made, table, copy in zip(problem.choices, problem.conversions, of_group, strict=True):
-        if copy < 0:
-            choices.append(made)
-            conversions.append(table)
-            continue
-        choices.append([Choice(s.out, s.cost * weight, s.needs, s.tag) for s in made])
-        if id(table) not in tables:
-            tables[id(table)] = table * weight
-        conversions.append(tables[id(table)])
-    return Problem(choices, conversions, problem.roots, problem.seeds)
-
-
 @dataclass
 class Lifted:
     """A plan of the whole program: its graph, its problem with what was chosen, and the selection."""

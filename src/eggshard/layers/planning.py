@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from eggshard.egraph.graph import EGraph
 from eggshard.extract.encode import ConversionTable, Encoding
 from eggshard.extract.problem import Extraction, Problem
-from eggshard.extract.verify import complete
-from eggshard.layers.lifting import Lift, Lifted, copies_of, weighted
+from eggshard.layers.lifting import Lift, Lifted, copies_of
 from eggshard.layers.ring import Ring
 from eggshard.layers.shortening import KEPT, Short
 from eggshard.placement.placement import Placement
@@ -49,13 +49,12 @@ def handed(short: Short, graph: EGraph) -> dict[int, int]:
 
 
 class LayeredPlan(NamedTuple):
-    """The whole program's plan, what was extracted of the short one, what the short one's plan costs, and the bound of
-    plans of the whole program by the same terms in every layer.
+    """The whole program's plan, what was extracted of the short one, and the bound of plans of the whole program that
+    compute nothing twice, by the same terms in every layer.
     """
 
     lifted: Lifted
     extraction: Extraction
-    cost: float
     terms: float
 
 
@@ -65,10 +64,10 @@ def extract_layers(
 ) -> LayeredPlan | None:
     """The cheapest plan of the whole program among those whose layers follow the copies.
 
-    deadline: of `time.monotonic`, for raising the bound.
+    deadline: of `time.monotonic`; until then the bound is raised.
     """
     copies = copies_of(short, graph)
-    found = extract(weighted(encoding.problem, copies, encoding.views.group, short.weight))
+    found = extract(encoding.problem)
     lift = Lift(short, graph, encoding, copies, tables, roots)
     lifted: list[Lifted] = []
     for follows in _patterns(short.repeats):
@@ -78,17 +77,12 @@ def extract_layers(
         if lifted and math.isclose(made.selection.cost, lifted[0].selection.cost, rel_tol=EQUAL):
             break  # the copies do the same
         lifted.append(made)
-    plan = complete(encoding.problem, found.selection.chosen)
-    if plan is None:
-        return None
     best = min(lifted, key=lambda made: made.selection.cost)
     copy = min(range(min(KEPT, len(lifted))), key=lambda i: lifted[i].selection.cost)
-    ring = Ring(lift, copy).plan(found.selection, best.selection.cost, CLOSE, deadline)
-    if ring.selection is not None:
-        made = lift.lift(ring.selection, [copy] * short.repeats)
-        if made is not None and made.selection.cost < best.selection.cost:
-            best = made
-    return LayeredPlan(best, found, plan.cost, min(ring.bound, best.selection.cost))
+    bound = 0.0
+    if time.monotonic() < deadline:
+        bound = Ring(lift, copy).bound(found.selection, best.selection.cost, CLOSE, deadline)
+    return LayeredPlan(best, found, bound)
 
 
 def _patterns(repeats: int) -> Iterator[list[int]]:

@@ -1,10 +1,9 @@
 """Equal layers as a ring: one layer takes what it delivers itself, and stands for all.
 
-Lagrange multipliers tell a layer what it pays for its inputs and is paid for its outputs; with the same ones between any
-two layers, the plan of all layers costs at least as many times what the cheapest layer does. The first takes from
+Lagrange multipliers tell a layer what it pays for its inputs and is paid for its outputs; with the same ones between
+any two layers, the plan of all layers costs at least as many times what the cheapest layer does. The first takes from
 elsewhere and the last one's output goes elsewhere: what passes there is left out, so the bound is less by what a layer
-may pay for its input at most, and be paid for its output at least. The prices also give a plan of one layer, which is
-lifted to all.
+may pay for its input at most, and be paid for its output at least.
 """
 
 from __future__ import annotations
@@ -14,20 +13,15 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from eggshard.extract.ascent import STEEP
 from eggshard.extract.dual import Dual
 from eggshard.extract.encode import Handed
 from eggshard.extract.graph import Graph
-from eggshard.extract.greedy import decode, tree_costs
-from eggshard.extract.local_search import LocalSearch
 from eggshard.extract.problem import Choice, Problem, Selection
 from eggshard.extract.terms import of_same_terms
-from eggshard.extract.verify import complete
 from eggshard.layers.lifting import Instance, Lift, copies_of_groups
 
-
-#: How often what a layer takes from elsewhere is settled.
-PASSES = 3
+#: The ascent begins hotter where messages run in circles.
+HOT = 8.0
 
 
 class Link(NamedTuple):
@@ -38,13 +32,6 @@ class Link(NamedTuple):
     taken: int
     delivered: int
     ends: int
-
-
-class RingPlan(NamedTuple):
-    """The best plan of one layer and what layers share, and the bound of plans of all layers."""
-
-    selection: Selection | None
-    bound: float
 
 
 class Ring:
@@ -76,27 +63,20 @@ class Ring:
             for choice in choices if isinstance(choice.tag, Handed) for group, _ in self.taken[choice.tag]
         }
 
-    def plan(self, like: Selection, known: float, gap: float, deadline: float) -> RingPlan:
-        """Dual ascent among plans of a plan's terms, until the bound is within ``gap`` of the best plan's cost.
+    def bound(self, like: Selection, known: float, gap: float, deadline: float) -> float:
+        """What no plan of all layers undercuts that computes nothing twice, and all layers by the terms of a plan.
 
-        known: what some plan of all layers costs.
+        known: what some plan of all layers costs; the bound is raised until it is within ``gap`` of that.
         """
         chosen = {c: some for c, some in like.chosen.items() if self.choices[c]}
         terms = of_same_terms(self.problem, chosen)
         dual = Dual(Graph(terms), known, averaged=True, essential=self._essential(chosen))
-        found: Selection | None = None
-        bound, best, before = 0.0, known, 0.0
-        for part in dual.ascend():
-            rise, before = part - before, part
-            late = time.monotonic() > deadline
-            bound = max(bound, part * known - self._open_ends(dual))
-            if late or rise < STEEP:
-                plan = self._decoded(dual, deadline)
-                if plan is not None and (found is None or plan.cost < found.cost):
-                    found, best = plan, min(plan.cost, known)
-            if late or bound >= best * (1 - gap):
+        found = 0.0
+        for part in dual.ascend(HOT):
+            found = max(found, part * known - self._open_ends(dual))
+            if found >= (1 - gap) * known or time.monotonic() > deadline:
                 break
-        return RingPlan(found, bound)
+        return min(found, known)
 
     # -- the problem -------------------------------------------------------------------------------------------------
 
@@ -128,7 +108,7 @@ class Ring:
             [s._replace(needs=()) if isinstance(s.tag, Handed) else s for s in choices] for choices in self.choices
         ]
 
-    # -- bound and plan ----------------------------------------------------------------------------------------------
+    # -- the bound --------------------------------------------------------------------------------------------------
 
     def _essential(self, chosen: Mapping[int, tuple[int, ...]]) -> list[int]:
         """What every layer computes in all plans of these terms.
@@ -139,7 +119,8 @@ class Ring:
         terms = of_same_terms(self.opened, chosen)
 
         def needed(*more: int) -> set[int]:
-            return set(Graph(Problem(terms.choices, terms.conversions, [*terms.roots, *((c, 0) for c in more)])).essential)
+            roots = [*terms.roots, *((c, 0) for c in more)]
+            return set(Graph(Problem(terms.choices, terms.conversions, roots)).essential)
 
         own = needed()
         lasting = [
@@ -153,22 +134,6 @@ class Ring:
         return math.fsum(
             link.ends * max(0.0, dual.most_paid(link.taken, link.delivered)) for link in self.links.values()
         ) / self.short.repeats
-
-    def _decoded(self, dual: Dual, deadline: float) -> Selection | None:
-        """A plan of one layer by prices: first without, then with what is taken from elsewhere as what is to be delivered.
-        """
-        opened = Graph(self.opened)
-        costs = tree_costs(opened)._replace(choice=dual.choice_costs())
-        problem = self.opened
-        for _ in range(PASSES):
-            chosen = decode(opened, costs)
-            tags = [problem.choices[c][s].tag for c, some in chosen.items() for s in some]
-            wanted = {shard for tag in tags if isinstance(tag, Handed) for shard in self.taken[tag]}
-            problem = Problem(problem.choices, problem.conversions, [*self.opened.roots, *sorted(wanted)])
-            opened = Graph(problem)
-        plan = complete(problem, decode(opened, costs))
-        graph = opened
-        return plan and LocalSearch(graph, costs.best, deadline).improve(plan.chosen)
 
 
 def _passed_on(sources: Sequence[Instance]) -> bool:

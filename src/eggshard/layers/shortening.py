@@ -54,11 +54,6 @@ class Short:
     taken: list[int]
     own: list[tuple[int, Port]]
 
-    @property
-    def weight(self) -> float:
-        """For how many layers each copy stands."""
-        return self.repeats / KEPT
-
     def cut_value(self, v: int) -> int:
         """The number in ``region`` of a value of the short program."""
         return v if v < len(self.program.region.inputs) else v + len(self.seams)

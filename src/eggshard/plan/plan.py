@@ -103,8 +103,8 @@ class Plan:
 
     @property
     def certificate(self) -> str:
-        """Which plans the bound is of: "all plans", "plans that compute nothing twice", or those of them "by the same ops"
-        as this plan, where the algebra's alternatives to these are certified to nothing near it.
+        """Which plans the bound is of: "all plans", "plans that compute nothing twice", or those of them "by the same
+        ops" as this plan, where no such bound is known of what the algebra has in their place.
 
         Bodies of loops and branches are planned on their own; the bound takes them as they are.
         """
