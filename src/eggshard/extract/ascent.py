@@ -11,7 +11,6 @@ from eggshard.extract.graph import Graph
 from eggshard.extract.greedy import tree_costs
 from eggshard.extract.local_search import LocalSearch
 from eggshard.extract.problem import Problem, Selection
-from eggshard.extract.shrink import shrink
 from eggshard.extract.terms import of_same_terms
 from eggshard.extract.verify import complete
 
@@ -38,7 +37,6 @@ class Terms:
     def __init__(self, problem: Problem, incumbent: Selection) -> None:
         self.incumbent = incumbent
         self.problem = of_same_terms(problem, incumbent.chosen)
-        self.shrunk = shrink(self.problem)
         #: Whether these are all plans.
         self.all_plans = all(
             math.isfinite(kept.cost) or not math.isfinite(choice.cost)
@@ -47,12 +45,12 @@ class Terms:
         self.bound = 0.0
 
     def ascend(self, gap: float, deadline: float) -> Selection | None:
-        """The best plan that prices gave, of the problem given; raises the bound."""
-        graph = Graph(self.shrunk.problem)
+        """The best plan that prices gave; raises the bound."""
+        graph = Graph(self.problem)
         search = LocalSearch(graph, tree_costs(graph).best, deadline)
         found = ascend(graph, search, self.incumbent.cost, gap, deadline)
         self.bound = found.bound
-        return found.plan and self.shrunk.lift(found.plan)
+        return found.plan
 
     def has(self, plan: Selection) -> bool:
         """Whether a plan of the problem given is one of these."""

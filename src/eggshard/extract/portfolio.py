@@ -42,11 +42,12 @@ DUAL_SECONDS, LINEAR_SECONDS = 4e-6, 2e-5
 def flow_count(problem: Problem) -> int:
     """How many flows the edge model has: per consumer and operand, the computed times the needed placements."""
     needed: dict[tuple[int, int], set[int]] = {}
-    for c, choices in enumerate(problem.choices):
+    possible = [[choice for choice in choices if choice.cost < math.inf] for choices in problem.choices]
+    for c, choices in enumerate(possible):
         for choice in choices:
             for a, q in choice.needs:
                 needed.setdefault((c, a), set()).add(q)
-    made = [len({choice.out for choice in choices}) for choices in problem.choices]
+    made = [len({choice.out for choice in choices}) for choices in possible]
     return sum(made[a] * len(qs) for (_, a), qs in needed.items())
 
 
@@ -272,7 +273,7 @@ class _Portfolio:
             if best is None or every or best.cost <= 0:
                 break
             terms = Terms(self.problem, best)
-            flows = flow_count(terms.shrunk.problem)
+            flows = flow_count(terms.problem)
             if time.monotonic() + flows * DUAL_SECONDS > self.most:
                 break
             plan = terms.ascend(CLOSE, self._patience(flows))
