@@ -14,10 +14,8 @@ from eggshard.extract.problem import Problem, Selection
 from eggshard.extract.terms import of_same_terms
 from eggshard.extract.verify import complete
 
-#: Prices give good plans once the bound rises by less than this part of the incumbent's cost.
-STEEP = 1e-2
-#: An ascent ends where so many times the last rise would not bring the bound to this part of the best plan's cost.
-#: Rises shrink about as the temperature does, so that all that come yet are mostly less than the last one.
+#: An ascent among all plans ends where so many times the last rise would not bring the bound to this part of the best
+#: plan's cost. Rises shrink about as the temperature does, so that all that come yet are mostly less than the last one.
 HOPE, NEAR = 3.0, 0.9
 
 
@@ -48,7 +46,7 @@ class Terms:
         """The best plan that prices gave; raises the bound."""
         graph = Graph(self.problem)
         search = LocalSearch(graph, tree_costs(graph).best, deadline)
-        found = ascend(graph, search, self.incumbent.cost, gap, deadline)
+        found = ascend(graph, search, self.incumbent.cost, gap, deadline, patient=True)
         self.bound = found.bound
         return found.plan
 
@@ -57,23 +55,25 @@ class Terms:
         return all(self.problem.choices[c][s].cost < math.inf for c, some in plan.chosen.items() for s in some)
 
 
-def ascend(graph: Graph, search: LocalSearch, known: float, gap: float, deadline: float) -> Ascent:
+def ascend(
+    graph: Graph, search: LocalSearch, known: float, gap: float, deadline: float, patient: bool = False
+) -> Ascent:
     """Raise the bound towards the cost of a known plan, until it is within ``gap`` of the best plan, and try prices.
 
-    The bound holds for plans that cost less than the known one.
+    The bound holds for plans that cost less than the known one. ``patient``: goes on until the bound hardly rises any
+    more, however far it may be then: it is the known plan that may be far from the best.
     """
     dual = Dual(graph, known)
     found, cost, before = None, known, 0.0
     for part in dual.ascend():
         rise, before = part - before, part
         late = time.monotonic() > deadline
-        if late or rise < STEEP:
-            plan = complete(graph.problem, dual.decoded())
-            plan = plan and search.improve(plan.chosen)
-            if plan is not None and (found is None or plan.cost < found.cost):
-                found, cost = plan, min(plan.cost, known)
+        plan = complete(graph.problem, dual.decoded())
+        plan = plan and search.improve(plan.chosen)
+        if plan is not None and (found is None or plan.cost < found.cost):
+            found, cost = plan, min(plan.cost, known)
         if late or dual.bound >= cost * (1 - gap):
             break
-        if (part + HOPE * rise) * known < min(NEAR, 1 - gap) * cost:
+        if not patient and (part + HOPE * rise) * known < min(NEAR, 1 - gap) * cost:
             return Ascent(found, dual.bound, True)
     return Ascent(found, dual.bound, False)

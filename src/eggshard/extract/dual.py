@@ -37,7 +37,7 @@ CAP = 2.0
 #: In place of a sum of shares that is none.
 _NOTHING = 1e-300
 #: The first and the last temperature, both over the number of classes, and the factor between two rounds.
-HOT, COLD, COOLING = 0.5, 2e-3, 0.75
+HOT, COLD, COOLING = 1.0, 2e-3, 0.75
 #: The bound is looked at every so many rounds, and ascent ends when it rose by less than this.
 CHECK, STALLED = 4, 5e-4
 

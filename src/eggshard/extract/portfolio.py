@@ -120,7 +120,7 @@ class _Portfolio:
         if not self._done() and not self.hopeless and ("linear" in self.methods or "integer" in self.methods):
             self._solve()
         best = self.best
-        if "local" in self.methods and not self._late() and best is not None and not self._proved(best.cost):
+        if "local" in self.methods and not self._late() and best is not None and not self._settled(best):
             # Within the gap there may be cheaper plans next door, e.g. where weights lie far apart.
             groups = not self._many and not self._done() and not self._close()
             self._offer(self.search.improve(best.chosen, groups=groups), "local")
@@ -193,6 +193,12 @@ class _Portfolio:
     def _proved(self, cost: float) -> bool:
         """Whether the bound equals a cost but for rounding."""
         return cost - self.bound <= 1e-9 * cost
+
+    def _settled(self, best: Selection) -> bool:
+        """Whether a plan is proved, or certified among those of its terms, which its neighbours may not have."""
+        terms = self.terms
+        return self._proved(best.cost) or (
+            terms is not None and terms.has(best) and best.cost - terms.bound <= CLOSE * best.cost)
 
     def _late(self) -> bool:
         return time.monotonic() >= self.deadline
