@@ -61,7 +61,7 @@ def improve_by_programs(
             consider(complete(problem, program.chosen(relaxation.x)), "linear")
             if done():
                 return
-            if program.cut_circles(program.solution.values):
+            if program.circles.cut(program.solution.values):
                 continue
         rise = relaxation.bound - stalled
         patience = PATIENCE if rise > PROGRESS * (best.cost - stalled) else patience - 1
@@ -78,6 +78,6 @@ def improve_by_programs(
         if values is None:
             return
         consider(complete(problem, program.chosen(values)), "integer")
-        if done() or not finished or deadline_left(deadline) <= 0 or not program.cut_circles(values):
+        if done() or not finished or deadline_left(deadline) <= 0 or not program.circles.cut(values):
             return
         program.model.relax()
