@@ -186,7 +186,7 @@ def _no_region(*_: object) -> None:
 
 @dataclass
 class Tally:
-    """How the extraction did on problems whose optimum is known. unproved: the bound leaves more than the default gap."""
+    """How the extraction did where the optimum is known. unproved: the bound leaves more than the default gap."""
 
     cases: int = 0
     equal: int = 0
