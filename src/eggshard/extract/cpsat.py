@@ -18,6 +18,7 @@ from eggshard.extract.highs import SolverError
 from eggshard.extract.problem import Problem, Selection
 
 _MODULE = "eggshard.extract.cpsat_worker"
+_ENTRY = f"{_MODULE}:solve"
 
 #: Seconds that the process takes to start; with less time left it is not asked.
 START = 1.0
@@ -66,7 +67,7 @@ def solve(graph: Graph, incumbent: Selection, seconds: float, gap: float) -> Ans
     request = Request(graph.problem, circles, single_copies(graph.problem, graph.cyclic), incumbent)
     try:
         answer: Answer = worker().call(
-            f"{_MODULE}:solve", request, seconds, gap, seconds=PATIENCE * seconds + 2 * START)
+            _ENTRY, request, seconds, gap, seconds=PATIENCE * seconds + 2 * START)
     except WorkerFailure as failure:
         raise SolverError(f"{failure.reason}: {failure}") from failure
     return answer
