@@ -195,9 +195,9 @@ class Tally:
     circles: int = 0
     too_large: int = 0
 
-    def take(self, problem: Problem, best: float) -> list[str]:
+    def take(self, problem: Problem, best: float, methods: tuple[str, ...] | None = None) -> list[str]:
         """Extract without a gap, compare, count; what is wrong."""
-        found = extract(problem, seconds=60.0, gap=0.0)
+        found = extract(problem, seconds=60.0, gap=0.0, methods=methods)
         cost = found.selection.cost
         slack = 1e-9 * abs(best)
         wrong = check(problem, found.selection)
