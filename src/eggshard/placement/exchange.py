@@ -110,6 +110,21 @@ def exchange_of_boxes(
     return Exchange(piece, tuple(target.size.tolist()), tuple(rounds), tuple(local), over)
 
 
+def outline_of_boxes(
+    mesh: Mesh, shape: tuple[int, ...], source: Boxes, target: Boxes, used: Collection[str], over: tuple[str, ...]
+) -> ExchangeOutline:
+    """What `exchange_of_boxes` will cost, where every box lies in the tensor and all boxes of a side make it up.
+
+    Boxes of a side have equally many holders then, and those send no more, each, than a device receives.
+    """
+    cell = np.maximum(1, np.gcd(source.size, target.size))
+    low = np.maximum(source.corner, target.corner)
+    high = np.minimum(source.corner + source.size, target.corner + target.size)
+    kept = np.prod(np.maximum(high - low, 0) // cell, axis=1)
+    cells = int(np.prod(target.size // cell) - kept.min())
+    return ExchangeOutline(tuple(target.size.tolist()), int(np.prod(cell)), cells, cells, over)
+
+
 def _boxes(mesh: Mesh, placement: Placement) -> Boxes:
     corners = [mesh.index(d.axes) * d.tile for d in placement.dims]
     corner = np.stack(corners, axis=1) if corners else np.zeros((mesh.size, 0), int)

@@ -254,7 +254,8 @@ class StateSpace:
         count = len(source)
         held, needed, both = (np.ones((count, 1), np.int64) for _ in range(3))
         for i, (row, grid) in enumerate(zip(pair, grids, strict=True)):
-            have, need, overlap = self._cells(i, row, grid)
+            pairs, place = np.unique(row, return_inverse=True)
+            have, need, overlap = (t.take(place, axis=0) for t in self._cells(i, pairs, grid))
             held, needed, both = held * have, needed * need, both * overlap
         cells = (needed - both).max(axis=1, initial=0)
         shards, order = self._holders

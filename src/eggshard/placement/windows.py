@@ -137,7 +137,8 @@ def slab_exchange(n: int, count: int, source: Dim, target: Dim) -> SlabExchange 
     direction), or by an edge colouring of the bipartite graph of runs, whichever is fewer indices. None where some
     needed index is held by nobody, or a slab would carry unspecified data over needed ones.
     """
-    runs = _missing_runs(n, count, source, target)
+    held = _Held(*([segments(n, dim, d) for d in range(count)] for dim in (source, target)), (source.size, target.size))
+    runs = _missing_runs(n, count, source, target, held)
     if runs is None:
         return None
     offsets = tuple(d * (source.tile - target.tile) + source.low - target.low for d in range(count))
@@ -154,13 +155,20 @@ def slab_exchange(n: int, count: int, source: Dim, target: Dim) -> SlabExchange 
         runs, colour_edges([r.sender for r in runs], [r.receiver for r in runs], count).tolist(), strict=True
     ):
         by_colour.setdefault(colour, []).append(run)
-    held = _Held(*([segments(n, dim, d) for d in range(count)] for dim in (source, target)), (source.size, target.size))
     plans = []
     for groups in (by_distance, by_colour):
         rounds = _rounds(count, list(groups.values()), held)
         if rounds is not None:
             plans.append(SlabExchange(rounds, offsets))
     return min(plans, key=lambda plan: (plan.width, len(plan.rounds)), default=None)
+
+
+class _Held(NamedTuple):
+    """What devices hold of the tensor before and after an exchange, and the sizes of their shards."""
+
+    sent: list[list[Segment]]
+    needed: list[list[Segment]]
+    sizes: tuple[int, int]
 
 
 class _Run(NamedTuple):
@@ -177,7 +185,7 @@ class _Run(NamedTuple):
     above: bool
 
 
-def _missing_runs(n: int, count: int, source: Dim, target: Dim) -> list[_Run] | None:
+def _missing_runs(n: int, count: int, source: Dim, target: Dim, held: _Held) -> list[_Run] | None:
     """What each device needs and does not have, by runs of one sender; None if nobody has some of it.
 
     A device has an index where its old shard, laid over the new one, has it at the same place.
@@ -185,8 +193,8 @@ def _missing_runs(n: int, count: int, source: Dim, target: Dim) -> list[_Run] | 
     runs: list[_Run] = []
     for d in range(count):
         shift = d * (source.tile - target.tile) + source.low - target.low
-        own = [(s.position + shift, s.position + shift + s.length) for s in segments(n, source, d)]
-        for needed in segments(n, target, d):
+        own = [(s.position + shift, s.position + shift + s.length) for s in held.sent[d]]
+        for needed in held.needed[d]:
             position, end = needed.position, needed.position + needed.length
             while position < end:
                 mine = next((high for low, high in own if low <= position < high), None)
@@ -194,7 +202,7 @@ def _missing_runs(n: int, count: int, source: Dim, target: Dim) -> list[_Run] | 
                     position = mine
                     continue
                 stop = min([end, *(low for low, _ in own if low > position)])
-                found = _sender(n, count, source, d, needed.first + position - needed.position)
+                found = _sender(n, count, source, held, d, needed.first + position - needed.position)
                 if found is None:
                     return None
                 sender, place, length = found
@@ -205,14 +213,16 @@ def _missing_runs(n: int, count: int, source: Dim, target: Dim) -> list[_Run] | 
     return runs
 
 
-def _sender(n: int, count: int, source: Dim, receiver: int, index: int) -> tuple[int, int, int] | None:
+def _sender(
+    n: int, count: int, source: Dim, held: _Held, receiver: int, index: int
+) -> tuple[int, int, int] | None:
     """The device nearest to the receiver that holds an index: (device, position there, indices from it on)."""
     found, (least, most) = [], source.specified(n)
     for image in range(least + (index - least) % n, most, n):
         first = -((source.tile + source.high - 1 - image) // source.tile) if source.tile else 0
         last = (image - source.low) // source.tile if source.tile else 0
         for d in range(max(0, first), min(count - 1, last) + 1):
-            for s in segments(n, source, d):
+            for s in held.sent[d]:
                 if s.first <= index < s.first + s.length:
                     skipped = index - s.first
                     found.append((abs(d - receiver), d, s.position + skipped, s.length - skipped))
@@ -227,14 +237,6 @@ class _Round(NamedTuple):
     shifts: list[int]
     senders: set[int]
     receivers: set[int]
-
-
-class _Held(NamedTuple):
-    """What devices hold of the tensor before and after an exchange, and the sizes of their shards."""
-
-    sent: list[list[Segment]]
-    needed: list[list[Segment]]
-    sizes: tuple[int, int]
 
 
 def _rounds(count: int, groups: list[list[_Run]], held: _Held) -> tuple[Slab, ...] | None:
