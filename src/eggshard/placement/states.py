@@ -25,6 +25,8 @@ AxisList = tuple[str, ...]
 PIECES = 64
 #: Pairs of states times devices that are looked at together.
 _TOGETHER = 1 << 22
+#: Of a large mesh so many devices are looked at first, which are so far apart that they differ along all axes.
+_SAMPLE, _STRIDE = 64, 67
 
 
 class State(NamedTuple):
@@ -243,6 +245,10 @@ class StateSpace:
         cells = needed - kept
         rounds = cells.copy()
         uneven = np.nonzero(~full)[0]
+        some = np.arange(min(self.mesh.size, _SAMPLE)) * _STRIDE % self.mesh.size
+        _, wanted, both = self._per_device(pair[:, uneven], grids, some)
+        cells[uneven] = rounds[uneven] = (wanted - both).max(axis=1, initial=0)
+        uneven = uneven[cells[uneven] <= self.max_rounds]  # the others need more rounds, however many
         step = max(1, _TOGETHER // self.mesh.size)
         for rows in (uneven[i : i + step] for i in range(0, len(uneven), step)):
             cells[rows], rounds[rows] = self._counted(source[rows], target[rows], pair[:, rows], grids)
@@ -251,12 +257,7 @@ class StateSpace:
     def _counted(self, source: np.ndarray, target: np.ndarray, pair: np.ndarray, grids: list[np.ndarray]
                  ) -> tuple[np.ndarray, np.ndarray]:
         """The same, device by device."""
-        count = len(source)
-        held, needed, both = (np.ones((count, 1), np.int64) for _ in range(3))
-        for i, (row, grid) in enumerate(zip(pair, grids, strict=True)):
-            pairs, place = np.unique(row, return_inverse=True)
-            have, need, overlap = (t.take(place, axis=0) for t in self._cells(i, pairs, grid))
-            held, needed, both = held * have, needed * need, both * overlap
+        held, needed, both = self._per_device(pair, grids, np.arange(self.mesh.size))
         cells = (needed - both).max(axis=1, initial=0)
         shards, order = self._holders
         copies = self.mesh.size // shards[target]
@@ -276,14 +277,18 @@ class StateSpace:
         keys = [self.mesh.index([a for axes in s.axes for a in axes]) for s in self.states]
         return shards, [np.argsort(key, kind="stable") for key in keys]
 
-    def _cells(self, dim: int, pair: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """``[P, devices]``: cells of one dimension that a device holds, needs, and has in common, for pairs of lists."""
-        first, second = np.divmod(pair, len(self._lists))
-        start, end = self._ranges[dim]
-        cell = grid.take(pair)[:, None]
-        low, high = np.maximum(start[first], start[second]), np.minimum(end[first], end[second])
-        size = end - start
-        return tuple(-(-cells // cell) for cells in (size[first], size[second], np.maximum(high - low, 0)))
+    def _per_device(self, pair: np.ndarray, grids: list[np.ndarray], devices: np.ndarray) -> list[np.ndarray]:
+        """``[P, devices]``: cells that devices hold, need, and have in common, for pairs of states."""
+        out = [np.ones((pair.shape[1], 1), np.int64) for _ in range(3)]
+        for (start, end), row, grid in zip(self._ranges, pair, grids, strict=True):
+            lists, place = np.unique(row, return_inverse=True)
+            first, second = np.divmod(lists, len(self._lists))
+            start, end = start[:, devices], end[:, devices]
+            low, high = np.maximum(start[first], start[second]), np.minimum(end[first], end[second])
+            held = (end - start)[first], (end - start)[second], np.maximum(high - low, 0)
+            cell = grid.take(lists)[:, None]
+            out = [a * (-(-n // cell)).take(place, axis=0) for a, n in zip(out, held, strict=True)]
+        return out
 
     @cached_property
     def _ranges(self) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -5,6 +5,7 @@ All functions look at one dimension of global size n that ``count`` devices shar
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
@@ -117,6 +118,12 @@ def segments(n: int, dim: Dim, device: int) -> list[Segment]:
     return out
 
 
+@lru_cache(maxsize=1024)
+def _all_segments(n: int, dim: Dim, count: int) -> list[list[Segment]]:
+    """What each of so many devices holds."""
+    return [segments(n, dim, d) for d in range(count)]
+
+
 def covers(n: int, count: int, dim: Dim) -> bool:
     """Whether the devices together hold every index."""
     held = sorted((s.first, s.first + s.length) for d in range(count) for s in segments(n, dim, d))
@@ -137,7 +144,7 @@ def slab_exchange(n: int, count: int, source: Dim, target: Dim) -> SlabExchange 
     direction), or by an edge colouring of the bipartite graph of runs, whichever is fewer indices. None where some
     needed index is held by nobody, or a slab would carry unspecified data over needed ones.
     """
-    held = _Held(*([segments(n, dim, d) for d in range(count)] for dim in (source, target)), (source.size, target.size))
+    held = _Held(_all_segments(n, source, count), _all_segments(n, target, count), (source.size, target.size))
     runs = _missing_runs(n, count, source, target, held)
     if runs is None:
         return None
@@ -254,8 +261,9 @@ def _rounds(count: int, groups: list[list[_Run]], held: _Held) -> tuple[Slab, ..
             waiting += parts
             continue
         new = _Round(group, longest, shifts, {r.sender for r in group}, {r.receiver for r in group})
+        most = _widest(group, longest, {old.width for old in rounds}, held)
         for i, old in enumerate(rounds):
-            if old.senders.isdisjoint(new.senders) and old.receivers.isdisjoint(new.receivers):
+            if old.width <= most and old.senders.isdisjoint(new.senders) and old.receivers.isdisjoint(new.receivers):
                 merged = _merged(old, new, held)
                 if merged is not None:
                     rounds[i] = merged
@@ -263,6 +271,17 @@ def _rounds(count: int, groups: list[list[_Run]], held: _Held) -> tuple[Slab, ..
         else:
             rounds.append(new)
     return tuple(_slab(count, r) for r in rounds)
+
+
+def _widest(runs: list[_Run], longest: int, widths: Iterable[int], held: _Held) -> int:
+    """The widest of some slabs that these runs can be lengthened to, or their own length.
+
+    A slab that carries nothing wrong still does not when it is cut: widths that are possible have none before them
+    that is not.
+    """
+    wider = sorted(width for width in widths if width > longest)
+    fitting = bisect_left(wider, True, key=lambda width: _shifts(runs, width, held) is None)
+    return wider[fitting - 1] if fitting else longest
 
 
 def _merged(old: _Round, new: _Round, held: _Held) -> _Round | None:
