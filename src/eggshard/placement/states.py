@@ -234,12 +234,13 @@ class StateSpace:
         Where all tiles are full, devices need as much, and some device has nothing of it unless tiles are nested. What
         a shard's holders send, each, is what a device needs less what they keep on average: no more than is received.
         """
-        needed, kept = np.ones((2, len(source)), np.int64)
+        held, needed, kept = np.ones((3, len(source)), np.int64)
         full = np.ones(len(source), bool)
         for i, (row, grid) in enumerate(zip(pair, grids, strict=True)):
             tile = self._tile[i]
             whole = tile * self._shards == self.sizes[i]
             full &= (whole[:, None] & whole).take(row)
+            held *= (tile[:, None] // grid).take(row)
             needed *= (tile // grid).take(row)
             kept *= np.where(self._prefix | self._prefix.T, np.minimum(tile[:, None], tile) // grid, 0).take(row)
         cells = needed - kept
@@ -248,7 +249,10 @@ class StateSpace:
         some = np.arange(min(self.mesh.size, _SAMPLE)) * _STRIDE % self.mesh.size
         _, wanted, both = self._per_device(pair[:, uneven], grids, some)
         cells[uneven] = rounds[uneven] = (wanted - both).max(axis=1, initial=0)
-        uneven = uneven[cells[uneven] <= self.max_rounds]  # the others need more rounds, however many
+        # What some device receives is the most where that is all of a shard, and no holder can send more.
+        shards = self._holders[0]
+        most = (cells == needed) & (held * shards[source] <= needed * shards[target])
+        uneven = uneven[(cells[uneven] <= self.max_rounds) & ~most[uneven]]
         step = max(1, _TOGETHER // self.mesh.size)
         for rows in (uneven[i : i + step] for i in range(0, len(uneven), step)):
             cells[rows], rounds[rows] = self._counted(source[rows], target[rows], pair[:, rows], grids)
