@@ -298,7 +298,9 @@ class Planning:
             return on_shards(self.mesh, op.name, op.attributes, op.regions, operands, results, strategy)
         definition = registry.get(op.name)
         if strategy.regroups:
-            return self._regrouped(op, operands, results, strategy)
+            program = self._regrouping(op, operands, results, strategy, outlined=False)
+            assert program is not None, "offered only where there is one"
+            return program
         windowed = self._windowed(op, operands, results, strategy)
         if windowed:
             return window_program(self.mesh, definition, op.attributes, operands, results, strategy, windowed)
@@ -324,19 +326,15 @@ class Planning:
             return []
         bases = [strategy for found in transfer.by_spread.values() for strategy in found]
         made = regroupings(self.mesh, transfer.rule, bases, allowed)
-        return [s for s in made if self._regrouping(op, operands, results, s) is not None]
+        return [s for s in made if self._regrouping(op, operands, results, s, outlined=True) is not None]
 
-    def _regrouped(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> StepPlan:
-        program = self._regrouping(op, operands, results, s)
-        assert program is not None, "offered only where there is one"
-        return program
-
-    def _regrouping(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> StepPlan | None:
-        key = (op.attributes, operands, s)
+    def _regrouping(self, op: OpLike, operands: Types, results: Types, s: Strategy, outlined: bool) -> StepPlan | None:
+        key = (op.attributes, operands, s, outlined)
         if key not in self._regroupings:
             rule = registry.get(op.name).factors(op.attributes, operands, results)
             self._regroupings[key] = regrouped(
-                self.mesh, rule, operands[0], results[0], s.operands[0], s.results[0], self.limits.permutes
+                self.mesh, rule, operands[0], results[0], s.operands[0], s.results[0], self.limits.permutes,
+                outlined,
             )
         return self._regroupings[key]
 
@@ -365,7 +363,11 @@ class Planning:
         lo, lr = _local(operands, s.operands), _local(results, s.results)
         definition = registry.get(op.name)
         written = op.name in CONTROL_FLOW or op.name == MANUAL or isinstance(definition, PerDevice)
-        if s.positional or s.regroups or written or not definition.pure or self._windowed(op, operands, results, s):
+        if s.regroups:
+            outline = self._regrouping(op, operands, results, s, outlined=True)
+            assert outline is not None, "offered only where there is one"
+            return self.pricer.program(outline)
+        if s.positional or written or not definition.pure or self._windowed(op, operands, results, s):
             action = self.action(op, operands, results, s)
             return self.pricer.program(action) if isinstance(action, StepPlan) else self.pricer(action, *lo)
         key = (op.name, op.attributes, lo, lr)

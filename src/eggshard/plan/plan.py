@@ -189,6 +189,20 @@ class Plan:
 
         return to_jax(self)
 
+    def export(self, platforms: Sequence[str] = ("tpu",)) -> Any:
+        """The plan lowered for devices that need not be here: a ``jax.export.Exported`` with the program's signature.
+
+        For a mesh of thousands of devices, on a machine that has none of them::
+
+            blob = plan.export(platforms=("tpu",)).serialize()
+
+        and on the cluster ``jax.export.deserialize(blob).call(*arrays)``, under `jax.jit`, with arrays on a mesh of the
+        plan's size. LoweringError for a plan that calls back into Python, or a platform that JAX does not know.
+        """
+        from eggshard.lower.exporting import export
+
+        return export(self, platforms)
+
     def to_json(self) -> str:
         """The whole plan as JSON text; `from_json` reads it back."""
         from eggshard.plan.serialization import to_json
