@@ -28,7 +28,7 @@ class Conversions(Protocol):
 
 
 class Assembler:
-    """Appends steps. Equal steps on the same values are emitted once, as compilers keep them, but those with effects."""
+    """Appends steps. Equal steps on the same values are emitted once, as compilers keep them, except for effects."""
 
     def __init__(self, mesh: Mesh, conversions: Conversions | None = None):
         self.mesh, self.conversions = mesh, conversions

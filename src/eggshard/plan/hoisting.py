@@ -77,7 +77,8 @@ def _move(
     for step in out:
         for needed in _needed(step, makers, values):
             operands = tuple(values[v] for v in needed.operands)
-            values.update(zip(needed.results, ahead.emit(needed.action, operands, needed.why, needed.label), strict=True))
+            made = ahead.emit(needed.action, operands, needed.why, needed.label)
+            values.update(zip(needed.results, made, strict=True))
     taken = {v for step in out for v in step.results}
     rest = [step for step in program.steps if not taken.issuperset(step.results)]
     used = {v for step in rest for v in step.operands}.union(program.outputs)
