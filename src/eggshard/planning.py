@@ -75,7 +75,7 @@ def _local(types: Types, placements: Sequence[Placement]) -> Types:
 
 
 #: Plans a region for given input and output placements, in a context.
-RegionPlanner = Callable[["Planning", Region, tuple[Placement, ...], tuple[Placement, ...]], StepPlan]
+RegionPlanner = Callable[["Planning", Region, tuple[Placement, ...], tuple[Placement, ...], int], StepPlan]
 
 
 class Planning:
@@ -99,7 +99,7 @@ class Planning:
         self._plan_region = plan_region
         self.control_flow = ControlFlow(partial(plan_region, self))
         #: For loops and branches that devices along manual axes may leave each other in: nothing is added to them.
-        self._diverging = ControlFlow(lambda region, ins, outs: manual_program(self.mesh, region, self.free))
+        self._diverging = ControlFlow(lambda region, *_: manual_program(self.mesh, region, self.free))
         self._interfaces: dict[tuple[Attributes, Region], list[Interface]] = {}
         self._within: dict[Mesh, Planning] = {}
         self._inside: dict[Region, Sequence[Sharding | None]] = {}

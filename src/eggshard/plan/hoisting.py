@@ -7,12 +7,15 @@ they are paid once, on every back end.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+import numpy as np
 
 from eggshard.plan.assemble import Assembler
 from eggshard.plan.control_steps import Loop
 from eggshard.plan.pricing import FREE_OPS
 from eggshard.plan.steps import Local, Step, StepPlan
+from eggshard.program.program import Attributes, Literal
 from eggshard.program.types import TensorType
 
 
@@ -54,6 +57,20 @@ def hoisted_loop(loop: Loop, types: Sequence[TensorType]) -> Loop | StepPlan:
     )
     results = ahead.emit(Loop(condition, body, loop.trip_count), (*given, *carried), ("loop",))
     return ahead.build(results[: len(given)])
+
+
+def price_of_iterations(body: StepPlan, trips: int, price: Callable[[StepPlan], float]) -> float:
+    """What a loop's body costs in so many iterations, what is invariant once; of one, what the program costs."""
+    if trips == 1:
+        return price(body)
+    forever = Assembler(body.mesh)
+    for v in body.inputs:
+        forever.input(body.types[v])
+    flag = Local("constant", Attributes(value=Literal(np.asarray(True))), (TensorType((), "i1"),))
+    loop = hoisted_loop(Loop(forever.build(forever.emit(flag, ())), body, trips), [body.types[v] for v in body.inputs])
+    if isinstance(loop, Loop):
+        return trips * price(body)
+    return price(loop)
 
 
 def _move(
