@@ -27,7 +27,7 @@ from eggshard.errors import (
     RewriteError,
     ShardingError,
 )
-from eggshard.extract.amortised import amortised
+from eggshard.extract.amortised import amortised, unchanged_inputs
 from eggshard.extract.decode import Decoder
 from eggshard.extract.encode import Encoder
 from eggshard.extract.portfolio import extract
@@ -246,8 +246,7 @@ def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Seq
     seconds = _extraction_seconds(planning, clock, graph)
     problem = encoding.problem
     if trips > 1:
-        unchanged = {i for i, (v, w) in enumerate(zip(region.inputs, region.outputs, strict=True)) if v == w}
-        problem = amortised(problem, graph, unchanged, trips)
+        problem = amortised(problem, graph, unchanged_inputs(region), trips)
     found = _timed(clock, "extract", lambda: extract(problem, seconds=seconds, gap=planning.limits.gap))
     decoder = Decoder(planning.mesh, graph, encoding, found.selection, planning.router, planning.action)
     types = tuple(region.types[v] for v in region.inputs)

@@ -13,6 +13,23 @@ import numpy as np
 from eggshard.egraph.graph import EGraph
 from eggshard.extract.encode import Computed
 from eggshard.extract.problem import Problem
+from eggshard.program.program import Region
+
+
+def unchanged_inputs(region: Region) -> set[int]:
+    """The numbers of a loop body's inputs that are the same in every iteration, and used whole.
+
+    Not those that iterations only take slices of, as scans do of stacked layers: one collective for all slices would be
+    fewer messages for the same bytes, and hold all layers at once.
+    """
+    takers: dict[int, set[str]] = {}
+    for op in region.ops:
+        for v in op.operands[:1] if op.name == "dynamic_slice" else op.operands:
+            takers.setdefault(v, set()).add(op.name)
+    return {
+        i for i, (v, w) in enumerate(zip(region.inputs, region.outputs, strict=True))
+        if v == w and takers.get(v) != {"dynamic_slice"}
+    }
 
 
 def amortised(problem: Problem, graph: EGraph, unchanged: Collection[int], trips: int) -> Problem:

@@ -56,7 +56,8 @@ def hoisted_loop(loop: Loop, types: Sequence[TensorType]) -> Loop | StepPlan:
         for program, made, also in zip((loop.condition, body), moved, (False, True), strict=True)
     )
     results = ahead.emit(Loop(condition, body, loop.trip_count), (*given, *carried), ("loop",))
-    return ahead.build(results[: len(given)])
+    # What the loop carries unchanged is what it was: an outer loop sees that it does not change there either.
+    return ahead.build(given[i] if i in unchanged else results[i] for i in range(len(given)))
 
 
 def price_of_iterations(body: StepPlan, trips: int, price: Callable[[StepPlan], float]) -> float:
