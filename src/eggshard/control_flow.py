@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 
 from eggshard.placement.placement import Placement, replicated
 from eggshard.placement.transfer import Strategy
-from eggshard.plan.control_steps import Branch, Loop
+from eggshard.plan.control_steps import UNKNOWN_TRIPS, Branch, Loop
 from eggshard.plan.steps import Action, StepPlan
 from eggshard.program.program import Attributes, Op, Region
 from eggshard.program.types import TensorType
 
 CONTROL_FLOW = ("while", "case", "if")
 
-#: Plans a region for given input and output placements.
-RegionPlanner = Callable[[Region, tuple[Placement, ...], tuple[Placement, ...]], StepPlan]
+#: Plans a region for given input and output placements; a loop's body for so many trips.
+RegionPlanner = Callable[[Region, tuple[Placement, ...], tuple[Placement, ...], int], StepPlan]
 Types = tuple[TensorType, ...]
 
 
@@ -28,7 +28,7 @@ class ControlFlow:
     def __init__(self, plan_region: RegionPlanner):
         self._plan_region = plan_region
         self._hints: dict[tuple[str, Attributes, tuple[Region, ...]], list[Strategy]] = {}
-        self._planned: dict[tuple[Region, tuple[Placement, ...], tuple[Placement, ...]], StepPlan] = {}
+        self._planned: dict[tuple[Region, tuple[Placement, ...], tuple[Placement, ...], int], StepPlan] = {}
 
     def hint(self, op: Op, operands: tuple[Placement, ...], results: tuple[Placement, ...]) -> None:
         """Propose an interface: where propagation puts the op's operands and results."""
@@ -49,16 +49,24 @@ class ControlFlow:
         if name == "while":
             condition, body = regions
             flag = (replicated(()),)
+            trips = attributes.get("trip_count")
             return Loop(
                 self.region(condition, strategy.operands, flag),
-                self.region(body, strategy.operands, strategy.results), attributes.get("trip_count"),
+                self.region(body, strategy.operands, strategy.results, UNKNOWN_TRIPS if trips is None else trips),
+                trips,
             )
         planned = tuple(self.region(r, strategy.operands[1:], strategy.results) for r in regions)
         return Branch(planned, predicate=name == "if")
 
-    def region(self, region: Region, inputs: tuple[Placement, ...], outputs: tuple[Placement, ...]) -> StepPlan:
-        """The device program of a body for these placements of its inputs and outputs."""
-        key = (region, inputs, outputs)
+    def region(
+        self, region: Region, inputs: tuple[Placement, ...], outputs: tuple[Placement, ...], trips: int = 1
+    ) -> StepPlan:
+        """The device program of a body for these placements of its inputs and outputs; of a loop's, for so many trips.
+
+        What a loop's body computes of values that it returns unchanged is paid for once (`plan/hoisting.py`).
+        """
+        unchanged = any(v == w for v, w in zip(region.inputs, region.outputs, strict=False))
+        key = (region, inputs, outputs, max(trips, 1) if unchanged else 1)
         if key not in self._planned:
-            self._planned[key] = self._plan_region(region, inputs, outputs)
+            self._planned[key] = self._plan_region(*key)
         return self._planned[key]

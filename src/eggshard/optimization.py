@@ -27,6 +27,7 @@ from eggshard.errors import (
     RewriteError,
     ShardingError,
 )
+from eggshard.extract.amortised import amortised, unchanged_inputs
 from eggshard.extract.decode import Decoder
 from eggshard.extract.encode import Encoder
 from eggshard.extract.portfolio import extract
@@ -36,6 +37,7 @@ from eggshard.layers.shortening import shorten
 from eggshard.limits import Limits
 from eggshard.placement.placement import Placement, is_even, place
 from eggshard.placement.sharding import Sharding
+from eggshard.plan.hoisting import price_of_iterations
 from eggshard.plan.joining import joined
 from eggshard.plan.plan import Plan, Search
 from eggshard.plan.steps import StepPlan
@@ -100,7 +102,7 @@ def _optimize(
     loaded = load(program)
     rules = select(default_rules() if rewrites is None else rewrites, exact)
     planning = Planning(loaded, AlphaBeta() if cost_model is None else cost_model, limits, exact,
-                        lambda planning, region, ins, outs: _plan_region(planning, rules, region, ins, outs))
+                        lambda planning, *region: _plan_region(planning, rules, *region))
     clock = {"load": time.perf_counter() - began}
     outputs = cache(lambda: _output_options(planning, _timed(clock, "propagate", lambda: planning.hints)))
     convention = _convention(program)
@@ -208,8 +210,11 @@ def _search(planning: Planning, rules: Sequence[Any], outputs: list[list[Placeme
 
 
 def _plan_region(planning: Planning, rules: Sequence[Any], region: Region, inputs: tuple[Placement, ...],
-                 outputs: tuple[Placement, ...]) -> StepPlan:
-    """The cheapest device program of a loop's, branch's or manual computation's body for this interface."""
+                 outputs: tuple[Placement, ...], trips: int) -> StepPlan:
+    """The cheapest device program of a loop's, branch's or manual computation's body for this interface.
+
+    Of a loop's that runs so often: what is the same in every iteration is paid for once.
+    """
     if not any(p.used_axes for p in (*inputs, *outputs)):
         whole = baseline_program(planning, region, [None] * len(region.types), inputs, outputs)
         if not whole.messages and planning.pricer.program(whole) <= planning.least_message(region):
@@ -217,12 +222,12 @@ def _plan_region(planning: Planning, rules: Sequence[Any], region: Region, input
     plain = baseline_program(planning, region, None, inputs, outputs)
     if not plain.messages:
         return plain
-    found, _, _ = _solve(planning, rules, region, inputs, [[p] for p in outputs], {})
-    return min(plain, found, key=planning.pricer.program)
+    found, _, _ = _solve(planning, rules, region, inputs, [[p] for p in outputs], {}, trips)
+    return min(plain, found, key=lambda body: price_of_iterations(body, trips, planning.pricer.program))
 
 
 def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Sequence[Placement],
-           outputs: Sequence[Sequence[Placement]], clock: dict[str, float],
+           outputs: Sequence[Sequence[Placement]], clock: dict[str, float], trips: int = 1,
            ) -> tuple[StepPlan, tuple[Placement, ...], Search]:
     """Saturate, encode, extract, assemble."""
     graph = _timed(clock, "saturate", lambda: saturate(region, rules, planning.limits, planning.mesh))
@@ -239,7 +244,10 @@ def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Seq
 
     encoding = _timed(clock, "encode", lambda: encoder.encode(dict(enumerate(inputs)), roots, propagated))
     seconds = _extraction_seconds(planning, clock, graph)
-    found = _timed(clock, "extract", lambda: extract(encoding.problem, seconds=seconds, gap=planning.limits.gap))
+    problem = encoding.problem
+    if trips > 1:
+        problem = amortised(problem, graph, unchanged_inputs(region), trips)
+    found = _timed(clock, "extract", lambda: extract(problem, seconds=seconds, gap=planning.limits.gap))
     decoder = Decoder(planning.mesh, graph, encoding, found.selection, planning.router, planning.action)
     types = tuple(region.types[v] for v in region.inputs)
     steps, placements = _timed(clock, "assemble", lambda: decoder.decode(types, inputs, roots))

@@ -33,6 +33,7 @@ from eggshard.placement.transfer import Strategy, strategies
 from eggshard.placement.window_routes import WindowRouter
 from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.plan.control_steps import Loop
+from eggshard.plan.hoisting import hoisted, hoisted_loop
 from eggshard.plan.on_shards import on_shards
 from eggshard.plan.pricing import Pricer
 from eggshard.plan.regrouping import regrouped, regroupings
@@ -74,7 +75,7 @@ def _local(types: Types, placements: Sequence[Placement]) -> Types:
 
 
 #: Plans a region for given input and output placements, in a context.
-RegionPlanner = Callable[["Planning", Region, tuple[Placement, ...], tuple[Placement, ...]], StepPlan]
+RegionPlanner = Callable[["Planning", Region, tuple[Placement, ...], tuple[Placement, ...], int], StepPlan]
 
 
 class Planning:
@@ -98,7 +99,7 @@ class Planning:
         self._plan_region = plan_region
         self.control_flow = ControlFlow(partial(plan_region, self))
         #: For loops and branches that devices along manual axes may leave each other in: nothing is added to them.
-        self._diverging = ControlFlow(lambda region, ins, outs: manual_program(self.mesh, region, self.free))
+        self._diverging = ControlFlow(lambda region, *_: manual_program(self.mesh, region, self.free))
         self._interfaces: dict[tuple[Attributes, Region], list[Interface]] = {}
         self._within: dict[Mesh, Planning] = {}
         self._inside: dict[Region, Sequence[Sharding | None]] = {}
@@ -287,11 +288,15 @@ class Planning:
         """The op on the shards of a strategy: one action, or a device program."""
         if op.name in CONTROL_FLOW:
             action = self._flow(op).action(op.name, op.attributes, op.regions, strategy)
-            if isinstance(action, Loop) and not self.outer:
+            if not isinstance(action, Loop):
+                return action
+            types = _local(operands, strategy.operands)
+            form: Loop | StepPlan = action
+            if not self.outer:
                 condition, body = op.regions
-                return with_rows(action, condition, body, strategy.operands, _local(operands, strategy.operands),
-                                 self.control_flow.region, self.pricer.program, max(self.limits.gap, WORTH))
-            return action
+                form = with_rows(action, condition, body, strategy.operands, types, self.control_flow.region,
+                                 lambda p: self.pricer.program(hoisted(p)), max(self.limits.gap, WORTH))
+            return hoisted_loop(form, types) if isinstance(form, Loop) else hoisted(form)
         if op.name == MANUAL:
             return self._manual(op, strategy)
         if strategy.positional:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from eggshard.placement.placement import Placement, replicated
 from eggshard.plan.assemble import Assembler
-from eggshard.plan.control_steps import Loop
+from eggshard.plan.control_steps import UNKNOWN_TRIPS, Loop
 from eggshard.plan.steps import StepPlan
 from eggshard.program.counted_loops import find_counter, in_a_row, unrolled
 from eggshard.program.ops import registry
@@ -24,7 +24,7 @@ ROWS = (2, 4, 8, 16)
 #: A row of twice the length must save this part of the price: what longer ones could save is then less again.
 WORTH = 4e-3
 
-RegionPlanner = Callable[[Region, tuple[Placement, ...], tuple[Placement, ...]], StepPlan]
+RegionPlanner = Callable[[Region, tuple[Placement, ...], tuple[Placement, ...], int], StepPlan]
 
 
 def with_rows(
@@ -44,16 +44,16 @@ def with_rows(
 
     def by_rows(times: int) -> StepPlan:
         ahead, row = unrolled(condition, body, counter, loop.trip_count, times)
-        conditions = plan(ahead, placements, (replicated(()),))
+        conditions = plan(ahead, placements, (replicated(()),), 1)
         parts: list[Loop | StepPlan] = []
         if loop.trip_count is None:
-            parts.append(Loop(conditions, plan(row, placements, placements), None))
+            parts.append(Loop(conditions, plan(row, placements, placements, max(1, UNKNOWN_TRIPS // times)), None))
             parts.append(Loop(loop.condition, loop.body, times // 2))
         else:
             trips, left = divmod(loop.trip_count, times)
-            parts.append(Loop(conditions, plan(row, placements, placements), trips))
+            parts.append(Loop(conditions, plan(row, placements, placements, trips), trips))
             if left:
-                parts.append(plan(in_a_row(body, left), placements, placements))
+                parts.append(plan(in_a_row(body, left), placements, placements, 1))
         return _program(loop.body, types, parts)
 
     best: Loop | StepPlan = loop

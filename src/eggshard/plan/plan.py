@@ -20,6 +20,7 @@ from eggshard.program.program import Program
 
 if TYPE_CHECKING:
     from eggshard.lower.calling_convention import CallingConvention
+    from eggshard.lower.comparison import Comparison
 
 
 class Cost(NamedTuple):
@@ -176,6 +177,16 @@ class Plan:
         from eggshard.lower.verification import verify
 
         return verify(self, seed, engines, inputs)
+
+    def compare_with_xla(self) -> Comparison:
+        """The plan beside XLA's own program for the same source, both compiled for the devices at hand: print it.
+
+        Wire bytes and collectives counted from the compiled programs, their modelled time under the plan's cost model,
+        memory, and seconds to compile. LoweringError where devices are missing, or XLA compiles one of them not.
+        """
+        from eggshard.lower.comparison import compare_with_xla
+
+        return compare_with_xla(self)
 
     def to_stablehlo(self) -> str:
         """A StableHLO module with shard-local shapes and explicit collectives."""
