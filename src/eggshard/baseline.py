@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from eggshard.control_flow import CONTROL_FLOW
 from eggshard.placement.placement import Placement
 from eggshard.placement.sharding import Sharding
 from eggshard.placement.transfer import Strategy, useful
@@ -95,4 +96,11 @@ def _cheapest(
         made = [s.results[i] for s, _ in candidates]
         numbers = {p: n for n, p in enumerate(dict.fromkeys((want[i], *made)))}
         total += planning.router.table(type_, list(numbers))[[numbers[p] for p in made], 0]
-    return candidates[int(np.argmin(total))][0]
+    while True:
+        least = int(np.argmin(total))
+        strategy, price = candidates[least]
+        exact = planning.price(op, operands, results, strategy) if op.name in CONTROL_FLOW else price
+        if exact <= price:
+            return strategy
+        candidates[least] = strategy, exact
+        total[least] += exact - price

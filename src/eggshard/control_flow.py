@@ -1,7 +1,8 @@
 """Loops and branches: the carried values' placements are an interface, and every body is planned for it on its own.
 
 A loop carries its values at the same placements in and out. The interfaces tried are full replication and what
-sharding propagation says, which is what op-by-op partitioners use.
+sharding propagation says, which is what op-by-op partitioners use. Full replication seldom pays: it has a lower bound
+for a price until a search chooses it, and only then its bodies are planned.
 """
 
 from __future__ import annotations
@@ -10,23 +11,26 @@ from collections.abc import Callable, Sequence
 
 from eggshard.placement.placement import Placement, replicated
 from eggshard.placement.transfer import Strategy
-from eggshard.plan.control_steps import Branch, Loop
+from eggshard.plan.control_steps import Branch, Loop, price_of_loop, trips
 from eggshard.plan.steps import Action, StepPlan
 from eggshard.program.program import Attributes, Op, Region
 from eggshard.program.types import TensorType
+from eggshard.unrolling import looks_at_neighbours
 
 CONTROL_FLOW = ("while", "case", "if")
 
-#: Plans a region for given input and output placements.
-RegionPlanner = Callable[[Region, tuple[Placement, ...], tuple[Placement, ...]], StepPlan]
 Types = tuple[TensorType, ...]
+#: Plans a region for given input and output placements.
+PlanRegion = Callable[[Region, tuple[Placement, ...], tuple[Placement, ...]], StepPlan]
+#: What a region's plan costs at least.
+LeastOfRegion = Callable[[Region, tuple[Placement, ...], tuple[Placement, ...]], float]
 
 
 class ControlFlow:
     """Strategies and actions of control-flow ops; bodies are planned once per interface."""
 
-    def __init__(self, plan_region: RegionPlanner):
-        self._plan_region = plan_region
+    def __init__(self, plan_region: PlanRegion, least_of_region: LeastOfRegion | None = None):
+        self._plan_region, self._least_of_region = plan_region, least_of_region
         self._hints: dict[tuple[str, Attributes, tuple[Region, ...]], list[Strategy]] = {}
         self._planned: dict[tuple[Region, tuple[Placement, ...], tuple[Placement, ...]], StepPlan] = {}
 
@@ -55,6 +59,22 @@ class ControlFlow:
             )
         planned = tuple(self.region(r, strategy.operands[1:], strategy.results) for r in regions)
         return Branch(planned, predicate=name == "if")
+
+    def least(self, name: str, attributes: Attributes, regions: tuple[Region, ...], strategy: Strategy) -> float | None:
+        """What the loop or branch costs at least by the strategy; None where nothing is known but by planning.
+
+        Of iterations that look at neighbours: several in a row may cost less than one by one.
+        """
+        least = self._least_of_region
+        if least is None or (name == "while" and looks_at_neighbours(regions[1])):
+            return None
+        if name == "while":
+            condition, body = regions
+            return price_of_loop(
+                trips(attributes.get("trip_count")), least(condition, strategy.operands, (replicated(()),)),
+                least(body, strategy.operands, strategy.results),
+            )
+        return max(least(r, strategy.operands[1:], strategy.results) for r in regions)
 
     def region(self, region: Region, inputs: tuple[Placement, ...], outputs: tuple[Placement, ...]) -> StepPlan:
         """The device program of a body for these placements of its inputs and outputs."""

@@ -73,8 +73,14 @@ def _local(types: Types, placements: Sequence[Placement]) -> Types:
     return tuple([p.local_type(t) for p, t in zip(placements, types, strict=True)])
 
 
-#: Plans a region for given input and output placements, in a context.
-RegionPlanner = Callable[["Planning", Region, tuple[Placement, ...], tuple[Placement, ...]], StepPlan]
+class RegionPlanner(Protocol):
+    """Plans regions for given input and output placements, in a context; `least`: bounds their prices from below."""
+
+    def plan(self, planning: Planning, region: Region, inputs: tuple[Placement, ...], outputs: tuple[Placement, ...],
+             ) -> StepPlan: ...
+
+    def least(self, planning: Planning, region: Region, inputs: tuple[Placement, ...], outputs: tuple[Placement, ...],
+              ) -> float: ...
 
 
 class Planning:
@@ -84,7 +90,7 @@ class Planning:
     manual computation (`within`), whose own axes its author has used.
     """
 
-    def __init__(self, program: Program, model: CostModel, limits: Limits, exact: bool, plan_region: RegionPlanner,
+    def __init__(self, program: Program, model: CostModel, limits: Limits, exact: bool, regions: RegionPlanner,
                  outer: Planning | None = None, free: Mesh | None = None):
         self.program, self.model, self.limits, self.exact = program, model, limits, exact
         self.mesh: Mesh = program.mesh
@@ -95,8 +101,8 @@ class Planning:
             SubmeshRouter(self.mesh, self.free, self.pricer, max_rounds=limits.permutes) if outer
             else WindowRouter(self.mesh, self.pricer, max_rounds=limits.permutes)
         )
-        self._plan_region = plan_region
-        self.control_flow = ControlFlow(partial(plan_region, self))
+        self._regions = regions
+        self.control_flow = ControlFlow(partial(regions.plan, self), partial(regions.least, self))
         #: For loops and branches that devices along manual axes may leave each other in: nothing is added to them.
         self._diverging = ControlFlow(lambda region, ins, outs: manual_program(self.mesh, region, self.free))
         self._interfaces: dict[tuple[Attributes, Region], list[Interface]] = {}
@@ -110,14 +116,14 @@ class Planning:
 
     def of(self, program: Program) -> Planning:
         """The context of another program on the same mesh, with the same prices and limits."""
-        return Planning(program, self.model, self.limits, self.exact, self._plan_region)
+        return Planning(program, self.model, self.limits, self.exact, self._regions)
 
     def within(self, attributes: Attributes) -> Planning:
         """The context of the body of a manual computation with these attributes."""
         free = free_mesh(self.free, attributes)
         if free not in self._within:
             self._within[free] = Planning(
-                self.program, self.model, self.limits, self.exact, self._plan_region, self, free
+                self.program, self.model, self.limits, self.exact, self._regions, self, free
             )
         return self._within[free]
 
@@ -238,8 +244,19 @@ class Planning:
         """Whether addends may stay on different devices: under ``exact`` not where that may show."""
         return not (self.exact and monoid in _INEXACT and is_float(dtype))
 
-    def strategies(self, op: OpLike, operands: Types, results: Types) -> list[tuple[Strategy, float]]:
-        """All strategies of an op on these types within the limit, each with the price of computing so, in seconds."""
+    def strategies(
+        self, op: OpLike, operands: Types, results: Types, exact: bool = False
+    ) -> list[tuple[Strategy, float]]:
+        """All strategies of an op on these types within the limit, each with the price of computing so, in seconds.
+
+        The price of a loop or branch may be a lower bound (`price` is exact), unless all are to be ``exact``.
+        """
+        if op.name in CONTROL_FLOW and not exact:
+            whole, *proposed = self._all(op, operands, results)
+            least = self._flow(op).least(op.name, op.attributes, op.regions, whole) if proposed else None
+            prices = [self.price(op, operands, results, whole) if least is None else least]
+            prices += [self.price(op, operands, results, s) for s in proposed]
+            return list(zip((whole, *proposed), prices, strict=True))
         key = (op.name, op.attributes, op.regions, operands, results)
         if key not in self._priced:
             self._priced[key] = [(s, self.price(op, operands, results, s)) for s in self._all(op, operands, results)]

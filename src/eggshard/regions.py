@@ -1,0 +1,182 @@
+"""Planning one region: saturate, encode, extract, assemble. Of a body what no interface changes is done once.
+
+A loop at some interface is priced by a lower bound first (`RegionPlanner.least`), and its body is planned when the
+search has chosen it there (`settled`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from eggshard.baseline import baseline_program
+from eggshard.control_flow import CONTROL_FLOW
+from eggshard.egraph.graph import EGraph
+from eggshard.egraph.rules import Rule
+from eggshard.egraph.saturate import saturate
+from eggshard.extract.bound import cheap_bound
+from eggshard.extract.decode import Decoder
+from eggshard.extract.encode import Computed, Encoder, Encoding
+from eggshard.extract.graph import Graph
+from eggshard.extract.portfolio import extract
+from eggshard.extract.problem import Extraction
+from eggshard.placement.placement import Placement
+from eggshard.plan.joining import joined
+from eggshard.plan.plan import Search
+from eggshard.plan.steps import StepPlan
+from eggshard.planning import Planning
+from eggshard.program.program import Region
+from eggshard.program.types import TensorType
+
+Placements = tuple[Placement, ...]
+T = TypeVar("T")
+#: By how much, relative to it, a price may exceed its bound as sums are rounded.
+ROUNDING = 1e-12
+
+
+class Begun(NamedTuple):
+    """A body's plan at one interface, as far as it was pursued.
+
+    plain: without the tensor algebra. problem: what to search for a better plan; None where none is to be had.
+    """
+
+    plain: StepPlan
+    problem: RegionProblem | None
+
+
+class RegionProblem(NamedTuple):
+    """The selection problem of a region between placements of its inputs and outputs."""
+
+    graph: EGraph
+    encoding: Encoding
+    inputs: Sequence[Placement]
+    roots: Sequence[tuple[int, Sequence[Placement]]]
+
+
+class RegionPlanner:
+    """Plans the bodies of loops, branches and manual computations at interfaces, under rewrite rules."""
+
+    def __init__(self, rules: Sequence[Rule]):
+        self.rules = rules
+        #: Per context and region what is the same at every interface.
+        self._encoders: dict[tuple[Planning, Region], Encoder] = {}
+        self._begun: dict[tuple[Planning, Region, Placements, Placements], Begun] = {}
+
+    def forget(self) -> None:
+        """Let go of the e-graphs of bodies, and of what was begun."""
+        self._encoders.clear()
+        self._begun.clear()
+
+    def least(self, planning: Planning, region: Region, inputs: Placements, outputs: Placements) -> float:
+        """What the device program of a body costs at least at this interface, in seconds."""
+        key = planning, region, inputs, outputs
+        if key not in self._begun:
+            self._begun[key] = self._begin(*key)
+        plain, problem = self._begun[key]
+        price = planning.pricer.program(plain)
+        return price if problem is None else min(price, cheap_bound(Graph(problem.encoding.problem)))
+
+    def plan(self, planning: Planning, region: Region, inputs: Placements, outputs: Placements) -> StepPlan:
+        """The cheapest device program of a body for this interface."""
+        key = planning, region, inputs, outputs
+        plain, problem = self._begun.get(key) or self._begin(*key)
+        if problem is not None:
+            found, _, _ = solve(planning, problem, tuple([region.types[v] for v in region.inputs]), {})
+            plain = min(plain, found, key=planning.pricer.program)
+        self._begun[key] = Begun(plain, None)
+        return plain
+
+    def _begin(self, planning: Planning, region: Region, inputs: Placements, outputs: Placements) -> Begun:
+        if not any(p.used_axes for p in (*inputs, *outputs)):
+            whole = baseline_program(planning, region, [None] * len(region.types), inputs, outputs)
+            if not whole.messages and planning.pricer.program(whole) <= planning.least_message(region):
+                return Begun(whole, None)  # any message would cost more than all that it could save
+        plain = baseline_program(planning, region, None, inputs, outputs)
+        if not plain.messages:
+            return Begun(plain, None)
+        if (planning, region) not in self._encoders:
+            graph = saturate(region, self.rules, planning.limits, planning.mesh)
+            self._encoders[planning, region] = Encoder(graph, planning.strategies, planning.router, planning.limits)
+        encoder = self._encoders[planning, region]
+        return Begun(plain, encoded(planning, encoder, region, inputs, [[p] for p in outputs]))
+
+
+def encoded(planning: Planning, encoder: Encoder, region: Region, inputs: Sequence[Placement],
+            outputs: Sequence[Sequence[Placement]]) -> RegionProblem:
+    """The problem of a region whose inputs lie so, and each of whose outputs is wanted at one of its placements."""
+    graph = encoder.graph
+    given = [(graph.values[v], p) for v, p in zip(region.inputs, inputs, strict=True) if graph.values[v] >= 0]
+    wanted = [(graph.values[v], o[0]) for v, o in zip(region.outputs, outputs, strict=True)]
+    roots = [(graph.values[v], o) for v, o in zip(region.outputs, outputs, strict=True)]
+
+    def propagated() -> list[tuple[int, Placement]]:
+        stated = planning.propagated_inside(region)
+        placed = ((v, s) for v, s in enumerate(stated) if s is not None and graph.values[v] >= 0)
+        return [(graph.values[v], planning.resolve(s, region.types[v])) for v, s in placed]
+
+    widen = planning.windows(given, wanted)
+    return RegionProblem(graph, encoder.encode(dict(enumerate(inputs)), roots, propagated, widen=widen), inputs, roots)
+
+
+def solve(planning: Planning, problem: RegionProblem, types: tuple[TensorType, ...], clock: dict[str, float],
+          ) -> tuple[StepPlan, Placements, Search]:
+    """Extract and assemble: the device program on inputs of these types, where its outputs lie, what the search did."""
+    graph, encoding = problem.graph, problem.encoding
+    seconds = extraction_seconds(planning, clock, graph)
+
+    def best() -> Extraction:
+        return extract(encoding.problem, seconds=seconds, gap=planning.limits.gap)
+
+    found = timed(clock, "extract", best)
+    while timed(clock, "bodies", partial(settle, planning, problem, found)):
+        found = timed(clock, "extract", best)
+    decoder = Decoder(planning.mesh, graph, encoding, found.selection, planning.router, planning.action)
+    steps, placements = timed(clock, "assemble", lambda: decoder.decode(types, problem.inputs, problem.roots))
+    steps = timed(clock, "join", lambda: joined(steps, planning.pricer))
+    # The bounds know nothing of exchanges that are cheaper together.
+    shared = encoding.shared or encoding.widens > 1
+    return steps, placements, Search(
+        found.bound, found.once, found.method, planning.exact, "", clock, len(graph.classes), graph.size,
+        dict(graph.report.matches), tuple(found.notes), encoding.capped, shared,
+    )
+
+
+def settle(planning: Planning, problem: RegionProblem, found: Extraction) -> bool:
+    """Plan the bodies of the loops and branches that were chosen at less than they cost; whether there were any.
+
+    Their choices get the prices, and what was found becomes a plan to start from: one that is cheaper now may be near.
+    """
+    graph, encoding = problem.graph, problem.encoding
+    choices = list(encoding.problem.choices)
+    for c, chosen in found.selection.chosen.items():
+        for i in chosen:
+            choice = choices[c][i]
+            node = graph.classes[choice.tag.cls].nodes[choice.tag.node] if isinstance(choice.tag, Computed) else None
+            if node is None or node.op not in CONTROL_FLOW:
+                continue
+            types = tuple(graph.type_of(child) for child in node.children)
+            price = planning.price(node, types, graph.classes[choice.tag.cls].types, choice.tag.strategy)
+            if price > choice.cost * (1 + ROUNDING):
+                choices[c] = [*choices[c][:i], choice._replace(cost=price), *choices[c][i + 1 :]]
+    if all(new is old for new, old in zip(choices, encoding.problem.choices, strict=True)):
+        return False
+    seed = {c: chosen[0] for c, chosen in found.selection.chosen.items()}
+    encoding.problem = replace(encoding.problem, choices=choices, seeds=[*encoding.problem.seeds, seed])
+    return True
+
+
+def extraction_seconds(planning: Planning, clock: Mapping[str, float], graph: EGraph) -> float:
+    """What is left for extraction of the whole search's time, in proportion to the graph."""
+    limits = planning.limits
+    return min(max(0.1, limits.seconds - sum(clock.values())), 0.2 + limits.seconds_per_node * graph.size)
+
+
+def timed(clock: dict[str, float], name: str, work: Callable[[], T]) -> T:
+    """What the work returns, its seconds added to the clock."""
+    began = time.perf_counter()
+    result = work()
+    clock[name] = clock.get(name, 0.0) + time.perf_counter() - began
+    return result
