@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eggshard.control_flow import CONTROL_FLOW
 from eggshard.placement.placement import Placement
 from eggshard.placement.sharding import Sharding
 from eggshard.placement.transfer import Strategy, useful
@@ -63,7 +62,7 @@ def baseline_program(
         strategy = chosen[key]
         operands = [get(v, p) for v, p in zip(op.operands, strategy.operands, strict=True)]
         operands = assembler.mask(operands, strategy)
-        action = planning.action(op, operand_types, result_types, strategy)
+        action = planning.action(op, operand_types, result_types, strategy, searched=False)
         made = assembler.emit(action, tuple(operands), ("baseline",), op.location)
         for i, (v, new, placement) in enumerate(zip(op.results, made, strategy.results, strict=True)):
             at[v], value[v] = placement, {placement: new}
@@ -82,7 +81,7 @@ def _cheapest(
     Those with addends of operands that hold none cost no less than the same without addends, and are left out.
     """
     addends = [{p.monoid} if p.partial else () for p in have]
-    candidates = [(s, price) for s, price in planning.strategies(op, operands, results) if useful(s, addends)]
+    candidates = [(s, price) for s, price in planning.strategies(op, operands, results, "plain") if useful(s, addends)]
     total = np.array([compute for _, compute in candidates], float)
     paid: set[tuple[int, tuple[Placement, ...]]] = set()
     for i, type_ in enumerate(operands):
@@ -96,11 +95,4 @@ def _cheapest(
         made = [s.results[i] for s, _ in candidates]
         numbers = {p: n for n, p in enumerate(dict.fromkeys((want[i], *made)))}
         total += planning.router.table(type_, list(numbers))[[numbers[p] for p in made], 0]
-    while True:
-        least = int(np.argmin(total))
-        strategy, price = candidates[least]
-        exact = planning.price(op, operands, results, strategy) if op.name in CONTROL_FLOW else price
-        if exact <= price:
-            return strategy
-        candidates[least] = strategy, exact
-        total[least] += exact - price
+    return candidates[int(np.argmin(total))][0]

@@ -1,13 +1,15 @@
 """Loops and branches: the carried values' placements are an interface, and every body is planned for it on its own.
 
 A loop carries its values at the same placements in and out. The interfaces tried are full replication and what
-sharding propagation says, which is what op-by-op partitioners use. Full replication seldom pays: it has a lower bound
-for a price until a search chooses it, and only then its bodies are planned.
+sharding propagation says, which is what op-by-op partitioners use. An interface that hardly any plan uses has a lower
+bound for a price (`Least`) until a search chooses it, and only then its bodies are planned.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from eggshard.placement.placement import Placement, replicated
 from eggshard.placement.transfer import Strategy
@@ -22,15 +24,26 @@ CONTROL_FLOW = ("while", "case", "if")
 Types = tuple[TensorType, ...]
 #: Plans a region for given input and output placements.
 PlanRegion = Callable[[Region, tuple[Placement, ...], tuple[Placement, ...]], StepPlan]
-#: What a region's plan costs at least.
-LeastOfRegion = Callable[[Region, tuple[Placement, ...], tuple[Placement, ...]], float]
+
+
+class Least(NamedTuple):
+    """What something costs at least, in seconds; ``exact`` where that is its price."""
+
+    seconds: float
+    exact: bool
+
+
+#: Bounds what a region's plan costs at given placements.
+LeastOfRegion = Callable[[Region, tuple[Placement, ...], tuple[Placement, ...]], Least]
 
 
 class ControlFlow:
     """Strategies and actions of control-flow ops; bodies are planned once per interface."""
 
-    def __init__(self, plan_region: PlanRegion, least_of_region: LeastOfRegion | None = None):
-        self._plan_region, self._least_of_region = plan_region, least_of_region
+    def __init__(self, plan_region: PlanRegion, plain_region: PlanRegion | None = None,
+                 least_of_region: LeastOfRegion | None = None):
+        self._plan_region, self._plain_region = plan_region, plain_region or plan_region
+        self._least_of_region = least_of_region
         self._hints: dict[tuple[str, Attributes, tuple[Region, ...]], list[Strategy]] = {}
         self._planned: dict[tuple[Region, tuple[Placement, ...], tuple[Placement, ...]], StepPlan] = {}
 
@@ -48,19 +61,44 @@ class ControlFlow:
         whole = Strategy(tuple(replicated(t.shape) for t in operands), tuple(replicated(t.shape) for t in results))
         return tuple(dict.fromkeys([whole, *self._hints.get((name, attributes, regions), ())]))
 
-    def action(self, name: str, attributes: Attributes, regions: tuple[Region, ...], strategy: Strategy) -> Action:
-        """The loop or branch with its bodies planned for the strategy's placements."""
+    def priced(
+        self, name: str, attributes: Attributes, regions: tuple[Region, ...], offered: Sequence[Strategy],
+        price: Callable[[Strategy], float],
+    ) -> list[tuple[Strategy, float]]:
+        """Interfaces with their prices, or with lower bounds, where some search may never choose them.
+
+        These are full replication, where others are offered, and what must cost more than another one is known to.
+        """
+        known, found = math.inf, []
+        for i, s in enumerate(offered):
+            most_likely = len(offered) == 1 or (i > 0 and known == math.inf)
+            least = None if most_likely else self.least(name, attributes, regions, s)
+            if least is None or not (least.exact or i == 0 or least.seconds > known):
+                least = Least(price(s), True)
+            known = min(known, least.seconds) if least.exact else known
+            found.append((s, least.seconds))
+        return found
+
+    def action(self, name: str, attributes: Attributes, regions: tuple[Region, ...], strategy: Strategy,
+               searched: bool = True) -> Action:
+        """The loop or branch with its bodies planned for the strategy's placements; unless ``searched``, op by op."""
+        plan = self.region if searched else self._plain_region
         if name == "while":
             condition, body = regions
             flag = (replicated(()),)
             return Loop(
-                self.region(condition, strategy.operands, flag),
-                self.region(body, strategy.operands, strategy.results), attributes.get("trip_count"),
+                plan(condition, strategy.operands, flag), plan(body, strategy.operands, strategy.results),
+                attributes.get("trip_count"),
             )
-        planned = tuple(self.region(r, strategy.operands[1:], strategy.results) for r in regions)
+        planned = tuple(plan(r, strategy.operands[1:], strategy.results) for r in regions)
         return Branch(planned, predicate=name == "if")
 
-    def least(self, name: str, attributes: Attributes, regions: tuple[Region, ...], strategy: Strategy) -> float | None:
+    def planned(self, name: str, regions: tuple[Region, ...], strategy: Strategy) -> bool:
+        """Whether the bodies have been planned for the strategy's placements."""
+        bodies, operands = (regions[1:], strategy.operands) if name == "while" else (regions, strategy.operands[1:])
+        return all((region, operands, strategy.results) in self._planned for region in bodies)
+
+    def least(self, name: str, attributes: Attributes, regions: tuple[Region, ...], strategy: Strategy) -> Least | None:
         """What the loop or branch costs at least by the strategy; None where nothing is known but by planning.
 
         Of iterations that look at neighbours: several in a row may cost less than one by one.
@@ -69,12 +107,14 @@ class ControlFlow:
         if least is None or (name == "while" and looks_at_neighbours(regions[1])):
             return None
         if name == "while":
-            condition, body = regions
-            return price_of_loop(
-                trips(attributes.get("trip_count")), least(condition, strategy.operands, (replicated(()),)),
-                least(body, strategy.operands, strategy.results),
+            condition, body = (
+                least(regions[0], strategy.operands, (replicated(()),)),
+                least(regions[1], strategy.operands, strategy.results),
             )
-        return max(least(r, strategy.operands[1:], strategy.results) for r in regions)
+            times = trips(attributes.get("trip_count"))
+            return Least(price_of_loop(times, condition.seconds, body.seconds), condition.exact and body.exact)
+        bodies = [least(r, strategy.operands[1:], strategy.results) for r in regions]
+        return Least(max(b.seconds for b in bodies), all(b.exact for b in bodies))
 
     def region(self, region: Region, inputs: tuple[Placement, ...], outputs: tuple[Placement, ...]) -> StepPlan:
         """The device program of a body for these placements of its inputs and outputs."""

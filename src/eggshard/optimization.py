@@ -175,7 +175,7 @@ def _search_layers(
         placed = ((short.cut_value(v), s) for v, s in enumerate(small.hints) if s is not None)
         return [(graph.values[v], small.resolve(s, region.types[v])) for v, s in placed if graph.values[v] >= 0]
 
-    encoder = Encoder(graph, partial(small.strategies, exact=True), small.router, planning.limits)
+    encoder = Encoder(graph, partial(small.strategies, bodies="planned"), small.router, planning.limits)
     encoding = timed(clock, "encode", lambda: encoder.encode(
         dict(enumerate(small.inputs)), roots, propagated, handed(short, graph)))
     seconds = extraction_seconds(planning, clock, graph)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from eggshard.baseline import baseline_program
-from eggshard.control_flow import CONTROL_FLOW
+from eggshard.control_flow import CONTROL_FLOW, Least
 from eggshard.egraph.graph import EGraph
 from eggshard.egraph.rules import Rule
 from eggshard.egraph.saturate import saturate
@@ -26,25 +26,17 @@ from eggshard.extract.problem import Extraction
 from eggshard.placement.placement import Placement
 from eggshard.plan.joining import joined
 from eggshard.plan.plan import Search
-from eggshard.plan.steps import StepPlan
+from eggshard.plan.steps import CollectivePermute, StepPlan
 from eggshard.planning import Planning
 from eggshard.program.program import Region
-from eggshard.program.types import TensorType
+from eggshard.program.types import TensorType, element_bytes
 
 Placements = tuple[Placement, ...]
+#: A region in a context, at placements of its inputs and outputs.
+Body = tuple[Planning, Region, Placements, Placements]
 T = TypeVar("T")
 #: By how much, relative to it, a price may exceed its bound as sums are rounded.
 ROUNDING = 1e-12
-
-
-class Begun(NamedTuple):
-    """A body's plan at one interface, as far as it was pursued.
-
-    plain: without the tensor algebra. problem: what to search for a better plan; None where none is to be had.
-    """
-
-    plain: StepPlan
-    problem: RegionProblem | None
 
 
 class RegionProblem(NamedTuple):
@@ -63,45 +55,87 @@ class RegionPlanner:
         self.rules = rules
         #: Per context and region what is the same at every interface.
         self._encoders: dict[tuple[Planning, Region], Encoder] = {}
-        self._begun: dict[tuple[Planning, Region, Placements, Placements], Begun] = {}
+        #: Per body at an interface: its plan op by op, or the best; the one that propagation makes; what there is to
+        #: search (None: nothing better is to be had); its bound.
+        self._plain: dict[Body, StepPlan] = {}
+        self._propagated: dict[Body, StepPlan] = {}
+        self._problems: dict[Body, RegionProblem | None] = {}
+        self._least: dict[Body, float] = {}
 
     def forget(self) -> None:
         """Let go of the e-graphs of bodies, and of what was begun."""
         self._encoders.clear()
-        self._begun.clear()
+        self._problems.clear()
 
-    def least(self, planning: Planning, region: Region, inputs: Placements, outputs: Placements) -> float:
-        """What the device program of a body costs at least at this interface, in seconds."""
+    def plain(self, planning: Planning, region: Region, inputs: Placements, outputs: Placements) -> StepPlan:
+        """The device program of a body without a search: op by op, or as propagation says at what it proposed."""
         key = planning, region, inputs, outputs
-        if key not in self._begun:
-            self._begun[key] = self._begin(*key)
-        plain, problem = self._begun[key]
-        price = planning.pricer.program(plain)
-        return price if problem is None else min(price, cheap_bound(Graph(problem.encoding.problem)))
+        greedy, stated = self._greedy(*key), planning.propagated_inside(region)
+        if not stated or not any(p.used_axes for p in (*inputs, *outputs)):
+            return greedy
+        if key not in self._propagated:
+            self._propagated[key] = baseline_program(planning, region, stated, inputs, outputs)
+        return min(greedy, self._propagated[key], key=planning.pricer.program)
+
+    def _greedy(self, planning: Planning, region: Region, inputs: Placements, outputs: Placements) -> StepPlan:
+        key = planning, region, inputs, outputs
+        if key not in self._plain:
+            self._plain[key] = baseline_program(planning, region, None, inputs, outputs)
+        return self._plain[key]
+
+    def least(self, planning: Planning, region: Region, inputs: Placements, outputs: Placements) -> Least:
+        """What the device program of a body costs at least at this interface."""
+        key = planning, region, inputs, outputs
+        problem = self._problem(*key)
+        price = planning.pricer.program(self._greedy(*key))
+        if problem is None:
+            return Least(price, True)
+        if key not in self._least:
+            self._least[key] = min(price, cheap_bound(Graph(problem.encoding.problem)))
+        return Least(self._least[key], False)
 
     def plan(self, planning: Planning, region: Region, inputs: Placements, outputs: Placements) -> StepPlan:
         """The cheapest device program of a body for this interface."""
         key = planning, region, inputs, outputs
-        plain, problem = self._begun.get(key) or self._begin(*key)
-        if problem is not None:
-            found, _, _ = solve(planning, problem, tuple([region.types[v] for v in region.inputs]), {})
-            plain = min(plain, found, key=planning.pricer.program)
-        self._begun[key] = Begun(plain, None)
-        return plain
+        problem, plain = self._problem(*key), self._greedy(*key)
+        if problem is None:
+            return plain
+        found, _, _ = solve(planning, problem, tuple([region.types[v] for v in region.inputs]), {})
+        self._problems[key] = None
+        self._plain[key] = min(plain, found, key=planning.pricer.program)
+        return self._plain[key]
 
-    def _begin(self, planning: Planning, region: Region, inputs: Placements, outputs: Placements) -> Begun:
+    def _problem(
+        self, planning: Planning, region: Region, inputs: Placements, outputs: Placements
+    ) -> RegionProblem | None:
+        key = planning, region, inputs, outputs
+        if key not in self._problems:
+            self._problems[key] = None if self._is_plain(*key) else self._encoded(*key)
+        return self._problems[key]
+
+    def _is_plain(self, planning: Planning, region: Region, inputs: Placements, outputs: Placements) -> bool:
+        """Whether nothing is cheaper than the body without any message."""
+        key = planning, region, inputs, outputs
         if not any(p.used_axes for p in (*inputs, *outputs)):
             whole = baseline_program(planning, region, [None] * len(region.types), inputs, outputs)
-            if not whole.messages and planning.pricer.program(whole) <= planning.least_message(region):
-                return Begun(whole, None)  # any message would cost more than all that it could save
-        plain = baseline_program(planning, region, None, inputs, outputs)
-        if not plain.messages:
-            return Begun(plain, None)
+            if not whole.messages and planning.pricer.program(whole) <= least_message(planning, region):
+                self._plain[key] = whole  # any message would cost more than all that it could save
+        return not self._greedy(*key).messages
+
+    def _encoded(self, planning: Planning, region: Region, inputs: Placements, outputs: Placements) -> RegionProblem:
         if (planning, region) not in self._encoders:
             graph = saturate(region, self.rules, planning.limits, planning.mesh)
             self._encoders[planning, region] = Encoder(graph, planning.strategies, planning.router, planning.limits)
-        encoder = self._encoders[planning, region]
-        return Begun(plain, encoded(planning, encoder, region, inputs, [[p] for p in outputs]))
+        return encoded(planning, self._encoders[planning, region], region, inputs, [[p] for p in outputs])
+
+
+def least_message(planning: Planning, region: Region) -> float:
+    """What it costs to send one element of a region's smallest type along the axis where that is cheapest."""
+    element = min(region.types, key=lambda t: element_bytes(t.dtype)).with_shape(())
+    grid = planning.mesh.grid.reshape(-1).tolist()
+    ways = {a: planning.mesh.mirrored((a,)).reshape(-1).tolist() for a, n in planning.mesh.axes.items() if n > 1}
+    sent = [CollectivePermute(tuple(zip(grid, to, strict=True)), (a,)) for a, to in ways.items()]
+    return min((planning.pricer(action, element) for action in sent), default=0.0)
 
 
 def encoded(planning: Planning, encoder: Encoder, region: Region, inputs: Sequence[Placement],
