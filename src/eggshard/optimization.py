@@ -10,13 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from eggshard.baseline import baseline_program
 from eggshard.costmodel import AlphaBeta, CostModel
-from eggshard.egraph.graph import EGraph
 from eggshard.egraph.saturate import saturate
 from eggshard.errors import (
     CostModelError,
@@ -27,7 +26,6 @@ from eggshard.errors import (
     RewriteError,
     ShardingError,
 )
-from eggshard.extract.amortised import amortised, unchanged_inputs
 from eggshard.extract.decode import Decoder
 from eggshard.extract.encode import Encoder
 from eggshard.extract.portfolio import extract
@@ -37,14 +35,13 @@ from eggshard.layers.shortening import shorten
 from eggshard.limits import Limits
 from eggshard.placement.placement import Placement, is_even, place
 from eggshard.placement.sharding import Sharding
-from eggshard.plan.hoisting import price_of_iterations
 from eggshard.plan.joining import joined
 from eggshard.plan.plan import Plan, Search
-from eggshard.plan.steps import StepPlan
 from eggshard.planning import Planning
 from eggshard.program.mesh import Mesh, axis_ref
 from eggshard.program.program import Program, Region, RegionBuilder
 from eggshard.program.types import TensorType, mlir_dtype, static_shape
+from eggshard.regions import RegionPlanner, encoded, extraction_seconds, solve, timed
 from eggshard.rewrites import default_rules, select
 
 if TYPE_CHECKING:
@@ -101,10 +98,10 @@ def _optimize(
 ) -> Plan:
     loaded = load(program)
     rules = select(default_rules() if rewrites is None else rewrites, exact)
-    planning = Planning(loaded, AlphaBeta() if cost_model is None else cost_model, limits, exact,
-                        lambda planning, *region: _plan_region(planning, rules, *region))
+    bodies = RegionPlanner(rules)
+    planning = Planning(loaded, AlphaBeta() if cost_model is None else cost_model, limits, exact, bodies)
     clock = {"load": time.perf_counter() - began}
-    outputs = cache(lambda: _output_options(planning, _timed(clock, "propagate", lambda: planning.hints)))
+    outputs = cache(lambda: _output_options(planning, timed(clock, "propagate", lambda: planning.hints)))
     convention = _convention(program)
     baseline = cache(lambda: _baseline(planning, [o[0] for o in outputs()], convention))
     try:
@@ -117,7 +114,7 @@ def _optimize(
         shares = plan.cost.communication > 0 and _uses_a_value_twice(loaded.region)
         certified = plan.gap <= planning.limits.gap and not plan.search.capped and not shares
         sure = certified or layered  # plans by layers were held against the baseline of the short program
-        if not sure and _timed(clock, "baseline", baseline).cost.total < plan.cost.total * (1 - 1e-9):
+        if not sure and timed(clock, "baseline", baseline).cost.total < plan.cost.total * (1 - 1e-9):
             plan = _replaced(baseline(), plan.search, "the search found nothing cheaper than the baseline")
     except _USER_ERRORS:
         raise
@@ -125,6 +122,8 @@ def _optimize(
         reason = f"{type(error).__name__}: {error}"
         warnings.warn(f"optimisation failed ({reason}); using the baseline plan", EggshardWarning, stacklevel=3)
         plan = _replaced(baseline(), Search(seconds=clock, exact=exact), reason)
+    finally:
+        bodies.forget()
     plan = replace(plan, baseline_factory=baseline, calling_convention=convention)
     return _within(plan, memory_limit)
 
@@ -160,27 +159,27 @@ def _search_layers(
     """The plan of a large program of many equal layers, by its short form; None for any other."""
     program = planning.program
     many = len(program.region.ops) > MANY_OPS
-    short = _timed(clock, "layers", lambda: shorten(program)) if many else None
+    short = timed(clock, "layers", lambda: shorten(program)) if many else None
     if short is None:
         return None
     small = planning.of(short.program)
-    hints = _timed(clock, "propagate", lambda: small.hints)
+    hints = timed(clock, "propagate", lambda: small.hints)
     if looks_across_shards(short.program.region, hints):
         return None  # layers share exchanges of halos
     outputs = _output_options(small, hints)
     region = short.region
-    graph = _timed(clock, "saturate", lambda: saturate(region, rules, planning.limits, planning.mesh))
+    graph = timed(clock, "saturate", lambda: saturate(region, rules, planning.limits, planning.mesh))
     roots = [(graph.values[v], o) for v, o in zip(region.outputs, outputs, strict=True)]
 
     def propagated() -> list[tuple[int, Placement]]:
         placed = ((short.cut_value(v), s) for v, s in enumerate(small.hints) if s is not None)
         return [(graph.values[v], small.resolve(s, region.types[v])) for v, s in placed if graph.values[v] >= 0]
 
-    encoder = Encoder(graph, small.strategies, small.router, planning.limits)
-    encoding = _timed(clock, "encode", lambda: encoder.encode(
+    encoder = Encoder(graph, partial(small.strategies, bodies="planned"), small.router, planning.limits)
+    encoding = timed(clock, "encode", lambda: encoder.encode(
         dict(enumerate(small.inputs)), roots, propagated, handed(short, graph)))
-    seconds = _extraction_seconds(planning, clock, graph)
-    found = _timed(clock, "extract", lambda: extract_layers(
+    seconds = extraction_seconds(planning, clock, graph)
+    found = timed(clock, "extract", lambda: extract_layers(
         short, graph, encoding, small.router, roots,
         lambda problem: extract(problem, seconds=seconds, gap=planning.limits.gap)))
     if found is None:
@@ -192,79 +191,19 @@ def _search_layers(
         return _replaced(baseline(), search, "the search found nothing cheaper than the baseline")
     lifted = found.lifted
     decoder = Decoder(planning.mesh, lifted.graph, lifted.encoding, lifted.selection, small.router, small.action)
-    steps, placements = _timed(clock, "assemble", lambda: decoder.decode(
+    steps, placements = timed(clock, "assemble", lambda: decoder.decode(
         program.input_types, planning.inputs, lifted.roots))
-    steps = _timed(clock, "join", lambda: joined(steps, planning.pricer))
+    steps = timed(clock, "join", lambda: joined(steps, planning.pricer))
     return Plan(program, steps, planning.inputs, placements, planning.model, search)
 
 
-def _extraction_seconds(planning: Planning, clock: dict[str, float], graph: EGraph) -> float:
-    """What is left for extraction of the whole search's time, in proportion to the graph."""
-    limits = planning.limits
-    return min(max(0.1, limits.seconds - sum(clock.values())), 0.2 + limits.seconds_per_node * graph.size)
-
-
 def _search(planning: Planning, rules: Sequence[Any], outputs: list[list[Placement]], clock: dict[str, float]) -> Plan:
-    steps, placements, search = _solve(planning, rules, planning.program.region, planning.inputs, outputs, clock)
+    region = planning.program.region
+    graph = timed(clock, "saturate", lambda: saturate(region, rules, planning.limits, planning.mesh))
+    encoder = Encoder(graph, planning.strategies, planning.router, planning.limits)
+    problem = timed(clock, "encode", lambda: encoded(planning, encoder, region, planning.inputs, outputs))
+    steps, placements, search = solve(planning, problem, planning.program.input_types, clock)
     return Plan(planning.program, steps, planning.inputs, placements, planning.model, search)
-
-
-def _plan_region(planning: Planning, rules: Sequence[Any], region: Region, inputs: tuple[Placement, ...],
-                 outputs: tuple[Placement, ...], trips: int) -> StepPlan:
-    """The cheapest device program of a loop's, branch's or manual computation's body for this interface.
-
-    Of a loop's that runs so often: what is the same in every iteration is paid for once.
-    """
-    if not any(p.used_axes for p in (*inputs, *outputs)):
-        whole = baseline_program(planning, region, [None] * len(region.types), inputs, outputs)
-        if not whole.messages and planning.pricer.program(whole) <= planning.least_message(region):
-            return whole  # any message would cost more than all that it could save
-    plain = baseline_program(planning, region, None, inputs, outputs)
-    if not plain.messages:
-        return plain
-    found, _, _ = _solve(planning, rules, region, inputs, [[p] for p in outputs], {}, trips)
-    return min(plain, found, key=lambda body: price_of_iterations(body, trips, planning.pricer.program))
-
-
-def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Sequence[Placement],
-           outputs: Sequence[Sequence[Placement]], clock: dict[str, float], trips: int = 1,
-           ) -> tuple[StepPlan, tuple[Placement, ...], Search]:
-    """Saturate, encode, extract, assemble."""
-    graph = _timed(clock, "saturate", lambda: saturate(region, rules, planning.limits, planning.mesh))
-    given = [(graph.values[v], p) for v, p in zip(region.inputs, inputs, strict=True) if graph.values[v] >= 0]
-    wanted = [(graph.values[v], o[0]) for v, o in zip(region.outputs, outputs, strict=True)]
-    widen = planning.windows(given, wanted)
-    encoder = Encoder(graph, planning.strategies, planning.router, planning.limits, widen)
-    roots = [(graph.values[v], o) for v, o in zip(region.outputs, outputs, strict=True)]
-
-    def propagated() -> list[tuple[int, Placement]]:
-        stated = planning.propagated_inside(region)
-        placed = ((v, s) for v, s in enumerate(stated) if s is not None and graph.values[v] >= 0)
-        return [(graph.values[v], planning.resolve(s, region.types[v])) for v, s in placed]
-
-    encoding = _timed(clock, "encode", lambda: encoder.encode(dict(enumerate(inputs)), roots, propagated))
-    seconds = _extraction_seconds(planning, clock, graph)
-    problem = encoding.problem
-    if trips > 1:
-        problem = amortised(problem, graph, unchanged_inputs(region), trips)
-    found = _timed(clock, "extract", lambda: extract(problem, seconds=seconds, gap=planning.limits.gap))
-    decoder = Decoder(planning.mesh, graph, encoding, found.selection, planning.router, planning.action)
-    types = tuple(region.types[v] for v in region.inputs)
-    steps, placements = _timed(clock, "assemble", lambda: decoder.decode(types, inputs, roots))
-    steps = _timed(clock, "join", lambda: joined(steps, planning.pricer))
-    # The bounds know nothing of exchanges that are cheaper together.
-    shared = encoding.shared or encoding.widens > 1
-    return steps, placements, Search(
-        found.bound, found.once, found.method, planning.exact, "", clock, len(graph.classes), graph.size,
-        dict(graph.report.matches), tuple(found.notes), encoding.capped, shared,
-    )
-
-
-def _timed(clock: dict[str, float], name: str, work: Callable[[], Any]) -> Any:
-    began = time.perf_counter()
-    result = work()
-    clock[name] = time.perf_counter() - began
-    return result
 
 
 def _output_options(planning: Planning, propagated: Sequence[Sharding | None]) -> list[list[Placement]]:

@@ -37,7 +37,7 @@ def with_rows(
     that saves more than the part ``saving`` of the price: it makes the program longer.
     """
     counter = find_counter(condition, body)
-    if not (loop.body.messages and _looks_at_neighbours(body)) or loop.has_effects:
+    if not (loop.body.messages and looks_at_neighbours(body)) or loop.has_effects:
         return loop
     if counter is None or counter.direction == "NE":
         return loop
@@ -76,7 +76,7 @@ def with_rows(
     return best
 
 
-def _looks_at_neighbours(body: Region) -> bool:
+def looks_at_neighbours(body: Region) -> bool:
     """Whether some op of a body reaches beyond an index of its own."""
     for op in body.ops:
         operands, results = (tuple(body.types[v] for v in values) for values in (op.operands, op.results))

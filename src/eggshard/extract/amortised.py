@@ -6,13 +6,14 @@ Shards that depend on nothing but values that the loop carries unchanged are com
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import numpy as np
 
-from eggshard.egraph.graph import EGraph
+from eggshard.egraph.graph import EGraph, ENode
 from eggshard.extract.encode import Computed
-from eggshard.extract.problem import Problem
+from eggshard.extract.problem import Choice, Problem
+from eggshard.placement.transfer import Strategy
 from eggshard.program.program import Region
 
 
@@ -38,6 +39,40 @@ def amortised(problem: Problem, graph: EGraph, unchanged: Collection[int], trips
     Of a class that some choice computes from such inputs alone, conversions cost the part 1/trips, and so do the
     choices that compute it so. The problem itself where there is none.
     """
+    once, known = _repeated(problem, graph, unchanged)
+    return _shared(problem, once, known, trips) if once else problem
+
+
+def relaxed(
+    problem: Problem, graph: EGraph, unchanged: Collection[int], trips: int,
+    is_one_step: Callable[[ENode, int, Strategy], bool],
+) -> Problem:
+    """A problem that costs no more than one iteration, whatever of a plan is taken out of the loop.
+
+    ``unchanged`` are all inputs that an iteration may hand on as they are. What a choice does in several steps may be
+    taken out in part: it costs the part 1/trips, unless it is a branch, or a loop of nothing that is unchanged.
+    """
+    once, known = _repeated(problem, graph, unchanged)
+
+    def in_part(choice: Choice) -> bool:
+        needs_known = any(need in known for need, _ in choice.needs)
+        if not isinstance(choice.tag, Computed):
+            return needs_known
+        node = graph.classes[choice.tag.cls].nodes[choice.tag.node]
+        if node.op == "input" or not choice.cost or node.op in ("case", "if"):
+            return False
+        if node.op == "while":
+            return needs_known
+        return not is_one_step(node, choice.tag.cls, choice.tag.strategy)
+
+    parts = {(c, i) for c, made in enumerate(problem.choices) for i, choice in enumerate(made) if in_part(choice)}
+    return _shared(problem, once | parts, known, trips)
+
+
+def _repeated(
+    problem: Problem, graph: EGraph, unchanged: Collection[int]
+) -> tuple[set[tuple[int, int]], set[int]]:
+    """The choices (class, number) that do the same in every iteration, and the classes that some of them compute."""
     users: dict[int, list[tuple[int, int]]] = {}
     missing: dict[tuple[int, int], int] = {}
     ready: list[tuple[int, int]] = []
@@ -64,8 +99,11 @@ def amortised(problem: Problem, graph: EGraph, unchanged: Collection[int], trips
             missing[user] -= 1
             if not missing[user]:
                 ready.append(user)
-    if not once:
-        return problem
+    return once, known
+
+
+def _shared(problem: Problem, once: Collection[tuple[int, int]], known: Collection[int], trips: int) -> Problem:
+    """The problem in which these choices, and conversions of these classes, cost the part 1/trips."""
     tables: dict[int, np.ndarray] = {}
     for c in known:
         table = problem.conversions[c]
