@@ -28,24 +28,66 @@ _ARITHMETIC = frozenset({
 KEEP = {"pad"}
 
 
+def _unary(nodes: Nodes, n: int) -> bool:
+    """Whether computing a value twice reads no more than one operand of its size twice."""
+    N, node = nodes.nodes, nodes.nodes[n]
+    sizes = [N[b].bytes for b in {nodes.base(o) for o in node.operands}
+             if N[b].name not in ("broadcast_in_dim", "constant")]
+    large = sum(size * 8 > node.bytes for size in sizes)
+    return large <= 1 or sum(sizes) <= node.bytes
+
+
+def single(nodes: Nodes, users: list[list[int]]) -> set[int]:
+    """Loops that are not computed twice: with several large operands, and a user that they also reach through memory."""
+    N = nodes.nodes
+    found: set[int] = set()
+    for n, node in enumerate(N):
+        if node.kind != LOOP or len(users[n]) < 2 or _unary(nodes, n):
+            continue
+        last = max(users[n])
+        fused, through = {n}, set()
+        for w in range(n + 1, last + 1):
+            if N[w].kind == VIEW:
+                continue
+            for o in N[w].operands:
+                o = nodes.base(o)
+                if o in through or (o in fused and not (_fuses(nodes, o, w) and (o == n or o not in found))):
+                    through.add(w)
+                elif o in fused:
+                    fused.add(w)
+        if any(u in through for u in users[n]):
+            found.add(n)
+    return found
+
+
+def _fuses(nodes: Nodes, n: int, w: int) -> bool:
+    N = nodes.nodes
+    if N[n].kind not in (LOOP, JOIN):
+        return False
+    return N[w].kind in (LOOP, JOIN) or (N[w].kind == SUM and N[w].name != "f32")
+
+
 def materialised(nodes: Nodes) -> set[int]:
     """The nodes that are written to memory."""
     N = nodes.nodes
     users: list[list[int]] = [[] for _ in N]
+    live = {nodes.base(o) for o in nodes.outputs}
+    for n in range(len(N) - 1, -1, -1):
+        if n in live:
+            live.update(nodes.base(o) for o in N[n].operands)
     for n, node in enumerate(N):
-        if node.kind != VIEW:
+        if node.kind != VIEW and n in live:
             for o in dict.fromkeys(nodes.base(o) for o in node.operands):
                 users[o].append(n)
     kept = {nodes.base(o) for o in nodes.outputs}
-    #: Per node the kernels that compute it, how often they do, and kernels that hold a reduction.
-    homes: list[frozenset[int]] = [frozenset()] * len(N)
-    times = [0] * len(N)
+    alone = single(nodes, users)
+    #: Per node the kernels that compute it, and how often each does; kernels that hold a reduction.
+    homes: list[dict[int, int]] = [{} for _ in N]
     sums: set[int] = set()
 
     def keep(n: int) -> None:
         kept.add(n)
-        homes[n] = frozenset((n,))
-        times[n] = N[n].pieces
+        homes[n] = {n: 1}
         if N[n].kind == SUM:
             sums.add(n)
 
@@ -58,24 +100,34 @@ def materialised(nodes: Nodes) -> set[int]:
             continue
         if not users[n]:
             continue
-        at = frozenset().union(*(homes[u] for u in users[n]))
-        count = sum(times[u] for u in users[n])
+        at: dict[int, int] = {}
+        for u in users[n]:
+            uses = sum(nodes.base(o) == n for o in N[u].operands) if N[u].kind == JOIN else 1
+            for k, times in homes[u].items():
+                at[k] = at.get(k, 0) + times * uses
+        count = sum(times * N[k].pieces for k, times in at.items())
         inline = False
         if node.kind in (LOOP, JOIN):
             inline = node.bytes == 0 or all(_takes_in(nodes, u, n, kept, homes, sums) for u in users[n])
-            if inline and count > 1 and node.bytes and not (len(at) == 1 and at <= sums):
-                inline = not (node.expensive or node.kind == JOIN or node.name in KEEP)
+            if inline and count > 1 and node.bytes and not (len(at) == 1 and set(at) <= sums):
+                if node.kind == JOIN or at.keys() & sums:
+                    inline = False
+                elif node.name in KEEP:
+                    inline = max(at.values()) < 2
+                else:
+                    inline = not node.expensive and n not in alone
         elif len(at) == 1 and node.kind == SUM and node.name == "f32" and node.operands:
             (k,) = at
             x = nodes.base(node.operands[0])
             inline = N[k].kind in (LOOP, SUM) and N[k].elementwise and all(
-                N[u].kind in (LOOP, SUM) and N[u].name in _ARITHMETIC for u in users[n]) and any(u != n and homes[u] == at for u in users[x]) and count == 1
+                N[u].kind in (LOOP, SUM) and N[u].name in _ARITHMETIC for u in users[n]) and any(
+                u != n and set(homes[u]) == set(at) for u in users[x]) and count == 1
             if inline:
                 sums.add(k)
-        elif len(at) == 1 and at <= sums and node.name == "dot_general":
+        elif len(at) == 1 and set(at) <= sums and node.name == "dot_general":
             inline = all(N[u].kind in (LOOP, SUM) for u in users[n])
         if inline:
-            homes[n], times[n] = at, count
+            homes[n] = at
         else:
             keep(n)
     return kept
@@ -84,7 +136,7 @@ def materialised(nodes: Nodes) -> set[int]:
 def _takes_in(nodes, user, n, kept, homes, sums) -> bool:
     node = nodes.nodes[user]
     if node.kind in (LOOP, SUM):
-        if node.kind == SUM and node.name == "f32" or homes[user] & sums:
+        if node.kind == SUM and node.name == "f32" or homes[user].keys() & sums:
             return nodes.nodes[n].name in _ARITHMETIC
         return True
     if node.kind == JOIN:
