@@ -6,7 +6,7 @@ Read from the text and not from the steps, so that what a step is written as is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from eggshard.lower.body_text import Value
@@ -35,6 +35,12 @@ class Instruction:
         found = re.search(rf"\b{key} = (?:array<i64(?:: )?|\[)([\d, -]*)", self.attributes)
         return tuple(int(n) for n in found[1].split(",")) if found and found[1].strip() else ()
 
+    def integer(self, key: str) -> int:
+        """An integer among the attributes, e.g. ``all_gather_dim = 1 : i64``."""
+        found = re.search(rf"\b{key} = (\d+)", self.attributes)
+        assert found is not None, f"{self.name} has no {key}: {self.attributes}"
+        return int(found[1])
+
 
 @dataclass
 class Block:
@@ -44,6 +50,15 @@ class Block:
     body: list[Instruction] = field(default_factory=list)
     outputs: tuple[str, ...] = ()
     types: dict[str, TensorType] = field(default_factory=dict)
+
+    def free(self) -> Iterator[str]:
+        """The names that are used here, in regions too, and bound outside; each as often as it is used."""
+        bound = {*self.inputs, *(v for i in self.body for v in i.results)}
+        for i in self.body:
+            for v in (*i.operands, *(v for region in i.regions for v in region.free())):
+                if v not in bound:
+                    yield v
+        yield from (v for v in self.outputs if v not in bound)
 
 
 def instructions(program: StepPlan) -> Block:
@@ -96,12 +111,3 @@ def types_in(text: str) -> tuple[TensorType, ...]:
         TensorType((), TOKEN) if token else TensorType(tuple(int(n) for n in shape.split("x")[:-1]), dtype)
         for shape, dtype, token in _TYPE.findall(text)
     )
-
-
-def used(instruction: Instruction) -> Iterable[str]:
-    """The names that an instruction uses, in its regions too."""
-    yield from instruction.operands
-    for region in instruction.regions:
-        yield from region.outputs
-        for inner in region.body:
-            yield from used(inner)
