@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +65,8 @@ def optimize(
 
     program: a ``jax.stages.Lowered``, an MLIR module, StableHLO text, a path, or a `Program`. cost_model: anything
     with ``seconds(step)``; `AlphaBeta` by default. rewrites: rules instead of ``default_rules()``; an empty list
-    turns the tensor algebra off. memory_limit: bytes of live shards per device. exact: forbid reassociation of
+    turns the tensor algebra off. memory_limit: bytes per device that inputs, outputs and temporaries may take
+    (`Plan.memory`); a plan over it is replaced by the cheapest one found within it. exact: forbid reassociation of
     floating-point sums and every rule that NaN, Inf or -0 could tell.
 
     Inputs and outputs lie evenly, as JAX arrays do: axes of a stated sharding that do not divide a dimension are left
@@ -124,7 +125,17 @@ def _optimize(
         warnings.warn(f"optimisation failed ({reason}); using the baseline plan", EggshardWarning, stacklevel=3)
         plan = _replaced(baseline(), Search(seconds=clock, exact=exact), reason)
     plan = replace(plan, baseline_factory=baseline, calling_convention=convention)
-    return _within(plan, memory_limit)
+    if memory_limit is None:
+        return plan
+    planner = partial(_at_prices, program, rewrites, limits, exact)
+    least = plan.memory.arguments + sum(
+        min(p.local_type(t).bytes for p in options) for t, options in zip(loaded.output_types, outputs(), strict=True))
+    return _within(plan, memory_limit, least, planner)
+
+
+def _at_prices(program: Any, rewrites: Sequence[Any] | None, limits: Limits, exact: bool, model: CostModel) -> Plan:
+    """The plan at other prices, without a limit of memory."""
+    return _optimize(program, time.perf_counter(), model, rewrites, limits, None, exact)
 
 
 def _uses_a_value_twice(region: Region) -> bool:
@@ -299,14 +310,16 @@ def _replaced(baseline: Plan, search: Search, reason: str) -> Plan:
     return replace(baseline, search=replace(search, method="baseline", fallback=reason))
 
 
-def _within(plan: Plan, memory_limit: int | None) -> Plan:
-    if memory_limit is None or plan.peak_bytes <= memory_limit:
-        return plan
-    least = min(plan.peak_bytes, plan.baseline.peak_bytes)
-    if plan.baseline.peak_bytes <= memory_limit:
-        return _replaced(plan.baseline, plan.search, f"the cheapest plan needs {plan.peak_bytes} bytes per device")
+def _within(plan: Plan, memory_limit: int, least: int, planner: Callable[[CostModel], Plan]) -> Plan:
+    """The cheapest plan found within the limit; ``least`` bytes are what inputs and outputs take in every plan."""
+    from eggshard.memory.search import cheapest_within
+
+    found, peak = (None, plan.memory.peak) if least > memory_limit else cheapest_within(memory_limit, plan, planner)
+    if found is not None:
+        return found
     raise LimitError(
-        f"no plan found stays under memory_limit={memory_limit} bytes per device; the least peak found is {least}"
+        f"no plan found stays under memory_limit={memory_limit} bytes per device; the least peak found is {peak}, and "
+        f"inputs and outputs alone take {least}" + (", so that no plan can" if least > memory_limit else "")
     )
 
 
