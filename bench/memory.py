@@ -87,7 +87,7 @@ def under_limit(source: object) -> str:
     try:
         within = eggshard.optimize(source, memory_limit=limit)
     except eggshard.LimitError as error:
-        return "impossible" if "no plan can" in str(error) else "neither"
+        return "impossible" if "so that no plan can" in str(error) else "neither"
     return "met" if sum(compiled_memory(within)) <= limit else "over, compiled"
 
 

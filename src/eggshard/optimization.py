@@ -28,7 +28,7 @@ from eggshard.errors import (
     ShardingError,
 )
 from eggshard.extract.decode import Decoder
-from eggshard.extract.encode import Encoder
+from eggshard.extract.encode import Encoder, Encoding
 from eggshard.extract.portfolio import extract
 from eggshard.frontends import load
 from eggshard.layers.planning import MANY_OPS, extract_layers, handed, looks_across_shards
@@ -102,6 +102,9 @@ def _optimize(
     rules = select(default_rules() if rewrites is None else rewrites, exact)
     planning = Planning(loaded, AlphaBeta() if cost_model is None else cost_model, limits, exact,
                         lambda planning, region, ins, outs: _plan_region(planning, rules, region, ins, outs))
+    problems: list[tuple[EGraph, Encoding]] = []
+    if memory_limit is not None:
+        planning.watch = lambda graph, encoding: problems.append((graph, encoding))
     clock = {"load": time.perf_counter() - began}
     outputs = cache(lambda: _output_options(planning, _timed(clock, "propagate", lambda: planning.hints)))
     convention = _convention(program)
@@ -127,10 +130,9 @@ def _optimize(
     plan = replace(plan, baseline_factory=baseline, calling_convention=convention)
     if memory_limit is None:
         return plan
-    planner = partial(_at_prices, program, rewrites, limits, exact)
-    least = plan.memory.arguments + sum(
-        min(p.local_type(t).bytes for p in options) for t, options in zip(loaded.output_types, outputs(), strict=True))
-    return _within(plan, memory_limit, least, planner)
+    placed = zip(loaded.output_types, outputs(), strict=True)
+    held = sum(min(p.local_type(t).bytes for p in options) for t, options in placed)
+    return _within(plan, memory_limit, held, problems, partial(_at_prices, program, rewrites, limits, exact))
 
 
 def _at_prices(program: Any, rewrites: Sequence[Any] | None, limits: Limits, exact: bool, model: CostModel) -> Plan:
@@ -249,6 +251,8 @@ def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Seq
         return [(graph.values[v], planning.resolve(s, region.types[v])) for v, s in placed]
 
     encoding = _timed(clock, "encode", lambda: encoder.encode(dict(enumerate(inputs)), roots, propagated))
+    if planning.watch is not None and region is planning.program.region:
+        planning.watch(graph, encoding)
     seconds = _extraction_seconds(planning, clock, graph)
     found = _timed(clock, "extract", lambda: extract(encoding.problem, seconds=seconds, gap=planning.limits.gap))
     decoder = Decoder(planning.mesh, graph, encoding, found.selection, planning.router, planning.action)
@@ -310,16 +314,22 @@ def _replaced(baseline: Plan, search: Search, reason: str) -> Plan:
     return replace(baseline, search=replace(search, method="baseline", fallback=reason))
 
 
-def _within(plan: Plan, memory_limit: int, least: int, planner: Callable[[CostModel], Plan]) -> Plan:
-    """The cheapest plan found within the limit; ``least`` bytes are what inputs and outputs take in every plan."""
+def _within(plan: Plan, memory_limit: int, outputs: int, problems: Sequence[tuple[EGraph, Encoding]],
+            planner: Callable[[CostModel], Plan]) -> Plan:
+    """The cheapest plan found within the limit. outputs: the bytes that they take at least."""
+    from eggshard.memory.bound import least_held
     from eggshard.memory.search import cheapest_within
 
+    if plan.memory.peak <= memory_limit:
+        return plan
+    least = plan.memory.arguments + max(outputs, *(least_held(*problem) for problem in problems), 0)
     found, peak = (None, plan.memory.peak) if least > memory_limit else cheapest_within(memory_limit, plan, planner)
     if found is not None:
         return found
+    proof = "so that no plan can" if least > memory_limit else "which is no proof that no plan can"
     raise LimitError(
-        f"no plan found stays under memory_limit={memory_limit} bytes per device; the least peak found is {peak}, and "
-        f"inputs and outputs alone take {least}" + (", so that no plan can" if least > memory_limit else "")
+        f"no plan found stays under memory_limit={memory_limit} bytes per device; the least peak found is {peak}; "
+        f"every plan of the candidates holds at least {least}, {proof}"
     )
 
 

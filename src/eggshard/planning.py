@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from eggshard.authored import authored_program
 from eggshard.control_flow import CONTROL_FLOW, ControlFlow
@@ -45,6 +45,10 @@ from eggshard.program.ops.collectives import PerDevice
 from eggshard.program.program import Attributes, Op, Program, Region
 from eggshard.program.types import TensorType, element_bytes, is_float
 from eggshard.unrolling import WORTH, with_rows
+
+if TYPE_CHECKING:
+    from eggshard.egraph.graph import EGraph
+    from eggshard.extract.encode import Encoding
 
 #: Reductions whose result depends on the order for floating-point numbers, or, of a maximum or minimum, on whether a
 #: back end's collective keeps NaN (XLA's all-reduce on CPU does not).
@@ -95,6 +99,8 @@ class Planning:
             SubmeshRouter(self.mesh, self.free, self.pricer, max_rounds=limits.permutes) if outer
             else WindowRouter(self.mesh, self.pricer, max_rounds=limits.permutes)
         )
+        #: Told the e-graph and the problem of the program itself, if anyone wants to know.
+        self.watch: Callable[[EGraph, Encoding], None] | None = None
         self._plan_region = plan_region
         self.control_flow = ControlFlow(partial(plan_region, self))
         #: For loops and branches that devices along manual axes may leave each other in: nothing is added to them.
