@@ -30,7 +30,7 @@ FLOOR = 16 << 10
 #: What is asked of the errors, and of the limit.
 MEDIAN, WORST, PART = 0.15, 0.40, 0.6
 #: Programs of more steps are not planned again under a limit.
-STEPS = 250
+STEPS = 60
 
 
 @dataclass
