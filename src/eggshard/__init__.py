@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from eggshard.frontends.builder import ProgramBuilder as ProgramBuilder
     from eggshard.jit import jit as jit
     from eggshard.optimization import optimize as optimize, plan_reshard as plan_reshard
-    from eggshard.pareto import pareto as pareto
     from eggshard.placement.sharding import Sharding as Sharding
     from eggshard.plan.plan import Plan as Plan
     from eggshard.program.program import Program as Program
+    from eggshard.tradeoff import pareto as pareto
 
 __version__ = "0.1.0"
 
@@ -37,7 +37,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "optimize": "eggshard.optimization",
     "plan_reshard": "eggshard.optimization",
-    "pareto": "eggshard.pareto",
+    "pareto": "eggshard.tradeoff",
     "jit": "eggshard.jit",
     "load": "eggshard.frontends",
     "Plan": "eggshard.plan.plan",

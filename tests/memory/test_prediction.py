@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from bench.memory import compiled_memory
 
 import eggshard as es
-from bench.memory import compiled_memory
 from eggshard.costmodel import WireBytes
 from eggshard.memory.prediction import predicted
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from bench.memory import compiled_memory
 
 import eggshard as es
-from bench.memory import compiled_memory
 from eggshard.memory.search import MemoryPriced, front
 
 
