@@ -133,7 +133,7 @@ def summary(rows: Sequence[Row]) -> list[str]:
 
 
 _WINDOWS = frozenset({"stencil", "padslice"})
-_SECTIONS = {name: f"bench.{name}" for name in ("clusters", "exhaustive", "latency", "layers", "scale")}
+_SECTIONS = {name: f"bench.{name}" for name in ("clusters", "exhaustive", "latency", "layers", "memory", "scale")}
 _BESIDE = {"stencil": ("latency", "scale")}
 """Sections that a family's table is followed by."""
 

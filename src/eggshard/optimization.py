@@ -41,7 +41,7 @@ from eggshard.planning import Planning
 from eggshard.program.mesh import Mesh, axis_ref
 from eggshard.program.program import Program, Region, RegionBuilder
 from eggshard.program.types import TensorType, mlir_dtype, static_shape
-from eggshard.regions import RegionPlanner, encoded, extraction_seconds, solve, timed
+from eggshard.regions import RegionPlanner, RegionProblem, encoded, extraction_seconds, solve, timed
 from eggshard.rewrites import default_rules, select
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def optimize(
 
     program: a ``jax.stages.Lowered``, an MLIR module, StableHLO text, a path, or a `Program`. cost_model: anything
     with ``seconds(step)``; `AlphaBeta` by default. rewrites: rules instead of ``default_rules()``; an empty list
-    turns the tensor algebra off. memory_limit: bytes of live shards per device. exact: forbid reassociation of
+    turns the tensor algebra off. memory_limit: bytes per device that inputs, outputs and temporaries may take
+    (`Plan.memory`); a plan over it is replaced by the cheapest one found within it. exact: forbid reassociation of
     floating-point sums and every rule that NaN, Inf or -0 could tell.
 
     Inputs and outputs lie evenly, as JAX arrays do: axes of a stated sharding that do not divide a dimension are left
@@ -100,6 +101,7 @@ def _optimize(
     rules = select(default_rules() if rewrites is None else rewrites, exact)
     bodies = RegionPlanner(rules)
     planning = Planning(loaded, AlphaBeta() if cost_model is None else cost_model, limits, exact, bodies)
+    problems: list[RegionProblem] = []
     clock = {"load": time.perf_counter() - began}
     outputs = cache(lambda: _output_options(planning, timed(clock, "propagate", lambda: planning.hints)))
     convention = _convention(program)
@@ -108,7 +110,7 @@ def _optimize(
         plan = _search_layers(planning, rules, clock, baseline)
         layered = plan is not None
         if plan is None:
-            plan = _search(planning, rules, outputs(), clock)
+            plan = _search(planning, rules, outputs(), clock, problems)
         # A certified plan is not dearer than the baseline, which the search space holds, unless candidates were left
         # out, or conversions of one value may share steps in the baseline: the search pays for each of them whole.
         shares = plan.cost.communication > 0 and _uses_a_value_twice(loaded.region)
@@ -125,7 +127,16 @@ def _optimize(
     finally:
         bodies.forget()
     plan = replace(plan, baseline_factory=baseline, calling_convention=convention)
-    return _within(plan, memory_limit)
+    if memory_limit is None:
+        return plan
+    placed = zip(loaded.output_types, outputs(), strict=True)
+    held = sum(min(p.local_type(t).bytes for p in options) for t, options in placed)
+    return _within(plan, memory_limit, held, problems, partial(_at_prices, program, rewrites, limits, exact))
+
+
+def _at_prices(program: Any, rewrites: Sequence[Any] | None, limits: Limits, exact: bool, model: CostModel) -> Plan:
+    """The plan at other prices, without a limit of memory."""
+    return _optimize(program, time.perf_counter(), model, rewrites, limits, None, exact)
 
 
 def _uses_a_value_twice(region: Region) -> bool:
@@ -197,11 +208,14 @@ def _search_layers(
     return Plan(program, steps, planning.inputs, placements, planning.model, search)
 
 
-def _search(planning: Planning, rules: Sequence[Any], outputs: list[list[Placement]], clock: dict[str, float]) -> Plan:
+def _search(planning: Planning, rules: Sequence[Any], outputs: list[list[Placement]], clock: dict[str, float],
+            problems: list[RegionProblem]) -> Plan:
+    """The plan, and among the ``problems`` that of the program itself."""
     region = planning.program.region
     graph = timed(clock, "saturate", lambda: saturate(region, rules, planning.limits, planning.mesh))
     encoder = Encoder(graph, planning.strategies, planning.router, planning.limits)
     problem = timed(clock, "encode", lambda: encoded(planning, encoder, region, planning.inputs, outputs))
+    problems.append(problem)
     steps, placements, search = solve(planning, problem, planning.program.input_types, clock)
     return Plan(planning.program, steps, planning.inputs, placements, planning.model, search)
 
@@ -246,14 +260,23 @@ def _replaced(baseline: Plan, search: Search, reason: str) -> Plan:
     return replace(baseline, search=replace(search, method="baseline", fallback=reason))
 
 
-def _within(plan: Plan, memory_limit: int | None) -> Plan:
-    if memory_limit is None or plan.peak_bytes <= memory_limit:
+def _within(plan: Plan, memory_limit: int, outputs: int, problems: Sequence[RegionProblem],
+            planner: Callable[[CostModel], Plan]) -> Plan:
+    """The cheapest plan found within the limit. outputs: the bytes that they take at least."""
+    from eggshard.memory.bound import least_held
+    from eggshard.memory.search import cheapest_within
+
+    if plan.memory.peak <= memory_limit:
         return plan
-    least = min(plan.peak_bytes, plan.baseline.peak_bytes)
-    if plan.baseline.peak_bytes <= memory_limit:
-        return _replaced(plan.baseline, plan.search, f"the cheapest plan needs {plan.peak_bytes} bytes per device")
+    held = [least_held(problem.graph, problem.encoding) for problem in problems]
+    least = plan.memory.arguments + max([outputs, *held])
+    found, peak = (None, plan.memory.peak) if least > memory_limit else cheapest_within(memory_limit, plan, planner)
+    if found is not None:
+        return found
+    proof = "so that no plan can" if least > memory_limit else "which is no proof that no plan can"
     raise LimitError(
-        f"no plan found stays under memory_limit={memory_limit} bytes per device; the least peak found is {least}"
+        f"no plan found stays under memory_limit={memory_limit} bytes per device; the least peak found is {peak}; "
+        f"every plan of the candidates holds at least {least}, {proof}"
     )
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from eggshard.costmodel.protocol import CostModel
 from eggshard.placement.placement import Placement
 from eggshard.plan.control_steps import Branch, Loop
-from eggshard.plan.memory import peak_bytes
 from eggshard.plan.pricing import Pricer
 from eggshard.plan.steps import Step, StepPlan
 from eggshard.program.mesh import Mesh
@@ -21,6 +20,7 @@ from eggshard.program.program import Program
 if TYPE_CHECKING:
     from eggshard.lower.calling_convention import CallingConvention
     from eggshard.lower.comparison import Comparison
+    from eggshard.memory.prediction import Memory
 
 
 class Cost(NamedTuple):
@@ -141,9 +141,16 @@ class Plan:
         return self.device_program.collectives
 
     @cached_property
+    def memory(self) -> Memory:
+        """Bytes per device of inputs, outputs and temporaries, as predicted of the compiled program."""
+        from eggshard.memory.prediction import predicted
+
+        return predicted(self.device_program)
+
+    @property
     def peak_bytes(self) -> int:
-        """The most bytes of shards alive at once on a device, inputs and outputs included."""
-        return peak_bytes(self.device_program)
+        """All of `memory`: what the compiled program is predicted to take of a device. ``memory_limit`` limits it."""
+        return self.memory.peak
 
     @cached_property
     def flops(self) -> float:
