@@ -14,6 +14,7 @@ import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -132,7 +133,7 @@ def summary(rows: Sequence[Row]) -> list[str]:
 
 
 _WINDOWS = frozenset({"stencil", "padslice"})
-_SECTIONS = {name: f"bench.{name}" for name in ("exhaustive", "latency", "scale", "layers")}
+_SECTIONS = {name: f"bench.{name}" for name in ("clusters", "exhaustive", "latency", "layers", "memory", "scale")}
 _BESIDE = {"stencil": ("latency", "scale")}
 """Sections that a family's table is followed by."""
 
@@ -141,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run families; exit status 1 if a plan failed."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
-        "families", nargs="+", help=f"reshard, dense, {', '.join(sorted(_WINDOWS))}, {', '.join(_SECTIONS)}"
+        "families", nargs="+", help=f"reshard, dense, {', '.join(sorted(_WINDOWS))}, {', '.join(_SECTIONS)}, extraction"
     )
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     parser.add_argument("--only", default="", help="programs whose name contains this; no sections")
@@ -158,8 +159,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     use_cpu_devices()
     console = Console(width=None if sys.stdout.isatty() else 190)
-    records, failed = [], False
+    records: list[dict[str, Any]] = []
+    failed = False
     for family in options.families:
+        if family == "extraction":
+            from bench import extraction
+
+            good, found = extraction.run(console, seed=options.seed, only=options.only)
+            failed |= not good
+            records += found
+            continue
         if family in _SECTIONS:
             failed |= not _section(family, console)
             continue

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import eggshard as es
-from eggshard import optimization
+from eggshard import regions
 from eggshard.costmodel import StepInfo, WireBytes
 from eggshard.extract.problem import Problem
 from eggshard.frontends.builder import ProgramBuilder
@@ -144,7 +144,7 @@ def test_a_failed_search_gives_the_baseline_and_a_warning(monkeypatch: pytest.Mo
     def broken(problem: Problem, **options: object) -> None:
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr(optimization, "extract", broken)
+    monkeypatch.setattr(regions, "extract", broken)
     with pytest.warns(es.EggshardWarning, match="out of luck"):
         plan = es.optimize(two_products(), cost_model=WireBytes())
     assert plan.search.method == "baseline" and "out of luck" in plan.search.fallback

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import ml_dtypes
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 DEVICES = 8
 """Virtual CPU devices that the programs run on."""
@@ -189,22 +189,20 @@ class BenchProgram:
 
         It shares no trace and no executable with another, so that what is timed is done.
         """
-        function = self.function
-        if function is None:
-            raise ValueError(f"{self.name} is given as text; there is no function to trace")
-
-        @wraps(function)
-        def own(*arrays: Any) -> Any:
-            return function(*arrays)
-
-        shardings = tuple(self._sharding(argument.sharding) for argument in self.arguments)
-        outputs = jax.tree.map(self._sharding, self.out_shardings)
-        return jax.jit(own, in_shardings=shardings, out_shardings=outputs)
+        return self._jitted(self.mesh)
 
     def lower(self) -> jax.stages.Lowered:
         """Trace and lower the program; nothing is compiled or cached."""
         with jax.set_mesh(self.mesh):
             return self.jitted.lower(*(argument.struct for argument in self.arguments))
+
+    def lower_for(self, platform: str) -> jax.stages.Lowered:
+        """The program lowered for a platform on its mesh without devices, of which none need be here."""
+        names, sizes = (tuple(column) for column in zip(*self.axes, strict=True))
+        mesh = AbstractMesh(sizes, names, axis_types=(AxisType.Auto,) * len(names))
+        with jax.sharding.use_abstract_mesh(mesh):
+            traced = self._jitted(mesh).trace(*(argument.struct for argument in self.arguments))
+            return traced.lower(lowering_platforms=(platform,))
 
     @cached_property
     def module(self) -> str:
@@ -216,8 +214,20 @@ class BenchProgram:
         generator = np.random.default_rng(seed)
         return tuple(argument.draw(generator) for argument in self.arguments)
 
-    def _sharding(self, text: str | None) -> NamedSharding | None:
-        return None if text is None else NamedSharding(self.mesh, spec(text))
+    def _jitted(self, mesh: Mesh | AbstractMesh) -> Any:
+        function = self.function
+        if function is None:
+            raise ValueError(f"{self.name} is given as text; there is no function to trace")
+
+        @wraps(function)
+        def own(*arrays: Any) -> Any:
+            return function(*arrays)
+
+        def sharding(text: str | None) -> NamedSharding | None:
+            return None if text is None else NamedSharding(mesh, spec(text))
+
+        shardings = tuple(sharding(argument.sharding) for argument in self.arguments)
+        return jax.jit(own, in_shardings=shardings, out_shardings=jax.tree.map(sharding, self.out_shardings))
 
 
 def by_name(programs: Sequence[BenchProgram]) -> dict[str, BenchProgram]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from eggshard.placement.sharding import Sharding as Sharding
     from eggshard.plan.plan import Plan as Plan
     from eggshard.program.program import Program as Program
+    from eggshard.tradeoff import pareto as pareto
 
 __version__ = "0.1.0"
 
@@ -36,6 +37,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "optimize": "eggshard.optimization",
     "plan_reshard": "eggshard.optimization",
+    "pareto": "eggshard.tradeoff",
     "jit": "eggshard.jit",
     "load": "eggshard.frontends",
     "Plan": "eggshard.plan.plan",

@@ -62,7 +62,7 @@ def baseline_program(
         strategy = chosen[key]
         operands = [get(v, p) for v, p in zip(op.operands, strategy.operands, strict=True)]
         operands = assembler.mask(operands, strategy)
-        action = planning.action(op, operand_types, result_types, strategy)
+        action = planning.action(op, operand_types, result_types, strategy, searched=False)
         made = assembler.emit(action, tuple(operands), ("baseline",), op.location)
         for i, (v, new, placement) in enumerate(zip(op.results, made, strategy.results, strict=True)):
             at[v], value[v] = placement, {placement: new}
@@ -81,7 +81,7 @@ def _cheapest(
     Those with addends of operands that hold none cost no less than the same without addends, and are left out.
     """
     addends = [{p.monoid} if p.partial else () for p in have]
-    candidates = [(s, price) for s, price in planning.strategies(op, operands, results) if useful(s, addends)]
+    candidates = [(s, price) for s, price in planning.strategies(op, operands, results, "plain") if useful(s, addends)]
     total = np.array([compute for _, compute in candidates], float)
     paid: set[tuple[int, tuple[Placement, ...]]] = set()
     for i, type_ in enumerate(operands):

@@ -9,19 +9,22 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from jax.sharding import AxisType
 
 from eggshard.costmodel import CostModel
-from eggshard.errors import EggshardWarning, LoweringError, ProgramError
+from eggshard.errors import EggshardError, EggshardWarning, LoweringError, ProgramError
 from eggshard.limits import Limits
 from eggshard.lower.calling_convention import CallingConvention
 from eggshard.lower.jax_callable import PlannedFunction, committed_sharding, mesh_in_effect
 from eggshard.lower.jax_primitive import TransformationError, is_batched, whole_programs
 from eggshard.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from eggshard.lower.comparison import Comparison
 
 #: True while a function is lowered in order to be planned: planned functions inside it are part of its program.
 _planning: contextvars.ContextVar[bool] = contextvars.ContextVar("planning", default=False)
@@ -39,13 +42,14 @@ def _planning_one() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What `eggshard.optimize` is told."""
+    """What `eggshard.optimize` is told, and whether its plans are held against XLA's own programs."""
 
     cost_model: CostModel | None = None
     rewrites: Sequence[Any] | None = None
     limits: Limits | None = None
     memory_limit: int | None = None
     exact: bool = False
+    guard: bool = False
 
     def plan(self, lowered: jax.stages.Lowered) -> Plan:
         from eggshard.optimization import optimize
@@ -77,11 +81,13 @@ def jit(
     limits: Limits | None = None,
     memory_limit: int | None = None,
     exact: bool = False,
+    guard: bool = False,
 ) -> Any:
     """`jax.jit`, with the communication planned by `eggshard.optimize`.
 
-    The first group of options is `jax.jit`'s, the last one `optimize`'s. Shardings that are not given are those of the
-    arguments, as in `jax.jit`. One plan is made per combination of argument types, shardings and static values.
+    The first group of options is `jax.jit`'s, the last one `optimize`'s, and ``guard``. Shardings that are not given
+    are those of the arguments, as in `jax.jit`. One plan is made per combination of argument types, shardings and
+    static values.
 
     Differentiating the function in reverse mode plans the forward and the backward program, each by itself; planning
     the differentiated function, ``eggshard.jit(jax.value_and_grad(f))``, plans both together and is never worse.
@@ -90,12 +96,17 @@ def jit(
     `jax.jit` makes of it. `TransformationError` under `jax.vmap` and in forward mode: write
     ``eggshard.jit(jax.vmap(f))``.
 
+    guard: compile plan and XLA's own program for every plan that is made, and where both the counted wire bytes and
+    the modelled time of the plan exceed XLA's, run XLA's program, with an EggshardWarning that says so. The choice is
+    made when the function is traced, for the forward and the backward program each, and remembered in the process;
+    `comparison` shows what it goes by, compile times included.
+
     A function that cannot be planned (ordered effects, mutable arrays, ops of unknown meaning) runs as `jax.jit` would
     run it, with an EggshardWarning.
     """
     if fun is not None and not callable(fun):
         raise ProgramError(f"eggshard.jit takes a function, not {type(fun).__name__}; options are given by name")
-    options = PlanOptions(cost_model, rewrites, limits, memory_limit, exact)
+    options = PlanOptions(cost_model, rewrites, limits, memory_limit, exact, guard)
     common = {
         "static_argnums": static_argnums,
         "static_argnames": static_argnames,
@@ -181,6 +192,12 @@ class JitFunction:
         """The plan for these arguments (arrays, or `jax.ShapeDtypeStruct`s with shardings)."""
         plan, convention = self._plan(self.lower_unplanned(*args, **kwargs))
         return replace(plan, calling_convention=convention)
+
+    def comparison(self, *args: Any, **kwargs: Any) -> Comparison:
+        """The plan for these arguments beside XLA's own program: what ``guard`` goes by. Compiled once per process."""
+        from eggshard.guard import compared
+
+        return compared(self.plan(*args, **kwargs))
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The types of the results, without computing anything."""
@@ -271,12 +288,29 @@ class JitFunction:
             reason = f"{self.__name__} cannot be planned and runs as jax.jit would run it: {error}"
             warnings.warn(reason, EggshardWarning, stacklevel=2)
             return self.unplanned(*args, **kwargs)
+        if self.options.guard and self._is_worse(replace(plan, calling_convention=convention)):
+            own = self._pinned.get((convention.out_tree, convention.result_shardings), self.unplanned)
+            return own(*args, **kwargs)
         results = planned.apply(*leaves)
         if constrain and plan.mesh.size > 1:
             # This also tells JAX the devices, where no argument does.
             where = planned.output_shardings(planned.jax_mesh(shardings, mesh))
             results = [_constrained(r, s) for r, s in zip(results, where, strict=True)]
         return jax.tree.unflatten(convention.out_tree, results)
+
+
+    def _is_worse(self, plan: Plan) -> bool:
+        """Whether XLA's own program is better than the plan; a warning says so, or that they cannot be compared."""
+        from eggshard.guard import compared, reason
+
+        try:
+            comparison = compared(plan)
+        except EggshardError as error:
+            warnings.warn(f"{self.__name__} is not held against XLA's program: {error}", EggshardWarning, stacklevel=3)
+            return False
+        if comparison.plan_is_worse:
+            warnings.warn(reason(self.__name__, comparison), EggshardWarning, stacklevel=3)
+        return comparison.plan_is_worse
 
 
 class _Unknown:

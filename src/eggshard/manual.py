@@ -21,6 +21,7 @@ from eggshard.placement.submesh import without_axes
 from eggshard.placement.transfer import Strategy
 from eggshard.plan.assemble import Assembler
 from eggshard.plan.control_steps import Branch, Loop
+from eggshard.plan.hoisting import hoisted_loop
 from eggshard.plan.steps import Action, AllGather, AllReduce, KeepFirst, Local, Moves, Slice, StepPlan
 from eggshard.program.mesh import Mesh, axis_ref
 from eggshard.program.ops import registry
@@ -184,7 +185,8 @@ class _Body:
                 return self._nested(op, operands, given, types)
             case "while":
                 condition, body = (manual_program(self.mesh, r, self.free) for r in op.regions)
-                return self._emit(Loop(condition, body, attributes.get("trip_count")), operands, op)
+                loop = Loop(condition, body, attributes.get("trip_count"))
+                return self._emit(hoisted_loop(loop, given), operands, op)
             case "case" | "if":
                 branches = tuple(manual_program(self.mesh, r, self.free) for r in op.regions)
                 return self._emit(Branch(branches, predicate=op.name == "if"), operands, op)

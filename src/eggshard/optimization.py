@@ -10,13 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from eggshard.baseline import baseline_program
 from eggshard.costmodel import AlphaBeta, CostModel
-from eggshard.egraph.graph import EGraph
 from eggshard.egraph.saturate import saturate
 from eggshard.errors import (
     CostModelError,
@@ -38,11 +37,11 @@ from eggshard.placement.placement import Placement, is_even, place
 from eggshard.placement.sharding import Sharding
 from eggshard.plan.joining import joined
 from eggshard.plan.plan import Plan, Search
-from eggshard.plan.steps import StepPlan
 from eggshard.planning import Planning
 from eggshard.program.mesh import Mesh, axis_ref
 from eggshard.program.program import Program, Region, RegionBuilder
 from eggshard.program.types import TensorType, mlir_dtype, static_shape
+from eggshard.regions import RegionPlanner, RegionProblem, encoded, extraction_seconds, solve, timed
 from eggshard.rewrites import default_rules, select
 
 if TYPE_CHECKING:
@@ -65,7 +64,8 @@ def optimize(
 
     program: a ``jax.stages.Lowered``, an MLIR module, StableHLO text, a path, or a `Program`. cost_model: anything
     with ``seconds(step)``; `AlphaBeta` by default. rewrites: rules instead of ``default_rules()``; an empty list
-    turns the tensor algebra off. memory_limit: bytes of live shards per device. exact: forbid reassociation of
+    turns the tensor algebra off. memory_limit: bytes per device that inputs, outputs and temporaries may take
+    (`Plan.memory`); a plan over it is replaced by the cheapest one found within it. exact: forbid reassociation of
     floating-point sums and every rule that NaN, Inf or -0 could tell.
 
     Inputs and outputs lie evenly, as JAX arrays do: axes of a stated sharding that do not divide a dimension are left
@@ -99,17 +99,18 @@ def _optimize(
 ) -> Plan:
     loaded = load(program)
     rules = select(default_rules() if rewrites is None else rewrites, exact)
-    planning = Planning(loaded, AlphaBeta() if cost_model is None else cost_model, limits, exact,
-                        lambda planning, region, ins, outs: _plan_region(planning, rules, region, ins, outs))
+    bodies = RegionPlanner(rules)
+    planning = Planning(loaded, AlphaBeta() if cost_model is None else cost_model, limits, exact, bodies)
+    problems: list[RegionProblem] = []
     clock = {"load": time.perf_counter() - began}
-    outputs = cache(lambda: _output_options(planning, _timed(clock, "propagate", lambda: planning.hints)))
+    outputs = cache(lambda: _output_options(planning, timed(clock, "propagate", lambda: planning.hints)))
     convention = _convention(program)
     baseline = cache(lambda: _baseline(planning, [o[0] for o in outputs()], convention))
     try:
         plan = _search_layers(planning, rules, clock, baseline)
         layered = plan is not None
         if plan is None:
-            plan = _search(planning, rules, outputs(), clock)
+            plan = _search(planning, rules, outputs(), clock, problems)
         # A certified plan is not dearer than the baseline, which the search space holds, unless candidates were left
         # out, or conversions of one value may share steps in the baseline: the search pays for each of them whole.
         shares = plan.cost.communication > 0 and _uses_a_value_twice(loaded.region)
@@ -117,7 +118,7 @@ def _optimize(
         near = plan.cost.total - bound <= planning.limits.gap * plan.cost.total
         certified = near and not plan.search.capped and not shares
         sure = certified or layered  # plans by layers were held against the baseline of the short program
-        if not sure and _timed(clock, "baseline", baseline).cost.total < plan.cost.total * (1 - 1e-9):
+        if not sure and timed(clock, "baseline", baseline).cost.total < plan.cost.total * (1 - 1e-9):
             plan = _replaced(baseline(), plan.search, "the search found nothing cheaper than the baseline")
     except _USER_ERRORS:
         raise
@@ -125,8 +126,19 @@ def _optimize(
         reason = f"{type(error).__name__}: {error}"
         warnings.warn(f"optimisation failed ({reason}); using the baseline plan", EggshardWarning, stacklevel=3)
         plan = _replaced(baseline(), Search(seconds=clock, exact=exact), reason)
+    finally:
+        bodies.forget()
     plan = replace(plan, baseline_factory=baseline, calling_convention=convention)
-    return _within(plan, memory_limit)
+    if memory_limit is None:
+        return plan
+    placed = zip(loaded.output_types, outputs(), strict=True)
+    held = sum(min(p.local_type(t).bytes for p in options) for t, options in placed)
+    return _within(plan, memory_limit, held, problems, partial(_at_prices, program, rewrites, limits, exact))
+
+
+def _at_prices(program: Any, rewrites: Sequence[Any] | None, limits: Limits, exact: bool, model: CostModel) -> Plan:
+    """The plan at other prices, without a limit of memory."""
+    return _optimize(program, time.perf_counter(), model, rewrites, limits, None, exact)
 
 
 def _uses_a_value_twice(region: Region) -> bool:
@@ -160,27 +172,27 @@ def _search_layers(
     """The plan of a large program of many equal layers, by its short form; None for any other."""
     program = planning.program
     many = len(program.region.ops) > MANY_OPS
-    short = _timed(clock, "layers", lambda: shorten(program)) if many else None
+    short = timed(clock, "layers", lambda: shorten(program)) if many else None
     if short is None:
         return None
     small = planning.of(short.program)
-    hints = _timed(clock, "propagate", lambda: small.hints)
+    hints = timed(clock, "propagate", lambda: small.hints)
     if looks_across_shards(short.program.region, hints):
         return None  # layers share exchanges of halos
     outputs = _output_options(small, hints)
     region = short.region
-    graph = _timed(clock, "saturate", lambda: saturate(region, rules, planning.limits, planning.mesh))
+    graph = timed(clock, "saturate", lambda: saturate(region, rules, planning.limits, planning.mesh))
     roots = [(graph.values[v], o) for v, o in zip(region.outputs, outputs, strict=True)]
 
     def propagated() -> list[tuple[int, Placement]]:
         placed = ((short.cut_value(v), s) for v, s in enumerate(small.hints) if s is not None)
         return [(graph.values[v], small.resolve(s, region.types[v])) for v, s in placed if graph.values[v] >= 0]
 
-    encoder = Encoder(graph, small.strategies, small.router, planning.limits)
-    encoding = _timed(clock, "encode", lambda: encoder.encode(
+    encoder = Encoder(graph, partial(small.strategies, bodies="planned"), small.router, planning.limits)
+    encoding = timed(clock, "encode", lambda: encoder.encode(
         dict(enumerate(small.inputs)), roots, propagated, handed(short, graph)))
-    seconds, most = _extraction_seconds(planning, clock, graph)
-    found = _timed(clock, "extract", lambda: extract_layers(
+    seconds, most = extraction_seconds(planning, clock, graph)
+    found = timed(clock, "extract", lambda: extract_layers(
         short, graph, encoding, small.router, roots,
         lambda problem: extract(problem, seconds=seconds, gap=planning.limits.gap, most=most),
         time.monotonic() + seconds))
@@ -194,76 +206,22 @@ def _search_layers(
         return _replaced(baseline(), search, "the search found nothing cheaper than the baseline")
     lifted = found.lifted
     decoder = Decoder(planning.mesh, lifted.graph, lifted.encoding, lifted.selection, small.router, small.action)
-    steps, placements = _timed(clock, "assemble", lambda: decoder.decode(
+    steps, placements = timed(clock, "assemble", lambda: decoder.decode(
         program.input_types, planning.inputs, lifted.roots))
-    steps = _timed(clock, "join", lambda: joined(steps, planning.pricer))
+    steps = timed(clock, "join", lambda: joined(steps, planning.pricer))
     return Plan(program, steps, planning.inputs, placements, planning.model, search)
 
 
-def _extraction_seconds(planning: Planning, clock: dict[str, float], graph: EGraph) -> tuple[float, float]:
-    """What is left for extraction of the whole search's time, in proportion to the graph, and with all patience."""
-    limits = planning.limits
-    left = max(0.1, limits.seconds - sum(clock.values()))
-    seconds = min(left, 0.2 + limits.seconds_per_node * graph.size)
-    return seconds, min(left, seconds + limits.patience)
-
-
-def _search(planning: Planning, rules: Sequence[Any], outputs: list[list[Placement]], clock: dict[str, float]) -> Plan:
-    steps, placements, search = _solve(planning, rules, planning.program.region, planning.inputs, outputs, clock)
+def _search(planning: Planning, rules: Sequence[Any], outputs: list[list[Placement]], clock: dict[str, float],
+            problems: list[RegionProblem]) -> Plan:
+    """The plan, and among the ``problems`` that of the program itself."""
+    region = planning.program.region
+    graph = timed(clock, "saturate", lambda: saturate(region, rules, planning.limits, planning.mesh))
+    encoder = Encoder(graph, planning.strategies, planning.router, planning.limits)
+    problem = timed(clock, "encode", lambda: encoded(planning, encoder, region, planning.inputs, outputs))
+    problems.append(problem)
+    steps, placements, search = solve(planning, problem, planning.program.input_types, clock)
     return Plan(planning.program, steps, planning.inputs, placements, planning.model, search)
-
-
-def _plan_region(planning: Planning, rules: Sequence[Any], region: Region, inputs: tuple[Placement, ...],
-                 outputs: tuple[Placement, ...]) -> StepPlan:
-    """The cheapest device program of a loop's, branch's or manual computation's body for this interface."""
-    if not any(p.used_axes for p in (*inputs, *outputs)):
-        whole = baseline_program(planning, region, [None] * len(region.types), inputs, outputs)
-        if not whole.messages and planning.pricer.program(whole) <= planning.least_message(region):
-            return whole  # any message would cost more than all that it could save
-    plain = baseline_program(planning, region, None, inputs, outputs)
-    if not plain.messages:
-        return plain
-    found, _, _ = _solve(planning, rules, region, inputs, [[p] for p in outputs], {})
-    return min(plain, found, key=planning.pricer.program)
-
-
-def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Sequence[Placement],
-           outputs: Sequence[Sequence[Placement]], clock: dict[str, float],
-           ) -> tuple[StepPlan, tuple[Placement, ...], Search]:
-    """Saturate, encode, extract, assemble."""
-    graph = _timed(clock, "saturate", lambda: saturate(region, rules, planning.limits, planning.mesh))
-    given = [(graph.values[v], p) for v, p in zip(region.inputs, inputs, strict=True) if graph.values[v] >= 0]
-    wanted = [(graph.values[v], o[0]) for v, o in zip(region.outputs, outputs, strict=True)]
-    widen = planning.windows(given, wanted)
-    encoder = Encoder(graph, planning.strategies, planning.router, planning.limits, widen)
-    roots = [(graph.values[v], o) for v, o in zip(region.outputs, outputs, strict=True)]
-
-    def propagated() -> list[tuple[int, Placement]]:
-        stated = planning.propagated_inside(region)
-        placed = ((v, s) for v, s in enumerate(stated) if s is not None and graph.values[v] >= 0)
-        return [(graph.values[v], planning.resolve(s, region.types[v])) for v, s in placed]
-
-    encoding = _timed(clock, "encode", lambda: encoder.encode(dict(enumerate(inputs)), roots, propagated))
-    seconds, most = _extraction_seconds(planning, clock, graph)
-    found = _timed(clock, "extract", lambda: extract(
-        encoding.problem, seconds=seconds, gap=planning.limits.gap, most=most))
-    decoder = Decoder(planning.mesh, graph, encoding, found.selection, planning.router, planning.action)
-    types = tuple(region.types[v] for v in region.inputs)
-    steps, placements = _timed(clock, "assemble", lambda: decoder.decode(types, inputs, roots))
-    steps = _timed(clock, "join", lambda: joined(steps, planning.pricer))
-    # The bounds know nothing of exchanges that are cheaper together.
-    shared = encoding.shared or encoding.widens > 1
-    return steps, placements, Search(
-        found.bound, found.once, found.terms, found.method, planning.exact, "", clock, len(graph.classes), graph.size,
-        dict(graph.report.matches), tuple(found.notes), encoding.capped, shared,
-    )
-
-
-def _timed(clock: dict[str, float], name: str, work: Callable[[], Any]) -> Any:
-    began = time.perf_counter()
-    result = work()
-    clock[name] = time.perf_counter() - began
-    return result
 
 
 def _output_options(planning: Planning, propagated: Sequence[Sharding | None]) -> list[list[Placement]]:
@@ -306,14 +264,23 @@ def _replaced(baseline: Plan, search: Search, reason: str) -> Plan:
     return replace(baseline, search=replace(search, method="baseline", fallback=reason))
 
 
-def _within(plan: Plan, memory_limit: int | None) -> Plan:
-    if memory_limit is None or plan.peak_bytes <= memory_limit:
+def _within(plan: Plan, memory_limit: int, outputs: int, problems: Sequence[RegionProblem],
+            planner: Callable[[CostModel], Plan]) -> Plan:
+    """The cheapest plan found within the limit. outputs: the bytes that they take at least."""
+    from eggshard.memory.bound import least_held
+    from eggshard.memory.search import cheapest_within
+
+    if plan.memory.peak <= memory_limit:
         return plan
-    least = min(plan.peak_bytes, plan.baseline.peak_bytes)
-    if plan.baseline.peak_bytes <= memory_limit:
-        return _replaced(plan.baseline, plan.search, f"the cheapest plan needs {plan.peak_bytes} bytes per device")
+    held = [least_held(problem.graph, problem.encoding) for problem in problems]
+    least = plan.memory.arguments + max([outputs, *held])
+    found, peak = (None, plan.memory.peak) if least > memory_limit else cheapest_within(memory_limit, plan, planner)
+    if found is not None:
+        return found
+    proof = "so that no plan can" if least > memory_limit else "which is no proof that no plan can"
     raise LimitError(
-        f"no plan found stays under memory_limit={memory_limit} bytes per device; the least peak found is {least}"
+        f"no plan found stays under memory_limit={memory_limit} bytes per device; the least peak found is {peak}; "
+        f"every plan of the candidates holds at least {least}, {proof}"
     )
 
 

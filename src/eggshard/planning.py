@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from eggshard.authored import authored_program
 from eggshard.control_flow import CONTROL_FLOW, ControlFlow
@@ -33,18 +33,22 @@ from eggshard.placement.transfer import Strategy, strategies
 from eggshard.placement.window_routes import WindowRouter
 from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.plan.control_steps import Loop
+from eggshard.plan.hoisting import hoisted, hoisted_loop
 from eggshard.plan.on_shards import on_shards
 from eggshard.plan.pricing import Pricer
 from eggshard.plan.regrouping import regrouped, regroupings
-from eggshard.plan.steps import Action, CollectivePermute, Local, StepPlan
+from eggshard.plan.steps import Action, Local, StepPlan
 from eggshard.plan.window_program import window_program
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops import registry
 from eggshard.program.ops.base import PASS, FactorRule
 from eggshard.program.ops.collectives import PerDevice
 from eggshard.program.program import Attributes, Op, Program, Region
-from eggshard.program.types import TensorType, element_bytes, is_float
+from eggshard.program.types import TensorType, is_float
 from eggshard.unrolling import WORTH, with_rows
+
+if TYPE_CHECKING:
+    from eggshard.regions import RegionPlanner
 
 #: Reductions whose result depends on the order for floating-point numbers, or, of a maximum or minimum, on whether a
 #: back end's collective keeps NaN (XLA's all-reduce on CPU does not).
@@ -73,10 +77,6 @@ def _local(types: Types, placements: Sequence[Placement]) -> Types:
     return tuple([p.local_type(t) for p, t in zip(placements, types, strict=True)])
 
 
-#: Plans a region for given input and output placements, in a context.
-RegionPlanner = Callable[["Planning", Region, tuple[Placement, ...], tuple[Placement, ...]], StepPlan]
-
-
 class Planning:
     """The shared context of one `optimize` call: prices and routes are found once for all regions of a program.
 
@@ -84,7 +84,7 @@ class Planning:
     manual computation (`within`), whose own axes its author has used.
     """
 
-    def __init__(self, program: Program, model: CostModel, limits: Limits, exact: bool, plan_region: RegionPlanner,
+    def __init__(self, program: Program, model: CostModel, limits: Limits, exact: bool, regions: RegionPlanner,
                  outer: Planning | None = None, free: Mesh | None = None):
         self.program, self.model, self.limits, self.exact = program, model, limits, exact
         self.mesh: Mesh = program.mesh
@@ -95,10 +95,11 @@ class Planning:
             SubmeshRouter(self.mesh, self.free, self.pricer, max_rounds=limits.permutes) if outer
             else WindowRouter(self.mesh, self.pricer, max_rounds=limits.permutes)
         )
-        self._plan_region = plan_region
-        self.control_flow = ControlFlow(partial(plan_region, self))
+        self._regions = regions
+        self.control_flow = ControlFlow(
+            partial(regions.plan, self), partial(regions.plain, self), partial(regions.least, self))
         #: For loops and branches that devices along manual axes may leave each other in: nothing is added to them.
-        self._diverging = ControlFlow(lambda region, ins, outs: manual_program(self.mesh, region, self.free))
+        self._diverging = ControlFlow(lambda region, *_: manual_program(self.mesh, region, self.free))
         self._interfaces: dict[tuple[Attributes, Region], list[Interface]] = {}
         self._within: dict[Mesh, Planning] = {}
         self._inside: dict[Region, Sequence[Sharding | None]] = {}
@@ -106,18 +107,20 @@ class Planning:
         #: The prices of ops on local types.
         self._computing: dict[tuple[str, Attributes, Types, Types], float] = {}
         self._transfers: dict[tuple[object, ...], WindowTransfer | None] = {}
+        #: Loops and branches with their bodies planned.
+        self._loops: dict[tuple[object, ...], Action | StepPlan] = {}
         self._regroupings: dict[tuple[object, ...], StepPlan | None] = {}
 
     def of(self, program: Program) -> Planning:
         """The context of another program on the same mesh, with the same prices and limits."""
-        return Planning(program, self.model, self.limits, self.exact, self._plan_region)
+        return Planning(program, self.model, self.limits, self.exact, self._regions)
 
     def within(self, attributes: Attributes) -> Planning:
         """The context of the body of a manual computation with these attributes."""
         free = free_mesh(self.free, attributes)
         if free not in self._within:
             self._within[free] = Planning(
-                self.program, self.model, self.limits, self.exact, self._plan_region, self, free
+                self.program, self.model, self.limits, self.exact, self._regions, self, free
             )
         return self._within[free]
 
@@ -238,8 +241,19 @@ class Planning:
         """Whether addends may stay on different devices: under ``exact`` not where that may show."""
         return not (self.exact and monoid in _INEXACT and is_float(dtype))
 
-    def strategies(self, op: OpLike, operands: Types, results: Types) -> list[tuple[Strategy, float]]:
-        """All strategies of an op on these types within the limit, each with the price of computing so, in seconds."""
+    def strategies(
+        self, op: OpLike, operands: Types, results: Types, bodies: Literal["bounded", "plain", "planned"] = "bounded"
+    ) -> list[tuple[Strategy, float]]:
+        """All strategies of an op on these types within the limit, each with the price of computing so, in seconds.
+
+        Of a loop or branch it may be a lower bound (`ControlFlow.priced`); with ``plain`` bodies the price where those
+        not yet planned are done op by op, with ``planned`` ones the exact price.
+        """
+        if op.name in CONTROL_FLOW and bodies != "planned":
+            flow, offered = self._flow(op), self._all(op, operands, results)
+            if bodies == "plain":
+                return [(s, self.price(op, operands, results, s, searched=False)) for s in offered]
+            return flow.priced(op.name, op.attributes, op.regions, offered, partial(self.price, op, operands, results))
         key = (op.name, op.attributes, op.regions, operands, results)
         if key not in self._priced:
             self._priced[key] = [(s, self.price(op, operands, results, s)) for s in self._all(op, operands, results)]
@@ -251,14 +265,6 @@ class Planning:
         """What adds windows to the problem of a graph whose inputs and outputs lie so; none in manual computations."""
         router = self.router if isinstance(self.router, WindowRouter) else WindowRouter(self.mesh, self.pricer)
         return Widener(self, router, 0 if self.outer else self.limits.windows, inputs, outputs)
-
-    def least_message(self, region: Region) -> float:
-        """What it costs to send one element of a region's smallest type along the axis where that is cheapest."""
-        element = min(region.types, key=lambda t: element_bytes(t.dtype)).with_shape(())
-        grid = self.mesh.grid.reshape(-1).tolist()
-        ways = {a: self.mesh.mirrored((a,)).reshape(-1).tolist() for a, n in self.mesh.axes.items() if n > 1}
-        sent = [CollectivePermute(tuple(zip(grid, to, strict=True)), (a,)) for a, to in ways.items()]
-        return min((self.pricer(action, element) for action in sent), default=0.0)
 
     def window_transfer(self, op: OpLike, operands: Types, results: Types) -> WindowTransfer | None:
         """How the op acts on windows; None for one that takes its operands at standard placements only."""
@@ -283,22 +289,24 @@ class Planning:
             definition.windows_by_place,
         )
 
-    def action(self, op: OpLike, operands: Types, results: Types, strategy: Strategy) -> Action | StepPlan:
-        """The op on the shards of a strategy: one action, or a device program."""
+    def action(
+        self, op: OpLike, operands: Types, results: Types, strategy: Strategy, searched: bool = True
+    ) -> Action | StepPlan:
+        """The op on the shards of a strategy: one action, or a device program.
+
+        searched: plan the bodies of a loop or branch; else those that have not been planned yet are done op by op.
+        """
         if op.name in CONTROL_FLOW:
-            action = self._flow(op).action(op.name, op.attributes, op.regions, strategy)
-            if isinstance(action, Loop) and not self.outer:
-                condition, body = op.regions
-                return with_rows(action, condition, body, strategy.operands, _local(operands, strategy.operands),
-                                 self.control_flow.region, self.pricer.program, max(self.limits.gap, WORTH))
-            return action
+            return self._looped(op, operands, strategy, searched)
         if op.name == MANUAL:
             return self._manual(op, strategy)
         if strategy.positional:
             return on_shards(self.mesh, op.name, op.attributes, op.regions, operands, results, strategy)
         definition = registry.get(op.name)
         if strategy.regroups:
-            return self._regrouped(op, operands, results, strategy)
+            program = self._regrouping(op, operands, results, strategy, outlined=False)
+            assert program is not None, "offered only where there is one"
+            return program
         windowed = self._windowed(op, operands, results, strategy)
         if windowed:
             return window_program(self.mesh, definition, op.attributes, operands, results, strategy, windowed)
@@ -315,6 +323,23 @@ class Planning:
             raise ProgramError(f"{op.name} in a manual computation: {effects_message(self.free)}")
         return local if self.mesh.size == 1 or not local.has_effects else run_once(self.mesh, local, lo)
 
+    def _looped(self, op: OpLike, operands: Types, strategy: Strategy, searched: bool) -> Action | StepPlan:
+        flow, key = self._flow(op), (op.name, op.attributes, op.regions, operands, strategy)
+        types = _local(operands, strategy.operands)
+        if not searched and not flow.planned(op.name, op.attributes, op.regions, strategy):
+            action = flow.action(op.name, op.attributes, op.regions, strategy, searched=False)
+            return hoisted_loop(action, types) if isinstance(action, Loop) else action
+        if key not in self._loops:
+            form: Action | StepPlan = flow.action(op.name, op.attributes, op.regions, strategy)
+            if isinstance(form, Loop) and not self.outer:
+                condition, body = op.regions
+                form = with_rows(form, condition, body, strategy.operands, types, self.control_flow.region,
+                                 lambda p: self.pricer.program(hoisted(p)), max(self.limits.gap, WORTH))
+            if isinstance(form, Loop):
+                form = hoisted_loop(form, types)
+            self._loops[key] = hoisted(form) if isinstance(form, StepPlan) else form
+        return self._loops[key]
+
     def regroupings(
         self, op: OpLike, operands: Types, results: Types, allowed: Callable[[Placement, Placement], bool]
     ) -> list[Strategy]:
@@ -324,19 +349,15 @@ class Planning:
             return []
         bases = [strategy for found in transfer.by_spread.values() for strategy in found]
         made = regroupings(self.mesh, transfer.rule, bases, allowed)
-        return [s for s in made if self._regrouping(op, operands, results, s) is not None]
+        return [s for s in made if self._regrouping(op, operands, results, s, outlined=True) is not None]
 
-    def _regrouped(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> StepPlan:
-        program = self._regrouping(op, operands, results, s)
-        assert program is not None, "offered only where there is one"
-        return program
-
-    def _regrouping(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> StepPlan | None:
-        key = (op.attributes, operands, s)
+    def _regrouping(self, op: OpLike, operands: Types, results: Types, s: Strategy, outlined: bool) -> StepPlan | None:
+        key = (op.attributes, operands, s, outlined)
         if key not in self._regroupings:
             rule = registry.get(op.name).factors(op.attributes, operands, results)
             self._regroupings[key] = regrouped(
-                self.mesh, rule, operands[0], results[0], s.operands[0], s.results[0], self.limits.permutes
+                self.mesh, rule, operands[0], results[0], s.operands[0], s.results[0], self.limits.permutes,
+                outlined,
             )
         return self._regroupings[key]
 
@@ -360,13 +381,15 @@ class Planning:
         )
         return inner.control_flow.region(region, inputs, outputs)
 
-    def price(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> float:
-        """What computing by a strategy costs, in seconds."""
+    def price(self, op: OpLike, operands: Types, results: Types, s: Strategy, searched: bool = True) -> float:
+        """What computing by a strategy costs, in seconds; searched: as in `action`."""
         lo, lr = _local(operands, s.operands), _local(results, s.results)
-        definition = registry.get(op.name)
-        written = op.name in CONTROL_FLOW or op.name == MANUAL or isinstance(definition, PerDevice)
-        if s.positional or s.regroups or written or not definition.pure or self._windowed(op, operands, results, s):
-            action = self.action(op, operands, results, s)
+        if s.regroups:
+            outline = self._regrouping(op, operands, results, s, outlined=True)
+            assert outline is not None, "offered only where there is one"
+            return self.pricer.program(outline)
+        if not self.is_one_step(op, operands, results, s):
+            action = self.action(op, operands, results, s, searched)
             return self.pricer.program(action) if isinstance(action, StepPlan) else self.pricer(action, *lo)
         key = (op.name, op.attributes, lo, lr)
         price = self._computing.get(key)
@@ -376,6 +399,13 @@ class Planning:
             flops = registry.get(op.name).flops(op.attributes, lo, lr)
             price = self._computing[key] = self.pricer.compute(op.name, flops, touched, dtype)
         return price
+
+    def is_one_step(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> bool:
+        """Whether devices do by a strategy just what the op says, on their shards."""
+        definition = registry.get(op.name)
+        written = op.name in CONTROL_FLOW or op.name == MANUAL or isinstance(definition, PerDevice)
+        moves = s.positional or s.regroups or bool(self._windowed(op, operands, results, s))
+        return definition.pure and not written and not moves
 
     def _all(self, op: OpLike, operands: Types, results: Types) -> Sequence[Strategy]:
         if op.name in CONTROL_FLOW:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from eggshard.placement.placement import Placement, replicated
 from eggshard.plan.assemble import Assembler
-from eggshard.plan.control_steps import Loop
+from eggshard.plan.control_steps import UNKNOWN_TRIPS, Loop
 from eggshard.plan.steps import StepPlan
 from eggshard.program.counted_loops import find_counter, in_a_row, unrolled
 from eggshard.program.ops import registry
@@ -24,7 +24,7 @@ ROWS = (2, 4, 8, 16)
 #: A row of twice the length must save this part of the price: what longer ones could save is then less again.
 WORTH = 4e-3
 
-RegionPlanner = Callable[[Region, tuple[Placement, ...], tuple[Placement, ...]], StepPlan]
+RegionPlanner = Callable[[Region, tuple[Placement, ...], tuple[Placement, ...], int], StepPlan]
 
 
 def with_rows(
@@ -37,23 +37,23 @@ def with_rows(
     that saves more than the part ``saving`` of the price: it makes the program longer.
     """
     counter = find_counter(condition, body)
-    if not (loop.body.messages and _looks_at_neighbours(body)) or loop.has_effects:
+    if not (loop.body.messages and looks_at_neighbours(body)) or loop.has_effects:
         return loop
     if counter is None or counter.direction == "NE":
         return loop
 
     def by_rows(times: int) -> StepPlan:
         ahead, row = unrolled(condition, body, counter, loop.trip_count, times)
-        conditions = plan(ahead, placements, (replicated(()),))
+        conditions = plan(ahead, placements, (replicated(()),), 1)
         parts: list[Loop | StepPlan] = []
         if loop.trip_count is None:
-            parts.append(Loop(conditions, plan(row, placements, placements), None))
+            parts.append(Loop(conditions, plan(row, placements, placements, max(1, UNKNOWN_TRIPS // times)), None))
             parts.append(Loop(loop.condition, loop.body, times // 2))
         else:
             trips, left = divmod(loop.trip_count, times)
-            parts.append(Loop(conditions, plan(row, placements, placements), trips))
+            parts.append(Loop(conditions, plan(row, placements, placements, trips), trips))
             if left:
-                parts.append(plan(in_a_row(body, left), placements, placements))
+                parts.append(plan(in_a_row(body, left), placements, placements, 1))
         return _program(loop.body, types, parts)
 
     best: Loop | StepPlan = loop
@@ -76,7 +76,7 @@ def with_rows(
     return best
 
 
-def _looks_at_neighbours(body: Region) -> bool:
+def looks_at_neighbours(body: Region) -> bool:
     """Whether some op of a body reaches beyond an index of its own."""
     for op in body.ops:
         operands, results = (tuple(body.types[v] for v in values) for values in (op.operands, op.results))

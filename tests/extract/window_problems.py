@@ -14,7 +14,8 @@ from eggshard.limits import Limits
 from eggshard.placement.placement import Dim, Placement, place
 from eggshard.planning import Planning
 from eggshard.program.mesh import Mesh
-from eggshard.program.program import Program, Region
+from eggshard.program.program import Program
+from eggshard.regions import RegionPlanner
 from eggshard.rewrites import default_rules, select
 
 LINE = Mesh({"x": 4})
@@ -45,10 +46,7 @@ def line_program(steps: int, *, wrapped: bool, n: int = 16, mesh: Mesh = LINE) -
 
 
 def planning_of(program: Program, model: CostModel | None = None) -> Planning:
-    def no_region(region: Region, *_: object) -> None:
-        raise AssertionError(f"a program without regions has {region}")
-
-    return Planning(program, model or AlphaBeta(), Limits(), False, no_region)  # type: ignore[arg-type]
+    return Planning(program, model or AlphaBeta(), Limits(), False, RegionPlanner(()))
 
 
 def pinned(program: Program, graph: EGraph, mesh: Mesh
@@ -83,6 +81,6 @@ def encoding_of(program: Program, model: CostModel, limit: int = 8) -> tuple[Enc
     graph = saturate(program.region, select(default_rules(), False), Limits())
     inputs, outputs = pinned(program, graph, planning.mesh)
     widen = Widener(planning, planning.router, limit, inputs, outputs)
-    encoder = Encoder(graph, planning.strategies, planning.router, planning.limits, widen)
-    encoding = encoder.encode({0: inputs[0][1]}, [(c, [p]) for c, p in outputs])
+    encoder = Encoder(graph, planning.strategies, planning.router, planning.limits)
+    encoding = encoder.encode({0: inputs[0][1]}, [(c, [p]) for c, p in outputs], widen=widen)
     return encoding, planning, graph

@@ -17,6 +17,7 @@ from eggshard.program.types import TensorType
 GRID = Mesh({"x": 4, "y": 2})
 SHUFFLED = Mesh({"x": 4, "y": 2}, device_ids=(3, 1, 0, 2, 7, 6, 4, 5))
 SIX = Mesh({"x": 2, "y": 3})
+NINETY_SIX = Mesh({"x": 6, "y": 4, "z": 4})
 TWELVE = Mesh({"x": 2, "y": 3, "z": 2})
 
 
@@ -42,7 +43,8 @@ def counted(mesh, action, itemsize):
 
 @pytest.mark.parametrize(
     ("mesh", "shape", "share"),
-    [(GRID, (16, 8), 1.0), (SHUFFLED, (8, 8), 1.0), (SIX, (10, 7), 1.0), (SIX, (36, 6), 1.0), (TWELVE, (72, 24), 0.05)],
+    [(GRID, (16, 8), 1.0), (SHUFFLED, (8, 8), 1.0), (SIX, (10, 7), 1.0), (SIX, (36, 6), 1.0), (TWELVE, (72, 24), 0.05),
+     (NINETY_SIX, (100, 26), 0.05)],
 )
 def test_exchange_is_correct_and_as_outlined(mesh, shape, share):
     rng = np.random.default_rng(0)

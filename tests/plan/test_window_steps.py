@@ -146,7 +146,7 @@ def test_the_plan_computes_its_program(plan):
 def test_figures_of_the_plan(plan):
     assert plan.collectives == {"collective-permute": 3}
     assert plan.wire_bytes == plan.serial_bytes == 3 * 12
-    assert plan.peak_bytes == peak_bytes(plan.device_program)
+    assert plan.peak_bytes == plan.memory.peak and peak_bytes(plan.device_program) > 0
     assert "halo-exchange dim 0: 1 from below, 1 from above" in str(plan)
 
 

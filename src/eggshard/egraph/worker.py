@@ -26,7 +26,7 @@ from typing import IO, Any
 
 from eggshard.errors import EggshardError
 
-#: What the worker imports while idle, so that the first call finds it warm.
+#: What the shared worker imports while idle, so that the first call finds it warm.
 PRELOAD = ("eggshard.egraph.adapter",)
 DEFAULT_MEMORY_MIB = 8192
 
@@ -58,7 +58,9 @@ class WorkerFailure(EggshardError):
 class Worker:
     """One worker process, started when first needed and again after every failure. Safe to share between threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, preload: tuple[str, ...] = PRELOAD) -> None:
+        """preload: modules that the process imports while idle."""
+        self._preload = preload
         self._lock = threading.RLock()
         self._forget()
 
@@ -136,7 +138,7 @@ class Worker:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
         self._directory = _scratch_directory()
         code = (f"import sys; sys.path[:] = {[p for p in sys.path]!r}; "
-                f"from eggshard.egraph.worker import serve; serve({self._directory!r}, {PRELOAD!r})")
+                f"from eggshard.egraph.worker import serve; serve({self._directory!r}, {self._preload!r})")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
@@ -224,10 +226,16 @@ class Worker:
             process.stdin = process.stdout = None
 
 
-_WORKER = Worker()
-atexit.register(_WORKER.close)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_WORKER._abandon)
+def shared_worker(preload: tuple[str, ...]) -> Worker:
+    """A worker that lives as long as this process, and is left to it by forked children."""
+    made = Worker(preload)
+    atexit.register(made.close)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=made._abandon)
+    return made
+
+
+_WORKER = shared_worker(PRELOAD)
 
 
 def worker() -> Worker:

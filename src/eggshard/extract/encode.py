@@ -161,21 +161,21 @@ class Encoding:
 
 
 class Encoder:
-    """Builds the problem of one graph."""
+    """Builds problems of one graph; what nodes offer is worked out once for all of them."""
 
-    def __init__(self, graph: EGraph, strategies: StrategySource, conversions: ConversionTable, limits: Limits,
-                 widen: Callable[[EGraph, Encoding, list[list[Choice]]], Widening] = lambda *_: Widening()):
+    def __init__(self, graph: EGraph, strategies: StrategySource, conversions: ConversionTable, limits: Limits):
         self.graph, self.strategies, self.conversions, self.limits = graph, strategies, conversions, limits
-        self.widen = widen
         self._layouts: dict[tuple[object, ...], Layout] = {}
 
     def encode(
         self, inputs: dict[int, Placement], roots: Sequence[tuple[int, Sequence[Placement]]],
         hints: Callable[[], Sequence[tuple[int, Placement]]] = list, handed: Mapping[int, int] = _NOTHING,
+        widen: Callable[[EGraph, Encoding, list[list[Choice]]], Widening] = lambda *_: Widening(),
     ) -> Encoding:
         """The problem of delivering every root class at one of its placements, given the inputs' placements.
 
         handed: input number -> class, for inputs that are classes of the graph under another name, at any placement.
+        widen: adds windows to the choices.
 
         hints: asked, where a class has more placements than the limit, for the (class, placement) pairs that must stay
         candidates, e.g. propagated ones; the encoding is then ``capped``.
@@ -198,7 +198,7 @@ class Encoder:
         for c, source in handed_to.items():
             choices[out.views.group[c]].extend(self._handed(out, c, source))
         choices = [_distinct(made) for made in choices]
-        widening = self.widen(self.graph, out, choices)
+        widening = widen(self.graph, out, choices)
         first_root = len(choices)
         # Effects are needed wherever they are computed, used or not.
         effects = [(cls, out.computed_at(cls, choices)) for cls in self.graph.effects]
@@ -269,8 +269,10 @@ class Encoder:
                 operands = tuple([shards.setdefault((i, p), len(shards)) for i, p in enumerate(s.operands)])
                 result = shards.setdefault((-1, s.results if eclass.is_tuple else s.results[0]), len(shards))
                 choices.append((s, price, operands, result))
-        self._layouts[key] = Layout(tuple(shards), tuple(choices))
-        return self._layouts[key]
+        layout = Layout(tuple(shards), tuple(choices))
+        if not node.regions:  # what is inside may be known better the next time
+            self._layouts[key] = layout
+        return layout
 
     def _handed(self, out: Encoding, c: int, source: int) -> list[Choice]:
         """Wherever some user takes the class."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from eggshard.extract.circles import TOLERANCE, Circles
 from eggshard.extract.covers import Covers
 from eggshard.extract.edge_model import EdgeModel, expand
 from eggshard.extract.graph import Graph
@@ -19,7 +20,6 @@ from eggshard.extract.problem import Selection
 SCALE = 1e3
 #: Sources opened per demand before pricing begins.
 SOURCES = 2
-TOLERANCE = 1e-6
 
 
 class Relaxation(NamedTuple):
@@ -57,9 +57,10 @@ class EdgeProgram:
         none = np.zeros(0, np.int64)
         self.model.add_columns(cost, upper, none, none, np.zeros(0))
         self.model.add_rows(shape.low, shape.high, shape.row_index, shape.column_index, shape.values)
-        for low, row in self._cycle_rows([members for members in graph.components if graph.cyclic[members[0]]]):
-            self._row(low, row)
-        self._open(self._first_pairs(incumbent))
+        self.circles = Circles(self)
+        for low, row in self.circles.entries([members for members in graph.components if graph.cyclic[members[0]]]):
+            self.add_row(low, row)
+        self.open(self._first_pairs(incumbent))
 
     # -- growing the model -------------------------------------------------------------------------------------------
 
@@ -80,7 +81,7 @@ class EdgeProgram:
         first[order[rank < SOURCES]] = True
         return np.flatnonzero(first)
 
-    def _open(self, pairs: np.ndarray) -> None:
+    def open(self, pairs: np.ndarray) -> None:
         """Bring the flows of pairs (and what pays for them) into the model."""
         pairs = pairs[~self.opened[pairs]]
         if not len(pairs):
@@ -123,106 +124,10 @@ class EdgeProgram:
             np.concatenate([members, self.flow_column[flows]]),
             np.concatenate([np.ones(len(which)), -np.ones(len(flows))]))
 
-    def _cycle_rows(self, cycles: Sequence[Iterable[int]]) -> list[tuple[float, dict[int, float]]]:
-        """(low, row): a plan that computes a class of a cycle computes some class of it without needing the cycle."""
-        shape, problem = self.shape, self.graph.problem
-        rows = []
-        for members in cycles:
-            inside = set(members)
-            entries = [int(shape.first[c]) + s for c in sorted(inside) for s, choice in enumerate(problem.choices[c])
-                       if not any(a in inside for a, _ in choice.needs)]
-            for c in sorted(inside):
-                value = dict.fromkeys(entries, 1.0)
-                low = 0.0
-                if c in shape.essential:
-                    low = 1.0
-                elif shape.y_column[c] >= 0:
-                    value[int(shape.y_column[c])] = -1.0
-                else:
-                    for s in range(int(shape.first[c]), int(shape.first[c + 1])):
-                        value[s] = value.get(s, 0.0) - 1.0
-                rows.append((low, value))
-        return rows
-
-    def _row(self, low: float, value: dict[int, float]) -> None:
+    def add_row(self, low: float, value: dict[int, float]) -> None:
         """The row ``sum of value * column >= low``."""
         self.model.add_rows(np.array([low]), np.array([math.inf]), np.zeros(len(value), np.int64),
                             np.array(list(value), np.int64), np.array(list(value.values())))
-
-    def cut_circles(self, values: np.ndarray) -> bool:
-        """Cut off an integral solution in which choices wait for each other; False if no row does.
-
-        Whatever a plan makes first of the waiting shards, it makes by another choice, or by one of the waiting
-        choices with its blocked need served from elsewhere.
-        """
-        shape, problem = self.shape, self.graph.problem
-        stuck = self._waiting(values)
-        if not stuck:
-            return False
-        rows = self._cycle_rows([dict.fromkeys(c for c, _ in stuck)])
-        shards = {(c, problem.choices[c][s].out) for c, s in stuck}
-        self._open(np.unique(np.concatenate([shape.flow_pair[self._flows_of(d)] for d in stuck.values()])))
-        value: dict[int, float] = {}
-        for c, out in sorted(shards):
-            for s, choice in enumerate(problem.choices[c]):
-                if choice.out == out and (c, s) not in stuck:
-                    value[int(shape.first[c]) + s] = 1.0
-        for demand in stuck.values():
-            for flow in self._flows_of(demand).tolist():
-                shard = int(shape.flow_shard[flow])
-                if (int(shape.shard_class[shard]), int(shape.shard_out[shard])) not in shards:
-                    column = int(self.flow_column[flow])
-                    value[column] = value.get(column, 0.0) + 1.0
-        for c, out in sorted(shards):
-            row = dict(value)
-            for s, choice in enumerate(problem.choices[c]):
-                if choice.out == out:
-                    column = int(shape.first[c]) + s
-                    row[column] = row.get(column, 0.0) - 1.0
-            rows.append((0.0, row))
-        values = np.concatenate([values, np.zeros(self.model.columns - len(values))])
-        violated = [(low, row) for low, row in rows
-                    if sum(value * values[column] for column, value in row.items()) < low - TOLERANCE]
-        for low, row in violated:
-            self._row(low, row)
-        return bool(violated)
-
-    def _flows_of(self, demand: int) -> np.ndarray:
-        return np.flatnonzero(self.shape.flow_demand == demand)
-
-    def _waiting(self, values: np.ndarray) -> dict[tuple[int, int], int]:
-        """{(class, choice): its blocked demand} of the chosen choices that no order of computing reaches."""
-        shape = self.shape
-        waiting: dict[int, list[int]] = {}  # x column -> its demands
-        for column, demand in zip(shape.term_x.tolist(), shape.term_demand.tolist(), strict=True):
-            if values[column] > 0.5:
-                waiting.setdefault(column, []).append(demand)
-        flowing = np.flatnonzero(self.flow_column >= 0)
-        amount = values[self.flow_column[flowing]]
-        flowing, amount = flowing[amount > TOLERANCE], amount[amount > TOLERANCE].tolist()
-        sources: dict[int, list[tuple[int, float]]] = {}
-        for flow, value in zip(flowing.tolist(), amount, strict=True):
-            sources.setdefault(int(shape.flow_demand[flow]), []).append((int(shape.flow_shard[flow]), value))
-
-        def served(demand: int) -> bool:
-            """Whether all of a demand comes from what is ready: a fraction from a circle counts as waiting."""
-            return sum(value for shard, value in sources.get(demand, ()) if shard in ready) > 1 - 1e-3
-
-        shard_of = dict(zip(shape.shard_x.tolist(), shape.x_shard.tolist(), strict=True))
-        ready = {shard_of[x] for x in np.flatnonzero(values[: shape.choices] > 0.5).tolist() if x not in waiting}
-        changed = True
-        while changed:
-            changed = False
-            for column, demands in list(waiting.items()):
-                if all(served(d) for d in demands):
-                    ready.add(shard_of[column])
-                    del waiting[column]
-                    changed = True
-        blocked = {}
-        for column, demands in waiting.items():
-            c = int(shape.x_class[column])
-            blocked[c, column - int(shape.first[c])] = next(d for d in demands if not served(d))
-        return blocked
 
     # -- solving -----------------------------------------------------------------------------------------------------
 
@@ -254,7 +159,7 @@ class EdgeProgram:
                 break
             if deadline_left(self.deadline) <= 0:
                 raise SolverError("out of time while generating flows")
-            self._open(wrong)
+            self.open(wrong)
             self._cap(over)
         x = np.clip(solution.values[: shape.choices], 0.0, 1.0)
         integral = bool(np.abs(x - x.round()).max(initial=0.0) < 1e-6)
@@ -296,14 +201,14 @@ class EdgeProgram:
         shared = self.pair_column >= 0
         paid = np.where(shared, values[self.pair_column], carried)
         covers = self.covers.separate(values[: shape.choices], paid, carried)
-        self._open(np.unique(np.array([pair for cover in covers for pair in cover.pairs], np.int64)))
+        self.open(np.unique(np.array([pair for cover in covers for pair in cover.pairs], np.int64)))
         for cover in covers:
             pairs = np.array(cover.pairs, np.int64)
             alone = pairs[self.pair_column[pairs] < 0]  # the flow itself is what is paid for
             _, flows = expand(self.pair_start, self.order, alone)
             columns = [*cover.choices, *self.pair_column[pairs[self.pair_column[pairs] >= 0]].tolist(),
                        *self.flow_column[flows].tolist()]
-            self._row(1.0, dict.fromkeys(columns, 1.0))
+            self.add_row(1.0, dict.fromkeys(columns, 1.0))
         return bool(covers)
 
     @cached_property
@@ -317,7 +222,7 @@ class EdgeProgram:
         shape = self.shape
         out = np.flatnonzero((self.reduced[: shape.choices] > room) & shape.x_allowed)
         self.model.set_upper(out, np.zeros(len(out)))
-        self._open(np.flatnonzero(~self.opened & (self.slack <= room)))
+        self.open(np.flatnonzero(~self.opened & (self.slack <= room)))
         self._cap(np.flatnonzero((self.flow_column >= 0) & shape.flow_relaxed))
         return int(shape.x_allowed.sum()) - len(out), int(self.opened.sum())
 
@@ -327,29 +232,19 @@ class EdgeProgram:
         The bound holds for plans cheaper than the cost given to `tighten`.
         """
         shape = self.shape
+        self.circles.order()
         hint = None
         if start is not None:
             x = np.zeros(shape.choices)
             for c, chosen in start.chosen.items():
                 x[shape.first[c] + np.array(chosen)] = 1.0
             hint = (np.arange(shape.choices), x)
-        integers = np.concatenate([np.arange(shape.choices), self._circle_flows()])
+        integers = np.concatenate([np.arange(shape.choices), self.circles.flow_columns()])
         result = self.model.solve_integer(integers, seconds, gap, hint)
         bound = result.bound
         if math.isfinite(bound):
             bound = (bound - 2e-6 * SCALE) / self.unit  # the solver's integrality and feasibility tolerances
         return result.values, bound, result.finished
-
-    def _circle_flows(self) -> np.ndarray:
-        """Columns of flows inside circles: in fractions they feed each other, elsewhere they follow from x."""
-        shape = self.shape
-        if not shape.graph.has_cycles:
-            return np.zeros(0, np.int64)
-        component = np.array([*shape.graph.component, -1])
-        slot = shape.demand_slot[shape.flow_demand]
-        inside = component[shape.slot_consumer[slot]] == component[shape.slot_class[slot]]
-        columns: np.ndarray = self.flow_column[inside & (self.flow_column >= 0)]
-        return columns
 
     def chosen(self, x: np.ndarray) -> dict[int, tuple[int, ...]]:
         """The choices that are at 1 (nearly)."""

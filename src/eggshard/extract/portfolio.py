@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from eggshard.errors import LimitError
+from eggshard.extract import cpsat
 from eggshard.extract.affordable import Narrowed, narrow
 from eggshard.extract.ascent import Terms, ascend
 from eggshard.extract.bound import cheap_bound, least_derivations
@@ -19,8 +20,9 @@ from eggshard.extract.problem import Extraction, Problem, Selection
 from eggshard.extract.shrink import Shrunk, shrink
 from eggshard.extract.verify import check, complete
 
-#: Methods in the order in which they run. Greedy always runs: it is where every other method starts.
-METHODS = ("greedy", "local", "dual", "linear", "integer")
+#: Methods in the order in which they run. Greedy always runs: it is where every other method starts. CP-SAT, where it
+#: is installed, is left out of problems without circles unless it is asked for by name: there it takes long.
+METHODS = ("greedy", "local", "dual", "cpsat", "linear", "integer")
 
 #: With more choices than these local search does not change groups of classes at once, and begins only at the few
 #: cheapest plans, of those that cost no more than so many times the cheapest.
@@ -37,6 +39,9 @@ TERMS, WORTH = 3, 1e-3
 
 #: What the dual ascent and the linear program take per flow; with less time left they are not begun.
 DUAL_SECONDS, LINEAR_SECONDS = 4e-6, 2e-5
+
+#: Of the time left, what CP-SAT has before the linear and integer programs, and the least seconds that pay.
+CIRCLES_SHARE, CIRCLES_LEAST = 0.8, 2.0
 
 
 def flow_count(problem: Problem) -> int:
@@ -68,7 +73,7 @@ def extract(
     if unknown:
         raise ValueError(f"unknown extraction methods {unknown}; there are {', '.join(METHODS)}")
     began = time.monotonic()
-    search = _Portfolio(problem, began + seconds, gap, wanted, began + max(seconds, most))
+    search = _Portfolio(problem, began + seconds, gap, wanted, began + max(seconds, most), methods is not None)
     search.run()
     return search.result(time.monotonic() - began)
 
@@ -77,12 +82,14 @@ class _Portfolio:
     """The best plan and bound so far, and the methods that improve them."""
 
     def __init__(
-        self, problem: Problem, deadline: float, gap: float, methods: Sequence[str], most: float
+        self, problem: Problem, deadline: float, gap: float, methods: Sequence[str], most: float, by_name: bool = False
     ) -> None:
         self.original = problem
         self.deadline, self.most = deadline, most
         self.gap = gap
         self.methods = methods
+        #: Whether the methods were asked for one by one.
+        self.by_name = by_name
         self.notes: list[str] = []
         self.bound = 0.0
         self.once = 0.0
@@ -112,9 +119,11 @@ class _Portfolio:
             return
         if "dual" in self.methods and self.flows > MANY_FLOWS:
             self._ascend()
+        if self._may_constrain():
+            self._constrain()
         if self._late():
             return
-        if "linear" in self.methods and self.flows <= MANY_FLOWS:
+        if "linear" in self.methods and self.flows <= MANY_FLOWS and not self._done():
             self._solve_merged()
         # Where the dual ascent gives up the linear program, which takes longer, proves nothing either.
         if not self._done() and not self.hopeless and ("linear" in self.methods or "integer" in self.methods):
@@ -306,6 +315,34 @@ class _Portfolio:
         little.
         """
         return max(self.deadline, time.monotonic() + 4 * flows * DUAL_SECONDS)
+
+    def _may_constrain(self) -> bool:
+        """Whether CP-SAT is to be asked: in circles its program is much stronger than the linear one."""
+        if "cpsat" not in self.methods or not (self.graph.has_cycles or self.by_name) or self._done():
+            return False
+        short = "OR-tools is not installed" if not cpsat.available() else (
+            "no time to start" if deadline_left(self.most) < cpsat.START else "")
+        if short:
+            self.notes.append(f"cpsat: {short}")
+        return not short
+
+    def _constrain(self) -> None:
+        """CP-SAT in its own process, for most of the time that is left."""
+        best = self.best
+        if best is None or best.cost <= 0:
+            return
+        others = "linear" in self.methods or "integer" in self.methods
+
+        def solve() -> None:
+            seconds = (CIRCLES_SHARE if others else 1.0) * deadline_left(self.deadline)
+            seconds = max(seconds, min(CIRCLES_LEAST, deadline_left(self.most)))
+            answer = cpsat.solve(self.graph, best, seconds, self.gap)
+            if answer.chosen is not None:
+                self._offer(complete(self.problem, answer.chosen), "cpsat")
+            self._raise_bound(answer.bound, "cpsat")
+
+        self._guarded(solve)
+        self._note("cpsat")
 
     def _solve_merged(self) -> None:
         """The linear program with classes merged that are as good as one another, for its bound."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 
 from eggshard.extract.graph import Graph
@@ -34,6 +35,7 @@ def improve_by_programs(
     program = EdgeProgram(graph, incumbent, deadline)
     best = incumbent
     cutoff = math.inf
+    relaxing = 0.0
 
     def consider(plan: Selection | None, method: str) -> None:
         nonlocal best
@@ -54,14 +56,16 @@ def improve_by_programs(
         pass
     stalled, patience = 0.0, PATIENCE
     for _ in range(ROUNDS):
+        relaxing -= time.monotonic()
         relaxation = program.relax(note)
+        relaxing += time.monotonic()
         if done():
             return
         if relaxation.integral:
             consider(complete(problem, program.chosen(relaxation.x)), "linear")
             if done():
                 return
-            if program.cut_circles(program.solution.values):
+            if program.circles.cut(program.solution.values):
                 continue
         rise = relaxation.bound - stalled
         patience = PATIENCE if rise > PROGRESS * (best.cost - stalled) else patience - 1
@@ -72,12 +76,15 @@ def improve_by_programs(
         if done() or not integer or deadline_left(deadline) <= 0:
             return
         cutoff = min(cutoff, best.cost)
-        program.tighten(best.cost)
+        left, _ = program.tighten(best.cost)
+        # The solver begins the integer program with the linear one from scratch, and looks at no clock meanwhile.
+        if deadline_left(deadline) * len(relaxation.x) < relaxing * left:
+            return
         values, bound, finished = program.integer(deadline_left(deadline), gap / 2, best)
         raise_bound(min(bound, cutoff), "integer")
         if values is None:
             return
         consider(complete(problem, program.chosen(values)), "integer")
-        if done() or not finished or deadline_left(deadline) <= 0 or not program.cut_circles(values):
+        if done() or not finished or deadline_left(deadline) <= 0 or not program.circles.cut(values):
             return
         program.model.relax()

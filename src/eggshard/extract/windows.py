@@ -63,26 +63,26 @@ class WindowDemand:
         self.nodes: dict[int, tuple[int, ENode, WindowTransfer]] = {}
         for c in range(len(graph.classes)):
             self._choose_node(c, transfers)
-        users = self._drop_unused([c for c, _ in pinned])
+        self._users = self._drop_unused([c for c, _ in pinned])
         self.dims = LogicalDims(views, pinned, [(c, node, t) for c, (_, node, t) in self.nodes.items()])
         for c, p in pinned:
             self.wanted.setdefault(views.group[c], {})[views.to_core(c, p)] = None
-        for c in users:  # what takes its operands at any standard placement
-            for p in self.nodes[c][2].standard() if c in self.nodes else ():
-                if self.dims.allows(c, p):
-                    self.wanted.setdefault(views.group[c], {})[views.to_core(c, Placement(p.dims))] = None
 
     def close(self) -> WindowDemand:
         """Follow the needs back, consumers before operands, twice where classes are computed from one another."""
+        if not any(t.windowed for _, _, t in self.nodes.values()):
+            return self
         classes = self.graph.classes
         group = self.views.group
         members = self.members
+        for c in self._users:  # what takes its operands at any standard placement
+            for p in self.nodes[c][2].standard() if c in self.nodes else ():
+                if self.dims.allows(c, p):
+                    self.wanted.setdefault(group[c], {})[self.views.to_core(c, Placement(p.dims))] = None
         operands: list[list[int]] = [[] for _ in classes]
         for c in range(len(classes)):
             for node in self._taking_part(c):
                 operands[group[c]] += [group[child] for child in node.children if group[child] != group[c]]
-        if not any(t.windowed for _, _, t in self.nodes.values()):
-            return self
         components = strong_components(operands)
         for component in components:
             for g in component:

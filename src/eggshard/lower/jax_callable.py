@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from eggshard.errors import LoweringError
 from eggshard.lower.calling_convention import CallingConvention, Leaf
@@ -88,31 +88,41 @@ class PlannedFunction:
 
     def _prepare(self, shardings: Sequence[Any], context: Any) -> tuple[Any, tuple[tuple[int, Any], ...]]:
         """The jitted function for arguments that lie so, and where to move those that lie elsewhere."""
-        convention = self.convention
-
-        def function(*leaves: Any) -> Any:
-            return self.apply(*leaves)
-
-        function.__name__ = function.__qualname__ = convention.name
-        donated = tuple(i for i, d in enumerate(convention.donated) if d)
+        donated = tuple(i for i, d in enumerate(self.convention.donated) if d)
+        function = self.flat_function()
         if self.module.devices == 1:
             return jax.jit(function, donate_argnums=donated), ()
         mesh = self.jax_mesh(shardings, context)
-        inputs: list[Any] = [None] * len(convention.arguments)
-        first = len(convention.constants)
-        for i, placement in zip(convention.kept, self.plan.input_placements[first:], strict=True):
-            inputs[i] = self._sharding(mesh, placement, len(convention.arguments[i].shape))
-        outputs = self.output_shardings(mesh)
+        inputs = self.input_shardings(mesh)
         moves = tuple(
             (i, target)
             for i, (given, target) in enumerate(zip(shardings, inputs, strict=True))
             if given is not None
             and target is not None
-            and not given.is_equivalent_to(target, len(convention.arguments[i].shape))
+            and not given.is_equivalent_to(target, len(self.convention.arguments[i].shape))
         )
+        outputs = self.output_shardings(mesh)
         return jax.jit(function, in_shardings=tuple(inputs), out_shardings=outputs, donate_argnums=donated), moves
 
-    def output_shardings(self, mesh: jax.sharding.Mesh) -> list[NamedSharding | None]:
+    def flat_function(self) -> Callable[..., list[Any]]:
+        """`apply` as a function of the planned one's name."""
+
+        def function(*leaves: Any) -> Any:
+            return self.apply(*leaves)
+
+        function.__name__ = function.__qualname__ = self.convention.name
+        return function
+
+    def input_shardings(self, mesh: jax.sharding.Mesh | AbstractMesh) -> list[NamedSharding | None]:
+        """Where the plan wants each argument (None for those that it does not use)."""
+        convention = self.convention
+        inputs: list[Any] = [None] * len(convention.arguments)
+        first = len(convention.constants)
+        for i, placement in zip(convention.kept, self.plan.input_placements[first:], strict=True):
+            inputs[i] = self._sharding(mesh, placement, len(convention.arguments[i].shape))
+        return inputs
+
+    def output_shardings(self, mesh: jax.sharding.Mesh | AbstractMesh) -> list[NamedSharding | None]:
         """Where the plan puts each result (None for results without data)."""
         return [
             None if leaf.dtype == jax.dtypes.float0 else self._sharding(mesh, placement, len(leaf.shape))
@@ -182,12 +192,13 @@ class PlannedFunction:
                 "the planned shape, or plan again"
             )
 
-    def _sharding(self, mesh: jax.sharding.Mesh, placement: Placement, rank: int) -> NamedSharding:
+    def _sharding(self, mesh: jax.sharding.Mesh | AbstractMesh, placement: Placement, rank: int) -> NamedSharding:
         """The JAX sharding of a placement's first ``rank`` dimensions (typed keys hide the others)."""
         spec = _spec(placement, self.plan.mesh, tuple(mesh.axis_names))
         if spec is None:
             # Sub-axes have no name on the caller's mesh: the same devices, as a finer grid.
-            mesh = _auto_mesh(tuple(mesh.devices.flat), self.plan.mesh)
+            abstract = isinstance(mesh, AbstractMesh)
+            mesh = abstract_mesh(self.plan.mesh) if abstract else _auto_mesh(tuple(mesh.devices.flat), self.plan.mesh)
             spec = PartitionSpec(*[d.axes or None for d in placement.dims])
         return NamedSharding(mesh, _trimmed(tuple(spec)[:rank]))
 
@@ -282,6 +293,12 @@ def _trimmed(entries: Sequence[Any]) -> PartitionSpec:
     while plain and plain[-1] is None:
         plain.pop()
     return PartitionSpec(*plain)
+
+
+def abstract_mesh(mesh: Mesh) -> AbstractMesh:
+    """The mesh without devices."""
+    axes = mesh.axes
+    return AbstractMesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
 
 
 def _auto_mesh(devices: Sequence[Any], mesh: Mesh) -> jax.sharding.Mesh:

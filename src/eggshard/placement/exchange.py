@@ -8,7 +8,7 @@ edge-coloured with k colours). So a device receives what it misses and nothing m
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -92,7 +92,7 @@ def exchange_of_boxes(
     receiver, which = np.nonzero(exists & ~here)
     wanted = cells[receiver, which]
     sender = _assign(mesh, used, receiver, wanted // held_size * held_size, held)
-    colours = colour_edges(sender.tolist(), receiver.tolist(), mesh.size)
+    colours = colour_edges(sender, receiver, mesh.size)
     source_start, target_start = (wanted - held[sender]) * cell, offsets[which] * cell
     rounds = []
     for colour in range(int(colours.max()) + 1 if colours.size else 0):
@@ -110,6 +110,21 @@ def exchange_of_boxes(
     return Exchange(piece, tuple(target.size.tolist()), tuple(rounds), tuple(local), over)
 
 
+def outline_of_boxes(
+    mesh: Mesh, shape: tuple[int, ...], source: Boxes, target: Boxes, used: Collection[str], over: tuple[str, ...]
+) -> ExchangeOutline:
+    """What `exchange_of_boxes` will cost, where every box lies in the tensor and all boxes of a side make it up.
+
+    Boxes of a side have equally many holders then, and those send no more, each, than a device receives.
+    """
+    cell = np.maximum(1, np.gcd(source.size, target.size))
+    low = np.maximum(source.corner, target.corner)
+    high = np.minimum(source.corner + source.size, target.corner + target.size)
+    kept = np.prod(np.maximum(high - low, 0) // cell, axis=1)
+    cells = int(np.prod(target.size // cell) - kept.min())
+    return ExchangeOutline(tuple(target.size.tolist()), int(np.prod(cell)), cells, cells, over)
+
+
 def _boxes(mesh: Mesh, placement: Placement) -> Boxes:
     corners = [mesh.index(d.axes) * d.tile for d in placement.dims]
     corner = np.stack(corners, axis=1) if corners else np.zeros((mesh.size, 0), int)
@@ -122,7 +137,7 @@ def _assign(
     """A sender for each wanted cell, of the box with this corner: its holders at the receiver's place take turns."""
     rest = mesh.index([a for a in mesh.axes if a not in used])
     keys = np.concatenate([np.column_stack([held, rest]), np.column_stack([corners, rest[receiver]])])
-    numbers = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
+    numbers = np.unique(_row_numbers(keys), return_inverse=True)[1].reshape(-1)
     team_of, team = numbers[: mesh.size], numbers[mesh.size :]
     members = np.argsort(team_of, kind="stable").reshape(int(team_of.max()) + 1, -1)
     order = np.argsort(team, kind="stable")
@@ -130,6 +145,15 @@ def _assign(
     turn[order] = np.arange(len(team)) - np.searchsorted(team[order], team[order])
     sender: np.ndarray = members[team, turn % members.shape[1]]
     return sender
+
+
+def _row_numbers(rows: np.ndarray) -> np.ndarray:
+    """A number per row, equal for equal rows and in their order; rows hold no negative numbers."""
+    out = np.zeros(len(rows), np.int64)
+    for column in rows.T:
+        column = np.unique(column, return_inverse=True)[1].reshape(-1)
+        out = np.unique(out * (int(column.max(initial=0)) + 1) + column, return_inverse=True)[1].reshape(-1)
+    return out
 
 
 def _round(mesh: Mesh, senders: np.ndarray, receivers: np.ndarray, source_start: np.ndarray,
@@ -140,19 +164,53 @@ def _round(mesh: Mesh, senders: np.ndarray, receivers: np.ndarray, source_start:
     return Round(pairs, tuple(map(tuple, starts[0].tolist())), tuple(map(tuple, starts[1].tolist())))
 
 
-def colour_edges(senders: list[int], receivers: list[int], nodes: int) -> np.ndarray:
+def colour_edges(senders: Sequence[int] | np.ndarray, receivers: Sequence[int] | np.ndarray, nodes: int) -> np.ndarray:
     """``[edges]``: colours such that no two edges of a sender, or of a receiver, share one; as few as the degree.
+
+    Parts of the graph that are not connected are coloured each on its own, and equal ones once: what is done along
+    some mesh axes is often done alike at all positions along the others.
+    """
+    out = np.zeros(len(senders), int)
+    known: dict[tuple[bytes, bytes], np.ndarray] = {}
+    for edges in _components(np.asarray(senders, int), np.asarray(receivers, int), nodes):
+        own = [np.unique(np.asarray(ends, int)[edges], return_inverse=True)[1] for ends in (senders, receivers)]
+        key = own[0].tobytes(), own[1].tobytes()
+        if key not in known:
+            known[key] = _coloured(*(ends.reshape(-1).tolist() for ends in own))
+        out[edges] = known[key]
+    return out
+
+
+def _components(senders: np.ndarray, receivers: np.ndarray, nodes: int) -> list[np.ndarray]:
+    """The edges of each connected part of a bipartite graph, in order."""
+    if not len(senders):
+        return []
+    label = np.arange(nodes)  # of senders: the least one known to be connected
+    while True:
+        by_receiver = np.full(nodes, nodes)
+        np.minimum.at(by_receiver, receivers, label[senders])
+        lower = label.copy()
+        np.minimum.at(lower, senders, by_receiver[receivers])
+        lower = lower[lower]
+        if (lower == label).all():
+            break
+        label = lower
+    part = label[senders]
+    order = np.argsort(part, kind="stable")
+    return np.split(order, np.nonzero(np.diff(part[order]))[0] + 1)
+
+
+def _coloured(senders: list[int], receivers: list[int]) -> np.ndarray:
+    """The same for one part, whose senders and receivers are numbered from 0.
 
     By alternating paths: where the colour free at the sender is taken at the receiver, swap the two colours along
     the path that starts there; it cannot come back to the sender, because the graph is bipartite.
     """
-    edges = len(senders)
-    if not edges:
-        return np.zeros(0, int)
+    edges, nodes = len(senders), max(senders) + 1
     degree = int(max(np.bincount(senders).max(), np.bincount(receivers).max()))
-    # Senders are nodes 0..n-1, receivers n..2n-1; at[node][colour] is the edge of that colour, or -1.
+    # Senders are nodes 0..n-1, receivers those from n on; at[node][colour] is the edge of that colour, or -1.
     ends = [(s, nodes + r) for s, r in zip(senders, receivers, strict=True)]
-    at = [[-1] * degree for _ in range(2 * nodes)]
+    at = [[-1] * degree for _ in range(nodes + max(receivers) + 1)]
     colours = [-1] * edges
     for edge, (u, v) in enumerate(ends):
         free_u, free_v = at[u].index(-1), at[v].index(-1)

@@ -323,7 +323,7 @@ def _searched(
     All states where these are few enough, so that many tensors and questions share them: first over all axes and all
     dimensions that hold anything to shard, then over those that the placements use. To reduce addends that some axes
     only repeat, one more dimension is used: sliced over those axes, each device reduces a part, and the parts are
-    gathered.
+    gathered. No dimension has more shards than elements, unless a placement asks for that.
     """
     used = {i for p in placements for i, d in enumerate(p.dims) if d.axes}
     if shape and any(p.partial for p in placements):
@@ -346,8 +346,15 @@ def _searched(
         (active, some_axes, stated),
     ):
         if sum(count_states(len(axes) - len(p), len(dims)) for p, _ in partials) <= ALL_STATES:
-            return dims, all_states((axis_lists(axes),) * len(dims), partials)
+            most = tuple(max(shape[i], *(mesh.count(p.dims[i].axes) for p in placements)) for i in dims)
+            return dims, all_states(tuple(_at_most(mesh, axes, n) for n in most), partials)
     return active, _some_states(frozenset(_state(p, active) for p in placements), len(active), stated)
+
+
+@lru_cache(maxsize=4096)
+def _at_most(mesh: Mesh, axes: AxisList, shards: int) -> tuple[AxisList, ...]:
+    """The ordered lists of distinct axes that make no more than so many shards."""
+    return tuple(some for some in axis_lists(axes) if mesh.count(some) <= shards)
 
 
 @lru_cache(maxsize=256)

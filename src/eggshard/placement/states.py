@@ -23,6 +23,10 @@ from eggshard.program.mesh import Mesh
 AxisList = tuple[str, ...]
 #: No exchange makes up a shard of more pieces than this.
 PIECES = 64
+#: Pairs of states times devices that are looked at together.
+_TOGETHER = 1 << 22
+#: Of a large mesh so many devices are looked at first, which are so far apart that they differ along all axes.
+_SAMPLE, _STRIDE = 64, 67
 
 
 class State(NamedTuple):
@@ -225,14 +229,40 @@ class StateSpace:
 
     def _rounds(self, source: np.ndarray, target: np.ndarray, pair: np.ndarray, grids: list[np.ndarray]
                 ) -> tuple[np.ndarray, np.ndarray]:
-        """Cells that the busiest device receives, and permutes, of the exchanges between these states."""
-        count = len(source)
-        held, needed, both = (np.ones((count, 1), np.int64) for _ in range(3))
+        """Cells that the busiest device receives, and permutes, of the exchanges between these states.
+
+        Where all tiles are full, devices need as much, and some device has nothing of it unless tiles are nested. What
+        a shard's holders send, each, is what a device needs less what they keep on average: no more than is received.
+        """
+        held, needed, kept = np.ones((3, len(source)), np.int64)
+        full = np.ones(len(source), bool)
         for i, (row, grid) in enumerate(zip(pair, grids, strict=True)):
-            have, need, overlap = (t.reshape(grid.size, -1).take(row, axis=0) for t in self._cells(i, grid))
-            held, needed, both = held * have, needed * need, both * overlap
+            tile = self._tile[i]
+            whole = tile * self._shards == self.sizes[i]
+            full &= (whole[:, None] & whole).take(row)
+            held *= (tile[:, None] // grid).take(row)
+            needed *= (tile // grid).take(row)
+            kept *= np.where(self._prefix | self._prefix.T, np.minimum(tile[:, None], tile) // grid, 0).take(row)
+        cells = needed - kept
+        rounds = cells.copy()
+        uneven = np.nonzero(~full)[0]
+        some = np.arange(min(self.mesh.size, _SAMPLE)) * _STRIDE % self.mesh.size
+        _, wanted, both = self._per_device(pair[:, uneven], grids, some)
+        cells[uneven] = rounds[uneven] = (wanted - both).max(axis=1, initial=0)
+        # What some device receives is the most where that is all of a shard, and no holder can send more.
+        shards = self._holders[0]
+        most = (cells == needed) & (held * shards[source] <= needed * shards[target])
+        uneven = uneven[(cells[uneven] <= self.max_rounds) & ~most[uneven]]
+        step = max(1, _TOGETHER // self.mesh.size)
+        for rows in (uneven[i : i + step] for i in range(0, len(uneven), step)):
+            cells[rows], rounds[rows] = self._counted(source[rows], target[rows], pair[:, rows], grids)
+        return cells, rounds
+
+    def _counted(self, source: np.ndarray, target: np.ndarray, pair: np.ndarray, grids: list[np.ndarray]
+                 ) -> tuple[np.ndarray, np.ndarray]:
+        """The same, device by device."""
+        held, needed, both = self._per_device(pair, grids, np.arange(self.mesh.size))
         cells = (needed - both).max(axis=1, initial=0)
-        held = np.broadcast_to(held, (count, self.mesh.size))
         shards, order = self._holders
         copies = self.mesh.size // shards[target]
         rounds = cells.copy()
@@ -251,20 +281,28 @@ class StateSpace:
         keys = [self.mesh.index([a for axes in s.axes for a in axes]) for s in self.states]
         return shards, [np.argsort(key, kind="stable") for key in keys]
 
-    def _cells(self, dim: int, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """``[L, L, devices]``: cells of one dimension that a device holds, needs, and has in common, for each pair.
+    def _per_device(self, pair: np.ndarray, grids: list[np.ndarray], devices: np.ndarray) -> list[np.ndarray]:
+        """``[P, devices]``: cells that devices hold, need, and have in common, for pairs of states."""
+        out = [np.ones((pair.shape[1], 1), np.int64) for _ in range(3)]
+        for (start, end), row, grid in zip(self._ranges, pair, grids, strict=True):
+            lists, place = np.unique(row, return_inverse=True)
+            first, second = np.divmod(lists, len(self._lists))
+            start, end = start[:, devices], end[:, devices]
+            low, high = np.maximum(start[first], start[second]), np.minimum(end[first], end[second])
+            held = (end - start)[first], (end - start)[second], np.maximum(high - low, 0)
+            cell = grid.take(lists)[:, None]
+            out = [a * (-(-n // cell)).take(place, axis=0) for a, n in zip(out, held, strict=True)]
+        return out
 
-        Where all tiles are full, devices hold and need as much: the first two are ``[L, L, 1]``.
-        """
-        n, tile = self.sizes[dim], self._tile[dim]
-        start = np.stack([self.mesh.index(axes) for axes in self._lists]) * tile[:, None]
-        start, end = np.minimum(start, n), np.minimum(start + tile[:, None], n)
-        low = np.maximum(start[:, None], start)
-        high = np.minimum(end[:, None], end)
-        overlap = np.maximum(high - low, 0)
-        size = tile[:, None] if (tile * self._shards == n).all() else end - start
-        cells = grid[:, :, None]
-        return -(-size[:, None] // cells), -(-size // cells), -(-overlap // cells)
+    @cached_property
+    def _ranges(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Per dimension ``[L, devices]`` twice: from which index to which a device holds it, for each list of axes."""
+        index = np.stack([self.mesh.index(axes) for axes in self._lists])
+        out = []
+        for n, tile in zip(self.sizes, self._tile, strict=True):
+            start = index * tile[:, None]
+            out.append((np.minimum(start, n), np.minimum(start + tile[:, None], n)))
+        return out
 
 
 def _classes(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

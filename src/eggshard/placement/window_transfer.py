@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property, partial
 
 from eggshard.placement.grids import left_on, reduced_on
 from eggshard.placement.placement import Dim, Placement
@@ -60,9 +61,15 @@ class WindowTransfer:
         )
         self.rule = linked(rule, self.reaches) if self.windowed else rule
         self._at: dict[Placement, tuple[Strategy, ...]] = {}
-        self.by_spread: dict[Spread, list[Strategy]] = {}
-        for strategy in strategies(mesh, self.rule, orders, partial_allowed, limit, sparse=True):
-            self.by_spread.setdefault(spread(strategy.results[0]), []).append(strategy)
+        self._bases = partial(strategies, mesh, self.rule, orders, partial_allowed, limit, sparse=True)
+
+    @cached_property
+    def by_spread(self) -> dict[Spread, list[Strategy]]:
+        """The strategies on standard tiles by how the result is spread; found when first asked for."""
+        found: dict[Spread, list[Strategy]] = {}
+        for strategy in self._bases():
+            found.setdefault(spread(strategy.results[0]), []).append(strategy)
+        return found
 
     @property
     def reduces(self) -> bool:

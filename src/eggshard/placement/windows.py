@@ -5,6 +5,7 @@ All functions look at one dimension of global size n that ``count`` devices shar
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
@@ -117,6 +118,12 @@ def segments(n: int, dim: Dim, device: int) -> list[Segment]:
     return out
 
 
+@lru_cache(maxsize=1024)
+def _all_segments(n: int, dim: Dim, count: int) -> list[list[Segment]]:
+    """What each of so many devices holds."""
+    return [segments(n, dim, d) for d in range(count)]
+
+
 def covers(n: int, count: int, dim: Dim) -> bool:
     """Whether the devices together hold every index."""
     held = sorted((s.first, s.first + s.length) for d in range(count) for s in segments(n, dim, d))
@@ -137,7 +144,8 @@ def slab_exchange(n: int, count: int, source: Dim, target: Dim) -> SlabExchange 
     direction), or by an edge colouring of the bipartite graph of runs, whichever is fewer indices. None where some
     needed index is held by nobody, or a slab would carry unspecified data over needed ones.
     """
-    runs = _missing_runs(n, count, source, target)
+    held = _Held(_all_segments(n, source, count), _all_segments(n, target, count), (source.size, target.size))
+    runs = _missing_runs(n, count, source, target, held)
     if runs is None:
         return None
     offsets = tuple(d * (source.tile - target.tile) + source.low - target.low for d in range(count))
@@ -156,10 +164,18 @@ def slab_exchange(n: int, count: int, source: Dim, target: Dim) -> SlabExchange 
         by_colour.setdefault(colour, []).append(run)
     plans = []
     for groups in (by_distance, by_colour):
-        rounds = _rounds(n, count, list(groups.values()), source, target)
+        rounds = _rounds(count, list(groups.values()), held)
         if rounds is not None:
             plans.append(SlabExchange(rounds, offsets))
     return min(plans, key=lambda plan: (plan.width, len(plan.rounds)), default=None)
+
+
+class _Held(NamedTuple):
+    """What devices hold of the tensor before and after an exchange, and the sizes of their shards."""
+
+    sent: list[list[Segment]]
+    needed: list[list[Segment]]
+    sizes: tuple[int, int]
 
 
 class _Run(NamedTuple):
@@ -176,7 +192,7 @@ class _Run(NamedTuple):
     above: bool
 
 
-def _missing_runs(n: int, count: int, source: Dim, target: Dim) -> list[_Run] | None:
+def _missing_runs(n: int, count: int, source: Dim, target: Dim, held: _Held) -> list[_Run] | None:
     """What each device needs and does not have, by runs of one sender; None if nobody has some of it.
 
     A device has an index where its old shard, laid over the new one, has it at the same place.
@@ -184,8 +200,8 @@ def _missing_runs(n: int, count: int, source: Dim, target: Dim) -> list[_Run] | 
     runs: list[_Run] = []
     for d in range(count):
         shift = d * (source.tile - target.tile) + source.low - target.low
-        own = [(s.position + shift, s.position + shift + s.length) for s in segments(n, source, d)]
-        for needed in segments(n, target, d):
+        own = [(s.position + shift, s.position + shift + s.length) for s in held.sent[d]]
+        for needed in held.needed[d]:
             position, end = needed.position, needed.position + needed.length
             while position < end:
                 mine = next((high for low, high in own if low <= position < high), None)
@@ -193,7 +209,7 @@ def _missing_runs(n: int, count: int, source: Dim, target: Dim) -> list[_Run] | 
                     position = mine
                     continue
                 stop = min([end, *(low for low, _ in own if low > position)])
-                found = _sender(n, count, source, d, needed.first + position - needed.position)
+                found = _sender(n, count, source, held, d, needed.first + position - needed.position)
                 if found is None:
                     return None
                 sender, place, length = found
@@ -204,74 +220,114 @@ def _missing_runs(n: int, count: int, source: Dim, target: Dim) -> list[_Run] | 
     return runs
 
 
-def _sender(n: int, count: int, source: Dim, receiver: int, index: int) -> tuple[int, int, int] | None:
+def _sender(
+    n: int, count: int, source: Dim, held: _Held, receiver: int, index: int
+) -> tuple[int, int, int] | None:
     """The device nearest to the receiver that holds an index: (device, position there, indices from it on)."""
     found, (least, most) = [], source.specified(n)
     for image in range(least + (index - least) % n, most, n):
         first = -((source.tile + source.high - 1 - image) // source.tile) if source.tile else 0
         last = (image - source.low) // source.tile if source.tile else 0
         for d in range(max(0, first), min(count - 1, last) + 1):
-            for s in segments(n, source, d):
+            for s in held.sent[d]:
                 if s.first <= index < s.first + s.length:
                     skipped = index - s.first
                     found.append((abs(d - receiver), d, s.position + skipped, s.length - skipped))
     return min(found)[1:] if found else None
 
 
-def _rounds(
-    n: int, count: int, groups: list[list[_Run]], source: Dim, target: Dim
-) -> tuple[Slab, ...] | None:
+class _Round(NamedTuple):
+    """Runs that share a round, and how long before each of them a slab of this width begins."""
+
+    runs: list[_Run]
+    width: int
+    shifts: list[int]
+    senders: set[int]
+    receivers: set[int]
+
+
+def _rounds(count: int, groups: list[list[_Run]], held: _Held) -> tuple[Slab, ...] | None:
     """A round for each group of runs; groups without a device in common on either side share one."""
-    rounds: list[tuple[list[_Run], Slab]] = []
+    rounds: list[_Round] = []
     waiting = sorted(groups, key=lambda runs: max(run.length for run in runs))
     while waiting:
         group = waiting.pop()
-        slab = _slab(n, count, group, source, target)
-        if slab is None:  # some run cannot be lengthened as much: those of another length go in a round of their own
-            longest = max(run.length for run in group)
+        longest = max(run.length for run in group)
+        shifts = _shifts(group, longest, held)
+        if shifts is None:  # some run cannot be lengthened as much: those of another length go in a round of their own
             parts = [[r for r in group if r.length < longest], [r for r in group if r.length == longest]]
             if not parts[0]:
                 return None
             waiting += parts
             continue
-        for i, (runs, _) in enumerate(rounds):
-            both = [*runs, *group]
-            if len({r.sender for r in both}) == len({r.receiver for r in both}) == len(both):
-                merged = _slab(n, count, both, source, target)
+        new = _Round(group, longest, shifts, {r.sender for r in group}, {r.receiver for r in group})
+        most = _widest(group, longest, {old.width for old in rounds}, held)
+        for i, old in enumerate(rounds):
+            if old.width <= most and old.senders.isdisjoint(new.senders) and old.receivers.isdisjoint(new.receivers):
+                merged = _merged(old, new, held)
                 if merged is not None:
-                    rounds[i] = both, merged
+                    rounds[i] = merged
                     break
         else:
-            rounds.append((group, slab))
-    return tuple(slab for _, slab in rounds)
+            rounds.append(new)
+    return tuple(_slab(count, r) for r in rounds)
 
 
-def _slab(n: int, count: int, runs: list[_Run], source: Dim, target: Dim) -> Slab | None:
-    """One round for runs of different senders and receivers: shorter ones are lengthened to the longest.
+def _widest(runs: list[_Run], longest: int, widths: Iterable[int], held: _Held) -> int:
+    """The widest of some slabs that these runs can be lengthened to, or their own length.
+
+    A slab that carries nothing wrong still does not when it is cut: widths that are possible have none before them
+    that is not.
+    """
+    wider = sorted(width for width in widths if width > longest)
+    fitting = bisect_left(wider, True, key=lambda width: _shifts(runs, width, held) is None)
+    return wider[fitting - 1] if fitting else longest
+
+
+def _merged(old: _Round, new: _Round, held: _Held) -> _Round | None:
+    """Two rounds as one, where the slabs of the narrower one can be lengthened."""
+    width = max(old.width, new.width)
+    shifts = [r.shifts if r.width == width else _shifts(r.runs, width, held) for r in (old, new)]
+    if shifts[0] is None or shifts[1] is None:
+        return None
+    return _Round(
+        old.runs + new.runs, width, shifts[0] + shifts[1], old.senders | new.senders, old.receivers | new.receivers
+    )
+
+
+def _shifts(runs: list[_Run], width: int, held: _Held) -> list[int] | None:
+    """How long before each run a slab of this width begins; None where one cannot be lengthened as much.
 
     What a lengthened slab carries besides its run must be the same tensor elements, or fall where nothing is needed.
     """
-    width = max(run.length for run in runs)
-    starts = [[0] * count for _ in range(2)]
+    out = []
     for run in runs:
         most = min(run.source_start, run.target_start, width - run.length)
-        least = max(0, run.source_start + width - source.size, run.target_start + width - target.size)
-        shift = next((s for s in range(least, most + 1) if _harmless(n, run, s, width, source, target)), None)
+        least = max(0, run.source_start + width - held.sizes[0], run.target_start + width - held.sizes[1])
+        shift = next((s for s in range(least, most + 1) if _harmless(run, s, width, held)), None)
         if shift is None:
             return None
-        starts[0][run.sender] = run.source_start - shift
-        starts[1][run.receiver] = run.target_start - shift
-    pairs = tuple(sorted((run.sender, run.receiver) for run in runs))
-    return Slab(pairs, width, tuple(starts[0]), tuple(starts[1]))
+        out.append(shift)
+    return out
 
 
-def _harmless(n: int, run: _Run, shift: int, width: int, source: Dim, target: Dim) -> bool:
+def _slab(count: int, merged: _Round) -> Slab:
+    """A round as what its devices send."""
+    source, target = [0] * count, [0] * count
+    for run, shift in zip(merged.runs, merged.shifts, strict=True):
+        source[run.sender] = run.source_start - shift
+        target[run.receiver] = run.target_start - shift
+    pairs = tuple(sorted((run.sender, run.receiver) for run in merged.runs))
+    return Slab(pairs, merged.width, tuple(source), tuple(target))
+
+
+def _harmless(run: _Run, shift: int, width: int, held: _Held) -> bool:
     """Whether a slab that begins ``shift`` before its run carries nothing wrong to where something is needed."""
     if width == run.length:
         return True
     first, second = run.source_start - shift, run.target_start - shift
-    sent = segments(n, source, run.sender)
-    for needed in segments(n, target, run.receiver):
+    sent = held.sent[run.sender]
+    for needed in held.needed[run.receiver]:
         low, high = max(needed.position, second), min(needed.position + needed.length, second + width)
         while low < high:
             index, place = needed.first + low - needed.position, first + low - second

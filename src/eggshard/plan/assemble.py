@@ -28,13 +28,14 @@ class Conversions(Protocol):
 
 
 class Assembler:
-    """Appends steps; equal conversions of one value are emitted once."""
+    """Appends steps. Equal steps on the same values are emitted once, as compilers keep them, except for effects."""
 
     def __init__(self, mesh: Mesh, conversions: Conversions | None = None):
         self.mesh, self.conversions = mesh, conversions
         self.steps: list[Step] = []
         self.types: list[TensorType] = []
         self.inputs: list[int] = []
+        self._emitted: dict[tuple[Action, tuple[int, ...]], tuple[int, ...]] = {}
 
     def input(self, type_: TensorType) -> int:
         """A further input of this local type."""
@@ -53,10 +54,15 @@ class Assembler:
                 )
                 values.update(zip(step.results, made, strict=True))
             return tuple(values[v] for v in action.outputs)
+        key = (action, operands)
+        if key in self._emitted:
+            return self._emitted[key]
         types = action.result(self.mesh, tuple(self.types[v] for v in operands))
         results = tuple(range(len(self.types), len(self.types) + len(types)))
         self.types.extend(types)
         self.steps.append(Step(action, operands, results, why, label))
+        if not action.has_effects:
+            self._emitted[key] = results
         return results
 
     def mask(self, operands: list[int], strategy: Strategy) -> list[int]:

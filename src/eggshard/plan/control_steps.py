@@ -16,6 +16,16 @@ from eggshard.program.types import TensorType
 UNKNOWN_TRIPS = 16
 
 
+def trips(trip_count: int | None) -> int:
+    """How often a loop's body counts: the trip count, or `UNKNOWN_TRIPS`."""
+    return UNKNOWN_TRIPS if trip_count is None else trip_count
+
+
+def price_of_loop(times: int, condition: float, body: float) -> float:
+    """The price of a loop that runs so often, in seconds; its condition is asked once more."""
+    return (times + 1) * condition + times * body
+
+
 @dataclass(frozen=True, slots=True)
 class Loop(Action):
     """A while loop whose condition and body are device programs over the carried shards.
@@ -32,8 +42,8 @@ class Loop(Action):
 
     @property
     def trips(self) -> int:
-        """How often the body counts: the trip count, or `UNKNOWN_TRIPS`."""
-        return UNKNOWN_TRIPS if self.trip_count is None else self.trip_count
+        """How often the body counts."""
+        return trips(self.trip_count)
 
     @property
     def messages(self) -> int:

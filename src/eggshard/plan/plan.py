@@ -12,7 +12,6 @@ import numpy as np
 from eggshard.costmodel.protocol import CostModel
 from eggshard.placement.placement import Placement
 from eggshard.plan.control_steps import Branch, Loop
-from eggshard.plan.memory import peak_bytes
 from eggshard.plan.pricing import Pricer
 from eggshard.plan.steps import Step, StepPlan
 from eggshard.program.mesh import Mesh
@@ -20,6 +19,8 @@ from eggshard.program.program import Program
 
 if TYPE_CHECKING:
     from eggshard.lower.calling_convention import CallingConvention
+    from eggshard.lower.comparison import Comparison
+    from eggshard.memory.prediction import Memory
 
 
 class Cost(NamedTuple):
@@ -144,9 +145,16 @@ class Plan:
         return self.device_program.collectives
 
     @cached_property
+    def memory(self) -> Memory:
+        """Bytes per device of inputs, outputs and temporaries, as predicted of the compiled program."""
+        from eggshard.memory.prediction import predicted
+
+        return predicted(self.device_program)
+
+    @property
     def peak_bytes(self) -> int:
-        """The most bytes of shards alive at once on a device, inputs and outputs included."""
-        return peak_bytes(self.device_program)
+        """All of `memory`: what the compiled program is predicted to take of a device. ``memory_limit`` limits it."""
+        return self.memory.peak
 
     @cached_property
     def flops(self) -> float:
@@ -181,6 +189,16 @@ class Plan:
 
         return verify(self, seed, engines, inputs)
 
+    def compare_with_xla(self) -> Comparison:
+        """The plan beside XLA's own program for the same source, both compiled for the devices at hand: print it.
+
+        Wire bytes and collectives counted from the compiled programs, their modelled time under the plan's cost model,
+        memory, and seconds to compile. LoweringError where devices are missing, or XLA compiles one of them not.
+        """
+        from eggshard.lower.comparison import compare_with_xla
+
+        return compare_with_xla(self)
+
     def to_stablehlo(self) -> str:
         """A StableHLO module with shard-local shapes and explicit collectives."""
         from eggshard.lower.stablehlo import plan_text
@@ -192,6 +210,20 @@ class Plan:
         from eggshard.lower.jax_callable import to_jax
 
         return to_jax(self)
+
+    def export(self, platforms: Sequence[str] = ("tpu",)) -> Any:
+        """The plan lowered for devices that need not be here: a ``jax.export.Exported`` with the program's signature.
+
+        For a mesh of thousands of devices, on a machine that has none of them::
+
+            blob = plan.export(platforms=("tpu",)).serialize()
+
+        and on the cluster ``jax.export.deserialize(blob).call(*arrays)``, under `jax.jit`, with arrays on a mesh of the
+        plan's size. LoweringError for a plan that calls back into Python, or a platform that JAX does not know.
+        """
+        from eggshard.lower.exporting import export
+
+        return export(self, platforms)
 
     def to_json(self) -> str:
         """The whole plan as JSON text; `from_json` reads it back."""

@@ -6,7 +6,7 @@ import math
 
 from eggshard.costmodel.protocol import CostModel, StepInfo
 from eggshard.errors import CostModelError
-from eggshard.plan.control_steps import Branch, Loop
+from eggshard.plan.control_steps import Branch, Loop, price_of_loop
 from eggshard.plan.steps import Action, Local, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
@@ -74,7 +74,7 @@ class Pricer:
         price = self._actions.get(key)
         if price is None:
             if isinstance(action, Loop):
-                price = (action.trips + 1) * self.program(action.condition) + action.trips * self.program(action.body)
+                price = price_of_loop(action.trips, self.program(action.condition), self.program(action.body))
             elif isinstance(action, Branch):
                 price = max(self.program(b) for b in action.branches)
             else:

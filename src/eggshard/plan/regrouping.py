@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from eggshard.placement.exchange import Boxes, exchange_of_boxes
+from eggshard.placement.exchange import Boxes, exchange_of_boxes, outline_of_boxes
 from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy
 from eggshard.plan.assemble import Assembler
-from eggshard.plan.steps import Local, StepPlan
+from eggshard.plan.steps import Action, Local, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops.base import FactorRule
 from eggshard.program.program import Attributes
@@ -26,11 +26,12 @@ from eggshard.program.types import TensorType
 
 def regrouped(
     mesh: Mesh, rule: FactorRule, operand: TensorType, result: TensorType, source: Placement, target: Placement,
-    max_rounds: int,
+    max_rounds: int, outlined: bool = False,
 ) -> StepPlan | None:
     """The device program of a reshape with this factor rule from one placement of its operand to one of its result.
 
-    None where shards are no boxes of factors, or the exchange has more than ``max_rounds`` rounds.
+    None where shards are no boxes of factors, or the exchange has more than ``max_rounds`` rounds. ``outlined``: with
+    a stand-in for the exchange, which is priced alike.
     """
     order = [f for row in rule.operands[0] for f in row]
     sizes = tuple(rule.factors[f].size for f in order)
@@ -41,13 +42,15 @@ def regrouped(
         for rows, placement in ((rule.operands[0], source), (rule.results[0], target))
     )
     held, needed = ends
-    if held is None or needed is None or not _few(held, needed, max_rounds):
+    if held is None or needed is None:
         return None
     used = {*source.sharded_axes, *target.sharded_axes}
     over = tuple(a for a in mesh.axes if a in used)
-    action = exchange_of_boxes(mesh, sizes, held, needed, used, over)
-    if len(action.rounds) > max_rounds:
+    action: Action = outline_of_boxes(mesh, sizes, held, needed, used, over)
+    if action.messages > max_rounds:
         return None
+    if not outlined:
+        action = exchange_of_boxes(mesh, sizes, held, needed, used, over)
     body = Assembler(mesh)
     value = body.input(source.local_type(operand))
     value = _reshaped(body, value, tuple(held.size.tolist()))
@@ -93,13 +96,6 @@ def _behind(mesh: Mesh, placement: Placement, dim: int, axes: tuple[str, ...]) -
         return None
     new = old._replace(axes=(*old.axes, *axes), tile=tile)
     return placement._replace(dims=(*placement.dims[:dim], new, *placement.dims[dim + 1 :]))
-
-
-def _few(held: Boxes, needed: Boxes, max_rounds: int) -> bool:
-    """Whether a device has few enough pieces that its exchange may have no more than so many rounds."""
-    cell = np.gcd(held.size, needed.size)
-    kept = math.prod((np.minimum(held.size, needed.size) // cell).tolist())
-    return bool(math.prod((needed.size // cell).tolist()) - kept <= max_rounds)
 
 
 def _boxes(

@@ -30,6 +30,17 @@ from functools import cached_property
 import numpy as np
 
 from eggshard.errors import ProgramError
+from eggshard.report.hlo_text import (
+    ATTRIBUTE,
+    CALLEES,
+    INSTRUCTION,
+    arrays_of,
+    blocks,
+    callees,
+    known_trips,
+    plain,
+    split,
+)
 from eggshard.report.replica_groups import Groups, parse_pairs, parse_replica_groups
 
 _RING: Mapping[str, Callable[[int, int], float]] = {
@@ -52,30 +63,14 @@ _SHORT = {
     "ragged-all-to-all": "RA2A",
 }
 
-_BITS = {"pred": 8, "token": 0, "opaque": 0, "bf16": 16, "tf32": 32, "c64": 64, "c128": 128}
-_NUMBER_TYPE = re.compile(r"[fsu](\d+)(?:e\d+m\d+\w*)?")
-
 _HEADER = re.compile(r"^HloModule\b.*", re.MULTILINE)
 _REPLICAS = re.compile(r"\breplica_count=(\d+)")
 _PARTITIONS = re.compile(r"\bnum_partitions=(\d+)")
-_COMPUTATION = re.compile(r"(ENTRY\s+)?%?([\w.\-]+)\s*(?:\(.*)?\{\s*$")
-_ATTRIBUTE = r"(?:^|[\s,])"
-_CALLEES = re.compile(
-    _ATTRIBUTE + r"(calls|to_apply|called_computations|branch_computations|true_computation|false_computation"
-    r"|body|condition|select|scatter|comparator|update_computation)=(\{[^{}]*\}|%?[\w.\-]+)"
-)
-_COLLECTIVE = re.compile(_ATTRIBUTE + r"(?:replica_groups|source_target_pairs|channel_id)=")
-_GROUPS = re.compile(_ATTRIBUTE + r"replica_groups=")
-_PAIRS = re.compile(_ATTRIBUTE + r"source_target_pairs=")
-_CHANNEL = re.compile(_ATTRIBUTE + r"channel_id=\d+")
-_GLOBAL_IDS = re.compile(_ATTRIBUTE + r"use_global_device_ids=true")
-_INSTRUCTION = re.compile(
-    r"\s+(?:ROOT\s+)?%?(?P<name>[\w.\-]+) = (?P<shape>\(.*?\)|\S+) (?P<opcode>[a-z][a-z0-9\-]*)\("
-)
-_METADATA = re.compile(r",?\s*metadata=\{(?:[^{}\"]|\"(?:[^\"\\]|\\.)*\"|\{[^{}]*\})*\}")
-_COMMENT = re.compile(r"/\*.*?\*/")
-_ARRAY = re.compile(r"\b([a-z]\w*)\[([^\]]*)\]")
-_TRIPS = re.compile(r'known_trip_count\\?"?\s*[:=]\s*\{\s*\\?"?n\\?"?\s*[:=]\s*\\?"?(\d+)')
+_COLLECTIVE = re.compile(ATTRIBUTE + r"(?:replica_groups|source_target_pairs|channel_id)=")
+_GROUPS = re.compile(ATTRIBUTE + r"replica_groups=")
+_PAIRS = re.compile(ATTRIBUTE + r"source_target_pairs=")
+_CHANNEL = re.compile(ATTRIBUTE + r"channel_id=\d+")
+_GLOBAL_IDS = re.compile(ATTRIBUTE + r"use_global_device_ids=true")
 
 
 @dataclass(frozen=True)
@@ -98,6 +93,8 @@ class CollectiveOp:
     """Name of the computation that holds the op."""
     text: str
     """The instruction, without its metadata."""
+    groups: tuple[tuple[int, ...], ...] = ()
+    """Ids of the devices of each group; of a permute, of each source and its target."""
 
     @property
     def wire_bytes(self) -> float:
@@ -155,19 +152,23 @@ class CollectiveCount:
         return " + ".join(parts) or "none"
 
 
-def count_collectives(hlo_text: str, num_devices: int | None = None) -> CollectiveCount:
+def count_collectives(
+    hlo_text: str, num_devices: int | None = None, unknown_trips: int | None = None
+) -> CollectiveCount:
     """Count the collectives of a compiled program, ``compiled.as_text()``.
 
     The number of devices is read from the module's header; give ``num_devices`` for text without one. Raises
-    ``ProgramError`` on anything that cannot be counted.
+    ``ProgramError`` on anything that cannot be counted; loops whose trip count is not known count ``unknown_trips``
+    times where that is given.
     """
-    return _Counter(hlo_text, num_devices).count()
+    return _Counter(hlo_text, num_devices, unknown_trips).count()
 
 
 class _Counter:
     """One pass over the text, then a walk from the entry computation."""
 
-    def __init__(self, text: str, num_devices: int | None) -> None:
+    def __init__(self, text: str, num_devices: int | None, unknown_trips: int | None) -> None:
+        self.unknown_trips = unknown_trips
         header = _HEADER.search(text)
         self.replicas = _read_count(_REPLICAS, header)
         self.partitions = _read_count(_PARTITIONS, header)
@@ -181,26 +182,13 @@ class _Counter:
                     f"{self.partitions} partitions; leave num_devices out"
                 )
             self.devices = num_devices
-        self.entry = ""
-        self.lines: dict[str, list[str]] = {}
+        self.entry, lines = blocks(text)
+        #: Per computation the lines that communicate or call.
+        self.lines = {
+            name: [plain(line) for line in some if _COLLECTIVE.search(line) or CALLEES.search(line)]
+            for name, some in lines.items()
+        }
         self.known: dict[str, tuple[CollectiveOp, ...]] = {}
-        self._read(text)
-
-    def _read(self, text: str) -> None:
-        """Keep, per computation, the lines that communicate or call."""
-        current: list[str] | None = None
-        for line in text.splitlines():
-            if not line or line.startswith("HloModule"):
-                continue
-            if line[0] not in " \t}":
-                if match := _COMPUTATION.match(line):
-                    current = self.lines.setdefault(match[2], [])
-                    if match[1]:
-                        self.entry = match[2]
-            elif current is not None and "=" in line and (_COLLECTIVE.search(line) or _CALLEES.search(line)):
-                current.append(_COMMENT.sub("", _METADATA.sub("", line)))
-        if not self.entry:
-            raise ProgramError("compiled HLO: no ENTRY computation; give the text of a whole module")
 
     def count(self) -> CollectiveCount:
         ops = self._of(self.entry)
@@ -221,7 +209,7 @@ class _Counter:
         return self.known[name]
 
     def _of_line(self, line: str, computation: str) -> tuple[CollectiveOp, ...]:
-        match = _INSTRUCTION.match(line)
+        match = INSTRUCTION.match(line)
         if match is None:
             raise ProgramError(f"compiled HLO: cannot read the instruction {line.strip()[:120]!r} in {computation}")
         opcode = match["opcode"]
@@ -234,26 +222,27 @@ class _Counter:
             return (self._collective(kind, match, line, computation),)
         if _COLLECTIVE.search(line, match.end()):
             raise ProgramError(f"compiled HLO: unknown kind of communication {opcode!r} in {computation}; not counted")
-        callees = {key: _names(value) for key, value in _CALLEES.findall(line, match.end())}
+        called = callees(line, match.end())
         if opcode == "while":
-            return self._loop(callees, line, computation)
+            return self._loop(called, line, computation)
         if opcode == "conditional":
-            branches = [self._of(name) for names in callees.values() for name in names]
+            branches = [self._of(name) for names in called.values() for name in names]
             return max(branches, key=_serial_bytes, default=())
-        return tuple(op for names in callees.values() for name in names for op in self._of(name))
+        return tuple(op for names in called.values() for name in names for op in self._of(name))
 
-    def _loop(self, callees: Mapping[str, list[str]], line: str, computation: str) -> tuple[CollectiveOp, ...]:
-        body = [op for name in callees.get("body", ()) for op in self._of(name)]
-        condition = [op for name in callees.get("condition", ()) for op in self._of(name)]
+    def _loop(self, called: Mapping[str, list[str]], line: str, computation: str) -> tuple[CollectiveOp, ...]:
+        body = [op for name in called.get("body", ()) for op in self._of(name)]
+        condition = [op for name in called.get("condition", ()) for op in self._of(name)]
         if not body and not condition:
             return ()
-        match = _TRIPS.search(line)
-        if match is None:
+        trips = known_trips(line)
+        if trips is None:
+            trips = self.unknown_trips
+        if trips is None:
             raise ProgramError(
                 f"compiled HLO: a while loop in {computation} communicates, and its trip count is not known; "
                 "its bytes cannot be counted"
             )
-        trips = int(match[1])
         return tuple(
             replace(op, trip_count=op.trip_count * times)
             for ops, times in ((body, trips), (condition, trips + 1))
@@ -265,6 +254,8 @@ class _Counter:
         arrays = _result_arrays(kind, match, line)
         result_bytes = sum(size for _, size in arrays)
         received = [0.0] * self.devices
+        pairs: list[tuple[int, int]] = []
+        groups: Groups = []
         if kind == "collective-permute":
             if "slice_sizes=" in line:
                 raise ProgramError(f"compiled HLO: in-place permutes are not counted: {line.strip()[:120]!r}")
@@ -281,7 +272,8 @@ class _Counter:
                         received[device] += _RING[kind](result_bytes, len(group))
             group_size = max(map(len, groups), default=0)
         dtypes = tuple(dtype for dtype, _ in arrays)
-        return CollectiveOp(kind, dtypes, group_size, result_bytes, tuple(received), 1, computation, line.strip())
+        ids = tuple(map(tuple, pairs if kind == "collective-permute" else groups))
+        return CollectiveOp(kind, dtypes, group_size, result_bytes, tuple(received), 1, computation, line.strip(), ids)
 
     def _groups(self, kind: str, line: str) -> Groups:
         """Groups of device ids; device = replica * partitions + partition."""
@@ -329,54 +321,15 @@ def _result_arrays(kind: str, match: re.Match[str], line: str) -> list[tuple[str
     """(dtype, bytes) of each array of the result. An asynchronous start also carries operands and contexts."""
     shape = match["shape"]
     if not match["opcode"].endswith("-start"):
-        return _arrays(shape)
-    operands = len(_split(line[match.end() - 1 :]))
+        return arrays_of(shape)
+    operands = len(split(line[match.end() - 1 :]))
     if kind == "all-reduce":  # starts with the results alone, or with (operands, results)
-        arrays = _arrays(shape)
+        arrays = arrays_of(shape)
         if len(arrays) in (operands, 2 * operands):
             return arrays[-operands:]
-    elif len(parts := _split(shape)) > 1:
-        return _arrays(parts[1])
+    elif len(parts := split(shape)) > 1:
+        return arrays_of(parts[1])
     raise ProgramError(f"compiled HLO: cannot tell the results of {line.strip()[:120]!r} from its operands")
-
-
-def _arrays(shape: str) -> list[tuple[str, int]]:
-    arrays = []
-    for dtype, dims in _ARRAY.findall(shape):
-        extents = [dim.strip().removeprefix("<=") for dim in dims.split(",") if dim.strip()]
-        if not all(extent.isdecimal() for extent in extents):
-            raise ProgramError(f"compiled HLO: the size of {dtype}[{dims}] is not known")
-        arrays.append((dtype, -(-math.prod(map(int, extents)) * _bits(dtype) // 8)))
-    return arrays
-
-
-def _bits(dtype: str) -> int:
-    if dtype in _BITS:
-        return _BITS[dtype]
-    if match := _NUMBER_TYPE.fullmatch(dtype):
-        return int(match[1])
-    raise ProgramError(f"compiled HLO: unknown element type {dtype!r}; its bytes cannot be counted")
-
-
-def _split(text: str) -> list[str]:
-    """The elements of the parenthesised list that ``text`` begins with."""
-    depth, start, parts = 0, 1, []
-    for i, char in enumerate(text):
-        if char in "([{":
-            depth += 1
-        elif char in ")]}":
-            depth -= 1
-        if (char == "," and depth == 1) or depth == 0:
-            if text[start:i].strip():
-                parts.append(text[start:i].strip())
-            start = i + 1
-            if depth == 0:
-                break
-    return parts
-
-
-def _names(value: str) -> list[str]:
-    return [name.strip().lstrip("%") for name in value.strip("{}").split(",") if name.strip()]
 
 
 def _serial_bytes(ops: tuple[CollectiveOp, ...]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -13,6 +14,7 @@ from eggshard.plan.steps import Action, AllToAll, Local, moved_axes
 from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
 
 if TYPE_CHECKING:
+    from eggshard.lower.comparison import Comparison
     from eggshard.plan.plan import Plan
 
 
@@ -39,7 +41,7 @@ def duration(seconds: float) -> str:
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"
+    return f"{seconds / 1e-9:.3g} ns" if seconds else "0 s"
 
 
 def what(action: Action) -> str:
@@ -134,3 +136,33 @@ def explain(plan: Plan) -> str:
     lines.append("rules used: " + (", ".join(used) or "none"))
     lines += list(s.notes)
     return "\n".join(lines)
+
+
+def comparison_table(comparison: Comparison) -> str:
+    """A plan and XLA's own program side by side, and which is better."""
+    plan, xla = comparison.plan, comparison.xla
+    table = Table(box=None, padding=(0, 2), show_edge=False)
+    for name in ("", "plan", "XLA", "plan / XLA"):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+
+    def row(name: str, ours: float, theirs: float, shown: Callable[[float], str]) -> None:
+        ratio = f"{ours / theirs:.2f}" if theirs else "1.00" if not ours else "-"
+        table.add_row(name, shown(ours), shown(theirs), ratio)
+
+    row("wire bytes, step by step", plan.wire_bytes, xla.wire_bytes, size)
+    row("wire bytes, busiest device", plan.busiest_device_bytes, xla.busiest_device_bytes, size)
+    for kind in sorted({*plan.collectives, *xla.collectives}):
+        row(kind, plan.collectives.get(kind, 0), xla.collectives.get(kind, 0), "{:.0f}".format)
+    row("modelled time", plan.modelled_seconds, xla.modelled_seconds, duration)
+    row("  communication", plan.communication, xla.communication, duration)
+    row("  compute", plan.compute, xla.compute, duration)
+    row("flops", plan.flops, xla.flops, "{:.4g}".format)
+    row("memory traffic", plan.memory_traffic, xla.memory_traffic, size)
+    row("temporaries", plan.temporary_bytes, xla.temporary_bytes, size)
+    row("arguments, results, temporaries", plan.peak_bytes, xla.peak_bytes, size)
+    row("compile time", plan.compile_seconds, xla.compile_seconds, duration)
+    return "\n".join([
+        f"{comparison.name}: the plan and XLA's own program, compiled (per device)",
+        render(table),
+        f"predicted for the plan: {size(comparison.predicted_bytes)}, {duration(comparison.predicted_seconds)}",
+    ])

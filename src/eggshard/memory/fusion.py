@@ -1,0 +1,188 @@
+"""Which values of a device program are written to memory: a compiler's fusion, as far as buffers show it.
+
+The rules are those of XLA's pipeline for CPUs, found in its optimised modules:
+
+- A loop is computed by each of its users, if that repeats nothing dear: not if it is expensive and has several users,
+  and not if it reads several large operands and some user cannot take it in, or needs it through memory as well.
+- A concatenation with several users is written, and so is padding that one kernel would evaluate twice.
+- A reduction takes in what feeds it and nothing else needs. Those in single precision are a library's: they take in
+  arithmetic only, and also products, and the arithmetic after them that uses the reduced operand again (a softmax's
+  maximum, difference and exponential are one kernel).
+- Products, collectives and library calls read and write buffers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eggshard.memory.graph import Graph, Kind, Node
+
+#: What a library's reduction can hold.
+_ARITHMETIC = frozenset({
+    "add", "subtract", "multiply", "divide", "maximum", "minimum", "exponential", "negate", "abs", "square", "sqrt",
+    "rsqrt", "broadcast_in_dim", "constant", "convert", "tanh", "log",
+})  # fmt: skip
+_FUSIBLE = (Kind.LOOP, Kind.JOIN)
+#: A node reads several operands if these are each larger than one part in so many of it.
+_SMALL = 8
+
+
+@dataclass
+class Fused:
+    """Kernels: per node that is written, what is read for it, and whether element by element only."""
+
+    reads: dict[int, dict[int, bool]]
+
+
+def fused(graph: Graph) -> Fused:
+    """The kernels of a block, operands first."""
+    return Fused(_Fusion(graph).kernels())
+
+
+class _Fusion:
+    def __init__(self, graph: Graph):
+        self.graph, self.nodes = graph, graph.nodes
+        self.users = graph.users()
+        self.outputs = {graph.base(o) for o in graph.outputs}
+        self.single = self._single()
+        #: Nodes that are written; those of them that users compute again all the same; kernels with a reduction.
+        self.written: set[int] = set()
+        self.again: set[int] = set()
+        self.sums: set[int] = set()
+        #: Per node the kernels that compute it, and how often each does.
+        self.homes: list[dict[int, int]] = [{} for _ in self.nodes]
+        for n in range(len(self.nodes) - 1, -1, -1):
+            if self.nodes[n].kind not in (Kind.VIEW, Kind.INPUT) and (self.users[n] or n in self.outputs):
+                self._decide(n)
+
+    def kernels(self) -> dict[int, dict[int, bool]]:
+        return {n: self._read_for(n) for n in sorted(self.written)}
+
+    # -- what is written -----------------------------------------------------------------------------------------------
+
+    def _decide(self, n: int) -> None:
+        node = self.nodes[n]
+        homes: dict[int, int] = {}
+        for u in self.users[n]:
+            times = sum(self.graph.base(o) == n for o in self.nodes[u].operands) if self._joins(u) else 1
+            for kernel, count in self.homes[u].items():
+                homes[kernel] = homes.get(kernel, 0) + count * times
+        if n not in self.outputs and self._taken_in(n, homes):
+            self.homes[n] = homes
+            return
+        self.written.add(n)
+        self.homes[n] = {n: 1}
+        if node.kind is Kind.SUM:
+            self.sums.add(n)
+        cheap = node.kind is Kind.LOOP and not node.expensive and node.name not in ("pad", "blocks")
+        if cheap and node.bytes and n not in self.single:
+            self.again.add(n)
+
+    def _joins(self, n: int) -> bool:
+        return self.nodes[n].kind is Kind.JOIN
+
+    def _taken_in(self, n: int, homes: dict[int, int]) -> bool:
+        """Whether all users of a node compute it themselves."""
+        node = self.nodes[n]
+        in_a_sum = len(homes) == 1 and homes.keys() <= self.sums
+        if node.kind in _FUSIBLE:
+            if not node.bytes:
+                return True
+            if not all(self._takes(u, n) for u in self.users[n]):
+                return False
+            if in_a_sum or sum(count * self.nodes[k].pieces for k, count in homes.items()) < 2:
+                return True
+            if node.kind is Kind.JOIN or homes.keys() & self.sums:
+                return False
+            if node.name == "pad":
+                return max(homes.values()) < 2
+            return not node.expensive and n not in self.single
+        if node.kind is Kind.SUM:
+            return self._continues(n, homes)
+        return in_a_sum and node.name == "dot_general" and all(
+            self.nodes[u].kind in (Kind.LOOP, Kind.SUM) for u in self.users[n])
+
+    def _continues(self, n: int, homes: dict[int, int]) -> bool:
+        """Whether a library's reduction goes on to arithmetic on its own operand, which thereby becomes its kernel."""
+        node = self.nodes[n]
+        if not node.library or len(homes) != 1 or max(homes.values()) > 1:
+            return False
+        (kernel,) = homes
+        operand = self.graph.base(node.operands[0])
+        after = self.nodes[kernel]
+        good = (
+            (after.kind is Kind.SUM or (after.kind is Kind.LOOP and after.elementwise))
+            and all(self.nodes[u].kind in (Kind.LOOP, Kind.SUM) and self.nodes[u].name in _ARITHMETIC
+                    for u in self.users[n])
+            and any(u != n and self.homes[u].keys() == homes.keys() for u in self.users[operand])
+        )
+        if good:
+            self.sums.add(kernel)
+        return good
+
+    def _takes(self, user: int, n: int) -> bool:
+        """Whether a user computes a loop itself if nothing speaks against it."""
+        node = self.nodes[user]
+        if node.library or self.homes[user].keys() & self.sums:
+            return self.nodes[n].name in _ARITHMETIC
+        if node.kind is Kind.UPDATE:
+            return node.name == "dynamic_update_slice" and self.graph.base(node.operands[0]) != n
+        return node.kind in (Kind.LOOP, Kind.JOIN, Kind.SUM)
+
+    # -- what is not computed twice ------------------------------------------------------------------------------------
+
+    def _single(self) -> set[int]:
+        """Loops that are not computed twice, because of what they read and of who needs them."""
+        found: set[int] = set()
+        for n, node in enumerate(self.nodes):
+            if node.kind is not Kind.LOOP or self._reads_one(node) or len(self.users[n]) + (n in self.outputs) < 2:
+                continue
+            fusible = n not in self.outputs and all(self._may_fuse(n, u) for u in self.users[n])
+            if not fusible or self._through_memory(n, found):
+                found.add(n)
+        return found
+
+    def _reads_one(self, node: Node) -> bool:
+        """Whether repeating a node reads no more than one operand of its size again."""
+        operands = [self.nodes[b] for b in {self.graph.base(o) for o in node.operands}]
+        sizes = [o.bytes for o in operands if o.name not in ("broadcast_in_dim", "constant")]
+        return sum(size * _SMALL > node.bytes for size in sizes) <= 1 or sum(sizes) <= node.bytes
+
+    def _may_fuse(self, n: int, user: int) -> bool:
+        after = self.nodes[user]
+        return self.nodes[n].kind in _FUSIBLE and (
+            after.kind in _FUSIBLE or (after.kind is Kind.SUM and not after.library))
+
+    def _through_memory(self, n: int, single: set[int]) -> bool:
+        """Whether a node reaches some user of it another way, on which something is written to memory."""
+        together, apart = {n}, set()
+        for w in range(n + 1, max(self.users[n]) + 1):
+            if self.nodes[w].kind is Kind.VIEW:
+                continue
+            for o in self.graph.reads(w):
+                if o in apart or (o in together and not (self._may_fuse(o, w) and (o == n or o not in single))):
+                    apart.add(w)
+                elif o in together:
+                    together.add(w)
+        return any(u in apart for u in self.users[n])
+
+    # -- what is read --------------------------------------------------------------------------------------------------
+
+    def _read_for(self, kernel: int) -> dict[int, bool]:
+        node = self.nodes[kernel]
+        reads: dict[int, bool] = {}
+        first = node.kind is Kind.LOOP and node.elementwise
+        stack = [(self.graph.base(o), first, kernel) for o in reversed(node.operands)]
+        seen: set[tuple[int, bool]] = set()
+        while stack:
+            n, same, user = stack.pop()
+            if (n, same) in seen:
+                continue
+            seen.add((n, same))
+            repeated = n in self.again and kernel not in self.sums and self._may_fuse(n, user)
+            if self.nodes[n].kind is Kind.INPUT or (n in self.written and not repeated):
+                reads[n] = reads.get(n, True) and same
+            else:
+                inner = same and self.nodes[n].elementwise
+                stack.extend((self.graph.base(o), inner, n) for o in reversed(self.nodes[n].operands))
+        return reads

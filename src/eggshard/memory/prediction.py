@@ -1,0 +1,47 @@
+"""What a compiled device program takes of a device's memory, predicted before it is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from eggshard.errors import LoweringError
+from eggshard.memory.buffers import temporaries
+from eggshard.memory.instructions import Block, instructions
+from eggshard.memory.reading import graph_of
+from eggshard.plan.memory import peak_bytes
+from eggshard.plan.steps import StepPlan
+
+
+class Memory(NamedTuple):
+    """Bytes per device: of the shards of inputs and outputs, and of what the program needs besides."""
+
+    arguments: int
+    outputs: int
+    temporaries: int
+
+    @property
+    def peak(self) -> int:
+        """All of it: what the program allocates."""
+        return sum(self)
+
+
+def predicted(program: StepPlan) -> Memory:
+    """The memory of a device program as XLA compiles it for CPUs.
+
+    An output that is an input, or another output, is one more array. Temporaries of a program that XLA cannot run are
+    the shards alive at once, step by step.
+    """
+    arguments = sum(program.types[v].bytes for v in program.inputs)
+    outputs = sum(program.types[v].bytes for v in program.outputs)
+    try:
+        block = instructions(program)
+    except LoweringError:
+        return Memory(arguments, outputs, max(0, peak_bytes(program) - arguments - outputs))
+    return Memory(arguments, outputs, _inside(block, None)[0])
+
+
+def _inside(block: Block, carried: Sequence[int] | None) -> tuple[int, set[int]]:
+    """What a block needs besides its inputs and outputs, and which of its inputs it wants in another layout."""
+    graph = graph_of(block, _inside)
+    return temporaries(graph, carried), graph.relaid

@@ -1,0 +1,98 @@
+"""Plans that take less memory: the same search at prices that count the bytes that steps touch.
+
+A price per byte (a Lagrange multiplier) leads the choice of placements and conversions to smaller shards; what the plan
+found at a price really takes is then looked up in `Plan.memory`, and what it costs in the user's own model. The order
+of steps is no way to less memory: the compiler schedules for itself, whatever order they are written in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from eggshard.costmodel.protocol import CostModel, StepInfo
+from eggshard.plan.plan import Plan
+from eggshard.plan.pricing import step_info
+from eggshard.plan.steps import StepPlan
+
+#: Each price is so many times the one before; the first makes memory one part in so many of the plan's cost.
+_FACTOR, _FIRST = 4.0, 1 / 16
+#: So many prices are tried before a limit counts as out of reach, and then so many between the last two.
+_PRICES, _HALVINGS = 8, 3
+
+
+@dataclass(frozen=True)
+class MemoryPriced:
+    """A cost model with a price, in seconds, on every byte that a step reads or writes."""
+
+    model: CostModel
+    price: float
+
+    def seconds(self, step: StepInfo) -> float:
+        """The model's answer, and the price of the bytes."""
+        return self.model.seconds(step) + self.price * step.memory_bytes
+
+
+#: Plans at a cost model; the plan at the user's own is known.
+Planner = Callable[[CostModel], Plan]
+
+
+def cheapest_within(limit: float, cheapest: Plan, planner: Planner) -> tuple[Plan | None, int]:
+    """The cheapest plan found whose memory stays within ``limit`` bytes, None if none does; and the least peak found.
+
+    ``cheapest`` is the best plan without a limit, and is returned where it fits.
+    """
+    found = [cheapest]
+    if cheapest.memory.peak <= limit:
+        return cheapest, cheapest.memory.peak
+    found.append(cheapest.baseline)
+    low = high = 0.0
+    for price in prices(cheapest):
+        found.append(at_price(cheapest, planner, price))
+        low, high = high, price
+        if found[-1].memory.peak <= limit:
+            break
+    if found[-1].memory.peak <= limit:
+        for _ in range(_HALVINGS):
+            middle = (low * high) ** 0.5 if low else high / _FACTOR
+            found.append(at_price(cheapest, planner, middle))
+            low, high = (low, middle) if found[-1].memory.peak <= limit else (middle, high)
+    within = [p for p in found if p.memory.peak <= limit]
+    return min(within, key=lambda p: p.cost.total, default=None), min(p.memory.peak for p in found)
+
+
+def prices(plan: Plan, count: int = _PRICES) -> Iterator[float]:
+    """Prices per byte, in seconds, from one that a plan hardly feels to one that decides everything."""
+    touched = bytes_touched(plan.device_program)
+    price = _FIRST * (plan.cost.total or 1.0) / max(touched, 1.0)
+    for _ in range(count):
+        yield price
+        price *= _FACTOR
+
+
+def bytes_touched(program: StepPlan) -> float:
+    """The bytes that all steps read and write, as cost models see them."""
+    return sum(
+        step_info(program.mesh, s.action, tuple(program.types[v] for v in s.operands)).memory_bytes
+        for s in program.steps
+    )
+
+
+def at_price(cheapest: Plan, planner: Planner, price: float) -> Plan:
+    """The plan found at a price per byte, with its cost under the user's model and what is known of every plan."""
+    plan = planner(MemoryPriced(cheapest.cost_model, price))
+    known = cheapest.search
+    search = replace(
+        plan.search, bound=known.bound, once=known.once, capped=known.capped or plan.search.capped,
+        notes=(*plan.search.notes, f"memory: {price:.3g} s per byte"),
+    )
+    return replace(plan, cost_model=cheapest.cost_model, search=search, baseline_factory=cheapest.baseline_factory)
+
+
+def front(plans: Iterable[Plan]) -> list[Plan]:
+    """The plans that no other undercuts both in cost and in memory, cheapest first."""
+    kept: list[Plan] = []
+    for plan in sorted(plans, key=lambda p: (p.cost.total, p.memory.peak)):
+        if not kept or plan.memory.peak < kept[-1].memory.peak:
+            kept.append(plan)
+    return kept

@@ -1,0 +1,102 @@
+"""Predicted memory against XLA's own analysis of the compiled plan, and the rules that the prediction follows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from bench.memory import compiled_memory
+
+import eggshard as es
+from eggshard.costmodel import WireBytes
+from eggshard.memory.prediction import predicted
+
+
+def builder() -> es.ProgramBuilder:
+    return es.ProgramBuilder({"a": 4, "b": 2})
+
+
+def chain(b: es.ProgramBuilder) -> None:
+    """Elementwise ops in a row: one kernel."""
+    x = b.input((64, 64), "f32", ("a", None))
+    b.output(b.tanh(x * x + x), ("a", None))
+
+
+def product(b: es.ProgramBuilder) -> None:
+    """A product with addends on all devices, reduced: the addends are a temporary."""
+    x, w = b.input((64, 512), "f32", (None, "a")), b.input((512, 128), "f32", ("a", None))
+    b.output(b.dot(x, w), (None, None))
+
+
+def two_products(b: es.ProgramBuilder) -> None:
+    x, w = b.input((256, 64), "f32", ("a", None)), b.input((64, 256), "f32", (None, "b"))
+    v = b.input((256, 64), "f32", ("b", None))
+    b.output(b.dot(b.tanh(b.dot(x, w)), v), ("a", None))
+
+
+def exchanged(b: es.ProgramBuilder) -> None:
+    """An all-to-all: a buffer per block, sent and received."""
+    x = b.input((64, 128), "f32", ("a", None))
+    b.output(x + x, (None, "a"))
+
+
+def gathered(b: es.ProgramBuilder) -> None:
+    """A gather along the minor dimension is copied from where it was gathered."""
+    x, w = b.input((64, 128), "f32", (None, "a")), b.input((128, 512), "f32", (None, "a"))
+    b.output(b.dot(b.tanh(x), w), (None, "a"))
+
+
+def short(b: es.ProgramBuilder) -> None:
+    """Collectives of 16-bit floats are done in single precision."""
+    x = b.input((64, 128), "bf16", ("a", None))
+    b.output(x + x, (None, "a"))
+
+
+@pytest.mark.parametrize("define", [chain, product, two_products, exchanged, gathered, short], ids=lambda f: f.__name__)
+def test_temporaries_are_those_of_the_compiled_program(define: Callable[[es.ProgramBuilder], None]) -> None:
+    b = builder()
+    define(b)
+    plan = es.optimize(b.build(), cost_model=WireBytes())
+    temporaries, arguments, outputs = compiled_memory(plan)
+    assert plan.memory.arguments == arguments and plan.memory.outputs == outputs
+    assert abs(plan.memory.temporaries - temporaries) <= max(0.15 * temporaries, 512)
+
+
+def test_the_peak_is_all_of_it() -> None:
+    b = builder()
+    two_products(b)
+    plan = es.optimize(b.build())
+    assert plan.peak_bytes == plan.memory.peak == sum(plan.memory)
+    assert predicted(plan.device_program) == plan.memory
+
+
+def test_a_loop_carries_one_buffer_for_all_iterations() -> None:
+    """The carried array is an output; what an iteration makes of it is a temporary, and the number of trips is not."""
+    jax = pytest.importorskip("jax")
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    mesh = jax.make_mesh((4, 2), ("a", "b"))
+    sharding = NamedSharding(mesh, PartitionSpec("a", None))
+
+    def step(trips: int) -> es.Plan:
+        def run(x: object) -> object:
+            return jax.lax.fori_loop(0, trips, lambda _, x: jax.numpy.roll(x, 1, 1) + x, x)
+
+        shape = jax.ShapeDtypeStruct((256, 128), np.float32)
+        return es.optimize(jax.jit(run, in_shardings=sharding, out_shardings=sharding).lower(shape))
+
+    few, many = step(3), step(50)
+    assert few.memory == many.memory
+    assert many.memory.temporaries >= 64 * 128 * 4
+    temporaries = compiled_memory(many)[0]
+    assert abs(many.memory.temporaries - temporaries) <= 0.1 * temporaries
+
+
+def test_the_number_of_devices_divides_the_shards() -> None:
+    b = builder()
+    two_products(b)
+    plan = es.optimize(b.build())
+    assert plan.memory.arguments == sum(plan.device_program.types[v].bytes for v in plan.device_program.inputs)
+    assert re.fullmatch(r"Memory\(arguments=\d+, outputs=\d+, temporaries=\d+\)", str(plan.memory))

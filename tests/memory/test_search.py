@@ -1,0 +1,83 @@
+"""Plans under a limit of memory, the front of time and memory, and the bound below both."""
+
+from __future__ import annotations
+
+import pytest
+from bench.memory import compiled_memory
+
+import eggshard as es
+from eggshard.memory.search import MemoryPriced, front
+
+
+def program() -> object:
+    """Weights that may be gathered, or the addends of a product reduced, which takes far less memory."""
+    b = es.ProgramBuilder({"x": 8})
+    x, w = b.input((64, 512), "f32", ("x", None)), b.input((512, 512), "f32", (None, "x"))
+    b.output(b.dot(x, w), ("x", None))
+    return b.build()
+
+
+@pytest.fixture(scope="module")
+def cheapest() -> es.Plan:
+    return es.optimize(program())
+
+
+@pytest.fixture(scope="module")
+def found() -> es.Plan:
+    return es.pareto(program(), points=6)
+
+
+def test_a_limit_that_does_not_bind_changes_nothing(cheapest: es.Plan) -> None:
+    plan = es.optimize(program(), memory_limit=cheapest.memory.peak)
+    assert plan.device_program == cheapest.device_program and plan.cost == cheapest.cost
+
+
+def test_a_limit_is_met_by_the_compiled_program(cheapest: es.Plan, found: es.Plan) -> None:
+    memory = cheapest.memory
+    limit = memory.arguments + memory.outputs + 6 * memory.temporaries // 10
+    plan = es.optimize(program(), memory_limit=limit)
+    assert plan.memory.peak <= limit and sum(compiled_memory(plan)) <= limit
+    assert plan.cost.total >= cheapest.cost.total and plan.bound <= cheapest.cost.total
+    assert plan.cost_model is cheapest.cost_model or plan.cost_model == cheapest.cost_model
+    plan.verify()
+
+
+def test_a_limit_that_nothing_meets_is_an_error_with_the_least_peak(cheapest: es.Plan) -> None:
+    with pytest.raises(es.LimitError, match=r"least peak found is \d+.*so that no plan can"):
+        es.optimize(program(), memory_limit=cheapest.memory.arguments)
+
+
+def test_what_every_plan_holds_is_no_more_than_what_any_plan_takes(found: es.Plan) -> None:
+    least = min(plan.memory.peak for plan in found)
+    with pytest.raises(es.LimitError) as error:
+        es.optimize(program(), memory_limit=0)
+    assert int(str(error.value).split("at least ")[1].split(",")[0]) <= least
+
+
+def test_the_front_is_of_plans_that_nothing_undercuts(found: es.Plan, cheapest: es.Plan) -> None:
+    assert found[0].cost.total <= cheapest.cost.total and len(found) >= 2
+    for a, b in zip(found, found[1:], strict=False):
+        assert a.cost.total < b.cost.total and a.memory.peak > b.memory.peak
+    assert len(str(found).splitlines()) == len(found) + 1 and "temporaries" in str(found)
+    for plan in found:
+        plan.verify(engines=("numpy",))
+
+
+def test_the_front_of_a_limit_and_its_errors(found: es.Plan) -> None:
+    limit = found[-1].memory.peak
+    assert all(plan.memory.peak <= limit for plan in es.pareto(program(), points=6, memory_limit=limit))
+    with pytest.raises(es.LimitError, match="at least 1"):
+        es.pareto(program(), points=0)
+
+
+def test_equal_plans_are_one_point(cheapest: es.Plan) -> None:
+    assert front([cheapest, cheapest]) == [cheapest]
+
+
+def test_a_price_of_memory_adds_to_the_models() -> None:
+    class Flat:
+        def seconds(self, step: object) -> float:
+            return 1.0
+
+    plan = es.optimize(program(), cost_model=MemoryPriced(Flat(), 1e-6))
+    assert plan.cost.total > len(plan.steps) - 1
