@@ -291,7 +291,7 @@ class _Portfolio:
             flows = flow_count(terms.problem)
             if time.monotonic() + flows * DUAL_SECONDS > self.most:
                 break
-            plan = terms.ascend(CLOSE, self._patience(flows))
+            plan = terms.ascend(CLOSE, self.most)
             every, self.terms = terms.all_plans, terms
             self.notes.append(f"dual: bound {terms.bound:.9g} of plans of these terms that compute nothing twice")
             if every:
@@ -303,18 +303,13 @@ class _Portfolio:
                 break
         best = self.best
         if best is not None and not every and best.cost > 0 and self._fits(DUAL_SECONDS, "dual"):
-            whole = ascend(self.graph, self.search, best.cost, max(self.gap, CLOSE),
-                           self._patience(self.flows))
+            # Once begun it is let finish, however busy the machine: half the way proves little.
+            patience = max(self.deadline, time.monotonic() + 4 * self.flows * DUAL_SECONDS)
+            whole = ascend(self.graph, self.search, best.cost, max(self.gap, CLOSE), patience)
             self.hopeless = whole.hopeless and self.flows > DUAL_FLOWS
             self._raise_once(whole.bound, "dual")
             self._offer(whole.plan, "dual")
         self._note("dual")
-
-    def _patience(self, flows: int) -> float:
-        """Until when an ascent goes on: once begun it is let finish, however busy the machine, for half the way proves
-        little.
-        """
-        return max(self.deadline, time.monotonic() + 4 * flows * DUAL_SECONDS)
 
     def _may_constrain(self) -> bool:
         """Whether CP-SAT is to be asked: in circles its program is much stronger than the linear one."""
