@@ -28,16 +28,19 @@ from eggshard.errors import (
     ShardingError,
 )
 from eggshard.extract.decode import Decoder
-from eggshard.extract.encode import Encoder
+from eggshard.extract.encode import Encoder, Encoding
 from eggshard.extract.portfolio import extract
 from eggshard.frontends import load
 from eggshard.layers.planning import MANY_OPS, extract_layers, handed, looks_across_shards
 from eggshard.layers.shortening import shorten
 from eggshard.limits import Limits
+from eggshard.overlapped import Found, fastest
 from eggshard.placement.placement import Placement, is_even, place
 from eggshard.placement.sharding import Sharding
 from eggshard.plan.joining import joined
 from eggshard.plan.plan import Plan, Search
+from eggshard.plan.pricing import Pricer
+from eggshard.plan.schedule import scheduled
 from eggshard.plan.steps import StepPlan
 from eggshard.planning import Planning
 from eggshard.program.mesh import Mesh, axis_ref
@@ -114,7 +117,8 @@ def _optimize(
         # out, or conversions of one value may share steps in the baseline: the search pays for each of them whole.
         shares = plan.cost.communication > 0 and _uses_a_value_twice(loaded.region)
         certified = plan.gap <= planning.limits.gap and not plan.search.capped and not shares
-        sure = certified or layered  # plans by layers were held against the baseline of the short program
+        # Plans by layers were held against the baseline of the short program, by sums of prices.
+        sure = certified or (layered and not planning.pricer.overlap)
         if not sure and _timed(clock, "baseline", baseline).cost.total < plan.cost.total * (1 - 1e-9):
             plan = _replaced(baseline(), plan.search, "the search found nothing cheaper than the baseline")
     except _USER_ERRORS:
@@ -148,6 +152,7 @@ def _check_limits(limits: Any, memory_limit: Any) -> None:
 def _baseline(planning: Planning, outputs: Sequence[Placement], convention: CallingConvention | None) -> Plan:
     program = planning.program
     steps = baseline_program(planning, program.region, planning.propagated, planning.inputs, outputs)
+    steps = _ordered(planning, steps)
     return Plan(program, steps, planning.inputs, tuple(outputs), planning.model, Search(exact=planning.exact),
                 calling_convention=convention)
 
@@ -186,13 +191,13 @@ def _search_layers(
     search = Search(0.0, 0.0, found.extraction.method, planning.exact, "", clock, len(graph.classes), graph.size,
                     dict(graph.report.matches), tuple(found.extraction.notes), encoding.capped, True)
     plain = baseline_program(small, short.program.region, small.propagated, small.inputs, [o[0] for o in outputs])
-    if planning.pricer.program(plain) < found.cost * (1 - 1e-9):
+    if planning.pricer.total(plain) < found.cost * (1 - 1e-9):
         return _replaced(baseline(), search, "the search found nothing cheaper than the baseline")
     lifted = found.lifted
     decoder = Decoder(planning.mesh, lifted.graph, lifted.encoding, lifted.selection, small.router, small.action)
     steps, placements = _timed(clock, "assemble", lambda: decoder.decode(
         program.input_types, planning.inputs, lifted.roots))
-    steps = _timed(clock, "join", lambda: joined(steps, planning.pricer))
+    steps = _timed(clock, "join", lambda: _ordered(planning, joined(steps, planning.pricer)))
     return Plan(program, steps, planning.inputs, placements, planning.model, search)
 
 
@@ -203,8 +208,8 @@ def _extraction_seconds(planning: Planning, clock: dict[str, float], graph: EGra
 
 
 def _search(planning: Planning, rules: Sequence[Any], outputs: list[list[Placement]], clock: dict[str, float]) -> Plan:
-    steps, placements, search = _solve(planning, rules, planning.program.region, planning.inputs, outputs, clock)
-    return Plan(planning.program, steps, planning.inputs, placements, planning.model, search)
+    found = _solve(planning, rules, planning.program.region, planning.inputs, outputs, clock)
+    return Plan(planning.program, found.steps, planning.inputs, found.placements, planning.model, found.search)
 
 
 def _plan_region(planning: Planning, rules: Sequence[Any], region: Region, inputs: tuple[Placement, ...],
@@ -217,45 +222,60 @@ def _plan_region(planning: Planning, rules: Sequence[Any], region: Region, input
     plain = baseline_program(planning, region, None, inputs, outputs)
     if not plain.messages:
         return plain
-    found, _, _ = _solve(planning, rules, region, inputs, [[p] for p in outputs], {})
-    return min(plain, found, key=planning.pricer.program)
+    found = _solve(planning, rules, region, inputs, [[p] for p in outputs], {})
+    return min(_ordered(planning, plain), found.steps, key=planning.pricer.program)
 
 
 def _solve(planning: Planning, rules: Sequence[Any], region: Region, inputs: Sequence[Placement],
-           outputs: Sequence[Sequence[Placement]], clock: dict[str, float],
-           ) -> tuple[StepPlan, tuple[Placement, ...], Search]:
-    """Saturate, encode, extract, assemble."""
+           outputs: Sequence[Sequence[Placement]], clock: dict[str, float]) -> Found:
+    """Saturate, encode, extract, assemble; where the machine computes while it communicates, under several prices."""
     graph = _timed(clock, "saturate", lambda: saturate(region, rules, planning.limits, planning.mesh))
     given = [(graph.values[v], p) for v, p in zip(region.inputs, inputs, strict=True) if graph.values[v] >= 0]
     wanted = [(graph.values[v], o[0]) for v, o in zip(region.outputs, outputs, strict=True)]
-    widen = planning.windows(given, wanted)
-    encoder = Encoder(graph, planning.strategies, planning.router, planning.limits, widen)
     roots = [(graph.values[v], o) for v, o in zip(region.outputs, outputs, strict=True)]
+    types = tuple(region.types[v] for v in region.inputs)
 
     def propagated() -> list[tuple[int, Placement]]:
         stated = planning.propagated_inside(region)
         placed = ((v, s) for v, s in enumerate(stated) if s is not None and graph.values[v] >= 0)
         return [(graph.values[v], planning.resolve(s, region.types[v])) for v, s in placed]
 
-    encoding = _timed(clock, "encode", lambda: encoder.encode(dict(enumerate(inputs)), roots, propagated))
-    seconds = _extraction_seconds(planning, clock, graph)
-    found = _timed(clock, "extract", lambda: extract(encoding.problem, seconds=seconds, gap=planning.limits.gap))
-    decoder = Decoder(planning.mesh, graph, encoding, found.selection, planning.router, planning.action)
-    types = tuple(region.types[v] for v in region.inputs)
-    steps, placements = _timed(clock, "assemble", lambda: decoder.decode(types, inputs, roots))
-    steps = _timed(clock, "join", lambda: joined(steps, planning.pricer))
-    # The bounds know nothing of exchanges that are cheaper together.
-    shared = encoding.shared or encoding.widens > 1
-    return steps, placements, Search(
-        found.bound, found.once, found.method, planning.exact, "", clock, len(graph.classes), graph.size,
-        dict(graph.report.matches), tuple(found.notes), encoding.capped, shared,
-    )
+    def encode(context: Planning) -> Encoding:
+        encoder = Encoder(graph, context.strategies, context.router, planning.limits, context.windows(given, wanted))
+        encoding: Encoding = _timed(clock, "encode", lambda: encoder.encode(
+            dict(enumerate(inputs)), roots, propagated))
+        return encoding
+
+    def select(pricer: Pricer) -> Found:
+        context = planning if pricer is planning.pricer else planning.priced_by(pricer)
+        encoding = encode(context)
+        seconds = _extraction_seconds(planning, clock, graph)
+        found = _timed(clock, "extract", lambda: extract(encoding.problem, seconds=seconds, gap=planning.limits.gap))
+        decoder = Decoder(planning.mesh, graph, encoding, found.selection, context.router, context.action)
+        steps, placements = _timed(clock, "assemble", lambda: decoder.decode(types, inputs, roots))
+        steps = _timed(clock, "join", lambda: _ordered(planning, joined(steps, planning.pricer)))
+        # The bounds know nothing of exchanges that are cheaper together.
+        shared = encoding.shared or encoding.widens > 1
+        return Found(steps, placements, Search(
+            found.bound, found.once, found.method, planning.exact, "", clock, len(graph.classes), graph.size,
+            dict(graph.report.matches), tuple(found.notes), encoding.capped, shared,
+        ))
+
+    if not planning.pricer.overlap:
+        return select(planning.pricer)
+    return fastest(planning.pricer, select, lambda pricer: encode(planning.priced_by(pricer)).problem,
+                   planning.limits.gap, lambda: sum(clock.values()) >= planning.limits.seconds)
+
+
+def _ordered(planning: Planning, steps: StepPlan) -> StepPlan:
+    """The steps in the order of their schedule, where the machine computes while it communicates."""
+    return scheduled(steps, planning.pricer) if planning.pricer.overlap else steps
 
 
 def _timed(clock: dict[str, float], name: str, work: Callable[[], Any]) -> Any:
     began = time.perf_counter()
     result = work()
-    clock[name] = time.perf_counter() - began
+    clock[name] = clock.get(name, 0.0) + time.perf_counter() - began
     return result
 
 

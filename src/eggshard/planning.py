@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
@@ -91,16 +92,15 @@ class Planning:
         self.free: Mesh = program.mesh if free is None else free
         self.outer = outer
         self.pricer: Pricer = outer.pricer if outer else Pricer(model, self.mesh)
-        self.router: Router = (
-            SubmeshRouter(self.mesh, self.free, self.pricer, max_rounds=limits.permutes) if outer
-            else WindowRouter(self.mesh, self.pricer, max_rounds=limits.permutes)
-        )
+        self.router = self._router()
         self._plan_region = plan_region
         self.control_flow = ControlFlow(partial(plan_region, self))
         #: For loops and branches that devices along manual axes may leave each other in: nothing is added to them.
         self._diverging = ControlFlow(lambda region, ins, outs: manual_program(self.mesh, region, self.free))
         self._interfaces: dict[tuple[Attributes, Region], list[Interface]] = {}
         self._within: dict[Mesh, Planning] = {}
+        #: The context that bodies of manual computations are planned in.
+        self._bodies = self
         self._inside: dict[Region, Sequence[Sharding | None]] = {}
         self._priced: dict[tuple[object, ...], list[tuple[Strategy, float]]] = {}
         #: The prices of ops on local types.
@@ -112,12 +112,25 @@ class Planning:
         """The context of another program on the same mesh, with the same prices and limits."""
         return Planning(program, self.model, self.limits, self.exact, self._plan_region)
 
+    def priced_by(self, pricer: Pricer) -> Planning:
+        """The same context under other prices; bodies of loops, branches and manual computations stay as they are."""
+        other = copy.copy(self)
+        other.pricer = pricer
+        other.router = other._router()
+        other._priced, other._computing = {}, {}
+        return other
+
+    def _router(self) -> Router:
+        if self.outer:
+            return SubmeshRouter(self.mesh, self.free, self.pricer, max_rounds=self.limits.permutes)
+        return WindowRouter(self.mesh, self.pricer, max_rounds=self.limits.permutes)
+
     def within(self, attributes: Attributes) -> Planning:
         """The context of the body of a manual computation with these attributes."""
         free = free_mesh(self.free, attributes)
         if free not in self._within:
             self._within[free] = Planning(
-                self.program, self.model, self.limits, self.exact, self._plan_region, self, free
+                self.program, self.model, self.limits, self.exact, self._plan_region, self._bodies, free
             )
         return self._within[free]
 
@@ -367,7 +380,7 @@ class Planning:
         written = op.name in CONTROL_FLOW or op.name == MANUAL or isinstance(definition, PerDevice)
         if s.positional or s.regroups or written or not definition.pure or self._windowed(op, operands, results, s):
             action = self.action(op, operands, results, s)
-            return self.pricer.program(action) if isinstance(action, StepPlan) else self.pricer(action, *lo)
+            return self.pricer.total(action) if isinstance(action, StepPlan) else self.pricer(action, *lo)
         key = (op.name, op.attributes, lo, lr)
         price = self._computing.get(key)
         if price is None:
