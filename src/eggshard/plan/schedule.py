@@ -7,8 +7,9 @@ as its operands are there and its resources are free.
 
 So the order of the steps is the schedule: a collective is started where it stands, and awaited by the first step that
 takes its result. `scheduled` finds an order by list scheduling: of the steps that can start first, collectives, then
-those on which the longest chain of steps depends. It moves no step past more than so many others, and keeps an order
-only if its peak of memory is not much higher than the one before: else the gathers of all layers would come first.
+those that the longest chain of steps waits for (Jackson's rule). It moves no step past more than so many others, and
+keeps an order only if its peak of memory is not much higher than the one before: else the gathers of all layers would
+come first.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class Schedule:
             return before[i] - max(0.0, computing[i - 1][1] - time) if i else 0.0
 
         return tuple(
-            computed(end) - computed(start) - work.computing if work.channels else 0.0
+            max(0.0, computed(end) - computed(start) - work.computing) if work.channels else 0.0
             for start, end, work in zip(self.starts, self.ends, self.work, strict=True)
         )
 
@@ -160,7 +161,7 @@ def _listed(work: Sequence[Work], order: Dependencies, lookahead: int) -> list[i
     """
     urgency = [0.0] * len(work)
     for i in reversed(range(len(work))):
-        urgency[i] = work[i].seconds + max((urgency[j] for j in order.after[i]), default=0.0)
+        urgency[i] = max((work[j].seconds + urgency[j] for j in order.after[i]), default=0.0)
     missing = [len(before) for before in order.before]
     there = [0.0] * len(work)
     lines: dict[tuple[str, ...], _Line] = {}
