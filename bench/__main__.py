@@ -132,7 +132,7 @@ def summary(rows: Sequence[Row]) -> list[str]:
 
 
 _WINDOWS = frozenset({"stencil", "padslice"})
-_SECTIONS = {name: f"bench.{name}" for name in ("exhaustive", "latency", "scale", "layers")}
+_SECTIONS = {name: f"bench.{name}" for name in ("exhaustive", "latency", "scale", "layers", "overlap")}
 _BESIDE = {"stencil": ("latency", "scale")}
 """Sections that a family's table is followed by."""
 
