@@ -133,7 +133,9 @@ def summary(rows: Sequence[Row]) -> list[str]:
 
 
 _WINDOWS = frozenset({"stencil", "padslice"})
-_SECTIONS = {name: f"bench.{name}" for name in ("clusters", "exhaustive", "latency", "layers", "memory", "scale")}
+_SECTIONS = {
+    name: f"bench.{name}" for name in ("clusters", "exhaustive", "latency", "layers", "memory", "overlap", "scale")
+}
 _BESIDE = {"stencil": ("latency", "scale")}
 """Sections that a family's table is followed by."""
 

@@ -40,6 +40,7 @@ class AlphaBeta:
     flops: float = 6.7e13
     memory: float = 3.35e12
     name: str = field(default="h100-node", compare=False)
+    overlap: float = 0.0
 
     def __post_init__(self) -> None:
         for what in ("launch", "latency"):
@@ -49,6 +50,8 @@ class AlphaBeta:
         for what in ("bandwidth", "flops", "memory"):
             if not getattr(self, what) > 0:
                 raise CostModelError(f"AlphaBeta: {what} is a rate above zero; got {getattr(self, what)}")
+        if not 0 <= self.overlap <= 1:
+            raise CostModelError(f"AlphaBeta: overlap is a part, from 0 to 1; got {self.overlap}")
         kinds = {self.topology} if isinstance(self.topology, str) else set(self.topology.values())
         if kinds - {"switch", "ring", "torus"}:
             raise CostModelError(f"AlphaBeta: topology is switch, ring or torus; got {sorted(kinds)}")
@@ -65,6 +68,10 @@ class AlphaBeta:
         if isinstance(self.topology, str):
             return self.topology
         return self.topology.get(axis, self.topology.get(axis.partition(":")[0], "switch"))
+
+    def channels(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """The links that a collective over these axes holds: the device's port of the switch, or the axes' own."""
+        return tuple(dict.fromkeys("switch" if self._kind(a) == "switch" else a.partition(":")[0] for a in axes))
 
     def seconds(self, step: StepInfo) -> float:
         if not step.communicates:

@@ -41,8 +41,17 @@ class StepInfo:
 
 @runtime_checkable
 class CostModel(Protocol):
-    """Anything with this method is a cost model."""
+    """Anything with this method is a cost model. By itself it says that the steps of a plan add up.
+
+    Optional members describe a machine that computes while it communicates; a plan's price is then the time that its
+    schedule takes (`eggshard.plan.schedule`):
+
+    - ``overlap: float``, from 0 (the default: steps add up) to 1: the part of a collective's seconds during which the
+      device can compute. For the other part, at its beginning, the collective holds the compute stream as well.
+    - ``channels(axes: tuple[str, ...]) -> tuple[str, ...]``: the names of the links that a collective over these mesh
+      axes holds; collectives that have none in common run at the same time. Without this method there is one link.
+    """
 
     def seconds(self, step: StepInfo) -> float:
-        """The price of a step: finite and not negative. Steps of a plan add up."""
+        """The price of a step: finite and not negative."""
         ...

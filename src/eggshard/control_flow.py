@@ -14,10 +14,11 @@ from typing import NamedTuple
 from eggshard.placement.placement import Placement, replicated
 from eggshard.placement.transfer import Strategy
 from eggshard.plan.control_steps import Branch, Loop, price_of_loop, trips
+from eggshard.plan.hoisting import hoisted, hoisted_loop
 from eggshard.plan.steps import Action, StepPlan
 from eggshard.program.program import Attributes, Op, Region
 from eggshard.program.types import TensorType
-from eggshard.unrolling import looks_at_neighbours
+from eggshard.unrolling import looks_at_neighbours, with_rows
 
 CONTROL_FLOW = ("while", "case", "if")
 
@@ -45,6 +46,7 @@ class ControlFlow:
                  least_of_region: LeastOfRegion | None = None):
         self._plan_region, self._plain_region = plan_region, plain_region or plan_region
         self._least_of_region = least_of_region
+        self._forms: dict[tuple[object, ...], Action | StepPlan] = {}
         self._hints: dict[tuple[str, Attributes, tuple[Region, ...]], list[Strategy]] = {}
         self._planned: dict[tuple[Region, tuple[Placement, ...], tuple[Placement, ...], int], StepPlan] = {}
 
@@ -94,6 +96,30 @@ class ControlFlow:
             )
         planned = tuple(plan(r, strategy.operands[1:], strategy.results, 1) for r in regions)
         return Branch(planned, predicate=name == "if")
+
+    def form(
+        self, name: str, attributes: Attributes, regions: tuple[Region, ...], strategy: Strategy, types: Types,
+        price: Callable[[StepPlan], float], saving: float | None, searched: bool,
+    ) -> Action | StepPlan:
+        """What devices do on shards of these types: the loop with what is invariant before it, or the branch.
+
+        Iterations are put in a row where that saves more than the part ``saving`` of the price; None: never. searched:
+        plan bodies; else those that have not been planned yet are done op by op.
+        """
+        if not searched and not self.planned(name, attributes, regions, strategy):
+            action = self.action(name, attributes, regions, strategy, searched=False)
+            return hoisted_loop(action, types) if isinstance(action, Loop) else action
+        key = (name, attributes, regions, strategy, types)
+        if key not in self._forms:
+            form: Action | StepPlan = self.action(name, attributes, regions, strategy)
+            if isinstance(form, Loop) and saving is not None:
+                condition, body = regions
+                form = with_rows(form, condition, body, strategy.operands, types, self.region,
+                                 lambda p: price(hoisted(p)), saving)
+            if isinstance(form, Loop):
+                form = hoisted_loop(form, types)
+            self._forms[key] = hoisted(form) if isinstance(form, StepPlan) else form
+        return self._forms[key]
 
     def planned(self, name: str, attributes: Attributes, regions: tuple[Region, ...], strategy: Strategy) -> bool:
         """Whether the bodies have been planned for the strategy's placements."""

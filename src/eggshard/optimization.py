@@ -41,7 +41,7 @@ from eggshard.planning import Planning
 from eggshard.program.mesh import Mesh, axis_ref
 from eggshard.program.program import Program, Region, RegionBuilder
 from eggshard.program.types import TensorType, mlir_dtype, static_shape
-from eggshard.regions import RegionPlanner, RegionProblem, encoded, extraction_seconds, solve, timed
+from eggshard.regions import RegionPlanner, RegionProblem, encoded, extraction_seconds, ordered, solve, timed
 from eggshard.rewrites import default_rules, select
 
 if TYPE_CHECKING:
@@ -117,7 +117,8 @@ def _optimize(
         bound = max(plan.search.bound, plan.search.once)
         near = plan.cost.total - bound <= planning.limits.gap * plan.cost.total
         certified = near and not plan.search.capped and not shares
-        sure = certified or layered  # plans by layers were held against the baseline of the short program
+        # Plans by layers were held against the baseline of the short program, by sums of prices.
+        sure = certified or (layered and not planning.pricer.overlap)
         if not sure and timed(clock, "baseline", baseline).cost.total < plan.cost.total * (1 - 1e-9):
             plan = _replaced(baseline(), plan.search, "the search found nothing cheaper than the baseline")
     except _USER_ERRORS:
@@ -162,6 +163,7 @@ def _check_limits(limits: Any, memory_limit: Any) -> None:
 def _baseline(planning: Planning, outputs: Sequence[Placement], convention: CallingConvention | None) -> Plan:
     program = planning.program
     steps = baseline_program(planning, program.region, planning.propagated, planning.inputs, outputs)
+    steps = ordered(planning, steps)
     return Plan(program, steps, planning.inputs, tuple(outputs), planning.model, Search(exact=planning.exact),
                 calling_convention=convention)
 
@@ -202,13 +204,13 @@ def _search_layers(
         0.0, 0.0, found.terms, found.extraction.method, planning.exact, "", clock, len(graph.classes), graph.size,
         dict(graph.report.matches), tuple(found.extraction.notes), encoding.capped, True)
     plain = baseline_program(small, short.program.region, small.propagated, small.inputs, [o[0] for o in outputs])
-    if planning.pricer.program(plain) < found.extraction.selection.cost * (1 - 1e-9):
+    if planning.pricer.total(plain) < found.extraction.selection.cost * (1 - 1e-9):
         return _replaced(baseline(), search, "the search found nothing cheaper than the baseline")
     lifted = found.lifted
     decoder = Decoder(planning.mesh, lifted.graph, lifted.encoding, lifted.selection, small.router, small.action)
     steps, placements = timed(clock, "assemble", lambda: decoder.decode(
         program.input_types, planning.inputs, lifted.roots))
-    steps = timed(clock, "join", lambda: joined(steps, planning.pricer))
+    steps = timed(clock, "join", lambda: ordered(planning, joined(steps, planning.pricer)))
     return Plan(program, steps, planning.inputs, placements, planning.model, search)
 
 
@@ -220,8 +222,8 @@ def _search(planning: Planning, rules: Sequence[Any], outputs: list[list[Placeme
     encoder = Encoder(graph, planning.strategies, planning.router, planning.limits)
     problem = timed(clock, "encode", lambda: encoded(planning, encoder, region, planning.inputs, outputs))
     problems.append(problem)
-    steps, placements, search = solve(planning, problem, planning.program.input_types, clock)
-    return Plan(planning.program, steps, planning.inputs, placements, planning.model, search)
+    found = solve(planning, problem, clock)
+    return Plan(planning.program, found.steps, planning.inputs, found.placements, planning.model, found.search)
 
 
 def _output_options(planning: Planning, propagated: Sequence[Sharding | None]) -> list[list[Placement]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
+import copy
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from eggshard.authored import authored_program
+from eggshard.boundaries import axis_orders, evenly
 from eggshard.control_flow import CONTROL_FLOW, ControlFlow
 from eggshard.costmodel.protocol import CostModel
 from eggshard.effects import run_once
@@ -25,15 +26,13 @@ from eggshard.manual import (
     manual_strategies,
     placement_inside,
 )
-from eggshard.placement.placement import Placement, is_even, place, replicated
+from eggshard.placement.placement import Placement, replicated
 from eggshard.placement.routes import Router
 from eggshard.placement.sharding import Sharding
 from eggshard.placement.submesh import SubmeshRouter
 from eggshard.placement.transfer import Strategy, strategies
 from eggshard.placement.window_routes import WindowRouter
 from eggshard.placement.window_transfer import WindowTransfer
-from eggshard.plan.control_steps import Loop
-from eggshard.plan.hoisting import hoisted, hoisted_loop
 from eggshard.plan.on_shards import on_shards
 from eggshard.plan.pricing import Pricer
 from eggshard.plan.regrouping import regrouped, regroupings
@@ -41,11 +40,11 @@ from eggshard.plan.steps import Action, Local, StepPlan
 from eggshard.plan.window_program import window_program
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops import registry
-from eggshard.program.ops.base import PASS, FactorRule
+from eggshard.program.ops.base import FactorRule
 from eggshard.program.ops.collectives import PerDevice
 from eggshard.program.program import Attributes, Op, Program, Region
 from eggshard.program.types import TensorType, is_float
-from eggshard.unrolling import WORTH, with_rows
+from eggshard.unrolling import WORTH
 
 if TYPE_CHECKING:
     from eggshard.regions import RegionPlanner
@@ -91,10 +90,7 @@ class Planning:
         self.free: Mesh = program.mesh if free is None else free
         self.outer = outer
         self.pricer: Pricer = outer.pricer if outer else Pricer(model, self.mesh)
-        self.router: Router = (
-            SubmeshRouter(self.mesh, self.free, self.pricer, max_rounds=limits.permutes) if outer
-            else WindowRouter(self.mesh, self.pricer, max_rounds=limits.permutes)
-        )
+        self.router = self._router()
         self._regions = regions
         self.control_flow = ControlFlow(
             partial(regions.plan, self), partial(regions.plain, self), partial(regions.least, self))
@@ -102,25 +98,38 @@ class Planning:
         self._diverging = ControlFlow(lambda region, *_: manual_program(self.mesh, region, self.free))
         self._interfaces: dict[tuple[Attributes, Region], list[Interface]] = {}
         self._within: dict[Mesh, Planning] = {}
+        #: The context that bodies of manual computations are planned in.
+        self._bodies = self
         self._inside: dict[Region, Sequence[Sharding | None]] = {}
         self._priced: dict[tuple[object, ...], list[tuple[Strategy, float]]] = {}
         #: The prices of ops on local types.
         self._computing: dict[tuple[str, Attributes, Types, Types], float] = {}
         self._transfers: dict[tuple[object, ...], WindowTransfer | None] = {}
-        #: Loops and branches with their bodies planned.
-        self._loops: dict[tuple[object, ...], Action | StepPlan] = {}
         self._regroupings: dict[tuple[object, ...], StepPlan | None] = {}
 
     def of(self, program: Program) -> Planning:
         """The context of another program on the same mesh, with the same prices and limits."""
         return Planning(program, self.model, self.limits, self.exact, self._regions)
 
+    def priced_by(self, pricer: Pricer) -> Planning:
+        """The same context under other prices; bodies of loops, branches and manual computations stay as they are."""
+        other = copy.copy(self)
+        other.pricer = pricer
+        other.router = other._router()
+        other._priced, other._computing = {}, {}
+        return other
+
+    def _router(self) -> Router:
+        if self.outer:
+            return SubmeshRouter(self.mesh, self.free, self.pricer, max_rounds=self.limits.permutes)
+        return WindowRouter(self.mesh, self.pricer, max_rounds=self.limits.permutes)
+
     def within(self, attributes: Attributes) -> Planning:
         """The context of the body of a manual computation with these attributes."""
         free = free_mesh(self.free, attributes)
         if free not in self._within:
             self._within[free] = Planning(
-                self.program, self.model, self.limits, self.exact, self._regions, self, free
+                self.program, self.model, self.limits, self.exact, self._regions, self._bodies, free
             )
         return self._within[free]
 
@@ -133,17 +142,7 @@ class Planning:
         placement = self.resolve(sharding, type_)
         if placement.partial:
             placement = Placement(placement.dims)
-        if is_even(type_.shape, placement, self.mesh):
-            return placement
-        axes = []
-        for n, dim in zip(type_.shape, placement.dims, strict=True):
-            kept: tuple[str, ...] = ()
-            for axis in dim.axes:
-                if n % self.mesh.count((*kept, axis)):
-                    break
-                kept += (axis,)
-            axes.append(kept)
-        return place(self.mesh, type_.shape, tuple(axes))
+        return evenly(self.mesh, type_, placement)
 
     @cached_property
     def inputs(self) -> tuple[Placement, ...]:
@@ -214,28 +213,7 @@ class Planning:
         """Axis orders besides mesh order: those of the program's shardings, and of dimensions that reshapes merge."""
         if self.outer:
             return self.outer.orders
-        region = self.program.region
-        found = list(zip(self.program.input_shardings, self.program.input_types, strict=True))
-        found += zip(self.program.output_shardings, self.program.output_types, strict=True)
-        found += zip(self.hints, region.types, strict=True)
-        for op in region.ops:
-            found += [(s, region.types[v]) for s, v in zip(op.shardings, op.results, strict=False)]
-            if op.name == "sharding_constraint":
-                found.append((op.attributes["sharding"], region.types[op.results[0]]))
-        placements = [self.resolve(sharding, type_) for sharding, type_ in found if sharding is not None]
-        orders = {dim.axes for placement in placements for dim in placement.dims if len(dim.axes) > 1}
-        if any(op.name == "reshape" and self._merges(op) for op in region.ops):
-            orders.update(itertools.permutations([a for a, n in self.mesh.axes.items() if n > 1], 2))
-        return frozenset(orders)
-
-    def _merges(self, op: Op) -> bool:
-        """Whether a dimension of a reshape consists of several others, so that axes may meet in it in any order."""
-        types = self.program.region.types
-        rule = registry.get(op.name).factors(op.attributes, (types[op.operands[0]],), (types[op.results[0]],))
-        return any(
-            sum(rule.factors[f].size > 1 and rule.factors[f].kind == PASS for f in dim) > 1
-            for dims in (*rule.operands, *rule.results) for dim in dims
-        )
+        return axis_orders(self.program, self.hints, self.resolve)
 
     def partial_allowed(self, dtype: str, monoid: str) -> bool:
         """Whether addends may stay on different devices: under ``exact`` not where that may show."""
@@ -247,8 +225,11 @@ class Planning:
         """All strategies of an op on these types within the limit, each with the price of computing so, in seconds.
 
         Of a loop or branch it may be a lower bound (`ControlFlow.priced`); with ``plain`` bodies the price where those
-        not yet planned are done op by op, with ``planned`` ones the exact price.
+        not yet planned are done op by op, with ``planned`` ones the exact price. That is the only one where the machine
+        computes while it communicates: the bounds are of sums of prices.
         """
+        if bodies == "bounded" and self.pricer.overlap:
+            bodies = "planned"
         if op.name in CONTROL_FLOW and bodies != "planned":
             flow, offered = self._flow(op), self._all(op, operands, results)
             if bodies == "plain":
@@ -297,7 +278,10 @@ class Planning:
         searched: plan the bodies of a loop or branch; else those that have not been planned yet are done op by op.
         """
         if op.name in CONTROL_FLOW:
-            return self._looped(op, operands, strategy, searched)
+            types = _local(operands, strategy.operands)
+            # Nothing has windows in manual computations, so iterations in a row would share no exchange.
+            price, saving = self.pricer.program, None if self.outer else max(self.limits.gap, WORTH)
+            return self._flow(op).form(op.name, op.attributes, op.regions, strategy, types, price, saving, searched)
         if op.name == MANUAL:
             return self._manual(op, strategy)
         if strategy.positional:
@@ -322,23 +306,6 @@ class Planning:
         if local.has_effects and self.outer:
             raise ProgramError(f"{op.name} in a manual computation: {effects_message(self.free)}")
         return local if self.mesh.size == 1 or not local.has_effects else run_once(self.mesh, local, lo)
-
-    def _looped(self, op: OpLike, operands: Types, strategy: Strategy, searched: bool) -> Action | StepPlan:
-        flow, key = self._flow(op), (op.name, op.attributes, op.regions, operands, strategy)
-        types = _local(operands, strategy.operands)
-        if not searched and not flow.planned(op.name, op.attributes, op.regions, strategy):
-            action = flow.action(op.name, op.attributes, op.regions, strategy, searched=False)
-            return hoisted_loop(action, types) if isinstance(action, Loop) else action
-        if key not in self._loops:
-            form: Action | StepPlan = flow.action(op.name, op.attributes, op.regions, strategy)
-            if isinstance(form, Loop) and not self.outer:
-                condition, body = op.regions
-                form = with_rows(form, condition, body, strategy.operands, types, self.control_flow.region,
-                                 lambda p: self.pricer.program(hoisted(p)), max(self.limits.gap, WORTH))
-            if isinstance(form, Loop):
-                form = hoisted_loop(form, types)
-            self._loops[key] = hoisted(form) if isinstance(form, StepPlan) else form
-        return self._loops[key]
 
     def regroupings(
         self, op: OpLike, operands: Types, results: Types, allowed: Callable[[Placement, Placement], bool]
@@ -387,10 +354,10 @@ class Planning:
         if s.regroups:
             outline = self._regrouping(op, operands, results, s, outlined=True)
             assert outline is not None, "offered only where there is one"
-            return self.pricer.program(outline)
+            return self.pricer.total(outline)
         if not self.is_one_step(op, operands, results, s):
             action = self.action(op, operands, results, s, searched)
-            return self.pricer.program(action) if isinstance(action, StepPlan) else self.pricer(action, *lo)
+            return self.pricer.total(action) if isinstance(action, StepPlan) else self.pricer(action, *lo)
         key = (op.name, op.attributes, lo, lr)
         price = self._computing.get(key)
         if price is None:

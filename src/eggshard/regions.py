@@ -24,15 +24,18 @@ from eggshard.extract.encode import Computed, Encoder, Encoding
 from eggshard.extract.graph import Graph
 from eggshard.extract.portfolio import extract
 from eggshard.extract.problem import Extraction, Problem
+from eggshard.overlapped import Found, fastest
 from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy
 from eggshard.plan.hoisting import price_of_iterations
 from eggshard.plan.joining import joined
 from eggshard.plan.plan import Search
+from eggshard.plan.pricing import Pricer
+from eggshard.plan.schedule import scheduled
 from eggshard.plan.steps import CollectivePermute, StepPlan
 from eggshard.planning import Planning
 from eggshard.program.program import Region
-from eggshard.program.types import TensorType, element_bytes
+from eggshard.program.types import element_bytes
 
 Placements = tuple[Placement, ...]
 #: A region in a context, at placements of its inputs and outputs, and how often it runs: once, but for a loop's body.
@@ -45,19 +48,21 @@ ROUNDING = 1e-12
 class RegionProblem(NamedTuple):
     """The selection problem of a region between placements of its inputs and outputs."""
 
+    region: Region
     graph: EGraph
     encoding: Encoding
     inputs: Sequence[Placement]
     roots: Sequence[tuple[int, Sequence[Placement]]]
-    #: Of a loop's body: the numbers of inputs that are the same in each of so many trips.
-    unchanged: frozenset[int] = frozenset()
+    #: How often a loop's body runs; once, what is none.
     trips: int = 1
 
     @property
     def amortised(self) -> Problem:
         """The problem in which what every iteration would repeat is paid for once."""
         problem = self.encoding.problem
-        return amortised(problem, self.graph, self.unchanged, self.trips) if self.trips > 1 else problem
+        if self.trips == 1:
+            return problem
+        return amortised(problem, self.graph, unchanged_inputs(self.region), self.trips)
 
 
 class RegionPlanner:
@@ -109,12 +114,12 @@ class RegionPlanner:
         if problem is None:
             return Least(price, True)
         if key not in self._least:
-            self._least[key] = min(price, cheap_bound(Graph(self._relaxed(problem, *key))))
+            self._least[key] = min(price, cheap_bound(Graph(self._relaxed(planning, problem))))
         return Least(self._least[key], False)
 
-    def _relaxed(self, problem: RegionProblem, planning: Planning, region: Region, *_: object) -> Problem:
+    def _relaxed(self, planning: Planning, problem: RegionProblem) -> Problem:
         """A problem that costs no more than any plan of one of a loop's trips, whatever is taken out of the loop."""
-        graph = problem.graph
+        graph, region = problem.graph, problem.region
         if problem.trips == 1:
             return problem.encoding.problem
 
@@ -134,9 +139,9 @@ class RegionPlanner:
         problem, plain = self._problem(*key), self._greedy(*key)
         if problem is None:
             return plain
-        found, _, _ = solve(planning, problem, tuple([region.types[v] for v in region.inputs]), {})
+        found = solve(planning, problem, {}).steps
         self._problems[key] = None
-        self._plain[key] = min(plain, found, key=partial(_price, planning, trips))
+        self._plain[key] = min(ordered(planning, plain), found, key=partial(_price, planning, trips))
         return self._plain[key]
 
     def _problem(
@@ -164,10 +169,7 @@ class RegionPlanner:
         if (planning, region) not in self._encoders:
             graph = saturate(region, self.rules, planning.limits, planning.mesh)
             self._encoders[planning, region] = Encoder(graph, planning.strategies, planning.router, planning.limits)
-        problem = encoded(planning, self._encoders[planning, region], region, inputs, [[p] for p in outputs])
-        if trips == 1:
-            return problem
-        return problem._replace(unchanged=frozenset(unchanged_inputs(region)), trips=trips)
+        return encoded(planning, self._encoders[planning, region], region, inputs, [[p] for p in outputs], trips)
 
 
 def _price(planning: Planning, trips: int, body: StepPlan) -> float:
@@ -185,7 +187,7 @@ def least_message(planning: Planning, region: Region) -> float:
 
 
 def encoded(planning: Planning, encoder: Encoder, region: Region, inputs: Sequence[Placement],
-            outputs: Sequence[Sequence[Placement]]) -> RegionProblem:
+            outputs: Sequence[Sequence[Placement]], trips: int = 1) -> RegionProblem:
     """The problem of a region whose inputs lie so, and each of whose outputs is wanted at one of its placements."""
     graph = encoder.graph
     given = [(graph.values[v], p) for v, p in zip(region.inputs, inputs, strict=True) if graph.values[v] >= 0]
@@ -198,30 +200,56 @@ def encoded(planning: Planning, encoder: Encoder, region: Region, inputs: Sequen
         return [(graph.values[v], planning.resolve(s, region.types[v])) for v, s in placed]
 
     widen = planning.windows(given, wanted)
-    return RegionProblem(graph, encoder.encode(dict(enumerate(inputs)), roots, propagated, widen=widen), inputs, roots)
+    encoding = encoder.encode(dict(enumerate(inputs)), roots, propagated, widen=widen)
+    return RegionProblem(region, graph, encoding, inputs, roots, trips)
 
 
-def solve(planning: Planning, problem: RegionProblem, types: tuple[TensorType, ...], clock: dict[str, float],
-          ) -> tuple[StepPlan, Placements, Search]:
-    """Extract and assemble: the device program on inputs of these types, where its outputs lie, what the search did."""
-    graph, encoding = problem.graph, problem.encoding
+def solve(planning: Planning, problem: RegionProblem, clock: dict[str, float]) -> Found:
+    """Extract and assemble; where the machine computes while it communicates, under several prices."""
+    def under(pricer: Pricer) -> tuple[Planning, RegionProblem]:
+        if pricer is planning.pricer:
+            return planning, problem
+        context = planning.priced_by(pricer)
+        encoder = Encoder(problem.graph, context.strategies, context.router, planning.limits)
+        outputs = [o for _, o in problem.roots]
+        return context, timed(clock, "encode", lambda: encoded(
+            context, encoder, problem.region, problem.inputs, outputs, problem.trips))
+
+    def select(pricer: Pricer) -> Found:
+        return _selected(planning, *under(pricer), clock)
+
+    if not planning.pricer.overlap:
+        return select(planning.pricer)
+    return fastest(planning.pricer, select, lambda pricer: under(pricer)[1].amortised, planning.limits.gap,
+                   lambda: sum(clock.values()) >= planning.limits.seconds)
+
+
+def _selected(planning: Planning, context: Planning, problem: RegionProblem, clock: dict[str, float]) -> Found:
+    """The plan for which the context's prices add up to least."""
+    graph, encoding, region = problem.graph, problem.encoding, problem.region
     seconds, most = extraction_seconds(planning, clock, graph)
 
     def best() -> Extraction:
         return extract(problem.amortised, seconds=seconds, gap=planning.limits.gap, most=most)
 
     found = timed(clock, "extract", best)
-    while timed(clock, "bodies", partial(settle, planning, problem, found)):
+    while timed(clock, "bodies", partial(settle, context, problem, found)):
         found = timed(clock, "extract", best)
-    decoder = Decoder(planning.mesh, graph, encoding, found.selection, planning.router, planning.action)
+    decoder = Decoder(planning.mesh, graph, encoding, found.selection, context.router, context.action)
+    types = tuple(region.types[v] for v in region.inputs)
     steps, placements = timed(clock, "assemble", lambda: decoder.decode(types, problem.inputs, problem.roots))
-    steps = timed(clock, "join", lambda: joined(steps, planning.pricer))
+    steps = timed(clock, "join", lambda: ordered(planning, joined(steps, planning.pricer)))
     # The bounds know nothing of exchanges that are cheaper together.
     shared = encoding.shared or encoding.widens > 1
-    return steps, placements, Search(
+    return Found(steps, placements, Search(
         found.bound, found.once, found.terms, found.method, planning.exact, "", clock, len(graph.classes), graph.size,
         dict(graph.report.matches), tuple(found.notes), encoding.capped, shared,
-    )
+    ))
+
+
+def ordered(planning: Planning, steps: StepPlan) -> StepPlan:
+    """The steps in the order of their schedule, where the machine computes while it communicates."""
+    return scheduled(steps, planning.pricer) if planning.pricer.overlap else steps
 
 
 def settle(planning: Planning, problem: RegionProblem, found: Extraction) -> bool:

@@ -106,3 +106,16 @@ def test_bad_constants_are_refused(change: dict) -> None:
 def test_unknown_preset_lists_the_known() -> None:
     with pytest.raises(CostModelError, match="tpu-v5e"):
         AlphaBeta.preset("abacus")
+
+
+def test_collectives_hold_the_links_of_their_axes() -> None:
+    """One port into a switch; on rings and tori each axis has links of its own, its sub-axes the same ones."""
+    mixed = AlphaBeta({"x": "ring", "y": "switch", "z": "switch"})
+    assert mixed.channels(("x",)) == ("x",) and mixed.channels(("x:(1)2", "x:(2)2")) == ("x",)
+    assert mixed.channels(("y", "z")) == ("switch",) and mixed.channels(("x", "z")) == ("x", "switch")
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: getattr(m, "name", type(m).__name__))
+def test_steps_add_up_unless_a_model_says_otherwise(model: CostModel) -> None:
+    assert Pricer(model, MESH).overlap == 0.0
+    assert Pricer(AlphaBeta(overlap=True), MESH).overlap == 1.0

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from eggshard.costmodel.protocol import CostModel, StepInfo
 from eggshard.plan.plan import Plan
-from eggshard.plan.pricing import step_info
+from eggshard.plan.pricing import Pricer, step_info
+from eggshard.plan.schedule import scheduled
 from eggshard.plan.steps import StepPlan
 
 #: Each price is so many times the one before; the first makes memory one part in so many of the plan's cost.
@@ -82,11 +83,14 @@ def at_price(cheapest: Plan, planner: Planner, price: float) -> Plan:
     """The plan found at a price per byte, with its cost under the user's model and what is known of every plan."""
     plan = planner(MemoryPriced(cheapest.cost_model, price))
     known = cheapest.search
+    pricer = Pricer(cheapest.cost_model, plan.mesh)
+    steps = scheduled(plan.device_program, pricer) if pricer.overlap else plan.device_program
     search = replace(
         plan.search, bound=known.bound, once=known.once, capped=known.capped or plan.search.capped,
         notes=(*plan.search.notes, f"memory: {price:.3g} s per byte"),
     )
-    return replace(plan, cost_model=cheapest.cost_model, search=search, baseline_factory=cheapest.baseline_factory)
+    return replace(plan, device_program=steps, cost_model=cheapest.cost_model, search=search,
+                   baseline_factory=cheapest.baseline_factory)
 
 
 def front(plans: Iterable[Plan]) -> list[Plan]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from eggshard.plan.assemble import Assembler
 from eggshard.plan.control_steps import Branch, Loop
+from eggshard.plan.dependencies import Dependencies
 from eggshard.plan.pricing import Pricer
 from eggshard.plan.sharing import cheapest_joint
 from eggshard.plan.steps import Action, Pairs, Step, StepPlan
@@ -36,7 +37,7 @@ def joined(plan: StepPlan, price: Pricer) -> StepPlan:
         plan = replace(plan, steps=steps)
     if sum(isinstance(step.action, WindowExchange) for step in steps) < 2:
         return plan
-    order = _Order(plan)
+    order = Dependencies(plan)
     bundles = [b for waiting in _waiting(plan, order) for b in _bundles(plan, waiting, price) if len(b) > 1]
     return _rebuilt(plan, order, bundles, price) if bundles else plan
 
@@ -56,25 +57,7 @@ def _inside(step: Step, change: Callable[[StepPlan], StepPlan]) -> Step:
     return step if action is step.action else replace(step, action=action)
 
 
-class _Order:
-    """Which steps come before which: those that make its operands, and of steps with effects the one before."""
-
-    def __init__(self, plan: StepPlan):
-        maker = {v: i for i, step in enumerate(plan.steps) for v in step.results}
-        self.before: list[tuple[int, ...]] = []
-        self.after: list[list[int]] = [[] for _ in plan.steps]
-        effect: tuple[int, ...] = ()
-        for i, step in enumerate(plan.steps):
-            needed = dict.fromkeys(maker[v] for v in step.operands if v in maker)
-            if step.action.has_effects:
-                needed.update(dict.fromkeys(effect))
-                effect = (i,)
-            self.before.append(tuple(needed))
-            for j in needed:
-                self.after[j].append(i)
-
-
-def _waiting(plan: StepPlan, order: _Order) -> Iterator[list[int]]:
+def _waiting(plan: StepPlan, order: Dependencies) -> Iterator[list[int]]:
     """The exchanges that wait at the same time over the same axes, in an order in which they can be issued.
 
     Those go first that the longest chain of exchanges depends on: the others may still be joined by some of it.
@@ -153,7 +136,7 @@ def _types(plan: StepPlan, members: Iterable[int]) -> list[TensorType]:
     return [plan.types[v] for i in members for v in plan.steps[i].operands]
 
 
-def _rebuilt(plan: StepPlan, order: _Order, bundles: Iterable[Sequence[int]], price: Pricer) -> StepPlan:
+def _rebuilt(plan: StepPlan, order: Dependencies, bundles: Iterable[Sequence[int]], price: Pricer) -> StepPlan:
     """The device program in its old order, with each bundle one step where its first stood, after what it needs."""
     bundle_of = {i: tuple(members) for members in bundles for i in members}
     assembler = Assembler(plan.mesh)

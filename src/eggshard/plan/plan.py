@@ -13,6 +13,7 @@ from eggshard.costmodel.protocol import CostModel
 from eggshard.placement.placement import Placement
 from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.pricing import Pricer
+from eggshard.plan.schedule import Schedule
 from eggshard.plan.steps import Step, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Program
@@ -24,11 +25,24 @@ if TYPE_CHECKING:
 
 
 class Cost(NamedTuple):
-    """Seconds under the plan's cost model; total = communication + compute."""
+    """Seconds under the plan's cost model.
+
+    total: of the plan's schedule; where the model overlaps nothing this is communication + compute.
+    """
 
     total: float
     communication: float
     compute: float
+
+    @property
+    def hidden(self) -> float:
+        """What the schedule takes less than communication and compute one after the other."""
+        return max(0.0, self.communication + self.compute - self.total)
+
+    @property
+    def exposed(self) -> float:
+        """Communication that nothing hides."""
+        return self.communication - self.hidden
 
 
 @dataclass(frozen=True)
@@ -83,16 +97,28 @@ class Plan:
     @cached_property
     def prices(self) -> tuple[float, ...]:
         """Seconds of each step under the plan's cost model."""
-        price = Pricer(self.cost_model, self.mesh)
         types = self.device_program.types
-        return tuple(price(s.action, *(types[v] for v in s.operands)) for s in self.steps)
+        return tuple(self._price(s.action, *(types[v] for v in s.operands)) for s in self.steps)
+
+    @cached_property
+    def _price(self) -> Pricer:
+        return Pricer(self.cost_model, self.mesh)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """When each step runs. Where the model overlaps nothing (`CostModel`), one after the other."""
+        return self._price.schedule(self.device_program)
 
     @cached_property
     def cost(self) -> Cost:
-        """Seconds, split into communication (steps that issue collectives) and compute (all others)."""
+        """Seconds, and those of communication (steps that issue collectives) and of compute (all others).
+
+        A loop or branch that communicates counts as communication, with the time that its bodies' schedules take.
+        """
         communication = sum(p for p, s in zip(self.prices, self.steps, strict=True) if s.action.messages)
         compute = sum(p for p, s in zip(self.prices, self.steps, strict=True) if not s.action.messages)
-        return Cost(communication + compute, communication, compute)
+        total = self.schedule.makespan if self._price.overlap else communication + compute
+        return Cost(total, communication, compute)
 
     @property
     def bound(self) -> float:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from eggshard.costmodel.protocol import CostModel, StepInfo
 from eggshard.errors import CostModelError
 from eggshard.plan.control_steps import Branch, Loop, price_of_loop
+from eggshard.plan.schedule import COMPUTE, Schedule, Work, timeline
 from eggshard.plan.steps import Action, Local, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
@@ -43,6 +45,8 @@ class Pricer:
                 "AlphaBeta.preset('h100-node'), WireBytes and Messages"
             )
         self.model, self.mesh = model, mesh
+        #: The part of a collective's seconds that computing can hide.
+        self.overlap = _overlap(model)
         self.known: dict[StepInfo, float] = {}
         self._actions: dict[tuple[Action, tuple[TensorType, ...]], float] = {}
 
@@ -82,8 +86,38 @@ class Pricer:
             self._actions[key] = price
         return price
 
+    def channels(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """The links that a collective over these axes holds (no axes: over all of them)."""
+        asked = getattr(self.model, "channels", None)
+        if asked is None:
+            return ("network",)
+        found = tuple(asked(axes or tuple(self.mesh.axes)))
+        if not found or COMPUTE in found or not all(isinstance(name, str) for name in found):
+            raise CostModelError(
+                f"cost model {type(self.model).__name__} has channels {found!r} for a collective over {axes}; give the "
+                f"names of one or more links, other than {COMPUTE!r}"
+            )
+        return found
+
+    def work(self, action: Action, *operands: TensorType) -> Work:
+        """What an action on shards of these types takes of the machine. A loop that communicates holds all of it."""
+        seconds = self(action, *operands)
+        if not action.messages:
+            return Work(seconds, seconds)
+        if isinstance(action, (Loop, Branch)):
+            return Work(seconds, seconds, self.channels(()))
+        return Work(seconds, (1 - self.overlap) * seconds, self.channels(action.axes))
+
+    def schedule(self, plan: StepPlan) -> Schedule:
+        """When each step of a device program runs."""
+        return timeline(plan, self)
+
     def program(self, plan: StepPlan) -> float:
-        """The price of a device program: its steps added up."""
+        """The price of a device program: the time that its schedule takes; without overlap its steps added up."""
+        return self.schedule(plan).makespan if self.overlap else self.total(plan)
+
+    def total(self, plan: StepPlan) -> float:
+        """The prices of a device program's steps added up."""
         return sum(self(s.action, *(plan.types[v] for v in s.operands)) for s in plan.steps)
 
     def compute(self, op: str, flops: float, memory_bytes: float, dtype: str) -> float:
@@ -91,3 +125,82 @@ class Pricer:
         if op in FREE_OPS:
             flops = memory_bytes = 0.0
         return self.info(StepInfo("local", self.mesh, op=op, flops=flops, memory_bytes=memory_bytes, dtype=dtype))
+
+
+class Weighted(Pricer):
+    """Prices of which those of any one plan add up to no more than the time that its schedule takes.
+
+    A schedule takes as long as every resource is held, so as long as a weighted mean of these times says: a step's
+    price is its seconds on each resource times the resource's weight. Loops and branches that communicate hold all.
+
+    base: prices of a model. weights: of the compute stream and of every channel; not negative, with sum 1.
+    """
+
+    def __init__(self, base: Pricer, weights: Mapping[str, float]):
+        super().__init__(base.model, base.mesh)
+        self.base, self.weights = base, weights
+
+    def info(self, step: StepInfo) -> float:
+        """The model's price of a step, weighted."""
+        weight = self.weights[COMPUTE]
+        if step.communicates:
+            weight = weight * (1 - self.overlap) + sum(self.weights[c] for c in self.channels(step.axes))
+        return weight * self.base.info(step)
+
+    def __call__(self, action: Action, *operands: TensorType) -> float:
+        if isinstance(action, (Loop, Branch)):
+            return self.base(action, *operands) * (1.0 if action.messages else self.weights[COMPUTE])
+        return super().__call__(action, *operands)
+
+    def program(self, plan: StepPlan) -> float:
+        """What the base says: bodies of loops are compared by the time that they take."""
+        return self.base.program(plan)
+
+
+class Chains(Pricer):
+    """Prices of which those of steps that wait for one another add up to no more than the time of the schedule.
+
+    They are the base's own, but for a device program that stands for one op: no result of it is there before its
+    last input, and the shortest of the longest chains of steps between an input and a result. `NEVER`, where some
+    result does not wait for some input.
+    """
+
+    #: A price that takes back whatever came before.
+    NEVER = -1e9
+
+    def __init__(self, base: Pricer):
+        super().__init__(base.model, base.mesh)
+        self.base = base
+
+    def info(self, step: StepInfo) -> float:
+        return self.base.info(step)
+
+    def program(self, plan: StepPlan) -> float:
+        return self.base.program(plan)
+
+    def total(self, plan: StepPlan) -> float:
+        price = [self(s.action, *(plan.types[v] for v in s.operands)) for s in plan.steps]
+        least = math.inf
+        for output in plan.outputs:
+            rest = {output: 0.0}  # per value the longest chain from it to the output
+            for step, seconds in zip(reversed(plan.steps), reversed(price), strict=True):
+                after = max((rest[v] for v in step.results if v in rest), default=None)
+                if after is not None:
+                    rest.update({v: max(rest.get(v, 0.0), after + seconds) for v in step.operands})
+                    least = least if plan.inputs else min(least, after + seconds)
+            least = min([least, *(rest.get(v, self.NEVER) for v in plan.inputs)])
+        return least if least < math.inf else 0.0
+
+
+def _overlap(model: CostModel) -> float:
+    answer = getattr(model, "overlap", 0.0)
+    try:
+        overlap = float(answer)
+    except (TypeError, ValueError):
+        overlap = math.nan
+    if not 0 <= overlap <= 1:
+        raise CostModelError(
+            f"cost model {type(model).__name__} has overlap {answer!r}; it is the part of a collective's seconds that "
+            "computing can hide, from 0 to 1"
+        )
+    return overlap

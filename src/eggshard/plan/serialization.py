@@ -36,21 +36,32 @@ _CLASSES: dict[str, type] = {
 
 @dataclass(frozen=True)
 class Recorded:
-    """Stands in for a user's cost model, which JSON cannot carry: it knows the prices of the plan's own steps."""
+    """Stands in for a user's cost model, which JSON cannot carry: it knows the prices of the plan's own steps.
+
+    overlap, links: what the model says of computing while communicating (`CostModel`), for the axes of these steps.
+    """
 
     name: str
     prices: tuple[tuple[StepInfo, float], ...]
+    overlap: float = 0.0
+    links: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
 
     @classmethod
     def of(cls, plan: Plan) -> Recorded:
         """The record of a plan's own model."""
         pricer = Pricer(plan.cost_model, plan.mesh)
         pricer.program(plan.device_program)
-        return cls(type(plan.cost_model).__name__, tuple(pricer.known.items()))
+        over = dict.fromkeys([step.axes or tuple(plan.mesh.axes) for step in pricer.known if step.communicates])
+        links = tuple((axes, pricer.channels(axes)) for axes in [*over, tuple(plan.mesh.axes)])
+        return cls(type(plan.cost_model).__name__, tuple(pricer.known.items()), pricer.overlap, links)
 
     @cached_property
     def _seconds(self) -> dict[StepInfo, float]:
         return dict(self.prices)
+
+    def channels(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """The recorded links."""
+        return dict(self.links).get(axes, ("network",))
 
     def seconds(self, step: StepInfo) -> float:
         """The recorded price; CostModelError for a step that the plan does not have."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
-from eggshard.plan.steps import Action, AllToAll, Local, moved_axes
+from eggshard.plan.schedule import COMPUTE, Schedule
+from eggshard.plan.steps import Action, AllToAll, Local, Step, moved_axes
 from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
 
 if TYPE_CHECKING:
@@ -82,13 +83,14 @@ def headline(plan: Plan) -> str:
     c = plan.collectives
     kinds = ", ".join(f"{n} {k}" for k, n in c.items()) or "no communication"
     how = plan.search.method + (" (exact)" if plan.search.exact else " (sums may be reassociated)")
+    hidden = f" - {duration(plan.cost.hidden)} hidden" if plan.cost.hidden else ""
     # A plan that was not searched for has no bound, and a gap of 100 % would say nothing.
     certified = f"gap {100 * plan.gap:.2f} % of {plan.certificate}" if plan.bound or not plan.cost.total else "no bound"
     lines = [
         f"plan of {plan.program.name} on {dict(plan.mesh.axes)}: {kinds}",
         f"received by the busiest device {size(plan.wire_bytes)} (step by step {size(plan.serial_bytes)}); "
         f"{duration(plan.cost.total)} = {duration(plan.cost.communication)} communication + "
-        f"{duration(plan.cost.compute)} compute; {certified}; {how}",
+        f"{duration(plan.cost.compute)} compute{hidden}; {certified}; {how}",
     ]
     if plan.search.fallback:
         lines.append(f"FALLBACK to the baseline: {plan.search.fallback}")
@@ -115,6 +117,25 @@ def plan_table(plan: Plan) -> str:
     return headline(plan) + "\n" + render(table)
 
 
+def schedule_table(schedule: Schedule, steps: Sequence[Step]) -> str:
+    """Step, what, on which resources, when it starts and ends, by which step it is awaited, what computing hides."""
+    table = Table(box=None, padding=(0, 1), show_edge=False)
+    for name in ("step", "what", "on"):
+        table.add_column(name, overflow="fold")
+    for name in ("start", "end", "awaited by", "hidden"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for i, (step, work) in enumerate(zip(steps, schedule.work, strict=True)):
+        resources = (*([COMPUTE] if work.computing or not work.channels else []), *work.channels)
+        user = schedule.awaited[i]
+        table.add_row(
+            str(i), what(step.action), ", ".join(resources), duration(schedule.starts[i]), duration(schedule.ends[i]),
+            "end" if user is None else str(user), duration(schedule.hidden[i]) if work.channels else "-",
+        )
+    held = ", ".join(f"{name} {duration(seconds)}" for name, seconds in schedule.busy.items())
+    return (f"schedule: {duration(schedule.makespan)}; longest chain of steps {duration(schedule.critical_path)}; "
+            f"held: {held}\n") + render(table)
+
+
 def explain(plan: Plan) -> str:
     """The plan's table, the rules that led to it, the search, and the baseline beside it."""
     compared = {"this plan": plan} if plan.baseline is plan else {"this plan": plan, "baseline": plan.baseline}
@@ -126,6 +147,8 @@ def explain(plan: Plan) -> str:
     table.add_row("wire bytes, step by step", *(size(p.serial_bytes) for p in compared.values()))
     table.add_row("collectives", *(str(sum(p.collectives.values())) for p in compared.values()))
     table.add_row("seconds", *(duration(p.cost.total) for p in compared.values()))
+    if any(p.cost.hidden for p in compared.values()):
+        table.add_row("communication hidden", *(duration(p.cost.hidden) for p in compared.values()))
     table.add_row("flops per device", *(f"{p.flops:.4g}" for p in compared.values()))
     s = plan.search
     lines = [plan_table(plan), "", render(table), "",
@@ -135,6 +158,8 @@ def explain(plan: Plan) -> str:
     used = sorted({w for step in plan.steps for w in step.why if w in s.rules})
     lines.append("rules used: " + (", ".join(used) or "none"))
     lines += list(s.notes)
+    if plan.cost.hidden:
+        lines += ["", schedule_table(plan.schedule, plan.steps)]
     return "\n".join(lines)
 
 
