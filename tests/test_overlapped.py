@@ -81,7 +81,7 @@ def test_a_part_of_the_overlap_is_between_none_and_all(overlap: float) -> None:
     assert some >= none / (1 + overlap)
 
 
-@pytest.mark.parametrize("seed", range(14))
+@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(n, marks=pytest.mark.slow) for n in range(5, 14))])
 def test_no_plan_known_is_faster_than_the_bound(seed: int) -> None:
     rng = random.Random(seed)
     case = random_case(rng)

@@ -26,6 +26,7 @@ from eggshard.limits import Limits
 from eggshard.placement.placement import Placement, place
 from eggshard.planning import Planning
 from eggshard.program.program import Program
+from eggshard.regions import RegionPlanner
 from eggshard.rewrites import default_rules, select
 
 OPS, PLACEMENTS = 12, 3
@@ -156,7 +157,7 @@ def encoded(rng: random.Random) -> Problem | None:
     """What the planner encodes for a random program; None for one that it refuses."""
     program = random_case(rng, OPS).program
     limits = Limits(placements=PLACEMENTS, strategies=16, rows=400)
-    planning = Planning(program, random_model(rng), limits, False, _no_region)
+    planning = Planning(program, random_model(rng), limits, False, RegionPlanner(()))
     try:
         graph = saturate(program.region, select(default_rules(), False), limits, program.mesh)
         outputs = [(graph.values[v], [_placed(rng, program, v)]) for v in program.region.outputs]
@@ -178,10 +179,6 @@ def _placed(rng: random.Random, program: Program, v: int) -> Placement:
         if shape[d] % program.mesh.axes[axis] == 0:
             dims[d] = (axis,)
     return place(program.mesh, shape, tuple(dims))
-
-
-def _no_region(*_: object) -> None:
-    raise AssertionError("a program without regions has one")
 
 
 @dataclass
