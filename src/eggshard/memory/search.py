@@ -86,7 +86,7 @@ def at_price(cheapest: Plan, planner: Planner, price: float) -> Plan:
     pricer = Pricer(cheapest.cost_model, plan.mesh)
     steps = scheduled(plan.device_program, pricer) if pricer.overlap else plan.device_program
     search = replace(
-        plan.search, bound=known.bound, once=known.once, capped=known.capped or plan.search.capped,
+        plan.search, bound=known.bound, once=known.once, terms=0.0, capped=known.capped or plan.search.capped,
         notes=(*plan.search.notes, f"memory: {price:.3g} s per byte"),
     )
     return replace(plan, device_program=steps, cost_model=cheapest.cost_model, search=search,

@@ -139,7 +139,7 @@ class Plan:
         plans = "all plans" if self.search.bound >= near else "plans that compute nothing twice"
         plans += "" if max(self.search.bound, self.search.once) >= near else ", by the same ops"
         plans += " among the candidates" if self.search.capped else ""
-        bodies = any(isinstance(s.action, (Loop, Branch)) and s.action.messages for s in self.steps)
+        bodies = any(isinstance(s.action, (Loop, Branch)) for s in self.steps)
         plans += " with these bodies of loops and branches" if bodies else ""
         return plans + (", each conversion paid whole" if self.search.shared and self.cost.communication else "")
 
