@@ -361,9 +361,9 @@ class Planning:
         key = (op.name, op.attributes, lo, lr)
         price = self._computing.get(key)
         if price is None:
-            touched = float(sum(t.bytes for t in (*lo, *lr)))
             dtype = (lo or lr)[0].dtype if (lo or lr) else "f32"
-            flops = registry.get(op.name).flops(op.attributes, lo, lr)
+            definition = registry.get(op.name)
+            flops, touched = definition.flops(op.attributes, lo, lr), definition.touched(lo, lr)
             price = self._computing[key] = self.pricer.compute(op.name, flops, touched, dtype)
         return price
 

@@ -11,6 +11,7 @@ from eggshard.plan.control_steps import Branch, Loop, price_of_loop
 from eggshard.plan.schedule import COMPUTE, Schedule, Work, timeline
 from eggshard.plan.steps import Action, Local, StepPlan
 from eggshard.program.mesh import Mesh
+from eggshard.program.ops import registry
 from eggshard.program.types import TensorType
 
 #: Ops that only rename elements: compilers fold them into layouts and consumers, and extraction does not see them.
@@ -22,7 +23,10 @@ def step_info(mesh: Mesh, action: Action, operands: tuple[TensorType, ...]) -> S
     results = action.result(mesh, operands)
     if isinstance(action, Local) and action.name in FREE_OPS:
         return StepInfo("local", mesh, op=action.name, dtype=operands[0].dtype)
-    touched = sum(t.bytes for t in operands) + sum(t.bytes for t in results) + action.staged(mesh, operands)
+    if isinstance(action, Local):
+        touched = registry.get(action.name).touched(operands, results)
+    else:
+        touched = sum(t.bytes for t in (*operands, *results)) + action.staged(mesh, operands)
     dtype = operands[0].dtype if operands else results[0].dtype if results else "f32"
     if isinstance(action, Local):
         return StepInfo("local", mesh, op=action.name, flops=action.flops, memory_bytes=float(touched), dtype=dtype)

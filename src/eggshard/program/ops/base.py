@@ -144,6 +144,10 @@ class OpDef:
         """Floating-point operations on these (local) shapes; by default one per result element."""
         return float(sum(t.elements for t in results))
 
+    def touched(self, operands: Types, results: Types) -> float:
+        """Bytes of memory read and written on these (local) types; by default all operands and results."""
+        return float(sum(t.bytes for t in (*operands, *results)))
+
     def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
         """Complete attributes read from text with what only the result types tell (``shape``, ``dtype``)."""
         return attrs
