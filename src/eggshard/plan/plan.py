@@ -245,7 +245,8 @@ class Plan:
             blob = plan.export(platforms=("tpu",)).serialize()
 
         and on the cluster ``jax.export.deserialize(blob).call(*arrays)``, under `jax.jit`, with arrays on a mesh of the
-        plan's size (JAX serialises with flatbuffers: ``pip install 'eggshard[export]'``). LoweringError for a plan that calls back into Python, or a platform that JAX does not know.
+        plan's size (JAX serialises with flatbuffers: ``pip install 'eggshard[export]'``). LoweringError for a plan that
+        calls back into Python, or a platform that JAX does not know.
         """
         from eggshard.lower.exporting import export
 
