@@ -7,8 +7,6 @@ that mesh; then the plan is lowered for TPUs.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import time
 import warnings
@@ -18,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.programs import clusters, use_cpu_devices
-from bench.worker import ROOT
+from bench.worker import in_own_process
 
 #: Meshes, the first of each row being what the others are compared with.
 MESHES = (("2x2x2", "4x4x4", "16x16x16", "8x16x32"), ("2x4", "32x128"), ("8", "4096"))
@@ -94,19 +92,7 @@ def run(console: Console, only: str = "") -> bool:
 
 
 def _measured(name: str, mesh: str) -> dict[str, Any]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", "bench.clusters", name, mesh]
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=_TIMEOUT, check=True
-        )
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return found
-    except subprocess.TimeoutExpired:
-        return {"error": f"no plan within {_TIMEOUT:g} s"}
-    except subprocess.CalledProcessError as error:
-        last = (error.stderr or "").strip().splitlines()[-1:] or [f"exit status {error.returncode}"]
-        return {"error": last[0][:200]}
+    return in_own_process("bench.clusters", name, mesh, timeout=_TIMEOUT)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ Every program is planned, and compiled by XLA, in a process of its own, whose en
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import time
 import warnings
@@ -17,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.programs import BenchProgram, use_cpu_devices
-from bench.worker import ROOT
+from bench.worker import in_own_process
 
 #: Kinds of steps, of how many layers each is planned, and with which limits (of `LIMITS`).
 CASES: tuple[tuple[str, tuple[int, ...], str], ...] = (
@@ -102,19 +100,7 @@ def run(console: Console) -> bool:
 
 
 def _measured(kind: str, layers: int, limits: str) -> dict[str, Any]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", "bench.layers", kind, str(layers), limits]
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=_TIMEOUT, check=True
-        )
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return found
-    except subprocess.TimeoutExpired:
-        return {"error": f"no plan within {_TIMEOUT:g} s"}
-    except subprocess.CalledProcessError as error:
-        last = (error.stderr or "").strip().splitlines()[-1:] or [f"exit status {error.returncode}"]
-        return {"error": last[0][:200]}
+    return in_own_process("bench.layers", kind, str(layers), limits, timeout=_TIMEOUT)
 
 
 def _failures(kind: str, layers: int, found: dict[str, Any]) -> list[str]:

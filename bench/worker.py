@@ -111,3 +111,20 @@ def serve(answer: Callable[[Any], dict[str, Any]]) -> None:
             reply = {"error": f"{type(error).__name__}: {error}"}
         channel.write(json.dumps(reply) + "\n")
         channel.flush()
+
+
+def in_own_process(module: str, *arguments: str, timeout: float) -> dict[str, Any]:
+    """What ``python -m module`` prints last, as JSON; ``{"error": ...}`` where it fails or takes too long."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", module, *arguments]
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout, check=True
+        )
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+    except subprocess.TimeoutExpired:
+        return {"error": f"no plan within {timeout:g} s"}
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr or "").strip().splitlines()[-1:] or [f"exit status {error.returncode}"]
+        return {"error": last[0][:200]}

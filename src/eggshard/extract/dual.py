@@ -31,6 +31,7 @@ import numpy as np
 
 from eggshard.extract.exclusive import Context, contexts, groups, within
 from eggshard.extract.graph import Graph
+from eggshard.extract.segments import Segments, soft_least
 
 #: What no plan cheaper than the incumbent pays costs this in units of the incumbent, for every slot alone.
 CAP = 2.0
@@ -42,38 +43,6 @@ HOT, COLD, COOLING = 1.0, 2e-3, 0.75
 CHECK, STALLED = 4, 5e-4
 
 
-class _Segments:
-    """Consecutive segments of an axis: the first position of each, and the segment ``[N]`` of each position."""
-
-    def __init__(self, segment: np.ndarray) -> None:
-        count = int(segment[-1]) + 1 if len(segment) else 0
-        self.segment = segment
-        self.first = np.searchsorted(segment, np.arange(count))
-        #: Whether every segment has one position, and whether there is one segment.
-        self.apart, self.whole = count == len(segment), count == 1
-
-    def __len__(self) -> int:
-        return len(self.first)
-
-    def add(self, values: np.ndarray) -> np.ndarray:
-        """The sum of every segment of the last axis."""
-        found: np.ndarray = values if self.apart else np.add.reduceat(values, self.first, axis=-1)
-        return found
-
-    def soft_min(self, values: np.ndarray, temperature: float) -> np.ndarray:
-        """The soft minimum of every segment of the last axis: -temperature * log(sum of exp(-value / temperature))."""
-        if self.apart:
-            return values
-        if self.whole:
-            least = values.min(axis=-1, keepdims=True)
-            total = np.exp((least - values) / temperature).sum(axis=-1, keepdims=True)
-        else:
-            least = np.minimum.reduceat(values, self.first, axis=-1)
-            total = np.add.reduceat(np.exp((least[..., self.segment] - values) / temperature), self.first, axis=-1)
-        found: np.ndarray = least - temperature * np.log(total)
-        return found
-
-
 @dataclass
 class _Class:
     """What one class charges. P outs (absence last), L labels, G groups of slots that exclude each other, M slots of
@@ -83,26 +52,26 @@ class _Class:
     #: The class's number; where its labels lie, which are ordered by out; outs ``[L]``.
     number: int
     labels: slice
-    outs: _Segments
+    outs: Segments
     #: Scaled conversion costs ``[P, D]`` to the distinct placements; the column ``[J]`` of each cell; cells by column,
     #: a permutation ``[J]``, and their columns ``[J]``; the groups ``[J]`` of cells.
     conversions: np.ndarray
     column: np.ndarray
     order: np.ndarray
-    columns: _Segments
-    groups: _Segments
+    columns: Segments
+    groups: Segments
     #: The cells ``[K]`` and slot ``[K]`` of needs.
-    cells: _Segments
+    cells: Segments
     slot: np.ndarray
     #: Labels ``[U]`` that use the class, and their needs ``[U]``.
     users: np.ndarray
-    needs: _Segments
+    needs: Segments
     #: The groups ``[M]`` of slots; the slots that need not be used ``[I]``; labels ``[R]`` that do not use them, and
     #: the positions ``[R]`` in idle of the slots that they do not use.
-    members: _Segments
+    members: Segments
     idle: np.ndarray
     rest: np.ndarray
-    rests: _Segments
+    rests: Segments
     #: Whether a group need not be used ``[G]``.
     free: np.ndarray
     #: What a group's consumers give up on the way up and on the way down ``[G]``: they are asked by several operands.
@@ -264,18 +233,18 @@ class Dual:
                 here[slot.consumer] = here.get(slot.consumer, 0) + 1
                 if slot.consumer >= 0:
                     asked[slot.consumer] = asked.get(slot.consumer, 0) + 1
-            members = _Segments(member)
+            members = Segments(member)
             up = np.array([1.0 / here[slot.consumer] if slot.consumer >= 0 else 1.0 for slot in some])
             down = np.array([1.0 / asked[slot.consumer] if slot.consumer >= 0 else 1.0 for slot in some])
             begin = self.first[a]
             entry = _Class(
-                a, slice(begin, begin + len(out)), _Segments(_array(out)), matrix, column, order,
-                _Segments(column[order]), _Segments(_array(g for g, _ in cells)),
-                _Segments(_array(j for j, _, _ in needs)), _array(m for _, m, _ in needs),
+                a, slice(begin, begin + len(out)), Segments(_array(out)), matrix, column, order,
+                Segments(column[order]), Segments(_array(g for g, _ in cells)),
+                Segments(_array(j for j, _, _ in needs)), _array(m for _, m, _ in needs),
                 _array(label for _, _, labels in needs for label in labels),
-                _Segments(np.repeat(np.arange(len(needs)), [len(labels) for _, _, labels in needs])),
+                Segments(np.repeat(np.arange(len(needs)), [len(labels) for _, _, labels in needs])),
                 members, _array(idle), _array(label for m in idle for label in some[m].rest),
-                _Segments(np.repeat(np.arange(len(idle)), [len(some[m].rest) for m in idle])),
+                Segments(np.repeat(np.arange(len(idle)), [len(some[m].rest) for m in idle])),
                 np.array([all(slot.rest for slot in group) for group in grouped]),
                 np.minimum.reduceat(up, members.first), np.minimum.reduceat(down, members.first))
             for m, slot in enumerate(some):
@@ -404,10 +373,10 @@ class Dual:
         if len(idle):
             none = none.copy()
             none[idle] -= pull[entry.members.segment[idle]] * waste
-            left = (_soft_least(entry.charge, temperature) - entry.members.add(none)) / entry.size
+            left = (soft_least(entry.charge, temperature) - entry.members.add(none)) / entry.size
             none[idle] += left[entry.members.segment[idle]]
             np.add.at(slack, entry.rest, (none - entry.none)[idle][entry.rests.segment])
-        price = entry.paid(_soft_least(entry.charge[:, group] + entry.share, temperature), none)
+        price = entry.paid(soft_least(entry.charge[:, group] + entry.share, temperature), none)
         change = (price - entry.price)[entry.needs.segment]
         if entry.distinct:
             slack[entry.users] += change
@@ -441,13 +410,6 @@ class Dual:
             soft = np.minimum(best, 0.0) - temperature * np.log1p(np.exp(-np.abs(best) / temperature))
             best = np.where(entry.free, soft, best)
         return best
-
-
-def _soft_least(values: np.ndarray, temperature: float) -> np.ndarray:
-    """The soft minimum of every column."""
-    least = values.min(axis=0)
-    found: np.ndarray = least - temperature * np.log(np.exp((least - values) / temperature).sum(axis=0))
-    return found
 
 
 def _array(values: Iterable[int]) -> np.ndarray:

@@ -105,7 +105,7 @@ class _Fusion:
     def _continues(self, n: int, homes: dict[int, int]) -> bool:
         """Whether a library's reduction goes on to arithmetic on its own operand, which thereby becomes its kernel."""
         node = self.nodes[n]
-        if not node.library or len(homes) != 1 or max(homes.values()) > 1:
+        if not node.vectorised or len(homes) != 1 or max(homes.values()) > 1:
             return False
         (kernel,) = homes
         operand = self.graph.base(node.operands[0])
@@ -123,7 +123,7 @@ class _Fusion:
     def _takes(self, user: int, n: int) -> bool:
         """Whether a user computes a loop itself if nothing speaks against it."""
         node = self.nodes[user]
-        if node.library or self.homes[user].keys() & self.sums:
+        if node.vectorised or self.homes[user].keys() & self.sums:
             return self.nodes[n].name in _ARITHMETIC
         if node.kind is Kind.UPDATE:
             return node.name == "dynamic_update_slice" and self.graph.base(node.operands[0]) != n
@@ -151,7 +151,7 @@ class _Fusion:
     def _may_fuse(self, n: int, user: int) -> bool:
         after = self.nodes[user]
         return self.nodes[n].kind in _FUSIBLE and (
-            after.kind in _FUSIBLE or (after.kind is Kind.SUM and not after.library))
+            after.kind in _FUSIBLE or (after.kind is Kind.SUM and not after.vectorised))
 
     def _through_memory(self, n: int, single: set[int]) -> bool:
         """Whether a node reaches some user of it another way, on which something is written to memory."""

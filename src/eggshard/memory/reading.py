@@ -107,7 +107,7 @@ class _Reader:
                 plain = not any(i.integers("interior_padding")) and min((*low, *high), default=0) >= 0
                 return self.pieces.pad(tuple(operands), types[0], size, low, plain)
             case "reduce":
-                return self.add(Kind.SUM, operands, size, i.name, library=result.dtype == "f32")
+                return self.add(Kind.SUM, operands, size, i.name, vectorised=result.dtype == "f32")
             case "all_to_all":
                 return self.exchanged(i, operands[0])
             case "all_gather":
