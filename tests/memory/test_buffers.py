@@ -54,7 +54,7 @@ def test_a_kernel_writes_over_an_operand_that_dies() -> None:
 
 def test_a_softmax_is_one_kernel() -> None:
     g = graph(
-        INPUT, call(0), Node(Kind.SUM, (1,), 10, "reduce", library=True),
+        INPUT, call(0), Node(Kind.SUM, (1,), 10, "reduce", vectorised=True),
         Node(Kind.LOOP, (2,), SIZE, "broadcast_in_dim"), loop(1, 3, name="subtract"),
         loop(4, name="exponential", expensive=True), outputs=(5,),
     )
