@@ -40,7 +40,7 @@ def read(source: Any) -> Program:
         raise ProgramError(f"cannot read a module from {type(source).__name__}; give its text, a path, or a module")
     with jax_mlir.make_ir_context() as context:
         context.allow_unregistered_dialects = True
-        module = _parse(source)
+        module = parse_module(source)
         return _read_module(module, source if isinstance(source, str) else module.operation.get_asm())
 
 
@@ -59,7 +59,11 @@ def _file(path: Path) -> str | bytes:
     return data if data.startswith(_BYTECODE) else data.decode(errors="replace")
 
 
-def _parse(source: str | bytes) -> Any:
+def parse_module(source: str | bytes) -> Any:
+    """The module of a text, bytecode or portable artifact, in the current context.
+
+    ProgramError or ShardingError with the parser's first complaint and its line.
+    """
     try:
         if isinstance(source, bytes) and source.startswith(_BYTECODE) and b"StableHLO_v" in source[:64]:
             from jaxlib.mlir.dialects import stablehlo

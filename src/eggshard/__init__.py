@@ -22,6 +22,7 @@ from eggshard.limits import Limits as Limits
 from eggshard.program.mesh import Mesh as Mesh
 
 if TYPE_CHECKING:
+    from eggshard import shardy as shardy
     from eggshard.frontends import load as load
     from eggshard.frontends.builder import ProgramBuilder as ProgramBuilder
     from eggshard.jit import jit as jit
@@ -45,6 +46,7 @@ _LAZY = {
     "ProgramBuilder": "eggshard.frontends.builder",
     "Sharding": "eggshard.placement.sharding",
     "rewrites": "",
+    "shardy": "",
 }
 
 

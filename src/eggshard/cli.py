@@ -1,4 +1,4 @@
-"""The command line: ``eggshard optimize``, ``explain``, ``reshard``."""
+"""The command line: ``eggshard optimize``, ``explain``, ``reshard``, ``shardy``."""
 
 from __future__ import annotations
 
@@ -104,6 +104,25 @@ def reshard(
         shape, dtype, parsed, parse_spec(source), parse_spec(target), cost_model=cost_model(model)
     )
     typer.echo(str(plan))
+
+
+@app.command()
+def shardy(
+    program: Source,
+    passes: Annotated[str, typer.Option("--pass", help="Passes, e.g. close-shardings,insert-explicit-reshards.")] = "",
+    pipeline: Annotated[str, typer.Option("--pipeline", help="A pipeline, e.g. export.")] = "",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the module here.")] = None,
+) -> None:
+    """Run Shardy's passes by name, and print the module."""
+    import eggshard.shardy
+
+    if bool(passes) == bool(pipeline):
+        raise ProgramError("give either --pass or --pipeline")
+    text = eggshard.shardy.transform(program.read_text(), passes or eggshard.shardy.steps_of(pipeline))
+    if output:
+        output.write_text(text)
+    else:
+        typer.echo(text)
 
 
 def parse_spec(text: str) -> str | tuple[tuple[str, ...], ...]:

@@ -13,8 +13,8 @@ from eggshard.extract.problem import Selection
 from eggshard.extract.state import PlanState
 from eggshard.extract.verify import complete
 
-#: The most classes that one move changes together.
-GROUP = 8
+#: The most classes that one move changes together: neighbours; where that gains nothing, all that can follow.
+GROUPS = (8, 1000)
 
 
 class LocalSearch:
@@ -57,10 +57,10 @@ class LocalSearch:
                     changed.add(c)
                     if time.monotonic() > self.deadline:
                         break
-            if not changed and groups:
-                for c in reversed(order):
-                    if state.made[c] and time.monotonic() < self.deadline and self._improve_around(state, c):
-                        changed.add(c)
+            for most in GROUPS if groups else ():
+                if not changed:
+                    changed = {c for c in reversed(order) if state.made[c] and time.monotonic() < self.deadline
+                               and self._improve_around(state, c, most)}
             if not changed or time.monotonic() > self.deadline:
                 break
             dirty = set(changed)
@@ -101,25 +101,27 @@ class LocalSearch:
                             improved |= state.try_switch(c, (s,), (), below)
         return improved
 
-    def _improve_around(self, state: PlanState, c: int) -> bool:
+    def _improve_around(self, state: PlanState, c: int, most: int) -> bool:
         """Class c together with its operands, and with the consumers that can follow to the same placement."""
         below = -1e-12 * abs(state.cost)
         for s, choice in enumerate(state.choices[c]):
             if not choice.cost < math.inf or choice.out in state.made[c]:
                 continue
             group = {c: s}
-            self._pull_operands(state, group, choice.needs)
+            self._pull_operands(state, group, choice.needs, most)
             if len(group) > 1 and state.try_group(group.items(), below):
                 return True
-            self._push_users(state, group, c, choice.out)
+            self._push_users(state, group, c, choice.out, most)
             if len(group) > 1 and state.try_group(group.items(), below):
                 return True
         return False
 
-    def _pull_operands(self, state: PlanState, group: dict[int, int], needs: Iterable[tuple[int, int]]) -> None:
+    def _pull_operands(
+        self, state: PlanState, group: dict[int, int], needs: Iterable[tuple[int, int]], most: int
+    ) -> None:
         """Add to the group, depth first, the cheapest choices by which operands deliver the needs in place."""
         work = list(needs)
-        while work and len(group) < GROUP:
+        while work and len(group) < most:
             a, q = work.pop()
             if a in group or q in state.made[a] or not state.made[a]:
                 continue
@@ -129,10 +131,10 @@ class LocalSearch:
                 group[a] = s
                 work.extend(state.choices[a][s].needs)
 
-    def _push_users(self, state: PlanState, group: dict[int, int], c: int, out: int) -> None:
+    def _push_users(self, state: PlanState, group: dict[int, int], c: int, out: int, most: int) -> None:
         """Add to the group the live consumers' choices that take the class at ``out``, and their consumers'."""
         work = [(c, out)]
-        while work and len(group) < GROUP:
+        while work and len(group) < most:
             a, q = work.pop()
             for user in self.users[a]:
                 if user in group or not state.made[user]:

@@ -98,6 +98,8 @@ class _Portfolio:
         self.terms: Terms | None = None
         self.best: Selection | None = None
         self.method = "greedy"
+        #: The best plan when local search last ended.
+        self.polished: Selection | None = None
         #: The best plan of all choices, once those that cost more are left out.
         self.known: Selection | None = None
         self.shrunk: Shrunk | Narrowed = shrink(problem)
@@ -118,7 +120,13 @@ class _Portfolio:
         if self._done() or time.monotonic() >= self.most:
             return
         if "dual" in self.methods and self.flows > MANY_FLOWS:
+            before = time.monotonic()
             self._ascend()
+            if self.flows <= DUAL_FLOWS:  # it comes before the linear program, not in its place
+                took = time.monotonic() - before
+                self.deadline += took
+                self.search.deadline = self.deadline + took
+                self._polish()
         if self._may_constrain():
             self._constrain()
         if self._late():
@@ -128,12 +136,8 @@ class _Portfolio:
         # Where the dual ascent gives up the linear program, which takes longer, proves nothing either.
         if not self._done() and not self.hopeless and ("linear" in self.methods or "integer" in self.methods):
             self._solve()
-        best = self.best
-        if "local" in self.methods and not self._late() and best is not None and not self._settled(best):
-            # Within the gap there may be cheaper plans next door, e.g. where weights lie far apart.
-            groups = not self._many and not self._done() and not self._close()
-            self._offer(self.search.improve(best.chosen, groups=groups), "local")
-            self._note("local")
+        if not self._late():
+            self._polish()
 
     def result(self, seconds: float) -> Extraction:
         best = self.best
@@ -204,8 +208,8 @@ class _Portfolio:
         return cost - self.bound <= 1e-9 * cost
 
     def _settled(self, best: Selection) -> bool:
-        """Whether a plan is proved, or certified among those of its terms, which its neighbours may not have."""
-        terms = self.terms
+        """Whether a plan is proved or, of a large problem, certified among those of its terms."""
+        terms = self.terms if self.flows > DUAL_FLOWS else None
         return self._proved(best.cost) or (
             terms is not None and terms.has(best) and best.cost - terms.bound <= CLOSE * best.cost)
 
@@ -310,6 +314,18 @@ class _Portfolio:
             self._raise_once(whole.bound, "dual")
             self._offer(whole.plan, "dual")
         self._note("dual")
+
+    def _polish(self) -> None:
+        """Local search from the best plan, unless that is settled: within the gap there may be cheaper plans next door,
+        e.g. where weights lie far apart.
+        """
+        best = self.best
+        if "local" not in self.methods or best is None or best is self.polished or self._settled(best):
+            return
+        groups = not self._many and not self._done() and not self._close()
+        self._offer(self.search.improve(best.chosen, groups=groups), "local")
+        self._note("local")
+        self.polished = self.best
 
     def _may_constrain(self) -> bool:
         """Whether CP-SAT is to be asked: in circles its program is much stronger than the linear one."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from eggshard.errors import ShardingError
 from eggshard.placement.sharding import DimSharding, Sharding
 from eggshard.program.mesh import AxisRef, Mesh
 from eggshard.program.ops.codec import String
+
+_T = TypeVar("_T")
 
 
 def read_sharding(text: str) -> tuple[str | Mesh | None, Sharding]:
@@ -39,6 +42,36 @@ def read_mesh(text: str) -> Mesh | int:
     mesh, device = parser.mesh()
     parser.end()
     return mesh if device is None else device
+
+
+def read_axes(text: str) -> tuple[AxisRef, ...]:
+    """The axes of ``{"x", "y":(1)2}``."""
+    return _whole(text, _Parser.axes)
+
+
+def read_dimensions(text: str) -> tuple[DimSharding, ...]:
+    """The dimensions of ``[{"x"}, {?}]``."""
+    return tuple(_whole(text, lambda parser: parser.listed("[", "]", parser.dim)))
+
+
+def read_exchanges(text: str) -> tuple[tuple[tuple[AxisRef, ...], int, int], ...]:
+    """The (axes, source dimension, target dimension) of ``[{"x"}: 0->1, ...]``."""
+
+    def one(parser: _Parser) -> tuple[tuple[AxisRef, ...], int, int]:
+        axes = parser.axes()
+        parser.expect(":")
+        source = parser.number()
+        parser.expect("->")
+        return axes, source, parser.number()
+
+    return tuple(_whole(text, lambda parser: parser.listed("[", "]", lambda: one(parser))))
+
+
+def _whole(text: str, read: Callable[[_Parser], _T]) -> _T:
+    parser = _Parser(text)
+    found = read(parser)
+    parser.end()
+    return found
 
 
 class _Parser:

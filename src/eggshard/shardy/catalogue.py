@@ -1,0 +1,6 @@
+"""All passes, registered by being imported here."""
+
+from __future__ import annotations
+
+from eggshard.shardy.clean_up import closing as closing
+from eggshard.shardy.passes import PASSES as PASSES, read_steps as read_steps

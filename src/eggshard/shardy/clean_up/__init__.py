@@ -1,0 +1,1 @@
+"""Passes that tidy annotations and decide nothing."""

@@ -1,0 +1,1 @@
+"""From global shapes with shardings to the program of one device."""

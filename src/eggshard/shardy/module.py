@@ -1,0 +1,240 @@
+"""An MLIR module with Shardy's annotations, as its passes see it: ops to walk, and the shardings of values.
+
+jaxlib parses, verifies and prints; what is written here is where Shardy keeps the sharding of which value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from jax.interpreters import mlir as jax_mlir
+from jaxlib.mlir import ir
+
+from eggshard.errors import ProgramError
+from eggshard.placement.sharding_text import read_mesh
+from eggshard.program.mesh import Mesh
+from eggshard.shardy.attributes import TensorSharding, per_value_text, read_axis_list, read_per_value
+
+SHARDING, RULE = "sdy.sharding", "sdy.sharding_rule"
+#: Ops whose results' sharding is an attribute of their own, and its name.
+OWN_SHARDING = {
+    "sdy.sharding_constraint": "sharding", "sdy.reshard": "sharding", "sdy.data_flow_edge": "sharding",
+    "sdy.func_data_flow_edge": "sharding",
+    **dict.fromkeys(
+        ("sdy.all_gather", "sdy.all_slice", "sdy.all_to_all", "sdy.collective_permute", "sdy.all_reduce",
+         "sdy.reduce_scatter", "sdy.replicated_to_unreduced", "sdy.sharded_to_unreduced"), "out_sharding"),
+}
+#: Ops with the shardings of their operands and results, which are their blocks' arguments and what the blocks return.
+BODIES = ("sdy.manual_computation", "sdy.named_computation")
+#: Ops whose operands flow into regions and out again, or through the op: data-flow edges stand at their targets.
+DATA_FLOW = ("stablehlo.while", "stablehlo.case", "stablehlo.if", "stablehlo.optimization_barrier")
+
+
+class ShardyModule:
+    """A parsed module. Use it within `parsed`, which holds MLIR's context."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self) -> str:
+        """The module as MLIR prints it. ProgramError if a pass has left it invalid."""
+        try:
+            self.module.operation.verify()
+        except ir.MLIRError as error:
+            raise ProgramError(f"the module does not verify: {_first(error)}") from None
+        return str(self.module.operation.get_asm())
+
+    # -- ops ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def functions(self) -> list[Any]:
+        """The ``func.func`` operations, in order."""
+        return [op.operation for op in self.module.body.operations if op.operation.name == "func.func"]
+
+    def walk(self, *names: str, root: Any = None) -> list[Any]:
+        """The operations with one of these names (all without names), each before those of its regions.
+
+        The list is made before it is returned, so that ops may be erased while it is gone through.
+        """
+        return [op for op in _walk(root or self.module.operation) if not names or op.name in names]
+
+    # -- meshes ------------------------------------------------------------------------------------------------------
+
+    @property
+    def meshes(self) -> dict[str, Mesh | int]:
+        """The module's meshes by symbol; a maximal mesh is its device's id."""
+        return {
+            ir.StringAttr(op.operation.attributes["sym_name"]).value: read_mesh(str(op.operation.attributes["mesh"]))
+            for op in self.module.body.operations if op.operation.name == "sdy.mesh"
+        }
+
+    def mesh(self, sharding: TensorSharding) -> Mesh:
+        """The mesh of a sharding; one without axes if it is a single device.
+
+        ProgramError if the module does not define it.
+        """
+        if isinstance(sharding.mesh, Mesh):
+            return sharding.mesh
+        meshes = self.meshes
+        if sharding.mesh not in meshes:
+            raise ProgramError(f"sharding {sharding} is on mesh @{sharding.mesh}, which the module does not define")
+        found = meshes[sharding.mesh]
+        return Mesh({}) if isinstance(found, int) else found
+
+    # -- shardings ---------------------------------------------------------------------------------------------------
+
+    def sharding(self, value: Any) -> TensorSharding | None:
+        """The sharding stated for a value, None if nothing is (which Shardy takes as fully open)."""
+        if isinstance(value, ir.BlockArgument):
+            return self._of_argument(ir.BlockArgument(value))
+        result = ir.OpResult(value)
+        found = self.result_shardings(result.owner.operation if hasattr(result.owner, "operation") else result.owner)
+        return found[result.result_number] if found else None
+
+    def set_sharding(self, value: Any, sharding: TensorSharding | None) -> None:
+        """State a value's sharding where Shardy keeps it; None takes it away. ProgramError where none can stand.
+
+        Of several results of one op, those that had none then have a fully open one, as Shardy's setter does.
+        """
+        if isinstance(value, ir.BlockArgument):
+            self._set_argument(ir.BlockArgument(value), sharding)
+            return
+        result = ir.OpResult(value)
+        op = result.owner.operation
+        own = OWN_SHARDING.get(op.name)
+        if own:
+            op.attributes[own] = ir.Attribute.parse(str(sharding))
+            return
+        found: list[TensorSharding | None] = list(self.result_shardings(op) or [None] * len(op.results))
+        found[result.result_number] = sharding
+        self.set_result_shardings(op, found)
+
+    def result_shardings(self, op: Any) -> tuple[TensorSharding, ...] | None:
+        """The shardings of an op's results, None if nothing is stated."""
+        own = OWN_SHARDING.get(op.name)
+        name = own or ("out_shardings" if op.name in BODIES else SHARDING)
+        if name not in op.attributes:
+            return None
+        text = str(op.attributes[name])
+        return (TensorSharding.parse(text),) if own else read_per_value(text)
+
+    def set_result_shardings(self, op: Any, shardings: Sequence[TensorSharding | None]) -> None:
+        """State the shardings of all results of an op; without any the attribute goes."""
+        name = "out_shardings" if op.name in BODIES else SHARDING
+        stated = [s for s in shardings if s is not None]
+        if not stated:
+            if name in op.attributes:
+                del op.attributes[name]
+            return
+        filled = [
+            s or TensorSharding.fully_open(stated[0].mesh, rank(result))
+            for s, result in zip(shardings, op.results, strict=True)
+        ]
+        op.attributes[name] = ir.Attribute.parse(per_value_text(filled))
+
+    def _of_argument(self, argument: Any) -> TensorSharding | None:
+        op = argument.owner.owner.operation
+        if op.name == "func.func":
+            return self.argument_shardings(op)[int(argument.arg_number)]
+        if op.name in BODIES and "in_shardings" in op.attributes:
+            sharding = read_per_value(str(op.attributes["in_shardings"]))[argument.arg_number]
+            return TensorSharding(sharding.mesh, sharding.sharding.without(manual_axes(op)))
+        return None
+
+    def _set_argument(self, argument: Any, sharding: TensorSharding | None) -> None:
+        op, number = argument.owner.owner.operation, argument.arg_number
+        if op.name != "func.func":
+            raise ProgramError(f"a block argument of {op.name} has no sharding of its own; its data-flow edge has one")
+        self._set_entry(op, "arg_attrs", number, len(self.argument_shardings(op)), sharding)
+
+    def argument_shardings(self, function: Any) -> list[TensorSharding | None]:
+        """The shardings of a function's arguments."""
+        return _entries(function, "arg_attrs", len(_type(function).inputs))
+
+    def function_result_shardings(self, function: Any) -> list[TensorSharding | None]:
+        """The shardings of a function's results."""
+        return _entries(function, "res_attrs", len(_type(function).results))
+
+    def set_function_result_sharding(self, function: Any, number: int, sharding: TensorSharding | None) -> None:
+        """State the sharding of a function's result."""
+        self._set_entry(function, "res_attrs", number, len(_type(function).results), sharding)
+
+    def _set_entry(self, function: Any, key: str, number: int, count: int, sharding: TensorSharding | None) -> None:
+        given = list(ir.ArrayAttr(function.attributes[key])) if key in function.attributes else [
+            ir.DictAttr.get({}) for _ in range(count)]
+        entries = [{named.name: named.attr for named in ir.DictAttr(entry)} for entry in given]
+        entries[number].pop(SHARDING, None)
+        if sharding is not None:
+            entries[number][SHARDING] = ir.Attribute.parse(str(sharding))
+        if any(entries):
+            function.attributes[key] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])
+        elif key in function.attributes:
+            del function.attributes[key]
+
+
+@contextmanager
+def parsed(text: str) -> Iterator[ShardyModule]:
+    """The module of a text, within MLIR's context. ProgramError or ShardingError for malformed text."""
+    from eggshard.frontends.stablehlo import parse_module
+
+    with jax_mlir.make_ir_context() as context, ir.Location.unknown():
+        context.allow_unregistered_dialects = True
+        yield ShardyModule(parse_module(text))
+
+
+def rank(value: Any) -> int:
+    """The rank of a value's tensor type; 0 for tokens and other types."""
+    return int(value.type.rank) if isinstance(value.type, ir.RankedTensorType) else 0
+
+
+def shape(value: Any) -> tuple[int, ...]:
+    """The shape of a value's tensor type; () for tokens and other types."""
+    return tuple(value.type.shape) if isinstance(value.type, ir.RankedTensorType) else ()
+
+
+def manual_axes(op: Any) -> tuple[str, ...]:
+    """The manual axes of a manual computation; none of any other op."""
+    if "manual_axes" not in op.attributes:
+        return ()
+    return tuple(axis.name for axis in read_axis_list(str(op.attributes["manual_axes"])))
+
+
+def create(name: str, operands: Sequence[Any], types: Sequence[Any], attributes: Mapping[str, str], before: Any) -> Any:
+    """A new operation in front of another; attributes are given as MLIR text."""
+    parsed_attributes = {key: ir.Attribute.parse(text) for key, text in attributes.items()}
+    with ir.InsertionPoint(before):
+        return ir.Operation.create(name, results=list(types), operands=list(operands), attributes=parsed_attributes)
+
+
+def uses(value: Any) -> list[tuple[Any, int]]:
+    """The (operation, operand number) pairs that use a value."""
+    return [(use.owner.operation, use.operand_number) for use in value.uses]
+
+
+def _walk(operation: Any) -> Iterator[Any]:
+    yield operation
+    for region in operation.regions:
+        for block in region.blocks:
+            for op in block.operations:
+                yield from _walk(op.operation)
+
+
+def _type(function: Any) -> Any:
+    return ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+
+
+def _entries(function: Any, key: str, count: int) -> list[TensorSharding | None]:
+    if key not in function.attributes:
+        return [None] * count
+    entries = [ir.DictAttr(entry) for entry in ir.ArrayAttr(function.attributes[key])]
+    return [TensorSharding.parse(str(entry[SHARDING])) if SHARDING in entry else None for entry in entries]
+
+
+def _first(error: Any) -> str:
+    diagnostics = getattr(error, "error_diagnostics", None)
+    return diagnostics[0].message if diagnostics else str(error)

@@ -1,0 +1,113 @@
+"""The passes by name, with their options, and pipelines of them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from eggshard.errors import ProgramError
+from eggshard.shardy.module import ShardyModule
+
+PREFIX = "sdy-"
+Run = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A pass by Shardy's name, without its prefix ``sdy-``.
+
+    run: changes a module in place; its keyword arguments are the pass's options, with underscores for dashes.
+    on: the op that jaxlib's pass is anchored on, ``builtin.module`` or ``func.func``; empty where jaxlib has none.
+    """
+
+    name: str
+    run: Run
+    on: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options and their defaults, spelled with dashes."""
+        parameters = list(inspect.signature(self.run).parameters.values())[1:]
+        return {p.name.replace("_", "-"): p.default for p in parameters}
+
+    @property
+    def summary(self) -> str:
+        """The first line of its documentation."""
+        return (inspect.getdoc(self.run) or "").partition("\n")[0]
+
+
+PASSES: dict[str, Pass] = {}
+
+
+def shardy_pass(name: str, on: str = "builtin.module") -> Callable[[Run], Run]:
+    """Register a function as the pass of that name."""
+
+    def add(run: Run) -> Run:
+        PASSES[name] = Pass(name, run, on)
+        return run
+
+    return add
+
+
+class Step(NamedTuple):
+    """A pass and the options given to it."""
+
+    pass_: Pass
+    options: Mapping[str, Any]
+
+    def run(self, module: ShardyModule) -> None:
+        self.pass_.run(module, **{name.replace("-", "_"): value for name, value in self.options.items()})
+
+
+def read_steps(text: str | Sequence[str]) -> list[Step]:
+    """The steps of ``close-shardings,reshard-to-collectives{keep-redundant-reshards=true}``.
+
+    ProgramError for unknown passes and options, and for values that do not fit, naming those that there are.
+    """
+    from eggshard.program.ops.codec import split_top_level
+
+    parts = split_top_level(text) if isinstance(text, str) else text
+    return [_read_step(part.strip()) for part in parts if part.strip()]
+
+
+def _read_step(text: str) -> Step:
+    match = re.fullmatch(r"([\w-]+)(?:\{(.*)\})?", text, re.DOTALL)
+    name = match[1].removeprefix(PREFIX) if match else text
+    if match is None or name not in PASSES:
+        raise ProgramError(f"there is no pass {name!r}; there are {', '.join(sorted(PASSES))}")
+    found = PASSES[name]
+    options: dict[str, Any] = {}
+    for item in (match[2] or "").split():
+        key, _, value = item.partition("=")
+        if key not in found.options:
+            known = ", ".join(found.options) or "none"
+            raise ProgramError(f"pass {name} has no option {key!r}; it has {known}")
+        options[key] = _value(name, key, value, found.options[key])
+    return Step(found, options)
+
+
+def _value(name: str, key: str, text: str, default: Any) -> Any:
+    if isinstance(default, bool):
+        if text not in ("true", "false", "1", "0"):
+            raise ProgramError(f"option {key} of pass {name} is true or false, not {text!r}")
+        return text in ("true", "1")
+    if isinstance(default, int):
+        if not text.lstrip("-").isdigit():
+            raise ProgramError(f"option {key} of pass {name} is an integer, not {text!r}")
+        return int(text)
+    return text
+
+
+def peer_text(steps: Sequence[Step]) -> str:
+    """The same pipeline as jaxlib's pass manager reads it; ProgramError for passes that it does not have."""
+    parts = []
+    for step in steps:
+        if not step.pass_.on:
+            raise ProgramError(f"jaxlib has no pass {PREFIX}{step.pass_.name}")
+        given = " ".join(f"{key}={str(value).lower()}" for key, value in step.options.items())
+        text = PREFIX + step.pass_.name + (f"{{{given}}}" if given else "")
+        parts.append(f"func.func({text})" if step.pass_.on == "func.func" else text)
+    return ",".join(parts)

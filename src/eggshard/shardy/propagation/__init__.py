@@ -1,0 +1,1 @@
+"""Propagation: from the shardings that are stated to those of every value."""

@@ -1,0 +1,1 @@
+"""Passes that decide: where values are resharded, and by which collectives."""
