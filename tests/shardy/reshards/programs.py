@@ -25,15 +25,33 @@ def axes_of(mesh: str) -> dict[str, int]:
 
 
 class Shardings:
-    """Random shardings on a mesh: whole axes, or parts of them, on any dimensions, whether they divide or not."""
+    """Random shardings on a mesh: whole axes, or parts of them, on any dimensions, whether they divide or not.
 
-    def __init__(self, rng: random.Random, mesh: str, names: tuple[str, ...] = ("mesh",)) -> None:
-        self.rng, self.axes, self.names = rng, axes_of(mesh), names
+    names: the symbols of the mesh, and of the same with its devices in other orders. unreduced: how often a sharding
+    has addends, and open: how often a dimension is open.
+    """
 
-    def __call__(self, shape: Shape) -> str:
-        return f"<@{self.rng.choice(self.names)}, [{', '.join(self.dims(shape))}]>"
+    def __init__(
+        self, rng: random.Random, mesh: str, names: tuple[str, ...], unreduced: float, open_: float,
+    ) -> None:
+        self.rng, self.axes, self.names, self.unreduced, self.open = rng, axes_of(mesh), names, unreduced, open_
 
-    def dims(self, shape: Shape) -> list[str]:
+    def __call__(self, *shapes: Shape) -> list[str]:
+        """Of values that are unreduced along the same axes, if they are."""
+        pool = self.pool()
+        kept = [] if self.rng.random() >= self.unreduced else [
+            a for a in pool if not (a.count(":") and self.rng.random() < 0.5)][: self.rng.randint(1, 2)]
+        order = list(self.axes)
+        kept = _unmergeable(sorted(kept, key=lambda a: (order.index(a.split('"')[1]), a)))
+        out = []
+        for shape in shapes:
+            dims = self.dims(shape, [a for a in pool if a not in kept])
+            shown = f", unreduced={{{', '.join(kept)}}}" if kept else ""
+            out.append(f"<@{self.rng.choice(self.names)}, [{', '.join(dims)}]{shown}>")
+        return out
+
+    def pool(self) -> list[str]:
+        """Axes that may stand together, in any order."""
         pool: list[str] = []
         for name, size in self.axes.items():
             if size > 2 and size % 2 == 0 and self.rng.random() < 0.35:
@@ -42,12 +60,16 @@ class Shardings:
             else:
                 pool.append(f'"{name}"')
         self.rng.shuffle(pool)
+        return pool
+
+    def dims(self, shape: Shape, pool: list[str]) -> list[str]:
         dims: list[list[str]] = [[] for _ in shape]
         if shape and 0 not in shape:
-            for axis in pool:
+            for axis in self.rng.sample(pool, len(pool)):
                 if self.rng.random() < 0.6:
                     dims[self.rng.randrange(len(shape))].append(axis)
-        return [f"{{{', '.join(_unmergeable(dim))}}}" for dim in dims]
+        dims = [_unmergeable(dim) + ["?"] * (self.rng.random() < self.open) for dim in dims]
+        return [f"{{{', '.join(dim)}}}" for dim in dims]
 
 
 def _unmergeable(dim: list[str]) -> list[str]:
@@ -58,10 +80,15 @@ def _unmergeable(dim: list[str]) -> list[str]:
 class Program:
     """A module of one function, written op by op."""
 
-    def __init__(self, seed: int, ops: int = 8, annotate: float = 0.9, meshes: tuple[str, ...] = MESHES) -> None:
+    def __init__(
+        self, seed: int, ops: int = 8, annotate: float = 0.9, unreduced: float = 0.0, open_: float = 0.0,
+        orders: int = 1,
+    ) -> None:
         self.rng = random.Random(seed)
-        self.mesh = self.rng.choice(meshes)
-        self.sharding = Shardings(self.rng, self.mesh)
+        self.mesh = self.rng.choice(MESHES)
+        self.names = tuple(f"mesh{i or ''}" for i in range(orders))
+        self.sharding = Shardings(self.rng, self.mesh, self.names, unreduced, open_)
+        self.functions: list[str] = []
         self.annotate, self.lines, self.values, self.count = annotate, [], [], 0
         self.indent = "    "
         self.arguments = [(f"%a{i}", self.shape()) for i in range(self.rng.randint(1, 4))]
@@ -90,7 +117,7 @@ class Program:
     def attributes(self, *shapes: Shape) -> str:
         if self.rng.random() > self.annotate:
             return ""
-        return f"sdy.sharding = #sdy.sharding_per_value<[{', '.join(map(self.sharding, shapes))}]>"
+        return f"sdy.sharding = #sdy.sharding_per_value<[{', '.join(self.sharding(*shapes))}]>"
 
     def line(self, text: str) -> None:
         self.lines.append(self.indent + text)
@@ -123,9 +150,16 @@ class Program:
         arguments = ", ".join(f"{n}: {tensor(s)}{self.stated(s)}" for n, s in self.arguments)
         types = ", ".join(tensor(s) for _, s in returned)
         body = "\n".join(self.lines)
+        devices = math.prod(self.sharding.axes.values())
+        orders = [list(range(devices))] + [self.rng.sample(range(devices), devices) for _ in self.names[1:]]
+        meshes = "\n".join(
+            f"  sdy.mesh @{name} = {self.mesh[:-1] + f', device_ids={ids}>' if i else self.mesh}"
+            for i, (name, ids) in enumerate(zip(self.names, orders, strict=True)))
+        functions = "\n".join(self.functions)
         return f"""
 module {{
-  sdy.mesh @mesh = {self.mesh}
+{meshes}
+{functions}
   func.func @main({arguments}) -> ({", ".join(tensor(s) + self.stated(s) for _, s in returned)}) {{
 {body}
     return {", ".join(n for n, _ in returned)} : {types}
@@ -135,7 +169,7 @@ module {{
     def stated(self, shape: Shape) -> str:
         if self.rng.random() > self.annotate:
             return ""
-        return f" {{sdy.sharding = #sdy.sharding{self.sharding(shape)}}}"
+        return f" {{sdy.sharding = #sdy.sharding{self.sharding(shape)[0]}}}"
 
 
 def i64s(values: list[int] | Shape) -> str:
@@ -231,7 +265,7 @@ def concatenate(p: Program) -> None:
 def pad(p: Program) -> None:
     v = p.value()
     low, high, interior = ([p.rng.choice((0, 0, 1, 2)) for _ in v[1]] for _ in range(3))
-    shape = tuple(l + n + h + (n - 1) * i for n, l, h, i in zip(v[1], low, high, interior, strict=True))
+    shape = tuple(a + n + b + (n - 1) * i for n, a, b, i in zip(v[1], low, high, interior, strict=True))
     p.op("pad", [v, (p.scalar(), ())], shape,
          f"edge_padding_low = {i64s(low)}, edge_padding_high = {i64s(high)}, interior_padding = {i64s(interior)}")
 
@@ -320,7 +354,7 @@ def constraint(p: Program) -> None:
     v = p.value()
     out = p.name()
     kind = p.rng.choice(("sdy.sharding_constraint", "sdy.reshard"))
-    p.line(f"{out} = {kind} {v[0]} {p.sharding(v[1])} : {tensor(v[1])}")
+    p.line(f"{out} = {kind} {v[0]} {p.sharding(v[1])[0]} : {tensor(v[1])}")
     p.added(out, v[1])
 
 
@@ -374,8 +408,45 @@ def branches(p: Program) -> None:
     p.added(out, v[1])
 
 
+def call(p: Program) -> None:
+    """A call of a function of its own, which shardings are stated for as for any."""
+    v, w = p.value(), p.value()
+    name = f"f{len(p.functions)}"
+    types = f"{tensor(v[1])}, {tensor(w[1])}"
+    p.functions.append(
+        f"  func.func private @{name}(%a: {tensor(v[1])}{p.stated(v[1])}, %b: {tensor(w[1])}{p.stated(w[1])}) "
+        f"-> ({tensor(w[1])}{p.stated(w[1])}, {tensor(v[1])}{p.stated(v[1])}) {{\n"
+        f"    return %b, %a : {tensor(w[1])}, {tensor(v[1])}\n  }}")
+    out = p.name()
+    p.line(f"{out}:2 = func.call @{name}({v[0]}, {w[0]}) {{{p.attributes(w[1], v[1])}}} : "
+           f"({types}) -> ({tensor(w[1])}, {tensor(v[1])})")
+    p.added(f"{out}#0", w[1])
+    p.added(f"{out}#1", v[1])
+
+
+def named(p: Program) -> None:
+    v = p.value()
+    out, k = p.name(), p.count
+    first, second = p.sharding(v[1])[0], p.sharding(v[1])[0]
+    p.line(f'{out} = sdy.named_computation<"f{k}">({v[0]}) in_shardings=[{first}] out_shardings=[{second}] '
+           f"(%g{k}: {tensor(v[1])}) {{")
+    outside, p.values = p.values, []
+    nested(p, STRAIGHT, [(f"%g{k}", v[1])])
+    p.line(f"sdy.return {p.rng.choice([x for x in p.values if x[1] == v[1]])[0]} : {tensor(v[1])}")
+    p.line(f"}} : ({tensor(v[1])}) -> {tensor(v[1])}")
+    p.values = outside
+    p.added(out, v[1])
+
+
+def kept(p: Program) -> None:
+    v = p.value()
+    out = p.name()
+    p.line(f"{out} = sdy.propagation_barrier {v[0]} allowed_direction=NONE : {tensor(v[1])}")
+    p.added(out, v[1])
+
+
 STRAIGHT = (
     unary, binary, binary, binary, transpose, reshape, reshape, broadcast, dot, dot, dot, reduction, concatenate, pad,
     slices, reverse, sort, dynamic_slice, dynamic_update_slice, gather, constraint, barrier,
 )
-OPS = (*STRAIGHT, loop, branches)
+OPS = (*STRAIGHT, loop, branches, call, named, kept)

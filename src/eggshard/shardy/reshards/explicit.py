@@ -8,15 +8,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from eggshard.errors import ProgramError
-from eggshard.shardy.attributes import Axes, TensorSharding
+from eggshard.errors import ProgramError, ShardingError
+from eggshard.shardy.attributes import Axes, TensorSharding, axes_text
 from eggshard.shardy.module import ShardyModule, shape
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.reshards import insertion
+from eggshard.shardy.reshards.axis_lists import any_overlap
 from eggshard.shardy.reshards.common_axes import common_axes
 from eggshard.shardy.reshards.dots import DOTS, reshard_result
 from eggshard.shardy.reshards.overflow import overflow_axes
-from eggshard.shardy.reshards.projection import Projection, project
+from eggshard.shardy.reshards.projection import Projection, TensorProjection, project
 from eggshard.shardy.reshards.unreduced import make_unreduced, reduce_operand, reduce_operands, reduce_results
 from eggshard.shardy.reshards.values import (
     OnMesh,
@@ -29,6 +30,7 @@ from eggshard.shardy.reshards.values import (
     replicated,
 )
 from eggshard.shardy.rules import OpShardingRule, rule_of
+from eggshard.shardy.rules.rule import TensorFactors
 
 MODES = ("shardy", "global")
 
@@ -191,15 +193,16 @@ class _InFunction:
         at = insertion.before(op)
         for number, (tensor, dims) in enumerate(zip(projection.operands, rule.operands, strict=True)):
             if changed[number]:
-                new = tensor.sharding(dims, rule, on.name, on.mesh)
+                new = sharding_of(op, f"operand {number}", tensor, dims, rule, on)
                 op.operands[number] = insertion.reshard(op.operands[number], new, at)
         at = insertion.after(op)
         for number, (tensor, dims) in enumerate(zip(projection.results, rule.results, strict=True)):
             if changed[len(operands) + number]:
                 value = op.results[number]
+                new = sharding_of(op, f"result {number}", tensor, dims, rule, on)
                 stated = self.values.sharding(value) or fully_closed(on.name, value)
                 insertion.replace_uses(value, insertion.reshard(value, stated, at))
-                self.values.set_sharding(value, tensor.sharding(dims, rule, on.name, on.mesh))
+                self.values.set_sharding(value, new)
         return chosen
 
     def on_other_devices(self, sharding: TensorSharding | None, on: OnMesh) -> bool:
@@ -207,6 +210,24 @@ class _InFunction:
         return (
             sharding is not None and not replicated(sharding)
             and self.values.on_mesh(sharding).mesh.device_ids != on.mesh.device_ids)
+
+
+def sharding_of(
+    op: Any, where: str, tensor: TensorProjection, dims: TensorFactors, rule: OpShardingRule, on: OnMesh,
+) -> TensorSharding:
+    """The sharding that an op's tensor takes. ShardingError if axes of its addends would shard it as well."""
+    out = tensor.sharding(dims, rule, on.name, on.mesh)
+    for axes in out.axes:
+        if any_overlap(axes, out.sharding.unreduced, on.mesh):
+            raise ShardingError(
+                f"{op.name}: {where} of shape {shape_of(dims, rule)} is unreduced along {axes_text(tensor.unreduced)}, "
+                f"and other operands and results make it {out}; make those unreduced along these axes first, or reduce "
+                "before the op")
+    return out
+
+
+def shape_of(dims: TensorFactors, rule: OpShardingRule) -> tuple[int, ...]:
+    return tuple(math.prod(rule.factors[factor].size for factor in dim) for dim in dims)
 
 
 def _elements(value: Any) -> int:
