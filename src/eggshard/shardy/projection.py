@@ -1,6 +1,6 @@
 """Tensor shardings seen as shardings of an op's factors, and back.
 
-A dimension of factors ``ij`` is the index ``i * size(j) + j``, so axes that shard the dimension shard ``i`` first, as far
+A dimension of factors ``ij`` is the index ``i * size(j) + j``: axes that shard the dimension shard ``i`` first, as far
 as its size goes, then ``j``. With ``i=2, j=4`` and axis ``"x"`` of size 4, ``[{"x"}]`` is ``i: {"x":(1)2}`` and
 ``j: {"x":(2)2}``. Axes that can shard no more of a factor that others follow, since their sizes have no divisor in
 common, *overflow*: they stay on the dimension, and what follows cannot be sharded.
@@ -23,7 +23,8 @@ from eggshard.shardy.rules.rule import OpShardingRule, TensorFactors
 class FactorSharding:
     """The axes that shard a factor of one tensor, major to minor.
 
-    closed: propagation may add none. minor_most: no factor follows in its dimension, so any number of shards is possible.
+    closed: propagation may add none. minor_most: no factor follows in its dimension, so any number of
+    shards is possible.
     """
 
     axes: Axes = ()

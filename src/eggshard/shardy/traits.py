@@ -19,7 +19,8 @@ _ELEMENTWISE = frozenset(
 #: CHLO's ops that are not elementwise.
 _CHLO_OTHERS = frozenset(
     "chlo." + name for name in """
-    broadcast_select constant constant_like dynamic_reshape minimum_broadcast_shapes ragged_dot rank_specialization_cluster
+    broadcast_select constant constant_like dynamic_reshape minimum_broadcast_shapes ragged_dot
+    rank_specialization_cluster
     rank_specialization_cluster_yield scan top_k
     """.split())
 #: Ops that Shardy treats as elementwise, though they are not.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from enum import IntFlag
+from dataclasses import dataclass
 
 from eggshard.program.mesh import AxisRef, Mesh
 from eggshard.shardy.attributes import Axes
@@ -20,34 +20,24 @@ from eggshard.shardy.rules.rule import OpShardingRule
 
 
 
-class Direction(IntFlag):
-    """Which way shardings flow along a factor; of two directions | allows what either does, & what both do."""
-
-    NONE = 0
-    FORWARD = 1
-    BACKWARD = 2
-    BOTH = 3
+#: Which way shardings flow along a factor; of two directions | allows what either does, & what both do.
+NOWHERE, FORWARD, BACKWARD, BOTH = 0, 1, 2, 3
 
 
-#: Changes a projection; which tensors changed, operands first.
-Strategy = Callable[["Step", Projection], list[bool]]
-
-
+@dataclass(frozen=True)
 class Step:
-    """What a strategy knows of the op.
+    """What a strategy knows of an op.
 
-    directions: per factor. conservative: no sub-axes are propagated. elementwise: of equal sources, the factor that more
-    axes shard goes first, and operands take from each other only what the results take too.
+    directions: per factor. conservative: no sub-axes are propagated. elementwise: of equal sources, the factor that
+    more axes shard goes first, and operands take from each other only what the results take too.
     """
 
-    __slots__ = ("rule", "directions", "mesh", "conservative", "elementwise")
+    rule: OpShardingRule
+    directions: tuple[int, ...]
+    conservative: bool = False
+    elementwise: bool = False
 
-    def __init__(self, rule: OpShardingRule, directions: Sequence[Direction], mesh: Mesh, conservative: bool = False,
-                 elementwise: bool = False) -> None:
-        self.rule, self.directions, self.mesh = rule, directions, mesh
-        self.conservative, self.elementwise = conservative, elementwise
-
-    def truncated(self, axes: Axes, allowed: Callable[[AxisRef, int], AxisRef | None]) -> Axes:
+    def truncated(self, axes: Axes, mesh: Mesh, allowed: Callable[[AxisRef, int], AxisRef | None]) -> Axes:
         """The longest prefix in which every axis is allowed, given the number of shards before it.
 
         The last may be a prefix of what it was.
@@ -59,11 +49,15 @@ class Step:
                 return axes[:i]
             if kept != axis:
                 return (*axes[:i], kept)
-            size *= axis_size(axis, self.mesh)
+            size *= axis_size(axis, mesh)
         return axes
 
 
-def basic(step: Step, projection: Projection) -> list[bool]:
+#: Changes a projection on a mesh; which tensors changed, operands first.
+Strategy = Callable[[Step, Projection, Mesh], list[bool]]
+
+
+def basic(step: Step, projection: Projection, mesh: Mesh) -> list[bool]:
     """Along each factor the axes that fit every tensor of the op."""
     changed = [False] * (len(projection.operands) + len(projection.results))
     for factor, direction in enumerate(step.directions):
@@ -78,29 +72,29 @@ def basic(step: Step, projection: Projection) -> list[bool]:
                 found = apart_from_other_factors(found, tensor, factor)
                 own = tensor.factors.get(factor)
                 if found is not None and own is not None:
-                    found = fits_factor(found, tensor, own, shards, size, step.mesh)
+                    found = fits_factor(found, tensor, own, shards, size, mesh)
                 if found is None:
                     return None
             return found
 
-        axes = step.truncated(axes, fits_all)
+        axes = step.truncated(axes, mesh, fits_all)
         for i, grown in enumerate(projection.expand(factor, axes)):
             changed[i] |= grown
     return changed
 
 
-def aggressive(step: Step, projection: Projection) -> list[bool]:
+def aggressive(step: Step, projection: Projection, mesh: Mesh) -> list[bool]:
     """Along each factor what fits each tensor, the factors of the largest sources first."""
     wanted = [agreed_axes(projection, factor, direction) for factor, direction in enumerate(step.directions)]
     changed = [False] * (len(projection.operands) + len(projection.results))
     if not any(wanted):
         return changed
-    order = [f for f in _by_source(step, projection, wanted) if wanted[f]]
+    order = [f for f in _by_source(step, projection, wanted, mesh) if wanted[f]]
     first_result = len(projection.operands)
     numbered = [*enumerate(projection.results, first_result), *enumerate(projection.operands)]
     for number, tensor in numbered:
         for factor in order:
-            axes = _fitting(step, tensor, factor, wanted[factor])
+            axes = _fitting(step, tensor, factor, wanted[factor], mesh)
             if axes and number < first_result and step.elementwise:
                 for result in projection.results:
                     own = result.factors.get(factor)
@@ -110,12 +104,12 @@ def aggressive(step: Step, projection: Projection) -> list[bool]:
     return changed
 
 
-def agreed_axes(projection: Projection, factor: int, direction: Direction) -> Axes:
+def agreed_axes(projection: Projection, factor: int, direction: int) -> Axes:
     """The axes on which all tensors agree along a factor; those from which nothing flows only object."""
-    if direction == Direction.NONE:
+    if direction == NOWHERE:
         return ()
     sources, others = projection.operands, projection.results
-    if direction == Direction.BACKWARD:
+    if direction == BACKWARD:
         sources, others = others, sources
     axes: Axes = ()
     grows = True
@@ -124,7 +118,7 @@ def agreed_axes(projection: Projection, factor: int, direction: Direction) -> Ax
             found = tensor.factors.get(factor)
             if found is not None:
                 axes, grows = _agreed(axes, found.axes, grows)
-        grows = grows and direction == Direction.BOTH
+        grows = grows and direction == BOTH
     return axes
 
 
@@ -187,19 +181,19 @@ def fits_factor(
     return None
 
 
-def _fitting(step: Step, tensor: TensorProjection, factor: int, wanted: Axes) -> Axes:
+def _fitting(step: Step, tensor: TensorProjection, factor: int, wanted: Axes, mesh: Mesh) -> Axes:
     """What of the wanted axes a tensor's factor may be sharded by; nothing if that would not be more than now."""
     own = tensor.factors.get(factor)
     if own is None:
         return ()
     size = step.rule.factors[factor].size
-    axes = step.truncated(wanted, lambda axis, shards: fits_factor(axis, tensor, own, shards, size, step.mesh))
+    axes = step.truncated(wanted, mesh, lambda axis, shards: fits_factor(axis, tensor, own, shards, size, mesh))
     if own.axes == axes or not begins_with(axes, own.axes):
         return ()
-    return step.truncated(axes, lambda axis, _: apart_from_other_factors(axis, tensor, factor))
+    return step.truncated(axes, mesh, lambda axis, _: apart_from_other_factors(axis, tensor, factor))
 
 
-def _by_source(step: Step, projection: Projection, wanted: Sequence[Axes]) -> list[int]:
+def _by_source(step: Step, projection: Projection, wanted: Sequence[Axes], mesh: Mesh) -> list[int]:
     """The factors, those that come from the largest tensors first; a source is sharded by all that is wanted."""
     sources = [(-1, -1)] * len(wanted)
     for number, tensor in enumerate(projection.tensors):
@@ -210,7 +204,7 @@ def _by_source(step: Step, projection: Projection, wanted: Sequence[Axes]) -> li
 
     def rank(factor: int) -> tuple[int, int, int, int]:
         size, number = sources[factor]
-        shards = total_size(wanted[factor], step.mesh) if step.elementwise else 0
+        shards = total_size(wanted[factor], mesh) if step.elementwise else 0
         return -size, -shards, number, factor
 
     return sorted(range(len(wanted)), key=rank)
