@@ -1,0 +1,100 @@
+"""Data-flow edges: values that are one tensor, as what a loop is given, carries, and returns.
+
+An edge has *sources*, which flow into it, and *targets*, which are read from it. One of the targets, the *owner*, holds
+the edge's sharding; during propagation an op ``sdy.data_flow_edge`` on the owner does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from eggshard.placement.sharding import DimSharding
+from eggshard.shardy.attributes import TensorSharding
+from eggshard.shardy.module import BODIES
+
+#: Ops whose edges are owned by their results; bodies' arguments own some of theirs.
+DATA_FLOW = ("stablehlo.while", "stablehlo.case", "stablehlo.optimization_barrier", *BODIES)
+EDGE, FUNCTION_EDGE = "sdy.data_flow_edge", "sdy.func_data_flow_edge"
+
+
+def owner_of(value: Any) -> Any:
+    """The operation that a value is a result of, or in whose region it is an argument."""
+    if isinstance(value, ir.BlockArgument):
+        return ir.BlockArgument(value).owner.owner.operation
+    return value.owner.operation if hasattr(value.owner, "operation") else value.owner
+
+
+def terminator(region: Any) -> Any:
+    """The last operation of a region's block."""
+    operations = region.blocks[0].operations
+    return operations[len(operations) - 1].operation
+
+
+def edge_owners(op: Any) -> tuple[list[Any], list[Any]]:
+    """The block arguments and the results of a data-flow op that own edges."""
+    arguments = list(op.regions[0].blocks[0].arguments) if op.name in BODIES else []
+    return arguments, list(op.results)
+
+
+def edge_owner(target: Any) -> Any | None:
+    """The owner of the edge that a value is a target of; None if it is no target."""
+    op = owner_of(target)
+    if op.name not in DATA_FLOW:
+        return None
+    if op.name == "stablehlo.while" and isinstance(target, ir.BlockArgument):
+        return op.results[ir.BlockArgument(target).arg_number]
+    return target
+
+
+def owner_of_source(op: Any, operand: int) -> Any | None:
+    """The owner of the edge into which an op's operand flows; None if it flows into none."""
+    into_body = not op.name.endswith(".return")
+    flow = op if into_body else op.parent.operation
+    if flow.name not in DATA_FLOW:
+        return None
+    if flow.name in BODIES and into_body:
+        return flow.regions[0].blocks[0].arguments[operand]
+    return flow.results[operand] if operand < len(flow.results) else None
+
+
+def sources(owner: Any) -> list[Any]:
+    """The values that flow into an edge."""
+    op = owner_of(owner)
+    if isinstance(owner, ir.BlockArgument):
+        return [op.operands[ir.BlockArgument(owner).arg_number]]
+    number = ir.OpResult(owner).result_number
+    if op.name == "stablehlo.optimization_barrier":
+        return [op.operands[number]]
+    if op.name == "stablehlo.while":
+        return [op.operands[number], terminator(op.regions[1]).operands[number]]
+    return [terminator(region).operands[number] for region in op.regions]
+
+
+def other_targets(owner: Any) -> list[Any]:
+    """The values read from an edge, but for its owner."""
+    op = owner_of(owner)
+    if op.name != "stablehlo.while":
+        return []
+    number = ir.OpResult(owner).result_number
+    return [region.blocks[0].arguments[number] for region in op.regions]
+
+
+def edge_of(owner: Any) -> Any | None:
+    """The op ``sdy.data_flow_edge`` of an edge, None if it has none."""
+    users = [use.owner.operation for use in owner.uses]
+    return next((user for user in users if user.name == EDGE), None)
+
+
+def without_manual(sharding: TensorSharding, manual: tuple[str, ...]) -> TensorSharding:
+    """What the body of a computation that is manual along some axes sees of a sharding."""
+    return TensorSharding(sharding.mesh, sharding.sharding.without(manual)) if manual else sharding
+
+
+def with_manual(outer: TensorSharding, inner: TensorSharding, manual: tuple[str, ...]) -> TensorSharding:
+    """A body's sharding seen from outside, where `outer` says how the manual axes shard it."""
+    dims = tuple(
+        DimSharding(tuple(a for a in was.axes if a.name in manual) + now.axes, now.open, now.priority)
+        for was, now in zip(outer.dims, inner.dims, strict=True))
+    return TensorSharding(inner.mesh, outer.updated(dims=dims).sharding)

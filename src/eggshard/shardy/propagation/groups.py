@@ -1,0 +1,1 @@
+"""Sharding groups: values that are sharded alike, wherever they are."""
