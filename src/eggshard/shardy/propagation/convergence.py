@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from eggshard.shardy.projection import Projection
 from eggshard.shardy.propagation.factors import Step, Strategy
 from eggshard.shardy.propagation.flows import Flow, Flows
 from eggshard.shardy.propagation.graph import NO_SLOT, Graph, Node
 from eggshard.shardy.propagation.groups import Groups
 from eggshard.shardy.propagation.table import NONE
-from eggshard.shardy.projection import Projection
 
 #: What a step changes: positions among a flow's slots, and the numbers of their new shardings.
 Changes = tuple[tuple[int, int], ...]

@@ -18,8 +18,6 @@ from eggshard.shardy.axes import axis_size, begins_with, contains, is_prefix, pr
 from eggshard.shardy.projection import FactorSharding, Projection, TensorProjection
 from eggshard.shardy.rules.rule import OpShardingRule
 
-
-
 #: Which way shardings flow along a factor; of two directions | allows what either does, & what both do.
 NOWHERE, FORWARD, BACKWARD, BOTH = 0, 1, 2, 3
 

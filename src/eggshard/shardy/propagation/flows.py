@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.shardy.attributes import TensorSharding, read_per_value
+from eggshard.shardy.attributes import read_per_value
 from eggshard.shardy.edges import EDGE, FUNCTION_EDGE, owner_of, with_manual, without_manual
 from eggshard.shardy.module import manual_axes, shape
 from eggshard.shardy.propagation.factors import BACKWARD, BOTH, FORWARD, NOWHERE, Step

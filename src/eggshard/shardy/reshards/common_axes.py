@@ -6,13 +6,15 @@ factors, whatever a reshard would cost.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from eggshard.program.mesh import Mesh
 from eggshard.shardy.attributes import Axes
-from eggshard.shardy.reshards.axis_lists import any_overlap, count_of, extends, joined, order, size_of, without_overlap
-from eggshard.shardy.reshards.projection import Projection, TensorProjection
+from eggshard.shardy.axes import axis_size, total_size
+from eggshard.shardy.projection import Projection, TensorProjection
+from eggshard.shardy.reshards.axis_lists import any_overlap, extends, joined, order, truncated
 from eggshard.shardy.rules import OpShardingRule
 from eggshard.shardy.rules.rule import NEED_REPLICATION, PASS_THROUGH, PERMUTATION, REDUCTION
 
@@ -22,7 +24,7 @@ _PRECEDENCE = {PASS_THROUGH: 3, REDUCTION: 2, PERMUTATION: 1, NEED_REPLICATION: 
 
 def common_axes(projection: Projection, rule: OpShardingRule, sizes: Sequence[int], mesh: Mesh) -> list[Axes]:
     """Per factor the axes that shard it in every tensor. sizes: the elements of each operand, then of each result."""
-    agreed = _agreed(projection, rule, mesh)
+    agreed = _agreed(projection, rule)
     if agreed is not None:
         return agreed
     ranked = [i for i, tensor in enumerate(rule.tensors) if tensor]
@@ -34,14 +36,25 @@ def common_axes(projection: Projection, rule: OpShardingRule, sizes: Sequence[in
     return chosen
 
 
-def _agreed(projection: Projection, rule: OpShardingRule, mesh: Mesh) -> list[Axes] | None:
+def agreed_axes(projection: Projection, factor: int) -> Axes | None:
+    """The axes that shard a factor in all tensors that have it; None if they differ."""
+    found = {tensor.factors[factor].axes for tensor in projection.tensors if factor in tensor.factors}
+    return None if len(found) > 1 else found.pop() if found else ()
+
+
+def shards_of(tensor: TensorProjection, mesh: Mesh) -> int:
+    """The number of shards that all factors' axes make of a tensor."""
+    return math.prod(total_size((*found.axes, *found.overflow), mesh) for found in tensor.factors.values())
+
+
+def _agreed(projection: Projection, rule: OpShardingRule) -> list[Axes] | None:
     """The axes per factor if no tensor needs another sharding, else None."""
     out: list[Axes] = []
     for i, factor in enumerate(rule.factors):
-        axes = projection.agreed(i)
+        axes = agreed_axes(projection, i)
         if axes is None or (axes and factor.kind == NEED_REPLICATION):
             return None
-        if any_overlap(axes, [axis for others in out for axis in others], mesh):
+        if any_overlap(axes, [axis for others in out for axis in others]):
             return None
         out.append(axes)
     return out
@@ -54,23 +67,23 @@ def _of_preferred(
 
     One that no axis shards where neighbours would exchange, else the larger, else the one with more shards.
     """
-    permuted = rule.of_kind(PERMUTATION)
+    permuted, tensors = rule.of_kind(PERMUTATION), list(projection.tensors)
 
     def preference(number: int) -> tuple[bool, int, int]:
-        tensor = projection.tensors[number]
+        tensor = tensors[number]
         exchanges = any(i in permuted and found.axes for i, found in tensor.factors.items())
-        return not exchanges, sizes[number], tensor.shards(mesh)
+        return not exchanges, sizes[number], shards_of(tensor, mesh)
 
     if preference(first) < preference(second):
         first, second = second, first
-    kept, other = (projection.tensors[i].factors for i in (first, second))
+    kept, other = (tensors[i].factors for i in (first, second))
     taken = [axis for found in kept.values() for axis in found.axes]
     out: list[Axes] = []
     for i in range(len(rule.factors)):
         if i in kept or i not in other:
             out.append(kept[i].axes if i in kept else ())
         else:
-            out.append(without_overlap(other[i].axes, taken, mesh))
+            out.append(truncated(other[i].axes, taken))
     return out
 
 
@@ -95,7 +108,7 @@ class _Candidate:
 def _elected(projection: Projection, rule: OpShardingRule, sizes: Sequence[int], mesh: Mesh) -> list[Axes]:
     """The candidates with the most votes, one after the other; each takes its axes from those that remain."""
     out: list[Axes] = [()] * len(rule.factors)
-    candidates = _candidates(projection.tensors, rule, sizes, mesh)
+    candidates = _candidates(list(projection.tensors), rule, sizes, mesh)
     majors = _majors(rule)
     while candidates:
         free = [c for c in candidates if not majors.get(c.factor)]
@@ -103,7 +116,7 @@ def _elected(projection: Projection, rule: OpShardingRule, sizes: Sequence[int],
             break
         best = max(free, key=lambda c: c.key)
         out[best.factor] = best.axes
-        if count_of(best.axes, mesh) == rule.factors[best.factor].size:
+        if total_size(best.axes, mesh) == rule.factors[best.factor].size:
             for factors in majors.values():
                 factors.discard(best.factor)
         candidates = [c for c in candidates if _remains(c, best, out, mesh)]
@@ -113,16 +126,16 @@ def _elected(projection: Projection, rule: OpShardingRule, sizes: Sequence[int],
 def _remains(candidate: _Candidate, best: _Candidate, chosen: Sequence[Axes], mesh: Mesh) -> bool:
     """Whether a candidate, cut where it overlaps the one that was chosen, still adds axes to its factor."""
     if candidate.factor == best.factor:
-        if not extends(candidate.axes, best.axes, mesh):
+        if not extends(candidate.axes, best.axes):
             return False
-        candidate.gain = count_of(candidate.axes, mesh) // count_of(best.axes, mesh)
+        candidate.gain = total_size(candidate.axes, mesh) // total_size(best.axes, mesh)
         return True
-    left = without_overlap(candidate.axes, best.axes, mesh)
+    left = truncated(candidate.axes, best.axes)
     if left == candidate.axes:
-        candidate.gain = count_of(left, mesh)
+        candidate.gain = total_size(left, mesh)
         return True
     candidate.axes = left
-    candidate.gain = count_of(left, mesh) // count_of(chosen[candidate.factor], mesh)
+    candidate.gain = total_size(left, mesh) // total_size(chosen[candidate.factor], mesh)
     return left != chosen[candidate.factor]
 
 
@@ -134,14 +147,14 @@ def _candidates(
         for tensor in tensors for factor, sharding in tensor.factors.items() for n in range(1, len(sharding.axes) + 1)
     )
     out = [
-        _Candidate(factor, axes, _PRECEDENCE[rule.factors[factor].kind], count_of(axes, mesh))
+        _Candidate(factor, axes, _PRECEDENCE[rule.factors[factor].kind], total_size(axes, mesh))
         for factor, axes in found
     ]
     for tensor, size in zip(tensors, sizes, strict=True):
         for candidate in out:
             sharding = tensor.factors.get(candidate.factor)
             if sharding and (
-                    sharding.axes == candidate.axes or extends(sharding.axes, candidate.axes, mesh)):
+                    sharding.axes == candidate.axes or extends(sharding.axes, candidate.axes)):
                 candidate.votes += size
     return out
 
@@ -170,11 +183,11 @@ def _distribute(
 ) -> None:
     left = list(axes)
     for factor in factors:
-        size, shards = rule.factors[factor].size, count_of(chosen[factor], mesh)
+        size, shards = rule.factors[factor].size, total_size(chosen[factor], mesh)
         if size == 0 or size % shards:
             continue
         room = size // shards
-        while left and room % size_of(left[0], mesh) == 0:
+        while left and room % axis_size(left[0], mesh) == 0:
             axis = left.pop(0)
             chosen[factor] = joined(chosen[factor], (axis,), mesh)
-            room //= size_of(axis, mesh)
+            room //= axis_size(axis, mesh)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.mesh import AxisRef
 from eggshard.shardy.attributes import Axes
 from eggshard.shardy.module import shape
+from eggshard.shardy.projection import Projection
 from eggshard.shardy.reshards import insertion
 from eggshard.shardy.reshards.axis_lists import any_overlap
-from eggshard.shardy.reshards.projection import Projection
 from eggshard.shardy.reshards.values import OnMesh, Values
 from eggshard.shardy.rules import OpShardingRule
 from eggshard.shardy.rules.rule import REDUCTION
@@ -25,7 +25,7 @@ def reshard_result(values: Values, op: Any, projection: Projection, rule: OpShar
     It is then an all-reduce and a reshard of the result instead of a reshard of an operand and a reduce-scatter.
     """
     stated = values.beyond_barriers(op.results)[0]
-    found = _conflict(op, projection, rule, on.mesh)
+    found = _conflict(op, projection, rule)
     if found is None or stated is None:
         return
     factor, axes = found
@@ -33,11 +33,11 @@ def reshard_result(values: Values, op: Any, projection: Projection, rule: OpShar
     result.update(factor, axes)
     at = insertion.after(op)
     value = op.results[0]
-    values.set_sharding(value, result.sharding(rule.results[0], rule, on.name, on.mesh))
+    values.set_sharding(value, result.sharding(rule.results[0], rule, on.mesh, on.name))
     insertion.replace_uses(value, insertion.reshard(value, stated, at))
 
 
-def _conflict(op: Any, projection: Projection, rule: OpShardingRule, mesh: Mesh) -> tuple[int, Axes] | None:
+def _conflict(op: Any, projection: Projection, rule: OpShardingRule) -> tuple[int, Axes] | None:
     """The factor whose axes in the result give way, and its axes in the operands."""
     lhs, rhs = (tensor.factors for tensor in projection.operands)
     result = projection.results[0].factors
@@ -54,7 +54,7 @@ def _conflict(op: Any, projection: Projection, rule: OpShardingRule, mesh: Mesh)
             contracted += axes
             continue
         if len(sides) == 1:
-            if any_overlap(axes, seen, mesh):
+            if any_overlap(axes, seen):
                 return None
             seen += axes
         if result[i].axes != axes:

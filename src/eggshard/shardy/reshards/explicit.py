@@ -12,12 +12,12 @@ from eggshard.errors import ProgramError, ShardingError
 from eggshard.shardy.attributes import Axes, TensorSharding, axes_text
 from eggshard.shardy.module import ShardyModule, shape
 from eggshard.shardy.passes import shardy_pass
+from eggshard.shardy.projection import FactorSharding, Projection, TensorProjection
 from eggshard.shardy.reshards import insertion
 from eggshard.shardy.reshards.axis_lists import any_overlap
 from eggshard.shardy.reshards.common_axes import common_axes
 from eggshard.shardy.reshards.dots import DOTS, reshard_result
 from eggshard.shardy.reshards.overflow import overflow_axes
-from eggshard.shardy.reshards.projection import Projection, TensorProjection, project
 from eggshard.shardy.reshards.unreduced import make_unreduced, reduce_operand, reduce_operands, reduce_results
 from eggshard.shardy.reshards.values import (
     OnMesh,
@@ -25,12 +25,12 @@ from eggshard.shardy.reshards.values import (
     data_flow_edges,
     equivalent,
     fully_closed,
-    is_terminator,
     post_order,
     replicated,
 )
 from eggshard.shardy.rules import OpShardingRule, rule_of
 from eggshard.shardy.rules.rule import TensorFactors
+from eggshard.shardy.traits import is_terminator
 
 MODES = ("shardy", "global")
 
@@ -160,7 +160,7 @@ class _InFunction:
         on = self.values.common_mesh([*operands, *results])
         if on is None:
             return
-        projection = project(operands, results, rule, on.mesh)
+        projection = Projection.of(rule, operands, results, on.mesh, closed_if_missing=True)
         chosen = None
         if full:
             chosen = self.reshard(op, projection, operands, results, rule, on)
@@ -173,23 +173,21 @@ class _InFunction:
         results: list[TensorSharding | None], rule: OpShardingRule, on: OnMesh,
     ) -> list[Axes]:
         """Reshard what differs from the axes chosen for the op's factors, and return these."""
-        changed = [tensor.overflows for tensor in projection.tensors]
+        shardings = *operands, *results
+        changed = [any(f.overflow for f in tensor.factors.values()) for tensor in projection.tensors]
         if any(changed) and op.name == "stablehlo.reshape":
             chosen = overflow_axes(projection, rule, on)
-            shardings = *operands, *results
-            for i, axes in enumerate(chosen):
-                for tensor in projection.tensors:
-                    tensor.update(i, axes)
+            give(projection, chosen, rule)
             changed = [
-                not equivalent(tensor.sharding(dims, rule, on.name, on.mesh), sharding)
+                not equivalent(tensor.sharding(dims, rule, on.mesh, on.name), sharding)
                 for tensor, dims, sharding in zip(projection.tensors, rule.tensors, shardings, strict=True)]
         else:
             sizes = [_elements(value) for value in (*op.operands, *op.results)]
             chosen = common_axes(projection, rule, sizes, on.mesh)
-            for i, axes in enumerate(chosen):
-                changed = [tensor.update(i, axes) or c for tensor, c in zip(projection.tensors, changed, strict=True)]
+            updated = give(projection, chosen, rule)
+            changed = [a or b for a, b in zip(changed, updated, strict=True)]
         changed = [
-            c or self.on_other_devices(s, on) for c, s in zip(changed, (*operands, *results), strict=True)]
+            c or self.on_other_devices(s, on) for c, s in zip(changed, shardings, strict=True)]
         at = insertion.before(op)
         for number, (tensor, dims) in enumerate(zip(projection.operands, rule.operands, strict=True)):
             if changed[number]:
@@ -212,13 +210,25 @@ class _InFunction:
             and self.values.on_mesh(sharding).mesh.device_ids != on.mesh.device_ids)
 
 
+def give(projection: Projection, chosen: list[Axes], rule: OpShardingRule) -> list[bool]:
+    """Shard factors by these axes in every tensor; which tensors that changed."""
+    changed = [False] * len(rule.tensors)
+    for factor, axes in enumerate(chosen):
+        changed = [a or b for a, b in zip(changed, projection.update(factor, axes), strict=True)]
+    for tensor, dims in zip(projection.tensors, rule.tensors, strict=True):
+        for dim in dims:
+            for factor in dim:
+                tensor.factors.setdefault(factor, FactorSharding(closed=True))
+    return changed
+
+
 def sharding_of(
     op: Any, where: str, tensor: TensorProjection, dims: TensorFactors, rule: OpShardingRule, on: OnMesh,
 ) -> TensorSharding:
     """The sharding that an op's tensor takes. ShardingError if axes of its addends would shard it as well."""
-    out = tensor.sharding(dims, rule, on.name, on.mesh)
+    out = tensor.sharding(dims, rule, on.mesh, on.name)
     for axes in out.axes:
-        if any_overlap(axes, out.sharding.unreduced, on.mesh):
+        if any_overlap(axes, out.sharding.unreduced):
             raise ShardingError(
                 f"{op.name}: {where} of shape {shape_of(dims, rule)} is unreduced along {axes_text(tensor.unreduced)}, "
                 f"and other operands and results make it {out}; make those unreduced along these axes first, or reduce "

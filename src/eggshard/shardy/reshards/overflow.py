@@ -8,8 +8,10 @@ from functools import reduce
 
 from eggshard.program.mesh import AxisRef, Mesh
 from eggshard.shardy.attributes import Axes
-from eggshard.shardy.reshards.axis_lists import common_prefix, joined, size_of, sub_axis
-from eggshard.shardy.reshards.projection import Projection, TensorProjection, project
+from eggshard.shardy.axes import append, axis_size
+from eggshard.shardy.projection import Projection, TensorProjection
+from eggshard.shardy.reshards.axis_lists import common_prefix, joined
+from eggshard.shardy.reshards.common_axes import shards_of
 from eggshard.shardy.reshards.values import OnMesh
 from eggshard.shardy.rules import OpShardingRule
 from eggshard.shardy.rules.rule import TensorFactors
@@ -21,7 +23,7 @@ def overflow_axes(projection: Projection, rule: OpShardingRule, on: OnMesh) -> l
     Both sides take these axes anew, each where a factor first divides, and keep what they then agree on.
     """
     operand, result = projection.operands[0], projection.results[0]
-    preferred = operand if operand.shards(on.mesh) >= result.shards(on.mesh) else result
+    preferred = operand if shards_of(operand, on.mesh) >= shards_of(result, on.mesh) else result
     axes = [
         axis for i in range(len(rule.factors)) if i in preferred.factors
         for axis in (*preferred.factors[i].axes, *preferred.factors[i].overflow)
@@ -29,10 +31,10 @@ def overflow_axes(projection: Projection, rule: OpShardingRule, on: OnMesh) -> l
     sides = (operand, rule.operands[0]), (result, rule.results[0])
     for tensor, dims in sides:
         _distribute(tensor, dims, rule, axes, on.mesh)
-    shardings = [tensor.sharding(dims, rule, on.name, on.mesh) for tensor, dims in sides]
-    again = project(shardings[:1], shardings[1:], rule, on.mesh)
+    shardings = [tensor.sharding(dims, rule, on.mesh, on.name) for tensor, dims in sides]
+    again = Projection.of(rule, shardings[:1], shardings[1:], on.mesh, closed_if_missing=True)
     found = [[t.factors[i].axes for t in again.tensors if i in t.factors] for i in range(len(rule.factors))]
-    return [reduce(lambda a, b: common_prefix(a, b, on.mesh), axes) if axes else () for axes in found]
+    return [reduce(lambda a, b: common_prefix(a, b), axes) if axes else () for axes in found]
 
 
 def _distribute(
@@ -43,30 +45,28 @@ def _distribute(
     All that follow one that no factor takes go beyond the last factor.
     """
     factors = [i for dim in dims for i in dim if i in tensor.factors]
-    for i in factors:
-        tensor.update(i, ())
     if not factors:
         return
     room = {i: rule.factors[i].size for i in factors}
+    taken: dict[int, list[AxisRef]] = {i: [] for i in factors}
     left = list(reversed(axes))
     while left:
-        taken = False
+        before = len(left), left[-1]
         for i in factors:
             axis = left[-1]
-            count = size_of(axis, mesh)
+            count = axis_size(axis, mesh)
             common = math.gcd(room[i], count)
             if room[i] <= 1 or (common == 1 and count > 1):
                 continue
-            taken = True
-            found = tensor.factors[i]
             room[i] //= common
             left.pop()
             if count == common:
-                found.axes = joined(found.axes, (axis,), mesh)
+                append(taken[i], axis, mesh)
                 break
-            found.axes = joined(found.axes, (sub_axis(axis.name, axis.pre, common, mesh),), mesh)
-            left.append(sub_axis(axis.name, axis.pre * common, count // common, mesh))
-        if not taken:
-            last = tensor.factors[factors[-1]]
-            last.overflow = joined(last.overflow, reversed(left), mesh)
-            return
+            append(taken[i], AxisRef(axis.name, axis.pre, common), mesh)
+            left.append(AxisRef(axis.name, axis.pre * common, count // common))
+        if left and before == (len(left), left[-1]):
+            break
+    for i in factors:
+        rest = joined((), reversed(left), mesh) if i == factors[-1] else ()
+        tensor.update(i, tuple(taken[i]), rest)

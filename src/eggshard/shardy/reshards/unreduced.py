@@ -9,10 +9,12 @@ from eggshard.errors import ShardingError
 from eggshard.placement.sharding import DimSharding
 from eggshard.program.mesh import Mesh
 from eggshard.shardy.attributes import Axes, TensorSharding
+from eggshard.shardy.axes import difference, in_mesh_order
+from eggshard.shardy.projection import Projection
 from eggshard.shardy.reshards import insertion
-from eggshard.shardy.reshards.axis_lists import after, difference, extends, in_mesh_order
+from eggshard.shardy.reshards.axis_lists import continuation
+from eggshard.shardy.reshards.common_axes import agreed_axes
 from eggshard.shardy.reshards.insertion import all_reduce, replace_uses
-from eggshard.shardy.reshards.projection import Projection
 from eggshard.shardy.reshards.values import OnMesh, Values, fully_closed
 from eggshard.shardy.rules import OpShardingRule
 from eggshard.shardy.rules.rule import REDUCTION
@@ -75,7 +77,7 @@ def reduce_results(
         return
     axes: list[Any] = []
     for factor in rule.of_kind(REDUCTION):
-        found = projection.agreed(factor) if chosen is None else chosen[factor]
+        found = agreed_axes(projection, factor) if chosen is None else chosen[factor]
         if found is None:
             raise ShardingError(
                 f"{op.name}: the result is unreduced along {', '.join(map(str, kept))}, but the operands' shardings of "
@@ -137,7 +139,7 @@ def _aligned(
     """
     dims, sharded, moves = [], [], False
     for had, wanted in zip(source.dims, target.dims, strict=True):
-        extra = _continuation(had.axes, wanted.axes, mesh)
+        extra = continuation(had.axes, wanted.axes, mesh)
         if extra and not difference(extra, new, mesh):
             dims.append(had)
             sharded.append(extra)
@@ -146,18 +148,6 @@ def _aligned(
             dims.append(wanted)
             sharded.append(())
     return tuple(dims), sharded, moves
-
-
-def _continuation(longer: Axes, shorter: Axes, mesh: Mesh) -> Axes | None:
-    """The axes with which a list continues another; None if it does not."""
-    if longer == shorter:
-        return ()
-    if not extends(longer, shorter, mesh):
-        return None
-    if not shorter or longer[len(shorter) - 1] == shorter[-1]:
-        return longer[len(shorter):]
-    rest = after(longer[len(shorter) - 1], shorter[-1], mesh)
-    return ((rest,) if rest else ()) + longer[len(shorter):]
 
 
 def _same_mesh(values: Values, op: Any, source: TensorSharding, user: TensorSharding) -> None:

@@ -11,8 +11,11 @@ from jaxlib.mlir import ir
 
 from eggshard.program.mesh import Mesh
 from eggshard.shardy.attributes import TensorSharding, read_per_value
-from eggshard.shardy.module import BODIES, DATA_FLOW, ShardyModule, manual_axes, rank
+from eggshard.shardy.edges import DATA_FLOW, edge_of, edge_owner, owner_of, terminator, without_manual
+from eggshard.shardy.module import BODIES, ShardyModule, manual_axes, rank
 
+#: Shardy has no data-flow edges for it, so its branches return what they happen to; here they are as those of a case.
+IF = "stablehlo.if"
 BARRIER = "sdy.propagation_barrier"
 
 
@@ -38,21 +41,20 @@ class Values:
 
     def sharding(self, value: Any) -> TensorSharding | None:
         """The sharding of a value: its own, that of its data-flow edge, or that of what flows into it."""
-        owner = edge_owner(value)
-        if owner is not None:
-            for use in owner.uses:
-                if use.owner.name == "sdy.data_flow_edge":
-                    return self.module.sharding(use.owner.operation.results[0])
-            value = owner
-        elif isinstance(value, ir.BlockArgument) and value.owner.owner.name == "stablehlo.async_start":
-            return self.sharding(value.owner.owner.operation.operands[value.arg_number])
+        op = owner_of(value)
+        if op.name in DATA_FLOW:
+            value = edge_owner(value)
+            edge = edge_of(value)
+            value = value if edge is None else edge.results[0]
+        elif op.name == "stablehlo.async_start" and isinstance(value, ir.BlockArgument):
+            return self.sharding(op.operands[value.arg_number])
         return self.module.sharding(value)
 
     def beyond_barriers(self, values: Iterable[Any]) -> list[TensorSharding | None]:
         """Values' shardings; of one that is only kept from propagation, that of what it is."""
         out = []
         for value in values:
-            while (op := defining(value)) is not None and op.name == BARRIER:
+            while (op := owner_of(value)).name == BARRIER:
                 value = op.operands[0]
             out.append(self.sharding(value))
         return out
@@ -120,23 +122,6 @@ def fully_closed(mesh: str | Mesh, value: Any) -> TensorSharding:
     return TensorSharding.closed(mesh, [()] * rank(value))
 
 
-def defining(value: Any) -> Any | None:
-    """The op that a value is a result of; None for a block's argument."""
-    return None if isinstance(value, ir.BlockArgument) else ir.OpResult(value).owner.operation
-
-
-def edge_owner(value: Any) -> Any | None:
-    """The value whose data-flow edge a value is a target of; None for values that have no edge."""
-    op = defining(value)
-    if op is not None:
-        return value if op.name in DATA_FLOW or op.name in BODIES else None
-    argument = ir.BlockArgument(value)
-    op = argument.owner.owner.operation
-    if op.name == "stablehlo.while":
-        return op.results[argument.arg_number]
-    return value if op.name in BODIES else None
-
-
 class Edge(NamedTuple):
     """A data-flow edge: the sharding of its targets, as its sources have it, and the operands that are the sources."""
 
@@ -148,10 +133,10 @@ def data_flow_edges(values: Values, op: Any) -> list[Edge] | None:
     """The edges into an op and its regions, results first; None if it is no such op."""
     if op.name in BODIES:
         return _body_edges(op)
-    if op.name not in DATA_FLOW:
+    if op.name not in (*DATA_FLOW, IF):
         return None
     shardings = values.module.result_shardings(op) or [None] * len(op.results)
-    ends = [_terminator(region) for region in op.regions]
+    ends = [terminator(region) for region in op.regions]
     if op.name == "stablehlo.while":
         ends = [op, ends[1]]
     elif op.name == "stablehlo.optimization_barrier":
@@ -164,21 +149,15 @@ def _body_edges(op: Any) -> list[Edge]:
         read_per_value(str(op.attributes[name])) if name in op.attributes else [None] * count
         for name, count in (("in_shardings", len(op.operands)), ("out_shardings", len(op.results)))
     )
-    manual, end = manual_axes(op), _terminator(op.regions[0])
+    manual, end = manual_axes(op), terminator(op.regions[0])
     inner = [s and _within(s, manual) for s in outputs]
     return [Edge(s, ((end, i),)) for i, s in enumerate(inner)] + [Edge(s, ((op, i),)) for i, s in enumerate(inputs)]
 
 
-def _within(sharding: TensorSharding, manual: Sequence[str]) -> TensorSharding:
+def _within(sharding: TensorSharding, manual: tuple[str, ...]) -> TensorSharding:
     """A sharding without manual axes; dimensions that no other axis shards lose their priority."""
-    inner = sharding.sharding.without(manual)
-    dims = tuple(replace(d, priority=d.priority if d.axes or d.open else None) for d in inner.dims)
-    return TensorSharding(sharding.mesh, replace(inner, dims=dims))
-
-
-def _terminator(region: Any) -> Any:
-    operations = region.blocks[0].operations
-    return operations[len(operations) - 1].operation
+    inner = without_manual(sharding, manual)
+    return inner.updated(dims=tuple(replace(d, priority=d.priority if d.axes or d.open else None) for d in inner.dims))
 
 
 def post_order(function: Any) -> list[Any]:
@@ -194,8 +173,3 @@ def post_order(function: Any) -> list[Any]:
 
     visit(function)
     return out
-
-
-def is_terminator(op: Any) -> bool:
-    """Whether an op ends its block, handing its operands to what is around it."""
-    return bool(op.name.endswith(".return"))
