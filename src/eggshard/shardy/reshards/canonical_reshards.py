@@ -28,7 +28,8 @@ def canonicalize_reshards(module: ShardyModule, common: bool = True) -> None:
                 changed = True
         for op in module.walk(RESHARD):
             if uses(op.results[0]):
-                changed |= _folded(op) or (common and _shared(op))
+                changed |= _folded(op)
+                changed |= common and _shared(op)
 
 
 def _folded(op: Any) -> bool:
