@@ -15,7 +15,7 @@ from eggshard.shardy.reshards import insertion
 from eggshard.shardy.reshards.axis_lists import continuation
 from eggshard.shardy.reshards.common_axes import agreed_axes
 from eggshard.shardy.reshards.insertion import all_reduce, replace_uses
-from eggshard.shardy.reshards.values import OnMesh, Values, fully_closed
+from eggshard.shardy.reshards.values import OnMesh, Values, allowing, fully_closed
 from eggshard.shardy.rules import OpShardingRule
 from eggshard.shardy.rules.rule import REDUCTION
 
@@ -89,6 +89,9 @@ def reduce_results(
     at = insertion.after(op)
     for result in list(op.results):
         sharding = values.sharding(result) or fully_closed(on.name, result)
+        if allowing(sharding, reduced) != sharding:
+            sharding = allowing(sharding, reduced)
+            values.set_sharding(result, sharding)
         replace_uses(result, all_reduce(result, reduced, sharding, at))
 
 
@@ -116,7 +119,7 @@ def make_unreduced(
             "be made where others are summed, reshard in two steps")
     dims, sharded, moves = _aligned(source, target, new, mesh)
     if moves:
-        value = insertion.reshard(value, source.updated(dims=dims), at)
+        value = insertion.reshard(value, allowing(source.updated(dims=dims)), at)
     last = source
     replicated = difference(new, [axis for axes in sharded for axis in axes], mesh)
     if replicated:
@@ -145,7 +148,7 @@ def _aligned(
             sharded.append(extra)
         else:
             moves |= extra != ()
-            dims.append(wanted)
+            dims.append(had if extra == () else wanted)
             sharded.append(())
     return tuple(dims), sharded, moves
 
