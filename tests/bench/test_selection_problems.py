@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from bench.programs import by_name, dense, stencil
 from bench.selection_problems import problem_of
 

@@ -339,7 +339,7 @@ def test_one_gathered_window_out_of_bounds_before_a_slice(seed):
 def test_axes_of_one_device_leave_no_trace() -> None:
     """They stood beside the axes of an all-to-all on one side and not on the other."""
     mesh = {"x": 2, "y": 1, "z": 4}
-    plan = plan_reshard((6, 16, 64), "f32", mesh, ("z", ("x", "y"), None), ("z", None, "x"))
+    plan = plan_reshard((8, 16, 64), "f32", mesh, ("z", ("x", "y"), None), ("z", None, "x"))
     assert plan.collectives == {"all-to-all": 1}
     plan.verify()
     assert "all_to_all" in plan.to_stablehlo()
