@@ -248,5 +248,5 @@ def custom_calls(body: Body) -> None:
     call(body.any(*(f"_SPMDInternalOp_{name}" for name in ("MultiPad", "RotateRight", "MultiRotate", "MultiSlice",
                                                            "Wrap"))), [body.argument(shape)],
          [tensor([s + i for s in shape]) for i in range(body.random.randint(1, 3))])
-    call(body.any("sdy_testonly", "tpu_custom_call", "Sharding", "TopK", "lapack_sgeqrf_ffi", "unknown"),
+    call(body.any("sdy_testonly", "tpu_custom_call", "other", "TopK", "lapack_sgeqrf_ffi", "unknown"),
          [body.argument(shape)], [tensor(shape)])
