@@ -145,7 +145,6 @@ def _indexed(body: Body) -> tuple[list[int], list[int], list[int], list[int], li
         indices = [*batch[:vector], len(mapped), *batch[vector:]]
     places = [d if d < vector else d + 1 for d in range(len(batch))]
     lists = [places[listed.index(i)] for i in range(len(batched))]
-    offsets = body.some(range(len(batch) + len(window)))
     offsets = sorted(body.random.sample(range(len(batch) + len(window)), len(window)))
     inner, outer = iter(sizes), iter(batch)
     slices = [next(inner) if d in offsets else next(outer) for d in range(len(batch) + len(window))]
