@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from eggshard.shardy.projection import Projection
 from eggshard.shardy.propagation.factors import Step, Strategy
 from eggshard.shardy.propagation.flows import Flow, Flows
 from eggshard.shardy.propagation.graph import NO_SLOT, Graph, Node
 from eggshard.shardy.propagation.groups import Groups
 from eggshard.shardy.propagation.table import NONE
-from eggshard.shardy.projection import Projection
 
 #: What a step changes: positions among a flow's slots, and the numbers of their new shardings.
 Changes = tuple[tuple[int, int], ...]
@@ -51,17 +51,17 @@ class Propagation:
         for function, flow in self._returned:
             before = tuple(map(self.graph.shardings.__getitem__, flow.slots))
             for position, number in self._changes(strategy, flow.steps[phase], before, flow.operands):
-                self.graph.set(flow.slots[position], number)
+                self.graph.keep(flow.slots[position], number)
                 if position < flow.operands:
                     for member in self.groups.others(flow.slots[position]):
-                        self.graph.set(member, number)
+                        self.graph.keep(member, number)
             if self.watch and before != tuple(map(self.graph.shardings.__getitem__, flow.slots)):
                 self.watch(function, flow, flow.steps[phase], before)
 
     def _visit(self, node: Node, strategy: Strategy, phase: int, work: Worklist) -> None:
         flow, graph = node.flow, self.graph
         step = flow.steps[phase]
-        if not any(step.directions):
+        if not step.moves:
             return
         if phase == 0 and any(graph.use_counts[value] > 1 for value in flow.single_use):
             return
@@ -82,7 +82,7 @@ class Propagation:
     def _set(self, slot: int, number: int, node: Node, work: Worklist) -> None:
         if slot == NO_SLOT:
             return
-        self.graph.set(slot, number)
+        self.graph.keep(slot, number)
         for other in self.graph.affected(slot):
             if other != node.number:
                 work.push(self.graph.nodes[other])
@@ -119,8 +119,8 @@ class Propagation:
         for taken in graph.erase(node):
             for value in taken.operands:
                 definer = graph.definer(value)
-                if definer is not None and len(set(graph.using(value))) <= 1:
-                    work.push(graph.nodes[definer])
+                if definer is not None and len(graph.using(value)) <= 1:
+                    work.push(definer)
             work.drop(taken.number)
 
 

@@ -5,16 +5,15 @@ Everything but ops with rules flows by the *identity*: one factor per dimension,
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.shardy.attributes import TensorSharding, read_per_value
+from eggshard.shardy.attributes import read_per_value
 from eggshard.shardy.edges import EDGE, FUNCTION_EDGE, owner_of, with_manual, without_manual
 from eggshard.shardy.module import manual_axes, shape
-from eggshard.shardy.propagation.factors import BACKWARD, BOTH, FORWARD, NOWHERE, Step
+from eggshard.shardy.propagation.factors import BOTH, Step
 from eggshard.shardy.propagation.graph import Graph, Node
 from eggshard.shardy.propagation.priorities import PHASES, schedule
 from eggshard.shardy.propagation.table import NONE
@@ -22,7 +21,6 @@ from eggshard.shardy.rules import rule_of
 from eggshard.shardy.rules.rule import OpShardingRule, RuleFactor
 
 BARRIER = "sdy.propagation_barrier"
-_DIRECTIONS = {"NONE": NOWHERE, "FORWARD": FORWARD, "BACKWARD": BACKWARD, "BOTH": BOTH}
 
 
 class Flow:
@@ -32,20 +30,22 @@ class Flow:
     sharding of a manual computation's edge looks from the values that flow into it.
     """
 
-    __slots__ = ("rule", "slots", "operands", "values", "steps", "single_use", "manual")
+    __slots__ = ("rule", "slots", "operands", "values", "steps", "single_use", "manual", "stated")
 
     def __init__(self, rule: OpShardingRule, operands: tuple[int, ...], results: tuple[int, ...],
                  steps: tuple[Step, ...], values: tuple[Any, ...] = (), single_use: tuple[int, ...] = (),
                  manual: ManualEdge | None = None) -> None:
         self.rule, self.slots, self.operands, self.steps = rule, operands + results, len(operands), steps
         self.values, self.single_use, self.manual = values, single_use, manual
+        #: Whether the rule is the op's, to be stated on it.
+        self.stated = False
 
 
 class ManualEdge:
     """The edge of an argument or result of a computation that is manual along some axes.
 
-    An argument's edge has the body's view of the sharding, and what flows into it the view from outside; with a result it
-    is the other way round.
+    An argument's edge has the body's view of the sharding, and what flows into it the view from outside; with a result
+    it is the other way round.
     """
 
     def __init__(self, graph: Graph, owner: Any) -> None:
@@ -80,7 +80,7 @@ class Flows:
 
     def __init__(self, graph: Graph, conservative: bool = False) -> None:
         self.graph, self.conservative = graph, conservative
-        self._steps: dict[Step, Step] = {}
+        self._steps: dict[tuple[OpShardingRule, tuple[int, ...], bool, bool], Step] = {}
         for node in graph.nodes:
             node.flow = self._of(node)
 
@@ -88,17 +88,18 @@ class Flows:
         if node.name in (EDGE, FUNCTION_EDGE):
             return self._of_edge(node)
         if node.name == BARRIER:
-            found = re.search(r"[A-Z]{4,}", str(node.op.attributes["allowed_direction"]))
-            direction = _DIRECTIONS[found[0] if found else "BOTH"]
-            rule = identity(shape(node.op.results[0]), 1)
-            step = self._step(rule, (direction,) * len(rule.factors), elementwise=True)
-            return self._flow(rule, node.operands, node.results, (step,) * PHASES)
+            direction = int(ir.IntegerAttr(node.op.attributes["allowed_direction"]).value)
+            same = identity(shape(node.op.results[0]), 1)
+            step = self._step(same, (direction,) * len(same.factors), elementwise=True)
+            return self._flow(same, node.operands, node.results, (step,) * PHASES)
         if not node.results or node.name.startswith(("func.", "builtin.", "sdy.mesh")):
             return None
         rule = rule_of(node.op, self.conservative)
         if rule is None:
             return None
-        return self._scheduled(node, rule, node.operands, node.results, self.conservative)
+        flow = self._scheduled(node, rule, node.operands, node.results, self.conservative)
+        flow.stated = True
+        return flow
 
     def _of_edge(self, node: Node) -> Flow | None:
         sources = tuple(self.graph.edge_sources(node))
@@ -136,8 +137,11 @@ class Flows:
 
     def _step(self, rule: OpShardingRule, directions: tuple[int, ...], conservative: bool = False,
               elementwise: bool = False) -> Step:
-        step = Step(rule, directions, conservative, elementwise)
-        return self._steps.setdefault(step, step)
+        key = (rule, directions, conservative, elementwise)
+        found = self._steps.get(key)
+        if found is None:
+            found = self._steps[key] = Step(*key)
+        return found
 
 
 @lru_cache(maxsize=4096)
