@@ -49,14 +49,15 @@ def edge_owner(target: Any) -> Any | None:
 
 
 def owner_of_source(op: Any, operand: int) -> Any | None:
-    """The owner of the edge into which an op's operand flows; None if it flows into none."""
-    into_body = not op.name.endswith(".return")
-    flow = op if into_body else op.parent.operation
-    if flow.name not in DATA_FLOW:
+    """The owner of the edge that is to be looked at when an op's operand changes; None where there is none.
+
+    Edges into bodies are not found from outside, in Shardy neither: they are looked at when their op's turn comes.
+    """
+    into = not op.name.endswith(".return")
+    flow = op if into else op.parent.operation
+    if flow.name not in DATA_FLOW or (into and flow.name in BODIES) or operand >= len(flow.results):
         return None
-    if flow.name in BODIES and into_body:
-        return flow.regions[0].blocks[0].arguments[operand]
-    return flow.results[operand] if operand < len(flow.results) else None
+    return flow.results[operand]
 
 
 def sources(owner: Any) -> list[Any]:
