@@ -4,5 +4,10 @@ from __future__ import annotations
 
 from eggshard.shardy.clean_up import closing as closing
 from eggshard.shardy.passes import PASSES as PASSES, read_steps as read_steps
-from eggshard.shardy.propagation import groups as groups, strategies as strategies
+from eggshard.shardy.propagation import (
+    constraints as constraints,
+    data_flow as data_flow,
+    groups as groups,
+    strategies as strategies,
+)
 from eggshard.shardy.rules import stating as stating

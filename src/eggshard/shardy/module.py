@@ -21,7 +21,6 @@ SHARDING, RULE = "sdy.sharding", "sdy.sharding_rule"
 #: Ops whose results' sharding is an attribute of their own, and its name.
 OWN_SHARDING = {
     "sdy.sharding_constraint": "sharding", "sdy.reshard": "sharding", "sdy.data_flow_edge": "sharding",
-    "sdy.func_data_flow_edge": "sharding",
     **dict.fromkeys(
         ("sdy.all_gather", "sdy.all_slice", "sdy.all_to_all", "sdy.collective_permute", "sdy.all_reduce",
          "sdy.reduce_scatter", "sdy.replicated_to_unreduced", "sdy.sharded_to_unreduced"), "out_sharding"),

@@ -65,3 +65,8 @@ def is_pure(op: Any) -> bool:
         return False
     return all(
         is_pure(inner.operation) for region in op.regions for block in region.blocks for inner in block.operations)
+
+
+def is_static(value: Any) -> bool:
+    """Whether a value is a tensor of a known shape."""
+    return isinstance(value.type, ir.RankedTensorType) and bool(value.type.has_static_shape)

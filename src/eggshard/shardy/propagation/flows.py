@@ -19,6 +19,7 @@ from eggshard.shardy.propagation.priorities import PHASES, schedule
 from eggshard.shardy.propagation.table import NONE
 from eggshard.shardy.rules import rule_of
 from eggshard.shardy.rules.rule import OpShardingRule, RuleFactor
+from eggshard.shardy.traits import is_static
 
 BARRIER = "sdy.propagation_barrier"
 
@@ -149,11 +150,6 @@ def identity(sizes: tuple[int, ...], operands: int) -> OpShardingRule:
     """The rule by which tensors of one shape, of which the last is the result, are sharded alike."""
     tensor = tuple((factor,) for factor in range(len(sizes)))
     return OpShardingRule(tuple(map(RuleFactor, sizes)), (tensor,) * operands, (tensor,))
-
-
-def is_static(value: Any) -> bool:
-    """Whether a value is a tensor of a known shape."""
-    return isinstance(value.type, ir.RankedTensorType) and value.type.has_static_shape
 
 
 def _is_scalar(value: Any) -> bool:

@@ -39,9 +39,10 @@ def sharding_group_import(module: ShardyModule) -> None:
         groups_of.setdefault(op.operands[0], []).append(group)
     for groups in groups_of.values():
         for group in groups:
-            low, high = sorted((leader(groups[0]), leader(group)))
-            leaders[high] = low
-    numbers = {group: number for number, group in enumerate(sorted({leader(_group(op)) for op in ops}))}
+            kept = leader(groups[0])
+            leaders[leader(group)] = kept
+    # The first group that is seen is number 0, and so on.
+    numbers = {group: number for number, group in enumerate(g for g in leaders if leaders[g] == g)}
     seen = set()
     for op in ops:
         if op.operands[0] in seen:

@@ -11,10 +11,10 @@ from eggshard.shardy.module import RULE, ShardyModule
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.propagation.convergence import Propagation
 from eggshard.shardy.propagation.factors import Strategy, aggressive, basic
-from eggshard.shardy.propagation.flows import is_static
 from eggshard.shardy.propagation.graph import Graph, drop_rules
 from eggshard.shardy.propagation.groups import Groups, sync_groups
 from eggshard.shardy.propagation.priorities import ANYTHING, PHASES, UserPriorities
+from eggshard.shardy.traits import is_static
 
 STRATEGIES: dict[str, tuple[Strategy, ...]] = {
     "basic": (basic,), "aggressive": (aggressive,), "basic-then-aggressive": (basic, aggressive)}
