@@ -5,6 +5,8 @@ from __future__ import annotations
 from eggshard.shardy.clean_up import closing as closing
 from eggshard.shardy.passes import PASSES as PASSES, read_steps as read_steps
 from eggshard.shardy.propagation import (
+    call_graph as call_graph,
+    constants as constants,
     constraints as constraints,
     data_flow as data_flow,
     groups as groups,

@@ -237,3 +237,18 @@ def _entries(function: Any, key: str, count: int) -> list[TensorSharding | None]
 def _first(error: Any) -> str:
     diagnostics = getattr(error, "error_diagnostics", None)
     return diagnostics[0].message if diagnostics else str(error)
+
+
+def inside_first(root: Any) -> list[Any]:
+    """All operations, those of regions before the op that has the regions."""
+    listed: list[Any] = []
+
+    def visit(op: Any) -> None:
+        for region in op.regions:
+            for block in region.blocks:
+                for inner in block.operations:
+                    visit(inner.operation)
+        listed.append(op)
+
+    visit(root)
+    return listed

@@ -70,3 +70,8 @@ def is_pure(op: Any) -> bool:
 def is_static(value: Any) -> bool:
     """Whether a value is a tensor of a known shape."""
     return isinstance(value.type, ir.RankedTensorType) and bool(value.type.has_static_shape)
+
+
+def is_scalar(value: Any) -> bool:
+    """Whether a value is a tensor of rank 0."""
+    return isinstance(value.type, ir.RankedTensorType) and value.type.rank == 0

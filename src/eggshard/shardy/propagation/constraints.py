@@ -9,9 +9,9 @@ from jaxlib.mlir import ir
 
 from eggshard.shardy.attributes import TensorSharding, read_per_value
 from eggshard.shardy.edges import DATA_FLOW, EDGE, edge_of, edge_owner, holder_of, owner_of, sharding_of, state_sharding
-from eggshard.shardy.module import RULE, ShardyModule, rank
+from eggshard.shardy.module import RULE, ShardyModule, inside_first, rank
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.propagation.data_flow import after, inside_first
+from eggshard.shardy.propagation.data_flow import after
 from eggshard.shardy.rules import rule_of
 
 CONSTRAINT, MANUAL = "sdy.sharding_constraint", "sdy.manual_computation"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from jaxlib.mlir import ir
 
 from eggshard.shardy.edges import DATA_FLOW, EDGE, FUNCTION_EDGE, edge_owners, owner_of
-from eggshard.shardy.module import SHARDING, ShardyModule
+from eggshard.shardy.module import SHARDING, ShardyModule, inside_first
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.propagation.call_graph import main_function
 from eggshard.shardy.traits import is_static
@@ -66,18 +66,3 @@ def after(value: Any) -> ir.InsertionPoint:
     if isinstance(value, ir.BlockArgument):
         return ir.InsertionPoint.at_block_begin(ir.BlockArgument(value).owner)
     return ir.InsertionPoint.after(owner_of(value))
-
-
-def inside_first(root: Any) -> Iterator[Any]:
-    """All operations, those of regions before the op that has the regions; listed before any is changed."""
-    listed: list[Any] = []
-
-    def visit(op: Any) -> None:
-        for region in op.regions:
-            for block in region.blocks:
-                for inner in block.operations:
-                    visit(inner.operation)
-        listed.append(op)
-
-    visit(root)
-    yield from listed

@@ -19,7 +19,7 @@ from eggshard.shardy.propagation.priorities import PHASES, schedule
 from eggshard.shardy.propagation.table import NONE
 from eggshard.shardy.rules import rule_of
 from eggshard.shardy.rules.rule import OpShardingRule, RuleFactor
-from eggshard.shardy.traits import is_static
+from eggshard.shardy.traits import is_scalar, is_static
 
 BARRIER = "sdy.propagation_barrier"
 
@@ -127,7 +127,7 @@ class Flows:
                    conservative: bool) -> Flow:
         steps = tuple(
             self._step(rule, directions, conservative, node.elementwise) for directions in schedule(node.op, rule))
-        ranked = tuple(v for v in node.operands if not _is_scalar(self.graph.values[v]))
+        ranked = tuple(v for v in node.operands if not is_scalar(self.graph.values[v]))
         return self._flow(rule, operands, results, steps, ranked)
 
     def _flow(self, rule: OpShardingRule, operands: tuple[int, ...], results: tuple[int, ...],
@@ -152,5 +152,3 @@ def identity(sizes: tuple[int, ...], operands: int) -> OpShardingRule:
     return OpShardingRule(tuple(map(RuleFactor, sizes)), (tensor,) * operands, (tensor,))
 
 
-def _is_scalar(value: Any) -> bool:
-    return isinstance(value.type, ir.RankedTensorType) and value.type.rank == 0
