@@ -6,10 +6,12 @@ from eggshard.shardy.clean_up import closing as closing
 from eggshard.shardy.passes import PASSES as PASSES, read_steps as read_steps
 from eggshard.shardy.propagation import (
     call_graph as call_graph,
+    calls as calls,
     constants as constants,
     constraints as constraints,
     data_flow as data_flow,
     groups as groups,
+    manual_axes as manual_axes,
     strategies as strategies,
 )
 from eggshard.shardy.rules import stating as stating
