@@ -234,7 +234,7 @@ class ModuleWriter:
         if self.maybe(self.features.stated) if stated is None else stated:
             sharding = f"sdy.sharding = {self.per_value([shape for shape, _ in results])}"
             attributes = f"{attributes}, {sharding}" if attributes else sharding
-            attributes = ", ".join([attributes, *self.notes(len(results), bool(operands) and not regions)])
+            attributes = ", ".join([attributes, *self.notes(len(results), bool(operands) and keep)])
         name = self.fresh()
         many = len(results) > 1
         values = [Value(f"{name}#{i}" if many else name, tuple(s), d) for i, (s, d) in enumerate(results)]

@@ -10,5 +10,6 @@ from eggshard.shardy.clean_up import (
     edges as edges,
     interface as interface,
     meshes as meshes,
+    unreduced as unreduced,
 )
 from eggshard.shardy.passes import PASSES as PASSES, read_steps as read_steps
