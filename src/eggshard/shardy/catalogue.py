@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from eggshard.shardy.clean_up import closing as closing
+from eggshard.shardy.clean_up import (
+    closing as closing,
+    constants as constants,
+    constraints as constraints,
+    debug_info as debug_info,
+    edges as edges,
+    interface as interface,
+    meshes as meshes,
+    unreduced as unreduced,
+)
 from eggshard.shardy.passes import PASSES as PASSES, read_steps as read_steps
 from eggshard.shardy.propagation import (
     call_graph as call_graph,

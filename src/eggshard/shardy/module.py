@@ -149,7 +149,7 @@ class ShardyModule:
         op, number = argument.owner.owner.operation, argument.arg_number
         if op.name != "func.func":
             raise ProgramError(f"a block argument of {op.name} has no sharding of its own; its data-flow edge has one")
-        self._set_entry(op, "arg_attrs", number, len(self.argument_shardings(op)), sharding)
+        self.set_argument_sharding(op, number, sharding)
 
     def argument_shardings(self, function: Any) -> list[TensorSharding | None]:
         """The shardings of a function's arguments."""
@@ -158,6 +158,10 @@ class ShardyModule:
     def function_result_shardings(self, function: Any) -> list[TensorSharding | None]:
         """The shardings of a function's results."""
         return _entries(function, "res_attrs", len(_type(function).results))
+
+    def set_argument_sharding(self, function: Any, number: int, sharding: TensorSharding | None) -> None:
+        """State the sharding of a function's argument."""
+        self._set_entry(function, "arg_attrs", number, len(_type(function).inputs), sharding)
 
     def set_function_result_sharding(self, function: Any, number: int, sharding: TensorSharding | None) -> None:
         """State the sharding of a function's result."""
