@@ -13,11 +13,11 @@ from eggshard.shardy.clean_up import (
     unreduced as unreduced,
 )
 from eggshard.shardy.passes import PASSES as PASSES, read_steps as read_steps
-from eggshard.shardy.propagation import (
+from eggshard.shardy.propagation import (  # noqa: F401
     call_graph as call_graph,
     calls as calls,
-    constants as constants,
-    constraints as constraints,
+    constants as constant_splitter,
+    constraints as applied_constraints,
     data_flow as data_flow,
     groups as groups,
     manual_axes as manual_axes,

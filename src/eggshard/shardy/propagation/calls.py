@@ -7,7 +7,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.shardy.attributes import per_value_text, read_per_value
+from eggshard.shardy.attributes import TensorSharding, per_value_text, read_per_value
 from eggshard.shardy.edges import edge_of, terminator
 from eggshard.shardy.module import SHARDING, ShardyModule, inside_first
 from eggshard.shardy.passes import shardy_pass
@@ -171,3 +171,32 @@ def unflatten_call_graph(module: ShardyModule, dedup_functions_fully: bool = Fal
         for name in (ORIGINAL_NAME, MANUAL_AXES):
             if name in function.attributes:
                 del function.attributes[name]
+
+
+@shardy_pass("insert-func-call-reshards")
+def insert_function_call_reshards(module: ShardyModule) -> None:
+    """Shard the results of calls as the function says, and reshard them to what the calls said."""
+    table = FunctionTable(module)
+    for call in module.walk("func.call"):
+        stated = module.result_shardings(call)
+        own = stated_or_open(module.function_result_shardings(table[callee(call)]), list(call.results))
+        if not own:
+            own = [TensorSharding.closed(s.mesh, [()] * len(s.dims)) for s in stated or ()]
+        if not own:
+            continue
+        for number, (result, sharding) in enumerate(zip(list(call.results), own, strict=True)):
+            if not _alike(sharding, stated[number] if stated else None):
+                target = stated[number] if stated else TensorSharding.closed(sharding.mesh, [()] * len(sharding.dims))
+                with ir.InsertionPoint.after(call):
+                    reshard = ir.Operation.create(
+                        "sdy.reshard", results=[result.type], operands=[result],
+                        attributes={"sharding": ir.Attribute.parse(str(target))})
+                result.replace_all_uses_except(reshard.results[0], reshard)
+        call.attributes[SHARDING] = ir.Attribute.parse(per_value_text(own))
+
+
+def _alike(sharding: TensorSharding, other: TensorSharding | None) -> bool:
+    """Whether two shardings cut a tensor alike, whatever else they allow."""
+    if not any(sharding.axes):
+        return other is None or not any(other.axes)
+    return other is not None and (sharding.mesh, sharding.axes) == (other.mesh, other.axes)

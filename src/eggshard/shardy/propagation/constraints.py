@@ -11,7 +11,9 @@ from eggshard.shardy.attributes import TensorSharding, read_per_value
 from eggshard.shardy.edges import DATA_FLOW, EDGE, edge_of, edge_owner, holder_of, owner_of, sharding_of, state_sharding
 from eggshard.shardy.module import RULE, ShardyModule, inside_first, rank
 from eggshard.shardy.passes import shardy_pass
+from eggshard.shardy.projection import Projection
 from eggshard.shardy.propagation.data_flow import after
+from eggshard.shardy.propagation.origins import Notes
 from eggshard.shardy.rules import rule_of
 
 CONSTRAINT, MANUAL = "sdy.sharding_constraint", "sdy.manual_computation"
@@ -27,6 +29,8 @@ def apply_sharding_constraints(
     data-flow edge are not given it, lest all of the edge is bound: everybody else uses the constraint's result instead.
     So do, of a chain of constraints, all later users of its head's operand.
     """
+    wanted = debug_sharding_origins or debug_propagation_edge_sharding
+    notes = Notes(module, debug_sharding_origins, debug_propagation_edge_sharding) if wanted else None
     for op in inside_first(module.module.operation):
         if op.name == CONSTRAINT:
             _shorten_chain(module, op)
@@ -43,7 +47,7 @@ def apply_sharding_constraints(
                 return op
 
             if _apply(module, op.operands[0], sharding, moved):
-                op.attributes[RULE] = ir.Attribute.parse(str(rule_of(op)))
+                _applied(module, op, sharding, notes)
         elif op.name == MANUAL:
             for number, value in enumerate(op.operands):
                 sharding = _stated(op, number)
@@ -55,6 +59,22 @@ def apply_sharding_constraints(
                             attributes={"sharding": ir.Attribute.parse(str(sharding))})
 
                 _apply(module, value, sharding, added)
+
+
+    if notes:
+        notes.write()
+
+
+def _applied(module: ShardyModule, op: Any, sharding: TensorSharding, notes: Notes | None) -> None:
+    """State the rule by which a constraint has given its operand its sharding, and note that it has."""
+    rule = rule_of(op)
+    if rule is None:
+        return
+    op.attributes[RULE] = ir.Attribute.parse(str(rule))
+    if notes and any(sharding.axes):
+        mesh = module.mesh(sharding)
+        old, new = (Projection.of(rule, [given], [sharding], mesh) for given in (None, sharding))
+        notes.take(op, [op.operands[0], op.results[0]], rule, old, new, mesh)
 
 
 def _apply(module: ShardyModule, value: Any, sharding: TensorSharding, constraint: Callable[[], Any]) -> bool:

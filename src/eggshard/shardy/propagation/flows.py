@@ -31,7 +31,8 @@ class Flow:
     sharding of a manual computation's edge looks from the values that flow into it.
     """
 
-    __slots__ = ("rule", "slots", "operands", "values", "steps", "single_use", "manual", "stated")
+    __slots__ = ("rule", "slots", "operands", "values", "steps", "single_use", "manual", "stated",
+                 "function_result")
 
     def __init__(self, rule: OpShardingRule, operands: tuple[int, ...], results: tuple[int, ...],
                  steps: tuple[Step, ...], values: tuple[Any, ...] = (), single_use: tuple[int, ...] = (),
@@ -40,6 +41,8 @@ class Flow:
         self.values, self.single_use, self.manual = values, single_use, manual
         #: Whether the rule is the op's, to be stated on it.
         self.stated = False
+        #: The number of the function's result that shardings flow to, if it is one.
+        self.function_result: int | None = None
 
 
 class ManualEdge:
@@ -120,8 +123,10 @@ class Flows:
             return None
         rule = identity(shape(returned), 1)
         step = self._step(rule, (BOTH,) * len(rule.factors))
-        return Flow(rule, (self.graph.slot(value),), (self.graph.result_slot(function, number),), (step,) * PHASES,
+        flow = Flow(rule, (self.graph.slot(value),), (self.graph.result_slot(function, number),), (step,) * PHASES,
                     (returned, returned))
+        flow.function_result = number
+        return flow
 
     def _scheduled(self, node: Node, rule: OpShardingRule, operands: tuple[int, ...], results: tuple[int, ...],
                    conservative: bool) -> Flow:

@@ -13,6 +13,7 @@ from eggshard.shardy.propagation.convergence import Propagation
 from eggshard.shardy.propagation.factors import Strategy, aggressive, basic
 from eggshard.shardy.propagation.graph import Graph, drop_rules
 from eggshard.shardy.propagation.groups import Groups, sync_groups
+from eggshard.shardy.propagation.origins import Notes
 from eggshard.shardy.propagation.priorities import ANYTHING, PHASES, UserPriorities
 from eggshard.shardy.traits import is_static
 
@@ -92,11 +93,16 @@ def _run(
     run: Callable[[Propagation], None],
 ) -> None:
     _check_shapes(module)
+    notes = Notes(module, debug_origins, debug_edges) if debug_origins or debug_edges else None
     sync_groups(module)
     graph = Graph(module)
-    propagation = Propagation(graph, Groups(graph), conservative)
+    propagation = Propagation(graph, Groups(graph), conservative, notes)
     run(propagation)
+    if notes:
+        notes.forget(graph.nodes)
     graph.write()
+    if notes:
+        notes.write()
     if keep_rules:
         for node in graph.nodes:
             if not node.erased and node.flow is not None and node.flow.stated:
