@@ -12,7 +12,7 @@ from jaxlib.mlir import ir
 
 from eggshard.placement.sharding import DimSharding
 from eggshard.shardy.attributes import TensorSharding
-from eggshard.shardy.module import BODIES
+from eggshard.shardy.module import BODIES, ShardyModule
 
 #: Ops whose edges are owned by their results; bodies' arguments own some of theirs.
 DATA_FLOW = ("stablehlo.while", "stablehlo.case", "stablehlo.optimization_barrier", *BODIES)
@@ -49,14 +49,15 @@ def edge_owner(target: Any) -> Any | None:
 
 
 def owner_of_source(op: Any, operand: int) -> Any | None:
-    """The owner of the edge into which an op's operand flows; None if it flows into none."""
-    into_body = not op.name.endswith(".return")
-    flow = op if into_body else op.parent.operation
-    if flow.name not in DATA_FLOW:
+    """The owner of the edge that is to be looked at when an op's operand changes; None where there is none.
+
+    Edges into bodies are not found from outside, in Shardy neither: they are looked at when their op's turn comes.
+    """
+    into = not op.name.endswith(".return")
+    flow = op if into else op.parent.operation
+    if flow.name not in DATA_FLOW or (into and flow.name in BODIES) or operand >= len(flow.results):
         return None
-    if flow.name in BODIES and into_body:
-        return flow.regions[0].blocks[0].arguments[operand]
-    return flow.results[operand] if operand < len(flow.results) else None
+    return flow.results[operand]
 
 
 def sources(owner: Any) -> list[Any]:
@@ -84,7 +85,7 @@ def other_targets(owner: Any) -> list[Any]:
 def edge_of(owner: Any) -> Any | None:
     """The op ``sdy.data_flow_edge`` of an edge, None if it has none."""
     users = [use.owner.operation for use in owner.uses]
-    return next((user for user in users if user.name == EDGE), None)
+    return users[0] if len(users) == 1 and users[0].name == EDGE else None
 
 
 def without_manual(sharding: TensorSharding, manual: tuple[str, ...]) -> TensorSharding:
@@ -98,3 +99,29 @@ def with_manual(outer: TensorSharding, inner: TensorSharding, manual: tuple[str,
         DimSharding(tuple(a for a in was.axes if a.name in manual) + now.axes, now.open, now.priority)
         for was, now in zip(outer.dims, inner.dims, strict=True))
     return TensorSharding(inner.mesh, outer.updated(dims=dims).sharding)
+
+
+def sharding_of(module: ShardyModule, value: Any) -> TensorSharding | None:
+    """The sharding stated for a value, at its data-flow edge if it is a target of one."""
+    holder = holder_of(value)
+    return None if holder is None else module.sharding(holder)
+
+
+def state_sharding(module: ShardyModule, value: Any, sharding: TensorSharding) -> None:
+    """State a value's sharding, at its data-flow edge if it is a target of one; nothing if it can have none."""
+    holder = holder_of(value)
+    if holder is not None:
+        module.set_sharding(holder, sharding)
+
+
+def holder_of(value: Any) -> Any | None:
+    """The value at which a value's sharding is kept: its edge, the edge's owner, or itself.
+
+    None for arguments of reductions and the like, which cannot have a sharding.
+    """
+    op = owner_of(value)
+    if op.name in DATA_FLOW:
+        owner = edge_owner(value)
+        edge = edge_of(owner)
+        return owner if edge is None else edge.results[0]
+    return None if isinstance(value, ir.BlockArgument) and op.name != "func.func" else value

@@ -31,6 +31,8 @@ _EFFECTS = frozenset(
     all_gather all_reduce all_to_all async_done async_start collective_broadcast collective_permute collective_reduce
     composite infeed outfeed recv reduce_scatter rng send
     """.split())
+#: Dialects whose ops are otherwise nothing but their results.
+_PURE_DIALECTS = ("stablehlo.", "chlo.", "arith.", "math.", "tensor.")
 #: Shardy's ops that are nothing but their results.
 _PURE = frozenset(("sdy.constant", "sdy.reshard", "sdy.propagation_barrier", "sdy.return"))
 #: Ops that have the effects of their regions.
@@ -56,11 +58,20 @@ def is_pure(op: Any) -> bool:
     """Whether nothing but its results would be missed if an op, with its regions, were not there."""
     name = op.name
     if name == "stablehlo.custom_call":
-        stated = op.attributes["has_side_effect"] if "has_side_effect" in op.attributes else None
-        return stated is not None and not ir.BoolAttr(stated).value
+        return "has_side_effect" not in op.attributes or not ir.BoolAttr(op.attributes["has_side_effect"]).value
     if name in _EFFECTS:
         return False
-    if not (name.startswith(("stablehlo.", "chlo.")) or name in _PURE or name in _AS_REGIONS):
+    if not (name.startswith(_PURE_DIALECTS) or name in _PURE or name in _AS_REGIONS):
         return False
     return all(
         is_pure(inner.operation) for region in op.regions for block in region.blocks for inner in block.operations)
+
+
+def is_static(value: Any) -> bool:
+    """Whether a value is a tensor of a known shape."""
+    return isinstance(value.type, ir.RankedTensorType) and bool(value.type.has_static_shape)
+
+
+def is_scalar(value: Any) -> bool:
+    """Whether a value is a tensor of rank 0."""
+    return isinstance(value.type, ir.RankedTensorType) and value.type.rank == 0

@@ -7,26 +7,26 @@ missed are taken away when their turn comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
+from eggshard.program.mesh import Mesh
 from eggshard.shardy.projection import Projection
 from eggshard.shardy.propagation.factors import Step, Strategy
 from eggshard.shardy.propagation.flows import Flow, Flows
 from eggshard.shardy.propagation.graph import NO_SLOT, Graph, Node
 from eggshard.shardy.propagation.groups import Groups
+from eggshard.shardy.propagation.origins import Notes
 from eggshard.shardy.propagation.table import NONE
 
 #: What a step changes: positions among a flow's slots, and the numbers of their new shardings.
 Changes = tuple[tuple[int, int], ...]
-#: Told of a flow whose step changed something: the op, the flow, the step, and the shardings before it.
-Watcher = Callable[[Node, Flow, Step, tuple[int, ...]], None]
 
 
 class Propagation:
-    """The shardings of a module on their way to where nothing changes."""
+    """The shardings of a module on their way to where nothing changes; notes: told of every step that changes one."""
 
-    def __init__(self, graph: Graph, groups: Groups, conservative: bool = False, watch: Watcher | None = None) -> None:
-        self.graph, self.groups, self.watch = graph, groups, watch
+    def __init__(self, graph: Graph, groups: Groups, conservative: bool = False, notes: Notes | None = None) -> None:
+        self.graph, self.groups, self.notes = graph, groups, notes
         self.flows = Flows(graph, conservative)
         self._known: dict[tuple[Strategy, Step, tuple[int, ...]], Changes] = {}
         self._returned = [
@@ -50,18 +50,19 @@ class Propagation:
     def _returns(self, strategy: Strategy, phase: int) -> None:
         for function, flow in self._returned:
             before = tuple(map(self.graph.shardings.__getitem__, flow.slots))
-            for position, number in self._changes(strategy, flow.steps[phase], before, flow.operands):
-                self.graph.set(flow.slots[position], number)
+            changes = self._changes(strategy, flow.steps[phase], before, flow.operands)
+            for position, number in changes:
+                self.graph.keep(flow.slots[position], number)
                 if position < flow.operands:
                     for member in self.groups.others(flow.slots[position]):
-                        self.graph.set(member, number)
-            if self.watch and before != tuple(map(self.graph.shardings.__getitem__, flow.slots)):
-                self.watch(function, flow, flow.steps[phase], before)
+                        self.graph.keep(member, number)
+            if changes and self.notes:
+                self._note(function, flow, flow.steps[phase], strategy, before)
 
     def _visit(self, node: Node, strategy: Strategy, phase: int, work: Worklist) -> None:
         flow, graph = node.flow, self.graph
         step = flow.steps[phase]
-        if not any(step.directions):
+        if not step.moves:
             return
         if phase == 0 and any(graph.use_counts[value] > 1 for value in flow.single_use):
             return
@@ -76,13 +77,13 @@ class Propagation:
             self._set(slot, number, node, work)
             for member in self.groups.others(slot):
                 self._set(member, number, node, work)
-        if changes and self.watch:
-            self.watch(node, flow, step, before)
+        if changes and self.notes:
+            self._note(node, flow, step, strategy, before)
 
     def _set(self, slot: int, number: int, node: Node, work: Worklist) -> None:
         if slot == NO_SLOT:
             return
-        self.graph.set(slot, number)
+        self.graph.keep(slot, number)
         for other in self.graph.affected(slot):
             if other != node.number:
                 work.push(self.graph.nodes[other])
@@ -100,8 +101,7 @@ class Propagation:
         if common is None:
             return ()
         mesh_name, mesh = common
-        stated = [table.shardings[number] for number in before]
-        projection = Projection.of(step.rule, stated[:operands], stated[operands:], mesh)
+        projection = self._projection(step, before, operands, mesh)
         changed = strategy(step, projection, mesh)
         out = []
         mappings = (*step.rule.operands, *step.rule.results)
@@ -114,13 +114,25 @@ class Propagation:
                 out.append((position, number))
         return tuple(out)
 
+    def _projection(self, step: Step, before: tuple[int, ...], operands: int, mesh: Mesh) -> Projection:
+        stated = [self.graph.table.shardings[number] for number in before]
+        return Projection.of(step.rule, stated[:operands], stated[operands:], mesh)
+
+    def _note(self, node: Node, flow: Flow, step: Step, strategy: Strategy, before: tuple[int, ...]) -> None:
+        common = self.graph.table.common_mesh(before)
+        if self.notes is None or common is None:
+            return
+        old, new = (self._projection(step, before, flow.operands, common[1]) for _ in range(2))
+        strategy(step, new, common[1])
+        self.notes.take(node.op, flow.values, step.rule, old, new, common[1], flow.function_result)
+
     def _erase(self, node: Node, work: Worklist) -> None:
         graph = self.graph
         for taken in graph.erase(node):
             for value in taken.operands:
                 definer = graph.definer(value)
-                if definer is not None and len(set(graph.using(value))) <= 1:
-                    work.push(graph.nodes[definer])
+                if definer is not None and len(graph.using(value)) <= 1:
+                    work.push(definer)
             work.drop(taken.number)
 
 

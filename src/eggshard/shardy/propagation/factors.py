@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from eggshard.program.mesh import AxisRef, Mesh
 from eggshard.shardy.attributes import Axes
@@ -18,13 +19,13 @@ from eggshard.shardy.axes import axis_size, begins_with, contains, is_prefix, pr
 from eggshard.shardy.projection import FactorSharding, Projection, TensorProjection
 from eggshard.shardy.rules.rule import OpShardingRule
 
-#: Which way shardings flow along a factor; of two directions | allows what either does, & what both do.
+#: Which way shardings flow along a factor, numbered as Shardy does; of two directions | allows what either does.
 NOWHERE, FORWARD, BACKWARD, BOTH = 0, 1, 2, 3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Step:
-    """What a strategy knows of an op.
+    """What a strategy knows of an op; compared by identity, since steps are looked up all the time.
 
     directions: per factor. conservative: no sub-axes are propagated. elementwise: of equal sources, the factor that
     more axes shard goes first, and operands take from each other only what the results take too.
@@ -34,6 +35,11 @@ class Step:
     directions: tuple[int, ...]
     conservative: bool = False
     elementwise: bool = False
+
+    @cached_property
+    def moves(self) -> bool:
+        """Whether anything flows."""
+        return any(self.directions)
 
     def truncated(self, axes: Axes, mesh: Mesh, allowed: Callable[[AxisRef, int], AxisRef | None]) -> Axes:
         """The longest prefix in which every axis is allowed, given the number of shards before it.

@@ -5,7 +5,6 @@ Everything but ops with rules flows by the *identity*: one factor per dimension,
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import Any
 
@@ -14,15 +13,15 @@ from jaxlib.mlir import ir
 from eggshard.shardy.attributes import read_per_value
 from eggshard.shardy.edges import EDGE, FUNCTION_EDGE, owner_of, with_manual, without_manual
 from eggshard.shardy.module import manual_axes, shape
-from eggshard.shardy.propagation.factors import BACKWARD, BOTH, FORWARD, NOWHERE, Step
+from eggshard.shardy.propagation.factors import BOTH, Step
 from eggshard.shardy.propagation.graph import Graph, Node
 from eggshard.shardy.propagation.priorities import PHASES, schedule
 from eggshard.shardy.propagation.table import NONE
 from eggshard.shardy.rules import rule_of
 from eggshard.shardy.rules.rule import OpShardingRule, RuleFactor
+from eggshard.shardy.traits import is_scalar, is_static
 
 BARRIER = "sdy.propagation_barrier"
-_DIRECTIONS = {"NONE": NOWHERE, "FORWARD": FORWARD, "BACKWARD": BACKWARD, "BOTH": BOTH}
 
 
 class Flow:
@@ -32,20 +31,25 @@ class Flow:
     sharding of a manual computation's edge looks from the values that flow into it.
     """
 
-    __slots__ = ("rule", "slots", "operands", "values", "steps", "single_use", "manual")
+    __slots__ = ("rule", "slots", "operands", "values", "steps", "single_use", "manual", "stated",
+                 "function_result")
 
     def __init__(self, rule: OpShardingRule, operands: tuple[int, ...], results: tuple[int, ...],
                  steps: tuple[Step, ...], values: tuple[Any, ...] = (), single_use: tuple[int, ...] = (),
                  manual: ManualEdge | None = None) -> None:
         self.rule, self.slots, self.operands, self.steps = rule, operands + results, len(operands), steps
         self.values, self.single_use, self.manual = values, single_use, manual
+        #: Whether the rule is the op's, to be stated on it.
+        self.stated = False
+        #: The number of the function's result that shardings flow to, if it is one.
+        self.function_result: int | None = None
 
 
 class ManualEdge:
     """The edge of an argument or result of a computation that is manual along some axes.
 
-    An argument's edge has the body's view of the sharding, and what flows into it the view from outside; with a result it
-    is the other way round.
+    An argument's edge has the body's view of the sharding, and what flows into it the view from outside; with a result
+    it is the other way round.
     """
 
     def __init__(self, graph: Graph, owner: Any) -> None:
@@ -80,7 +84,7 @@ class Flows:
 
     def __init__(self, graph: Graph, conservative: bool = False) -> None:
         self.graph, self.conservative = graph, conservative
-        self._steps: dict[Step, Step] = {}
+        self._steps: dict[tuple[OpShardingRule, tuple[int, ...], bool, bool], Step] = {}
         for node in graph.nodes:
             node.flow = self._of(node)
 
@@ -88,17 +92,18 @@ class Flows:
         if node.name in (EDGE, FUNCTION_EDGE):
             return self._of_edge(node)
         if node.name == BARRIER:
-            found = re.search(r"[A-Z]{4,}", str(node.op.attributes["allowed_direction"]))
-            direction = _DIRECTIONS[found[0] if found else "BOTH"]
-            rule = identity(shape(node.op.results[0]), 1)
-            step = self._step(rule, (direction,) * len(rule.factors), elementwise=True)
-            return self._flow(rule, node.operands, node.results, (step,) * PHASES)
+            direction = int(ir.IntegerAttr(node.op.attributes["allowed_direction"]).value)
+            same = identity(shape(node.op.results[0]), 1)
+            step = self._step(same, (direction,) * len(same.factors), elementwise=True)
+            return self._flow(same, node.operands, node.results, (step,) * PHASES)
         if not node.results or node.name.startswith(("func.", "builtin.", "sdy.mesh")):
             return None
         rule = rule_of(node.op, self.conservative)
         if rule is None:
             return None
-        return self._scheduled(node, rule, node.operands, node.results, self.conservative)
+        flow = self._scheduled(node, rule, node.operands, node.results, self.conservative)
+        flow.stated = True
+        return flow
 
     def _of_edge(self, node: Node) -> Flow | None:
         sources = tuple(self.graph.edge_sources(node))
@@ -118,14 +123,16 @@ class Flows:
             return None
         rule = identity(shape(returned), 1)
         step = self._step(rule, (BOTH,) * len(rule.factors))
-        return Flow(rule, (self.graph.slot(value),), (self.graph.result_slot(function, number),), (step,) * PHASES,
+        flow = Flow(rule, (self.graph.slot(value),), (self.graph.result_slot(function, number),), (step,) * PHASES,
                     (returned, returned))
+        flow.function_result = number
+        return flow
 
     def _scheduled(self, node: Node, rule: OpShardingRule, operands: tuple[int, ...], results: tuple[int, ...],
                    conservative: bool) -> Flow:
         steps = tuple(
             self._step(rule, directions, conservative, node.elementwise) for directions in schedule(node.op, rule))
-        ranked = tuple(v for v in node.operands if not _is_scalar(self.graph.values[v]))
+        ranked = tuple(v for v in node.operands if not is_scalar(self.graph.values[v]))
         return self._flow(rule, operands, results, steps, ranked)
 
     def _flow(self, rule: OpShardingRule, operands: tuple[int, ...], results: tuple[int, ...],
@@ -136,8 +143,11 @@ class Flows:
 
     def _step(self, rule: OpShardingRule, directions: tuple[int, ...], conservative: bool = False,
               elementwise: bool = False) -> Step:
-        step = Step(rule, directions, conservative, elementwise)
-        return self._steps.setdefault(step, step)
+        key = (rule, directions, conservative, elementwise)
+        found = self._steps.get(key)
+        if found is None:
+            found = self._steps[key] = Step(*key)
+        return found
 
 
 @lru_cache(maxsize=4096)
@@ -147,10 +157,3 @@ def identity(sizes: tuple[int, ...], operands: int) -> OpShardingRule:
     return OpShardingRule(tuple(map(RuleFactor, sizes)), (tensor,) * operands, (tensor,))
 
 
-def is_static(value: Any) -> bool:
-    """Whether a value is a tensor of a known shape."""
-    return isinstance(value.type, ir.RankedTensorType) and value.type.has_static_shape
-
-
-def _is_scalar(value: Any) -> bool:
-    return isinstance(value.type, ir.RankedTensorType) and value.type.rank == 0

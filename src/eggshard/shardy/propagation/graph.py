@@ -16,11 +16,10 @@ from jaxlib.mlir import ir
 
 from eggshard.shardy.attributes import TensorSharding
 from eggshard.shardy.edges import (
-    DATA_FLOW,
     EDGE,
     FUNCTION_EDGE,
     edge_of,
-    edge_owner,
+    holder_of,
     other_targets,
     owner_of,
     owner_of_source,
@@ -64,6 +63,7 @@ class Graph:
         self.use_counts: list[int] = [0]
         self.shardings: list[int] = [NONE]
         self._slots: list[int | None] = [NO_SLOT]
+        self._definers: list[int] = [-1]
         self._numbers: dict[Any, int] = {}
         self._node_numbers: dict[Any, int] = {}
         self._users: dict[int, tuple[int, ...]] = {}
@@ -90,7 +90,7 @@ class Graph:
 
     def _add(self, op: Any, around: tuple[int, ...]) -> None:
         number = len(self.nodes)
-        node = Node(op, number, around, (), tuple(self._new_value(result) for result in op.results))
+        node = Node(op, number, around, (), tuple(self._new_value(result, number) for result in op.results))
         self.nodes.append(node)
         self._node_numbers[op] = number
         stated = self.module.result_shardings(op) if node.results else None
@@ -113,13 +113,14 @@ class Graph:
             for value in arguments:
                 self.shardings[value] = self.table.number(self.module.sharding(self.values[value]))
 
-    def _new_value(self, value: Any) -> int:
+    def _new_value(self, value: Any, definer: int = -1) -> int:
         number = len(self.values)
         self._numbers[value] = number
         self.values.append(value)
         self.use_counts.append(0)
         self.shardings.append(NONE)
         self._slots.append(None)
+        self._definers.append(definer)
         return number
 
     def _count_uses(self) -> None:
@@ -146,13 +147,8 @@ class Graph:
         return found
 
     def _find_slot(self, value: Any) -> int:
-        argument = isinstance(value, ir.BlockArgument)
-        op = owner_of(value)
-        if op.name in DATA_FLOW:
-            owner = edge_owner(value)
-            edge = edge_of(owner)
-            return self._numbers[edge.results[0] if edge is not None else owner]
-        return NO_SLOT if argument and op.name != "func.func" else self._numbers[value]
+        holder = holder_of(value)
+        return NO_SLOT if holder is None else self._numbers[holder]
 
     def result_slot(self, function: Node, number: int) -> int:
         """The slot of a function's result."""
@@ -169,7 +165,7 @@ class Graph:
         """What is kept at a slot."""
         return self.table.shardings[self.shardings[slot]]
 
-    def set(self, slot: int, number: int) -> None:
+    def keep(self, slot: int, number: int) -> None:
         """Keep a sharding at a slot. Other results of the same op that had none are then fully open."""
         if slot == NO_SLOT:
             return
@@ -251,6 +247,16 @@ class Graph:
         block = self.functions[callee].op.regions[0].blocks[0]
         last = block.operations[len(block.operations) - 1].operation
         return [self._numbers[last.operands[ir.OpResult(owner).result_number]]]
+
+    def definer(self, value: int) -> Node | None:
+        """The op that a value is a result of; None for arguments."""
+        found = self._definers[value]
+        return self.nodes[found] if found >= 0 else None
+
+    def using(self, value: int) -> set[int]:
+        """The ops that use a value."""
+        numbers = {self._node_numbers[use.owner.operation] for use in self.values[value].uses}
+        return {number for number in numbers if not self.nodes[number].erased}
 
     # -- changes -----------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.placement.sharding import DimSharding
-from eggshard.program.mesh import Mesh
+from eggshard.program.mesh import AxisRef, Mesh
 from eggshard.shardy.attributes import TensorSharding
 from eggshard.shardy.edges import EDGE, FUNCTION_EDGE
 from eggshard.shardy.propagation.factors import BACKWARD, BOTH, FORWARD, NOWHERE
@@ -65,14 +65,14 @@ class UserPriorities:
                 self.waiting.setdefault(priority, []).append((slot, sharding))
             first = at_first(sharding, graph.table.mesh(sharding))
             if first != sharding:
-                graph.set(slot, graph.table.number(first))
+                graph.keep(slot, graph.table.number(first))
 
     def give_back(self, priority: int) -> None:
         """State the dimensions of a priority as they were at first."""
         for slot, stated in self.waiting[priority]:
             now = self.graph.sharding(slot)
             if now is not None:
-                self.graph.set(slot, self.graph.table.number(given_back(now, stated, priority)))
+                self.graph.keep(slot, self.graph.table.number(given_back(now, stated, priority)))
 
 
 def at_first(sharding: TensorSharding, mesh: Mesh | None) -> TensorSharding:
@@ -93,7 +93,7 @@ def at_first(sharding: TensorSharding, mesh: Mesh | None) -> TensorSharding:
 def given_back(now: TensorSharding, stated: TensorSharding, priority: int) -> TensorSharding:
     """A sharding with the dimensions of a priority as they were stated, their axes no longer kept."""
     dims = list(now.dims)
-    freed = set()
+    freed: set[AxisRef] = set()
     for i, dim in enumerate(stated.dims):
         if (dim.priority or 0) == priority:
             dims[i] = DimSharding(dim.axes, dim.open)
