@@ -13,3 +13,4 @@ from eggshard.shardy.clean_up import (
     unreduced as unreduced,
 )
 from eggshard.shardy.passes import PASSES as PASSES, read_steps as read_steps
+from eggshard.shardy.rules import stating as stating
