@@ -1,0 +1,79 @@
+"""Shardy's collectives as values: what each does to a sharding, its attributes, and reading and creating the op."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from eggshard.program.mesh import AxisRef
+from eggshard.shardy.attributes import (
+    Axes,
+    Exchange,
+    TensorSharding,
+    axis_list_text,
+    axis_lists_text,
+    exchanges_text,
+    read_all_to_all,
+    read_axis_list,
+    read_axis_lists,
+)
+from eggshard.shardy.module import create
+
+#: The attribute with the axes per dimension of these.
+PER_DIMENSION = {
+    "all_gather": "gathering_axes", "all_slice": "slicing_axes", "reduce_scatter": "reduce_scatter_axes",
+    "sharded_to_unreduced": "axes",
+}
+#: The attribute with the set of axes of these.
+PER_TENSOR = {"all_reduce": "reduction_axes", "replicated_to_unreduced": "axes"}
+#: Names of the ops, without ``sdy.``.
+KINDS = (*PER_DIMENSION, *PER_TENSOR, "all_to_all", "collective_permute")
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One op ``sdy.<kind>`` and the sharding of its result.
+
+    dims: the axes per dimension that are gathered, sliced or scattered; axes: those that are reduced, or become
+    addends; exchanges: the parameters of an all-to-all. A permute has none of them.
+    """
+
+    kind: str
+    to: TensorSharding
+    dims: tuple[Axes, ...] = ()
+    axes: Axes = ()
+    exchanges: tuple[Exchange, ...] = ()
+
+    @classmethod
+    def read(cls, op: Any) -> Collective | None:
+        """The collective that an operation is; None for other ops."""
+        kind = op.name.removeprefix("sdy.")
+        if kind not in KINDS or kind == op.name:
+            return None
+        to = TensorSharding.parse(str(op.attributes["out_sharding"]))
+        if kind in PER_DIMENSION:
+            return cls(kind, to, dims=read_axis_lists(str(op.attributes[PER_DIMENSION[kind]])))
+        if kind in PER_TENSOR:
+            return cls(kind, to, axes=read_axis_list(str(op.attributes[PER_TENSOR[kind]])))
+        if kind == "all_to_all":
+            return cls(kind, to, exchanges=read_all_to_all(str(op.attributes["params"])))
+        return cls(kind, to)
+
+    def create(self, value: Any, before: Any) -> Any:
+        """The result of a new op on a value."""
+        attributes = {"out_sharding": str(self.to)}
+        if self.kind in PER_DIMENSION:
+            attributes[PER_DIMENSION[self.kind]] = axis_lists_text(self.dims)
+        elif self.kind in PER_TENSOR:
+            attributes[PER_TENSOR[self.kind]] = axis_list_text(self.axes)
+        elif self.kind == "all_to_all":
+            attributes["params"] = exchanges_text(self.exchanges)
+        with ir.Location.unknown():
+            return create(f"sdy.{self.kind}", [value], [value.type], attributes, before).results[0]
+
+    @property
+    def moved(self) -> tuple[AxisRef, ...]:
+        """Every axis along which devices exchange, none of a permute's."""
+        return (*(a for d in self.dims for a in d), *self.axes, *(a for e in self.exchanges for a in e.axes))
