@@ -83,7 +83,7 @@ def nested(shape_: tuple[int, ...], source: Dims, target: Dims, mesh: Mesh) -> b
         a, b = count(before, mesh.axes), count(after, mesh.axes)
         few, many = min(a, b), max(a, b)
         if few > 1 and (n % a or n % b):
-            coarse, fine = -(-n // few), many // few * -(-n // many)  # where the second shard begins, and ends
+            coarse, fine = -(-n // few), many // few * -(-n // many)  # where the second shard begins
             if many % few or min(coarse, n) != min(fine, n):
                 return False
     return True

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from jaxlib.mlir import ir
-
-from eggshard.program.mesh import AxisRef
+from eggshard.program.mesh import AxisRef, Mesh
 from eggshard.shardy.attributes import (
     Axes,
     Exchange,
@@ -30,6 +28,26 @@ PER_DIMENSION = {
 PER_TENSOR = {"all_reduce": "reduction_axes", "replicated_to_unreduced": "axes"}
 #: Names of the ops, without ``sdy.``.
 KINDS = (*PER_DIMENSION, *PER_TENSOR, "all_to_all", "collective_permute")
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A collective without a mesh: its kind, the axes per dimension and addends after it, and what it moves.
+
+    dims, axes and exchanges are those of `Collective`.
+    """
+
+    kind: str
+    after: tuple[Axes, ...]
+    unreduced: Axes = ()
+    dims: tuple[Axes, ...] = ()
+    axes: Axes = ()
+    exchanges: tuple[Exchange, ...] = ()
+
+    def on(self, mesh: str | Mesh) -> Collective:
+        """The collective on a mesh."""
+        to = TensorSharding.closed(mesh, self.after, self.unreduced)
+        return Collective(self.kind, to, self.dims, self.axes, self.exchanges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +88,7 @@ class Collective:
             attributes[PER_TENSOR[self.kind]] = axis_list_text(self.axes)
         elif self.kind == "all_to_all":
             attributes["params"] = exchanges_text(self.exchanges)
-        with ir.Location.unknown():
-            return create(f"sdy.{self.kind}", [value], [value.type], attributes, before).results[0]
+        return create(f"sdy.{self.kind}", [value], [value.type], attributes, before).results[0]
 
     @property
     def moved(self) -> tuple[AxisRef, ...]:
