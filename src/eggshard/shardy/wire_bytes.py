@@ -53,14 +53,16 @@ def collective_bytes(
     step: Collective, source: Dims | None, shape_: tuple[int, ...], itemsize: int, mesh: Mesh, source_mesh: Mesh
 ) -> WireBytes:
     """What one collective takes. source: the operand's axes per dimension, None if unknown."""
-    return _bytes(step.kind, count(step.moved, mesh.axes), source, step.to.axes, shape_, itemsize, mesh, source_mesh)
+    return step_bytes(
+        step.kind, count(step.moved, mesh.axes), source, step.to.axes, shape_, itemsize, mesh, source_mesh)
 
 
 @lru_cache(maxsize=65536)
-def _bytes(
+def step_bytes(
     kind: str, group: int, source: Dims | None, target: Dims, shape_: tuple[int, ...], itemsize: int, mesh: Mesh,
     source_mesh: Mesh,
 ) -> WireBytes:
+    """The same by the kind of a collective and the number of devices in its groups."""
     result = math.prod(local_shape(shape_, target, mesh)) * itemsize
     if kind == "collective_permute":
         moves = 1.0 if source is None else _moving(mesh, target, source_mesh, source)
@@ -71,7 +73,7 @@ def _bytes(
             "all_reduce": 2 * (group - 1) / group,
         }.get(kind, 0.0)
         busiest = average = result * factor
-    if source is not None and kind not in ("sharded_to_unreduced",) and not nested(shape_, source, target, mesh):
+    if source is not None and kind != "sharded_to_unreduced" and not nested(shape_, source, target, mesh):
         lacking = lacks(shape_, source, target, mesh) * itemsize
         busiest, average = max(busiest, float(lacking.max())), max(average, float(lacking.mean()))
     return WireBytes(busiest, average, int(busiest > 0))
@@ -89,6 +91,7 @@ def nested(shape_: tuple[int, ...], source: Dims, target: Dims, mesh: Mesh) -> b
     return True
 
 
+@lru_cache(maxsize=65536)
 def lacks(shape_: tuple[int, ...], source: Dims, target: Dims, mesh: Mesh) -> np.ndarray:
     """``[devices]``: the elements that each device needs for the target and does not hold in the source."""
     needed, common = np.ones(mesh.size, np.int64), np.ones(mesh.size, np.int64)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from eggshard.program.mesh import AxisRef, Mesh
@@ -18,6 +19,7 @@ from eggshard.shardy.attributes import (
     read_axis_lists,
 )
 from eggshard.shardy.module import create
+from eggshard.shardy.sub_axes import Sizes, count, fits, merged, overlap, without_suffix
 
 #: The attribute with the axes per dimension of these.
 PER_DIMENSION = {
@@ -28,6 +30,12 @@ PER_DIMENSION = {
 PER_TENSOR = {"all_reduce": "reduction_axes", "replicated_to_unreduced": "axes"}
 #: Names of the ops, without ``sdy.``.
 KINDS = (*PER_DIMENSION, *PER_TENSOR, "all_to_all", "collective_permute")
+
+
+def well_formed(dims: Sequence[Axes], sizes: Sizes) -> bool:
+    """Whether axes are those of one refinement of the mesh, each used once."""
+    axes = [axis for d in dims for axis in d]
+    return all(fits(a, b, sizes) and not overlap(a, b, sizes) for i, a in enumerate(axes) for b in axes[:i])
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,24 @@ class Move:
     dims: tuple[Axes, ...] = ()
     axes: Axes = ()
     exchanges: tuple[Exchange, ...] = ()
+
+    def follows(self, before: Sequence[Axes], sizes: Sizes) -> bool:
+        """Whether the op verifies on a sharding of these axes: they move to what is stated, which is well-formed."""
+        return well_formed(self.after, sizes) and self._expected(before, sizes) == self.after
+
+    def _expected(self, before: Sequence[Axes], sizes: Sizes) -> tuple[Axes | None, ...]:
+        if self.kind == "collective_permute":
+            return tuple(
+                b if count(a, sizes) == count(b, sizes) else None for a, b in zip(before, self.after, strict=True))
+        out: list[Axes | None] = list(before)
+        if self.kind in ("all_slice", "reduce_scatter"):
+            out = [merged((*a, *b), sizes) for a, b in zip(before, self.dims, strict=True)]
+        elif self.kind in ("all_gather", "sharded_to_unreduced"):
+            out = [without_suffix(a, b, sizes) for a, b in zip(before, self.dims, strict=True)]
+        for exchange in self.exchanges:
+            out[exchange.source] = without_suffix(before[exchange.source], exchange.axes, sizes)
+            out[exchange.target] = merged((*before[exchange.target], *exchange.axes), sizes)
+        return tuple(out)
 
     def on(self, mesh: str | Mesh) -> Collective:
         """The collective on a mesh."""
@@ -94,3 +120,23 @@ class Collective:
     def moved(self) -> tuple[AxisRef, ...]:
         """Every axis along which devices exchange, none of a permute's."""
         return (*(a for d in self.dims for a in d), *self.axes, *(a for e in self.exchanges for a in e.axes))
+
+
+def fused(moves: Sequence[Move], sizes: Sizes) -> list[Move]:
+    """The same with slices in a row as one, and so all-to-alls between different dimensions."""
+    out: list[Move] = []
+    for move in moves:
+        last = out[-1] if out else None
+        if last is not None and move.kind == last.kind == "all_slice":
+            dims = tuple(merged((*a, *b), sizes) for a, b in zip(last.dims, move.dims, strict=True))
+            out[-1] = replace(move, dims=dims)
+        elif last is not None and move.kind == last.kind == "all_to_all" and not _touched(last) & _touched(move):
+            exchanges = tuple(sorted(last.exchanges + move.exchanges, key=lambda e: e.source))
+            out[-1] = replace(move, exchanges=exchanges)
+        else:
+            out.append(move)
+    return out
+
+
+def _touched(move: Move) -> set[int]:
+    return {dim for e in move.exchanges for dim in (e.source, e.target)}

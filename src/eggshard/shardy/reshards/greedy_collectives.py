@@ -26,7 +26,7 @@ def greedy_moves(
     """The moves from one sharding to another; reordered: the target is on a mesh with another order of devices.
 
     Shardy stops after two rounds, where sizes do not divide one another sometimes short of the target; here rounds go
-    on. None if they come to a standstill.
+    on. None if they come to a standstill, or to sub-axes that do not fit together.
     """
     work = _Greedy(shape, sizes, source, target, reordered)
     while not work.done:
@@ -34,7 +34,12 @@ def greedy_moves(
         work.round()
         if len(work.moves) == before or len(work.moves) > MOST_MOVES:
             break
-    return work.moves if work.done and work.current == tuple(map(tuple, target)) else None
+    at = tuple(map(tuple, source))
+    for move in work.moves:
+        if not move.follows(at, sizes):
+            return None
+        at = move.after
+    return work.moves if work.done and at == tuple(map(tuple, target)) else None
 
 
 class _Greedy:

@@ -12,7 +12,9 @@ from eggshard.shardy.module import ShardyModule, shape
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.reshards.collectives import Collective, Move
 from eggshard.shardy.reshards.greedy_collectives import aligned, greedy_moves
+from eggshard.shardy.reshards.planned_collectives import Reshard, planned_moves
 from eggshard.shardy.sub_axes import Sizes, in_mesh_order
+from eggshard.shardy.wire_bytes import element_bytes_of
 
 MODES = ("shardy", "global")
 
@@ -37,7 +39,7 @@ def reshard_to_collectives(module: ShardyModule, keep_redundant_reshards: bool =
             continue
         if source.sharding.device is not None or target.sharding.device is not None or _maximal(module, source, target):
             continue
-        steps = collectives(shape(value), module.mesh(source), module.mesh(target), source, target, mode)
+        steps = collectives(value, module.mesh(source), module.mesh(target), source, target, mode)
         if steps is None:
             continue
         new = value if steps else op.operands[0]
@@ -48,19 +50,23 @@ def reshard_to_collectives(module: ShardyModule, keep_redundant_reshards: bool =
 
 
 def collectives(
-    shape_: tuple[int, ...], source_mesh: Mesh, mesh: Mesh, source: TensorSharding, target: TensorSharding, mode: str
+    value: Any, source_mesh: Mesh, mesh: Mesh, source: TensorSharding, target: TensorSharding, mode: str
 ) -> list[Collective] | None:
-    """The collectives from one sharding to another; None between meshes of which none exist."""
+    """The collectives that take a value from one sharding to another; None between meshes of which none exist."""
     if not any(target.axes) and not target.sharding.unreduced:
         if not any(source.axes) and not source.sharding.unreduced:
             return []
         target, mesh = TensorSharding(source.mesh, target.sharding), source_mesh
     if source_mesh.axes != mesh.axes:
         return None
-    moves = greedy(shape_, mesh.axes, source, target, source_mesh != mesh)
+    moves = greedy(shape(value), mesh.axes, source, target, source_mesh != mesh)
+    if moves is None or mode == "global":
+        moves = planned_moves(Reshard(
+            shape(value), element_bytes_of(value), source_mesh, mesh, source.axes, target.axes,
+            source.sharding.unreduced, target.sharding.unreduced), moves)
     at = source.mesh if source_mesh != mesh else target.mesh
     out = []
-    for move in moves or ():
+    for move in moves:
         if move.kind == "collective_permute":
             at = target.mesh
         out.append(move.on(at))
