@@ -69,7 +69,7 @@ def _same_as_before(module: ShardyModule, op: Any) -> bool:
 
 
 def _attributes(op: Any) -> dict[str, Any]:
-    return {named.name: named.attr for named in op.attributes}
+    return dict(op.attributes.items())
 
 
 def _earlier(first: Any, second: Any) -> bool:
@@ -214,10 +214,7 @@ def _redundant_manual_computation(module: ShardyModule, op: Any) -> bool:
     if not len(op.operands) and not len(op.results) and len(inside) == 1:
         op.erase()
         return True
-    shardings = [
-        s for name in ("in_shardings", "out_shardings") for s in read_per_value(str(op.attributes[name]))
-        if str(op.attributes[name]).count("<") > 1
-    ]
+    shardings = [s for name in ("in_shardings", "out_shardings") for s in read_per_value(str(op.attributes[name]))]
     sizes = module.mesh(shardings[0]).axes if shardings else {}
     if math.prod(sizes.get(name, 1) for name in manual_axes(op)) != 1:
         return False
@@ -239,7 +236,7 @@ def _unused_inputs(op: Any) -> bool:
     if len(kept) == len(body.arguments):
         return False
     shardings = read_per_value(str(op.attributes["in_shardings"]))
-    attributes = {named.name: str(named.attr) for named in op.attributes}
+    attributes = {name: str(attribute) for name, attribute in op.attributes.items()}
     attributes["in_shardings"] = per_value_text([shardings[i] for i in kept])
     new = create(op.name, [op.operands[i] for i in kept], [r.type for r in op.results], attributes, op, regions=1)
     body.append_to(new.regions[0])
