@@ -35,9 +35,9 @@ def reshard_to_collectives(module: ShardyModule, keep_redundant_reshards: bool =
         target = TensorSharding.parse(str(op.attributes["sharding"]))
         stated = module.sharding(value)
         source = stated or TensorSharding.fully_open(target.mesh, len(target.dims))
-        if keep_redundant_reshards and _equivalent(source, target):
+        if (_on_one_device(module, source) or _on_one_device(module, target)) and stated != target:
             continue
-        if source.sharding.device is not None or target.sharding.device is not None or _maximal(module, source, target):
+        if keep_redundant_reshards and _equivalent(source, target):
             continue
         steps = collectives(value, module.mesh(source), module.mesh(target), source, target, mode)
         if steps is None:
@@ -103,9 +103,10 @@ def _is_argument(value: Any) -> bool:
     return not hasattr(value.owner, "name")
 
 
-def _maximal(module: ShardyModule, *shardings: TensorSharding) -> bool:
-    """Whether one of them is on a mesh that is one device."""
-    return any(isinstance(s.mesh, str) and isinstance(module.meshes.get(s.mesh), int) for s in shardings)
+def _on_one_device(module: ShardyModule, sharding: TensorSharding) -> bool:
+    """Whether the whole tensor lies on a device, which its mesh is."""
+    named = isinstance(sharding.mesh, str) and isinstance(module.meshes.get(sharding.mesh), int)
+    return named or sharding.sharding.device is not None
 
 
 def _equivalent(source: TensorSharding, target: TensorSharding) -> bool:
