@@ -7,22 +7,8 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir import ir
 
-from eggshard.program.mesh import Mesh
-from eggshard.shardy.attributes import TensorSharding
 from eggshard.shardy.module import parsed
 from eggshard.shardy.peer import run_peer
-from eggshard.shardy.sub_axes import count
-from eggshard.shardy.wire_bytes import positions
-
-
-def shards(values: np.ndarray, sharding: TensorSharding, mesh: Mesh) -> list[np.ndarray]:
-    """What each device holds of a tensor whose dimensions are divisible."""
-    tiles = [n // count(axes, mesh.axes) for n, axes in zip(values.shape, sharding.axes, strict=True)]
-    at = positions(mesh, sharding.axes)
-    return [
-        values[tuple(slice(p * t, p * t + t) for p, t in zip(at[:, device], tiles, strict=True))]
-        for device in range(mesh.size)
-    ]
 
 
 def run_functions(text: str, inputs: dict[str, list[np.ndarray]]) -> dict[str, list[np.ndarray]]:
@@ -95,8 +81,11 @@ def _reduce_scatter(a: Any, x: np.ndarray, **_: Any) -> np.ndarray:
 
 def _dynamic_slice(a: Any, x: np.ndarray, *starts: np.ndarray, op: Any, **_: Any) -> np.ndarray:
     sizes = ir.RankedTensorType(op.results[0].type).shape
-    at = [[int(s[d]) for s in starts] for d in range(len(x))]
-    return np.stack([y[tuple(slice(i, i + n) for i, n in zip(s, sizes, strict=True))] for y, s in zip(x, at, strict=True)])
+    out = []
+    for device, held in enumerate(x):
+        at = [int(start[device]) for start in starts]
+        out.append(held[tuple(slice(i, i + n) for i, n in zip(at, sizes, strict=True))])
+    return np.stack(out)
 
 
 def _constant(a: Any, devices: int, op: Any) -> np.ndarray:

@@ -56,7 +56,8 @@ WRITTEN = {
     "other axes": module('@mesh, [{"x"}, {"y"}]', '@flat, [{"a"}, {}]'),
     "on a single device": module("@single, []", "@single, []"),
     "from a single device": module("@single, []", '@mesh, [{"x"}, {"y"}]'),
-    "open dimensions and replicated axes": module('@mesh, [{"x", ?}, {?}], replicated={"z"}', '@mesh, [{?}, {"x", ?}p1]'),
+    "open dimensions and replicated axes": module(
+        '@mesh, [{"x", ?}, {?}], replicated={"z"}', '@mesh, [{?}, {"x", ?}p1]'),
     "scalar": module("@mesh, []", "@mesh, []", "").replace("tensor<xf32>", "tensor<f32>"),
     "addends": module('@mesh, [{"x"}, {}], unreduced={"y"}', '@mesh, [{}, {"x"}], unreduced={"y"}'),
     "a constraint stays": module(

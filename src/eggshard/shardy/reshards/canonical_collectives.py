@@ -92,9 +92,8 @@ def _equal_shardings(module: ShardyModule, op: Any) -> bool:
     source, target = module.sharding(op.operands[0]), TensorSharding.parse(str(op.attributes["out_sharding"]))
     if source is None:
         return False
-    replicated = not any(target.axes) and not any(source.axes)
     same = (source.axes, source.sharding.unreduced) == (target.axes, target.sharding.unreduced)
-    return same and (replicated or source.mesh == target.mesh) and _replace(op, op.operands[0])
+    return same and module.mesh(source) == module.mesh(target) and _replace(op, op.operands[0])
 
 
 def _slice_of_gather(module: ShardyModule, op: Any) -> bool:
