@@ -5,15 +5,22 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from itertools import pairwise
 
 from eggshard.program.mesh import AxisRef
 from eggshard.shardy.attributes import Axes, TensorSharding
-from eggshard.shardy.sub_axes import between, merged
+from eggshard.shardy.reshards.parts import Edge, Parts, State
+from eggshard.shardy.sub_axes import between, in_mesh_order, merged, overlap
 
 MESHES = (
     {"x": 2, "y": 2, "z": 2}, {"x": 4, "y": 2}, {"x": 2, "y": 3, "z": 2}, {"x": 4, "y": 6}, {"x": 8, "y": 4},
     {"x": 2, "y": 3, "z": 5}, {"x": 4, "y": 2, "z": 4}, {"b": 2, "a": 4, "c": 3},
 )
+#: Kinds of collectives that often simplify what they follow.
+FOLLOWERS = {
+    "all_to_all": "all_to_all", "all_gather": "all_slice", "replicated_to_unreduced": "all_reduce",
+    "sharded_to_unreduced": "all_reduce", "all_reduce": "all_slice",
+}
 #: The sub-axes of an axis begin where one of these ends.
 Cuts = dict[str, list[int]]
 
@@ -35,7 +42,7 @@ def random_dims(draw: random.Random, sizes: dict[str, int], rank: int, cuts: Cut
     axes: list[AxisRef] = []
     for name, size in sizes.items():
         points = cuts[name] if cuts else [1, size]
-        axes += [between(name, a, b, sizes) for a, b in zip(points, points[1:], strict=False)]
+        axes += [between(name, a, b, sizes) for a, b in pairwise(points)]
     draw.shuffle(axes)
     dims: list[list[AxisRef]] = [[] for _ in range(rank)]
     for axis in axes:
@@ -88,3 +95,44 @@ def reshard_module(seed: int, functions: int = 6) -> str:
     return text
 
 
+
+
+def random_addends(draw: random.Random, sizes: dict[str, int], dims: Sequence[Axes], cuts: Cuts | None) -> Axes:
+    """Some of the axes, or their parts, that the dimensions leave."""
+    used = [axis for axes in dims for axis in axes]
+    points = cuts or {name: [1, size] for name, size in sizes.items()}
+    parts = [between(name, a, b, sizes) for name in sizes for a, b in pairwise(points[name])]
+    free = [part for part in parts if not any(overlap(part, axis, sizes) for axis in used)]
+    return in_mesh_order([part for part in free if draw.random() < 0.5], sizes)
+
+
+def chain_module(seed: int, functions: int = 3, length: int = 6) -> str:
+    """Functions of chains of collectives on random shardings."""
+    draw = random.Random(seed)
+    sizes = draw.choice(MESHES)
+    text = meshes_text(sizes, draw)
+    for i in range(functions):
+        rank = draw.choice([2, 3, 4])
+        shape, cuts = random_shape(draw, sizes, rank, even=True), random_cuts(draw, sizes)
+        parts = tuple(between(name, a, b, sizes) for name in sizes for a, b in pairwise(cuts[name]))
+        space = Parts(sizes, parts, ((),) * rank, ((),) * rank, fixed=False)
+        start = random_dims(draw, sizes, rank, cuts)
+        state = State(0, space.of(start), space.set_of(random_addends(draw, sizes, start, cuts)))
+        source = TensorSharding.closed("mesh", start, space.in_mesh_order(state.addends))
+        lines: list[str] = []
+        last = ""
+        while len(lines) < length:
+            goal = State(0, state.dims, tuple(part for part in range(len(parts)) if draw.random() < 0.3))
+            by_kind: dict[str, list[Edge]] = {}
+            for edge in space.edges(state, goal, shape):
+                by_kind.setdefault(edge.kind, []).append(edge)
+            if not by_kind:
+                break
+            follower = FOLLOWERS.get(last)
+            kind = follower if follower in by_kind and draw.random() < 0.7 else draw.choice(sorted(by_kind))
+            edge = draw.choice(by_kind[kind])
+            lines.append(space.move(edge).on("mesh").text(f"%{len(lines)}"))
+            state, last = edge.state, kind
+        if lines:
+            text += function(f"f{i}", shape, source, lines)
+    return text

@@ -84,7 +84,7 @@ def _after(
                 else:
                     parts = [before[other] for other in group]
                     if step.kind == "sharded_to_unreduced":
-                        parts = [part if other == device else 0 * part for other, part in zip(group, parts, strict=True)]
+                        parts = [before[other] * (other == device) for other in group]
                     out[device] = np.concatenate(parts, dim)
     for exchange in step.exchanges:
         before = list(out)

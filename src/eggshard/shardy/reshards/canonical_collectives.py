@@ -46,8 +46,8 @@ def canonicalize_collectives(module: ShardyModule) -> None:
 
 
 def _replace(op: Any, value: Any) -> bool:
+    """Nothing is erased while ops are gone through: what has no uses goes afterwards."""
     op.results[0].replace_all_uses_with(value)
-    op.erase()
     return True
 
 
@@ -62,9 +62,9 @@ def _defining(value: Any, name: str) -> Any:
 def _same_as_before(module: ShardyModule, op: Any) -> bool:
     """An equal op on the same value stands earlier in the block."""
     for user, _ in uses(op.operands[0]):
-        if user != op and user.name == op.name and user.block == op.block and _earlier(user, op):
-            if _attributes(user) == _attributes(op):
-                return _replace(op, user.results[0])
+        alike = user != op and user.name == op.name and user.block == op.block and _attributes(user) == _attributes(op)
+        if alike and uses(user.results[0]) and _earlier(user, op):
+            return _replace(op, user.results[0])
     return False
 
 
@@ -170,11 +170,7 @@ def _slice_of_reduction(module: ShardyModule, op: Any) -> bool:
     if any(rest):
         value = Collective("all_slice", sliced.to, dims=tuple(rest)).create(value, op)
     for user in users:
-        user.results[0].replace_all_uses_with(value)
-        if user != op:
-            user.erase()
-    op.erase()
-    reduction.erase()
+        _replace(user, value)
     return True
 
 
@@ -188,7 +184,6 @@ def _reshard_of_reshard(module: ShardyModule, op: Any) -> bool:
     if inner is None or len(uses(inner.results[0])) != 1:
         return False
     op.operands[0] = inner.operands[0]
-    inner.erase()
     return True
 
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from eggshard.errors import MeshError
 from eggshard.program.mesh import AxisRef, Mesh
-from eggshard.shardy.attributes import Axes
+from eggshard.shardy.attributes import Axes, Exchange
+from eggshard.shardy.reshards.collectives import Move
 from eggshard.shardy.sub_axes import Sizes, cut, in_mesh_order, merged, size_of, span
 
 #: More orders of prime factors than this are not tried.
@@ -133,6 +134,13 @@ class Parts:
 
     def count(self, parts: Iterable[int]) -> int:
         return math.prod(self.size[i] for i in parts)
+
+    def move(self, edge: Edge) -> Move:
+        """The collective of an edge."""
+        exchanges = (Exchange(self.merged(parts), i, j) for parts, i, j in sorted(edge.exchanges, key=lambda e: e[1]))
+        return Move(
+            edge.kind, self.axes(edge.state.dims), self.in_mesh_order(edge.state.addends),
+            tuple(map(self.merged, edge.dims)), self.in_mesh_order(edge.axes), tuple(exchanges))
 
     # -- edges -------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import count as counter
 
 from eggshard.program.mesh import Mesh
-from eggshard.shardy.attributes import Axes, Exchange
+from eggshard.shardy.attributes import Axes
 from eggshard.shardy.reshards.collectives import Move, fused, well_formed
 from eggshard.shardy.reshards.parts import Edge, Parts, State, partitions
 from eggshard.shardy.sub_axes import count
@@ -192,17 +192,6 @@ class _Search:
         moves: list[Move] = []
         at = self.goal
         while (by := came[at]) is not None:
-            moves.append(self._move(by[1]))
+            moves.append(self.parts.move(by[1]))
             at = by[0]
         return moves[::-1]
-
-    def _move(self, edge: Edge) -> Move:
-        parts = self.parts
-        exchanges = tuple(Exchange(parts.merged(axes), i, j) for axes, i, j in sorted(edge.exchanges, key=_source))
-        return Move(
-            edge.kind, parts.axes(edge.state.dims), parts.in_mesh_order(edge.state.addends),
-            tuple(map(parts.merged, edge.dims)), parts.in_mesh_order(edge.axes), exchanges)
-
-
-def _source(exchange: tuple[tuple[int, ...], int, int]) -> int:
-    return exchange[1]
