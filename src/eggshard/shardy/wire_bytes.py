@@ -92,10 +92,15 @@ def nested(shape_: tuple[int, ...], source: Dims, target: Dims, mesh: Mesh) -> b
 
 
 @lru_cache(maxsize=65536)
-def lacks(shape_: tuple[int, ...], source: Dims, target: Dims, mesh: Mesh) -> np.ndarray:
-    """``[devices]``: the elements that each device needs for the target and does not hold in the source."""
+def lacks(
+    shape_: tuple[int, ...], source: Dims, target: Dims, mesh: Mesh, source_mesh: Mesh | None = None
+) -> np.ndarray:
+    """``[devices]``: the elements that each device needs for the target and does not hold in the source.
+
+    source_mesh: if the source is on a mesh with another order of devices.
+    """
     needed, common = np.ones(mesh.size, np.int64), np.ones(mesh.size, np.int64)
-    here, there = positions(mesh, source), positions(mesh, target)
+    here, there = positions(source_mesh or mesh, source), positions(mesh, target)
     for i, n in enumerate(shape_):
         a, b = -(-n // count(source[i], mesh.axes)), -(-n // count(target[i], mesh.axes))
         start, stop = np.minimum(there[i] * b, n), np.minimum(there[i] * b + b, n)

@@ -137,7 +137,7 @@ class _Search:
         self.meshes = (reshard.source_mesh, reshard.mesh) if reshard.reordered else (reshard.mesh,)
         self.start = State(0, parts.of(reshard.source), parts.set_of(reshard.addends))
         self.goal = State(len(self.meshes) - 1, parts.of(reshard.target), parts.set_of(reshard.target_addends))
-        self.bounded = len(self.meshes) == 1 and not self.start.addends and not self.goal.addends
+        self.bounded = not self.goal.addends  # addends are made of nothing
         self.bounds: dict[State, tuple[float, float]] = {}
 
     def run(self) -> list[Move] | None:
@@ -183,7 +183,9 @@ class _Search:
         if not self.bounded:
             return 0.0, 0.0
         if state not in self.bounds:
-            lacking = lacks(self.reshard.shape, self.parts.axes(state.dims), self.reshard.target, self.reshard.mesh)
+            axes = self.parts.axes(state.dims)
+            lacking = lacks(
+                self.reshard.shape, axes, self.reshard.target, self.reshard.mesh, self.meshes[state.mesh])
             busiest, average = (float(x) * self.reshard.itemsize for x in (lacking.max(), lacking.mean()))
             self.bounds[state] = (average, busiest) if self.by_average else (busiest, average)
         return self.bounds[state]
