@@ -13,4 +13,9 @@ from eggshard.shardy.clean_up import (
     unreduced as unreduced,
 )
 from eggshard.shardy.passes import PASSES as PASSES, read_steps as read_steps
+from eggshard.shardy.reshards import (
+    canonical_collectives as canonical_collectives,
+    collective_matmul as collective_matmul,
+    to_collectives as to_collectives,
+)
 from eggshard.shardy.rules import stating as stating
