@@ -23,5 +23,11 @@ from eggshard.shardy.propagation import (  # noqa: F401
     manual_axes as manual_axes,
     strategies as strategies,
 )
-from eggshard.shardy.reshards import canonical_reshards as canonical_reshards, explicit as explicit
+from eggshard.shardy.reshards import (
+    canonical_collectives as canonical_collectives,
+    canonical_reshards as canonical_reshards,
+    collective_matmul as collective_matmul,
+    explicit as explicit,
+    to_collectives as to_collectives,
+)
 from eggshard.shardy.rules import stating as stating
