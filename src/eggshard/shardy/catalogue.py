@@ -9,3 +9,4 @@ from eggshard.shardy.reshards import (
     collective_matmul as collective_matmul,
     to_collectives as to_collectives,
 )
+from eggshard.shardy.rules import stating as stating
