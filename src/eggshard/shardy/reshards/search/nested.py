@@ -1,0 +1,134 @@
+"""Ops with blocks of their own, and calls: at which placements values go in and come out, and the plans inside."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from eggshard.placement.placement import Placement, replicated
+from eggshard.plan.control_steps import price_of_loop, trips
+from eggshard.program.mesh import axis_ref
+from eggshard.program.types import TensorType
+from eggshard.shardy.attributes import TensorSharding, read_per_value
+from eggshard.shardy.module import BODIES, manual_axes
+from eggshard.shardy.reshards.search.blocks import plan_block
+from eggshard.shardy.reshards.search.context import Context
+from eggshard.shardy.reshards.search.offers import LOOPS_AND_BRANCHES, Offer, inputs_of, read
+
+Placements = tuple[Placement, ...]
+
+
+def nested_offers(context: Context, op: Any) -> list[Offer] | None:
+    """The offers of a loop, a branch, a computation of Shardy's, or a call; None for any other op."""
+    if op.name == "stablehlo.while":
+        return _loop(context, op)
+    if op.name in LOOPS_AND_BRANCHES:
+        return _branch(context, op)
+    if op.name in BODIES:
+        return [_body(context, op)]
+    if op.name == "func.call":
+        return [_call(context, op)]
+    return None
+
+
+def _loop(context: Context, op: Any) -> list[Offer]:
+    """A loop carries its values where it is stated to, or whole; the values from outside likewise."""
+    reading = read(context, op)
+    times = max(1, trips(reading.op.attributes.get("trip_count"))) if reading else 1
+    condition, body = (region.blocks[0] for region in op.regions)
+    outside = inputs_of(op)[len(op.operands):]
+    offers = []
+    for carried, captured in _interfaces(context, list(op.results), outside):
+        asked = plan_block(context, condition, _given(condition, carried, outside, captured),
+                           [[replicated(())]], nested_offers)
+        inner = plan_block(context, body, _given(body, carried, outside, captured), [[p] for p in carried],
+                           nested_offers)
+        seconds = price_of_loop(times, asked.seconds, inner.seconds)
+        offers.append(Offer((*carried, *captured), carried, seconds, (asked, inner)))
+    return offers
+
+
+def _branch(context: Context, op: Any) -> list[Offer]:
+    outside = inputs_of(op)[len(op.operands):]
+    predicate = tuple(replicated(context.type(v).shape) for v in op.operands)
+    offers = []
+    for results, captured in _interfaces(context, list(op.results), outside):
+        inner = tuple(
+            plan_block(context, region.blocks[0], _given(region.blocks[0], (), outside, captured),
+                       [[p] for p in results], nested_offers)
+            for region in op.regions
+        )
+        offers.append(Offer((*predicate, *captured), results, max((p.seconds for p in inner), default=0.0), inner))
+    return offers
+
+
+def _interfaces(
+    context: Context, carried: Sequence[Any], outside: Sequence[Any]
+) -> list[tuple[Placements, Placements]]:
+    """Where values are stated to lie, and whole, each for those that an op carries and for those from outside."""
+    options = [
+        list(dict.fromkeys([tuple(_stated(context, v) for v in values),
+                            tuple(replicated(context.type(v).shape) for v in values)]))
+        for values in (carried, outside)
+    ]
+    first, second = options
+    return list(itertools.product(first, second))
+
+
+def _given(block: Any, carried: Placements, outside: Sequence[Any], captured: Placements) -> dict[Any, Placement]:
+    return {**dict(zip(block.arguments, carried, strict=True)), **dict(zip(outside, captured, strict=True))}
+
+
+def _stated(context: Context, value: Any) -> Placement:
+    """Where a value is stated to lie, without addends, and without manual axes."""
+    type_ = context.type(value)
+    sharding = context.module.sharding(value)
+    placement = context.placement(sharding, type_)
+    dims = [tuple(a for a in d.axes if a in context.free.axes) for d in placement.dims]
+    return context.placed(type_, dims)
+
+
+def _body(context: Context, op: Any) -> Offer:
+    """A manual or named computation: its operands and results lie as it says."""
+    axes = manual_axes(op)
+    inner = context.within(axes) if axes else context
+    ends = []
+    for key, values in (("in_shardings", op.operands), ("out_shardings", op.results)):
+        stated: Sequence[TensorSharding | None]
+        stated = read_per_value(str(op.attributes[key])) if key in op.attributes else [None] * len(values)
+        ends.append(tuple(context.placement(s, context.type(v)) for s, v in zip(stated, values, strict=True)))
+    block = op.regions[0].blocks[0]
+    if inner.free.size == 1:
+        return Offer(*ends, 0.0)
+    *_, terminator = block.operations
+    inside = []
+    for placements, values in zip(ends, (block.arguments, terminator.operation.operands), strict=True):
+        types = [context.type(v) for v in values]
+        inside.append([_inside(inner, p, t, axes) for p, t in zip(placements, types, strict=True)])
+    given = dict(zip(block.arguments, inside[0], strict=True))
+    plan = plan_block(inner, block, given, [[p] for p in inside[1]], nested_offers)
+    return Offer(*ends, plan.seconds, (plan,))
+
+
+def _inside(context: Context, placement: Placement, type_: TensorType, axes: Sequence[str]) -> Placement:
+    """A placement as the body of a computation that is manual over these axes sees it."""
+    manual = {a for a in (*placement.sharded_axes, *placement.partial) if axis_ref(a).name in axes}
+    placed = context.placed(type_, [tuple(a for a in d.axes if a not in manual) for d in placement.dims])
+    partial = tuple(a for a in placement.partial if a not in manual)
+    return Placement(placed.dims, partial, placement.monoid if partial else "")
+
+
+def _call(context: Context, op: Any) -> Offer:
+    """A call: where the function called has its arguments and its results."""
+    name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+    function = next(f for f in context.module.functions if ir.StringAttr(f.attributes["sym_name"]).value == name)
+    module = context.module
+    ends = (
+        (module.argument_shardings(function), op.operands), (module.function_result_shardings(function), op.results))
+    placed = [tuple(context.placement(s, context.type(v)) for s, v in zip(*end, strict=True)) for end in ends]
+    return Offer(placed[0], placed[1], 0.0)
+
+
