@@ -5,16 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from jaxlib.mlir import ir
+
 from eggshard.shardy.module import RULE, shape
 from eggshard.shardy.rules.rule import OpShardingRule
 
-#: An op's rule, None where it has none; whether sharding propagates only where nothing has to be exchanged.
+#: An op's rule, None where it has none. conservative: shardings do not propagate where neighbours would exchange.
 Derive = Callable[[Any, bool], OpShardingRule | None]
 RULES: dict[str, Derive] = {}
 
 
+def rule_for(*names: str) -> Callable[[Derive], Derive]:
+    """Register a function as the rule of the ops of these names."""
+
+    def add(derive: Derive) -> Derive:
+        RULES.update(dict.fromkeys(names, derive))
+        return derive
+
+    return add
+
+
 def rule_of(op: Any, conservative: bool = False) -> OpShardingRule | None:
-    """The rule stated on an op, else the one that its name and attributes imply, else None."""
+    """The rule stated on an op, else the one that its name, types and attributes imply, else None.
+
+    ShardingError, naming the op, for a stated rule that does not fit its operands and results.
+    """
     operation = op.operation
     if RULE in operation.attributes:
         rule = OpShardingRule.parse(str(operation.attributes[RULE]))
@@ -24,6 +39,16 @@ def rule_of(op: Any, conservative: bool = False) -> OpShardingRule | None:
 
 
 def implied_rule(op: Any, conservative: bool = False) -> OpShardingRule | None:
-    """The rule that an op's name, types and attributes imply, None where there is none."""
-    derive = RULES.get(op.name)
-    return derive(op, conservative) if derive else None
+    """The rule that an op's name, types and attributes imply, None where there is none.
+
+    Ops on tensors of dynamic sizes have none.
+    """
+    operation = op.operation
+    derive = RULES.get(operation.name)
+    if derive is None or not all(_is_static(value) for value in (*operation.operands, *operation.results)):
+        return None
+    return derive(operation, conservative)
+
+
+def _is_static(value: Any) -> bool:
+    return not isinstance(value.type, ir.ShapedType) or (value.type.has_rank and value.type.has_static_shape)
