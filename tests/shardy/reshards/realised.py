@@ -69,6 +69,7 @@ class _Reader:
         self.assembler = Assembler(program.mesh, self.planning.router)
         self.at: dict[int, Placement] = {}
         self.value: dict[int, int] = {}
+        self.unreduced: set[int] = set()
 
     def steps(self) -> tuple[Any, tuple[Placement, ...], tuple[Placement, ...]]:
         region = self.region
@@ -84,6 +85,7 @@ class _Reader:
         outputs = tuple(self._placed(s, region.types[v])
                         for s, v in zip(self.program.output_shardings, region.outputs, strict=True))
         for v, placement in zip(region.outputs, outputs, strict=True):
+            self._combine_scalar(v)
             assert self.at[v] == placement, f"output %{v} lies at {self.at[v]}, and is stated at {placement}"
         return self.assembler.build(self.value[v] for v in region.outputs), inputs, outputs
 
@@ -96,8 +98,17 @@ class _Reader:
         made = self.assembler.convert(self.value[v], self.region.types[v], self.at[v], [target])
         self.at[r], self.value[r] = target, made[target]
 
+    def _combine_scalar(self, v: int) -> None:
+        """The front end takes a scalar's collectives for nothing, as shardings say nothing of scalars otherwise."""
+        if not self.region.types[v].rank and v not in self.unreduced:
+            whole = Placement(())
+            self.value[v] = self.assembler.convert(self.value[v], self.region.types[v], self.at[v], [whole])[whole]
+            self.at[v] = whole
+
     def _compute(self, op: Op) -> None:
         types, results = (tuple(self.region.types[v] for v in vs) for vs in (op.operands, op.results))
+        for v in op.operands:
+            self._combine_scalar(v)
         have = tuple(self.at[v] for v in op.operands)
         stated = op.shardings or (None,) * len(results)
         want = tuple(self._placed(s, t) for s, t in zip(stated, results, strict=True))
@@ -107,6 +118,7 @@ class _Reader:
         made = self.assembler.emit(action, tuple(operands), (), op.location)
         for r, placement, value in zip(op.results, strategy.results, made, strict=True):
             self.at[r], self.value[r] = placement, value
+        self.unreduced.update(r for r, w in zip(op.results, want, strict=True) if w.partial)
 
     def _strategy(self, op: Op, types: Any, results: Any, have: Any, want: Any) -> Strategy:
         for s, _ in self.planning.strategies(op, types, results, "planned"):

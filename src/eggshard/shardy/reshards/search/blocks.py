@@ -26,6 +26,8 @@ from eggshard.shardy.reshards.search.offers import (
 Shard = tuple[int, int]
 #: Ops that hold no value and ask for nothing once propagation is over.
 HINTS = ("sdy.sharding_group",)
+#: With more choices than these, only some candidate placements of each value are kept (`Limits.placements`).
+MANY_CHOICES = 20_000
 #: The ways to compute an op that has blocks of its own; None for any other op.
 Nested = Callable[[Context, Any], list[Offer] | None]
 
@@ -184,9 +186,10 @@ class _Builder:
                 self.choices[c].append(Choice(self._shard(c, offer.results[0]), 0.0, needs, Made(i, offer, n)))
 
     def _problem(self, roots: list[Shard]) -> Problem:
-        limits, router = self.context.limits, self.context.router
+        limits = self.context.limits
         choices = self.choices
-        if max(map(len, self.placements), default=0) > limits.placements:
+        many = sum(map(len, choices)) > MANY_CHOICES
+        if many and max(map(len, self.placements), default=0) > limits.placements:
             pinned = [*roots, *((c, x.out) for c, made in enumerate(choices) for x in made if not x.needs)]
             pinned += [need for made in choices for x in made if x.tag is None for need in x.needs]
             pinned += self._stated()
@@ -198,7 +201,7 @@ class _Builder:
             key = type_, tuple(placements)
             if key not in tables:
                 alone = np.where(np.eye(len(placements), dtype=bool), 0.0, np.inf)
-                tables[key] = alone if type_ is None else router.table(type_, placements)
+                tables[key] = alone if type_ is None else self.context.conversions.table(type_, placements)
             conversions.append(tables[key])
         return Problem(choices, conversions, roots)
 

@@ -20,6 +20,7 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 from eggshard.shardy.attributes import TensorSharding
 from eggshard.shardy.module import BODIES, ShardyModule
+from eggshard.shardy.reshards.search.conversions import StatedConversions
 
 
 class Context:
@@ -40,7 +41,7 @@ class Context:
         self.mesh = whole.refined(gather_cuts((s.sharding for s in stated), whole))
         self.free = self.mesh
         self.pricer = Pricer(model, self.mesh)
-        self.router = Router(self.mesh, self.pricer, max_rounds=0)
+        self.conversions = StatedConversions(Router(self.mesh, self.pricer, max_rounds=0), self.pricer)
         self.orders = self._orders(stated)
         #: Sizes and axes of the dimensions that are stated to be cut unevenly: only those are.
         self.uneven = self._uneven()
@@ -52,7 +53,8 @@ class Context:
         if key not in self._within:
             inner = copy.copy(self)
             inner.free = without_axes(self.free, key)
-            inner.router = SubmeshRouter(self.mesh, inner.free, self.pricer, max_rounds=0)
+            router = SubmeshRouter(self.mesh, inner.free, self.pricer, max_rounds=0)
+            inner.conversions = StatedConversions(router, self.pricer)
             inner._within = {}
             self._within[key] = inner
         return self._within[key]

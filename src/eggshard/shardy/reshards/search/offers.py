@@ -68,7 +68,7 @@ def read(context: Context, op: Any) -> Reading | None:
     for value in values:
         number = scratch.env[value] = scratch.builder.input(context.type(value))
         owner = None if isinstance(value, ir.BlockArgument) else value.owner
-        if owner is not None and owner.name == "stablehlo.constant":
+        if owner is not None and owner.name in ("stablehlo.constant", "sdy.constant"):
             scratch.constants[number] = context.reader.literal(owner.attributes["value"])
     try:
         scratch.read_one(op)

@@ -43,7 +43,7 @@ class _Writer:
         """Find the ways from a placement at which a value is computed; they share what they can."""
         reduced = []
         self.stops.update((value, target) for target in targets)
-        for start, steps in self.context.router.tree(self.context.type(value), placement, targets):
+        for start, steps in self.context.conversions.tree(self.context.type(value), placement, targets):
             self.stops.add((value, start))
             for number, (_, after) in enumerate(steps):
                 self.ways.setdefault((value, after), (start, steps[: number + 1]))
@@ -109,9 +109,6 @@ class _Writer:
         return self.held[value, placement]
 
     def _convert(self, value: Any, own: Any, at: Placement, steps: Steps, before: Any) -> None:
-        if at.monoid not in ("", "add"):  # a sharding cannot say so: everything is combined at once
-            own = self._reduce(own, at, at.partial, before)
-            at = Placement(at.dims)
         for number, (action, after) in enumerate(steps):
             if isinstance(action, KeepFirst):
                 attributes = {"axes": self._axes(action.over), "out_sharding": str(self._sharding(after))}
