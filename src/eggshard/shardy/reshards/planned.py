@@ -91,7 +91,7 @@ def _ends(context: Context, function: Any, block: Any) -> list[Sequence[Placemen
 
 def _state_ends(context: Context, function: Any, plan: BlockPlan) -> None:
     module = context.module
-    for value, placement in plan.inputs.items():
+    for value, placement in plan.inputs:
         module.set_sharding(value, context.sharding(placement, placement.partial))
     for number, placement in enumerate(plan.ends):
         module.set_function_result_sharding(function, number, context.sharding(placement, placement.partial))

@@ -16,10 +16,11 @@ from eggshard.shardy.reshards.search.context import Context
 from eggshard.shardy.reshards.search.offers import (
     BARRIER,
     IDENTITIES,
+    Held,
     Offer,
     barrier_offers,
+    captures_of,
     has_effects,
-    inputs_of,
     plain_offers,
 )
 
@@ -53,27 +54,34 @@ class BlockPlan:
     context: Context
     block: Any
     seconds: float
-    inputs: dict[Any, Placement]
+    inputs: list[Held]
     ends: tuple[Placement, ...]
     alias: dict[Any, Any]
     made: list[list[Offer]]
-    source: dict[tuple[Any, Placement], tuple[int, int]] = field(default_factory=dict)
-    converted: dict[tuple[Any, Placement], list[Placement]] = field(default_factory=dict)
-    taken: set[tuple[Any, Placement]] = field(default_factory=set)
+    source: dict[Held, tuple[int, int]] = field(default_factory=dict)
+    converted: dict[Held, list[Placement]] = field(default_factory=dict)
+    taken: set[Held] = field(default_factory=set)
 
 
 def plan_block(
-    context: Context, block: Any, inputs: Mapping[Any, Placement], ends: Sequence[Sequence[Placement]], nested: Nested
+    context: Context, block: Any, inputs: Mapping[Any, Placement], ends: Sequence[Sequence[Placement]], nested: Nested,
+    times: int = 1,
 ) -> BlockPlan:
     """The cheapest plan found for a block whose arguments and outer values lie so, and each of whose results is wanted
-    at one of its placements. LimitError if there is none."""
-    return _Builder(context, block, dict(inputs), ends, nested).plan()
+    at one of its placements. LimitError if there is none.
+
+    times: how often the block runs. What it converts of outer values is converted before, once: then they are inputs
+    of the plan at other placements, and their conversions no part of its price.
+    """
+    return _Builder(context, block, dict(inputs), ends, nested, times).plan()
 
 
 class _Builder:
     def __init__(self, context: Context, block: Any, inputs: dict[Any, Placement],
-                 ends: Sequence[Sequence[Placement]], nested: Nested):
+                 ends: Sequence[Sequence[Placement]], nested: Nested, times: int):
         self.context, self.block, self.inputs, self.ends, self.nested = context, block, inputs, ends, nested
+        self.times = times
+        self.outer = {v for v in inputs if v not in set(block.arguments)} if times > 1 else set()
         self.ops = [op.operation for op in block.operations]
         self.alias: dict[Any, Any] = {}
         self.number: dict[Any, int] = {}
@@ -153,15 +161,15 @@ class _Builder:
 
     def _op(self, i: int, op: Any) -> list[Shard]:
         """The classes and choices of an op; what of it must be computed in any case."""
-        operands = [self._class_of(v) for v in inputs_of(op)]
+        operands = [self._class_of(v) for v in op.operands]
         offers, made = self.nested(self.context, op), [set[str]() for _ in op.results]
         if offers is None:
             offers, made = plain_offers(self.context, op, [self.addends[c] for c in operands])
         single = len(op.results) == 1
         own = self._class(op.results[0] if single else None, made[0] if single else None)
         for offer in offers:
-            needs = tuple(dict.fromkeys(
-                (c, self._shard(c, p)) for c, p in zip(operands, offer.inputs, strict=True)))
+            asked = [*zip(operands, offer.operands, strict=True), *((self._class_of(v), p) for v, p in offer.captured)]
+            needs = tuple(dict.fromkeys((c, self._shard(c, p)) for c, p in asked))
             out = self._shard(own, offer.results[0] if single else offer.results)
             self.choices[own].append(Choice(out, offer.seconds, needs, Made(i, offer)))
         for n, value in enumerate(op.results if not single else ()):
@@ -180,9 +188,9 @@ class _Builder:
             source = self._class_of(operand)
             c = self._class(result, self.addends[source])
             for offer in barrier_offers(self.context, self.context.type(result)):
-                if offer.inputs[0].partial and not self.addends[source]:
+                if offer.operands[0].partial and not self.addends[source]:
                     continue
-                needs = ((source, self._shard(source, offer.inputs[0])),)
+                needs = ((source, self._shard(source, offer.operands[0])),)
                 self.choices[c].append(Choice(self._shard(c, offer.results[0]), 0.0, needs, Made(i, offer, n)))
 
     def _problem(self, roots: list[Shard]) -> Problem:
@@ -202,7 +210,7 @@ class _Builder:
             if key not in tables:
                 alone = np.where(np.eye(len(placements), dtype=bool), 0.0, np.inf)
                 tables[key] = alone if type_ is None else self.context.conversions.table(type_, placements)
-            conversions.append(tables[key])
+            conversions.append(tables[key] / self.times if value in self.outer else tables[key])
         return Problem(choices, conversions, roots)
 
     def _stated(self) -> list[Shard]:
@@ -219,8 +227,7 @@ class _Builder:
     # -- the decision ------------------------------------------------------------------------------------------------
 
     def _decided(self, problem: Problem, selection: Selection, ends: Sequence[Shard], terminator: Any) -> BlockPlan:
-        plan = BlockPlan(self.context, self.block, selection.cost, self.inputs, (), self.alias,
-                         [[] for _ in self.ops])
+        plan = BlockPlan(self.context, self.block, selection.cost, [], (), self.alias, [[] for _ in self.ops])
         delivered: list[Shard] = []
         for c, number in ends:
             if self.values[c] is None and problem.choices[c] and problem.choices[c][0].tag is None:
@@ -250,5 +257,12 @@ class _Builder:
         plan.taken = {(self.values[c], self.placements[c][p]) for c, p in taken if self.values[c] is not None}
         for c, p, q in selection.conversions:
             key = self.values[c], self.placements[c][p]
-            plan.converted.setdefault(key, []).append(self.placements[c][q])
+            if key[0] in self.outer:
+                plan.inputs.append((key[0], self.placements[c][q]))
+                plan.seconds -= problem.conversions[c][p, q]
+            else:
+                plan.converted.setdefault(key, []).append(self.placements[c][q])
+        for held in self.inputs.items():
+            if held[0] not in self.outer or held in plan.taken:
+                plan.inputs.append(held)
         return plan

@@ -16,7 +16,7 @@ from eggshard.shardy.attributes import TensorSharding, read_per_value
 from eggshard.shardy.module import BODIES, manual_axes
 from eggshard.shardy.reshards.search.blocks import plan_block
 from eggshard.shardy.reshards.search.context import Context
-from eggshard.shardy.reshards.search.offers import LOOPS_AND_BRANCHES, Offer, inputs_of, read
+from eggshard.shardy.reshards.search.offers import LOOPS_AND_BRANCHES, Offer, captures_of, read
 
 Placements = tuple[Placement, ...]
 
@@ -35,47 +35,43 @@ def nested_offers(context: Context, op: Any) -> list[Offer] | None:
 
 
 def _loop(context: Context, op: Any) -> list[Offer]:
-    """A loop carries its values where it is stated to, or whole; the values from outside likewise."""
+    """A loop carries its values where it is stated to, or whole."""
     reading = read(context, op)
     times = max(1, trips(reading.op.attributes.get("trip_count"))) if reading else 1
     condition, body = (region.blocks[0] for region in op.regions)
-    outside = inputs_of(op)[len(op.operands):]
+    outside = captures_of(op)
+    captured = tuple(_stated(context, v) for v in outside)
     offers = []
-    for carried, captured in _interfaces(context, list(op.results), outside):
-        asked = plan_block(context, condition, _given(condition, carried, outside, captured),
-                           [[replicated(())]], nested_offers)
-        inner = plan_block(context, body, _given(body, carried, outside, captured), [[p] for p in carried],
-                           nested_offers)
+    for carried in _interfaces(context, list(op.results)):
+        flag, ends = [[replicated(())]], [[p] for p in carried]
+        asked = plan_block(context, condition, _given(condition, carried, outside, captured), flag, nested_offers, times)
+        inner = plan_block(context, body, _given(body, carried, outside, captured), ends, nested_offers, times)
         seconds = price_of_loop(times, asked.seconds, inner.seconds)
-        offers.append(Offer((*carried, *captured), carried, seconds, (asked, inner)))
+        used = [held for plan in (asked, inner) for held in plan.inputs if held[0] in outside]
+        offers.append(Offer(carried, carried, seconds, tuple(dict.fromkeys(used)), (asked, inner)))
     return offers
 
 
 def _branch(context: Context, op: Any) -> list[Offer]:
-    outside = inputs_of(op)[len(op.operands):]
+    """A branch's results, and the values that it uses from outside, lie where they are stated to, or are whole."""
+    outside = captures_of(op)
     predicate = tuple(replicated(context.type(v).shape) for v in op.operands)
     offers = []
-    for results, captured in _interfaces(context, list(op.results), outside):
+    for results, captured in itertools.product(_interfaces(context, list(op.results)), _interfaces(context, outside)):
         inner = tuple(
             plan_block(context, region.blocks[0], _given(region.blocks[0], (), outside, captured),
                        [[p] for p in results], nested_offers)
             for region in op.regions
         )
-        offers.append(Offer((*predicate, *captured), results, max((p.seconds for p in inner), default=0.0), inner))
+        seconds = max((p.seconds for p in inner), default=0.0)
+        offers.append(Offer(predicate, results, seconds, tuple(zip(outside, captured, strict=True)), inner))
     return offers
 
 
-def _interfaces(
-    context: Context, carried: Sequence[Any], outside: Sequence[Any]
-) -> list[tuple[Placements, Placements]]:
-    """Where values are stated to lie, and whole, each for those that an op carries and for those from outside."""
-    options = [
-        list(dict.fromkeys([tuple(_stated(context, v) for v in values),
-                            tuple(replicated(context.type(v).shape) for v in values)]))
-        for values in (carried, outside)
-    ]
-    first, second = options
-    return list(itertools.product(first, second))
+def _interfaces(context: Context, values: Sequence[Any]) -> list[Placements]:
+    """Where values are stated to lie, and whole."""
+    whole = tuple(replicated(context.type(v).shape) for v in values)
+    return list(dict.fromkeys([tuple(_stated(context, v) for v in values), whole]))
 
 
 def _given(block: Any, carried: Placements, outside: Sequence[Any], captured: Placements) -> dict[Any, Placement]:
@@ -110,7 +106,7 @@ def _body(context: Context, op: Any) -> Offer:
         inside.append([_inside(inner, p, t, axes) for p, t in zip(placements, types, strict=True)])
     given = dict(zip(block.arguments, inside[0], strict=True))
     plan = plan_block(inner, block, given, [[p] for p in inside[1]], nested_offers)
-    return Offer(*ends, plan.seconds, (plan,))
+    return Offer(*ends, plan.seconds, (), (plan,))
 
 
 def _inside(context: Context, placement: Placement, type_: TensorType, axes: Sequence[str]) -> Placement:

@@ -22,6 +22,8 @@ from eggshard.shardy.rules.registry import rule_of
 from eggshard.shardy.rules.rule import NEED_REPLICATION, PASS_THROUGH, PERMUTATION
 
 Types = tuple[TensorType, ...]
+#: A value of the module at a placement.
+Held = tuple[Any, Placement]
 
 #: Ops that leave their operand what it is: hints, and collectives of an earlier plan.
 IDENTITIES = (
@@ -39,19 +41,20 @@ CALLS = ("func.call", "stablehlo.composite")
 class Offer(NamedTuple):
     """A way to compute an op.
 
-    inputs: where its operands, and then the values that its regions use from outside, are needed. results: where its
-    results then lie. seconds: its price. inner: the plans of its blocks, in order.
+    operands, results: where its operands are needed, and its results then lie. captured: where its regions need values
+    from outside. seconds: its price. inner: the plans of its blocks, in order.
     """
 
-    inputs: tuple[Placement, ...]
+    operands: tuple[Placement, ...]
     results: tuple[Placement, ...]
     seconds: float
+    captured: tuple[Held, ...] = ()
     inner: tuple[Any, ...] = ()
 
 
-def inputs_of(op: Any) -> list[Any]:
-    """The values that an op uses: its operands, then what its regions use from outside."""
-    return [*op.operands, *(captured_values(op) if len(op.regions) else ())]
+def captures_of(op: Any) -> list[Any]:
+    """The values that an op's regions use from outside."""
+    return captured_values(op) if len(op.regions) else []
 
 
 class Reading(NamedTuple):
@@ -62,7 +65,8 @@ class Reading(NamedTuple):
 
 
 def read(context: Context, op: Any) -> Reading | None:
-    """An op of a module as one op of the registry; None if it is several, or none that is known."""
+    """An op of a module as one op of the registry; None if it is several, or none that is known. A loop or branch has
+    operands and results besides the module's: what its regions use from outside."""
     scratch = RegionReader(context.reader, None)
     values = list(dict.fromkeys([*op.operands, *captured_values(op)]))
     for value in values:
@@ -74,7 +78,7 @@ def read(context: Context, op: Any) -> Reading | None:
         scratch.read_one(op)
     except (EggshardError, TypeError):
         return None
-    if len(scratch.builder.ops) != 1 or len(scratch.builder.ops[0].results) != len(op.results):
+    if len(scratch.builder.ops) != 1 or len(scratch.builder.ops[0].results) < len(op.results):
         return None
     (made,) = scratch.builder.ops
     given = [scratch.env[v] for v in values]
@@ -91,11 +95,11 @@ def plain_offers(context: Context, op: Any, addends: Sequence[Collection[str]]) 
     """
     types = tuple(context.type(v) for v in op.operands)
     results = tuple(context.type(v) for v in op.results)
-    whole = tuple(replicated(context.type(v).shape) for v in inputs_of(op)[len(types) :])
+    captured = tuple((v, replicated(context.type(v).shape)) for v in captures_of(op))
     reading = None if op.name in CALLS else read(context, op)
     rule = _rule(op, reading, types, results)
     if rule is None:
-        return [whole_offer(types, results, whole)], [set() for _ in results]
+        return [whole_offer(types, results, captured)], [set() for _ in results]
     stated = rule_of(op)
 
     def allowed(s: Strategy) -> bool:
@@ -109,17 +113,18 @@ def plain_offers(context: Context, op: Any, addends: Sequence[Collection[str]]) 
 
     found = strategies(context.free, rule, context.orders, limit=context.limits.strategies)
     offers = [
-        Offer((*s.operands, *whole), s.results, _seconds(context, reading, s, types, results)) for s in found if allowed(s)
+        Offer(s.operands, s.results, _seconds(context, reading, s, types, results), captured)
+        for s in found if allowed(s)
     ]
     made = {f.monoid for f in rule.factors if f.kind == REDUCE and f.size > 1}
     made.update(m for m, who in rule.linear if m == "add" and any(m in addends[i] for i in who))
-    return offers or [whole_offer(types, results, whole)], [set(made) for _ in results]
+    return offers or [whole_offer(types, results, captured)], [set(made) for _ in results]
 
 
-def whole_offer(types: Types, results: Types, captured: tuple[Placement, ...] = ()) -> Offer:
+def whole_offer(types: Types, results: Types, captured: tuple[Held, ...] = ()) -> Offer:
     """Everything on every device."""
-    operands = tuple(replicated(t.shape) for t in types)
-    return Offer((*operands, *captured), tuple(replicated(t.shape) for t in results), 0.0)
+    operands, made = (tuple(replicated(t.shape) for t in ts) for ts in (types, results))
+    return Offer(operands, made, 0.0, captured)
 
 
 def _rule(op: Any, reading: Reading | None, types: Types, results: Types) -> FactorRule | None:

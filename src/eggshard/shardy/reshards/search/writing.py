@@ -13,10 +13,8 @@ from eggshard.plan.steps import Action, AllReduce, KeepFirst, ReduceScatter
 from eggshard.shardy.attributes import axis_list_text, per_value_text
 from eggshard.shardy.module import BODIES, SHARDING, create
 from eggshard.shardy.reshards.search.blocks import HINTS, BlockPlan
-from eggshard.shardy.reshards.search.offers import BARRIER, IDENTITIES, Offer, inputs_of
+from eggshard.shardy.reshards.search.offers import BARRIER, IDENTITIES, Held
 
-#: A value of the module as it was, at a placement.
-Held = tuple[Any, Placement]
 Steps = Sequence[tuple[Action, Placement]]
 
 
@@ -29,7 +27,7 @@ class _Writer:
     def __init__(self, plan: BlockPlan, outside: Mapping[Held, Any]):
         self.plan, self.context = plan, plan.context
         #: The module's value that holds a value at a placement.
-        self.held: dict[Held, Any] = {(v, p): v for v, p in plan.inputs.items()} | dict(outside)
+        self.held: dict[Held, Any] = {(v, p): v for v, p in plan.inputs} | dict(outside)
         #: How to come to what is converted: from a placement that is held earlier, by steps.
         self.ways: dict[Held, tuple[Placement, Steps]] = {}
         #: Per value computed at addends the axes along which its sharding says that it is unreduced.
@@ -74,20 +72,18 @@ class _Writer:
 
     def _op(self, number: int, op: Any, after: Any) -> None:
         """An op by the offers chosen for it, in copies behind it where there are several."""
-        values = inputs_of(op)
+        values = list(op.operands)
         for version, offer in enumerate(self.plan.made[number]):
             own = op if version == 0 else op.clone(ir.InsertionPoint(after))
-            there = [self._get(v, p, own) for v, p in zip(values, offer.inputs, strict=True)]
-            for place in range(len(op.operands)):
-                own.operands[place] = there[place]
-            outside = {(v, p): t for v, p, t in zip(values, offer.inputs, there, strict=True)}
+            for place, (value, placement) in enumerate(zip(values, offer.operands, strict=True)):
+                own.operands[place] = self._get(value, placement, own)
+            outside = {(v, p): self._get(v, p, own) for v, p in offer.captured}
             for inner in offer.inner:
-                captured = {(v, p): outside[v, p] for v, p in inner.inputs.items() if (v, p) in outside}
-                write(inner, captured)
+                write(inner, {held: outside[held] for held in inner.inputs if held in outside})
             for mine, result, placement in zip(own.results, op.results, offer.results, strict=True):
                 if self.plan.source.get((result, placement)) == (number, version):
                     self.held[result, placement] = mine
-            passed = {axis for placement in offer.inputs for axis in placement.partial}
+            passed = {axis for placement in offer.operands for axis in placement.partial}
             self._state(own, list(zip(op.results, offer.results, strict=True)), passed)
 
     def _barrier(self, op: Any, held: Sequence[Held]) -> None:
