@@ -91,10 +91,13 @@ def _ends(context: Context, function: Any, block: Any) -> list[Sequence[Placemen
 
 def _state_ends(context: Context, function: Any, plan: BlockPlan) -> None:
     module = context.module
+    *_, terminator = plan.block.operations
     for value, placement in plan.inputs:
-        module.set_sharding(value, context.sharding(placement, placement.partial))
-    for number, placement in enumerate(plan.ends):
-        module.set_function_result_sharding(function, number, context.sharding(placement, placement.partial))
+        if isinstance(value.type, ir.RankedTensorType):
+            module.set_sharding(value, context.sharding(placement, placement.partial))
+    for number, (value, placement) in enumerate(zip(terminator.operation.operands, plan.ends, strict=True)):
+        if isinstance(value.type, ir.RankedTensorType):
+            module.set_function_result_sharding(function, number, context.sharding(placement, placement.partial))
 
 
 def _called(module: ShardyModule) -> set[str]:
