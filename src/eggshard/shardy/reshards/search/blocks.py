@@ -19,7 +19,6 @@ from eggshard.shardy.reshards.search.offers import (
     Held,
     Offer,
     barrier_offers,
-    captures_of,
     has_effects,
     plain_offers,
 )

@@ -11,7 +11,6 @@ from jaxlib.mlir import ir
 from eggshard.placement.placement import Placement, replicated
 from eggshard.plan.control_steps import price_of_loop, trips
 from eggshard.program.mesh import axis_ref
-from eggshard.program.types import TensorType
 from eggshard.shardy.attributes import TensorSharding, read_per_value
 from eggshard.shardy.module import BODIES, manual_axes
 from eggshard.shardy.reshards.search.blocks import plan_block
@@ -44,7 +43,8 @@ def _loop(context: Context, op: Any) -> list[Offer]:
     offers = []
     for carried in _interfaces(context, list(op.results)):
         flag, ends = [[replicated(())]], [[p] for p in carried]
-        asked = plan_block(context, condition, _given(condition, carried, outside, captured), flag, nested_offers, times)
+        given = _given(condition, carried, outside, captured)
+        asked = plan_block(context, condition, given, flag, nested_offers, times)
         inner = plan_block(context, body, _given(body, carried, outside, captured), ends, nested_offers, times)
         seconds = price_of_loop(times, asked.seconds, inner.seconds)
         used = [held for plan in (asked, inner) for held in plan.inputs if held[0] in outside]
@@ -91,30 +91,32 @@ def _body(context: Context, op: Any) -> Offer:
     """A manual or named computation: its operands and results lie as it says."""
     axes = manual_axes(op)
     inner = context.within(axes) if axes else context
-    ends = []
-    for key, values in (("in_shardings", op.operands), ("out_shardings", op.results)):
-        stated: Sequence[TensorSharding | None]
-        stated = read_per_value(str(op.attributes[key])) if key in op.attributes else [None] * len(values)
-        ends.append(tuple(context.placement(s, context.type(v)) for s, v in zip(stated, values, strict=True)))
+    operands, results = _ends(context, op, "in_shardings", op.operands), _ends(context, op, "out_shardings", op.results)
     block = op.regions[0].blocks[0]
     if inner.free.size == 1:
-        return Offer(*ends, 0.0)
+        return Offer(operands, results, 0.0)
     *_, terminator = block.operations
-    inside = []
-    for placements, values in zip(ends, (block.arguments, terminator.operation.operands), strict=True):
-        types = [context.type(v) for v in values]
-        inside.append([_inside(inner, p, t, axes) for p, t in zip(placements, types, strict=True)])
-    given = dict(zip(block.arguments, inside[0], strict=True))
-    plan = plan_block(inner, block, given, [[p] for p in inside[1]], nested_offers)
-    return Offer(*ends, plan.seconds, (), (plan,))
+    given = _inside(inner, operands, block.arguments, axes)
+    asked = _inside(inner, results, terminator.operation.operands, axes)
+    plan = plan_block(inner, block, dict(zip(block.arguments, given, strict=True)), [[p] for p in asked], nested_offers)
+    return Offer(operands, results, plan.seconds, (), (plan,))
 
 
-def _inside(context: Context, placement: Placement, type_: TensorType, axes: Sequence[str]) -> Placement:
-    """A placement as the body of a computation that is manual over these axes sees it."""
-    manual = {a for a in (*placement.sharded_axes, *placement.partial) if axis_ref(a).name in axes}
-    placed = context.placed(type_, [tuple(a for a in d.axes if a not in manual) for d in placement.dims])
-    partial = tuple(a for a in placement.partial if a not in manual)
-    return Placement(placed.dims, partial, placement.monoid if partial else "")
+def _ends(context: Context, op: Any, key: str, values: Sequence[Any]) -> Placements:
+    stated: Sequence[TensorSharding | None]
+    stated = read_per_value(str(op.attributes[key])) if key in op.attributes else [None] * len(values)
+    return tuple(context.placement(s, context.type(v)) for s, v in zip(stated, values, strict=True))
+
+
+def _inside(context: Context, placements: Placements, values: Sequence[Any], axes: Sequence[str]) -> Placements:
+    """Placements as the body of a computation that is manual over these axes sees them."""
+    found = []
+    for placement, value in zip(placements, values, strict=True):
+        dims = [tuple(a for a in d.axes if axis_ref(a).name not in axes) for d in placement.dims]
+        partial = tuple(a for a in placement.partial if axis_ref(a).name not in axes)
+        placed = context.placed(context.type(value), dims)
+        found.append(placed._replace(partial=partial, monoid=placement.monoid if partial else ""))
+    return tuple(found)
 
 
 def _call(context: Context, op: Any) -> Offer:
@@ -122,9 +124,13 @@ def _call(context: Context, op: Any) -> Offer:
     name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
     function = next(f for f in context.module.functions if ir.StringAttr(f.attributes["sym_name"]).value == name)
     module = context.module
-    ends = (
-        (module.argument_shardings(function), op.operands), (module.function_result_shardings(function), op.results))
-    placed = [tuple(context.placement(s, context.type(v)) for s, v in zip(*end, strict=True)) for end in ends]
-    return Offer(placed[0], placed[1], 0.0)
+    given, made = (
+        tuple(context.placement(s, context.type(v)) for s, v in zip(stated, values, strict=True))
+        for stated, values in (
+            (module.argument_shardings(function), op.operands),
+            (module.function_result_shardings(function), op.results),
+        )
+    )
+    return Offer(given, made, 0.0)
 
 

@@ -186,9 +186,8 @@ def _seconds(context: Context, reading: Reading | None, s: Strategy, types: Type
 
 def has_effects(op: Any) -> bool:
     """Whether an op must stay where it is, used or not: as far as its name, its types and what it holds tell."""
-    dialect = op.name.partition(".")[0]
-    values = (*op.operands, *op.results)
-    if dialect not in ("stablehlo", "chlo", "sdy", "func", "mhlo") or any(str(v.type).endswith("token") for v in values):
+    foreign = op.name.partition(".")[0] not in ("stablehlo", "chlo", "sdy", "func", "mhlo")
+    if foreign or any(str(v.type).endswith("token") for v in (*op.operands, *op.results)):
         return True
     if op.name == "stablehlo.custom_call" and str(op.attributes.get("has_side_effect", "false")) == "true":
         return True

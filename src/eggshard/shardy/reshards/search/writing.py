@@ -46,7 +46,7 @@ class _Writer:
             for number, (_, after) in enumerate(steps):
                 self.ways.setdefault((value, after), (start, steps[: number + 1]))
             if start == placement:
-                reduced.append(set(_reduced(steps[0][0], placement)))
+                reduced.append(set(_combined(steps[0][0])))
         gone = set.intersection(*reduced) if reduced and (value, placement) not in self.plan.taken else set[str]()
         self.unreduced[value, placement] = tuple(a for a in placement.partial if a not in gone)
 
@@ -105,28 +105,25 @@ class _Writer:
         return self.held[value, placement]
 
     def _convert(self, value: Any, own: Any, at: Placement, steps: Steps, before: Any) -> None:
+        """Write a way down. Steps that only move shards are one reshard up to where another way begins."""
         for number, (action, after) in enumerate(steps):
             if isinstance(action, KeepFirst):
-                attributes = {"axes": self._axes(action.over), "out_sharding": str(self._sharding(after))}
-                own = create("sdy.replicated_to_unreduced", [own], [own.type], attributes, before).results[0]
+                stated = {"axes": self._axes(action.over), "out_sharding": str(self._sharding(after))}
+                own = _made("sdy.replicated_to_unreduced", own, stated, before)
                 at = after
-            elif isinstance(action, (AllReduce, ReduceScatter)) and at.partial:
-                axes = _reduced(action, at)
-                own = self._reduce(own, at, axes, before)
+            elif axes := _combined(action):
                 left = tuple(a for a in at.partial if a not in axes)
                 at = Placement(at.dims, left, at.monoid if left else "")
-            moves = number + 1 < len(steps) and not isinstance(steps[number + 1][0], (KeepFirst, AllReduce, ReduceScatter))
-            if moves and (value, after) not in self.stops and not isinstance(action, ReduceScatter):
-                continue  # the next steps lead on
+                shown = self.context.sharding(at, left if at.monoid == "add" else ())
+                stated = {"reduction_axes": self._axes(axes), "out_sharding": str(shown)}
+                own = _made("sdy.all_reduce", own, stated, before)
+            scattered = isinstance(action, ReduceScatter)  # the slice next to its all-reduce is part of it
+            if not scattered and (value, after) not in self.stops and _only_moves(steps[number + 1 :][:1]):
+                continue
             if not _alike(at, after):
-                own = create("sdy.reshard", [own], [own.type], {"sharding": str(self._sharding(after))}, before).results[0]
+                own = _made("sdy.reshard", own, {"sharding": str(self._sharding(after))}, before)
             at = after
             self.held[value, after] = own
-
-    def _reduce(self, own: Any, at: Placement, axes: Sequence[str], before: Any) -> Any:
-        left = tuple(a for a in at.partial if a not in axes)
-        attributes = {"reduction_axes": self._axes(axes), "out_sharding": str(self.context.sharding(at, left))}
-        return create("sdy.all_reduce", [own], [own.type], attributes, before).results[0]
 
     def _sharding(self, placement: Placement) -> Any:
         return self.context.sharding(placement, placement.partial)
@@ -150,11 +147,19 @@ class _Writer:
         return tuple(a for a in placement.partial if a in kept or a in passed)
 
 
-def _reduced(action: Action, at: Placement) -> tuple[str, ...]:
+def _made(name: str, operand: Any, attributes: Mapping[str, str], before: Any) -> Any:
+    """The result of a new op that leaves its operand what it is."""
+    return create(name, [operand], [operand.type], attributes, before).results[0]
+
+
+def _combined(action: Action) -> tuple[str, ...]:
     """The axes along which a step combines addends."""
-    if isinstance(action, AllReduce):
-        return action.over
-    return action.axes if isinstance(action, ReduceScatter) else ()
+    return action.axes if isinstance(action, (AllReduce, ReduceScatter)) else ()
+
+
+def _only_moves(steps: Steps) -> bool:
+    """Whether there are steps, and none of them makes or combines addends."""
+    return bool(steps) and not any(isinstance(a, (KeepFirst, AllReduce, ReduceScatter)) for a, _ in steps)
 
 
 def _alike(first: Placement, second: Placement) -> bool:
