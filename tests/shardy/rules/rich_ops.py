@@ -145,7 +145,6 @@ def _indexed(body: Body) -> tuple[list[int], list[int], list[int], list[int], li
         indices = [*batch[:vector], len(mapped), *batch[vector:]]
     places = [d if d < vector else d + 1 for d in range(len(batch))]
     lists = [places[listed.index(i)] for i in range(len(batched))]
-    offsets = body.some(range(len(batch) + len(window)))
     offsets = sorted(body.random.sample(range(len(batch) + len(window)), len(window)))
     inner, outer = iter(sizes), iter(batch)
     slices = [next(inner) if d in offsets else next(outer) for d in range(len(batch) + len(window))]
@@ -248,5 +247,5 @@ def custom_calls(body: Body) -> None:
     call(body.any(*(f"_SPMDInternalOp_{name}" for name in ("MultiPad", "RotateRight", "MultiRotate", "MultiSlice",
                                                            "Wrap"))), [body.argument(shape)],
          [tensor([s + i for s in shape]) for i in range(body.random.randint(1, 3))])
-    call(body.any("sdy_testonly", "tpu_custom_call", "Sharding", "TopK", "lapack_sgeqrf_ffi", "unknown"),
+    call(body.any("sdy_testonly", "tpu_custom_call", "other", "TopK", "lapack_sgeqrf_ffi", "unknown"),
          [body.argument(shape)], [tensor(shape)])

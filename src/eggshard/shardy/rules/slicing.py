@@ -9,7 +9,7 @@ from eggshard.shardy.rules.builder import RuleBuilder
 from eggshard.shardy.rules.registry import rule_for
 from eggshard.shardy.rules.rule import NEED_REPLICATION, PASS_THROUGH, PERMUTATION, OpShardingRule
 
-_CONSTANTS = ("sdy.constant", "stablehlo.constant")
+_CONSTANTS = ("arith.constant", "chlo.constant", "mhlo.constant", "sdy.constant", "stablehlo.constant")
 
 
 @rule_for("stablehlo.slice")
