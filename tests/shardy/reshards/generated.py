@@ -11,7 +11,7 @@ class Module:
     """Appends ops; ``values`` are (name, shape) of f32 tensors."""
 
     def __init__(self, seed: int, ops: int = 8, meshes: tuple[dict[str, int], ...] = MESHES,
-                 sizes: tuple[int, ...] = (8, 16, 24), sub_axes: bool = False):
+                 sizes: tuple[int, ...] = (8, 16, 24), sub_axes: bool = False, looks: bool = False):
         self.random = random.Random(seed)
         self.mesh = self.random.choice(meshes)
         self.sizes, self.sub_axes = sizes, sub_axes
@@ -23,11 +23,11 @@ class Module:
             shape = tuple(self.random.choice(sizes) for _ in range(self.random.choice((1, 2, 2, 2, 3))))
             arguments.append(f"%a{i}: {type_of(shape)} {{sdy.sharding = #sdy.sharding{self.sharding(shape)}}}")
             self.values.append((f"%a{i}", shape))
+        kinds = [self.pointwise] * 3 + [self.dot] * 2 + [
+            self.reduce, self.transpose, self.reshape, self.broadcast, self.constraint, self.created]
+        kinds += [self.slice, self.pad, self.concatenate, self.reverse] if looks else []
         for _ in range(ops):
-            self.random.choice((
-                self.pointwise, self.pointwise, self.pointwise, self.dot, self.dot, self.reduce, self.transpose,
-                self.reshape, self.broadcast, self.constraint,
-            ))()
+            self.random.choice(kinds)()
         results = self.values[-self.random.randint(1, 2):]
         types = ", ".join(
             f"{type_of(shape)} {{sdy.sharding = #sdy.sharding{self.sharding(shape)}}}" for _, shape in results)
@@ -126,6 +126,54 @@ class Module:
         dims = [i for i in range(len(out)) if i != at]
         self.append(
             f"stablehlo.broadcast_in_dim {name}, dims = {dims} : ({type_of(shape)}) -> {type_of(out)}", out)
+
+    def created(self) -> None:
+        """What has no operands, and a choice by it."""
+        name, shape = self.pick()
+        if not shape:
+            return
+        n, dim = self.count, self.random.randrange(len(shape))
+        words = "x".join(map(str, shape))
+        self.lines += [
+            f"%i{n} = stablehlo.iota dim = {dim} : tensor<{words}xi32>",
+            f"%k{n} = stablehlo.constant dense<{self.random.choice(shape) // 2}> : tensor<{words}xi32>",
+            f"%f{n} = stablehlo.constant dense<2.0> : {type_of(shape)}",
+            f"%p{n} = stablehlo.compare LT, %i{n}, %k{n} : (tensor<{words}xi32>, tensor<{words}xi32>)"
+            f" -> tensor<{words}xi1>",
+        ]
+        self.append(f"stablehlo.select %p{n}, {name}, %f{n} : tensor<{words}xi1>, {type_of(shape)}", shape)
+
+    def slice(self) -> None:
+        name, shape = self.pick()
+        bounds = [(self.random.choice((0, 0, 1)), n - self.random.choice((0, 0, 1, 2))) for n in shape]
+        out = tuple(stop - start for start, stop in bounds)
+        if shape and min(out) > 0:
+            shown = ", ".join(f"{start}:{stop}" for start, stop in bounds)
+            self.append(f"stablehlo.slice {name} [{shown}] : ({type_of(shape)}) -> {type_of(out)}", out)
+
+    def pad(self) -> None:
+        name, shape = self.pick()
+        low, high = ([self.random.choice((0, 0, 1, 2)) for _ in shape] for _ in range(2))
+        out = tuple(n + a + b for n, a, b in zip(shape, low, high, strict=True))
+        self.lines.append(f"%c{self.count} = stablehlo.constant dense<0.5> : tensor<f32>")
+        self.append(
+            f"stablehlo.pad {name}, %c{self.count}, low = {low}, high = {high}, interior = {[0] * len(shape)} : "
+            f"({type_of(shape)}, tensor<f32>) -> {type_of(out)}", out)
+
+    def concatenate(self) -> None:
+        name, shape = self.pick()
+        if not shape:
+            return
+        other = self.random.choice([n for n, s in self.values if s == shape])
+        dim = self.random.randrange(len(shape))
+        out = (*shape[:dim], 2 * shape[dim], *shape[dim + 1:])
+        types = f"({type_of(shape)}, {type_of(shape)}) -> {type_of(out)}"
+        self.append(f"stablehlo.concatenate {name}, {other}, dim = {dim} : {types}", out)
+
+    def reverse(self) -> None:
+        name, shape = self.pick()
+        if shape:
+            self.append(f"stablehlo.reverse {name}, dims = [{self.random.randrange(len(shape))}] : {type_of(shape)}", shape)
 
     def constraint(self) -> None:
         name, shape = self.pick()

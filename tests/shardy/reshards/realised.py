@@ -32,6 +32,8 @@ from eggshard.shardy.peer import run_peer
 FULL = "func.func(sdy-insert-explicit-reshards{enable-full-version=true})"
 COLLECTIVES = "func.func(sdy-reshard-to-collectives),canonicalize"
 Placements = tuple[Placement, ...]
+#: Ops that Shardy leaves sharded along a dimension that they look along. Here they are computed whole.
+LOOK_ALONG = ("slice", "pad", "reverse", "concatenate", "convolution", "reduce_window")
 
 
 def passed(text: str, pipeline: str) -> str:
@@ -125,13 +127,24 @@ class _Body:
         if op.name in ("while", "case", "if"):
             action: Any = self._control(op, have, want)
             strategy = Strategy(have, have if op.name == "while" else want)
+            operands = [self.value[v] for v in op.operands]
+            want = strategy.results
         else:
             strategy = self._strategy(op, types, results, have, want)
+            given = tuple(self._at(v, p) for v, p in zip(op.operands, strategy.operands, strict=True))
             action = self.planning.action(op, types, results, strategy)
-        operands = self.assembler.mask([self.value[v] for v in op.operands], strategy)
+            operands = self.assembler.mask(list(given), strategy)
         made = self.assembler.emit(action, tuple(operands), (), op.location)
-        for r, placement, value in zip(op.results, strategy.results, made, strict=True):
+        for r, placement, value, w in zip(op.results, strategy.results, made, want, strict=True):
+            if placement.dims != w.dims:
+                value = self.assembler.convert(value, self.region.types[r], placement, [w])[w]
+                placement = w
             self.at[r], self.value[r] = placement, value
+
+    def _at(self, v: int, placement: Placement) -> int:
+        """A value where it lies, or, for what looks at neighbours, where it is needed instead."""
+        found = self.assembler.convert(self.value[v], self.region.types[v], self.at[v], [placement])
+        return found[placement]
 
     def _control(self, op: Op, have: Placements, want: Placements) -> Any:
         if op.name == "while":
@@ -147,5 +160,7 @@ class _Body:
                 p.dims == w.dims and set(w.partial) <= set(p.partial) for p, w in zip(s.results, want, strict=True)
             ):
                 return s
+        if op.name in LOOK_ALONG:
+            return self.planning.strategies(op, types, results, "planned")[0][0]
         shown = f"{', '.join(map(str, have))} -> {', '.join(map(str, want))}"
         raise AssertionError(f"{op.name}{types} is not computed in place at {shown}")

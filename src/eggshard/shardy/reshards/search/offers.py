@@ -19,6 +19,7 @@ from eggshard.program.program import Op
 from eggshard.program.types import TOKEN, TensorType
 from eggshard.shardy.module import DATA_FLOW
 from eggshard.shardy.reshards.search.context import Context
+from eggshard.shardy.reshards.search.neighbours import kept_sharded
 from eggshard.shardy.rules.registry import rule_of
 from eggshard.shardy.rules.rule import NEED_REPLICATION, PASS_THROUGH, PERMUTATION
 
@@ -117,6 +118,12 @@ def plain_offers(context: Context, op: Any, addends: Sequence[Collection[str]]) 
         Offer(s.operands, s.results, _seconds(context, reading, s, types, results), captured)
         for s in found if allowed(s)
     ]
+    if stated is not None and reading is not None and reading.operands == tuple(range(len(types))):
+        offers += [
+            Offer(s.operands, s.results, seconds + _seconds(context, reading, s, types, results), captured)
+            for s, seconds in kept_sharded(context, op, reading.op, stated, types, results)
+            if all(context.allows(t, p) for t, p in zip((*types, *results), (*s.operands, *s.results), strict=True))
+        ]
     made = {f.monoid for f in rule.factors if f.kind == REDUCE and f.size > 1}
     made.update(m for m, who in rule.linear if m == "add" and any(m in addends[i] for i in who))
     return offers or [whole_offer(types, results, captured)], [set(made) for _ in results]
