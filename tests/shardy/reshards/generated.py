@@ -173,7 +173,8 @@ class Module:
     def reverse(self) -> None:
         name, shape = self.pick()
         if shape:
-            self.append(f"stablehlo.reverse {name}, dims = [{self.random.randrange(len(shape))}] : {type_of(shape)}", shape)
+            dim = self.random.randrange(len(shape))
+            self.append(f"stablehlo.reverse {name}, dims = [{dim}] : {type_of(shape)}", shape)
 
     def constraint(self) -> None:
         name, shape = self.pick()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from jaxlib.mlir import ir
 
 from eggshard.errors import EggshardError
-from eggshard.frontends.op_readers import constant_value
+from eggshard.frontends.op_readers import literal_value
 from eggshard.frontends.region_reader import RegionReader, captured_values
 from eggshard.placement.placement import Placement, replicated
 from eggshard.placement.transfer import Strategy, strategies, useful
@@ -75,7 +75,7 @@ def read(context: Context, op: Any) -> Reading | None:
         number = scratch.env[value] = scratch.builder.input(context.type(value))
         owner = None if isinstance(value, ir.BlockArgument) else value.owner
         if owner is not None and owner.name in ("stablehlo.constant", "sdy.constant"):
-            scratch.constants[number] = context.reader.literal(constant_value(owner))
+            scratch.constants[number] = context.reader.literal(literal_value(owner))
     try:
         scratch.read_one(op)
     except (EggshardError, TypeError):
