@@ -25,7 +25,7 @@ Types = tuple[TensorType, ...]
 def kept_sharded(
     context: Context, op: Any, read: Op, rule: OpShardingRule, types: Types, results: Types
 ) -> list[tuple[Strategy, float]]:
-    """The strategies that shard a permutation factor as the op's result is stated to be, with their exchanges' price."""
+    """The strategies that shard permutation factors as the op's result is stated to be, with their exchanges' price."""
     stated = context.module.result_shardings(op)
     definition = registry.get(read.name)
     reaches = definition.reaches(read.attributes, types, results)
