@@ -4,4 +4,5 @@ from __future__ import annotations
 
 from eggshard.shardy.clean_up import closing as closing
 from eggshard.shardy.passes import PASSES as PASSES, read_steps as read_steps
+from eggshard.shardy.reshards import planned as planned
 from eggshard.shardy.rules import stating as stating
