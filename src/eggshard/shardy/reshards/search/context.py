@@ -41,7 +41,7 @@ class Context:
         self.mesh = whole.refined(gather_cuts((s.sharding for s in stated), whole))
         self.free = self.mesh
         self.pricer = Pricer(model, self.mesh)
-        self.conversions = StatedConversions(Router(self.mesh, self.pricer, max_rounds=0), self.pricer)
+        self.conversions = StatedConversions(Router(self.mesh, self.pricer, max_rounds=0, pairwise=True), self.pricer)
         self.orders = self._orders(stated)
         #: Sizes and axes of the dimensions that are stated to be cut unevenly: only those are.
         self.uneven = self._uneven()
@@ -53,7 +53,7 @@ class Context:
         if key not in self._within:
             inner = copy.copy(self)
             inner.free = without_axes(self.free, key)
-            router = SubmeshRouter(self.mesh, inner.free, self.pricer, max_rounds=0)
+            router = SubmeshRouter(self.mesh, inner.free, self.pricer, max_rounds=0, pairwise=True)
             inner.conversions = StatedConversions(router, self.pricer)
             inner._within = {}
             self._within[key] = inner
