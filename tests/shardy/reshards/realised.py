@@ -12,6 +12,7 @@ from typing import Any
 from jax.interpreters import mlir as jax_mlir
 
 import eggshard as es
+from eggshard import shardy
 from eggshard.costmodel import WireBytes
 from eggshard.frontends.region_reader import ModuleReader, RegionReader
 from eggshard.frontends.stablehlo import parse_module
@@ -31,6 +32,7 @@ from eggshard.shardy.peer import run_peer
 
 FULL = "func.func(sdy-insert-explicit-reshards{enable-full-version=true})"
 COLLECTIVES = "func.func(sdy-reshard-to-collectives),canonicalize"
+PLANNED_COLLECTIVES = "reshard-to-collectives{mode=global},canonicalize-collectives"
 Placements = tuple[Placement, ...]
 #: Ops that Shardy leaves sharded along a dimension that they look along. Here they are computed whole.
 LOOK_ALONG = ("slice", "pad", "reverse", "concatenate", "convolution", "reduce_window")
@@ -43,9 +45,13 @@ def passed(text: str, pipeline: str) -> str:
     return found.text
 
 
-def realised(original: str, explicit: str) -> Plan:
-    """The plan that a module with explicit reshards stands for, of the program that the original is."""
-    program = _as_written(es.load(passed(explicit, COLLECTIVES)))
+def realised(original: str, explicit: str, planned: bool = False) -> Plan:
+    """The plan that a module with explicit reshards stands for, of the program that the original is.
+
+    planned: by collectives planned for each reshard, else by those that jaxlib's pass makes of it.
+    """
+    collectives = shardy.transform(explicit, PLANNED_COLLECTIVES) if planned else passed(explicit, COLLECTIVES)
+    program = _as_written(es.load(collectives))
     limits = Limits(permutes=0, windows=0)
     planning = Planning(program, WireBytes(), limits, False, RegionPlanner([]))
     ends = (program.input_shardings, program.input_types), (program.output_shardings, program.output_types)

@@ -28,7 +28,7 @@ KINDS = (
 def compared(text: str) -> tuple[Plan, Plan]:
     """Our plan, which has been checked, and the peer's."""
     ours = shardy.transform(text, PASS)
-    plan = realised(text, ours)
+    plan = realised(text, ours, planned=True)
     plan.verify(engines=("numpy",))
     assert passed(ours, FULL).count("sdy.reshard") == ours.count("sdy.reshard"), "jaxlib's pass would reshard more"
     return plan, realised(text, passed(text, FULL))
@@ -79,7 +79,7 @@ def test_a_loop_takes_what_it_gathers_of_outer_values_gathered() -> None:
 
 def test_branches_return_what_their_op_is_stated_to_return() -> None:
     text = passed(BRANCH, "sdy-propagation-pipeline")
-    realised(text, shardy.transform(text, PASS)).verify(engines=("numpy",))
+    realised(text, shardy.transform(text, PASS), planned=True).verify(engines=("numpy",))
     with pytest.raises(AssertionError, match="results lie at"):  # jaxlib returns rows where columns are stated
         realised(text, passed(text, FULL))
 
