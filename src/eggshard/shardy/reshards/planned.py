@@ -17,6 +17,7 @@ from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.reshards.search.blocks import BlockPlan, plan_block
 from eggshard.shardy.reshards.search.context import Context, stated_shardings
 from eggshard.shardy.reshards.search.nested import nested_offers
+from eggshard.shardy.reshards.search.op_by_op import keep_the_cheaper, reshard_op_by_op
 from eggshard.shardy.reshards.search.writing import write
 
 #: Cost models by name.
@@ -35,7 +36,8 @@ def insert_planned_reshards(module: ShardyModule, cost_model: str = "wire-bytes"
     ``sdy.all_reduce``, at once or, where the plan delays it, after values that are unreduced.
 
     Where the program cannot be planned so (single devices, several meshes), its reshards are those of Shardy's
-    decision for each op, with an EggshardWarning. ProgramError for an unknown cost model.
+    decision for each op, with an EggshardWarning; so are they, counted in wire bytes, where that sends less.
+    cost_model: ``wire-bytes``, ``messages`` or ``alpha-beta``; ProgramError for another.
     """
     if cost_model not in COST_MODELS:
         raise ProgramError(f"there is no cost model {cost_model!r}; there are {', '.join(COST_MODELS)}")
@@ -45,21 +47,16 @@ def insert_planned_reshards(module: ShardyModule, cost_model: str = "wire-bytes"
         context = Context(module, COST_MODELS[cost_model], Limits())
         plans = [(f, _planned(context, f)) for f in module.functions if len(f.regions[0].blocks)]
     except (ProgramError, ShardingError, LimitError) as error:
-        _op_by_op(module, error)
+        if not reshard_op_by_op(module):
+            raise
+        warnings.warn(f"reshards are decided on op by op: {error}", EggshardWarning, stacklevel=3)
         return
+    original = module.text()
     for function, plan in plans:
         write(plan)
         _state_ends(context, function, plan)
-
-
-def _op_by_op(module: ShardyModule, error: Exception) -> None:
-    from eggshard.shardy.passes import PASSES
-
-    fallback = PASSES.get("insert-explicit-reshards")
-    if fallback is None:
-        raise error
-    warnings.warn(f"reshards are chosen op by op: {error}", EggshardWarning, stacklevel=4)
-    fallback.run(module, mode="shardy", enable_full_version=True)
+    if cost_model == "wire-bytes":
+        keep_the_cheaper(module, original)
 
 
 def _planned(context: Context, function: Any) -> BlockPlan:
