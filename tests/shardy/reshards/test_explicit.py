@@ -238,6 +238,14 @@ def test_meshes_written_in_full() -> None:
         "stablehlo.negate", "sdy.reshard", "sdy.reshard"]
 
 
+def test_a_second_time_nothing_is_reduced_again() -> None:
+    """jaxlib sums again what has been summed: the second run counts every addend once per device."""
+    text = PROGRAMS["contraction sharded alike is reduced"]
+    once = shardy.transform(text, FULL)
+    assert shardy.transform(once, FULL) == once and once.count("sdy.all_reduce") == 1
+    assert run_peer(once, f"func.func(sdy-{FULL})").text.count("sdy.all_reduce") == 2
+
+
 def test_branches_of_an_if_return_alike() -> None:
     """jaxlib has no data flow through ``stablehlo.if``: its branches go on returning different shards."""
     text = main(f"""{arg("a", "8x8xf32", '[{"x"}, {}]')}, {arg("n", "i1")}""", res("8x8xf32", '[{}, {"y"}]'), f"""

@@ -8,7 +8,7 @@ from typing import Any
 from eggshard.errors import ShardingError
 from eggshard.placement.sharding import DimSharding
 from eggshard.program.mesh import Mesh
-from eggshard.shardy.attributes import Axes, TensorSharding
+from eggshard.shardy.attributes import Axes, TensorSharding, read_axis_list
 from eggshard.shardy.axes import difference, in_mesh_order
 from eggshard.shardy.projection import Projection
 from eggshard.shardy.reshards import insertion
@@ -88,11 +88,21 @@ def reduce_results(
         return
     at = insertion.after(op)
     for result in list(op.results):
+        if _is_reduced(result, reduced, on.mesh):
+            continue
         sharding = values.sharding(result) or fully_closed(on.name, result)
         if allowing(sharding, reduced) != sharding:
             sharding = allowing(sharding, reduced)
             values.set_sharding(result, sharding)
         replace_uses(result, all_reduce(result, reduced, sharding, at))
+
+
+def _is_reduced(result: Any, axes: Axes, mesh: Mesh) -> bool:
+    """Whether all that uses a result is a sum along these axes: explicit reshards have been inserted before."""
+    users = [use.owner.operation for use in result.uses]
+    return bool(users) and all(
+        user.name == "sdy.all_reduce"
+        and not difference(axes, read_axis_list(str(user.attributes["reduction_axes"])), mesh) for user in users)
 
 
 def make_unreduced(
