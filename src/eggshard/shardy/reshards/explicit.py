@@ -18,6 +18,7 @@ from eggshard.shardy.reshards.axis_lists import any_overlap
 from eggshard.shardy.reshards.common_axes import common_axes
 from eggshard.shardy.reshards.dots import DOTS, reshard_result
 from eggshard.shardy.reshards.overflow import overflow_axes
+from eggshard.shardy.reshards.reducers import repeatable
 from eggshard.shardy.reshards.unreduced import make_unreduced, reduce_operand, reduce_operands, reduce_results
 from eggshard.shardy.reshards.values import (
     OnMesh,
@@ -160,6 +161,7 @@ class _InFunction:
         rule = rule_of(op)
         if rule is None or (rule.custom and not self.custom):
             return
+        rule = repeatable(op, rule)
         operands, results = (self.values.beyond_barriers(side) for side in (op.operands, op.results))
         on = self.values.common_mesh([*operands, *results])
         if on is None:
