@@ -271,6 +271,19 @@ def test_reductions_that_no_collective_repeats_are_not_sharded(reduction: str, s
     assert run_peer(text, f"func.func(sdy-{FULL})").text.count("sdy.all_reduce") == (1 if sums else 2)
 
 
+def test_addends_of_open_dimensions_are_made() -> None:
+    text = main(arg("a", "8x8xf32", '[{"x", ?}, {?}]'), res("8x8xf32", '[{"x"}, {}], unreduced={"y"}'),
+                "    return %a : tensor<8x8xf32>")
+    assert run_peer(text, f"func.func(sdy-{FULL})").failure
+    assert shardy.transform(text, FULL).count("sdy.replicated_to_unreduced") == 1
+
+
+def test_custom_rules_are_followed_on_request() -> None:
+    text = PROGRAMS["a custom rule is left alone"]
+    asked = FULL.replace("}", " custom-rules=true}")
+    assert [shardy.transform(text, passes).count("sdy.reshard") for passes in (FULL, asked)] == [1, 2]
+
+
 def test_branches_of_an_if_return_alike() -> None:
     """jaxlib has no data flow through ``stablehlo.if``: its branches go on returning different shards."""
     text = main(f"""{arg("a", "8x8xf32", '[{"x"}, {}]')}, {arg("n", "i1")}""", res("8x8xf32", '[{}, {"y"}]'), f"""
