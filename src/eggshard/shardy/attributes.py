@@ -60,7 +60,7 @@ class TensorSharding:
 
     def body(self) -> str:
         """``<@mesh, [{"x"}, {}]>``."""
-        mesh = f"@{_symbol(self.mesh)}" if isinstance(self.mesh, str) else _mesh(self.mesh, self.sharding.device)
+        mesh = f"@{symbol_text(self.mesh)}" if isinstance(self.mesh, str) else _mesh(self.mesh, self.sharding.device)
         return f"<{mesh}, {replace(self.sharding, device=None)}>"
 
     def __str__(self) -> str:
@@ -73,7 +73,8 @@ def _parse(text: str) -> TensorSharding:
     return TensorSharding(Mesh({}) if mesh is None else mesh, sharding)
 
 
-def _symbol(name: str) -> str:
+def symbol_text(name: str) -> str:
+    """A symbol's name as MLIR writes it behind the ``@``."""
     plain = name and not name[0].isdigit() and all(c.isalnum() or c in "_$." for c in name)
     return name if plain else f'"{name}"'
 
