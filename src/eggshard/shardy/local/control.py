@@ -7,11 +7,12 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from eggshard.plan.steps import ReduceScatter, Slice
 from eggshard.program.types import TensorType
 from eggshard.shardy.attributes import TensorSharding, read_per_value
 from eggshard.shardy.local.collectives import COLLECTIVES, steps_of
 from eggshard.shardy.local.conversion import Conversion, tensor_type
-from eggshard.shardy.local.decisions import Refusal
+from eggshard.shardy.local.decisions import BY_REGION, Refusal
 from eggshard.shardy.local.layouts import Layout, same_layout
 from eggshard.shardy.module import OWN_SHARDING, manual_axes
 
@@ -85,7 +86,7 @@ def _body(conversion: Conversion, op: Any) -> None:
     """A manual or a named computation: its ops are put in its place."""
     block, axes = op.regions[0].blocks[0], manual_axes(op)
     ins, outs = (read_per_value(str(op.attributes[key])) for key in ("in_shardings", "out_shardings"))
-    *ops, terminator = [inner.operation for inner in block.operations]
+    returned = list(block.operations)[-1].operation.operands
 
     def inside(value: Any, sharding: TensorSharding, what: str) -> Layout:
         free = TensorSharding(sharding.mesh, sharding.sharding.without(axes))
@@ -100,10 +101,11 @@ def _body(conversion: Conversion, op: Any) -> None:
         conversion.stated(tensor_type(value.type), sharding, f"result {i}")
         for i, (value, sharding) in enumerate(zip(op.results, outs, strict=True))
     ]
-    pairs = enumerate(zip(terminator.operands, outs, strict=True))
+    pairs = enumerate(zip(returned, outs, strict=True))
     conversion.block(block, [inside(value, sharding, f"result {i}") for i, (value, sharding) in pairs])
     for old, new in zip(block.arguments, list(op.operands), strict=True):
         old.replace_all_uses_with(new)
+    *ops, terminator = [inner.operation for inner in block.operations]
     for inner in ops:
         inner.move_before(op)
     values = list(terminator.operands)
@@ -126,7 +128,12 @@ def _group(conversion: Conversion, op: Any) -> None:
 def _collective(conversion: Conversion, op: Any) -> None:
     value, (stated,) = op.operands[0], conversion.results_stated(op)
     source = conversion.layout(value)
+    if value in conversion.combined and op.name in ("sdy.all_reduce", "sdy.reduce_scatter"):
+        source = source.partial(conversion.combined[value], BY_REGION)
     mesh, actions, made = steps_of(op, source, stated, conversion.options)
+    if source.monoid == BY_REGION:  # it is reduced already
+        made = made.partial((), "")
+        actions = [Slice(a.moves) for a in actions if isinstance(a, ReduceScatter)]
     name = conversion.mesh_name(op)
     new = conversion.splicer.act(mesh, actions, value, source.local, op, name)
     conversion.replace(op, [new], [made])

@@ -13,7 +13,7 @@ from eggshard.frontends.region_reader import short_location
 from eggshard.plan.steps import Action
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TOKEN, TensorType
-from eggshard.shardy.attributes import TensorSharding
+from eggshard.shardy.attributes import Axes, TensorSharding
 from eggshard.shardy.local.collectives import CollectiveOptions
 from eggshard.shardy.local.decisions import Refusal
 from eggshard.shardy.local.layouts import Layout, same_layout
@@ -27,13 +27,15 @@ RESHARDS = "run insert-explicit-reshards and reshard-to-collectives first"
 class Conversion:
     """Values keep the layout of their global type while their own type becomes local.
 
-    `layouts` has every value met so far, `signatures` the arguments and results of every function.
+    `layouts` has every value met so far, `signatures` the arguments and results of every function, `combined` the axes
+    over which values are reduced that their module reduces only afterwards.
     """
 
     def __init__(self, module: ShardyModule, options: CollectiveOptions) -> None:
         self.module, self.options, self.meshes = module, options, module.meshes
         self.splicer = Splicer(1 + max(map(_channel, module.walk()), default=0))
         self.layouts: dict[Any, Layout] = {}
+        self.combined: dict[Any, Axes] = {}
         self.signatures = {symbol(function): self._signature(function) for function in module.functions}
 
     def _signature(self, function: Any) -> tuple[list[Layout], list[Layout]]:

@@ -7,6 +7,7 @@ refused, never computed wrongly.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from eggshard.errors import EggshardError
 from eggshard.placement.placement import Dim
 from eggshard.program.mesh import Mesh, axis_ref
-from eggshard.program.ops.base import PERMUTE, REDUCE, REPLICATE, FactorRule
+from eggshard.program.ops.base import PERMUTE, REDUCE, REPLICATE, FactorRule, Types
 from eggshard.program.program import Attributes
 from eggshard.shardy.attributes import Axes, axes_text
 from eggshard.shardy.local.layouts import (
@@ -29,6 +30,9 @@ from eggshard.shardy.local.layouts import (
     split_axes,
 )
 from eggshard.shardy.local.parts import Part
+
+#: Stands for the monoid of a region that is none by name.
+BY_REGION = "region"
 
 
 class Refusal(Exception):
@@ -60,14 +64,17 @@ class Cut(NamedTuple):
 
 
 def decide(part: Part, operands: Sequence[Layout], results: Sequence[Layout]) -> Decision:
-    """The decision for a part on these layouts of its operands and results; Refusal if there is none."""
+    """The decision for a part on these layouts of its operands and results; Refusal if there is none.
+
+    The addends of a reduction by a region are by the monoid `BY_REGION`.
+    """
     sizes = {x.mesh.size for x in (*operands, *results) if not x.plain}
     if len(sizes) > 1:
         raise Refusal(f"its tensors are sharded on meshes of {sorted(sizes)} devices; use one mesh")
     types = tuple(x.type for x in operands), tuple(x.type for x in results)
     local_types = tuple(x.local for x in operands), tuple(x.local for x in results)
     try:
-        rule = part.definition.factors(part.attributes, *types)
+        rule = _rule(part, *types)
         cuts = _cuts(rule, operands, results)
         kinds = {f: rule.factors[f] for f, cut in cuts.items() if cut.axes}
         for f, factor in kinds.items():
@@ -94,6 +101,15 @@ def decide(part: Part, operands: Sequence[Layout], results: Sequence[Layout]) ->
         shown = ", ".join(map(str, made))
         raise Refusal(f"on shards it makes {shown}, its results' shardings say {', '.join(map(str, local_types[1]))}")
     return Decision(attributes, False, mesh, partial, monoid, keep)
+
+
+def _rule(part: Part, operands: Types, results: Types) -> FactorRule:
+    """The op's factors; what a region reduces along may be cut as well."""
+    rule = part.definition.factors(part.attributes, operands, results)
+    if part.definition.name != "reduce_general":
+        return rule
+    factors = (replace(f, kind=REDUCE, monoid=BY_REGION) if f.kind == REPLICATE else f for f in rule.factors)
+    return replace(rule, factors=tuple(factors))
 
 
 def _cuts(rule: FactorRule, operands: Sequence[Layout], results: Sequence[Layout]) -> dict[int, Cut]:

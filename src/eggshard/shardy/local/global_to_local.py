@@ -20,9 +20,10 @@ def convert_global_to_local(
 
     Shardy's collectives become StableHLO's, with groups of logical devices; computations with bodies are put in place.
     Nothing is resharded: operands and results that do not fit together, sizes that are not divisible, and ops that
-    would need their neighbours' data are refused. per_dim_all_gather, combine_multi_dimension_reduce_scatter: whether what
-    several dimensions need is one collective, or one each. enable_rgv3: groups of devices are written as axes of the
-    mesh.
+    would need their neighbours' data are refused.
+
+    per_dim_all_gather, combine_multi_dimension_reduce_scatter: whether what several dimensions need is one collective,
+    or one each. enable_rgv3: groups of devices are written as axes of the mesh.
     """
     options = CollectiveOptions(per_dim_all_gather, combine_multi_dimension_reduce_scatter, enable_rgv3)
     conversion = Conversion(module, options)

@@ -12,14 +12,15 @@ from jaxlib.mlir import ir
 from eggshard.errors import EggshardError
 from eggshard.placement.transfer import Strategy
 from eggshard.plan.on_shards import on_shards
-from eggshard.plan.steps import Action, AllReduce, KeepFirst, Local, Slice, Step, StepPlan
+from eggshard.plan.steps import Action, AllGather, AllReduce, KeepFirst, Local, Slice, Step, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Attributes, Literal
 from eggshard.program.types import numpy_dtype
 from eggshard.shardy.local.conversion import Conversion
-from eggshard.shardy.local.decisions import Decision, Refusal, decide
+from eggshard.shardy.local.decisions import BY_REGION, Decision, Refusal, decide
 from eggshard.shardy.local.layouts import Layout, merged, names, refined, without
 from eggshard.shardy.local.parts import Part, captures, parts_of, starts_from_identity
+from eggshard.shardy.module import uses
 
 #: Monoids for which combining with the same value twice changes nothing.
 _IDEMPOTENT = ("max", "min", "and", "or")
@@ -35,7 +36,7 @@ def convert_ordinary(conversion: Conversion, op: Any) -> None:
     outside = [conversion.layout(v) for v in captures(op) if not conversion.layout(v).plain]
     if outside:
         raise Refusal(f"its region uses a {outside[0].type} from outside that is sharded as {outside[0]}")
-    if all(x.plain for x in (*operands, *results)):
+    if all(x.plain for x in (*operands, *results)) and op.name != "sdy.constant":
         _settle(conversion, op, results, results)
         return
     try:
@@ -47,6 +48,10 @@ def convert_ordinary(conversion: Conversion, op: Any) -> None:
             _settle(conversion, op, [Layout.whole(x.type) for x in results], results)
         else:
             raise
+        return
+    if decisions[0].monoid == BY_REGION:
+        _settle(conversion, op, results, results)
+        _reduce_again(conversion, op, decisions[0], results)
         return
     made = list(results)
     for part, decision in zip(parts, decisions, strict=True):
@@ -122,11 +127,36 @@ def _keep_first(conversion: Conversion, op: Any, part: Part, decision: Decision)
         value = op.operands[number]
         if not starts_from_identity(value, decision.monoid):
             if op.name != "stablehlo.reduce":
-                raise Refusal("its results are addends, and it starts from a value other than the identity; reduce first")
+                raise Refusal(
+                    "it starts from a value other than the identity, and its results are addends; reduce first"
+                )
             fine = refined(decision.mesh, decision.partial)
             actions = [KeepFirst(names(fine, decision.partial), decision.monoid)]
             local = conversion.layout(value).local
             op.operands[number] = conversion.splicer.act(fine, actions, value, local, op)
+
+
+def _reduce_again(conversion: Conversion, op: Any, decision: Decision, results: Sequence[Layout]) -> None:
+    """Gather what every device has reduced of its shard, and reduce that: the region is associative, and what the
+    reduction starts from its identity."""
+    fine = refined(decision.mesh, decision.partial)
+    over = names(fine, decision.partial)
+    users = [uses(value) for value in op.results]
+    again = op.clone(ir.InsertionPoint.after(op))
+    again.attributes["dimensions"] = ir.DenseI64ArrayAttr.get([0])
+    for i, (value, layout) in enumerate(zip(op.results, results, strict=True)):
+        local = layout.local
+        row = local.with_shape((1, *local.shape))
+        steps = (
+            Step(Local("reshape", Attributes(shape=row.shape), (row,)), (0,), (1,)),
+            Step(AllGather(((0, over),)), (1,), (2,)),
+        )
+        types = (local, row, row.with_shape((fine.count(over), *local.shape)))
+        (again.operands[i],) = conversion.splicer.program(StepPlan(fine, (0,), steps, (2,), types), [value], again)
+        for user, number in users[i]:
+            user.operands[number] = again.results[i]
+        conversion.layouts[again.results[i]] = layout
+        conversion.combined[again.results[i]] = decision.partial
 
 
 def _by_place(part: Part, operands: Sequence[Layout], results: Sequence[Layout]) -> StepPlan:
@@ -145,9 +175,10 @@ def _by_place(part: Part, operands: Sequence[Layout], results: Sequence[Layout])
 
 def _rng(conversion: Conversion, op: Any, operands: Sequence[Layout], result: Layout) -> None:
     """Every device draws the numbers of its shard; those that hold the same shard take the first one's."""
-    if not all(x.plain for x in operands) or result.unreduced:
+    parts = parts_of(op, tuple(x.type for x in operands), (result.type,))
+    if parts is None or result.unreduced or not all(x.plain for x in operands):
         raise Refusal("its operands are not replicated, or its result is said to be addends; reshard it first")
-    (part,) = parts_of(op, tuple(x.type for x in operands), (result.type,)) or ()
+    part = parts[0]
     local, shape = result.local, np.array(result.local.shape, numpy_dtype(operands[2].type.dtype))
     fine = refined(result.mesh, *result.dims)
     sharing = tuple(a for a in fine.axes if a not in {n for axes in result.dims for n in names(fine, axes)})
