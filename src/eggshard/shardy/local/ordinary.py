@@ -99,7 +99,7 @@ def _settle(conversion: Conversion, op: Any, made: Sequence[Layout], wanted: Seq
     for value, here, there in zip(list(op.results), made, wanted, strict=True):
         conversion.settle(value, here)
         actions: list[Action] = []
-        missing = without(there.mesh, there.unreduced, here.unreduced)
+        missing = without(there.mesh, there.unreduced, here.unreduced) if there.unreduced else ()
         fine = refined(there.mesh, *there.dims, missing)
         if missing and here.unreduced and here.monoid != there.monoid:
             raise Refusal(f"its result is addends by {here.monoid}, and stated to be addends by {there.monoid}")
@@ -108,7 +108,8 @@ def _settle(conversion: Conversion, op: Any, made: Sequence[Layout], wanted: Seq
         if missing:
             actions.append(KeepFirst(names(fine, missing), there.monoid))
         if actions:
-            layout = replace(there, unreduced=merged(there.mesh, here.unreduced, there.unreduced))
+            addends = merged(there.mesh, here.unreduced, there.unreduced)
+            layout = there.partial(addends, there.monoid or here.monoid)
             conversion.after(op, value, fine, actions, layout)
 
 
