@@ -15,6 +15,7 @@ from tests.shardy.modules import random_module
 from tests.shardy.running import assert_runs_equal
 
 from eggshard import shardy
+from eggshard.errors import ShardingError
 
 KINDS: dict[str, dict[str, Any]] = {
     "ops": {},
@@ -34,13 +35,22 @@ KNOWN = (
 )
 
 
+#: What jaxlib's steps leave in some programs, which no local program computes.
+LEFT_OVER = "run resolve-permutation-factors|must be replicated; reshard it first|only a permute changes the mesh"
+
+
 def check(kind: str, seed: int) -> str:
     """What became of one program."""
     text = random_module(seed, **KINDS[kind])
     whole = ready(text)
     if whole.failure:
         return "jaxlib's steps fail"
-    assert_runs_equal(whole.text, shardy.transform(whole.text, "convert-global-to-local"), text, seed)
+    try:
+        local = shardy.transform(whole.text, "convert-global-to-local")
+    except ShardingError as error:
+        assert re.search(LEFT_OVER, str(error)), error
+        return "jaxlib's steps leave what needs other shards"
+    assert_runs_equal(whole.text, local, text, seed)
     peer = localised_by_peer(whole.text)
     if peer.failure:
         return "jaxlib's pass fails"
@@ -53,11 +63,11 @@ def check(kind: str, seed: int) -> str:
 @pytest.mark.parametrize("kind", KINDS)
 def test_generated_programs(kind: str) -> None:
     found = [check(kind, seed) for seed in range(8)]
-    assert sum(f != "jaxlib's steps fail" for f in found) >= 4
+    assert sum(not f.startswith("jaxlib's steps") for f in found) >= 4
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_generated_programs(kind: str) -> None:
     found = [check(kind, seed) for seed in range(8, 60)]
-    assert sum(f != "jaxlib's steps fail" for f in found) >= 10
+    assert sum(not f.startswith("jaxlib's steps") for f in found) >= 35
