@@ -108,21 +108,30 @@ def reshard(
 
 @app.command()
 def shardy(
-    program: Source,
+    program: Annotated[str, typer.Argument(help="A StableHLO module with Shardy annotations, or - for stdin.")] = "",
     passes: Annotated[str, typer.Option("--pass", help="Passes, e.g. close-shardings,insert-explicit-reshards.")] = "",
-    pipeline: Annotated[str, typer.Option("--pipeline", help="A pipeline, e.g. export.")] = "",
+    pipeline: Annotated[str, typer.Option("--pipeline", help="A pipeline, e.g. export{inline-meshes=true}.")] = "",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the module here.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List passes and pipelines with their options.")] = False,
 ) -> None:
     """Run Shardy's passes by name, and print the module."""
     import eggshard.shardy
 
+    if list_:
+        from eggshard.report.passes import print_passes
+
+        print_passes()
+        return
+    if not program:
+        raise ProgramError("give a module to run passes on, a file or - for stdin; --list shows the passes")
     if bool(passes) == bool(pipeline):
-        raise ProgramError("give either --pass or --pipeline")
-    text = eggshard.shardy.transform(program.read_text(), passes or eggshard.shardy.steps_of(pipeline))
+        raise ProgramError("give either --pass or --pipeline; --list shows what there is")
+    text = sys.stdin.read() if program == "-" else Path(program).read_text()
+    text = eggshard.shardy.transform(text, passes or eggshard.shardy.steps_of(pipeline))
     if output:
         output.write_text(text)
     else:
-        typer.echo(text)
+        typer.echo(text, nl=not text.endswith("\n"))
 
 
 def parse_spec(text: str) -> str | tuple[tuple[str, ...], ...]:

@@ -87,9 +87,9 @@ def manual(w: Any) -> None:
     axes = f"#sdy<manual_axes{{{', '.join(f'{chr(34)}{n}{chr(34)}' for n in names)}}}>"
     attributes = f"in_shardings = {shardings}, out_shardings = {shardings}, manual_axes = {axes}"
     types = [(v.shape, v.dtype) for v in values]
-    behind_edges(
-        w, w.emit("sdy.manual_computation", values, types, attributes, written, stated=False, keep=False)
-    )
+    results = w.emit("sdy.manual_computation", values, types, attributes, written, stated=False, keep=False)
+    # The edge of a result has the manual axes too: here as stated, so that the body still fits.
+    w.function.values += [w.edge(v, s) for v, (s, _) in zip(results, placed, strict=True)]
 
 
 def _manual_sharding(w: Any, names: list[str], shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:

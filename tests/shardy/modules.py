@@ -58,6 +58,8 @@ class Features:
     #: Ops with regions or data flow: any of while, case, barrier, manual, named. edges: their data-flow edges too.
     regions: tuple[str, ...] = ()
     edges: bool = False
+    #: Probability of notes of propagation's on origins and edges, of arguments, results, ops and data-flow edges.
+    notes: float = 0.0
     #: Functions besides main, which calls them if asked to.
     functions: int = 0
     calls: bool = False
@@ -166,10 +168,23 @@ class ModuleWriter:
         mesh = f"mesh{mesh_text(self.mesh)}" if self.features.inlined_meshes else f"@{self.mesh_name}"
         return f"<{mesh}, {sharding}>"
 
-    def argument_attribute(self, shape: Sequence[int]) -> str:
-        if not self.maybe(self.features.stated):
-            return ""
-        return f" {{sdy.sharding = #sdy.sharding{self.bound(self.sharding(shape))}}}"
+    def argument_attributes(self, shape: Sequence[int]) -> str:
+        stated = self.maybe(self.features.stated)
+        listed = [f"sdy.sharding = #sdy.sharding{self.bound(self.sharding(shape))}"] if stated else []
+        listed += self.notes(steps=False)
+        return f" {{{', '.join(listed)}}}" if listed else ""
+
+    def notes(self, results: int = 0, steps: bool = True) -> list[str]:
+        """What propagation may have noted: of a value, or of an op with so many results; steps: along its edges."""
+        axes = self.rng.sample(list(self.mesh.axes), k=self.rng.randint(1, len(self.mesh.axes)))
+        origins = f"{{{', '.join(f'{axis} = {chr(34)}input: 0{chr(34)}' for axis in sorted(axes))}}}"
+        listed = []
+        if self.maybe(self.features.notes):
+            listed.append(f"sdy.sharding_origins = {f'[{origins}]' if results else origins}")
+        if steps and self.maybe(self.features.notes):
+            taken = f'{{step-0 = [{{"{axes[0]}" = operand-0 -> [result-0]}}]}}'
+            listed.append(f"sdy.propagation_edges = #sdy.propagation_edges<[{taken}]>")
+        return listed
 
     def per_value(self, shapes: Sequence[Sequence[int]]) -> str:
         return f"#sdy.sharding_per_value<[{', '.join(self.bound(self.sharding(s)) for s in shapes)}]>"
@@ -195,7 +210,7 @@ class ModuleWriter:
         if self.depth:
             return self.constant(tuple(shape), dtype)
         value = Value(self.fresh(), tuple(shape), dtype)
-        self.function.arguments.append((value, self.argument_attribute(shape)))
+        self.function.arguments.append((value, self.argument_attributes(shape)))
         self.function.values.append(value)
         return value
 
@@ -219,6 +234,7 @@ class ModuleWriter:
         if self.maybe(self.features.stated) if stated is None else stated:
             sharding = f"sdy.sharding = {self.per_value([shape for shape, _ in results])}"
             attributes = f"{attributes}, {sharding}" if attributes else sharding
+            attributes = ", ".join([attributes, *self.notes(len(results), bool(operands) and keep)])
         name = self.fresh()
         many = len(results) > 1
         values = [Value(f"{name}#{i}" if many else name, tuple(s), d) for i, (s, d) in enumerate(results)]
@@ -251,13 +267,17 @@ class ModuleWriter:
         types = ", ".join(v.type for v in values)
         self.function.lines.append(f'"{op}"({", ".join(v.name for v in values)}) : ({types}) -> ()')
 
-    def edge(self, value: Value) -> Value:
-        """The value behind its data-flow edge, if the module has them."""
+    def edge(self, value: Value, sharding: str = "") -> Value:
+        """The value behind its data-flow edge, if the module has them; with this sharding, or a random one or none."""
         if not self.features.edges:
             return value
-        sharding = f" sharding={self.bound(self.sharding(value.shape))}" if self.maybe(0.7) else ""
+        if not sharding and self.maybe(0.7):
+            sharding = self.bound(self.sharding(value.shape))
+        stated = f" sharding={sharding}" if sharding else ""
+        notes = self.notes(steps=bool(sharding))
+        attributes = f" {{{', '.join(notes)}}}" if notes else ""
         name = self.fresh()
-        self.function.lines.append(f"{name} = sdy.data_flow_edge {value.name}{sharding} : {value.type}")
+        self.function.lines.append(f"{name} = sdy.data_flow_edge {value.name}{stated}{attributes} : {value.type}")
         return Value(name, value.shape, value.dtype)
 
     # -- the module --------------------------------------------------------------------------------------------------
@@ -285,7 +305,7 @@ class ModuleWriter:
         self.function.results = results
         self.done.append(self.function)
         arguments = [f"{v.name}: {v.type}{attribute}" for v, attribute in self.function.arguments]
-        declared = [f"{v.type}{self.argument_attribute(v.shape)}" for v in results]
+        declared = [f"{v.type}{self.argument_attributes(v.shape)}" for v in results]
         names, types = [v.name for v in results], [v.type for v in results]
         if wants.tokens:
             arguments, declared = [*arguments, f"{token.name}: !stablehlo.token"], ["!stablehlo.token", *declared]

@@ -1,24 +1,23 @@
 """Shardy's passes by name, on programs: each a function from a program to a program, alone or in pipelines.
 
     >>> closed = eggshard.shardy.close_shardings(program)  # doctest: +SKIP
-    >>> text = eggshard.shardy.run(text, "close-shardings,insert-explicit-reshards{mode=global}")  # doctest: +SKIP
+    >>> program = eggshard.shardy.run(program, "close-shardings,inline-meshes")  # doctest: +SKIP
+    >>> program = eggshard.shardy.pipeline(program, "export", inline_meshes=True)  # doctest: +SKIP
 
 A program is whatever `eggshard.load` reads; its module's text is what the passes change, so that what they do not
-touch stays word for word.
+touch stays word for word. `transform` is the same from text to text. `dir(eggshard.shardy)` lists the passes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eggshard.errors import ProgramError
+from eggshard.shardy.pipelines import PIPELINES as PIPELINES
 
 if TYPE_CHECKING:
     from eggshard.program.program import Program
-
-#: Pipelines by name.
-PIPELINES: dict[str, str] = {}
 
 
 def run(program: Any, passes: str | Sequence[str]) -> Program:
@@ -31,16 +30,25 @@ def run(program: Any, passes: str | Sequence[str]) -> Program:
     return read(transform(module_text(program), passes))
 
 
-def pipeline(program: Any, name: str = "export") -> Program:
-    """The program after a pipeline of `PIPELINES`."""
-    return run(program, steps_of(name))
+def pipeline(program: Any, name: str = "export", **options: Any) -> Program:
+    """The program after a pipeline of `PIPELINES`, with its options as keyword arguments."""
+    return run(program, steps_of(name + _braced(options)))
 
 
-def steps_of(name: str) -> str:
-    """The passes of a pipeline; ProgramError for an unknown one."""
+def steps_of(pipeline: str) -> list[str]:
+    """The passes of a pipeline, given with options as passes are: ``export{inline-meshes=true}``.
+
+    Those that are not here are left out. ProgramError for an unknown pipeline or option.
+    """
+    from eggshard.shardy.catalogue import PASSES
+    from eggshard.shardy.passes import read_call, read_options
+
+    name, given = read_call(pipeline)
     if name not in PIPELINES:
         raise ProgramError(f"there is no pipeline {name!r}; there are {', '.join(PIPELINES)}")
-    return PIPELINES[name]
+    options = read_options(f"pipeline {name}", given, PIPELINES[name].options)
+    steps = PIPELINES[name].steps(**{key.replace("-", "_"): value for key, value in options.items()})
+    return [step for step in steps if read_call(step)[0] in PASSES]
 
 
 def transform(text: str, passes: str | Sequence[str]) -> str:
@@ -64,8 +72,17 @@ def module_text(program: Any) -> str:
     return loaded.text or program_text(loaded)
 
 
+def _braced(options: Mapping[str, Any]) -> str:
+    given = [f"{key.replace('_', '-')}={str(value).lower()}" for key, value in options.items()]
+    return f"{{{' '.join(given)}}}" if given else ""
+
+
 def __getattr__(name: str) -> Callable[..., Program]:
     """Each pass as a function: ``shardy.close_shardings(program)``, with the pass's options as keyword arguments."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    import inspect
+
     from eggshard.shardy.catalogue import PASSES
 
     found = PASSES.get(name.replace("_", "-"))
@@ -73,8 +90,20 @@ def __getattr__(name: str) -> Callable[..., Program]:
         raise AttributeError(f"module 'eggshard.shardy' has no attribute {name!r}")
 
     def apply(program: Any, **options: Any) -> Program:
-        given = " ".join(f"{key.replace('_', '-')}={str(value).lower()}" for key, value in options.items())
-        return run(program, [f"{found.name}{{{given}}}"])
+        return run(program, [found.name + _braced(options)])
 
-    apply.__name__, apply.__doc__ = name, found.run.__doc__
+    first = inspect.Parameter("program", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    options = [
+        inspect.Parameter(key.replace("-", "_"), inspect.Parameter.KEYWORD_ONLY, default=default)
+        for key, default in found.options.items()
+    ]
+    apply.__signature__ = inspect.Signature([first, *options])  # type: ignore[attr-defined]
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = f"{inspect.getdoc(found.run)}\n\nThe pass {found.name}: the program after it."
     return apply
+
+
+def __dir__() -> list[str]:
+    from eggshard.shardy.catalogue import PASSES
+
+    return sorted({*globals(), *(name.replace("-", "_") for name in PASSES)})

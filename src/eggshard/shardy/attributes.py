@@ -12,7 +12,7 @@ from functools import lru_cache
 from eggshard.placement.sharding import DimSharding, Sharding, axis_text
 from eggshard.placement.sharding_text import read_axes, read_dimensions, read_exchanges, read_sharding
 from eggshard.program.mesh import AxisRef, Mesh
-from eggshard.program.ops.codec import split_top_level
+from eggshard.program.ops.codec import String, split_top_level
 
 #: Axes, major to minor.
 Axes = tuple[AxisRef, ...]
@@ -60,7 +60,10 @@ class TensorSharding:
 
     def body(self) -> str:
         """``<@mesh, [{"x"}, {}]>``."""
-        mesh = f"@{symbol_text(self.mesh)}" if isinstance(self.mesh, str) else _mesh(self.mesh, self.sharding.device)
+        if isinstance(self.mesh, Mesh):
+            mesh = mesh_attribute(self.mesh, self.sharding.device).removeprefix("#sdy.")
+        else:
+            mesh = f"@{symbol_text(self.mesh)}"
         return f"<{mesh}, {replace(self.sharding, device=None)}>"
 
     def __str__(self) -> str:
@@ -79,11 +82,12 @@ def symbol_text(name: str) -> str:
     return name if plain else f'"{name}"'
 
 
-def _mesh(mesh: Mesh, device: int | None) -> str:
-    listed = ", ".join(f'"{name}"={size}' for name, size in mesh.axes.items())
+def mesh_attribute(mesh: Mesh, device: int | None = None) -> str:
+    """``#sdy.mesh<["x"=4, "y"=2]>``, or of one device alone ``#sdy.mesh<[], device_ids=[3]>``."""
+    listed = ", ".join(f"{String().encode(name)}={size}" for name, size in mesh.axes.items())
     ids = [device] if device is not None else mesh.device_ids
     shown = "" if ids is None else f", device_ids=[{', '.join(map(str, ids))}]"
-    return f"mesh<[{listed}]{shown}>"
+    return f"#sdy.mesh<[{listed}]{shown}>"
 
 
 def read_per_value(text: str) -> tuple[TensorSharding, ...]:

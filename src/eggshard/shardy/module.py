@@ -21,7 +21,6 @@ SHARDING, RULE = "sdy.sharding", "sdy.sharding_rule"
 #: Ops whose results' sharding is an attribute of their own, and its name.
 OWN_SHARDING = {
     "sdy.sharding_constraint": "sharding", "sdy.reshard": "sharding", "sdy.data_flow_edge": "sharding",
-    "sdy.func_data_flow_edge": "sharding",
     **dict.fromkeys(
         ("sdy.all_gather", "sdy.all_slice", "sdy.all_to_all", "sdy.collective_permute", "sdy.all_reduce",
          "sdy.reduce_scatter", "sdy.replicated_to_unreduced", "sdy.sharded_to_unreduced"), "out_sharding"),
@@ -150,7 +149,7 @@ class ShardyModule:
         op, number = argument.owner.owner.operation, argument.arg_number
         if op.name != "func.func":
             raise ProgramError(f"a block argument of {op.name} has no sharding of its own; its data-flow edge has one")
-        self._set_entry(op, "arg_attrs", number, len(self.argument_shardings(op)), sharding)
+        self.set_argument_sharding(op, number, sharding)
 
     def argument_shardings(self, function: Any) -> list[TensorSharding | None]:
         """The shardings of a function's arguments."""
@@ -159,6 +158,10 @@ class ShardyModule:
     def function_result_shardings(self, function: Any) -> list[TensorSharding | None]:
         """The shardings of a function's results."""
         return _entries(function, "res_attrs", len(_type(function).results))
+
+    def set_argument_sharding(self, function: Any, number: int, sharding: TensorSharding | None) -> None:
+        """State the sharding of a function's argument."""
+        self._set_entry(function, "arg_attrs", number, len(_type(function).inputs), sharding)
 
     def set_function_result_sharding(self, function: Any, number: int, sharding: TensorSharding | None) -> None:
         """State the sharding of a function's result."""
@@ -238,3 +241,18 @@ def _entries(function: Any, key: str, count: int) -> list[TensorSharding | None]
 def _first(error: Any) -> str:
     diagnostics = getattr(error, "error_diagnostics", None)
     return diagnostics[0].message if diagnostics else str(error)
+
+
+def inside_first(root: Any) -> list[Any]:
+    """All operations, those of regions before the op that has the regions."""
+    listed: list[Any] = []
+
+    def visit(op: Any) -> None:
+        for region in op.regions:
+            for block in region.blocks:
+                for inner in block.operations:
+                    visit(inner.operation)
+        listed.append(op)
+
+    visit(root)
+    return listed

@@ -74,29 +74,40 @@ def read_steps(text: str | Sequence[str]) -> list[Step]:
 
 
 def _read_step(text: str) -> Step:
-    match = re.fullmatch(r"([\w-]+)(?:\{(.*)\})?", text, re.DOTALL)
-    name = match[1].removeprefix(PREFIX) if match else text
-    if match is None or name not in PASSES:
+    name, given = read_call(text)
+    name = name.removeprefix(PREFIX)
+    if name not in PASSES:
         raise ProgramError(f"there is no pass {name!r}; there are {', '.join(sorted(PASSES))}")
-    found = PASSES[name]
+    return Step(PASSES[name], read_options(f"pass {name}", given, PASSES[name].options))
+
+
+def read_call(text: str) -> tuple[str, str]:
+    """The name and the options of ``name{key=value key=value}``; ProgramError if it is not of that form."""
+    match = re.fullmatch(r"([\w-]+)(?:\{([^{}]*)\})?", text.strip())
+    if match is None:
+        raise ProgramError(f"{text!r} is not a name with options, such as reshard-to-collectives{{mode=global}}")
+    return match[1], match[2] or ""
+
+
+def read_options(what: str, text: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of ``key=value key=value``; ProgramError for other keys than those of the defaults, or other types."""
     options: dict[str, Any] = {}
-    for item in (match[2] or "").split():
+    for item in text.split():
         key, _, value = item.partition("=")
-        if key not in found.options:
-            known = ", ".join(found.options) or "none"
-            raise ProgramError(f"pass {name} has no option {key!r}; it has {known}")
-        options[key] = _value(name, key, value, found.options[key])
-    return Step(found, options)
+        if key not in defaults:
+            raise ProgramError(f"{what} has no option {key!r}; it has {', '.join(defaults) or 'none'}")
+        options[key] = _value(what, key, value, defaults[key])
+    return options
 
 
-def _value(name: str, key: str, text: str, default: Any) -> Any:
+def _value(what: str, key: str, text: str, default: Any) -> Any:
     if isinstance(default, bool):
         if text not in ("true", "false", "1", "0"):
-            raise ProgramError(f"option {key} of pass {name} is true or false, not {text!r}")
+            raise ProgramError(f"option {key} of {what} is true or false, not {text!r}")
         return text in ("true", "1")
     if isinstance(default, int):
         if not text.lstrip("-").isdigit():
-            raise ProgramError(f"option {key} of pass {name} is an integer, not {text!r}")
+            raise ProgramError(f"option {key} of {what} is an integer, not {text!r}")
         return int(text)
     return text
 

@@ -1,0 +1,116 @@
+"""Sinking data-flow edges: what propagation learnt of a loop, a branch or a body goes to the op that the edge is of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from eggshard.placement.sharding import DimSharding
+from eggshard.shardy.attributes import Axes, TensorSharding, per_value_text, read_per_value
+from eggshard.shardy.clean_up import debug_info
+from eggshard.shardy.module import BODIES, DATA_FLOW, SHARDING, ShardyModule, manual_axes, rank, uses
+from eggshard.shardy.passes import shardy_pass
+
+EDGE, FUNCTION_EDGE = "sdy.data_flow_edge", "sdy.func_data_flow_edge"
+MANUAL = "sdy.manual_computation"
+
+
+@shardy_pass("sink-data-flow-edges", on="func.func")
+def sink_data_flow_edges(
+    module: ShardyModule,
+    sink_debug_sharding_origins: bool = False,
+    sink_debug_propagation_edge_sharding: bool = False,
+) -> None:
+    """Move the sharding of every data-flow edge to the value it is of, and remove the edge.
+
+    A while loop, branch or optimization barrier states the shardings of its results, a manual or named computation
+    those of its block's arguments too. Values without an edge, or whose edge has no sharding, are open where another
+    one has some.
+
+    sink-debug-sharding-origins: the op gets the edges' ``sdy.sharding_origins``, one entry per value.
+    sink-debug-propagation-edge-sharding: and the edges' ``sdy.propagation_edges``, of the values that have any.
+    """
+    wanted = (sink_debug_sharding_origins, sink_debug_propagation_edge_sharding)
+    for function in module.functions:
+        for op in module.walk(*DATA_FLOW, *BODIES, root=function):
+            _sink(op, wanted)
+        for edge in module.walk(EDGE, root=function):
+            edge.results[0].replace_all_uses_with(edge.operands[0])
+            edge.erase()
+
+
+@shardy_pass("sink-func-data-flow-edges", on="func.func")
+def sink_func_data_flow_edges(module: ShardyModule) -> None:
+    """Move the sharding of every function data-flow edge to the argument or call result it is of; remove the edge.
+
+    Where an edge has no sharding, a value that states one becomes fully open.
+    """
+    for function in module.functions:
+        for edge in module.walk(FUNCTION_EDGE, root=function):
+            value, found = edge.operands[0], module.sharding(edge.results[0])
+            before = module.sharding(value)
+            if found or before:
+                module.set_sharding(value, found or TensorSharding.fully_open(before.mesh, rank(value)))  # type: ignore[union-attr]
+            edge.results[0].replace_all_uses_with(value)
+            edge.erase()
+
+
+def edge_of(value: Any) -> Any:
+    """The data-flow edge of a value, its only user; None without."""
+    users = uses(value)
+    return users[0][0] if len(users) == 1 and users[0][0].name == EDGE else None
+
+
+def _sink(op: Any, wanted: tuple[bool, bool]) -> None:
+    results = [edge_of(value) for value in op.results]
+    if op.name in BODIES:
+        arguments = [edge_of(value) for value in op.regions[0].blocks[0].arguments]
+        _set(op, "in_shardings", op.operands, arguments)
+        _note(op, arguments, wanted, debug_info.ARGUMENT_ORIGINS, debug_info.ARGUMENT_EDGES)
+    else:
+        _note(op, [], wanted, debug_info.ARGUMENT_ORIGINS, debug_info.ARGUMENT_EDGES)
+    _set(op, "out_shardings" if op.name in BODIES else SHARDING, op.results, results)
+    _note(op, results, wanted, debug_info.RESULT_ORIGINS, debug_info.RESULT_EDGES)
+
+
+def _set(op: Any, attribute: str, values: Sequence[Any], edges: Sequence[Any]) -> None:
+    """State the shardings of values by their edges, if one has any. Those of arguments are without manual axes."""
+    found = [
+        TensorSharding.parse(str(edge.attributes["sharding"])) if edge and "sharding" in edge.attributes else None
+        for edge in edges
+    ]
+    mesh = next((s.mesh for s in found if s), None)
+    if mesh is None:
+        return
+    shardings = [s or TensorSharding.fully_open(mesh, rank(v)) for s, v in zip(found, values, strict=True)]
+    if op.name == MANUAL:
+        stated = read_per_value(str(op.attributes[attribute]))
+        shardings = [
+            free if known and attribute == "out_shardings" else with_manual(s, free, manual_axes(op))
+            for s, free, known in zip(stated, shardings, found, strict=True)
+        ]
+    op.attributes[attribute] = ir.Attribute.parse(per_value_text(shardings))
+
+
+def with_manual(stated: TensorSharding, free: TensorSharding, manual: Axes | Sequence[str]) -> TensorSharding:
+    """What a body's argument is sharded by outside: the manual axes that are stated, then the free ones."""
+    dims = []
+    for outer, inner in zip(stated.dims, free.dims, strict=True):
+        axes = tuple(a for a in outer.axes if a.name in manual)
+        dims.append(DimSharding((*axes, *inner.axes), inner.open, inner.priority))
+    return TensorSharding(free.mesh, replace(stated.sharding, dims=tuple(dims)))
+
+
+def _note(op: Any, edges: Sequence[Any], wanted: tuple[bool, bool], origins: str, steps: str) -> None:
+    """Put what edges have noted on the op."""
+    present = [edge for edge in edges if edge]
+    if wanted[0]:
+        entries = [edge.attributes[debug_info.ORIGINS] if debug_info.ORIGINS in edge.attributes else
+                   ir.DictAttr.get({}) for edge in present]  # fmt: skip
+        op.attributes[origins] = ir.ArrayAttr.get(entries)
+    if wanted[1]:
+        found = [edge.attributes[debug_info.EDGES] for edge in present if debug_info.EDGES in edge.attributes]
+        op.attributes[steps] = ir.ArrayAttr.get(found)

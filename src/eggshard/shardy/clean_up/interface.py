@@ -1,0 +1,140 @@
+"""The shardings of functions' arguments and results: even, without sub-axes, and as what is returned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from eggshard.errors import ProgramError
+from eggshard.placement.sharding import DimSharding
+from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.shardy.attributes import Axes, TensorSharding, per_value_text, read_per_value
+from eggshard.shardy.clean_up.edges import with_manual
+from eggshard.shardy.module import ShardyModule, manual_axes
+from eggshard.shardy.passes import shardy_pass
+
+#: What becomes of the sharding of a value of a type.
+Change = Callable[[TensorSharding, Any], TensorSharding]
+
+
+@shardy_pass("update-non-divisible-input-output-shardings")
+def update_non_divisible_input_output_shardings(module: ShardyModule) -> None:
+    """Shard the arguments and results of functions, calls and manual computations evenly.
+
+    Each dimension keeps the longest prefix of its axes that divides its size; of the axis that divides it no more, the
+    major part that does: on dimension 4 with x=4 and y=2, ``{y, x}`` becomes ``{y, x:(1)2}``.
+    """
+
+    def even(sharding: TensorSharding, type_: Any) -> TensorSharding:
+        return evenly_sharded(sharding, type_, module.mesh(sharding))
+
+    for function in module.functions:
+        _change_interface(module, function, even)
+    for op in module.walk("func.call"):
+        stated = module.result_shardings(op)
+        if stated:
+            module.set_result_shardings(op, [even(s, v.type) for s, v in zip(stated, op.results, strict=True)])
+    for op in module.walk("sdy.manual_computation"):
+        _even_body(op, even)
+
+
+@shardy_pass("remove-sub-axes-in-input-output-shardings")
+def remove_sub_axes_in_input_output_shardings(module: ShardyModule) -> None:
+    """Drop from the open dimensions of main's arguments and results the first sub-axis, and all axes minor to it.
+
+    Closed dimensions stay: there the user has asked for sub-axes. Main is the function of that name, or the only one.
+    """
+    function = main_function(module)
+    if function is not None:
+        _change_interface(module, function, lambda sharding, _: without_sub_axes(sharding))
+
+
+@shardy_pass("propagate-to-func-results")
+def propagate_to_func_results(module: ShardyModule) -> None:
+    """Shard the results of every function but main as the values that it returns; without a sharding there is none."""
+    main = main_function(module)
+    for function in module.functions:
+        blocks = list(function.regions[0].blocks)
+        if function == main or not blocks:
+            continue
+        for i, value in enumerate(list(blocks[0].operations)[-1].operation.operands):
+            module.set_function_result_sharding(function, i, module.sharding(value))
+
+
+def main_function(module: ShardyModule) -> Any:
+    """The only function of a module, or the one called main; None if there is none at all.
+
+    ProgramError if there are several without a main one.
+    """
+    functions = module.functions
+    if len(functions) < 2:
+        return functions[0] if functions else None
+    names = [ir.StringAttr(f.attributes["sym_name"]).value for f in functions]
+    if "main" not in names:
+        shown = ", ".join(f"@{name}" for name in names)
+        raise ProgramError(f"the module has functions {shown} and none of them is @main; name the entry so")
+    return functions[names.index("main")]
+
+
+def evenly_sharded(sharding: TensorSharding, type_: Any, mesh: Mesh) -> TensorSharding:
+    """The same with the longest prefix of axes per dimension that divides it; types without sizes stay as stated."""
+    if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
+        return sharding
+    pairs = zip(sharding.dims, type_.shape, strict=True)
+    return sharding.updated(dims=tuple(_even(dim, n, mesh) for dim, n in pairs))
+
+
+def _even(dim: DimSharding, n: int, mesh: Mesh) -> DimSharding:
+    sizes = [axis.size or mesh.axes[axis.name] for axis in dim.axes]
+    if n % math.prod(sizes) == 0:
+        return dim
+    axes: list[AxisRef] = []
+    for axis, size in zip(dim.axes, sizes, strict=True):
+        common = math.gcd(size, n)
+        if common > 1:
+            axes.append(axis if common == size else AxisRef(axis.name, axis.pre, common))
+        if common < size:
+            break
+        n //= common
+    return DimSharding(tuple(axes), dim.open)
+
+
+def without_sub_axes(sharding: TensorSharding) -> TensorSharding:
+    """The same with open dimensions cut off at their first sub-axis."""
+    return sharding.with_axes(_before_sub_axes(dim) if dim.open else dim.axes for dim in sharding.dims)
+
+
+def _before_sub_axes(dim: DimSharding) -> Axes:
+    first = next((i for i, axis in enumerate(dim.axes) if axis.size), len(dim.axes))
+    return dim.axes[:first]
+
+
+def _change_interface(module: ShardyModule, function: Any, change: Change) -> None:
+    type_ = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    for i, (sharding, t) in enumerate(zip(module.argument_shardings(function), type_.inputs, strict=True)):
+        if sharding:
+            module.set_argument_sharding(function, i, change(sharding, t))
+    for i, (sharding, t) in enumerate(zip(module.function_result_shardings(function), type_.results, strict=True)):
+        if sharding:
+            module.set_function_result_sharding(function, i, change(sharding, t))
+
+
+def _even_body(op: Any, even: Change) -> None:
+    """The shards that the body sees are divided by free axes alone; results as a whole."""
+    manual = manual_axes(op)
+    stated = read_per_value(str(op.attributes["in_shardings"]))
+    inner: Sequence[Any] = op.regions[0].blocks[0].arguments
+    shardings = []
+    for sharding, value in zip(stated, inner, strict=True):
+        free = TensorSharding(sharding.mesh, sharding.sharding.without(manual))
+        even_free = even(free, value.type)
+        dims = with_manual(sharding, even_free, manual).dims
+        shardings.append(TensorSharding(sharding.mesh, replace(sharding.sharding, dims=dims)))
+    op.attributes["in_shardings"] = ir.Attribute.parse(per_value_text(shardings))
+    out = read_per_value(str(op.attributes["out_shardings"]))
+    out = tuple(even(sharding, value.type) for sharding, value in zip(out, op.results, strict=True))
+    op.attributes["out_shardings"] = ir.Attribute.parse(per_value_text(out))

@@ -1,0 +1,229 @@
+"""Meshes as symbols or written in full, axes of size one, and programs without any of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from eggshard.errors import ProgramError
+from eggshard.placement.sharding import DimSharding
+from eggshard.placement.sharding_text import read_mesh
+from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.ops.codec import String
+from eggshard.shardy.attributes import TensorSharding, mesh_attribute
+from eggshard.shardy.module import BODIES, OWN_SHARDING, SHARDING, ShardyModule
+from eggshard.shardy.passes import shardy_pass
+from eggshard.shardy.rewriting import transform_entries, transform_shardings
+
+MESH, GROUPS = "sdy.mesh", "replica_groups"
+#: Collectives whose groups may name a mesh.
+GROUPED = ("all_gather", "all_reduce", "reduce_scatter", "all_to_all", "collective_broadcast")
+_NAMED = re.compile(r"(?<=mesh = )@(?P<name>\"(?:[^\"\\]|\\.)*\"|[\w$.]+)")
+_WRITTEN = re.compile(
+    r"(?<=mesh = )#stablehlo\.mesh<axes = \[(?P<axes>.*?)\](?:, device_ids = (?P<ids>.*?))?>(?=, axes)"
+)
+_AXIS = re.compile(r"name = (\"(?:[^\"\\]|\\.)*\"), size = (\d+)")
+
+
+@shardy_pass("remove-size-one-axes")
+def remove_size_one_axes(module: ShardyModule) -> None:
+    """Take axes of size one out of every sharding; the meshes keep them, and manual computations their names.
+
+    A closed dimension that is left without axes has no priority any more.
+    """
+    if any(isinstance(mesh, Mesh) and 1 in mesh.axes.values() for mesh in module.meshes.values()):
+        transform_shardings(module, lambda sharding: without_size_one(sharding, module.mesh(sharding)))
+
+
+def without_size_one(sharding: TensorSharding, mesh: Mesh) -> TensorSharding:
+    """The same without the axes that have size one on its mesh."""
+
+    def kept(axes: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
+        return tuple(a for a in axes if mesh.axes[a.name] != 1)
+
+    after = sharding.with_axes(kept(dim.axes) for dim in sharding.dims)
+    if after == sharding and kept(sharding.sharding.axes) == sharding.sharding.axes:
+        return sharding
+    dims = tuple(d if d.axes or d.open else DimSharding() for d in after.dims)
+    replicated, unreduced = kept(sharding.sharding.replicated), kept(sharding.sharding.unreduced)
+    after = after.updated(dims=dims, replicated=replicated, unreduced=unreduced)
+    # Parts of an axis between which one of size one stood are now one part.
+    return TensorSharding(after.mesh, after.sharding.canonical(mesh))
+
+
+@shardy_pass("inline-meshes")
+def inline_meshes(module: ShardyModule) -> None:
+    """Write every mesh in full where a sharding, or the groups of a collective, name it; remove the named meshes."""
+    named = module.meshes
+
+    def inlined(sharding: TensorSharding) -> TensorSharding:
+        if isinstance(sharding.mesh, Mesh):
+            return sharding
+        mesh = module.mesh(sharding)  # which refuses unknown names
+        device = named[sharding.mesh]
+        if isinstance(device, int):
+            return TensorSharding(mesh, sharding.updated(device=device).sharding)
+        return TensorSharding(mesh, sharding.sharding)
+
+    transform_shardings(module, inlined)
+    for op in _grouped(module):
+        text = str(op.attributes[GROUPS])
+        match = _NAMED.search(text)
+        if match and (name := _plain(match["name"])) in named:
+            text = text[: match.start()] + _written(named[name]) + text[match.end() :]
+            op.attributes[GROUPS] = ir.Attribute.parse(text)
+    for op in _mesh_ops(module):
+        op.erase()
+
+
+@shardy_pass("lift-inlined-meshes")
+def lift_inlined_meshes(module: ShardyModule) -> None:
+    """Name every mesh that is written in full, and give equal meshes one name, the first.
+
+    New meshes are called ``mesh``, ``maximal_mesh_3`` for device 3 alone, ``empty_mesh`` without axes, with a number
+    where the name is taken; each mesh says in ``stablehlo.mesh`` what it is to readers without Shardy.
+    """
+    _Lifting(module).run()
+
+
+class _Lifting:
+    """Names of meshes, found and made."""
+
+    def __init__(self, module: ShardyModule) -> None:
+        self.module = module
+        #: The name to use for a mesh's text, and for a name that was dropped.
+        self.of_text: dict[str, str] = {}
+        self.of_name: dict[str, str] = {}
+        self.taken = {_symbol(op.operation) for op in module.module.body.operations} - {""}
+        self.number = 0
+        self.last: Any = None
+
+    def run(self) -> None:
+        for op in _mesh_ops(self.module):
+            name, text = _symbol(op), str(op.attributes["mesh"])
+            first = self.of_text.setdefault(text, name)
+            if first == name:
+                self.last = op
+            else:
+                self.of_name[name] = first
+                self.taken.discard(name)
+                op.erase()
+        transform_shardings(self.module, self._lifted)
+        ops = _grouped(self.module)
+        for op in sorted(ops, key=lambda op: GROUPED.index(op.name.removeprefix("stablehlo."))):
+            text = self._groups(str(op.attributes[GROUPS]))
+            op.attributes[GROUPS] = ir.Attribute.parse(text)
+        for op in _mesh_ops(self.module):
+            if "stablehlo.mesh" not in op.attributes:
+                op.attributes["stablehlo.mesh"] = ir.Attribute.parse(_dictionary(read_mesh(str(op.attributes["mesh"]))))
+
+    def _lifted(self, sharding: TensorSharding) -> TensorSharding:
+        if isinstance(sharding.mesh, str):
+            return TensorSharding(self.of_name.get(sharding.mesh, sharding.mesh), sharding.sharding)
+        device = sharding.sharding.device
+        name = self._named(sharding.mesh, device)
+        return TensorSharding(name, sharding.updated(device=None).sharding)
+
+    def _groups(self, text: str) -> str:
+        match = _NAMED.search(text)
+        if match:
+            name = self.of_name.get(_plain(match["name"]), _plain(match["name"]))
+            return text[: match.start()] + f"@{String().encode(name)}" + text[match.end() :]
+        match = _WRITTEN.search(text)
+        if not match:
+            return text
+        axes = [(String().decode(name), int(size)) for name, size in _AXIS.findall(match["axes"])]
+        ids = _device_ids(match["ids"])
+        name = self._named(Mesh(axes, None if not axes else ids), ids[0] if ids and not axes else None)
+        return text[: match.start()] + f"@{String().encode(name)}" + text[match.end() :]
+
+    def _named(self, mesh: Mesh, device: int | None) -> str:
+        text = mesh_attribute(mesh, device)
+        if text not in self.of_text:
+            wanted = f"maximal_mesh_{device}" if device is not None else "mesh" if mesh.axes else "empty_mesh"
+            self.of_text[text] = self._create(wanted, text)
+        return self.of_text[text]
+
+    def _create(self, wanted: str, text: str) -> str:
+        name = wanted
+        while name in self.taken:
+            name = f"{wanted}_{self.number}"
+            self.number += 1
+        self.taken.add(name)
+        body = self.module.module.body
+        with ir.InsertionPoint(self.last) if self.last else ir.InsertionPoint.at_block_begin(body):
+            attributes = {"sym_name": ir.StringAttr.get(name), "mesh": ir.Attribute.parse(text)}
+            op = ir.Operation.create(MESH, attributes=attributes)
+        if self.last:
+            op.move_after(self.last)
+        self.last = op
+        return name
+
+
+@shardy_pass("drop-sharding-and-mesh")
+def drop_sharding_and_mesh(module: ShardyModule) -> None:
+    """Remove all shardings and all meshes: what is left is a program of one device, or of each device by itself.
+
+    ProgramError where an op is nothing without its mesh (a reshard, a collective of Shardy's, a manual computation):
+    such programs are made local first.
+    """
+    meshes = set(module.meshes)
+    for op in module.walk():
+        groups = _NAMED.search(str(op.attributes[GROUPS])) if GROUPS in op.attributes else None
+        own = OWN_SHARDING.get(op.name)
+        if (own and own in op.attributes) or op.name in BODIES or (groups and _plain(groups["name"]) in meshes):
+            raise ProgramError(
+                f"{op.name} needs its mesh: {str(op).partition(chr(10))[0][:160]}; "
+                "run reshard-to-collectives and convert-global-to-local before drop-sharding-and-mesh"
+            )
+    for op in module.walk():
+        if SHARDING in op.attributes:
+            del op.attributes[SHARDING]
+        if op.name == "func.func":
+            transform_entries(op, lambda entry: {k: v for k, v in entry.items() if k != SHARDING})
+    for op in _mesh_ops(module):
+        op.erase()
+
+
+def _mesh_ops(module: ShardyModule) -> list[Any]:
+    return [op.operation for op in module.module.body.operations if op.operation.name == MESH]
+
+
+def _grouped(module: ShardyModule) -> list[Any]:
+    return [op for op in module.walk(*(f"stablehlo.{name}" for name in GROUPED)) if GROUPS in op.attributes]
+
+
+def _symbol(op: Any) -> str:
+    return ir.StringAttr(op.attributes["sym_name"]).value if "sym_name" in op.attributes else ""
+
+
+def _plain(name: str) -> str:
+    return String().decode(name) if name.startswith('"') else name
+
+
+def _axes(mesh: Mesh, entry: str) -> str:
+    return ", ".join(entry.format(name=String().encode(name), size=size) for name, size in mesh.axes.items())
+
+
+def _ids(mesh: Mesh | int) -> str:
+    ids = [mesh] if isinstance(mesh, int) else list(mesh.device_ids or ())
+    shown = str(ids) if len(ids) > 1 else "".join(map(str, ids))
+    return f", device_ids = dense<{shown}> : tensor<{len(ids)}xi64>" if ids else ""
+
+
+def _device_ids(text: str | None) -> tuple[int, ...] | None:
+    return tuple(map(int, re.findall(r"\d+", text.partition(" : ")[0]))) if text else None
+
+
+def _written(mesh: Mesh | int) -> str:
+    """StableHLO's own attribute of a mesh."""
+    axes = "" if isinstance(mesh, int) else _axes(mesh, "#stablehlo.mesh_axis<name = {name}, size = {size}>")
+    return f"#stablehlo.mesh<axes = [{axes}]{_ids(mesh)}>"
+
+
+def _dictionary(mesh: Mesh | int) -> str:
+    axes = "" if isinstance(mesh, int) else _axes(mesh, "{{name = {name}, size = {size} : i64}}")
+    return f"{{axes = [{axes}]{_ids(mesh)}}}"

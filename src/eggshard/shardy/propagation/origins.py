@@ -1,0 +1,271 @@
+"""Notes on where each axis of a sharding came from: from which stated sharding, and along which edges of which ops.
+
+``sdy.sharding_origins`` says for every axis of a value which argument, result, constraint or manual computation it was
+first stated for; ``sdy.propagation_edges`` of an op, at which step of propagation which of its tensors gave an axis to
+which others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from jaxlib.mlir import ir
+
+from eggshard.placement.sharding import axis_text
+from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.shardy.attributes import TensorSharding, read_per_value
+from eggshard.shardy.axes import begins_with, contains, merged, merges
+from eggshard.shardy.edges import EDGE, edge_of, holder_of, owner_of, sharding_of, sources, terminator
+from eggshard.shardy.module import ShardyModule, inside_first
+from eggshard.shardy.projection import Projection
+from eggshard.shardy.propagation.graph import Node
+from eggshard.shardy.rules.rule import OpShardingRule
+
+ORIGINS, EDGES, NAME = "sdy.sharding_origins", "sdy.propagation_edges", "sdy.sharding_origin_name"
+_CONSTRAINT, _MANUAL = "sdy.sharding_constraint", "sdy.manual_computation"
+
+
+class Gift(NamedTuple):
+    """An axis that one tensor of an op gave to another; tensors by position, operands first."""
+
+    axis: AxisRef
+    source: int
+    target: int
+
+
+class Notes:
+    """What is noted during one pass, and then written on the module."""
+
+    def __init__(self, module: ShardyModule, origins: bool, edges: bool) -> None:
+        self.module, self.origins, self.edges = module, origins, edges
+        self.step = 1 + max(_steps(module), default=-1)
+        self._origins: dict[Any, dict[AxisRef, str]] = {}
+        #: Per op, and per result of functions, the gifts and their steps.
+        self._gifts: dict[tuple[Any, int | None], list[tuple[Gift, int, int]]] = {}
+        if origins:
+            self._prepare()
+
+    def _prepare(self) -> None:
+        ops = inside_first(self.module.module.operation)
+        constraints = [op for op in ops if op.name == _CONSTRAINT]
+        for number, op in enumerate(constraints):
+            name = f"constraint_{number}"
+            op.attributes[NAME] = ir.StringAttr.get(name)
+            self._state(op.results[0], sharding_of(self.module, op.results[0]), name)
+            self._state(op.operands[0], sharding_of(self.module, op.operands[0]), name)
+        for number, op in enumerate(op for op in ops if op.name == _MANUAL):
+            op.attributes[NAME] = ir.StringAttr.get(f"mc_{number}")
+            for side, owners in _owners(op):
+                for i, owner in enumerate(owners):
+                    edge = edge_of(owner)
+                    if edge is None:
+                        continue
+                    name = f"mc_{number}_{side}: {i}"
+                    self._state(edge.results[0], read_per_value(str(op.attributes[_ATTRIBUTES[side]]))[i], name)
+                    if side == "input":
+                        source = sources(owner)[0]
+                        self._state(source, sharding_of(self.module, source), name)
+        for function in self.module.functions:
+            if not function.regions[0].blocks:
+                continue
+            for i, argument in enumerate(function.regions[0].blocks[0].arguments):
+                self._state(argument, sharding_of(self.module, argument), f"input: {i}")
+            stated = self.module.function_result_shardings(function)
+            for i, value in enumerate(terminator(function.regions[0]).operands):
+                self._state(value, stated[i], f"output: {i}")
+
+    def _state(self, value: Any, sharding: TensorSharding | None, name: str) -> None:
+        holder = holder_of(value)
+        if sharding is None or holder is None:
+            return
+        for axis in (axis for axes in sharding.axes for axis in axes):
+            self._origins.setdefault(holder, {}).setdefault(axis, name)
+
+    # -- during the pass ---------------------------------------------------------------------------------------------
+
+    def take(
+        self, op: Any, values: Sequence[Any], rule: OpShardingRule, old: Projection, new: Projection, mesh: Mesh,
+        result: int | None = None,
+    ) -> None:
+        """Note what changed between the values of an op; result: the number of the function's result, for those."""
+        gifts = list(gifts_of(rule, old, new, mesh))
+        for gift in gifts:
+            if self.edges:
+                self._gifts.setdefault((op, result), []).append((gift, len(old.operands), self.step))
+            holder = holder_of(values[gift.target])
+            origin = self._origin(values[gift.source], gift.axis)
+            if self.origins and origin is not None:
+                self._origins.setdefault(holder, {}).setdefault(gift.axis, origin)
+        self.step += 1
+
+    def _origin(self, value: Any, axis: AxisRef) -> str | None:
+        """Where a value has an axis from; if it was cut or merged since, where it has a piece of it from."""
+        known = self._origins.get(holder_of(value), {})
+        if axis in known:
+            return known[axis]
+        related = (origin for other, origin in known.items() if contains(other, axis) or contains(axis, other))
+        return next(related, None)
+
+    def forget(self, nodes: Iterable[Node]) -> None:
+        """Drop the notes on ops that are taken away."""
+        for node in nodes:
+            if node.erased:
+                for result in node.op.results:
+                    self._origins.pop(result, None)
+                self._gifts.pop((node.op, None), None)
+
+    # -- afterwards --------------------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Put the notes on the module's ops, arguments and results."""
+        for value, known in self._origins.items():
+            self._write_origins(value, known)
+        if self.origins:
+            self._say_self()
+        for (op, result), gifts in self._gifts.items():
+            attribute = ir.Attribute.parse(edges_text(gifts))
+            if result is None:
+                op.attributes[EDGES] = attribute
+            else:
+                _set_entry(op, "res_attrs", result, EDGES, attribute)
+
+    def _write_origins(self, value: Any, known: dict[AxisRef, str]) -> None:
+        entry = ir.DictAttr.get({_key(axis): ir.StringAttr.get(origin) for axis, origin in known.items()})
+        for use in value.uses:
+            user = use.owner.operation
+            if user.name == "func.return":
+                _set_entry(user.parent.operation, "res_attrs", use.operand_number, ORIGINS, entry)
+                break
+        op = owner_of(value)
+        if op.name == "func.func":
+            _set_entry(op, "arg_attrs", ir.BlockArgument(value).arg_number, ORIGINS, entry)
+        elif op.name in (_CONSTRAINT, EDGE):
+            op.attributes[ORIGINS] = entry
+        elif not isinstance(value, ir.BlockArgument):
+            entries = (
+                list(ir.ArrayAttr(op.attributes[ORIGINS])) if ORIGINS in op.attributes else
+                [ir.DictAttr.get({}) for _ in op.results])
+            entries[ir.OpResult(value).result_number] = entry
+            op.attributes[ORIGINS] = ir.ArrayAttr.get(entries)
+
+    def _say_self(self) -> None:
+        """Call an origin ``self`` where it is noted on itself."""
+        for op in self.module.walk():
+            if op.name == _CONSTRAINT:
+                _rename(op, ir.StringAttr(op.attributes[NAME]).value if NAME in op.attributes else "")
+            elif op.name == _MANUAL:
+                for side, owners in _owners(op):
+                    for i, owner in enumerate(owners):
+                        edge = edge_of(owner)
+                        if edge is not None:
+                            _rename(edge, f"{ir.StringAttr(op.attributes[NAME]).value}_{side}: {i}")
+            elif op.name == "func.func":
+                for key, side in (("arg_attrs", "input"), ("res_attrs", "output")):
+                    for i, entry in enumerate(_entries(op, key)):
+                        if ORIGINS in entry:
+                            _set_entry(op, key, i, ORIGINS, _renamed(entry[ORIGINS], f"{side}: {i}"))
+
+
+_ATTRIBUTES = {"input": "in_shardings", "output": "out_shardings"}
+
+
+def _owners(op: Any) -> tuple[tuple[str, list[Any]], ...]:
+    return ("input", list(op.regions[0].blocks[0].arguments)), ("output", list(op.results))
+
+
+def gifts_of(rule: OpShardingRule, old: Projection, new: Projection, mesh: Mesh) -> Iterator[Gift]:
+    """The axes that tensors have after a step and had not before, and the tensors that had them."""
+    before = list(old.tensors)
+    mappings = (*rule.operands, *rule.results)
+    for target, (tensor, dims) in enumerate(zip(new.tensors, mappings, strict=True)):
+        found: dict[AxisRef, int] = {}
+        for factors in dims:
+            previous: AxisRef | None = None
+            for factor in factors:
+                was, now = before[target].factors.get(factor), tensor.factors.get(factor)
+                if was is None or now is None or was.axes == now.axes:
+                    continue
+                last = now.axes[-1]
+                if previous is not None and merges(previous, last):
+                    found.pop(previous, None)
+                    last = merged(previous, last, mesh)
+                previous = now.axes[-1]
+                source = _source(before, factor, now.axes)
+                if source is None:
+                    continue
+                axes = (*now.axes[:-1], last)
+                first = len(was.axes) - (bool(was.axes) and was.axes[-1] != axes[len(was.axes) - 1])
+                for axis in axes[first:]:
+                    found.setdefault(axis, source)
+        for axis, source in found.items():
+            yield Gift(axis, source, target)
+
+
+def _source(tensors: Sequence[Any], factor: int, axes: tuple[AxisRef, ...]) -> int | None:
+    """The first tensor of which a factor was sharded by these axes, and maybe more."""
+    for number, tensor in enumerate(tensors):
+        own = tensor.factors.get(factor)
+        if own is not None and begins_with(own.axes, axes):
+            return number
+    return None
+
+
+def edges_text(gifts: Iterable[tuple[Gift, int, int]]) -> str:
+    """The attribute of gifts with the number of the op's operands and their steps; the first of equal gifts counts."""
+    first: dict[Gift, tuple[int, int]] = {}
+    for gift, operands, step in gifts:
+        if gift not in first or step < first[gift][1]:
+            first[gift] = operands, step
+    steps: dict[int, dict[tuple[AxisRef, int], list[str]]] = {}
+    for gift, (operands, step) in sorted(first.items()):
+        targets = steps.setdefault(step, {}).setdefault((gift.axis, gift.source), [])
+        targets.append(_tensor(gift.target, operands))
+    operands = next(iter(first.values()))[0]
+    shown = []
+    for step in sorted(steps):
+        each = ", ".join(
+            f"{{{axis_text(axis)} = {_tensor(source, operands)} -> [{', '.join(targets)}]}}"
+            for (axis, source), targets in steps[step].items())
+        shown.append(f"{{step-{step} = [{each}]}}")
+    return f"#sdy.propagation_edges<[{', '.join(shown)}]>"
+
+
+def _tensor(position: int, operands: int) -> str:
+    return f"operand-{position}" if position < operands else f"result-{position - operands}"
+
+
+def _key(axis: AxisRef) -> str:
+    return axis_text(axis).replace('"', "")
+
+
+def _steps(module: ShardyModule) -> Iterator[int]:
+    """The steps noted on a module's ops."""
+    for op in module.walk():
+        if EDGES in op.attributes:
+            for part in str(op.attributes[EDGES]).split("step-")[1:]:
+                yield int(part.split(" ", 1)[0])
+
+
+def _rename(op: Any, name: str) -> None:
+    if ORIGINS in op.attributes:
+        op.attributes[ORIGINS] = _renamed(op.attributes[ORIGINS], name)
+
+
+def _renamed(entry: Any, name: str) -> Any:
+    named = {item.name: item.attr for item in ir.DictAttr(entry)}
+    itself = ir.StringAttr.get("self")
+    return ir.DictAttr.get({k: itself if ir.StringAttr(v).value == name else v for k, v in named.items()})
+
+
+def _entries(function: Any, key: str) -> list[dict[str, Any]]:
+    type_ = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    if key not in function.attributes:
+        return [{} for _ in (type_.inputs if key == "arg_attrs" else type_.results)]
+    return [{item.name: item.attr for item in ir.DictAttr(e)} for e in ir.ArrayAttr(function.attributes[key])]
+
+
+def _set_entry(function: Any, key: str, number: int, name: str, attribute: Any) -> None:
+    entries = _entries(function, key)
+    entries[number][name] = attribute
+    function.attributes[key] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])

@@ -1,0 +1,121 @@
+"""Propagation passes: with one strategy, by the schedule of ops, and by the priorities of dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jaxlib.mlir import ir
+
+from eggshard.errors import ProgramError, ShardingError
+from eggshard.shardy.module import RULE, ShardyModule
+from eggshard.shardy.passes import shardy_pass
+from eggshard.shardy.propagation.convergence import Propagation
+from eggshard.shardy.propagation.factors import Strategy, aggressive, basic
+from eggshard.shardy.propagation.graph import Graph, drop_rules
+from eggshard.shardy.propagation.groups import Groups, sync_groups
+from eggshard.shardy.propagation.origins import Notes
+from eggshard.shardy.propagation.priorities import ANYTHING, PHASES, UserPriorities
+from eggshard.shardy.traits import is_static
+
+STRATEGIES: dict[str, tuple[Strategy, ...]] = {
+    "basic": (basic,), "aggressive": (aggressive,), "basic-then-aggressive": (basic, aggressive)}
+
+
+@shardy_pass("basic-propagate")
+def basic_propagate(
+    module: ShardyModule, keep_sharding_rules: bool = False, conservative_propagation: bool = False,
+    debug_sharding_origins: bool = False, debug_propagation_edge_sharding: bool = False,
+) -> None:
+    """Propagate shardings where no tensor of an op objects."""
+    _run(module, keep_sharding_rules, conservative_propagation, debug_sharding_origins,
+         debug_propagation_edge_sharding, lambda propagation: propagation.converge(basic, ANYTHING))
+
+
+@shardy_pass("aggressive-propagate")
+def aggressive_propagate(
+    module: ShardyModule, keep_sharding_rules: bool = False, conservative_propagation: bool = False,
+    debug_sharding_origins: bool = False, debug_propagation_edge_sharding: bool = False,
+    propagation_strategy: str = "aggressive",
+) -> None:
+    """Propagate shardings, conflicts between factors resolved: those of larger tensors go first."""
+    strategies = _strategies(propagation_strategy)
+    _run(module, keep_sharding_rules, conservative_propagation, debug_sharding_origins,
+         debug_propagation_edge_sharding, lambda propagation: _in_phases(propagation, strategies, False))
+
+
+@shardy_pass("op-priority-propagate")
+def op_priority_propagate(
+    module: ShardyModule, keep_sharding_rules: bool = False, conservative_propagation: bool = False,
+    debug_sharding_origins: bool = False, debug_propagation_edge_sharding: bool = False,
+    propagation_strategy: str = "aggressive", run_op_priority_propagation: bool = True,
+) -> None:
+    """Propagate shardings through some kinds of op before others: what is elementwise first."""
+    strategies = _strategies(propagation_strategy)
+    _run(module, keep_sharding_rules, conservative_propagation, debug_sharding_origins,
+         debug_propagation_edge_sharding,
+         lambda propagation: _in_phases(propagation, strategies, run_op_priority_propagation))
+
+
+@shardy_pass("user-priority-propagate")
+def user_priority_propagate(
+    module: ShardyModule, keep_sharding_rules: bool = False, conservative_propagation: bool = False,
+    debug_sharding_origins: bool = False, debug_propagation_edge_sharding: bool = False,
+    propagation_strategy: str = "aggressive", run_op_priority_propagation: bool = True,
+) -> None:
+    """Propagate the dimensions of priority 0 to convergence, then with them those of 1, and so on."""
+    strategies = _strategies(propagation_strategy)
+
+    def run(propagation: Propagation) -> None:
+        priorities = UserPriorities(propagation.graph)
+        _in_phases(propagation, strategies, run_op_priority_propagation)
+        for priority in sorted(priorities.waiting):
+            priorities.give_back(priority)
+            _in_phases(propagation, strategies, run_op_priority_propagation)
+
+    _run(module, keep_sharding_rules, conservative_propagation, debug_sharding_origins,
+         debug_propagation_edge_sharding, run)
+
+
+def _strategies(name: str) -> tuple[Strategy, ...]:
+    if name not in STRATEGIES:
+        raise ProgramError(f"option propagation-strategy is one of {', '.join(STRATEGIES)}, not {name!r}")
+    return STRATEGIES[name]
+
+
+def _in_phases(propagation: Propagation, strategies: tuple[Strategy, ...], scheduled: bool) -> None:
+    for phase in range(PHASES) if scheduled else (ANYTHING,):
+        for strategy in strategies:
+            propagation.converge(strategy, phase)
+
+
+def _run(
+    module: ShardyModule, keep_rules: bool, conservative: bool, debug_origins: bool, debug_edges: bool,
+    run: Callable[[Propagation], None],
+) -> None:
+    _check_shapes(module)
+    notes = Notes(module, debug_origins, debug_edges) if debug_origins or debug_edges else None
+    sync_groups(module)
+    graph = Graph(module)
+    propagation = Propagation(graph, Groups(graph), conservative, notes)
+    run(propagation)
+    if notes:
+        notes.forget(graph.nodes)
+    graph.write()
+    if notes:
+        notes.write()
+    if keep_rules:
+        for node in graph.nodes:
+            if not node.erased and node.flow is not None and node.flow.stated:
+                node.op.attributes[RULE] = ir.Attribute.parse(str(node.flow.rule))
+    else:
+        drop_rules(module)
+
+
+def _check_shapes(module: ShardyModule) -> None:
+    for op in module.walk():
+        for result in op.results:
+            if isinstance(result.type, ir.TupleType):
+                raise ProgramError(f"{op.name} has a result of type {result.type}; propagation takes no tuples")
+            if isinstance(result.type, (ir.RankedTensorType, ir.UnrankedTensorType)) and not is_static(result):
+                raise ShardingError(
+                    f"{op.name} has a result of type {result.type}; propagation takes tensors of known shapes only")
