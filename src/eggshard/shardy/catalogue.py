@@ -24,4 +24,5 @@ from eggshard.shardy.propagation import (  # noqa: F401
     manual_axes as manual_axes,
     strategies as strategies,
 )
+from eggshard.shardy.reshards import canonical_reshards as canonical_reshards, explicit as explicit
 from eggshard.shardy.rules import stating as stating
