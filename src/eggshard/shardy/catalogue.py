@@ -26,3 +26,8 @@ from eggshard.shardy.propagation import (  # noqa: F401
 )
 from eggshard.shardy.reshards import canonical_reshards as canonical_reshards, explicit as explicit
 from eggshard.shardy.rules import stating as stating
+from eggshard.shardy.reshards import (
+    canonical_collectives as canonical_collectives,
+    collective_matmul as collective_matmul,
+    to_collectives as to_collectives,
+)
