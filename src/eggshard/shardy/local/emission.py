@@ -134,12 +134,18 @@ class Devices:
         found = stablehlo.dynamic_slice(integers(values), [index], [1])
         return stablehlo.reshape(typed(found, ()), found)
 
-    def moved(self, x: Any, axes: Sequence[str], pairs: Sequence[tuple[int, int]]) -> Any:
-        """The tensor that another device has: pairs of sender and receiver, by their positions along some axes."""
-        groups = self.mesh.groups(axes)
-        table = np.array([[g[s], g[r]] for s, r in pairs for g in groups], np.int64)
+    def moved(self, x: Any, links: Sequence[tuple[Sequence[str], Sequence[tuple[int, int]]]]) -> Any:
+        """The tensor that another device has: along some axes, pairs of sender and receiver by their positions."""
+        used = [axis for axes, _ in links for axis in axes]
+        groups = self.mesh.groups(used).reshape(-1, *(self.mesh.count(axes) for axes, _ in links))
+        senders, receivers = (
+            groups[np.ix_(range(len(groups)), *([pair[end] for pair in pairs] for _, pairs in links))] for end in (0, 1))
+        if np.array_equal(senders, receivers):
+            return x
+        table = np.stack([senders.reshape(-1), receivers.reshape(-1)], 1)
         return stablehlo.collective_permute(
-            x, ir.DenseIntElementsAttr.get(table), channel_handle=stablehlo.ChannelHandle.get(next(self.channel), 1))
+            x, ir.DenseIntElementsAttr.get(np.ascontiguousarray(table, np.int64)),
+            channel_handle=stablehlo.ChannelHandle.get(next(self.channel), 1))
 
     def cut(self, x: Any, dim: int, axes: Sequence[str], starts: Sequence[int], size: int) -> Any:
         """``size`` indices of a dimension from those on that the device's position tells."""

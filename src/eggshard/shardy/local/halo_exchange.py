@@ -6,6 +6,7 @@ permutes of these rows (`redistribution`), with everything outside of the tensor
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from eggshard.placement.sharding import atoms, gather_cuts
 from eggshard.program.mesh import Mesh
 from eggshard.shardy.attributes import TensorSharding, per_value_text
 from eggshard.shardy.local.emission import Devices, filled, padded, sliced, within, zero
-from eggshard.shardy.local.redistribution import Held, Piece, Wanted, redistribution
+from eggshard.shardy.local.redistribution import Held, Piece, Wanted, mirrored, redistribution
 from eggshard.shardy.module import ShardyModule, shape
 
 
@@ -88,7 +89,7 @@ class Exchange:
 
     def _slab(self, value: Any, dim: int, grid: Grid, piece: Piece) -> Any:
         slab = self.devices.cut(value, dim, grid.axes, piece.sends, piece.width)
-        return self.devices.moved(slab, grid.axes, piece.pairs) if piece.pairs else slab
+        return self.devices.moved(slab, [(grid.axes, piece.pairs)]) if piece.pairs else slab
 
     def _joined(self, slabs: list[tuple[Any, Piece]], dim: int, size: int) -> Any:
         """The slabs side by side, if each lies at one place on all devices and no two overlap."""
@@ -117,12 +118,14 @@ class Exchange:
 
     def _chosen(self, x: Any, other: Any, dim: int, grid: Grid, lows: Sequence[int], highs: Sequence[int]) -> Any:
         """x from ``lows`` up to ``highs``, the other elsewhere."""
-        size = shape(x)[dim]
+        mask = self._inside(shape(x), dim, grid, lows, highs)
+        return x if mask is None else stablehlo.select(mask, x, other)
+
+    def _inside(self, sizes: Sequence[int], dim: int, grid: Grid, lows: Sequence[int], highs: Sequence[int]) -> Any:
+        """Which elements have an index from ``lows`` up to ``highs``; None for all."""
         low = self.devices.number(grid.axes, lows) if any(lows) else None
-        high = self.devices.number(grid.axes, highs) if any(h != size for h in highs) else None
-        if low is None and high is None:
-            return x
-        return stablehlo.select(within(shape(x), dim, low, high), x, other)
+        high = self.devices.number(grid.axes, highs) if any(h != sizes[dim] for h in highs) else None
+        return None if low is None and high is None else within(sizes, dim, low, high)
 
     # -- what ops need along one dimension ---------------------------------------------------------------------------
 
@@ -170,13 +173,32 @@ class Exchange:
             highs.append(max(lows[-1], min(stop, result.size)))
         self._taken(x, value, dim, result, Held(tuple(starts), rows, tuple(lows), tuple(highs)))
 
-    def reversed(self, x: Shards, dim: int) -> None:
-        """Make x run backwards."""
-        grid = x.grids[dim]
-        starts = tuple(grid.size - (d + 1) * grid.tile for d in range(grid.shards))
-        highs = tuple(max(0, start + grid.tile) for start in starts)
-        held = Held(starts, grid.tile, tuple(min(max(0, s), h) for s, h in zip(starts, highs, strict=True)), highs)
-        self._taken(x, stablehlo.reverse(x.value, [dim]), dim, grid, held)
+    def reversed(self, x: Shards, dims: Sequence[int]) -> None:
+        """Make x run backwards along some dimensions at once: what moves along several of them moves once."""
+        sharded = [d for d in dims if x.grids[d].shards > 1]
+        value = stablehlo.reverse(x.value, list(dims))
+        rounds = []
+        for d in sharded:
+            grid = x.grids[d]
+            starts = tuple(grid.size - (p + 1) * grid.tile for p in range(grid.shards))
+            highs = tuple(max(0, start + grid.tile) for start in starts)
+            held = Held(starts, grid.tile, tuple(min(max(0, s), h) for s, h in zip(starts, highs, strict=True)), highs)
+            rounds.append(mirrored(held, wanted(grid)))
+        out = None
+        for pieces in itertools.product(*rounds):
+            slab, mask = value, None
+            for d, piece in zip(sharded, pieces, strict=True):
+                slab = self.devices.cut(slab, d, x.grids[d].axes, piece.sends, piece.width)
+            links = [(x.grids[d].axes, piece.pairs) for d, piece in zip(sharded, pieces, strict=True)]
+            slab = self.devices.moved(slab, links)
+            for d, piece in zip(sharded, pieces, strict=True):
+                grid = x.grids[d]
+                slab = self.devices.placed(slab, d, grid.axes, piece.places, grid.tile, zero(slab))
+                inside = self._inside(shape(x.value), d, grid, piece.lows, piece.highs)
+                if inside is not None:
+                    mask = inside if mask is None else stablehlo.and_(mask, inside)
+            out = slab if out is None or mask is None else stablehlo.select(mask, slab, out)
+        x.value = value if out is None else out
 
     def _taken(self, x: Shards, value: Any, dim: int, result: Grid, held: Held) -> None:
         x.value = self.assembled([(value, held)], dim, result, wanted(result), None)

@@ -19,13 +19,14 @@ from eggshard.shardy.passes import shardy_pass
 
 
 @shardy_pass("resolve-permutation-factors")
-def resolve_permutation_factors(module: ShardyModule, enable_halo_exchange: bool = False) -> None:
+def resolve_permutation_factors(module: ShardyModule, enable_halo_exchange: bool = True) -> None:
     """Give ops along whose sharded dimensions elements move the communication that this takes.
 
-    These are pads, slices, reversals, concatenations, windows and spatial dimensions of convolutions. With
-    ``enable_halo_exchange`` they become computations on shards that fetch the rows they need; without it, and for
-    windows that scatter, grouped or contracted convolutions that are sharded along these dimensions too, and in
-    manual computations, the dimensions are made whole by ``sdy.reshard`` before the op and sharded again behind it.
+    These are pads, slices, reversals, concatenations, windows and spatial dimensions of convolutions. They become
+    computations on shards that fetch the rows that they need of each other. Without ``enable_halo_exchange``, in
+    manual computations, and for ops that have none of that kind (windows that scatter; convolutions that are grouped
+    or contract a sharded dimension) the dimensions are made whole before the op by ``sdy.reshard``, and sharded again
+    behind it.
     """
     channel = channels(module)
     for op in module.walk(*PERMUTED):

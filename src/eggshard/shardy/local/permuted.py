@@ -137,13 +137,8 @@ class Reverse(Permuted):
         return [Pair(0, d, d) for d in integers_of(self.op, "dimensions", 0)]
 
     def on_shards(self, exchange: Exchange, shards: list[Shards], results: list[Grid]) -> list[Any]:
-        x = shards[0]
-        for _, d, _ in self.pairs:
-            if results[d].shards > 1:
-                exchange.reversed(x, d)
-            else:
-                x.value = stablehlo.reverse(x.value, [d])
-        return [x.value]
+        exchange.reversed(shards[0], [pair.dim for pair in self.pairs])
+        return [shards[0].value]
 
 
 class Concatenate(Permuted):

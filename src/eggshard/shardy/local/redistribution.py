@@ -8,7 +8,6 @@ collective-permutes, whose slabs are as wide as the longest run among them.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from eggshard.placement.exchange import colour_edges
@@ -39,7 +38,7 @@ class Wanted(NamedTuple):
 class Piece(NamedTuple):
     """A slab of rows for every device, from its own buffer or from another's.
 
-    pairs: (sender, receiver); empty: everyone keeps their own. width: rows of a slab. sends: per device where the slab
+    pairs: (sender, receiver), which may be one device; empty: everyone keeps their own. width: rows of a slab. sends: per device where the slab
     that it gives begins in its buffer. places: per device where the slab that it takes begins in its new buffer, which
     may be outside of it. lows, highs: per device the rows of the new buffer that are taken from the slab.
     """
@@ -74,25 +73,35 @@ class _Run(NamedTuple):
 
 def redistribution(held: Held, wanted: Wanted) -> list[Piece]:
     """What everyone keeps (if anyone does), then the rounds. Coordinates that nobody holds are in no piece."""
-    count = len(held.starts)
-    kept: list[_Run] = []
-    runs: list[_Run] = []
-    for d in range(count):
-        first, last = wanted.starts[d], wanted.starts[d] + wanted.size
-        for e in _holders(held, first, last):
-            run = _Run(e, d, max(first, held.lows[e]), min(last, held.highs[e]))
-            (kept if d == e else runs).append(run)
+    found = _runs(held, wanted)
+    kept = [run for run in found if run.sender == run.receiver]
+    runs = [run for run in found if run.sender != run.receiver]
     pieces = [_piece(held, wanted, kept, held.size, own=True)] if kept else []
     return pieces + min(
         ([_piece(held, wanted, group, max(r.high - r.low for r in group)) for group in groups] for groups in (
-            _by_distance(runs), _by_colour(runs, count))),
+            _by_distance(runs), _by_colour(runs, len(held.starts)))),
         key=lambda rounds: (sum(piece.width for piece in rounds), len(rounds)),
     )
 
 
-def rows_received(pieces: Sequence[Piece]) -> int:
-    """The rows that the busiest devices receive."""
-    return sum(piece.width for piece in pieces if piece.pairs)
+def mirrored(held: Held, wanted: Wanted) -> list[Piece]:
+    """The same for a tensor that is turned around: rounds between devices that mirror each other, or nearly so.
+
+    What a device keeps is part of a round, too, so that rounds along several dimensions can be made at once.
+    """
+    groups: dict[int, list[_Run]] = {}
+    for run in _runs(held, wanted):
+        groups.setdefault(run.sender + run.receiver, []).append(run)
+    return [_piece(held, wanted, runs, max(r.high - r.low for r in runs)) for runs in groups.values()]
+
+
+def _runs(held: Held, wanted: Wanted) -> list[_Run]:
+    runs = []
+    for d, first in enumerate(wanted.starts):
+        last = first + wanted.size
+        for e in _holders(held, first, last):
+            runs.append(_Run(e, d, max(first, held.lows[e]), min(last, held.highs[e])))
+    return runs
 
 
 def _holders(held: Held, first: int, last: int) -> list[int]:
