@@ -139,7 +139,8 @@ class Devices:
         used = [axis for axes, _ in links for axis in axes]
         groups = self.mesh.groups(used).reshape(-1, *(self.mesh.count(axes) for axes, _ in links))
         senders, receivers = (
-            groups[np.ix_(range(len(groups)), *([pair[end] for pair in pairs] for _, pairs in links))] for end in (0, 1))
+            groups[np.ix_(range(len(groups)), *([pair[end] for pair in pairs] for _, pairs in links))]
+            for end in (0, 1))
         if np.array_equal(senders, receivers):
             return x
         table = np.stack([senders.reshape(-1), receivers.reshape(-1)], 1)

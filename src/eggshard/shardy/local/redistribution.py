@@ -38,9 +38,10 @@ class Wanted(NamedTuple):
 class Piece(NamedTuple):
     """A slab of rows for every device, from its own buffer or from another's.
 
-    pairs: (sender, receiver), which may be one device; empty: everyone keeps their own. width: rows of a slab. sends: per device where the slab
-    that it gives begins in its buffer. places: per device where the slab that it takes begins in its new buffer, which
-    may be outside of it. lows, highs: per device the rows of the new buffer that are taken from the slab.
+    pairs: (sender, receiver), which may be one device; empty: everyone keeps their own. width: rows of a slab. sends:
+    per device where the slab that it gives begins in its buffer. places: per device where the slab that it takes
+    begins in its new buffer, which may be outside of it. lows, highs: per device the rows of the new buffer that are
+    taken from the slab.
     """
 
     pairs: tuple[tuple[int, int], ...]
