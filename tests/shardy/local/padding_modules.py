@@ -194,7 +194,9 @@ def argmax(p: Program) -> None:
     both = f"sdy.sharding = #sdy.sharding_per_value<[{where}, {where}]>"
     p.lines.append(f"""{name}:2 = "stablehlo.reduce"({x.name}, {index}, %low, %i0) ({{
     ^bb0(%l: tensor<f32>, %li: tensor<i32>, %r: tensor<f32>, %ri: tensor<i32>):
-      %p = stablehlo.compare GT, %l, %r : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %g = stablehlo.compare GT, %l, %r : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %nan = stablehlo.compare NE, %l, %l : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %p = stablehlo.or %g, %nan : tensor<i1>
       %q = stablehlo.compare EQ, %l, %r : (tensor<f32>, tensor<f32>) -> tensor<i1>
       %s = stablehlo.compare LT, %li, %ri : (tensor<i32>, tensor<i32>) -> tensor<i1>
       %t = stablehlo.and %q, %s : tensor<i1>
