@@ -151,3 +151,17 @@ def assert_same_meaning(before: str, after: str, seed: int = 0) -> None:
         inputs = random_inputs(before, seed, nan)
         for want, got in zip(evaluate(before, inputs), evaluate(after, inputs), strict=True):
             np.testing.assert_array_equal(got, want, err_msg=f"{before}\n{after}")
+
+
+def assert_equal_shards(text: str) -> None:
+    """Every stated sharding outside of manual computations cuts its tensor evenly."""
+    with jax_mlir.make_ir_context():
+        module = ShardyModule(ir.Module.parse(text))
+        inside = {inner for op in module.walk("sdy.manual_computation") for inner in module.walk(root=op) if inner != op}
+        for op in module.walk():
+            for value in op.results if op not in inside else ():
+                found = module.sharding(value)
+                if found is not None and found.sharding.device is None:
+                    mesh = module.mesh(found).refined(gather_cuts([found.sharding], module.mesh(found)))
+                    counts = [mesh.count([a for axis in axes for a in atoms(axis, mesh)]) for axes in found.axes]
+                    assert not any(n % c for n, c in zip(shape(value), counts, strict=True)), f"{op}\n{text}"

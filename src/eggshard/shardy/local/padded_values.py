@@ -73,22 +73,33 @@ class PaddedValues:
 
     def resized(self, value: Any, sizes: Sequence[int], before: Any) -> Any:
         """The value with other padding, zeros where there is more of it; none where the size is the tensor's own."""
+        sharding, rank = self.sharding(value), len(shape(value))
+        counts = self.shards(sharding, rank)
         for dim, size in enumerate(sizes):
-            if shape(value)[dim] != size:
-                value = self._resized(value, dim, size, before)
+            if shape(value)[dim] != size and counts[dim] > 1 and sharding is not None:
+                value = self._retiled(value, dim, size, counts[dim], before)
+        for larger in (False, True):
+            now = shape(value)
+            new = [size if (size > n) == larger else n for size, n in zip(sizes, now, strict=True)]
+            value = self._edge(value, new, before)
+        sharding = sharding if sharding is not None else self.sharding(value)
+        for dim, size in enumerate(sizes):
+            if counts[dim] > 1 and size % counts[dim] == 0 and sharding is not None:
+                held = self.sharding(value)
+                axes = held.axes if held is not None else ((),) * rank
+                if axes[dim] != sharding.axes[dim]:
+                    out = sharding.with_axes(sharding.axes[d] if d == dim else axes[d] for d in range(rank))
+                    value = self.cut(value, dim, out, before)
         return value
 
-    def _resized(self, value: Any, dim: int, size: int, before: Any) -> Any:
-        sharding, old = self.sharding(value), shape(value)[dim]
-        count = self.shards(sharding, len(shape(value)))[dim]
-        if count == 1 or sharding is None:
-            return self._edge(value, dim, size, sharding, before)
-        if size % count == 0 and old % count == 0 and is_outermost(before):
+    def _retiled(self, value: Any, dim: int, size: int, count: int, before: Any) -> Any:
+        """A sharded dimension at another size, if its shards are equal then; otherwise made whole."""
+        sharding = self.sharding(value)
+        assert sharding is not None
+        if size % count == 0 and shape(value)[dim] % count == 0 and is_outermost(before):
             return self._exchanged(value, dim, size, sharding, before)
         whole = sharding.with_axes(() if d == dim else axes for d, axes in enumerate(sharding.axes))
-        gathered = self._collective("sdy.all_gather", "gathering_axes", value, dim, sharding.axes[dim], whole, before)
-        out = self._edge(gathered, dim, size, whole, before)
-        return self.cut(out, dim, sharding, before) if size % count == 0 else out
+        return self._collective("sdy.all_gather", "gathering_axes", value, dim, sharding.axes[dim], whole, before)
 
     def cut(self, value: Any, dim: int, sharding: TensorSharding, before: Any) -> Any:
         """A value that is whole along a dimension, sharded there."""
@@ -102,20 +113,21 @@ class PaddedValues:
         self.record(op.results[0], self.own(value), self.kind(value))
         return op.results[0]
 
-    def _edge(self, value: Any, dim: int, size: int, sharding: TensorSharding | None, before: Any) -> Any:
-        sizes, rank = list(shape(value)), len(shape(value))
-        zero = zero_text(ir.RankedTensorType(value.type).element_type) if size > sizes[dim] else ""
-        kind = self._kind_with_zeros(value) if zero else self.kind(value)
+    def _edge(self, value: Any, sizes: Sequence[int], before: Any) -> Any:
+        """The value with zeros behind it, or cut off."""
+        old, zeros, rank = shape(value), [0] * len(sizes), len(sizes)
+        if tuple(sizes) == old:
+            return value
+        element_type, sharding = ir.RankedTensorType(value.type).element_type, self.module.sharding(value)
         with ir.InsertionPoint(before):
-            if zero:
-                edges = [size - n if d == dim else 0 for d, n in enumerate(sizes)]
-                fill = scalar(ir.RankedTensorType(value.type).element_type, zero)
-                out = stablehlo.pad(value, fill, [0] * rank, edges, [0] * rank)
+            if any(size > n for size, n in zip(sizes, old, strict=True)):
+                edges, kind = [size - n for size, n in zip(sizes, old, strict=True)], self._kind_with_zeros(value)
+                out = stablehlo.pad(value, scalar(element_type, zero_text(element_type)), zeros, edges, zeros)
             else:
-                limits = [size if d == dim else n for d, n in enumerate(sizes)]
-                out = stablehlo.slice(value, [0] * rank, limits, [1] * rank)
+                kind = self.kind(value)
+                out = stablehlo.slice(value, zeros, list(sizes), [1] * rank)
         self.record(out, self.own(value), kind)
-        if sharding is not None:
+        if sharding is not None and any(sharding.axes):
             self.module.set_sharding(out, sharding)
         return out
 
