@@ -13,6 +13,8 @@ from eggshard.shardy.clean_up import (
     unreduced as unreduced,
 )
 from eggshard.shardy.local import global_to_local as global_to_local
+from eggshard.shardy.clean_up import closing as closing
+from eggshard.shardy.local import padding as padding, permutation_factors as permutation_factors
 from eggshard.shardy.passes import PASSES as PASSES, read_steps as read_steps
 from eggshard.shardy.propagation import (  # noqa: F401
     call_graph as call_graph,
