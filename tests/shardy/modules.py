@@ -60,6 +60,8 @@ class Features:
     edges: bool = False
     #: Probability of notes of propagation's on origins and edges, of arguments, results, ops and data-flow edges.
     notes: float = 0.0
+    #: Edges at functions' arguments and the results of calls.
+    function_edges: bool = False
     #: Functions besides main, which calls them if asked to.
     functions: int = 0
     calls: bool = False
@@ -211,8 +213,10 @@ class ModuleWriter:
             return self.constant(tuple(shape), dtype)
         value = Value(self.fresh(), tuple(shape), dtype)
         self.function.arguments.append((value, self.argument_attributes(shape)))
-        self.function.values.append(value)
-        return value
+        behind = self.function_edge(value)
+        if behind not in self.function.values:
+            self.function.values.append(behind)
+        return behind
 
     def operand(self, fits: Callable[[Value], bool] = lambda v: True, make: Sequence[int] | None = None) -> Value:
         """A float value in scope that fits, the later ones rather; or a new one of shape `make`."""
@@ -279,6 +283,12 @@ class ModuleWriter:
         name = self.fresh()
         self.function.lines.append(f"{name} = sdy.data_flow_edge {value.name}{stated}{attributes} : {value.type}")
         return Value(name, value.shape, value.dtype)
+
+    def function_edge(self, value: Value) -> Value:
+        """The value behind the edge of an argument or a call's result, if the module has them."""
+        if not self.features.function_edges:
+            return value
+        return self.emit("sdy.func_data_flow_edge", [value], [(value.shape, value.dtype)])[0]
 
     # -- the module --------------------------------------------------------------------------------------------------
 

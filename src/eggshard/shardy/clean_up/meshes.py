@@ -23,7 +23,7 @@ MESH, GROUPS = "sdy.mesh", "replica_groups"
 GROUPED = ("all_gather", "all_reduce", "reduce_scatter", "all_to_all", "collective_broadcast")
 _NAMED = re.compile(r"(?<=mesh = )@(?P<name>\"(?:[^\"\\]|\\.)*\"|[\w$.]+)")
 _WRITTEN = re.compile(
-    r"(?<=mesh = )#stablehlo\.mesh<axes = \[(?P<axes>.*?)\](?:, device_ids = (?P<ids>.*?))?>(?=, axes)"
+    r"(?<=mesh = )#stablehlo\.mesh<axes *= *\[(?P<axes>.*?)\](?:, device_ids *= *(?P<ids>.*?))?>(?=, axes)"
 )
 _AXIS = re.compile(r"name = (\"(?:[^\"\\]|\\.)*\"), size = (\d+)")
 
