@@ -48,7 +48,7 @@ def _within(action: GroupCollective, parts: np.ndarray) -> np.ndarray:
 
 def _reduced(region: Region, parts: np.ndarray) -> np.ndarray:
     """The members' elements combined by a region, in the group's order."""
-    total = parts[0]
+    total: np.ndarray = parts[0]
     for part in parts[1:]:
         (total,) = evaluate_elementwise(region, [total, part])
     return total

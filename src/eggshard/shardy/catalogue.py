@@ -12,9 +12,12 @@ from eggshard.shardy.clean_up import (
     meshes as meshes,
     unreduced as unreduced,
 )
-from eggshard.shardy.local import global_to_local as global_to_local
-from eggshard.shardy.clean_up import closing as closing
-from eggshard.shardy.local import padding as padding, permutation_factors as permutation_factors
+from eggshard.shardy.local import (
+    global_to_local as global_to_local,
+    padding as padding,
+    permutation_factors as permutation_factors,
+    single_device as single_device,
+)
 from eggshard.shardy.passes import PASSES as PASSES, read_steps as read_steps
 from eggshard.shardy.propagation import (  # noqa: F401
     call_graph as call_graph,
@@ -26,10 +29,11 @@ from eggshard.shardy.propagation import (  # noqa: F401
     manual_axes as manual_axes,
     strategies as strategies,
 )
-from eggshard.shardy.reshards import canonical_reshards as canonical_reshards, explicit as explicit
-from eggshard.shardy.rules import stating as stating
 from eggshard.shardy.reshards import (
     canonical_collectives as canonical_collectives,
+    canonical_reshards as canonical_reshards,
     collective_matmul as collective_matmul,
+    explicit as explicit,
     to_collectives as to_collectives,
 )
+from eggshard.shardy.rules import stating as stating

@@ -1,11 +1,11 @@
-"""The pass that makes the program of one device, and the one that takes away what is left of shardings."""
+"""The pass that makes the program of one device."""
 
 from __future__ import annotations
 
 from eggshard.shardy.local.collectives import CollectiveOptions
 from eggshard.shardy.local.control import convert_function
 from eggshard.shardy.local.conversion import Conversion
-from eggshard.shardy.module import OWN_SHARDING, SHARDING, ShardyModule
+from eggshard.shardy.module import ShardyModule
 from eggshard.shardy.passes import shardy_pass
 
 
@@ -29,18 +29,3 @@ def convert_global_to_local(
     conversion = Conversion(module, options)
     for function in module.functions:
         convert_function(conversion, function)
-
-
-@shardy_pass("drop-sharding-and-mesh")
-def drop_sharding_and_mesh(module: ShardyModule) -> None:
-    """Take away all shardings and meshes. What states a sharding and nothing else stays."""
-    for function in module.functions:
-        for argument in function.regions[0].blocks[0].arguments if len(function.regions[0].blocks) else ():
-            module.set_sharding(argument, None)
-        for i in range(len(module.function_result_shardings(function))):
-            module.set_function_result_sharding(function, i, None)
-    for op in module.walk():
-        if op.name == "sdy.mesh":
-            op.erase()
-        elif SHARDING in op.attributes and op.name not in OWN_SHARDING:
-            del op.attributes[SHARDING]

@@ -44,7 +44,7 @@ def convert_ordinary(conversion: Conversion, op: Any) -> None:
     except Refusal:
         if op.name == "stablehlo.rng":
             _rng(conversion, op, operands, results[0])
-        elif all(x.plain for x in operands) and not _effectful(op):
+        elif all(x.plain for x in operands) and not has_effects(op):
             _settle(conversion, op, [Layout.whole(x.type) for x in results], results)
         else:
             raise
@@ -200,8 +200,8 @@ def _alone(action: Local) -> StepPlan:
     return StepPlan(Mesh({}), (), (Step(action, (), (0,)),), (0,), action.result_types)
 
 
-def _effectful(op: Any) -> bool:
-    """Whether computing it on every device would do something more often than once."""
+def has_effects(op: Any) -> bool:
+    """Whether computing an op on every device does something more often than once."""
     if op.name == "stablehlo.custom_call":
         return str(op.attributes.get("has_side_effect", "false")) == "true"
     return not op.name.startswith(("stablehlo.", "chlo.", "sdy.")) or op.name in (

@@ -11,8 +11,8 @@ from eggshard.errors import ProgramError, ShardingError
 from eggshard.placement.sharding import mesh_text
 from eggshard.program.mesh import Mesh
 from eggshard.shardy.attributes import TensorSharding, per_value_text
+from eggshard.shardy.clean_up.meshes import drop_sharding_and_mesh
 from eggshard.shardy.local.conversion import symbol, tensor_type
-from eggshard.shardy.local.global_to_local import drop_sharding_and_mesh
 from eggshard.shardy.local.layouts import count_of
 from eggshard.shardy.module import ShardyModule, parsed
 
