@@ -81,7 +81,60 @@ def _on_all_devices(module: ShardyModule, op: Any) -> None:
     op.erase()
 
 
+def evaluate_local(text: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The results of a module of one device's shards, whose @main takes and gives whole tensors, by its last device."""
+    with jax_mlir.make_ir_context(), ir.Location.unknown():
+        module = ShardyModule(ir.Module.parse(text))
+        mesh = next(mesh for mesh in module.meshes.values() if isinstance(mesh, Mesh))
+        main = next(f for f in module.functions if ir.StringAttr(f.attributes["sym_name"]).value == "main")
+        block = main.regions[0].blocks[0]
+        values: list[dict[Any, Any]] = [{a: a for a in block.arguments} for _ in range(mesh.size)]
+        ops = [op.operation for op in block.operations]
+        with ir.InsertionPoint(ops[-1]):
+            for op in ops[:-1]:
+                _copied(op, values)
+        for i, x in enumerate(ops[-1].operands):
+            ops[-1].operands[i] = values[-1][x]
+        for op in reversed(ops[:-1]):
+            op.erase()
+        return evaluate(module.text(), inputs)
+
+
+def _grouped(op: Any, values: list[dict[Any, Any]]) -> None:
+    """A collective among groups of devices."""
+    numbers = {n: ir.IntegerAttr(op.attributes[n]).value for n in (
+        "all_gather_dim", "split_dimension", "concat_dimension", "scatter_dimension") if n in op.attributes}
+    for group in np.array(ir.DenseIntElementsAttr(op.attributes["replica_groups"])):
+        shards = [[values[d][x] for d in group] for x in op.operands]
+        for place, device in enumerate(group):
+            for parts, result in zip(shards, op.results, strict=True):
+                if op.name == "stablehlo.all_gather":
+                    found = stablehlo.concatenate(parts, numbers["all_gather_dim"])
+                elif op.name == "stablehlo.all_to_all":
+                    split = [_share(x, numbers["split_dimension"], len(group), place) for x in parts]
+                    found = stablehlo.concatenate(split, numbers["concat_dimension"])
+                else:
+                    found = parts[0]
+                    combine = op.regions[0].blocks[0].operations[0].operation.name
+                    for part in parts[1:]:
+                        found = ir.Operation.create(
+                            combine, results=[found.type], operands=[found, part]).results[0]
+                    if op.name == "stablehlo.reduce_scatter":
+                        found = _share(found, numbers["scatter_dimension"], len(group), place)
+                values[device][result] = found
+
+
+def _share(x: Any, dim: int, count: int, place: int) -> Any:
+    size = shape(x)[dim] // count
+    starts = [place * size if d == dim else 0 for d in range(len(shape(x)))]
+    limits = [starts[d] + size if d == dim else n for d, n in enumerate(shape(x))]
+    return stablehlo.slice(x, starts, limits, [1] * len(starts))
+
+
 def _copied(op: Any, values: list[dict[Any, Any]]) -> None:
+    if op.name in ("stablehlo.all_gather", "stablehlo.all_to_all", "stablehlo.all_reduce", "stablehlo.reduce_scatter"):
+        _grouped(op, values)
+        return
     if op.name == "stablehlo.collective_permute":
         zeros = stablehlo.constant(ir.DenseElementsAttr.get_splat(
             op.results[0].type, ir.Attribute.parse(f"{zero_text(op.results[0].type.element_type)} : "
@@ -96,8 +149,10 @@ def _copied(op: Any, values: list[dict[Any, Any]]) -> None:
             known[op.results[0]] = stablehlo.constant(ir.DenseElementsAttr.get(np.asarray(device, np.uint32)))
             continue
         copy = op.clone(ip=ir.InsertionPoint.current)
-        for i, operand in enumerate(op.operands):
-            copy.operands[i] = known[operand]
+        for inner in ShardyModule(None).walk(root=copy):
+            for i, operand in enumerate(inner.operands):
+                if operand in known:
+                    inner.operands[i] = known[operand]
         known.update(zip(op.results, copy.results, strict=True))
 
 
