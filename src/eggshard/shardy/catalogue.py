@@ -14,6 +14,7 @@ from eggshard.shardy.clean_up import (
 )
 from eggshard.shardy.local import (
     global_to_local as global_to_local,
+    legalization as legalization,
     padding as padding,
     permutation_factors as permutation_factors,
     single_device as single_device,

@@ -14,13 +14,14 @@ PEER_FAILS = {
     "replicated to unreduced", "sharded to unreduced", "reduce-scatter of two dimensions", "all-reduces of parts",
     "one row",
 }
+ON_XLA = {"gather of two dimensions", "slices along sub-axes", "all-to-all of two pairs", "sharded to unreduced"}
 PEER_DIFFERS = {"slices along sub-axes", "permute to another axis"}
 
 
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_collectives_on_devices(name: str) -> None:
     text = COLLECTIVES[name]
-    assert_runs_equal(text, shardy.transform(text, "convert-global-to-local"), xla=True)
+    assert_runs_equal(text, shardy.transform(text, "convert-global-to-local"), xla=name in ON_XLA)
 
 
 @pytest.mark.parametrize("name", ["gather of two dimensions", "reduce-scatter of two dimensions"])
@@ -40,9 +41,9 @@ def test_where_jaxlib_localises_collectives_it_means_the_same(name: str) -> None
     assert bool(peer.failure) == (name in PEER_FAILS)
     if name in PEER_DIFFERS:
         with pytest.raises(Exception, match="disagree|Not equal"):
-            assert_runs_equal(text, peer.text)
+            assert_runs_equal(text, peer.text, nans=(False,))
     elif not peer.failure:
-        assert_runs_equal(text, peer.text)
+        assert_runs_equal(text, peer.text, nans=(False,))
 
 
 def test_groups_as_axes_of_the_mesh() -> None:

@@ -1,7 +1,7 @@
 """Generated programs after jaxlib's steps, localised by us and by jaxlib: run as the unsharded program.
 
 Nothing of ours fails or differs. jaxlib's pass fails on some of them, and some of what it makes computes something
-else, by what `test_peer.py` pins down: those programs tell nothing of it.
+else, by what `test_ops.py` and `test_collectives.py` pin down: those programs tell nothing of it.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ def check(kind: str, seed: int) -> str:
         return "jaxlib's pass fails"
     if any(re.search(pattern, whole.text) for pattern in KNOWN):
         return "jaxlib's pass is known to differ"
-    assert_runs_equal(whole.text, peer.text, text, seed)
+    assert_runs_equal(whole.text, peer.text, text, seed, nans=(False,))
     return "equal"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_generated_programs(kind: str) -> None:
-    found = [check(kind, seed) for seed in range(8)]
+    found = [check(kind, seed) for seed in range(6)]
     assert sum(not f.startswith("jaxlib's steps") for f in found) >= 4
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_generated_programs(kind: str) -> None:
-    found = [check(kind, seed) for seed in range(8, 60)]
+    found = [check(kind, seed) for seed in range(6, 60)]
     assert sum(not f.startswith("jaxlib's steps") for f in found) >= 35

@@ -66,9 +66,10 @@ class _Function:
 
     def _concerned(self, op: Any) -> bool:
         """Whether padding is anywhere near; else only what a constant holds is of interest."""
-        return any(self.values.is_padded(x) for x in op.operands) or any(
-            self.values.even(x, shape(x)) != shape(x) for x in op.results) or op.name.startswith("sdy.") and bool(
-            op.results and op.operands) and self.values.even(op.operands[0], shape(op.operands[0])) != shape(op.operands[0])
+        if any(map(self.values.is_padded, op.operands)):
+            return True
+        concerned = [*op.results, *(op.operands[:1] if op.name.startswith("sdy.") and len(op.results) else ())]
+        return any(self.values.even(x, shape(x)) != shape(x) for x in concerned)
 
     def _exact(self, op: Any) -> Rule:
         """Operands and results of their own sizes. ShardingError for ops whose regions hold sharded tensors."""

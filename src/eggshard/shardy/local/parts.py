@@ -9,6 +9,8 @@ from jaxlib.mlir import ir
 from eggshard.errors import EggshardError
 from eggshard.frontends.op_readers import component_monoids, is_identity, literal_value
 from eggshard.frontends.region_reader import ModuleReader, captured_values
+from eggshard.frontends.shardings import MeshTable
+from eggshard.placement.sharding import Sharding
 from eggshard.program.ops import registry
 from eggshard.program.ops.base import OpDef, Types
 from eggshard.program.ops.monoids import recognise_monoid
@@ -16,6 +18,19 @@ from eggshard.program.program import Attributes, Literal, Region
 
 #: StableHLO's reductions, which the registry knows in two forms.
 REDUCTIONS = ("stablehlo.reduce", "stablehlo.reduce_window")
+
+
+class _NoShardings(MeshTable):
+    """Shardings inside regions of scalars say nothing."""
+
+    def per_value(self, text: str) -> tuple[Sharding, ...]:
+        return ()
+
+
+class _Reader(ModuleReader):
+    def __init__(self) -> None:
+        super().__init__()
+        self.meshes = _NoShardings()
 
 
 class Part(NamedTuple):
@@ -38,7 +53,7 @@ def parts_of(op: Any, operands: Types, results: Types) -> list[Part] | None:
 
     ProgramError for attributes or regions of a form that it does not know.
     """
-    reader = ModuleReader()
+    reader = _Reader()
     whole = tuple(range(len(operands))), tuple(range(len(results)))
     if op.name in ("stablehlo.constant", "sdy.constant"):
         value = Attributes(value=reader.literal(literal_value(op))["value"])
