@@ -172,8 +172,8 @@ PROGRAMS: dict[str, str] = {
     return %7, %0, %b : tensor<8x8xf32>, tensor<8x8xf32>, tensor<8x8xf32>
   }"""),
     "functions called twice": _module("""
-  func.func public @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", ?}, {?}]>}, %b: tensor<8x8xf32>)
-      -> tensor<8x8xf32> {
+  func.func public @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", ?}, {?}]>},
+      %b: tensor<8x8xf32>) -> tensor<8x8xf32> {
     %0 = call @outer(%a) {mark = 1 : i32} : (tensor<8x8xf32>) -> tensor<8x8xf32>
     %1 = call @outer(%b) {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{?}, {"y"}]>]>}
       : (tensor<8x8xf32>) -> tensor<8x8xf32>
