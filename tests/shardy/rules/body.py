@@ -35,6 +35,7 @@ class Body:
         self.random = random.Random(seed)
         self.arguments: list[Value] = []
         self.lines: list[str] = []
+        self.results: list[Value] = []
 
     def argument(self, shape: Shape, dtype: str = "f32") -> Value:
         """A new argument of the function."""
@@ -51,13 +52,16 @@ class Body:
             f"{', '.join(names)}{' = ' if names else ''}\"{name}\"({', '.join(v.name for v in operands)}) "
             f"{f'({regions}) ' if regions else ''}{{{attributes}}} : "
             f"({', '.join(v.type for v in operands)}) -> ({', '.join(results)})")
-        return [Value(n, t) for n, t in zip(names, results, strict=True)]
+        values = [Value(n, t) for n, t in zip(names, results, strict=True)]
+        self.results += values
+        return values
 
     def module(self) -> str:
-        """The module's text."""
+        """The module's text: a function that returns everything."""
         arguments = ", ".join(f"{v.name}: {v.type}" for v in self.arguments)
-        mesh = 'sdy.mesh @mesh = <["x"=4, "y"=2]>'
-        return "\n".join([f"module {{\n{mesh}\nfunc.func @main({arguments}) {{", *self.lines, "return\n}\n}"])
+        names, types = ", ".join(v.name for v in self.results), ", ".join(v.type for v in self.results)
+        head = f'module {{\nsdy.mesh @mesh = <["x"=4, "y"=2]>\nfunc.func @main({arguments}) -> ({types}) {{'
+        return "\n".join([head, *self.lines, f"return {names} : {types}\n}}\n}}"])
 
     # -- drawing -----------------------------------------------------------------------------------------------------
 

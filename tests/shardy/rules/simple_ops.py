@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tests.shardy.rules.body import Body, array, matrix, tensor
+from tests.shardy.rules.body import Body, array, combiner, matrix, tensor
 
 FLOATS = (
     "abs cbrt ceil convert cosine exponential exponential_minus_one floor log log_plus_one logistic negate "
@@ -137,7 +137,7 @@ def collectives(body: Body) -> None:
     shape = [2 * n for n in body.filled(1)]
     x, y, rank = body.argument(shape), body.argument(shape), len(shape)
     dim, other = body.random.randrange(rank), body.random.randrange(rank)
-    adding = combine_add()
+    adding = combiner("add")
     count = body.random.randint(1, 2)
     operands, types = [x, y][:count], [tensor(shape)] * count
     body.op("stablehlo.all_reduce", operands, types, groups, adding)
@@ -156,9 +156,3 @@ def collectives(body: Body) -> None:
             f"scatter_dimension = {dim} : i64, {groups}", adding)
     body.op("stablehlo.all_to_all", operands, [tensor(scaled((dim, 0.5), (other, 2)))] * count,
             f"split_dimension = {dim} : i64, concat_dimension = {other} : i64, split_count = 2 : i64, {groups}")
-
-
-def combine_add() -> str:
-    from tests.shardy.rules.body import combiner
-
-    return combiner("add")

@@ -1,11 +1,24 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 from jax.interpreters import mlir as jax_mlir
 from jaxlib.mlir import ir
 
 from eggshard.errors import ShardingError
-from eggshard.shardy.rules.rule import NEED_REPLICATION, REDUCTION, OpShardingRule, RuleFactor, factor_symbol
+from eggshard.shardy.module import RULE, parsed
+from eggshard.shardy.rules import rule_of
+from eggshard.shardy.rules.rule import (
+    NEED_REPLICATION,
+    PASS_THROUGH,
+    PERMUTATION,
+    REDUCTION,
+    OpShardingRule,
+    RuleFactor,
+    TensorFactors,
+    factor_symbol,
+)
 
 TEXTS = (
     "([i, k], [k, j])->([i, j]) {i=8, j=16, k=8} reduction={k}",
@@ -66,3 +79,51 @@ def test_malformed_rules_are_refused(body: str) -> None:
     with pytest.raises(ShardingError) as caught:
         OpShardingRule.parse(f"#sdy.op_sharding_rule<{body}>")
     assert MALFORMED[body] in str(caught.value)
+
+
+def random_rule(rng: random.Random) -> OpShardingRule:
+    """Any rule that an op can have: factors in any order and of any kind, some of them together in one dimension."""
+    sizes = [rng.choice((0, 1, 2, 3, 4, 16)) for _ in range(rng.choice((0, 1, 3, 5, 25)))]
+
+    def tensor(allowed: list[int]) -> TensorFactors:
+        dims: list[list[int]] = []
+        for factor in rng.sample(allowed, rng.randint(0, len(allowed))):
+            beside = dims and sizes[factor] != 1 and all(sizes[f] != 1 for f in dims[-1])
+            if beside and rng.random() < 0.3:
+                dims[-1].append(factor)
+            else:
+                dims.append([factor])
+        return tuple(map(tuple, dims))
+
+    everything = list(range(len(sizes)))
+    summed = rng.sample(everything, len(sizes) // 3)
+    operands = [tensor(everything) for _ in range(rng.randint(1, 3))]
+    results = [tensor([f for f in everything if f not in summed]) for _ in range(rng.randint(1, 3))]
+    unused = set(everything) - {f for t in (*operands, *results) for dim in t for f in dim}
+    operands.append(tuple((f,) for f in sorted(unused)))
+    others = (PASS_THROUGH, NEED_REPLICATION, PERMUTATION)
+    factors = [RuleFactor(size, REDUCTION if f in summed else rng.choice(others), rng.random() < 0.3)
+               for f, size in enumerate(sizes)]
+    return OpShardingRule(tuple(factors), tuple(operands), tuple(results), custom=rng.random() < 0.8)
+
+
+def types(rule: OpShardingRule, tensors: tuple[TensorFactors, ...]) -> list[str]:
+    return [f"tensor<{''.join(f'{max(1, len(dim))}x' for dim in tensor)}f32>" for tensor in tensors]
+
+
+def test_random_rules_go_through_jaxlib_and_back() -> None:
+    rng = random.Random(5)
+    rules = [random_rule(rng) for _ in range(120)]
+    lines = []
+    for rule in rules:
+        operands = ", ".join(types(rule, rule.operands))
+        results = ", ".join(types(rule, rule.results))
+        given = [f'"stablehlo.constant"() {{value = dense<1.0> : {t}}} : () -> {t}' for t in types(rule, rule.operands)]
+        names = [f"%c{len(lines)}_{i}" for i in range(len(given))]
+        lines += [f"{name} = {op}" for name, op in zip(names, given, strict=True)]
+        lines.append(f'%r{len(lines)}:{len(rule.results)} = "stablehlo.custom_call"({", ".join(names)}) '
+                     f'{{call_target_name = "own", {RULE} = {rule}}} : ({operands}) -> ({results})')
+    with parsed("\n".join(["func.func @main() {", *lines, "return", "}"])) as module:
+        ops = module.walk("stablehlo.custom_call")
+        assert [rule_of(op) for op in ops] == rules
+        assert [str(op.attributes[RULE]) for op in ops] == [str(rule) for rule in rules]

@@ -13,9 +13,9 @@ def integers(op: Any, name: str) -> tuple[int, ...] | None:
     return tuple(ir.DenseI64ArrayAttr(op.attributes[name])) if name in op.attributes else None
 
 
-def integer(op: Any, name: str) -> int:
-    """An integer."""
-    return int(ir.IntegerAttr(op.attributes[name]).value)
+def integer(op: Any, name: str, default: int = 0) -> int:
+    """An integer; ``default`` where it is not stated."""
+    return int(ir.IntegerAttr(op.attributes[name]).value) if name in op.attributes else default
 
 
 def matrix(op: Any, name: str) -> np.ndarray | None:

@@ -80,10 +80,10 @@ class RuleBuilder:
 def pointwise(op: Any) -> OpShardingRule | None:
     """The rule of an op all of whose tensors correspond index by index with its first result.
 
-    None for tokens, and where a tensor has more dimensions than that.
+    None where a tensor has more dimensions than that.
     """
     rule = RuleBuilder(op)
-    if not rule.operands or not rule.results or not _is_tensor(op.results[0]):
+    if not rule.operands or not rule.results:
         return None
     sizes = rule.results[0]
     if any(len(dims) > len(sizes) for dims in (*rule.operands, *rule.results)):
@@ -92,9 +92,3 @@ def pointwise(op: Any) -> OpShardingRule | None:
         operands = {number: dim for number, dims in enumerate(rule.operands) if dim < len(dims)}
         rule.add(size, operands, {number: dim for number, dims in enumerate(rule.results) if dim < len(dims)})
     return rule.built()
-
-
-def _is_tensor(value: Any) -> bool:
-    from jaxlib.mlir import ir
-
-    return isinstance(value.type, ir.RankedTensorType)

@@ -104,9 +104,9 @@ def _approximate_top_k(op: Any) -> OpShardingRule | None:
 def _combine_words(op: Any) -> OpShardingRule | None:
     """The words of 64-bit numbers; whole where they are a random generator's state, which is."""
     users = [user for result in op.results for user, _ in uses(result)]
-    if not any(user.name == "stablehlo.rng_bit_generator" for user in users):
-        return pointwise(op)
     rule = RuleBuilder(op)
+    if len(rule.results[0]) != 1 or not any(user.name == "stablehlo.rng_bit_generator" for user in users):
+        return pointwise(op)
     rule.add_everywhere(0, rule.results[0][0], NEED_REPLICATION, blocked=True)
     return rule.built()
 

@@ -18,13 +18,9 @@ _BINARY = (
     "add and atan2 compare complex divide maximum minimum multiply or power remainder shift_left "
     "shift_right_arithmetic shift_right_logical subtract xor"
 )
-#: Collectives that combine or move whole tensors between devices, each element by itself.
-_COLLECTIVE = "all_reduce collective_broadcast collective_permute cross-replica-sum"
 
 
-@rule_for(
-    "sdy.sharding_constraint", *(f"stablehlo.{name}" for name in f"{_UNARY} {_BINARY} {_COLLECTIVE}".split())
-)
+@rule_for("sdy.sharding_constraint", *(f"stablehlo.{name}" for name in f"{_UNARY} {_BINARY}".split()))
 def _pointwise(op: Any, conservative: bool) -> OpShardingRule | None:
     return pointwise(op)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from eggshard.shardy.module import shape
 from eggshard.shardy.rules.attributes import integer, integers, matrix
 from eggshard.shardy.rules.builder import RuleBuilder
 from eggshard.shardy.rules.registry import rule_for
@@ -49,13 +50,13 @@ def _select_and_scatter(op: Any, conservative: bool) -> OpShardingRule:
 
 
 def _is_window_free(op: Any, dim: int) -> bool:
-    """Whether every window along a dimension is one element, each element has one, and nothing is padded."""
+    """Whether every window along a dimension is one element, each element has one, and nothing is put between."""
     padding = matrix(op, "padding")
-    sizes, strides = integers(op, "window_dimensions"), integers(op, "window_strides")
+    windows = [integers(op, name) for name in ("window_dimensions", "window_strides")]
     return (
         (padding is None or not padding[dim].any())
-        and (not sizes or sizes[dim] == 1)
-        and (not strides or strides[dim] == 1)
+        and all(not stated or stated[dim] == 1 for stated in windows)
+        and shape(op.operands[0])[dim] == shape(op.results[0])[dim]
     )
 
 
@@ -64,7 +65,7 @@ def _sort(op: Any, conservative: bool) -> OpShardingRule:
     """The sorted dimension stays whole; it takes part in propagation only where another could be sharded instead."""
     rule = RuleBuilder(op)
     sizes = rule.operands[0]
-    sorted_ = integer(op, "dimension") % max(len(sizes), 1)
+    sorted_ = integer(op, "dimension", default=-1) % max(len(sizes), 1)
     alone = all(size == 1 for dim, size in enumerate(sizes) if dim != sorted_)
     rule.add_pointwise(sizes, lambda dim: NEED_REPLICATION if dim == sorted_ else PASS_THROUGH, blocked=alone)
     return rule.built()

@@ -41,14 +41,14 @@ def rule_of(op: Any, conservative: bool = False) -> OpShardingRule | None:
 def implied_rule(op: Any, conservative: bool = False) -> OpShardingRule | None:
     """The rule that an op's name, types and attributes imply, None where there is none.
 
-    Ops on tensors of dynamic sizes have none.
+    Ops that take or make anything but tensors of known sizes, such as tokens, have none.
     """
     operation = op.operation
     derive = RULES.get(operation.name)
-    if derive is None or not all(_is_static(value) for value in (*operation.operands, *operation.results)):
+    if derive is None or not all(_is_static(value.type) for value in (*operation.operands, *operation.results)):
         return None
     return derive(operation, conservative)
 
 
-def _is_static(value: Any) -> bool:
-    return not isinstance(value.type, ir.ShapedType) or (value.type.has_rank and value.type.has_static_shape)
+def _is_static(type_: Any) -> bool:
+    return isinstance(type_, ir.RankedTensorType) and type_.has_static_shape

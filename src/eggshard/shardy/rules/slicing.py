@@ -4,19 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
-from eggshard.shardy.rules.attributes import defining, integer
+from eggshard.shardy.rules.attributes import defining, integer, integers
 from eggshard.shardy.rules.builder import RuleBuilder
 from eggshard.shardy.rules.registry import rule_for
 from eggshard.shardy.rules.rule import NEED_REPLICATION, PASS_THROUGH, PERMUTATION, OpShardingRule
 
-_CONSTANTS = ("sdy.constant", "stablehlo.constant")
+_CONSTANTS = ("arith.constant", "chlo.constant", "mhlo.constant", "sdy.constant", "stablehlo.constant")
 
 
-@rule_for("stablehlo.pad", "stablehlo.slice")
-def _resized(op: Any, conservative: bool) -> OpShardingRule:
-    """What a device has then lies with its neighbours, at a distance known from the attributes."""
+@rule_for("stablehlo.slice")
+def _slice(op: Any, conservative: bool) -> OpShardingRule:
+    """What a device needs lies with its neighbours, at a distance known from the attributes."""
     rule = RuleBuilder(op)
     rule.add_resized(PERMUTATION, blocked=conservative)
+    return rule.built()
+
+
+@rule_for("stablehlo.pad")
+def _pad(op: Any, conservative: bool) -> OpShardingRule:
+    """The same. A dimension of the same size is shifted nevertheless if as much is cut off one end as put on the other.
+    """
+    rule = RuleBuilder(op)
+    sizes = rule.operands[0]
+    low, inner = integers(op, "edge_padding_low") or (), integers(op, "interior_padding") or ()
+    kept = [
+        size == rule.results[0][dim] and not low[dim] and (not inner[dim] or size <= 1)
+        for dim, size in enumerate(sizes)
+    ]
+    rule.add_pointwise(sizes, lambda dim: PASS_THROUGH if kept[dim] else PERMUTATION, blocked=conservative)
     return rule.built()
 
 
