@@ -89,3 +89,63 @@ def test_parsers() -> None:
     assert parse_spec("(x,y),-") == (("x", "y"), ())
     with pytest.raises(EggshardError):
         parse_mesh("x")
+
+
+def test_shardy_runs_passes_on_files_and_stdin(program: Path, tmp_path: Path) -> None:
+    ran = CliRunner().invoke(app, ["shardy", str(program), "--pass", "close-shardings,drop-sharding-and-mesh"])
+    assert ran.exit_code == 0, ran.output
+    assert "stablehlo.dot_general" in ran.output and "sdy" not in ran.output
+    again = CliRunner().invoke(app, ["shardy", "-", "--pass", "inline-meshes"], input=MODULE)
+    assert 'mesh<["x"=4, "y"=2]>' in again.output and "@mesh" not in again.output
+    out = tmp_path / "out.mlir"
+    piped = CliRunner().invoke(
+        app, ["shardy", str(program), "--pipeline", "export{avoid-export-for-partitioning=true}", "-o", str(out)]
+    )
+    assert piped.exit_code == 0 and not piped.output
+    assert out.read_text().startswith("module {")
+
+
+def test_shardy_lists_passes_and_pipelines() -> None:
+    listed = CliRunner().invoke(app, ["shardy", "--list"])
+    assert listed.exit_code == 0
+    for wanted in ("close-shardings", "sink-debug-sharding-origins=false", "Merge constants", "pipelines", "export"):
+        assert wanted in listed.output
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--pass", "close-sharding"], "there is no pass 'close-sharding'; there are "),
+        (["--pass", "close-shardings{now=true}"], "has no option 'now'; it has none"),
+        (["--pass", "sink-data-flow-edges{sink-debug-sharding-origins=perhaps}"], "is true or false, not 'perhaps'"),
+        (["--pipeline", "exports"], "there is no pipeline 'exports'"),
+        ([], "give either --pass or --pipeline"),
+        (["--pass", "close-shardings", "--pipeline", "export"], "give either --pass or --pipeline"),
+    ],
+)
+def test_shardy_mistakes_are_one_line(
+    program: Path, arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr("sys.argv", ["eggshard", "shardy", str(program), *arguments])
+    with pytest.raises(SystemExit):
+        main()
+    error = capsys.readouterr().err
+    assert error.startswith("eggshard: ") and message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("text, message", [
+    ("func.func @main() { this is no op }", "malformed MLIR"),
+    ("sdy.mesh @m = <[\"x\"=2]>\nfunc.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {\n"
+     "  %0 = sdy.reshard %a <@m, [{\"x\"}]> : tensor<2xf32>\n  return %0 : tensor<2xf32>\n}", "needs its mesh"),
+])  # fmt: skip
+def test_shardy_refuses_modules_in_one_line(
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "program.mlir"
+    path.write_text(text)
+    monkeypatch.setattr("sys.argv", ["eggshard", "shardy", str(path), "--pass", "drop-sharding-and-mesh"])
+    with pytest.raises(SystemExit):
+        main()
+    error = capsys.readouterr().err
+    assert error.startswith("eggshard: ") and message in error and "Traceback" not in error

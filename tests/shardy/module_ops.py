@@ -300,4 +300,8 @@ def expansion(w: Any) -> None:
 def call(w: Any) -> None:
     callee = w.rng.choice(w.done)
     operands = [w.operand(lambda v, s=a.shape: v.shape == s, a.shape) for a, _ in callee.arguments]
-    w.emit("func.call", operands, [(r.shape, r.dtype) for r in callee.results], f"callee = @{callee.name}")
+    types = [(r.shape, r.dtype) for r in callee.results]
+    results = w.emit("func.call", operands, types, f"callee = @{callee.name}", keep=False)
+    for result in results:
+        if (behind := w.function_edge(result)) not in w.function.values:
+            w.function.values.append(behind)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -60,6 +61,8 @@ class Features:
     edges: bool = False
     #: Probability of notes of propagation's on origins and edges, of arguments, results, ops and data-flow edges.
     notes: float = 0.0
+    #: Edges at functions' arguments and the results of calls.
+    function_edges: bool = False
     #: Functions besides main, which calls them if asked to.
     functions: int = 0
     calls: bool = False
@@ -67,6 +70,8 @@ class Features:
     tokens: bool = False
     empty: bool = False
     main: str = "main"
+    #: Functions return every value that nothing else uses.
+    all_used: bool = False
 
 
 class Value(NamedTuple):
@@ -211,8 +216,10 @@ class ModuleWriter:
             return self.constant(tuple(shape), dtype)
         value = Value(self.fresh(), tuple(shape), dtype)
         self.function.arguments.append((value, self.argument_attributes(shape)))
-        self.function.values.append(value)
-        return value
+        behind = self.function_edge(value)
+        if behind not in self.function.values:
+            self.function.values.append(behind)
+        return behind
 
     def operand(self, fits: Callable[[Value], bool] = lambda v: True, make: Sequence[int] | None = None) -> Value:
         """A float value in scope that fits, the later ones rather; or a new one of shape `make`."""
@@ -280,6 +287,12 @@ class ModuleWriter:
         self.function.lines.append(f"{name} = sdy.data_flow_edge {value.name}{stated}{attributes} : {value.type}")
         return Value(name, value.shape, value.dtype)
 
+    def function_edge(self, value: Value) -> Value:
+        """The value behind the edge of an argument or a call's result, if the module has them."""
+        if not self.features.function_edges:
+            return value
+        return self.emit("sdy.func_data_flow_edge", [value], [(value.shape, value.dtype)])[0]
+
     # -- the module --------------------------------------------------------------------------------------------------
 
     def text(self) -> str:
@@ -302,6 +315,9 @@ class ModuleWriter:
         token = Value("%token", (), "")
         values = self.function.values or [self.argument(self.shape(2))]
         results = [values[-1], *rng.sample(values, k=min(len(values), rng.randrange(3)))]
+        if wants.all_used:
+            used = set(re.findall(r"%v\d+(?:#\d+)?", "\n".join(line.partition("=")[2] for line in self.function.lines)))
+            results = [v for v in dict.fromkeys(values) if v.name not in used] or results
         self.function.results = results
         self.done.append(self.function)
         arguments = [f"{v.name}: {v.type}{attribute}" for v, attribute in self.function.arguments]

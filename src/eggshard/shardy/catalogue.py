@@ -23,4 +23,9 @@ from eggshard.shardy.propagation import (  # noqa: F401
     manual_axes as manual_axes,
     strategies as strategies,
 )
+from eggshard.shardy.reshards import (
+    canonical_collectives as canonical_collectives,
+    collective_matmul as collective_matmul,
+    to_collectives as to_collectives,
+)
 from eggshard.shardy.rules import stating as stating

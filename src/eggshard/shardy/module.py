@@ -140,6 +140,8 @@ class ShardyModule:
         op = argument.owner.owner.operation
         if op.name == "func.func":
             return self.argument_shardings(op)[int(argument.arg_number)]
+        if op.name == "stablehlo.while":  # what a loop carries lies as its result
+            return self.sharding(op.results[argument.arg_number])
         if op.name in BODIES and "in_shardings" in op.attributes:
             sharding = read_per_value(str(op.attributes["in_shardings"]))[argument.arg_number]
             return TensorSharding(sharding.mesh, sharding.sharding.without(manual_axes(op)))
@@ -213,11 +215,15 @@ def manual_axes(op: Any) -> tuple[str, ...]:
     return tuple(axis.name for axis in read_axis_list(str(op.attributes["manual_axes"])))
 
 
-def create(name: str, operands: Sequence[Any], types: Sequence[Any], attributes: Mapping[str, str], before: Any) -> Any:
-    """A new operation in front of another; attributes are given as MLIR text."""
+def create(
+    name: str, operands: Sequence[Any], types: Sequence[Any], attributes: Mapping[str, str], before: Any,
+    regions: int = 0,
+) -> Any:
+    """A new operation in front of another; attributes are given as MLIR text, regions are empty."""
     parsed_attributes = {key: ir.Attribute.parse(text) for key, text in attributes.items()}
     with ir.InsertionPoint(before):
-        return ir.Operation.create(name, results=list(types), operands=list(operands), attributes=parsed_attributes)
+        return ir.Operation.create(
+            name, results=list(types), operands=list(operands), attributes=parsed_attributes, regions=regions)
 
 
 def uses(value: Any) -> list[tuple[Any, int]]:

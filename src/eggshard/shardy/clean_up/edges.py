@@ -105,12 +105,11 @@ def with_manual(stated: TensorSharding, free: TensorSharding, manual: Axes | Seq
 
 
 def _note(op: Any, edges: Sequence[Any], wanted: tuple[bool, bool], origins: str, steps: str) -> None:
-    """Put what edges have noted on the op."""
-    present = [edge for edge in edges if edge]
+    """Put what edges have noted on the op: origins one entry per edge if there are any, steps where there are."""
+    present = [edge.attributes for edge in edges if edge]
     if wanted[0]:
-        entries = [edge.attributes[debug_info.ORIGINS] if debug_info.ORIGINS in edge.attributes else
-                   ir.DictAttr.get({}) for edge in present]  # fmt: skip
-        op.attributes[origins] = ir.ArrayAttr.get(entries)
+        noted = [a[debug_info.ORIGINS] if debug_info.ORIGINS in a else ir.DictAttr.get({}) for a in present]
+        op.attributes[origins] = ir.ArrayAttr.get(noted if any(map(len, noted)) else [])
     if wanted[1]:
-        found = [edge.attributes[debug_info.EDGES] for edge in present if debug_info.EDGES in edge.attributes]
+        found = [a[debug_info.EDGES] for a in present if debug_info.EDGES in a]
         op.attributes[steps] = ir.ArrayAttr.get(found)

@@ -82,7 +82,7 @@ def main_function(module: ShardyModule) -> Any:
 
 def evenly_sharded(sharding: TensorSharding, type_: Any, mesh: Mesh) -> TensorSharding:
     """The same with the longest prefix of axes per dimension that divides it; types without sizes stay as stated."""
-    if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
+    if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape or not any(sharding.axes):
         return sharding
     pairs = zip(sharding.dims, type_.shape, strict=True)
     return sharding.updated(dims=tuple(_even(dim, n, mesh) for dim, n in pairs))

@@ -3,6 +3,7 @@ from __future__ import annotations
 from tests.shardy.differential import assert_agrees
 
 import eggshard as es
+from eggshard.shardy.peer import run_peer
 
 MODULE = """
 module {
@@ -29,3 +30,14 @@ def test_a_pass_is_a_function_from_a_program_to_a_program() -> None:
     closed = es.shardy.close_shardings(MODULE)
     assert str(closed.input_shardings[0]) == '[{"x"}p1, {}]'
     assert closed.text and "?" not in closed.text
+
+
+def test_a_dimension_that_closes_empty_has_no_priority() -> None:
+    """jaxlib leaves it there, which its own verifier refuses."""
+    text = """
+      sdy.mesh @mesh = <["x"=2]>
+      func.func @main(%a: tensor<8x8xi1> {sdy.sharding = #sdy.sharding<@mesh, [{?}p1, {"x", ?}p2]>}) -> tensor<8x8xi1> {
+        return %a : tensor<8x8xi1>
+      }"""
+    assert run_peer(text, "sdy-close-shardings").failure
+    assert '[{}, {"x"}p2]' in es.shardy.transform(text, "close-shardings")

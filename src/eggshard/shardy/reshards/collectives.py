@@ -1,0 +1,152 @@
+"""Shardy's collectives as values: what each does to a sharding, its attributes, and reading and creating the op."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.shardy.attributes import (
+    Axes,
+    Exchange,
+    TensorSharding,
+    axes_text,
+    axis_list_text,
+    axis_lists_text,
+    exchanges_text,
+    read_all_to_all,
+    read_axis_list,
+    read_axis_lists,
+)
+from eggshard.shardy.module import create
+from eggshard.shardy.sub_axes import Sizes, count, fits, merged, overlap, without_suffix
+
+#: The attribute with the axes per dimension of these.
+PER_DIMENSION = {
+    "all_gather": "gathering_axes", "all_slice": "slicing_axes", "reduce_scatter": "reduce_scatter_axes",
+    "sharded_to_unreduced": "axes",
+}
+#: The attribute with the set of axes of these.
+PER_TENSOR = {"all_reduce": "reduction_axes", "replicated_to_unreduced": "axes"}
+#: Names of the ops, without ``sdy.``.
+KINDS = (*PER_DIMENSION, *PER_TENSOR, "all_to_all", "collective_permute")
+
+
+def well_formed(dims: Sequence[Axes], sizes: Sizes) -> bool:
+    """Whether axes are those of one refinement of the mesh, each used once."""
+    axes = [axis for d in dims for axis in d]
+    return all(fits(a, b, sizes) and not overlap(a, b, sizes) for i, a in enumerate(axes) for b in axes[:i])
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A collective without a mesh: its kind, the axes per dimension and addends after it, and what it moves.
+
+    dims, axes and exchanges are those of `Collective`.
+    """
+
+    kind: str
+    after: tuple[Axes, ...]
+    unreduced: Axes = ()
+    dims: tuple[Axes, ...] = ()
+    axes: Axes = ()
+    exchanges: tuple[Exchange, ...] = ()
+
+    def follows(self, before: Sequence[Axes], sizes: Sizes) -> bool:
+        """Whether the op verifies on a sharding of these axes: they move to what is stated, which is well-formed."""
+        return well_formed(self.after, sizes) and self._expected(before, sizes) == self.after
+
+    def _expected(self, before: Sequence[Axes], sizes: Sizes) -> tuple[Axes | None, ...]:
+        if self.kind == "collective_permute":
+            return tuple(
+                b if count(a, sizes) == count(b, sizes) else None for a, b in zip(before, self.after, strict=True))
+        out: list[Axes | None] = list(before)
+        if self.kind in ("all_slice", "reduce_scatter"):
+            out = [merged((*a, *b), sizes) for a, b in zip(before, self.dims, strict=True)]
+        elif self.kind in ("all_gather", "sharded_to_unreduced"):
+            out = [without_suffix(a, b, sizes) for a, b in zip(before, self.dims, strict=True)]
+        for exchange in self.exchanges:
+            out[exchange.source] = without_suffix(before[exchange.source], exchange.axes, sizes)
+            out[exchange.target] = merged((*before[exchange.target], *exchange.axes), sizes)
+        return tuple(out)
+
+    def on(self, mesh: str | Mesh) -> Collective:
+        """The collective on a mesh."""
+        to = TensorSharding.closed(mesh, self.after, self.unreduced)
+        return Collective(self.kind, to, self.dims, self.axes, self.exchanges)
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One op ``sdy.<kind>`` and the sharding of its result.
+
+    dims: the axes per dimension that are gathered, sliced or scattered; axes: those that are reduced, or become
+    addends; exchanges: the parameters of an all-to-all. A permute has none of them.
+    """
+
+    kind: str
+    to: TensorSharding
+    dims: tuple[Axes, ...] = ()
+    axes: Axes = ()
+    exchanges: tuple[Exchange, ...] = ()
+
+    @classmethod
+    def read(cls, op: Any) -> Collective | None:
+        """The collective that an operation is; None for other ops."""
+        kind = op.name.removeprefix("sdy.")
+        if kind not in KINDS or kind == op.name:
+            return None
+        to = TensorSharding.parse(str(op.attributes["out_sharding"]))
+        if kind in PER_DIMENSION:
+            return cls(kind, to, dims=read_axis_lists(str(op.attributes[PER_DIMENSION[kind]])))
+        if kind in PER_TENSOR:
+            return cls(kind, to, axes=read_axis_list(str(op.attributes[PER_TENSOR[kind]])))
+        if kind == "all_to_all":
+            return cls(kind, to, exchanges=read_all_to_all(str(op.attributes["params"])))
+        return cls(kind, to)
+
+    def create(self, value: Any, before: Any) -> Any:
+        """The result of a new op on a value."""
+        attributes = {"out_sharding": str(self.to)}
+        if self.kind in PER_DIMENSION:
+            attributes[PER_DIMENSION[self.kind]] = axis_lists_text(self.dims)
+        elif self.kind in PER_TENSOR:
+            attributes[PER_TENSOR[self.kind]] = axis_list_text(self.axes)
+        elif self.kind == "all_to_all":
+            attributes["params"] = exchanges_text(self.exchanges)
+        return create(f"sdy.{self.kind}", [value], [value.type], attributes, before).results[0]
+
+    def text(self, operand: str) -> str:
+        """The op as Shardy writes it, without its type."""
+        moved = {
+            "all_to_all": f"[{', '.join(map(str, self.exchanges))}] ", "collective_permute": "",
+            **dict.fromkeys(PER_DIMENSION, f"[{', '.join(map(axes_text, self.dims))}] "),
+            **dict.fromkeys(PER_TENSOR, f"{axes_text(self.axes)} "),
+        }[self.kind]
+        return f"sdy.{self.kind} {moved}{operand} out_sharding={self.to.body()}"
+
+    @property
+    def moved(self) -> tuple[AxisRef, ...]:
+        """Every axis along which devices exchange, none of a permute's."""
+        return (*(a for d in self.dims for a in d), *self.axes, *(a for e in self.exchanges for a in e.axes))
+
+
+def fused(moves: Sequence[Move], sizes: Sizes) -> list[Move]:
+    """The same with slices in a row as one, and so all-to-alls between different dimensions."""
+    out: list[Move] = []
+    for move in moves:
+        last = out[-1] if out else None
+        if last is not None and move.kind == last.kind == "all_slice":
+            dims = tuple(merged((*a, *b), sizes) for a, b in zip(last.dims, move.dims, strict=True))
+            out[-1] = replace(move, dims=dims)
+        elif last is not None and move.kind == last.kind == "all_to_all" and not _touched(last) & _touched(move):
+            exchanges = tuple(sorted(last.exchanges + move.exchanges, key=lambda e: e.source))
+            out[-1] = replace(move, exchanges=exchanges)
+        else:
+            out.append(move)
+    return out
+
+
+def _touched(move: Move) -> set[int]:
+    return {dim for e in move.exchanges for dim in (e.source, e.target)}

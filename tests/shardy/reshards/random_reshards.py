@@ -1,0 +1,138 @@
+"""Random shardings, reshards and chains of collectives, as text."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+
+from eggshard.program.mesh import AxisRef
+from eggshard.shardy.attributes import Axes, TensorSharding
+from eggshard.shardy.reshards.parts import Edge, Parts, State
+from eggshard.shardy.sub_axes import between, in_mesh_order, merged, overlap
+
+MESHES = (
+    {"x": 2, "y": 2, "z": 2}, {"x": 4, "y": 2}, {"x": 2, "y": 3, "z": 2}, {"x": 4, "y": 6}, {"x": 8, "y": 4},
+    {"x": 2, "y": 3, "z": 5}, {"x": 4, "y": 2, "z": 4}, {"b": 2, "a": 4, "c": 3},
+)
+#: Kinds of collectives that often simplify what they follow.
+FOLLOWERS = {
+    "all_to_all": "all_to_all", "all_gather": "all_slice", "replicated_to_unreduced": "all_reduce",
+    "sharded_to_unreduced": "all_reduce", "all_reduce": "all_slice",
+}
+#: The sub-axes of an axis begin where one of these ends.
+Cuts = dict[str, list[int]]
+
+
+def random_cuts(draw: random.Random, sizes: dict[str, int]) -> Cuts:
+    """Every axis cut at random."""
+    out: Cuts = {}
+    for name, size in sizes.items():
+        points = [1]
+        while points[-1] < size:
+            left = size // points[-1]
+            points.append(points[-1] * draw.choice([d for d in range(2, left + 1) if left % d == 0]))
+        out[name] = points
+    return out
+
+
+def random_dims(draw: random.Random, sizes: dict[str, int], rank: int, cuts: Cuts | None) -> tuple[Axes, ...]:
+    """Most axes or their parts, anywhere."""
+    axes: list[AxisRef] = []
+    for name, size in sizes.items():
+        points = cuts[name] if cuts else [1, size]
+        axes += [between(name, a, b, sizes) for a, b in pairwise(points)]
+    draw.shuffle(axes)
+    dims: list[list[AxisRef]] = [[] for _ in range(rank)]
+    for axis in axes:
+        if draw.random() < 0.75:
+            dims[draw.randrange(rank)].append(axis)
+    return tuple(merged(d, sizes) for d in dims)
+
+
+def random_shape(draw: random.Random, sizes: dict[str, int], rank: int, even: bool = False) -> tuple[int, ...]:
+    n = math.prod(sizes.values())
+    uneven = [] if even else [7, 12, n - 1]
+    return tuple(draw.choice([n, n, 2 * n, 4 * n, *uneven]) for _ in range(rank))
+
+
+def meshes_text(sizes: dict[str, int], draw: random.Random) -> str:
+    """``@mesh``, and ``@shuffled`` with its devices in another order."""
+    ids = list(range(math.prod(sizes.values())))
+    draw.shuffle(ids)
+    axes = ", ".join(f'"{name}"={size}' for name, size in sizes.items())
+    return f"sdy.mesh @mesh = <[{axes}]>\nsdy.mesh @shuffled = <[{axes}], device_ids={ids}>\n"
+
+
+def function(
+    name: str, shape: Sequence[int], source: TensorSharding, lines: Sequence[str], target: TensorSharding | None = None
+) -> str:
+    """A function of one argument ``%0``; each line is the op of the next value, without its type.
+
+    target: the sharding stated for the result, which is the last value.
+    """
+    type_ = "x".join(map(str, (*shape, "f32")))
+    body = "\n".join(f"  %{i + 1} = {line} : tensor<{type_}>" for i, line in enumerate(lines))
+    argument = f"%0: tensor<{type_}> {{sdy.sharding = {source}}}"
+    result = f"tensor<{type_}>" + ("" if target is None else f" {{sdy.sharding = {target}}}")
+    return f"func.func @{name}({argument}) -> ({result}) {{\n{body}\n  return %{len(lines)} : tensor<{type_}>\n}}\n"
+
+
+def reshard_module(seed: int, functions: int = 6) -> str:
+    """Functions of one reshard each."""
+    draw = random.Random(seed)
+    sizes = draw.choice(MESHES)
+    text = meshes_text(sizes, draw)
+    for i in range(functions):
+        rank = draw.choice([1, 2, 2, 3, 3, 4])
+        shape = random_shape(draw, sizes, rank)
+        cuts = random_cuts(draw, sizes) if draw.random() < 0.6 else None
+        source = TensorSharding.closed("mesh", random_dims(draw, sizes, rank, cuts))
+        mesh = "shuffled" if draw.random() < 0.15 else "mesh"
+        target = TensorSharding.closed(mesh, random_dims(draw, sizes, rank, cuts))
+        text += function(f"f{i}", shape, source, [f"sdy.reshard %0 {target.body()}"])
+    return text
+
+
+
+
+def random_addends(draw: random.Random, sizes: dict[str, int], dims: Sequence[Axes], cuts: Cuts | None) -> Axes:
+    """Some of the axes, or their parts, that the dimensions leave."""
+    used = [axis for axes in dims for axis in axes]
+    points = cuts or {name: [1, size] for name, size in sizes.items()}
+    parts = [between(name, a, b, sizes) for name in sizes for a, b in pairwise(points[name])]
+    free = [part for part in parts if not any(overlap(part, axis, sizes) for axis in used)]
+    return in_mesh_order([part for part in free if draw.random() < 0.5], sizes)
+
+
+def chain_module(seed: int, functions: int = 3, length: int = 6) -> str:
+    """Functions of chains of collectives on random shardings."""
+    draw = random.Random(seed)
+    sizes = draw.choice(MESHES)
+    text = meshes_text(sizes, draw)
+    for i in range(functions):
+        rank = draw.choice([2, 3, 4])
+        shape, cuts = random_shape(draw, sizes, rank, even=True), random_cuts(draw, sizes)
+        parts = tuple(between(name, a, b, sizes) for name in sizes for a, b in pairwise(cuts[name]))
+        space = Parts(sizes, parts, ((),) * rank, ((),) * rank, fixed=False)
+        start = random_dims(draw, sizes, rank, cuts)
+        state = State(0, space.of(start), space.set_of(random_addends(draw, sizes, start, cuts)))
+        source = TensorSharding.closed("mesh", start, space.in_mesh_order(state.addends))
+        lines: list[str] = []
+        last = ""
+        while len(lines) < length:
+            goal = State(0, state.dims, tuple(part for part in range(len(parts)) if draw.random() < 0.3))
+            by_kind: dict[str, list[Edge]] = {}
+            for edge in space.edges(state, goal, shape):
+                by_kind.setdefault(edge.kind, []).append(edge)
+            if not by_kind:
+                break
+            follower = FOLLOWERS.get(last)
+            kind = follower if follower in by_kind and draw.random() < 0.7 else draw.choice(sorted(by_kind))
+            edge = draw.choice(by_kind[kind])
+            lines.append(space.move(edge).on("mesh").text(f"%{len(lines)}"))
+            state, last = edge.state, kind
+        if lines:
+            text += function(f"f{i}", shape, source, lines)
+    return text

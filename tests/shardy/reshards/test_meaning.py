@@ -1,0 +1,138 @@
+"""What devices hold after collectives is what the target sharding says."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+from bench.lower_bound import shardings
+from tests.shardy.reshards.random_reshards import (
+    function,
+    meshes_text,
+    random_addends,
+    random_cuts,
+    random_dims,
+)
+from tests.shardy.reshards.running import run_functions
+from tests.shardy.reshards.simulating import shards, simulate, whole
+
+from eggshard import shardy
+from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.shardy.attributes import TensorSharding
+from eggshard.shardy.module import parsed
+from eggshard.shardy.reshards.collectives import Collective
+from eggshard.shardy.reshards.planned_collectives import Reshard, planned_moves
+from eggshard.shardy.sub_axes import count
+
+MODES = ("shardy", "global")
+MESHES = ({"x": 2, "y": 2, "z": 2}, {"x": 4, "y": 2}, {"x": 2, "y": 3, "z": 2}, {"x": 4, "y": 6}, {"x": 6, "y": 2})
+
+
+def reshards(seed: int, mode: str) -> None:
+    """Reshards between sub-axes, addends and orders of devices, in all mixtures, on divisible shapes."""
+    draw = random.Random(seed)
+    sizes = draw.choice(MESHES)
+    header = meshes_text(sizes, draw)
+    with parsed(header) as empty:
+        meshes = {name: mesh for name, mesh in empty.meshes.items() if isinstance(mesh, Mesh)}
+    for _ in range(4):
+        rank = draw.choice([1, 2, 2, 3])
+        shape = (math.prod(sizes.values()),) * rank
+        cuts = random_cuts(draw, sizes) if draw.random() < 0.6 else None
+        addends = draw.random() < 0.5
+
+        def sharding(mesh: str, rank: int = rank, cuts: dict[str, list[int]] | None = cuts, addends: bool = addends) \
+                -> TensorSharding:
+            dims = random_dims(draw, sizes, rank, cuts)
+            return TensorSharding.closed(mesh, dims, random_addends(draw, sizes, dims, cuts) if addends else ())
+
+        source, target = sharding("mesh"), sharding(draw.choice(["mesh", "mesh", "shuffled"]))
+        text = header + function("f", shape, source, [f"sdy.reshard %0 {target.body()}"], target)
+        text = shardy.transform(text, f"reshard-to-collectives{{mode={mode}}},canonicalize-collectives")
+        with parsed(text) as module:
+            steps = [step for op in module.walk() if (step := Collective.read(op))]
+        values = np.random.default_rng(seed).integers(0, 99, shape).astype(np.float32)
+        held = simulate(steps, shards(values, source, meshes["mesh"]), source, meshes)
+        reached = steps[-1].to if steps else source
+        assert (reached.axes, reached.sharding.unreduced) == (target.axes, target.sharding.unreduced), text
+        assert isinstance(reached.mesh, str)
+        for copy in whole(held, shape, target, meshes[reached.mesh]):
+            assert np.array_equal(copy, values), text
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("seed", range(12))
+def test_devices_hold_what_the_target_says(seed: int, mode: str) -> None:
+    reshards(seed, mode)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_devices_hold_what_many_targets_say(mode: str) -> None:
+    for seed in range(12, 150):
+        reshards(seed, mode)
+
+
+def whole_axes(sizes: dict[str, int], mode: str, pairs: int) -> None:
+    """Pairs of shardings by whole axes, through jaxlib's localisation."""
+    mesh, n = Mesh(sizes), math.prod(sizes.values())
+    states = list(shardings(sizes, (n, n)))
+    every = [(a, b) for a in states for b in states if a != b]
+    chosen = random.Random(0).sample(every, pairs) if pairs else every
+    values = np.arange(n * n, dtype=np.float32).reshape(n, n)
+    for start in range(0, len(chosen), 100):
+        text, inputs, targets = meshes_text(sizes, random.Random(0)), {}, {}
+        for i, pair in enumerate(chosen[start : start + 100]):
+            source, target = (
+                TensorSharding.closed("mesh", (tuple(map(AxisRef, axes)) for axes in state)) for state in pair)
+            text += function(f"f{i}", (n, n), source, [f"sdy.reshard %0 {target.body()}"], target)
+            inputs[f"f{i}"], targets[f"f{i}"] = shards(values, source, mesh), target
+        text = shardy.transform(text, f"reshard-to-collectives{{mode={mode}}},canonicalize-collectives")
+        for name, held in run_functions(text, inputs).items():
+            for part, expected in zip(held, shards(values, targets[name], mesh), strict=True):
+                assert np.array_equal(part, expected), targets[name]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_jaxlibs_localisation_gives_the_same(mode: str) -> None:
+    whole_axes({"x": 2, "y": 3, "z": 2}, mode, 60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("sizes", [{"x": 2, "y": 3, "z": 2}, {"x": 2, "y": 2, "z": 2}])
+def test_jaxlibs_localisation_gives_the_same_of_all_pairs(sizes: dict[str, int], mode: str) -> None:
+    whole_axes(sizes, mode, 0)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_uneven_shapes_are_those_padded_to_whole_shards(seed: int) -> None:
+    """The plan of an uneven shape moves the padded tensor, of which every step's shards are whole."""
+    draw = random.Random(seed)
+    sizes = draw.choice(MESHES)
+    mesh, rank = Mesh(sizes), draw.choice([1, 2, 3])
+    cuts = random_cuts(draw, sizes)
+    shape = tuple(draw.randint(1, 30) for _ in range(rank))
+    source, target = (TensorSharding.closed("mesh", random_dims(draw, sizes, rank, cuts)) for _ in range(2))
+    moves = planned_moves(Reshard(shape, 4, mesh, mesh, source.axes, target.axes), None)
+    counts = [[count(axes, sizes) for axes in dims] for dims in (source.axes, *(move.after for move in moves))]
+    padded = tuple(math.lcm(*per_dim) * -(-n // math.lcm(*per_dim)) for n, *per_dim in zip(shape, *counts, strict=True))
+    values = np.arange(math.prod(padded), dtype=np.float32).reshape(padded)
+    held = simulate([move.on("mesh") for move in moves], shards(values, source, mesh), source, {"mesh": mesh})
+    for part, expected in zip(held, shards(values, target, mesh), strict=True):
+        assert np.array_equal(part, expected)
+
+
+def test_jaxlib_slices_minor_sub_axes_at_the_wrong_place() -> None:
+    """Which is why sub-axes are not run through its localisation: device 2 of four has the first half of ``x:(2)2``."""
+    sharding = TensorSharding.closed("mesh", ((AxisRef("x", 2, 2),),))
+    text = 'sdy.mesh @mesh = <["x"=4]>\n' + function(
+        "f", (8,), TensorSharding.closed("mesh", ((),)),
+        ['sdy.all_slice [{"x":(2)2}] %0 out_sharding=<@mesh, [{"x":(2)2}]>'], sharding)
+    values = np.arange(8, dtype=np.float32)
+    held = run_functions(text, {"f": [values] * 4})["f"]
+    expected = shards(values, sharding, Mesh({"x": 4}))
+    assert [part[0] for part in expected] == [0, 4, 0, 4]
+    assert [part[0] for part in held] == [0, 0, 4, 4]
