@@ -71,9 +71,11 @@ def _applied(module: ShardyModule, op: Any, sharding: TensorSharding, notes: Not
     if rule is None:
         return
     op.attributes[RULE] = ir.Attribute.parse(str(rule))
-    if notes and any(sharding.axes):
-        mesh = module.mesh(sharding)
-        old, new = (Projection.of(rule, [given], [sharding], mesh) for given in (None, sharding))
+    if notes is None:
+        return
+    mesh = module.mesh(sharding)
+    old, new = (Projection.of(rule, [given], [sharding], mesh) for given in (None, sharding))
+    if old != new:
         notes.take(op, [op.operands[0], op.results[0]], rule, old, new, mesh)
 
 

@@ -16,7 +16,7 @@ from eggshard.placement.sharding import axis_text
 from eggshard.program.mesh import AxisRef, Mesh
 from eggshard.shardy.attributes import TensorSharding, read_per_value
 from eggshard.shardy.axes import begins_with, contains, merged, merges
-from eggshard.shardy.edges import EDGE, edge_of, holder_of, owner_of, sharding_of, sources, terminator
+from eggshard.shardy.edges import EDGE, FUNCTION_EDGE, edge_of, holder_of, owner_of, sharding_of, sources, terminator
 from eggshard.shardy.module import ShardyModule, inside_first
 from eggshard.shardy.projection import Projection
 from eggshard.shardy.propagation.graph import Node
@@ -89,10 +89,11 @@ class Notes:
         result: int | None = None,
     ) -> None:
         """Note what changed between the values of an op; result: the number of the function's result, for those."""
-        gifts = list(gifts_of(rule, old, new, mesh))
-        for gift in gifts:
-            if self.edges:
-                self._gifts.setdefault((op, result), []).append((gift, len(old.operands), self.step))
+        count = len(old.operands)
+        for gift in gifts_of(rule, old, new, mesh):
+            noted, operands = (gift, count) if op.name not in (EDGE, FUNCTION_EDGE) else (_of_edge(gift, count), 1)
+            if self.edges and noted.source != noted.target:
+                self._gifts.setdefault((op, result), []).append((noted, operands, self.step))
             holder = holder_of(values[gift.target])
             origin = self._origin(values[gift.source], gift.axis)
             if self.origins and origin is not None:
@@ -200,6 +201,12 @@ def gifts_of(rule: OpShardingRule, old: Projection, new: Projection, mesh: Mesh)
                     found.setdefault(axis, source)
         for axis, source in found.items():
             yield Gift(axis, source, target)
+
+
+def _of_edge(gift: Gift, sources: int) -> Gift:
+    """A gift at a data-flow edge: its one operand stands for all that flows into it."""
+    source, target = (0 if position < sources else 1 for position in (gift.source, gift.target))
+    return Gift(gift.axis, source, target)
 
 
 def _source(tensors: Sequence[Any], factor: int, axes: tuple[AxisRef, ...]) -> int | None:
