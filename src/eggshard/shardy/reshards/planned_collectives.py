@@ -21,8 +21,10 @@ from eggshard.shardy.reshards.parts import Edge, Parts, State, partitions
 from eggshard.shardy.sub_axes import count
 from eggshard.shardy.wire_bytes import Dims, WireBytes, lacks, step_bytes
 
-#: Spaces of more shardings than this are not searched.
+#: Spaces of more shardings than this are not searched, ...
 MOST_STATES = 6000
+#: ... nor those of more shardings times devices: what each device lacks is computed for every sharding.
+MOST_SHARDS = 3_000_000
 #: Bytes that differ by less are equal.
 TIE = 1e-6
 
@@ -106,7 +108,8 @@ def _spaces(reshard: Reshard) -> list[Parts]:
         if not found:
             return []
         spaces = [Parts(reshard.mesh.axes, p, reshard.source, reshard.target, fixed) for p in found]
-        if all(space.states <= MOST_STATES for space in spaces):
+        most = min(MOST_STATES, MOST_SHARDS // reshard.mesh.size)
+        if all(space.states <= most for space in spaces):
             return spaces
     return []
 
