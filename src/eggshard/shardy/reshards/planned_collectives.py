@@ -31,7 +31,10 @@ TIE = 1e-6
 
 @dataclass(frozen=True)
 class Reshard:
-    """A reshard of a tensor between shardings on meshes that differ in the order of their devices at most."""
+    """A reshard of a tensor between shardings on meshes that differ in the order of their devices at most.
+
+    at_once: the source's addends are not stated as its sharding, so that the first collective must reduce them all.
+    """
 
     shape: tuple[int, ...]
     itemsize: int
@@ -41,6 +44,7 @@ class Reshard:
     target: Dims
     addends: Axes = ()
     target_addends: Axes = ()
+    at_once: bool = False
 
     @property
     def reordered(self) -> bool:
@@ -158,7 +162,7 @@ class _Search:
             came[state] = by
             if state == self.goal:
                 return self._path(came)
-            for edge in self.parts.edges(state, self.goal, self.reshard.shape):
+            for edge in self.parts.edges(state, self.goal, self.reshard.shape, self.reshard.at_once):
                 after = edge.state
                 if after in came:
                     continue
