@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.shardy.reshards.random_reshards import chain_module
+from tests.shardy.reshards.random_reshards import chain_module, reshard_module
 from tests.shardy.reshards.test_to_collectives import MESHES, module, ops
 
 from eggshard import shardy
@@ -134,6 +134,28 @@ def test_manual_computations_over_one_device_are_their_body() -> None:
     assert "stablehlo.add %arg0, %arg0" in simplified and "manual_computation" not in simplified
 
 
+@pytest.mark.parametrize(("target", "shared"), [
+    ('[{"y"}, {}, {}]', True), ('[{"y":(1)2}, {"y":(2)2}, {}]', False), ('[{}, {}, {"y"}]', False),
+    ('[{"y"}, {}, {"x"}]', False), ('[{"x"}, {}, {}]', False),
+])
+def test_reshards_of_one_value_in_two_shapes(target: str, shared: bool) -> None:
+    """jaxlib leaves the sharding from before on the reshape that it moves."""
+    text = f"""{MESHES}
+func.func @main(%a: tensor<16x16xf32> {{sdy.sharding = #sdy.sharding<@wide, [{{"x"}}, {{}}]>}})
+    -> (tensor<16x16xf32>, tensor<16x4x4xf32>) {{
+  %0 = sdy.reshard %a <@wide, [{{"y"}}, {{}}]> : tensor<16x16xf32>
+  %1 = stablehlo.reshape %a {{sdy.sharding = #sdy.sharding_per_value<[<@wide, [{{"x"}}, {{}}, {{}}]>]>}}
+    : (tensor<16x16xf32>) -> tensor<16x4x4xf32>
+  %2 = sdy.reshard %1 <@wide, {target}> : tensor<16x4x4xf32>
+  return %0, %2 : tensor<16x16xf32>, tensor<16x4x4xf32>
+}}"""
+    simplified = shardy.transform(text, PASS)
+    assert (simplified.count("sdy.reshard") == 1) == shared
+    assert (run_peer(text, "canonicalize").text.count("sdy.reshard") == 1) == shared
+    if shared:
+        assert f"stablehlo.reshape %0 {{sdy.sharding = #sdy.sharding_per_value<[<@wide, {target}>]>}}" in simplified
+
+
 def test_equal_collectives_are_one() -> None:
     """jaxlib keeps both."""
     gather = 'sdy.all_gather [{"x"}, {}, {}, {}] %0 out_sharding=<@mesh, [{}, {}, {}, {}]>'
@@ -163,6 +185,17 @@ def agreeing(seeds: range) -> int:
 
 def test_generated_chains_are_simplified_as_jaxlib_does() -> None:
     assert agreeing(range(60)) >= 30
+
+
+def test_generated_reshards_come_out_as_jaxlib_writes_them() -> None:
+    compared = 0
+    for seed in range(60, 120):
+        text, before = reshard_module(seed, functions=3), "func.func(sdy-reshard-to-collectives)"
+        if run_peer(text, before).text == shardy.transform(text, "reshard-to-collectives"):
+            compared += 1
+            peer = run_peer(text, f"{before},canonicalize")
+            assert shardy.transform(text, f"reshard-to-collectives,{PASS}") == peer.text, text
+    assert compared >= 50
 
 
 @pytest.mark.slow

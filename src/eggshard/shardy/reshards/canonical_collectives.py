@@ -8,11 +8,11 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.program.mesh import AxisRef
 from eggshard.shardy.attributes import Axes, TensorSharding, per_value_text, read_per_value
 from eggshard.shardy.module import ShardyModule, create, manual_axes, uses
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.reshards.collectives import KINDS, Collective
+from eggshard.shardy.reshards.collectives import KINDS, Collective, leading
+from eggshard.shardy.reshards.shared_reshards import shared_reshard
 from eggshard.shardy.sub_axes import in_mesh_order, merged
 
 #: Ops without effects that go when nobody uses them.
@@ -149,16 +149,8 @@ def _slice_of_reduction(module: ShardyModule, op: Any) -> bool:
     alike = all(u.name == op.name and u.block == op.block and _same_slices(u, op) for u in users)
     if not alike or any(u != op and _earlier(u, op) for u in users):
         return False
-    left = set(reduced.axes)
-    scattered, rest = [], []
-    for axes in sliced.dims:
-        prefix: list[AxisRef] = []
-        while len(prefix) < len(axes) and axes[len(prefix)] in left:
-            left.remove(axes[len(prefix)])
-            prefix.append(axes[len(prefix)])
-        scattered.append(tuple(prefix))
-        rest.append(axes[len(prefix):])
-    if left:
+    scattered, rest = leading(sliced.dims, reduced.axes)
+    if sum(map(len, scattered)) < len(reduced.axes):
         return False
     sizes = module.mesh(reduced.to).axes
     source = module.sharding(reduction.operands[0])
@@ -166,9 +158,9 @@ def _slice_of_reduction(module: ShardyModule, op: Any) -> bool:
     after = tuple(merged((*a, *b), sizes) for a, b in zip(before, scattered, strict=True))
     to = TensorSharding.closed(reduced.to.mesh, after, sliced.to.sharding.unreduced)
     to = to.updated(replicated=sliced.to.sharding.replicated)
-    value = Collective("reduce_scatter", to, dims=tuple(scattered)).create(reduction.operands[0], op)
+    value = Collective("reduce_scatter", to, dims=scattered).create(reduction.operands[0], op)
     if any(rest):
-        value = Collective("all_slice", sliced.to, dims=tuple(rest)).create(value, op)
+        value = Collective("all_slice", sliced.to, dims=rest).create(value, op)
     for user in users:
         _replace(user, value)
     return True
@@ -187,6 +179,12 @@ def _reshard_of_reshard(module: ShardyModule, op: Any) -> bool:
     return True
 
 
+def _shared(module: ShardyModule, op: Any) -> bool:
+    """The same elements are brought to the same devices before, in another shape."""
+    value = shared_reshard(module, op)
+    return value is not None and _replace(op, value)
+
+
 _Simplify = Callable[[ShardyModule, Any], bool]
 _PATTERNS: dict[str, tuple[_Simplify, ...]] = {
     "sdy.all_gather": (_nothing_moves,),
@@ -197,7 +195,7 @@ _PATTERNS: dict[str, tuple[_Simplify, ...]] = {
     "sdy.reduce_scatter": (_nothing_moves,),
     "sdy.replicated_to_unreduced": (_nothing_moves,),
     "sdy.sharded_to_unreduced": (_nothing_moves,),
-    "sdy.reshard": (_reshard_of_reshard,),
+    "sdy.reshard": (_reshard_of_reshard, _shared),
 }
 
 
