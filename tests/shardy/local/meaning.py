@@ -201,11 +201,10 @@ def random_inputs(text: str, seed: int, nan: bool = False) -> list[np.ndarray]:
 
 
 def assert_same_meaning(before: str, after: str, seed: int = 0) -> None:
-    """Both compute the same, of numbers and of numbers with NaN among them."""
-    for nan in (False, True):
-        inputs = random_inputs(before, seed, nan)
-        for want, got in zip(evaluate(before, inputs), evaluate(after, inputs), strict=True):
-            np.testing.assert_array_equal(got, want, err_msg=f"{before}\n{after}")
+    """Both compute the same, of numbers with NaN among them."""
+    inputs = random_inputs(before, seed, nan=True)
+    for want, got in zip(evaluate(before, inputs), evaluate(after, inputs), strict=True):
+        np.testing.assert_array_equal(got, want, err_msg=f"{before}\n{after}")
 
 
 def assert_equal_shards(text: str) -> None:

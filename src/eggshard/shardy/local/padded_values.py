@@ -215,20 +215,25 @@ def is_outermost(op: Any) -> bool:
 
 
 def constant_text(value: Any, text: str) -> str:
-    """How MLIR prints a scalar of a value's element type."""
+    """How MLIR prints a scalar of a value's element type; complex numbers stay as they are."""
     element_type = ir.RankedTensorType(value.type).element_type
+    if isinstance(element_type, ir.ComplexType):
+        return text
     return _printed(ir.Attribute.parse(f"dense<{text}> : tensor<{element_type}>"))
 
 
 def scalar_text(value: Any) -> str | None:
     """How MLIR prints a scalar value that is a constant."""
-    if not isinstance(value.owner, ir.Block) and value.owner.name == "stablehlo.constant":
-        return splat_text(value.owner.attributes["value"])
-    return None
+    if isinstance(value.owner, ir.Block) or value.owner.name != "stablehlo.constant":
+        return None
+    return splat_text(value.owner)
 
 
-def splat_text(attribute: Any) -> str | None:
+def splat_text(constant: Any) -> str | None:
     """How MLIR prints the one scalar of a constant; None if it has several."""
+    if isinstance(ir.RankedTensorType(constant.results[0].type).element_type, ir.ComplexType):
+        return None
+    attribute = constant.attributes["value"]
     return _printed(attribute) if isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat else None
 
 
