@@ -160,7 +160,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-enzyme", action="store_true", help="skip the passes of enzyme_ad")
     options = parser.parse_args(arguments)
     use_cpu_devices()
-    console = Console(width=None if sys.stdout.isatty() else 190)
+    width = None if sys.stdout.isatty() else 190
+    console = Console(width=width)
     records: list[dict[str, Any]] = []
     failed = False
     for family in options.families:
@@ -172,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             records += found
             continue
         if family in _SECTIONS:
-            failed |= not _section(family, console)
+            failed |= not _section(family, width, records)
             continue
         rows = _rows(family, options)
         windows = family in _WINDOWS
@@ -182,14 +183,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failed |= any(r.failures for r in rows)
         records += [r.json() for r in rows]
         for section in _BESIDE.get(family, ()) if not options.only else ():
-            failed |= not _section(section, console)
+            failed |= not _section(section, width, records)
     if options.json:
         options.json.write_text(json.dumps(records, indent=1) + "\n")
     return int(failed)
 
 
-def _section(name: str, console: Console) -> bool:
+class Printed(Console):
+    """A console that keeps the tables printed on it."""
+
+    def __init__(self, width: int | None) -> None:
+        super().__init__(width=width)
+        self.tables: list[Table] = []
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        self.tables += [o for o in objects if isinstance(o, Table)]
+        super().print(*objects, **options)
+
+
+def _section(name: str, width: int | None, records: list[dict[str, Any]]) -> bool:
+    """Run a section; the rows of its tables, as printed, become records."""
+    console = Printed(width)
     good: bool = importlib.import_module(_SECTIONS[name]).run(console)
+    for table in console.tables:
+        headers = [str(column.header) or "failures" for column in table.columns]
+        headers = [f"{h} {headers[:i].count(h) + 1}" if h in headers[:i] else h for i, h in enumerate(headers)]
+        rows = zip(*(column.cells for column in table.columns), strict=True)
+        records += [{"section": name, **dict(zip(headers, map(str, row), strict=True))} for row in rows]
     return good
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from bench.programs import BenchProgram
-from eggshard import optimization
+from eggshard import optimization, regions
 from eggshard.costmodel import AlphaBeta
 from eggshard.errors import EggshardWarning
 from eggshard.extract import portfolio
@@ -26,7 +26,8 @@ def problem_of(program: BenchProgram) -> Problem:
         met.append(problem)
         return portfolio.extract(problem, methods=("greedy",))
 
-    with mock.patch.object(optimization, "extract", first_plan), warnings.catch_warnings():
+    with (mock.patch.object(optimization, "extract", first_plan), mock.patch.object(regions, "extract", first_plan),
+          warnings.catch_warnings()):
         warnings.simplefilter("ignore", EggshardWarning)
         optimization.optimize(program.text or program.lower(), cost_model=AlphaBeta())
     if not met:

@@ -8,6 +8,7 @@ from tests.lower.devices import compile_text, plan_of, run_on_xla, stacked
 from eggshard.errors import LoweringError
 from eggshard.lower.simulator import run
 from eggshard.lower.stablehlo import at_grid_positions, module_text
+from eggshard.optimization import plan_reshard
 from eggshard.placement.placement import Dim, Placement, place
 from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.steps import (
@@ -333,3 +334,12 @@ def test_one_gathered_window_out_of_bounds_before_a_slice(seed):
     gather = Step(Local("gather", attributes, (window,)), (0, 1), (2,))
     cut = Step(Slice(((1, ("y",)),)), (2,), (3,))
     check(StepPlan(GRID, (0, 1), (gather, cut), (3,), (x, index, window, x.with_shape((8, 2)))), "int32", seed)
+
+
+def test_axes_of_one_device_leave_no_trace() -> None:
+    """They stood beside the axes of an all-to-all on one side and not on the other."""
+    mesh = {"x": 2, "y": 1, "z": 4}
+    plan = plan_reshard((8, 16, 64), "f32", mesh, ("z", ("x", "y"), None), ("z", None, "x"))
+    assert plan.collectives == {"all-to-all": 1}
+    plan.verify()
+    assert "all_to_all" in plan.to_stablehlo()

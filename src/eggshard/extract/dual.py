@@ -352,7 +352,7 @@ class Dual:
     def _update(self, entry: _Class, pull: np.ndarray, give: float, temperature: float) -> None:
         slack, idle, group = self.slack, entry.idle, entry.groups.segment
         labels = slack[entry.labels]
-        own = entry.outs.soft_min(labels, temperature)
+        own = entry.outs.soft_min(labels, temperature) if give else 0.0
         more, sure, waste = self._beside(entry, temperature)
         best = self._best(entry, more, temperature)
         if len(entry.groups) > 1:

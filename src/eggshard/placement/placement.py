@@ -111,10 +111,14 @@ def tile_size(n: int, shards: int, devices: int) -> int:
 
 def place(mesh: Mesh, shape: tuple[int, ...], axes: tuple[tuple[str, ...], ...], partial: tuple[str, ...] = (),
           monoid: str = "") -> Placement:
-    """The placement of a tensor of this shape that shards dimension i along ``axes[i]``, with the standard tiles."""
+    """The placement of a tensor of this shape that shards dimension i along ``axes[i]``, with the standard tiles.
+
+    Axes of one device say nothing, and are left out: a placement is what devices hold, however it was stated.
+    """
+    axes = tuple(tuple(a for a in dim if mesh.axes[a] > 1) for dim in axes)
     dims = tuple(Dim(a, tile_size(n, mesh.count(a), mesh.size)) for n, a in zip(shape, axes, strict=True))
     if partial:
-        partial = tuple(a for a in mesh.axes if a in partial)
+        partial = tuple(a for a in mesh.axes if a in partial and mesh.axes[a] > 1)
     return Placement(dims, partial, monoid if partial else "")
 
 

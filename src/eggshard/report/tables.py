@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from eggshard.plan.plan import Plan
 
 
+#: The tables of plans of more steps show those that communicate, one row each.
+LONG = 400
+
+
 def render(*parts: object, width: int = 118) -> str:
     """Rich renderables as plain text."""
     out = io.StringIO()
@@ -97,6 +101,17 @@ def headline(plan: Plan) -> str:
     return "\n".join(lines)
 
 
+def folded(plan: Plan) -> list[range]:
+    """The steps of each row of a plan's table: in long plans, steps in a row that send nothing are one row."""
+    rows: list[range] = []
+    for i, step in enumerate(plan.steps):
+        if len(plan.steps) > LONG and i and not step.action.messages and not plan.steps[i - 1].action.messages:
+            rows[-1] = range(rows[-1].start, i + 1)
+        else:
+            rows.append(range(i, i + 1))
+    return rows
+
+
 def plan_table(plan: Plan) -> str:
     """Step, what, over which axes, local result, bytes per device, seconds, why."""
     table = Table(box=None, padding=(0, 1), show_edge=False)
@@ -107,7 +122,12 @@ def plan_table(plan: Plan) -> str:
     table.add_column("why", overflow="fold")
     received = plan.received
     types = plan.device_program.types
-    for i, step in enumerate(plan.steps):
+    for row in folded(plan):
+        i, step = row.start, plan.steps[row.start]
+        if len(row) > 1:
+            seconds = sum(plan.prices[j] for j in row)
+            table.add_row(f"{i}-{row[-1]}", f"{len(row)} local steps", "-", "", "", "-", duration(seconds), "")
+            continue
         table.add_row(
             str(i), what(step.action), over(step.action) or "-", " ".join(f"%{v}" for v in step.operands),
             " ".join(f"%{v}:{'x'.join(map(str, types[v].shape)) or 'scalar'} {types[v].dtype}" for v in step.results),

@@ -71,6 +71,12 @@ def test_a_sharding_rule_passes_only_what_every_result_has() -> None:
     rule = rule_of_text(text, operands, (*results, TensorType((2,), "f32")))
     assert [f.kind for f in rule.factors] == ["pass", "replicate", "replicate"]
     assert rule.operands == (((0,), (1,)), ((0,), (2,))) and rule.results == (((0,), (1, 2)), ((0,),))
+    blocked = rule_of_text(text.replace("reduction={k}", "need_replication={i} blocked_propagation={i, j}"), operands,
+                           (*results, TensorType((2,), "f32")))
+    assert [f.kind for f in blocked.factors] == ["replicate", "replicate", "replicate"]
+    blocked = rule_of_text(text.replace("reduction={k}", "blocked_propagation={i, j}"), operands,
+                           (*results, TensorType((2,), "f32")))
+    assert [f.kind for f in blocked.factors] == ["pass", "replicate", "replicate"]
     with pytest.raises(ProgramError, match="not a sharding rule"):
         rule_of_text("dense<1>", operands, results)
 

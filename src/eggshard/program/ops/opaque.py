@@ -155,7 +155,8 @@ def rule_of_text(text: str, operands: Types, results: Types) -> FactorRule:
     """The rule of ``#sdy.op_sharding_rule<([i, j])->([i]) {i=4, j=8} need_replication={j}, custom>``.
 
     A factor passes where it makes up one dimension of some operand and of every result and is not listed as another
-    kind; all others replicate, since nothing is known of how the op would combine them. ProgramError for other text.
+    kind; all others replicate, since nothing is known of how the op would combine them. That propagation is blocked
+    along a factor does not keep it from being sharded. ProgramError for other text.
     """
     match = re.fullmatch(
         r"#sdy\.op_sharding_rule<\((.*?)\)\s*->\s*\((.*?)\)\s*\{(.*?)\}(.*)>", text.strip(), flags=re.DOTALL
@@ -167,7 +168,8 @@ def rule_of_text(text: str, operands: Types, results: Types) -> FactorRule:
     sides = [_tensors(match[i], symbols) for i in (1, 2)]
     if [len(s) for s in sides] != [len(operands), len(results)]:
         raise ProgramError(f"sharding rule {text[:120]!r} does not fit {len(operands)} operands")
-    listed = {s.strip() for group in re.findall(r"=\{([^}]*)\}", match[4]) for s in group.split(",")}
+    lists = re.findall(r"(\w+)=\{([^}]*)\}", match[4])
+    listed = {s.strip() for name, group in lists if name != "blocked_propagation" for s in group.split(",")}
 
     def alone(tensors: Sequence[tuple[tuple[int, ...], ...]], factor: int) -> list[bool]:
         return [(factor,) in tensor for tensor in tensors]

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from unittest import mock
+
+import eggshard
+from eggshard.report import tables
+
+CHAIN = """
+sdy.mesh @mesh = <["x"=4]>
+func.func @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>})
+    -> (tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}]>}) {
+  %0 = stablehlo.sine %a : tensor<8x8xf32>
+  %1 = stablehlo.cosine %0 : tensor<8x8xf32>
+  %2 = stablehlo.tanh %1 : tensor<8x8xf32>
+  return %2 : tensor<8x8xf32>
+}"""
+
+
+def test_a_long_plan_shows_what_communicates() -> None:
+    plan = eggshard.optimize(CHAIN)
+    assert len(tables.folded(plan)) == len(plan.steps) == 4
+    with mock.patch.object(tables, "LONG", 3):
+        rows = tables.folded(plan)
+        shown = str(plan)
+    assert [i for row in rows for i in row] == list(range(len(plan.steps)))
+    alone = [row.start for row in rows if plan.steps[row.start].action.messages]
+    assert all(len(row) == 1 for row in rows if row.start in alone) and alone
+    assert "3 local steps" in shown and "all-to-all" in shown
