@@ -68,7 +68,7 @@ class _Function:
         """Whether padding is anywhere near; else only what a constant holds is of interest."""
         return any(self.values.is_padded(x) for x in op.operands) or any(
             self.values.even(x, shape(x)) != shape(x) for x in op.results) or op.name.startswith("sdy.") and bool(
-            op.results) and self.values.even(op.operands[0], shape(op.operands[0])) != shape(op.operands[0])
+            op.results and op.operands) and self.values.even(op.operands[0], shape(op.operands[0])) != shape(op.operands[0])
 
     def _exact(self, op: Any) -> Rule:
         """Operands and results of their own sizes. ShardingError for ops whose regions hold sharded tensors."""
