@@ -93,7 +93,8 @@ def moving_module(seed: int, whole: bool = False, joined: bool = True) -> str:
     where = sharding(rng, writer.mesh, len(sizes), [d for d, n in enumerate(sizes) if n > 3])
     value = writer.argument(sizes, where)
     for _ in range(rng.randint(1, 3)):
-        value, sizes = rng.choice([_slice, _pad, _pad, _reverse, _concatenate if joined else _slice, _window])(writer, value, sizes, where)
+        ops = [_slice, _pad, _pad, _reverse, _concatenate if joined else _slice, _window]
+        value, sizes = rng.choice(ops)(writer, value, sizes, where)
     return writer.module(value, sizes, where)
 
 

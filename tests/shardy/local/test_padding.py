@@ -74,14 +74,14 @@ CASES = {
     "product": program(["5x3xf32"], """
       %r = stablehlo.reduce(%A init: %one) applies stablehlo.multiply across dimensions = [0] {<Y>}
         : (tensor<5x3xf32>, tensor<f32>) -> tensor<3xf32>""", "3xf32"),
-    "reduction by an op of its own": program(["5x3xf32"], f"""
-      %r = "stablehlo.reduce"(%A, %zero) ({{
+    "reduction by an op of its own": program(["5x3xf32"], """
+      %r = "stablehlo.reduce"(%A, %zero) ({
         ^bb0(%l: tensor<f32>, %m: tensor<f32>):
           %p = stablehlo.abs %l : tensor<f32>
           %q = stablehlo.abs %m : tensor<f32>
           %s = stablehlo.maximum %p, %q : tensor<f32>
           stablehlo.return %s : tensor<f32>
-        }}) {{dimensions = array<i64: 0>, <Y>}} : (tensor<5x3xf32>, tensor<f32>) -> tensor<3xf32>""", "3xf32"),
+        }) {dimensions = array<i64: 0>, <Y>} : (tensor<5x3xf32>, tensor<f32>) -> tensor<3xf32>""", "3xf32"),
     "truth values": program(["5x3xf32"], """
       %0 = stablehlo.compare GT, %A, %A {<XY>} : (tensor<5x3xf32>, tensor<5x3xf32>) -> tensor<5x3xi1>
       %1 = stablehlo.not %0 {<XY>} : tensor<5x3xi1>
@@ -274,7 +274,20 @@ def test_tiles_that_change_size_are_exchanged():
     assert padded.count("sdy.manual_computation") == 2 and padded.count("collective_permute") == 2
 
 
-# -- functions, calls, computations on shards ---------------------------------------------------------------------------
+def test_jaxlib_multiplies_with_the_zeros_of_the_padding():
+    text = MESH + """func.func @main(%a: tensor<6xf32>) -> tensor<f32> {
+      %one = stablehlo.constant dense<1.0> : tensor<f32>
+      %0 = sdy.all_slice [{"x"}] %a out_sharding=<@mesh, [{"x"}]> : tensor<6xf32>
+      %1 = stablehlo.reduce(%0 init: %one) applies stablehlo.multiply across dimensions = [0]
+        : (tensor<6xf32>, tensor<f32>) -> tensor<f32>
+      return %1 : tensor<f32>
+    }"""
+    inputs = [np.full(6, 2, np.float32)]
+    assert evaluate(shardy.transform(text, NAME), inputs)[0] == 64
+    assert evaluate(run_peer(text, "func.func(sdy-pad-for-divisibility)").text, inputs)[0] == 0
+
+
+# -- functions, calls, computations on shards -------------------------------------------------------------------------
 
 
 def test_calls_take_tensors_of_their_own_size():

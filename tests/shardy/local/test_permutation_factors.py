@@ -39,7 +39,8 @@ def window(rows, edges, ins, out, extra="", initial="%c", combine="maximum"):
     ^bb0(%l: tensor<f32>, %m: tensor<f32>):
       %s = stablehlo.{combine} %l, %m : tensor<f32>
       stablehlo.return %s : tensor<f32>
-    }}) {{window_dimensions = array<i64: {rows}, 1>, {extra} padding = dense<[{edges}, [0, 0]]> : tensor<2x2xi64>, SHARDED}}
+    }}) {{window_dimensions = array<i64: {rows}, 1>, {extra} SHARDED,
+      padding = dense<[{edges}, [0, 0]]> : tensor<2x2xi64>}}
     : (tensor<{ins}xf32>, tensor<f32>) -> tensor<{out}xf32>"""
 
 
@@ -57,7 +58,8 @@ CASES = {
     "halo of one row": (module(window(3, "[1, 1]", "16x8", "16x8")), 2 * 4 * 4),
     "cumulative": (module(window(16, "[15, 0]", "16x8", "16x8")), 3 * 4 * 4 * 4),
     "strided window": (module(window(3, "[1, 0]", "16x8", "8x8", "window_strides = array<i64: 2, 1>,"), out="8x8"), 16),
-    "dilated base": (module(window(2, "[0, 0]", "6x8", "10x8", "base_dilations = array<i64: 2, 1>,"), "6x8", "10x8"), None),
+    "dilated base": (module(window(2, "[0, 0]", "6x8", "10x8", "base_dilations = array<i64: 2, 1>,"), "6x8", "10x8"),
+                     None),
     "slice across a tile": (module(slice_("[3:16, 0:8]", "16x8", "13x8"), out="13x8"), 3 * 4 * 4),
     "half": (module(slice_("[0:8, 0:8]", "16x8", "8x8"), out="8x8"), 2 * 2 * 4 * 4),
     "every third": (module(slice_("[1:15:3, 0:8]", "16x8", "5x8"), out="5x8"), None),
@@ -245,6 +247,27 @@ def test_windows_of_several_tensors():
 def test_regions_that_use_values_from_outside_are_gathered():
     text = module(window(3, "[1, 1]", "16x8", "16x8").replace("%l, %m", "%l, %c"))
     assert "manual_computation" not in shardy.transform(text, NAME)
+
+
+def on_two_axes(text, sizes, out):
+    body = f"%r = {text} {{SHARDED}} : (tensor<{sizes}xf32>, tensor<f32>) -> tensor<{out}xf32>"
+    return module(body, sizes, out, '[{"x"}]', mesh='<["x"=2, "y"=2]>')
+
+
+def test_jaxlib_leaves_a_pad_that_cuts_off_what_it_adds():
+    """So localisation shifts every shard by itself."""
+    text = on_two_axes("stablehlo.pad %a, %c, low = [1], high = [-1], interior = [0]", "8", "8")
+    theirs = run_peer(text, f"sdy-{NAME},sdy-convert-global-to-local").text
+    assert "low = [1], high = [-1]" in theirs and "collective_permute" not in theirs
+    assert "collective_permute" in shardy.transform(text, NAME)
+
+
+def test_jaxlib_numbers_permutes_of_uneven_reversals_by_position():
+    """Device 1 is the neighbour of device 0 along y; along x it is device 2."""
+    text = on_two_axes("stablehlo.reverse %a, dims = [0]", "7", "7").replace("(tensor<7xf32>, tensor<f32>) -> ", "")
+    assert "source_target_pairs = dense<[[0, 1]]>" in run_peer(text, f"sdy-{NAME}").text
+    assert "[0, 2], [1, 3], [2, 0]" in shardy.transform(text, NAME)
+    assert_same_meaning(text, shardy.transform(text, NAME))
 
 
 @pytest.mark.parametrize("text", [
