@@ -30,19 +30,23 @@ def sharding(rng: random.Random, mesh: int, rank: int, dims: Sequence[int] | Non
 
 
 class Writer:
-    """Writes a module op by op; every value is f32, and ops are sharded like their operands."""
+    """Writes a module op by op; every value is f32, and ops are sharded like their operands.
 
-    def __init__(self, rng: random.Random, mesh: int) -> None:
-        self.rng, self.mesh = rng, mesh
+    whole: arguments and results are, and are resharded behind and before the ops.
+    """
+
+    def __init__(self, rng: random.Random, mesh: int, whole: bool = False) -> None:
+        self.rng, self.mesh, self.whole = rng, mesh, whole
         self.lines: list[str] = []
         self.arguments: list[str] = []
         self.count = 0
 
     def argument(self, sizes: Sequence[int], sharding: str | None) -> str:
         name = f"%a{len(self.arguments)}"
-        given = f" {{sdy.sharding = #sdy.sharding{sharding}}}" if sharding else ""
+        outside = replicated(sizes) if self.whole else sharding
+        given = f" {{sdy.sharding = #sdy.sharding{outside}}}" if outside else ""
         self.arguments.append(f"{name}: {tensor(sizes)}{given}")
-        return name
+        return self.op(f"sdy.reshard {name} {sharding}", None, tensor(sizes)) if sharding and self.whole else name
 
     def op(self, text: str, sharding: str | None, types: str) -> str:
         name = f"%{self.count}"
@@ -52,7 +56,10 @@ class Writer:
         return name
 
     def module(self, result: str, sizes: Sequence[int], sharding: str | None) -> str:
-        given = f" {{sdy.sharding = #sdy.sharding{sharding}}}" if sharding else ""
+        outside = replicated(sizes) if self.whole else sharding
+        given = f" {{sdy.sharding = #sdy.sharding{outside}}}" if outside else ""
+        if self.whole:
+            result = self.op(f"sdy.reshard {result} {outside}", None, tensor(sizes))
         body = "\n".join(self.lines)
         return f"""module {{
   sdy.mesh @mesh = {MESHES[self.mesh]}
@@ -70,10 +77,14 @@ def tensor(sizes: Sequence[int], kind: str = "f32") -> str:
     return f"tensor<{'x'.join([*map(str, sizes), kind])}>"
 
 
-def moving_module(seed: int) -> str:
-    """One to three ops that move elements: slices, pads, reversals, concatenations, windows, convolutions."""
+def replicated(sizes: Sequence[int]) -> str:
+    return f"<@mesh, [{', '.join(['{}'] * len(sizes))}]>"
+
+
+def moving_module(seed: int, whole: bool = False, joined: bool = True) -> str:
+    """One to three ops that move elements: slices, pads, reversals, concatenations if joined, windows, convolutions."""
     rng = random.Random(seed)
-    writer = Writer(rng, rng.randrange(len(MESHES)))
+    writer = Writer(rng, rng.randrange(len(MESHES)), whole)
     if rng.random() < 0.2:
         return _convolution(writer)
     sizes = [rng.randint(8, 21) for _ in range(rng.choice([1, 2, 2, 3]))]
@@ -82,7 +93,8 @@ def moving_module(seed: int) -> str:
     where = sharding(rng, writer.mesh, len(sizes), [d for d, n in enumerate(sizes) if n > 3])
     value = writer.argument(sizes, where)
     for _ in range(rng.randint(1, 3)):
-        value, sizes = rng.choice([_slice, _pad, _pad, _reverse, _concatenate, _window])(writer, value, sizes, where)
+        ops = [_slice, _pad, _pad, _reverse, _concatenate if joined else _slice, _window]
+        value, sizes = rng.choice(ops)(writer, value, sizes, where)
     return writer.module(value, sizes, where)
 
 

@@ -126,8 +126,8 @@ def constant(p: Program) -> None:
     rows = [[float(p.rng.randint(-4, 4)) for _ in range(sizes[1])] for _ in range(sizes[0])]
     text = str(rows) if p.rng.random() < 0.5 else "2.0"
     sharding = p.sharding(2)
-    p.values.append(Value(
-        p.line(f"stablehlo.constant {{{attribute(sharding)}}} dense<{text}> : {tensor(sizes)}"), tuple(sizes), sharding))
+    name = p.line(f"stablehlo.constant {{{attribute(sharding)}}} dense<{text}> : {tensor(sizes)}")
+    p.values.append(Value(name, tuple(sizes), sharding))
 
 
 def iota(p: Program) -> None:
@@ -319,12 +319,13 @@ def loop(p: Program) -> None:
     kind, name = tensor(x.sizes), f"%v{p.count}"
     p.count += 1
     shardings = f"sdy.sharding = #sdy.sharding_per_value<[<@mesh, []>, {where}]>"
-    p.lines.append(f"""{name}:2 = stablehlo.while(%k = %i0, %y = {x.name}) : tensor<i32>, {kind} attributes {{{shardings}}}
-    cond {{
+    p.lines.append(f"""{name}:2 = stablehlo.while(%k = %i0, %y = {x.name}) : tensor<i32>, {kind}
+    attributes {{{shardings}}} cond {{
       %t = stablehlo.compare LT, %k, %i2 : (tensor<i32>, tensor<i32>) -> tensor<i1>
       stablehlo.return %t : tensor<i1>
     }} do {{
-      %s = stablehlo.reduce(%y init: %z) applies stablehlo.add across dimensions = [0, 1] : ({kind}, tensor<f32>) -> tensor<f32>
+      %s = stablehlo.reduce(%y init: %z) applies stablehlo.add across dimensions = [0, 1]
+        : ({kind}, tensor<f32>) -> tensor<f32>
       %b = stablehlo.broadcast_in_dim %s, dims = [] {{{attribute(where)}}} : (tensor<f32>) -> {kind}
       %n = stablehlo.subtract %b, %y {{{attribute(where)}}} : {kind}
       %one_more = stablehlo.constant dense<1> : tensor<i32>
@@ -358,9 +359,9 @@ def reshard(p: Program) -> None:
 
 
 OPS: list[Callable[[Program], None]] = [
-    unary, binary, binary, constant, iota, transpose, broadcast, reshape, reshape, dot, dot, reduction, reduction, argmax,
-    cumulative, sort, concatenate, cut, pad, reverse, dynamic_slice, dynamic_update_slice, gather, scatter, loop,
-    branches, barrier, reshard, reshard,
+    unary, binary, binary, constant, iota, transpose, broadcast, reshape, reshape, dot, dot, reduction, reduction,
+    argmax, cumulative, sort, concatenate, cut, pad, reverse, dynamic_slice, dynamic_update_slice, gather, scatter,
+    loop, branches, barrier, reshard, reshard,
 ]
 
 

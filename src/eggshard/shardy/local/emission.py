@@ -40,7 +40,10 @@ def zero_text(element_type: Any) -> str:
 
 
 def scalar(element_type: Any, text: str) -> Any:
-    """A constant scalar, its value as MLIR writes it."""
+    """A constant scalar, its value as MLIR writes it; of complex numbers ``(0.0, 0.0)``."""
+    if isinstance(element_type, ir.ComplexType):  # MLIR's bindings cannot hold constants of these
+        part = ir.ComplexType(element_type).element_type
+        return stablehlo.complex(*(scalar(part, number.strip(" ()")) for number in text.split(",")))
     return stablehlo.constant(ir.Attribute.parse(f"dense<{text}> : tensor<{element_type}>"))
 
 

@@ -232,6 +232,15 @@ def refined(mesh: Mesh, shardings: Sequence[TensorSharding]) -> Mesh:
     return mesh.refined(gather_cuts([s.sharding for s in shardings], mesh))
 
 
+def is_outermost(op: Any) -> bool:
+    """Whether no axes are manual where an op stands, so that a computation over all axes can."""
+    while op is not None and op.name != "func.func":
+        if op.name == "sdy.manual_computation":
+            return False
+        op = op.parent.operation if op.parent else None
+    return True
+
+
 Body = Callable[[Exchange, list[Shards]], Sequence[Any]]
 #: Types of tensors and their shardings.
 Typed = Sequence[tuple[Any, TensorSharding]]

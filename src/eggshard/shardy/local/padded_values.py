@@ -16,7 +16,7 @@ from jaxlib.mlir.dialects import stablehlo
 from eggshard.errors import ShardingError
 from eggshard.shardy.attributes import TensorSharding, axis_lists_text
 from eggshard.shardy.local.emission import integers, scalar, typed, zero_text
-from eggshard.shardy.local.halo_exchange import Exchange, Shards, Window, grids, on_shards, refined
+from eggshard.shardy.local.halo_exchange import Exchange, Shards, Window, grids, is_outermost, on_shards, refined
 from eggshard.shardy.module import ShardyModule, create, shape
 
 Sizes = tuple[int, ...]
@@ -31,6 +31,7 @@ class PaddedValues:
         self._own: dict[Any, Sizes] = {}
         self._kinds: dict[Any, str] = {}
         self._masked: dict[object, Any] = {}
+        self._counts: dict[TensorSharding, list[int]] = {}
 
     # -- what is known of a value ------------------------------------------------------------------------------------
 
@@ -61,12 +62,17 @@ class PaddedValues:
         """Per dimension into how many shards it is cut."""
         if sharding is None:
             return [1] * rank
-        mesh = refined(self.module.mesh(sharding), [sharding])
-        return [grid.shards for grid in grids(mesh, sharding, [1] * rank)]
+        if sharding not in self._counts:
+            mesh = refined(self.module.mesh(sharding), [sharding])
+            self._counts[sharding] = [grid.shards for grid in grids(mesh, sharding, [1] * rank)]
+        return self._counts[sharding]
 
     def even(self, value: Any, own: Sizes) -> Sizes:
         """The sizes at which the shards of a value are equal."""
         counts = self.shards(self.sharding(value), len(own))
+        if any(n < 0 < count - 1 for n, count in zip(own, counts, strict=True)):
+            raise ShardingError(f"{value.type} is sharded {self.sharding(value)} along a dimension of unknown size; "
+                                "give the program fixed shapes")
         return tuple(-(-n // count) * count for n, count in zip(own, counts, strict=True))
 
     # -- changing it -------------------------------------------------------------------------------------------------
@@ -194,41 +200,37 @@ class PaddedValues:
             self.module.set_sharding(out, sharding)
         return out
 
-    def must_be_even(self, name: str, sizes: Sizes, sharding: TensorSharding | None) -> None:
+    def must_be_even(self, name: str, sizes: Sizes, sharding: TensorSharding | None, remedy: str) -> None:
         """ShardingError unless the shards of a tensor that others see are equal."""
         counts = self.shards(sharding, len(sizes))
         for dim, (n, count) in enumerate(zip(sizes, counts, strict=True)):
             if n % count:
                 raise ShardingError(
                     f"{name} of shape {list(sizes)} is sharded {sharding}: dimension {dim} of size {n} is not "
-                    f"divisible by its {count} shards; run update-non-divisible-input-output-shardings first"
+                    f"divisible by its {count} shards; {remedy}"
                 )
 
 
-def is_outermost(op: Any) -> bool:
-    """Whether no axes are manual where an op stands."""
-    while op is not None and op.name != "func.func":
-        if op.name == "sdy.manual_computation":
-            return False
-        op = op.parent.operation if op.parent else None
-    return True
-
-
 def constant_text(value: Any, text: str) -> str:
-    """How MLIR prints a scalar of a value's element type."""
+    """How MLIR prints a scalar of a value's element type; complex numbers stay as they are."""
     element_type = ir.RankedTensorType(value.type).element_type
+    if isinstance(element_type, ir.ComplexType):
+        return text
     return _printed(ir.Attribute.parse(f"dense<{text}> : tensor<{element_type}>"))
 
 
 def scalar_text(value: Any) -> str | None:
     """How MLIR prints a scalar value that is a constant."""
-    if not isinstance(value.owner, ir.Block) and value.owner.name == "stablehlo.constant":
-        return splat_text(value.owner.attributes["value"])
-    return None
+    if isinstance(value.owner, ir.Block) or value.owner.name != "stablehlo.constant":
+        return None
+    return splat_text(value.owner)
 
 
-def splat_text(attribute: Any) -> str | None:
+def splat_text(constant: Any) -> str | None:
     """How MLIR prints the one scalar of a constant; None if it has several."""
+    if isinstance(ir.RankedTensorType(constant.results[0].type).element_type, ir.ComplexType):
+        return None
+    attribute = constant.attributes["value"]
     return _printed(attribute) if isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat else None
 
 

@@ -6,15 +6,20 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.errors import ShardingError
+from eggshard.errors import ProgramError, ShardingError
 from eggshard.shardy.local import padding_indices
 from eggshard.shardy.local.emission import channels, typed
 from eggshard.shardy.local.padded_values import PaddedValues, Sizes
-from eggshard.shardy.local.padding_rules import Labels, Rule, rule_of
+from eggshard.shardy.local.padding_rules import MOVES, SUMS, Labels, Rule, rule_of
 from eggshard.shardy.module import BODIES, ShardyModule, rank, shape
 from eggshard.shardy.passes import shardy_pass
 
 assert padding_indices  # registers its rules
+
+
+#: What to do about uneven shards, of functions and of computations inside of them.
+OUTSIDE = "run update-non-divisible-input-output-shardings first"
+INSIDE = "leave the axes that do not divide it out of the computation's shardings, and reshard the value inside"
 
 
 @shardy_pass("pad-for-divisibility", on="func.func")
@@ -40,13 +45,16 @@ class _Function:
         """Pad the values of a function; its arguments and results stay as they are."""
         name, block = ir.StringAttr(function.attributes["sym_name"]).value, function.regions[0].blocks[0]
         for i, argument in enumerate(block.arguments):
-            self.values.must_be_even(f"argument {i} of @{name}", shape(argument), self.values.sharding(argument))
+            self._check(f"argument {i} of @{name}", argument, OUTSIDE)
         stated = self.module.function_result_shardings(function)
         for i, (value, sharding) in enumerate(zip(list(block.operations)[-1].operands, stated, strict=True)):
             if sharding is not None and sharding.sharding.device is None:
-                self.values.must_be_even(f"result {i} of @{name}", shape(value), sharding)
+                self.values.must_be_even(f"result {i} of @{name}", shape(value), sharding, OUTSIDE)
         self._block(block)
         self._returned(block, None)
+
+    def _check(self, name: str, value: Any, remedy: str) -> None:
+        self.values.must_be_even(name, shape(value), self.values.sharding(value), remedy)
 
     def _block(self, block: Any) -> None:
         ops = [op.operation for op in block.operations]
@@ -59,27 +67,26 @@ class _Function:
         elif op.name in BODIES:
             self._body(op)
         elif self._concerned(op):
-            rule = rule_of(self.values, op)
-            if rule is None:
-                rule = self._exact(op)
-            self._apply(op, rule, following)
+            try:
+                self._apply(op, rule_of(self.values, op) or self._exact(op), following)
+            except ProgramError as error:
+                raise ProgramError(f"{op.name} has uneven shards: {error}") from None
 
     def _concerned(self, op: Any) -> bool:
-        """Whether padding is anywhere near; else only what a constant holds is of interest."""
-        if any(map(self.values.is_padded, op.operands)):
+        """Whether padding is anywhere near."""
+        if any(self.values.is_padded(x) for x in op.operands):
             return True
-        concerned = [*op.results, *(op.operands[:1] if op.name.startswith("sdy.") and len(op.results) else ())]
-        return any(self.values.even(x, shape(x)) != shape(x) for x in concerned)
+        seen = (*op.operands, *op.results) if op.name in (*MOVES, *SUMS) else op.results
+        return any(self.values.even(x, shape(x)) != shape(x) for x in seen)
 
     def _exact(self, op: Any) -> Rule:
         """Operands and results of their own sizes. ShardingError for ops whose regions hold sharded tensors."""
-        for region in op.regions:
-            for block in region.blocks:
-                for inner in block.operations:
-                    if any(self.values.sharding(result) is not None for result in inner.operation.results):
-                        raise ShardingError(
-                            f"{op.name} has uneven shards, and a region of tensors that pad-for-divisibility does not "
-                            "know; shard its operands and results evenly (reshard them before the op)")
+        for inner in self.module.walk(root=op):
+            if inner != op and (any(self.values.is_padded(x) for x in inner.operands) or any(
+                    self.values.sharding(result) is not None for result in inner.results)):
+                raise ShardingError(
+                    f"{op.name} has uneven shards, and a region of tensors that pad-for-divisibility does not know; "
+                    "shard what it takes and gives evenly: sdy.reshard it before and behind the op")
         return Rule([[None] * rank(x) for x in op.operands], [[None] * rank(x) for x in op.results])
 
     def _apply(self, op: Any, rule: Rule, following: Any) -> None:
@@ -179,9 +186,9 @@ class _Function:
                 op.operands[i] = self.values.resized(x, self.values.own(x), op)
         block = op.regions[0].blocks[0]
         for i, argument in enumerate(block.arguments):
-            self.values.must_be_even(f"argument {i} of {op.name}", shape(argument), self.values.sharding(argument))
+            self._check(f"argument {i} of {op.name}", argument, INSIDE)
         for i, result in enumerate(op.results):
-            self.values.must_be_even(f"result {i} of {op.name}", shape(result), self.values.sharding(result))
+            self._check(f"result {i} of {op.name}", result, INSIDE)
         self._block(block)
         self._returned(block, None)
 

@@ -130,7 +130,7 @@ def _created(values: PaddedValues, op: Any) -> Rule:
 
 def _constant(values: PaddedValues, op: Any) -> Rule | None:
     """A splat of another size; other constants are padded behind the op."""
-    kind = splat_text(op.attributes["value"])
+    kind = splat_text(op)
     if kind is None:
         return None
 

@@ -12,7 +12,7 @@ from jaxlib.mlir import ir
 
 from eggshard.shardy.attributes import Axes, TensorSharding
 from eggshard.shardy.local.emission import channels
-from eggshard.shardy.local.halo_exchange import Exchange, Shards, grids, on_shards, refined
+from eggshard.shardy.local.halo_exchange import Exchange, Shards, grids, is_outermost, on_shards, refined
 from eggshard.shardy.local.permuted import PERMUTED, Permuted
 from eggshard.shardy.module import ShardyModule, create, rank, shape
 from eggshard.shardy.passes import shardy_pass
@@ -83,22 +83,13 @@ def _needed(
     op, result = permuted.op, outs[0]
     if any(s.mesh != result.mesh or s.sharding.unreduced for s in (*ins, *outs) if any(s.axes) or s.sharding.unreduced):
         return None
-    if any(out.axes != result.axes for out in outs) or not _is_outermost(op) or _captures(op):
+    if any(out.axes != result.axes for out in outs) or not is_outermost(op) or _captures(op):
         return None
     if not any(result.axes[pair.result] for pair in permuted.pairs):
         return None
     found: list[list[Axes] | None] = [
         permuted.operand_axes(i, result.axes, s.axes) for i, s in enumerate(ins)]
     return None if None in found else [TensorSharding.closed(result.mesh, axes) for axes in found if axes is not None]
-
-
-def _is_outermost(op: Any) -> bool:
-    """Whether no axes are manual where the op stands."""
-    while op is not None and op.name != "func.func":
-        if op.name == "sdy.manual_computation":
-            return False
-        op = op.parent.operation if op.parent else None
-    return True
 
 
 def _captures(op: Any) -> bool:
