@@ -38,7 +38,8 @@ def literal_value(operation: Any) -> Any:
         return operation.attributes["value"]
     except TypeError:
         text: str = operation.get_asm(print_generic_op_form=True)
-        return text[text.index("dense<") : text.rindex("}> : ()")]
+        start = text.index("dense<")
+        return text[start : text.index("}>", start)]
 
 
 def _call(reader: RegionReader, operation: Any, name: str) -> None:

@@ -28,27 +28,34 @@ class Shardings:
     """Random shardings on a mesh: whole axes, or parts of them, on any dimensions, whether they divide or not.
 
     names: the symbols of the mesh, and of the same with its devices in other orders. unreduced: how often a sharding
-    has addends, and open: how often a dimension is open.
+    has addends; open: how often a dimension is open; replicated: how often axes must not be used.
     """
 
     def __init__(
         self, rng: random.Random, mesh: str, names: tuple[str, ...], unreduced: float, open_: float,
+        replicated: float,
     ) -> None:
-        self.rng, self.axes, self.names, self.unreduced, self.open = rng, axes_of(mesh), names, unreduced, open_
+        self.rng, self.axes, self.names = rng, axes_of(mesh), names
+        self.unreduced, self.open, self.replicated = unreduced, open_, replicated
 
     def __call__(self, *shapes: Shape) -> list[str]:
         """Of values that are unreduced along the same axes, if they are."""
         pool = self.pool()
-        kept = [] if self.rng.random() >= self.unreduced else [
-            a for a in pool if not (a.count(":") and self.rng.random() < 0.5)][: self.rng.randint(1, 2)]
-        order = list(self.axes)
-        kept = _unmergeable(sorted(kept, key=lambda a: (order.index(a.split('"')[1]), a)))
+        kept, banned = (self.chosen(pool, often) for often in (self.unreduced, self.replicated))
+        banned = [a for a in banned if a not in kept]
         out = []
         for shape in shapes:
-            dims = self.dims(shape, [a for a in pool if a not in kept])
-            shown = f", unreduced={{{', '.join(kept)}}}" if kept else ""
+            dims = self.dims(shape, [a for a in pool if a not in kept + banned])
+            shown = "".join(f", {name}={{{', '.join(_unmergeable(axes))}}}"
+                            for name, axes in (("replicated", banned), ("unreduced", kept)) if axes)
             out.append(f"<@{self.rng.choice(self.names)}, [{', '.join(dims)}]{shown}>")
         return out
+
+    def chosen(self, pool: list[str], often: float) -> list[str]:
+        """Some of these axes in the order of the mesh, if any."""
+        order = list(self.axes)
+        axes = pool[: self.rng.randint(1, 2)] if self.rng.random() < often else []
+        return sorted(axes, key=lambda a: (order.index(a.split('"')[1]), a))
 
     def pool(self) -> list[str]:
         """Axes that may stand together, in any order."""
@@ -82,12 +89,12 @@ class Program:
 
     def __init__(
         self, seed: int, ops: int = 8, annotate: float = 0.9, unreduced: float = 0.0, open_: float = 0.0,
-        orders: int = 1,
+        replicated: float = 0.0, orders: int = 1,
     ) -> None:
         self.rng = random.Random(seed)
         self.mesh = self.rng.choice(MESHES)
         self.names = tuple(f"mesh{i or ''}" for i in range(orders))
-        self.sharding = Shardings(self.rng, self.mesh, self.names, unreduced, open_)
+        self.sharding = Shardings(self.rng, self.mesh, self.names, unreduced, open_, replicated)
         self.functions: list[str] = []
         self.annotate, self.lines, self.values, self.count = annotate, [], [], 0
         self.indent = "    "

@@ -238,6 +238,52 @@ def test_meshes_written_in_full() -> None:
         "stablehlo.negate", "sdy.reshard", "sdy.reshard"]
 
 
+def test_a_second_time_nothing_is_reduced_again() -> None:
+    """jaxlib sums again what has been summed: the second run counts every addend once per device."""
+    text = PROGRAMS["contraction sharded alike is reduced"]
+    once = shardy.transform(text, FULL)
+    assert shardy.transform(once, FULL) == once and once.count("sdy.all_reduce") == 1
+    assert run_peer(once, f"func.func(sdy-{FULL})").text.count("sdy.all_reduce") == 2
+
+
+ARGMAX = """
+    %0:2 = stablehlo.reduce(%a init: %c), (%b init: %n) across dimensions = [0]
+      : (tensor<8x8xf32>, tensor<8x8xi32>, tensor<f32>, tensor<i32>) -> (tensor<8xf32>, tensor<8xi32>)
+      reducer(%p: tensor<f32>, %q: tensor<f32>) (%i: tensor<i32>, %j: tensor<i32>) {
+        %g = stablehlo.compare GT, %p, %q : (tensor<f32>, tensor<f32>) -> tensor<i1>
+        %v = stablehlo.select %g, %p, %q : tensor<i1>, tensor<f32>
+        %k = stablehlo.select %g, %i, %j : tensor<i1>, tensor<i32>
+        stablehlo.return %v, %k : tensor<f32>, tensor<i32>
+      }"""
+MOST = """
+    %0 = stablehlo.reduce(%a init: %c) applies stablehlo.maximum across dimensions = [0]
+      : (tensor<8x8xf32>, tensor<f32>) -> tensor<8xf32>"""
+
+
+@pytest.mark.parametrize(("reduction", "sums"), ((ARGMAX, 0), (MOST, 1)))
+def test_reductions_that_no_collective_repeats_are_not_sharded(reduction: str, sums: int) -> None:
+    """jaxlib would sum each device's largest value, and its place, as if they were addends."""
+    text = main(
+        f"""{arg("a", "8x8xf32", '[{"x"}, {}]')}, {arg("b", "8x8xi32", '[{"x"}, {}]')}, {arg("c", "f32")},"""
+        f"""{arg("n", "i32")}""", "", f"{reduction}\n    return")
+    ours = shardy.transform(text, FULL)
+    assert ours.count("sdy.all_reduce") == sums and ours.count("sdy.reshard") == 2 * (not sums)
+    assert run_peer(text, f"func.func(sdy-{FULL})").text.count("sdy.all_reduce") == (1 if sums else 2)
+
+
+def test_addends_of_open_dimensions_are_made() -> None:
+    text = main(arg("a", "8x8xf32", '[{"x", ?}, {?}]'), res("8x8xf32", '[{"x"}, {}], unreduced={"y"}'),
+                "    return %a : tensor<8x8xf32>")
+    assert run_peer(text, f"func.func(sdy-{FULL})").failure
+    assert shardy.transform(text, FULL).count("sdy.replicated_to_unreduced") == 1
+
+
+def test_custom_rules_are_followed_on_request() -> None:
+    text = PROGRAMS["a custom rule is left alone"]
+    asked = FULL.replace("}", " custom-rules=true}")
+    assert [shardy.transform(text, passes).count("sdy.reshard") for passes in (FULL, asked)] == [1, 2]
+
+
 def test_branches_of_an_if_return_alike() -> None:
     """jaxlib has no data flow through ``stablehlo.if``: its branches go on returning different shards."""
     text = main(f"""{arg("a", "8x8xf32", '[{"x"}, {}]')}, {arg("n", "i1")}""", res("8x8xf32", '[{}, {"y"}]'), f"""

@@ -59,6 +59,16 @@ def propagated(seeds: range) -> list[str]:
     return [found.text for text in texts if not (found := run_peer(text, "sdy-propagation-pipeline")).failure]
 
 
+def test_axes_that_must_not_be_used_shard_nothing_but_within_ops() -> None:
+    """jaxlib lets them stand where an op's shardings use them, and its own verifier refuses what it makes."""
+    texts = [Program(seed, replicated=0.2).text() for seed in range(20)]
+    failed = [text for text in texts if run_peer(text, peer_text(read_steps(MODES[0]))).failure]
+    assert len(failed) > 5
+    for text in failed:
+        shardy.transform(text, MODES[0])
+    assert agreeing([text for text in texts if text not in failed], MODES[0]) == len(texts) - len(failed)
+
+
 @pytest.mark.parametrize("passes", MODES)
 def test_propagated_shardings(passes: str) -> None:
     texts = propagated(range(20))

@@ -18,10 +18,12 @@ from eggshard.shardy.reshards.axis_lists import any_overlap
 from eggshard.shardy.reshards.common_axes import common_axes
 from eggshard.shardy.reshards.dots import DOTS, reshard_result
 from eggshard.shardy.reshards.overflow import overflow_axes
+from eggshard.shardy.reshards.reducers import repeatable
 from eggshard.shardy.reshards.unreduced import make_unreduced, reduce_operand, reduce_operands, reduce_results
 from eggshard.shardy.reshards.values import (
     OnMesh,
     Values,
+    allowing,
     data_flow_edges,
     equivalent,
     fully_closed,
@@ -36,11 +38,14 @@ MODES = ("shardy", "global")
 
 
 @shardy_pass("insert-explicit-reshards", on="func.func")
-def insert_explicit_reshards(module: ShardyModule, enable_full_version: bool = False, mode: str = "shardy") -> None:
+def insert_explicit_reshards(
+    module: ShardyModule, enable_full_version: bool = False, mode: str = "shardy", custom_rules: bool = False,
+) -> None:
     """Insert reshards and all-reduces so that every op can compute on shards.
 
     enable_full_version: of every op; without it only of those that gain by it: calls, concatenates of differing
     operands, ragged products, products that are cheaper to reshard after, and ops on addends.
+    custom_rules: also of ops whose sharding rule the user has stated, which the original leaves alone.
     mode: ``shardy``, each op by itself, as the original; ``global``, the cheapest plan of the whole program.
     """
     if mode not in MODES:
@@ -54,7 +59,7 @@ def insert_explicit_reshards(module: ShardyModule, enable_full_version: bool = F
     functions = {_name(function): function for function in module.functions}
     for function in module.functions:
         if function.regions[0].blocks:
-            _InFunction(values, functions, enable_full_version).run(function)
+            _InFunction(values, functions, enable_full_version, custom_rules).run(function)
 
 
 @shardy_pass("temp-explicit-reshards-for-optimizations", on="")
@@ -64,10 +69,10 @@ def temp_explicit_reshards_for_optimizations(module: ShardyModule) -> None:
 
 
 class _InFunction:
-    """One function's reshards. full: of all ops."""
+    """One function's reshards. full: of all ops. custom: of those with a rule of the user's, too."""
 
-    def __init__(self, values: Values, functions: dict[str, Any], full: bool) -> None:
-        self.values, self.functions, self.full = values, functions, full
+    def __init__(self, values: Values, functions: dict[str, Any], full: bool, custom: bool) -> None:
+        self.values, self.functions, self.full, self.custom = values, functions, full, custom
 
     def run(self, function: Any) -> None:
         for op in post_order(function):
@@ -154,8 +159,9 @@ class _InFunction:
         """Bring an op's operands and results to shardings that its rule can compute on."""
         reduce_operands(self.values, op)
         rule = rule_of(op)
-        if rule is None or rule.custom:
+        if rule is None or (rule.custom and not self.custom):
             return
+        rule = repeatable(op, rule)
         operands, results = (self.values.beyond_barriers(side) for side in (op.operands, op.results))
         on = self.values.common_mesh([*operands, *results])
         if on is None:
@@ -225,14 +231,16 @@ def give(projection: Projection, chosen: list[Axes], rule: OpShardingRule) -> li
 def sharding_of(
     op: Any, where: str, tensor: TensorProjection, dims: TensorFactors, rule: OpShardingRule, on: OnMesh,
 ) -> TensorSharding:
-    """The sharding that an op's tensor takes. ShardingError if axes of its addends would shard it as well."""
-    out = tensor.sharding(dims, rule, on.mesh, on.name)
-    for axes in out.axes:
-        if any_overlap(axes, out.sharding.unreduced):
-            raise ShardingError(
-                f"{op.name}: {where} of shape {shape_of(dims, rule)} is unreduced along {axes_text(tensor.unreduced)}, "
-                f"and other operands and results make it {out}; make those unreduced along these axes first, or reduce "
-                "before the op")
+    """The sharding that an op's tensor takes; axes that were not to shard the value may shard it within the op.
+
+    ShardingError if axes of its addends would shard it as well.
+    """
+    out = allowing(tensor.sharding(dims, rule, on.mesh, on.name))
+    if any_overlap([axis for axes in out.axes for axis in axes], tensor.unreduced):
+        raise ShardingError(
+            f"{op.name}: {where} of shape {shape_of(dims, rule)} is unreduced along {axes_text(tensor.unreduced)}, and "
+            f"other operands and results make it {out}; make those unreduced along these axes first, or reduce before "
+            "the op")
     return out
 
 

@@ -8,14 +8,14 @@ from typing import Any
 from eggshard.errors import ShardingError
 from eggshard.placement.sharding import DimSharding
 from eggshard.program.mesh import Mesh
-from eggshard.shardy.attributes import Axes, TensorSharding
+from eggshard.shardy.attributes import Axes, TensorSharding, read_axis_list
 from eggshard.shardy.axes import difference, in_mesh_order
 from eggshard.shardy.projection import Projection
 from eggshard.shardy.reshards import insertion
 from eggshard.shardy.reshards.axis_lists import continuation
 from eggshard.shardy.reshards.common_axes import agreed_axes
 from eggshard.shardy.reshards.insertion import all_reduce, replace_uses
-from eggshard.shardy.reshards.values import OnMesh, Values, fully_closed
+from eggshard.shardy.reshards.values import OnMesh, Values, allowing, fully_closed
 from eggshard.shardy.rules import OpShardingRule
 from eggshard.shardy.rules.rule import REDUCTION
 
@@ -88,8 +88,21 @@ def reduce_results(
         return
     at = insertion.after(op)
     for result in list(op.results):
+        if _is_reduced(result, reduced, on.mesh):
+            continue
         sharding = values.sharding(result) or fully_closed(on.name, result)
+        if allowing(sharding, reduced) != sharding:
+            sharding = allowing(sharding, reduced)
+            values.set_sharding(result, sharding)
         replace_uses(result, all_reduce(result, reduced, sharding, at))
+
+
+def _is_reduced(result: Any, axes: Axes, mesh: Mesh) -> bool:
+    """Whether all that uses a result is a sum along these axes: explicit reshards have been inserted before."""
+    users = [use.owner.operation for use in result.uses]
+    return bool(users) and all(
+        user.name == "sdy.all_reduce"
+        and not difference(axes, read_axis_list(str(user.attributes["reduction_axes"])), mesh) for user in users)
 
 
 def make_unreduced(
@@ -116,7 +129,7 @@ def make_unreduced(
             "be made where others are summed, reshard in two steps")
     dims, sharded, moves = _aligned(source, target, new, mesh)
     if moves:
-        value = insertion.reshard(value, source.updated(dims=dims), at)
+        value = insertion.reshard(value, allowing(source.updated(dims=dims)), at)
     last = source
     replicated = difference(new, [axis for axes in sharded for axis in axes], mesh)
     if replicated:
@@ -145,7 +158,7 @@ def _aligned(
             sharded.append(extra)
         else:
             moves |= extra != ()
-            dims.append(wanted)
+            dims.append(had if extra == () else wanted)
             sharded.append(())
     return tuple(dims), sharded, moves
 

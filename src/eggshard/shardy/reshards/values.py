@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 from jaxlib.mlir import ir
 
-from eggshard.program.mesh import Mesh
+from eggshard.program.mesh import AxisRef, Mesh
 from eggshard.shardy.attributes import TensorSharding, read_per_value
 from eggshard.shardy.edges import DATA_FLOW, edge_of, edge_owner, owner_of, terminator, without_manual
 from eggshard.shardy.module import BODIES, ShardyModule, manual_axes, rank
+from eggshard.shardy.reshards.axis_lists import any_overlap
 
 #: Shardy has no data-flow edges for it, so its branches return what they happen to; here they are as those of a case.
 IF = "stablehlo.if"
@@ -120,6 +121,13 @@ def equivalent(first: TensorSharding | None, second: TensorSharding | None) -> b
 def fully_closed(mesh: str | Mesh, value: Any) -> TensorSharding:
     """The closed sharding of a replicated value."""
     return TensorSharding.closed(mesh, [()] * rank(value))
+
+
+def allowing(sharding: TensorSharding, axes: Sequence[AxisRef] | None = None) -> TensorSharding:
+    """The same sharding without bans on axes: these, or those that it shards its dimensions by itself."""
+    used = [axis for dim in sharding.axes for axis in dim] if axes is None else axes
+    banned = tuple(axis for axis in sharding.sharding.replicated if not any_overlap((axis,), used))
+    return sharding.updated(replicated=banned)
 
 
 class Edge(NamedTuple):
