@@ -20,7 +20,10 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 from eggshard.shardy.attributes import TensorSharding
 from eggshard.shardy.module import BODIES, ShardyModule
-from eggshard.shardy.reshards.search.conversions import StatedConversions
+from eggshard.shardy.reshards.search.conversions import StatedConversions, parts_of
+
+#: Routes over the parts of axes are looked for on meshes of no more parts than these.
+MOST_PARTS = 5
 
 
 class Context:
@@ -41,7 +44,12 @@ class Context:
         self.mesh = whole.refined(gather_cuts((s.sharding for s in stated), whole))
         self.free = self.mesh
         self.pricer = Pricer(model, self.mesh)
-        self.conversions = StatedConversions(Router(self.mesh, self.pricer, max_rounds=0, pairwise=True), self.pricer)
+        parts = parts_of(self.mesh)
+        finer = None
+        if parts != self.mesh and len(parts.axes) <= MOST_PARTS:
+            finer = Router(parts, Pricer(model, parts), max_rounds=0, pairwise=True)
+        router = Router(self.mesh, self.pricer, max_rounds=0, pairwise=True)
+        self.conversions = StatedConversions(router, self.pricer, finer)
         self.orders = self._orders(stated)
         #: Sizes and axes of the dimensions that are stated to be cut unevenly: only those are.
         self.uneven = self._uneven()
