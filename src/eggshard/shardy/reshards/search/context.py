@@ -53,6 +53,8 @@ class Context:
         self.orders = self._orders(stated)
         #: Sizes and axes of the dimensions that are stated to be cut unevenly: only those are.
         self.uneven = self._uneven()
+        #: The offers of ops with blocks of their own: found once, whatever the block around them is planned for.
+        self.nested: dict[Any, Any] = {}
         self._within: dict[tuple[str, ...], Context] = {}
 
     def within(self, axes: Sequence[str]) -> Context:
@@ -63,7 +65,7 @@ class Context:
             inner.free = without_axes(self.free, key)
             router = SubmeshRouter(self.mesh, inner.free, self.pricer, max_rounds=0, pairwise=True)
             inner.conversions = StatedConversions(router, self.pricer)
-            inner._within = {}
+            inner._within, inner.nested = {}, {}
             self._within[key] = inner
         return self._within[key]
 
