@@ -21,6 +21,7 @@ PASS = "plan-explicit-reshards"
 KINDS: tuple[tuple[int, dict[str, Any]], ...] = (
     *((seed, {}) for seed in range(16)),
     *((seed, {"looks": True}) for seed in range(500, 516)),
+    *((seed, {"nests": True}) for seed in range(700, 712)),
     *((seed, {"sub_axes": True}) for seed in range(100, 108)),
     *((seed, {"ops": 16}) for seed in range(200, 204)),
     *((seed, {"sizes": (5, 6, 8, 12)}) for seed in range(300, 308)),

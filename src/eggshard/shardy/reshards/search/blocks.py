@@ -177,7 +177,7 @@ class _Builder:
             for number, placed in enumerate(self.placements[own]):
                 tag = Made(i, Offer((), placed, 0.0), n)
                 self.choices[c].append(Choice(self._shard(c, placed[n]), 0.0, ((own, number),), tag))
-        if not has_effects(op):
+        if not has_effects(self.context, op):
             return []
         self.choices[own] = self.choices[own][:1]
         return [(own, self.choices[own][0].out)]

@@ -55,6 +55,8 @@ class Context:
         self.uneven = self._uneven()
         #: The offers of ops with blocks of their own: found once, whatever the block around them is planned for.
         self.nested: dict[Any, Any] = {}
+        #: Whether calls of functions have effects, by name.
+        self.effects: dict[str, bool] = {}
         self._within: dict[tuple[str, ...], Context] = {}
 
     def within(self, axes: Sequence[str]) -> Context:
