@@ -24,12 +24,14 @@ _IDENTITIES = (
 
 
 def convert_function(conversion: Conversion, function: Any) -> None:
-    """A function's signature and body; of one that is only declared, nothing may be sharded."""
+    """A function's signature, and its body if it has one."""
     name = ir.StringAttr(function.attributes["sym_name"]).value
     arguments, results = conversion.signatures[name]
     blocks = list(function.regions[0].blocks)
-    for value, layout in zip(blocks[0].arguments if blocks else (), arguments, strict=True):
+    for value, layout in zip(blocks[0].arguments, arguments, strict=True) if blocks else ():
         conversion.settle(value, layout)
+    for value in (value for block in blocks[1:] for value in block.arguments):
+        conversion.settle(value, Layout.whole(tensor_type(value.type)))
     for block in blocks:
         conversion.block(block, results)
     types = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
@@ -122,7 +124,8 @@ def _identity(conversion: Conversion, op: Any) -> None:
 
 
 def _group(conversion: Conversion, op: Any) -> None:
-    conversion.replace(op, list(op.operands)[: len(op.results)], [conversion.layout(v) for v in op.operands])
+    values = list(op.operands)[: len(op.results)]
+    conversion.replace(op, values, [conversion.layout(v) for v in values])
 
 
 def _collective(conversion: Conversion, op: Any) -> None:

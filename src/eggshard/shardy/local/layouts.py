@@ -53,6 +53,8 @@ class Layout:
         kept = _normal(sharding.sharding, mesh)
         for i, (n, dim) in enumerate(zip(type_.shape, kept.dims, strict=True)):
             count = count_of(mesh, dim.axes)
+            if n < 0 and count > 1:
+                raise ShardingError(f"{what} has a sharded dimension of dynamic size; lower for static sizes")
             if n % count:
                 raise ShardingError(
                     f"{what} ({type_}) is sharded as {sharding.sharding}: its dimension {i} of size {n} is not "
