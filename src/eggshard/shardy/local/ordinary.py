@@ -27,10 +27,7 @@ _IDEMPOTENT = ("max", "min", "and", "or")
 
 
 def convert_ordinary(conversion: Conversion, op: Any) -> None:
-    """An op whose regions, if it has any, are of scalars. Refusal where it cannot be computed shard by shard.
-
-    An op that makes shards out of whole operands is computed whole, if nothing else is known, and cut.
-    """
+    """An op whose regions, if it has any, are of scalars. Refusal where it cannot be computed shard by shard."""
     operands = [conversion.layout(v) for v in op.operands]
     results = conversion.results_stated(op)
     outside = [conversion.layout(v) for v in captures(op) if not conversion.layout(v).plain]
@@ -42,11 +39,7 @@ def convert_ordinary(conversion: Conversion, op: Any) -> None:
     try:
         parts, decisions = _decided(op, operands, results)
     except Refusal:
-        if op.name == "stablehlo.rng":
-            _rng(conversion, op, operands, results[0])
-        elif all(x.plain for x in operands) and not has_effects(op):
-            _settle(conversion, op, [Layout.whole(x.type) for x in results], results)
-        else:
+        if not _without_shards(conversion, op, operands, results):
             raise
         return
     if decisions[0].monoid == BY_REGION:
@@ -70,6 +63,27 @@ def convert_ordinary(conversion: Conversion, op: Any) -> None:
     else:
         _set_attributes(op, parts, decisions)
         _settle(conversion, op, made, results)
+
+
+def _without_shards(conversion: Conversion, op: Any, operands: Sequence[Layout], results: Sequence[Layout]) -> bool:
+    """Write an op that knows no shards: nothing where there are no elements, or whole operands' results, and cut them.
+
+    False where that is not possible.
+    """
+    if op.name == "stablehlo.rng":
+        _rng(conversion, op, operands, results[0])
+        return True
+    if has_effects(op) or not results:
+        return False
+    if not any(x.type.elements for x in results):
+        empty = [Literal(np.zeros(x.local.shape, numpy_dtype(x.type.dtype))) for x in results]
+        actions = [Local("constant", Attributes(value=v), (x.local,)) for v, x in zip(empty, results, strict=True)]
+        conversion.replace(op, [conversion.splicer.program(_alone(a), [], op)[0] for a in actions], results)
+        return True
+    if all(x.plain for x in operands):
+        _settle(conversion, op, [Layout.whole(x.type) for x in results], results)
+        return True
+    return False
 
 
 def _decided(op: Any, operands: Sequence[Layout], results: Sequence[Layout]) -> tuple[list[Part], list[Decision]]:
