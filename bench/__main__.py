@@ -136,6 +136,8 @@ _WINDOWS = frozenset({"stencil", "padslice"})
 _SECTIONS = {
     name: f"bench.{name}" for name in ("clusters", "exhaustive", "latency", "layers", "memory", "overlap", "scale")
 }
+_MEASURED = ("extraction", "shardy")
+"""Sections of a seed, with records of their own."""
 _BESIDE = {"stencil": ("latency", "scale")}
 """Sections that a family's table is followed by."""
 
@@ -143,9 +145,8 @@ _BESIDE = {"stencil": ("latency", "scale")}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run families; exit status 1 if a plan failed."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument(
-        "families", nargs="+", help=f"reshard, dense, {', '.join(sorted(_WINDOWS))}, {', '.join(_SECTIONS)}, extraction"
-    )
+    names = ("reshard", "dense", *sorted(_WINDOWS), *_SECTIONS, *_MEASURED)
+    parser.add_argument("families", nargs="+", help=", ".join(names))
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     parser.add_argument("--only", default="", help="programs whose name contains this; no sections")
     parser.add_argument("--all", action="store_true", help="programs that a usual run leaves out too")
@@ -165,10 +166,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     records: list[dict[str, Any]] = []
     failed = False
     for family in options.families:
-        if family == "extraction":
-            from bench import extraction
-
-            good, found = extraction.run(console, seed=options.seed, only=options.only)
+        if family in _MEASURED:
+            module = importlib.import_module(f"bench.{family}")
+            good, found = module.run(console, seed=options.seed, only=options.only)
             failed |= not good
             records += found
             continue

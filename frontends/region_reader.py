@@ -32,9 +32,12 @@ _TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return", "mhlo
 
 
 class ModuleReader:
-    """What all regions of a module share: functions, meshes, decoded attributes and types, stated shardings."""
+    """What all regions of a module share: functions, meshes, decoded attributes and types, stated shardings.
 
-    def __init__(self, module: Any):
+    Without a module, what can be said of single ops.
+    """
+
+    def __init__(self, module: Any = None):
         self.functions: dict[str, Any] = {}
         self.meshes = MeshTable()
         #: Every sharding met, with its tensor's type and a description of where it stands.
@@ -45,7 +48,7 @@ class ModuleReader:
         self._locations: dict[Any, str] = {}
         self._definitions: dict[str, OpDef | None] = {}
         self._active: list[str] = []
-        for op in module.body.operations:
+        for op in () if module is None else module.body.operations:
             operation = op.operation
             if operation.name == "func.func":
                 self.functions[_symbol(operation)] = operation

@@ -155,3 +155,20 @@ def test_shardings_stay_on_the_value():
     stated = text.replace("dim = 0 :", 'dim = 0 {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}, {}]>]>} :')
     (op,) = load(stated).region.ops
     assert op.name == "rotate" and str(op.shardings[0]) == '[{"x"}, {}]'
+
+
+def test_slices_at_a_place_that_differs_between_devices_are_read():
+    text = """module {
+      sdy.mesh @mesh = <["x"=4]>
+      func.func @main(%a: tensor<4xf32>) -> (tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}) {
+        %0 = sdy.manual_computation(%a) in_shardings=[<@mesh, [{}]>] out_shardings=[<@mesh, [{"x"}]>]
+            manual_axes={"x"} (%b: tensor<4xf32>) {
+          %1 = stablehlo.partition_id : tensor<ui32>
+          %2 = stablehlo.dynamic_slice %b, %1, sizes = [1] : (tensor<4xf32>, tensor<ui32>) -> tensor<1xf32>
+          sdy.return %2 : tensor<1xf32>
+        } : (tensor<4xf32>) -> tensor<4xf32>
+        return %0 : tensor<4xf32>
+      }
+    }"""
+    values = np.arange(4, dtype=np.float32)
+    np.testing.assert_array_equal(evaluate_program(load(text), [values])[0], values)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -69,6 +70,8 @@ class Features:
     tokens: bool = False
     empty: bool = False
     main: str = "main"
+    #: Functions return every value that nothing else uses.
+    all_used: bool = False
 
 
 class Value(NamedTuple):
@@ -312,6 +315,9 @@ class ModuleWriter:
         token = Value("%token", (), "")
         values = self.function.values or [self.argument(self.shape(2))]
         results = [values[-1], *rng.sample(values, k=min(len(values), rng.randrange(3)))]
+        if wants.all_used:
+            used = set(re.findall(r"%v\d+(?:#\d+)?", "\n".join(line.partition("=")[2] for line in self.function.lines)))
+            results = [v for v in dict.fromkeys(values) if v.name not in used] or results
         self.function.results = results
         self.done.append(self.function)
         arguments = [f"{v.name}: {v.type}{attribute}" for v, attribute in self.function.arguments]

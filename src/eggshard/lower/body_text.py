@@ -6,7 +6,7 @@ and its later passes recognise it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple, Self
 
@@ -29,12 +29,13 @@ class Value(NamedTuple):
 
 
 class BodyText:
-    """The lines of a body so far, on devices of a mesh. Channel ids are unique within it, counted from 1."""
+    """The lines of a body so far, on devices of a mesh. Channel ids are unique within it, counted from 1 or as given.
+    """
 
-    def __init__(self, mesh: Mesh, indent: str = "      "):
+    def __init__(self, mesh: Mesh, indent: str = "      ", channels: Iterator[int] | None = None):
         self.mesh, self.indent = mesh, indent
         self.lines: list[str] = []
-        self._names, self._channels = count(), count(1)
+        self._names, self._channels = count(), channels or count(1)
         self._partition: Value | None = None
         self._looked_up: dict[tuple[int, ...], Value] = {}
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from eggshard.errors import LoweringError, VerificationError
 from eggshard.lower.device_arrays import Arrays, poisoned
+from eggshard.lower.group_simulation import group_collective
 from eggshard.lower.window_simulation import (
     box_selected,
     cropped,
@@ -22,7 +23,7 @@ from eggshard.lower.window_simulation import (
     scatter_windows,
 )
 from eggshard.placement.placement import Placement
-from eggshard.plan.authored_steps import DeviceNumber, OnFirstDevice
+from eggshard.plan.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
 from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.steps import (
     Action,
@@ -218,6 +219,11 @@ def _(action: EdgeFill, mesh: Mesh, operands: Arrays) -> Arrays:
 @_perform.register
 def _(action: DeviceNumber, mesh: Mesh, operands: Arrays) -> Arrays:
     return (np.array(action.numbers, np.uint32),)
+
+
+@_perform.register
+def _(action: GroupCollective, mesh: Mesh, operands: Arrays) -> Arrays:
+    return group_collective(mesh.size, action, operands)
 
 
 @_perform.register

@@ -63,7 +63,7 @@ class TensorSharding:
         if isinstance(self.mesh, Mesh):
             mesh = mesh_attribute(self.mesh, self.sharding.device).removeprefix("#sdy.")
         else:
-            mesh = f"@{_symbol(self.mesh)}"
+            mesh = f"@{symbol_text(self.mesh)}"
         return f"<{mesh}, {replace(self.sharding, device=None)}>"
 
     def __str__(self) -> str:
@@ -76,7 +76,8 @@ def _parse(text: str) -> TensorSharding:
     return TensorSharding(Mesh({}) if mesh is None else mesh, sharding)
 
 
-def _symbol(name: str) -> str:
+def symbol_text(name: str) -> str:
+    """A symbol's name as MLIR writes it behind the ``@``."""
     plain = name and not name[0].isdigit() and all(c.isalnum() or c in "_$." for c in name)
     return name if plain else f'"{name}"'
 

@@ -12,6 +12,13 @@ from eggshard.shardy.clean_up import (
     meshes as meshes,
     unreduced as unreduced,
 )
+from eggshard.shardy.local import (
+    global_to_local as global_to_local,
+    legalization as legalization,
+    padding as padding,
+    permutation_factors as permutation_factors,
+    single_device as single_device,
+)
 from eggshard.shardy.passes import PASSES as PASSES, read_steps as read_steps
 from eggshard.shardy.propagation import (  # noqa: F401
     call_graph as call_graph,

@@ -149,6 +149,12 @@ class ShardyModule:
 
     def _set_argument(self, argument: Any, sharding: TensorSharding | None) -> None:
         op, number = argument.owner.owner.operation, argument.arg_number
+        if op.name == "sdy.named_computation" and sharding is not None:
+            stated = read_per_value(str(op.attributes["in_shardings"])) if "in_shardings" in op.attributes else [
+                TensorSharding.fully_open(sharding.mesh, rank(operand)) for operand in op.operands]
+            listed = [sharding if i == number else other for i, other in enumerate(stated)]
+            op.attributes["in_shardings"] = ir.Attribute.parse(per_value_text(listed))
+            return
         if op.name != "func.func":
             raise ProgramError(f"a block argument of {op.name} has no sharding of its own; its data-flow edge has one")
         self.set_argument_sharding(op, number, sharding)

@@ -8,10 +8,14 @@ MESHES = ({"x": 8}, {"x": 4, "y": 2}, {"x": 2, "y": 4}, {"x": 2, "y": 2, "z": 2}
 
 
 class Module:
-    """Appends ops; ``values`` are (name, shape) of f32 tensors."""
+    """Appends ops; ``values`` are (name, shape) of f32 tensors.
+
+    sub_axes: shardings by parts of axes, too. looks: ops that look along dimensions. nests: loops, branches and calls.
+    """
 
     def __init__(self, seed: int, ops: int = 8, meshes: tuple[dict[str, int], ...] = MESHES,
-                 sizes: tuple[int, ...] = (8, 16, 24), sub_axes: bool = False, looks: bool = False):
+                 sizes: tuple[int, ...] = (8, 16, 24), sub_axes: bool = False, looks: bool = False,
+                 nests: bool = False):
         self.random = random.Random(seed)
         self.mesh = self.random.choice(meshes)
         self.sizes, self.sub_axes = sizes, sub_axes
@@ -26,6 +30,8 @@ class Module:
         kinds = [self.pointwise] * 3 + [self.dot] * 2 + [
             self.reduce, self.transpose, self.reshape, self.broadcast, self.constraint, self.created]
         kinds += [self.slice, self.pad, self.concatenate, self.reverse] if looks else []
+        kinds += [self.loop, self.branch, self.call] * 2 if nests else []
+        self.functions: list[str] = []
         for _ in range(ops):
             self.random.choice(kinds)()
         results = self.values[-self.random.randint(1, 2):]
@@ -33,7 +39,7 @@ class Module:
             f"{type_of(shape)} {{sdy.sharding = #sdy.sharding{self.sharding(shape)}}}" for _, shape in results)
         axes = ", ".join(f'"{name}"={size}' for name, size in self.mesh.items())
         self.text = "\n".join([
-            f"sdy.mesh @mesh = <[{axes}]>", f"func.func @main({', '.join(arguments)}) -> ({types}) {{",
+            f"sdy.mesh @mesh = <[{axes}]>", *self.functions, f"func.func @main({', '.join(arguments)}) -> ({types}) {{",
             *("  " + line for line in self.lines),
             f"  return {', '.join(n for n, _ in results)} : {', '.join(type_of(s) for _, s in results)}", "}", "",
         ])
@@ -175,6 +181,44 @@ class Module:
         if shape:
             dim = self.random.randrange(len(shape))
             self.append(f"stablehlo.reverse {name}, dims = [{dim}] : {type_of(shape)}", shape)
+
+    def loop(self) -> None:
+        """A counted one that adds an outer value to what it carries, and multiplies by it where that fits."""
+        name, shape = self.pick()
+        other, n = self.random.choice([v for v, s in self.values if s == shape]), self.count
+        square, t = len(shape) == 2 and shape[0] == shape[1], type_of(shape)
+        last = f"stablehlo.dot_general %s{n}, {other}, contracting_dims = [1] x [0] : ({t}, {t}) -> {t}" if square \
+            else f"stablehlo.tanh %s{n} : {t}"
+        self.lines += [f"%{w}{n} = stablehlo.constant dense<{value}> : tensor<i32>"
+                       for w, value in (("z", 0), ("o", 1), ("m", self.random.randint(2, 4)))]
+        self.lines += [
+            f"%l{n}:2 = stablehlo.while(%j{n} = %z{n}, %x{n} = {name}) : tensor<i32>, {t}", "cond {",
+            f"%q{n} = stablehlo.compare LT, %j{n}, %m{n} : (tensor<i32>, tensor<i32>) -> tensor<i1>",
+            f"stablehlo.return %q{n} : tensor<i1>", "} do {", f"%s{n} = stablehlo.add %x{n}, {other} : {t}",
+            f"%y{n} = {last}", f"%u{n} = stablehlo.add %j{n}, %o{n} : tensor<i32>",
+            f"stablehlo.return %u{n}, %y{n} : tensor<i32>, {t}", "}",
+        ]
+        self.append(f"stablehlo.negate %l{n}#1 : {t}", shape)
+
+    def branch(self) -> None:
+        name, shape = self.pick()
+        other, n, t = self.random.choice([v for v, s in self.values if s == shape]), self.count, type_of(shape)
+        self.lines += [
+            f"%n{n} = stablehlo.constant dense<{self.random.randrange(2)}> : tensor<i32>",
+            f'%v{n} = "stablehlo.case"(%n{n}) ({{', f"%a{n}_ = stablehlo.add {name}, {other} : {t}",
+            f"stablehlo.return %a{n}_ : {t}", "}, {", f"stablehlo.return {other} : {t}", f"}}) : (tensor<i32>) -> {t}",
+        ]
+        self.append(f"stablehlo.tanh %v{n} : {t}", shape)
+
+    def call(self) -> None:
+        name, shape = self.pick()
+        t, n = type_of(shape), self.count
+        self.functions += [
+            f"func.func private @f{n}(%a: {t} {{sdy.sharding = #sdy.sharding{self.sharding(shape)}}}) -> "
+            f"({t} {{sdy.sharding = #sdy.sharding{self.sharding(shape)}}}) {{",
+            f"  %0 = stablehlo.tanh %a : {t}", f"  return %0 : {t}", "}",
+        ]
+        self.append(f"func.call @f{n}({name}) : ({t}) -> {t}", shape)
 
     def constraint(self) -> None:
         name, shape = self.pick()

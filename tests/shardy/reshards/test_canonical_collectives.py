@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.shardy.reshards.random_reshards import chain_module
+from tests.shardy.reshards.random_reshards import chain_module, reshard_module
 from tests.shardy.reshards.test_to_collectives import MESHES, module, ops
 
 from eggshard import shardy
@@ -185,6 +185,17 @@ def agreeing(seeds: range) -> int:
 
 def test_generated_chains_are_simplified_as_jaxlib_does() -> None:
     assert agreeing(range(60)) >= 30
+
+
+def test_generated_reshards_come_out_as_jaxlib_writes_them() -> None:
+    compared = 0
+    for seed in range(60, 120):
+        text, before = reshard_module(seed, functions=3), "func.func(sdy-reshard-to-collectives)"
+        if run_peer(text, before).text == shardy.transform(text, "reshard-to-collectives"):
+            compared += 1
+            peer = run_peer(text, f"{before},canonicalize")
+            assert shardy.transform(text, f"reshard-to-collectives,{PASS}") == peer.text, text
+    assert compared >= 50
 
 
 @pytest.mark.slow

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.shardy.reshards.generated import Module
 from tests.shardy.reshards.odd import MODULES, TWO_MESHES
 from tests.shardy.reshards.realised import FULL, passed, realised
-from tests.shardy.reshards.written import BRANCH, COMPARED, LOOP
+from tests.shardy.reshards.written import BRANCH, COMPARED, LOOP, PRODUCT
 
 from eggshard import shardy
-from eggshard.errors import EggshardError
+from eggshard.errors import EggshardError, EggshardWarning
 from eggshard.plan.plan import Plan
-from eggshard.shardy.passes import PASSES
-from eggshard.shardy.reshards import planned as planned
+from eggshard.shardy.module import ShardyModule, create, parsed
+from eggshard.shardy.passes import PASSES, Pass
+from eggshard.shardy.reshards.search.op_by_op import keep_the_cheaper
 
 PASS = "plan-explicit-reshards"
-SMALL = {"ops": 8}
-KINDS = (
-    *((seed, {}) for seed in range(24)),
-    *((seed, {"sub_axes": True}) for seed in range(100, 112)),
-    *((seed, {"ops": 16}) for seed in range(200, 206)),
-    *((seed, {"sizes": (5, 6, 8, 12)}) for seed in range(300, 310)),
+KINDS: tuple[tuple[int, dict[str, Any]], ...] = (
+    *((seed, {}) for seed in range(12)),
+    *((seed, {"looks": True}) for seed in range(500, 512)),
+    *((seed, {"nests": True}) for seed in range(700, 710)),
+    *((seed, {"sub_axes": True}) for seed in range(100, 106)),
+    *((seed, {"ops": 16}) for seed in range(200, 204)),
+    *((seed, {"sizes": (5, 6, 8, 12)}) for seed in range(300, 308)),
     *((seed, {"sizes": (6, 12, 18), "meshes": ({"x": 2, "y": 3}, {"x": 6})}) for seed in range(400, 408)),
 )
 
@@ -41,22 +45,23 @@ def test_modules_by_hand_send_no_more_than_the_peers(name: str) -> None:
     assert ours.wire_bytes <= theirs.wire_bytes
 
 
+def assert_no_more(seed: int, kind: dict[str, Any]) -> None:
+    text = passed(Module(seed, **kind).text, "sdy-propagation-pipeline")
+    ours, theirs = compared(text)
+    assert ours.wire_bytes <= theirs.wire_bytes, f"{seed} {kind}\n{text}"
+
+
 @pytest.mark.parametrize("part", range(6))
 def test_random_modules_send_no_more_than_the_peers(part: int) -> None:
     for seed, kind in KINDS[part::6]:
-        text = passed(Module(seed, **kind).text, "sdy-propagation-pipeline")  # type: ignore[arg-type]
-        ours, theirs = compared(text)
-        assert ours.wire_bytes <= theirs.wire_bytes, f"{seed} {kind}\n{text}"
+        assert_no_more(seed, kind)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", range(1000, 1400, 50))
+@pytest.mark.parametrize("start", range(1000, 1300, 50))
 def test_many_random_modules_send_no_more_than_the_peers(start: int) -> None:
     for seed in range(start, start + 50):
-        kind = KINDS[seed % len(KINDS)][1]
-        text = passed(Module(seed, **kind).text, "sdy-propagation-pipeline")  # type: ignore[arg-type]
-        ours, theirs = compared(text)
-        assert ours.wire_bytes <= theirs.wire_bytes, f"{seed} {kind}\n{text}"
+        assert_no_more(seed, KINDS[seed % len(KINDS)][1])
 
 
 @pytest.mark.parametrize(
@@ -67,7 +72,7 @@ def test_bytes_of_the_compiled_program(name: str, bytes_: int, peers: int) -> No
     text = passed(COMPARED[name], "sdy-propagation-pipeline")
     ours, theirs = compared(text)
     assert ours.compare_with_xla().plan.wire_bytes == bytes_
-    assert theirs.compare_with_xla().plan.wire_bytes == peers
+    assert theirs.wire_bytes == peers
     ours.verify()
 
 
@@ -102,6 +107,34 @@ def test_what_has_no_placements_on_one_mesh_is_refused_or_left_to_the_peers_deci
             shardy.transform(TWO_MESHES, PASS)
     with pytest.raises(EggshardError, match="there is no cost model 'weight'"):
         shardy.transform(LOOP, f"{PASS}{{cost-model=weight}}")
+
+
+def test_the_decision_for_each_op_stands_in_where_it_sends_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gathered(module: ShardyModule, **_: Any) -> None:  # a plan that gathers everything is the worst there is
+        for op in module.walk("stablehlo.dot_general"):
+            module.set_sharding(op.results[0], module.sharding(op.operands[0]))
+
+    def planned_badly(module: ShardyModule, name: str) -> None:
+        for op in module.walk("stablehlo.dot_general"):
+            whole = {"sharding": "#sdy.sharding<@mesh, [{}, {}]>"}
+            op.operands[0] = create("sdy.reshard", [op.operands[0]], [op.operands[0].type], whole, op).results[0]
+
+    monkeypatch.setitem(PASSES, "insert-explicit-reshards", Pass("insert-explicit-reshards", gathered, "func.func"))
+    with parsed(PRODUCT) as module:
+        original = module.text()
+        planned_badly(module, PASS)
+        keep_the_cheaper(module, original)
+        assert "sdy.reshard" not in module.text()
+    with parsed(PRODUCT) as module:
+        keep_the_cheaper(module, module.text())
+        assert module.text() == original
+    assert "decided on op by op" in _warning(TWO_MESHES)
+
+
+def _warning(text: str) -> str:
+    with pytest.warns(EggshardWarning) as caught:
+        shardy.transform(text, PASS)
+    return str(caught[0].message)
 
 
 def test_cost_models_by_name() -> None:

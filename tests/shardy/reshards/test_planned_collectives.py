@@ -116,6 +116,13 @@ def test_a_space_too_large_to_search_leaves_shardys_stages() -> None:
     assert planned_moves(reshard, stages) == stages
 
 
+def test_large_meshes_are_searched_as_far_as_that_is_quick() -> None:
+    mesh = Mesh({"x": 512, "y": 256})
+    x, y = AxisRef("x"), AxisRef("y")
+    reshard = Reshard((1 << 18, 1 << 18), 4, mesh, mesh, ((), (x,)), ((), (y, x)))
+    never_dearer(reshard)
+
+
 def test_gathering_all_is_always_possible() -> None:
     """Sub-axes that no refinement of the mesh has."""
     mesh = Mesh({"x": 6})

@@ -152,6 +152,23 @@ def test_addends_are_reduced_and_made() -> None:
     assert ops(placed, "reshard-to-collectives{mode=global}") == expected
 
 
+def test_stages_go_on_until_the_target_is_reached() -> None:
+    """jaxlib's pass stops after two rounds, at another sharding."""
+    text = module(
+        'mesh<["x"=4, "y"=6]>, [{"x"}, {}, {"y":(1)3}, {"y":(3)2}]', 'mesh<["x"=4, "y"=6]>, [{}, {"y"}, {"x"}, {}]',
+        "24x24x24x24").replace('mesh<["x"=4, "y"=6]>', "@m") + '\nsdy.mesh @m = <["x"=4, "y"=6]>'
+    assert run_peer(text, PEER).text.count('out_sharding=<@m, [{}, {"y"}, {"x"}, {}]>') == 0
+    assert ops(text, "reshard-to-collectives")[-1] == 'collective_permute <@m, [{}, {"y"}, {"x"}, {}]>'
+
+
+def test_stages_that_come_to_a_standstill_are_not_taken() -> None:
+    """jaxlib's pass makes a permute between different numbers of shards."""
+    text = module('@m, [{"c"}, {}, {"a"}, {}]', '@m, [{"a", "c"}, {}, {"b"}, {}]', "24x24x24x24")
+    text += '\nsdy.mesh @m = <["b"=2, "a"=4, "c"=3]>'
+    assert run_peer(text, PEER).failure
+    assert ops(text, "reshard-to-collectives")[-1].endswith('<@m, [{"a", "c"}, {}, {"b"}, {}]>')
+
+
 def test_sub_axes_that_do_not_fit_together_are_gathered() -> None:
     text = module('mesh<["x"=6]>, [{"x":(1)2}, {}]', 'mesh<["x"=6]>, [{}, {"x":(1)3}]')
     for mode in ("shardy", "global"):

@@ -69,12 +69,7 @@ def inline_meshes(module: ShardyModule) -> None:
         return TensorSharding(mesh, sharding.sharding)
 
     transform_shardings(module, inlined)
-    for op in _grouped(module):
-        text = str(op.attributes[GROUPS])
-        match = _NAMED.search(text)
-        if match and (name := _plain(match["name"])) in named:
-            text = text[: match.start()] + _written(named[name]) + text[match.end() :]
-            op.attributes[GROUPS] = ir.Attribute.parse(text)
+    _write_groups(module)
     for op in _mesh_ops(module):
         op.erase()
 
@@ -167,18 +162,17 @@ class _Lifting:
 def drop_sharding_and_mesh(module: ShardyModule) -> None:
     """Remove all shardings and all meshes: what is left is a program of one device, or of each device by itself.
 
-    ProgramError where an op is nothing without its mesh (a reshard, a collective of Shardy's, a manual computation):
-    such programs are made local first.
+    Groups of StableHLO's collectives that name a mesh have it written in full. ProgramError where an op is nothing
+    without its mesh (a reshard, a collective of Shardy's, a manual computation): such programs are made local first.
     """
-    meshes = set(module.meshes)
     for op in module.walk():
-        groups = _NAMED.search(str(op.attributes[GROUPS])) if GROUPS in op.attributes else None
         own = OWN_SHARDING.get(op.name)
-        if (own and own in op.attributes) or op.name in BODIES or (groups and _plain(groups["name"]) in meshes):
+        if (own and own in op.attributes) or op.name in BODIES:
             raise ProgramError(
                 f"{op.name} needs its mesh: {str(op).partition(chr(10))[0][:160]}; "
                 "run reshard-to-collectives and convert-global-to-local before drop-sharding-and-mesh"
             )
+    _write_groups(module)
     for op in module.walk():
         if SHARDING in op.attributes:
             del op.attributes[SHARDING]
@@ -190,6 +184,17 @@ def drop_sharding_and_mesh(module: ShardyModule) -> None:
 
 def _mesh_ops(module: ShardyModule) -> list[Any]:
     return [op.operation for op in module.module.body.operations if op.operation.name == MESH]
+
+
+def _write_groups(module: ShardyModule) -> None:
+    """Write the meshes that groups name in full."""
+    named = module.meshes
+    for op in _grouped(module):
+        text = str(op.attributes[GROUPS])
+        match = _NAMED.search(text)
+        if match and (name := _plain(match["name"])) in named:
+            text = text[: match.start()] + _written(named[name]) + text[match.end() :]
+            op.attributes[GROUPS] = ir.Attribute.parse(text)
 
 
 def _grouped(module: ShardyModule) -> list[Any]:

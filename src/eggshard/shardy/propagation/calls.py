@@ -8,7 +8,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.shardy.attributes import TensorSharding, per_value_text, read_per_value
-from eggshard.shardy.edges import edge_of, terminator
+from eggshard.shardy.edges import edge_of, edge_owners, terminator
 from eggshard.shardy.module import SHARDING, ShardyModule, inside_first
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.propagation.call_graph import ORIGINAL_NAME, CallGraph, FunctionTable, callee, stated_or_open
@@ -49,8 +49,8 @@ def import_function_calls(module: ShardyModule, add_data_flow_edges_on_named_com
     if add_data_flow_edges_on_named_computations:
         for op in inside_first(module.module.operation):
             if op.name == NAMED:
-                add_edges(module, list(op.regions[0].blocks[0].arguments))
-                add_edges(module, list(op.results))
+                for owners in edge_owners(op):
+                    add_edges(module, [owner for owner in owners if edge_of(owner) is None])
 
 
 def _computation(module: ShardyModule, call: Any, function: Any, name: str) -> Any:

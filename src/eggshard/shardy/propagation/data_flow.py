@@ -38,7 +38,7 @@ def add_edges(module: ShardyModule, owners: Sequence[Any]) -> None:
 def add_function_data_flow_edges(module: ShardyModule) -> None:
     """Put an op ``sdy.func_data_flow_edge`` behind arguments of functions other than main, and results of calls."""
     main = main_function(module)
-    functions = [function for function in module.functions if function != main]
+    functions = [function for function in module.functions if main is None or function != main]
     for function in functions:
         if function.regions[0].blocks:
             block = function.regions[0].blocks[0]

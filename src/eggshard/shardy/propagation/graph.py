@@ -80,6 +80,7 @@ class Graph:
                 callee = ir.FlatSymbolRefAttr(node.op.attributes["callee"]).value
                 self.calls.setdefault(callee, []).append(node)
         self._count_uses()
+        self._fixed = {NO_SLOT, *self._of_manual()}
         self._first_result: dict[int, int] = {}
         for function in self.functions.values():
             self._first_result[function.number] = len(self.shardings)
@@ -129,6 +130,12 @@ class Graph:
             for value in node.operands:
                 self.use_counts[value] += 1
 
+    def _of_manual(self) -> Iterator[int]:
+        for node in self.nodes:
+            if node.name == "sdy.manual_computation":
+                yield from node.results
+                yield from (self._numbers[argument] for argument in node.op.regions[0].blocks[0].arguments)
+
     # -- values and slots --------------------------------------------------------------------------------------------
 
     def number(self, value: Any) -> int:
@@ -166,8 +173,11 @@ class Graph:
         return self.table.shardings[self.shardings[slot]]
 
     def keep(self, slot: int, number: int) -> None:
-        """Keep a sharding at a slot. Other results of the same op that had none are then fully open."""
-        if slot == NO_SLOT:
+        """Keep a sharding at a slot. Other results of the same op that had none are then fully open.
+
+        Manual computations without data-flow edges keep theirs: axes that are manual could not be told from others.
+        """
+        if slot in self._fixed:
             return
         self.shardings[slot] = number
         if slot >= len(self.values):

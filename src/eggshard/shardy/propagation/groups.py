@@ -54,7 +54,8 @@ def sharding_group_import(module: ShardyModule) -> None:
 
 
 def _check(op: Any, first: Any, group: int) -> None:
-    if _manual(op) != _manual(first):
+    inside, others = _manual(op), _manual(first)
+    if (inside is None) != (others is None) or (inside is not None and inside != others):
         raise ShardingError(
             f"sharding group {group} has values inside and outside of one manual computation; give them two groups")
     shapes = shape(op.operands[0]), shape(first.operands[0])

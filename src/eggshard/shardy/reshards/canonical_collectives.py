@@ -8,11 +8,10 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.program.mesh import AxisRef
 from eggshard.shardy.attributes import Axes, TensorSharding, per_value_text, read_per_value
 from eggshard.shardy.module import ShardyModule, create, manual_axes, uses
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.reshards.collectives import KINDS, Collective
+from eggshard.shardy.reshards.collectives import KINDS, Collective, leading
 from eggshard.shardy.reshards.shared_reshards import shared_reshard
 from eggshard.shardy.sub_axes import in_mesh_order, merged
 
@@ -150,16 +149,8 @@ def _slice_of_reduction(module: ShardyModule, op: Any) -> bool:
     alike = all(u.name == op.name and u.block == op.block and _same_slices(u, op) for u in users)
     if not alike or any(u != op and _earlier(u, op) for u in users):
         return False
-    left = set(reduced.axes)
-    scattered, rest = [], []
-    for axes in sliced.dims:
-        prefix: list[AxisRef] = []
-        while len(prefix) < len(axes) and axes[len(prefix)] in left:
-            left.remove(axes[len(prefix)])
-            prefix.append(axes[len(prefix)])
-        scattered.append(tuple(prefix))
-        rest.append(axes[len(prefix):])
-    if left:
+    scattered, rest = leading(sliced.dims, reduced.axes)
+    if sum(map(len, scattered)) < len(reduced.axes):
         return False
     sizes = module.mesh(reduced.to).axes
     source = module.sharding(reduction.operands[0])
@@ -167,9 +158,9 @@ def _slice_of_reduction(module: ShardyModule, op: Any) -> bool:
     after = tuple(merged((*a, *b), sizes) for a, b in zip(before, scattered, strict=True))
     to = TensorSharding.closed(reduced.to.mesh, after, sliced.to.sharding.unreduced)
     to = to.updated(replicated=sliced.to.sharding.replicated)
-    value = Collective("reduce_scatter", to, dims=tuple(scattered)).create(reduction.operands[0], op)
+    value = Collective("reduce_scatter", to, dims=scattered).create(reduction.operands[0], op)
     if any(rest):
-        value = Collective("all_slice", sliced.to, dims=tuple(rest)).create(value, op)
+        value = Collective("all_slice", sliced.to, dims=rest).create(value, op)
     for user in users:
         _replace(user, value)
     return True

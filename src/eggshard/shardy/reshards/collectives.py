@@ -133,7 +133,7 @@ class Collective:
 
 
 def fused(moves: Sequence[Move], sizes: Sizes) -> list[Move]:
-    """The same with slices in a row as one, and so all-to-alls between different dimensions."""
+    """The same with slices in a row as one, and so all-to-alls between different dimensions and sliced reductions."""
     out: list[Move] = []
     for move in moves:
         last = out[-1] if out else None
@@ -143,6 +143,8 @@ def fused(moves: Sequence[Move], sizes: Sizes) -> list[Move]:
         elif last is not None and move.kind == last.kind == "all_to_all" and not _touched(last) & _touched(move):
             exchanges = tuple(sorted(last.exchanges + move.exchanges, key=lambda e: e.source))
             out[-1] = replace(move, exchanges=exchanges)
+        elif last is not None and (last.kind, move.kind) == ("all_reduce", "all_slice"):
+            out[-1:] = _scattered(last, move, sizes)
         else:
             out.append(move)
     return out
@@ -150,3 +152,22 @@ def fused(moves: Sequence[Move], sizes: Sizes) -> list[Move]:
 
 def _touched(move: Move) -> set[int]:
     return {dim for e in move.exchanges for dim in (e.source, e.target)}
+
+
+def _scattered(reduction: Move, sliced: Move, sizes: Sizes) -> list[Move]:
+    """A reduce-scatter and a slice of what is left, if the slices begin with all axes that are reduced."""
+    scattered, rest = leading(sliced.dims, reduction.axes)
+    if sum(map(len, scattered)) < len(reduction.axes):
+        return [reduction, sliced]
+    after = tuple(merged((*a, *b), sizes) for a, b in zip(reduction.after, scattered, strict=True))
+    out = [Move("reduce_scatter", after, reduction.unreduced, dims=scattered)]
+    return [*out, replace(sliced, dims=rest)] if any(rest) else out
+
+
+def leading(dims: Sequence[Axes], axes: Axes) -> tuple[tuple[Axes, ...], tuple[Axes, ...]]:
+    """Of the axes of each dimension those at its beginning that are among some, and the others."""
+    lengths = [next((n for n, axis in enumerate(d) if axis not in axes), len(d)) for d in dims]
+    return (
+        tuple(d[:n] for d, n in zip(dims, lengths, strict=True)),
+        tuple(d[n:] for d, n in zip(dims, lengths, strict=True)),
+    )

@@ -144,8 +144,14 @@ class Parts:
 
     # -- edges -------------------------------------------------------------------------------------------------------
 
-    def edges(self, state: State, goal: State, shape: tuple[int, ...]) -> Iterator[Edge]:
-        """The single collectives that apply to a sharding; no dimension without elements is sharded."""
+    def edges(self, state: State, goal: State, shape: tuple[int, ...], at_once: bool = False) -> Iterator[Edge]:
+        """The single collectives that apply to a sharding; no dimension without elements is sharded.
+
+        at_once: addends are to be reduced before anything else, all together.
+        """
+        if at_once and state.addends:
+            yield from self._reductions(state, goal, shape, len(state.addends))
+            return
         yield from self._slices(state, shape)
         yield from self._gathers(state)
         yield from self._exchanges(state, shape)
@@ -197,10 +203,10 @@ class Parts:
             if dims != state.dims or goal.mesh != state.mesh:
                 yield Edge("collective_permute", State(goal.mesh, dims, state.addends))
 
-    def _reductions(self, state: State, goal: State, shape: tuple[int, ...]) -> Iterator[Edge]:
-        """Ops that make addends or reduce them."""
+    def _reductions(self, state: State, goal: State, shape: tuple[int, ...], least: int = 1) -> Iterator[Edge]:
+        """Ops that make addends or reduce them, at least so many parts."""
         spare = [part for part in state.addends if part not in goal.addends]
-        for n in range(1, len(spare) + 1):
+        for n in range(least, len(spare) + 1):
             for chosen in combinations(spare, n):
                 left = tuple(part for part in state.addends if part not in chosen)
                 group = self.count(chosen)

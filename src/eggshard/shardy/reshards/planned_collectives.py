@@ -21,15 +21,20 @@ from eggshard.shardy.reshards.parts import Edge, Parts, State, partitions
 from eggshard.shardy.sub_axes import count
 from eggshard.shardy.wire_bytes import Dims, WireBytes, lacks, step_bytes
 
-#: Spaces of more shardings than this are not searched.
+#: Spaces of more shardings than this are not searched, ...
 MOST_STATES = 6000
+#: ... nor those of more shardings times devices: what each device lacks is computed for every sharding.
+MOST_SHARDS = 3_000_000
 #: Bytes that differ by less are equal.
 TIE = 1e-6
 
 
 @dataclass(frozen=True)
 class Reshard:
-    """A reshard of a tensor between shardings on meshes that differ in the order of their devices at most."""
+    """A reshard of a tensor between shardings on meshes that differ in the order of their devices at most.
+
+    at_once: the source's addends are not stated as its sharding, so that the first collective must reduce them all.
+    """
 
     shape: tuple[int, ...]
     itemsize: int
@@ -39,6 +44,7 @@ class Reshard:
     target: Dims
     addends: Axes = ()
     target_addends: Axes = ()
+    at_once: bool = False
 
     @property
     def reordered(self) -> bool:
@@ -106,7 +112,8 @@ def _spaces(reshard: Reshard) -> list[Parts]:
         if not found:
             return []
         spaces = [Parts(reshard.mesh.axes, p, reshard.source, reshard.target, fixed) for p in found]
-        if all(space.states <= MOST_STATES for space in spaces):
+        most = min(MOST_STATES, MOST_SHARDS // reshard.mesh.size)
+        if all(space.states <= most for space in spaces):
             return spaces
     return []
 
@@ -155,7 +162,7 @@ class _Search:
             came[state] = by
             if state == self.goal:
                 return self._path(came)
-            for edge in self.parts.edges(state, self.goal, self.reshard.shape):
+            for edge in self.parts.edges(state, self.goal, self.reshard.shape, self.reshard.at_once):
                 after = edge.state
                 if after in came:
                     continue

@@ -23,9 +23,10 @@ def shared_reshard(module: ShardyModule, op: Any) -> Any:
     wanted = strides(shape(op.results[0]), target, module.mesh(target).axes)
     if wanted is None or target.sharding.unreduced or not any(target.axes):
         return None
-    before = {inner.operation for inner in _before(op)}
-    for other in _reshards(_root(op.operands[0])):
-        if other not in before or not uses(other.results[0]):
+    others = [other for other in _reshards(_root(op.operands[0])) if other != op and uses(other.results[0])]
+    before = list(_before(op)) if others else []
+    for other in others:
+        if other not in before:
             continue
         to = TensorSharding.parse(str(other.attributes["sharding"]))
         same_mesh = to.mesh == target.mesh and not to.sharding.unreduced and to.sharding.device is None
@@ -74,4 +75,4 @@ def _before(op: Any) -> Iterator[Any]:
     for inner in op.block.operations:
         if inner.operation == op:
             return
-        yield inner
+        yield inner.operation

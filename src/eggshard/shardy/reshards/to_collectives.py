@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError
 from eggshard.program.mesh import AxisRef, Mesh
 from eggshard.shardy.attributes import Axes, TensorSharding
-from eggshard.shardy.module import ShardyModule, shape
+from eggshard.shardy.module import ShardyModule, shape, uses
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.reshards.collectives import Collective, Move
+from eggshard.shardy.reshards.collectives import Collective, Move, fused
 from eggshard.shardy.reshards.greedy_collectives import aligned, greedy_moves
 from eggshard.shardy.reshards.planned_collectives import Reshard, planned_moves
+from eggshard.shardy.reshards.shared_beginnings import Way, cheapest_together
 from eggshard.shardy.sub_axes import Sizes, in_mesh_order
-from eggshard.shardy.wire_bytes import element_bytes_of
+from eggshard.shardy.wire_bytes import WireBytes, collective_bytes, element_bytes_of
 
 MODES = ("shardy", "global")
 
@@ -28,49 +32,121 @@ def reshard_to_collectives(module: ShardyModule, keep_redundant_reshards: bool =
     """
     if mode not in MODES:
         raise ProgramError(f"option mode of pass reshard-to-collectives is {' or '.join(MODES)}, not {mode!r}")
-    for op in module.walk("sdy.reshard"):
-        value = op.operands[0]
-        while not _is_argument(value) and value.owner.name == "sdy.propagation_barrier":
-            value = value.owner.operands[0]
-        target = TensorSharding.parse(str(op.attributes["sharding"]))
-        stated = module.sharding(value)
-        source = stated or TensorSharding.fully_open(target.mesh, len(target.dims))
-        if (_on_one_device(module, source) or _on_one_device(module, target)) and stated != target:
-            continue
-        if keep_redundant_reshards and _equivalent(source, target):
-            continue
-        steps = collectives(value, module.mesh(source), module.mesh(target), source, target, mode)
-        if steps is None:
-            continue
-        new = value if steps else op.operands[0]
-        for step in steps:
-            new = step.create(new, op)
-        op.results[0].replace_all_uses_with(new)
-        op.erase()
+    pending = module.walk("sdy.reshard")  # in lists: the hash of an op changes with its operands
+    while pending:
+        group = [pending[0]]
+        if mode == "global":
+            users = [user for user, _ in uses(group[0].operands[0]) if user.block == group[0].block]
+            group = [op for op in pending if op in users] if len(users) > 1 else group
+        pending = [op for op in pending if op not in group] if len(group) > 1 else pending[1:]
+        wanted = [w for member in group if (w := _wanted(module, member, keep_redundant_reshards))]
+        for redundant in [w for w in wanted if w.source is w.target]:
+            _finish(redundant, redundant.op.operands[0])
+        wanted = [w for w in wanted if w.source is not w.target]
+        if wanted:
+            _replace(module, wanted, mode)
 
 
-def collectives(
-    value: Any, source_mesh: Mesh, mesh: Mesh, source: TensorSharding, target: TensorSharding, mode: str
-) -> list[Collective] | None:
-    """The collectives that take a value from one sharding to another; None between meshes of which none exist."""
+@dataclass(frozen=True)
+class Wanted:
+    """A reshard op, the value that it reshards (in front of barriers), and from what to what (the same, if nothing)."""
+
+    op: Any
+    value: Any
+    source: TensorSharding
+    target: TensorSharding
+    source_mesh: Mesh
+    mesh: Mesh
+
+
+def _wanted(module: ShardyModule, op: Any, keep_redundant: bool) -> Wanted | None:
+    """None for a reshard that stays."""
+    value = op.operands[0]
+    while (barrier := _defining(value, "sdy.propagation_barrier")) is not None:
+        value = barrier.operands[0]
+    target = TensorSharding.parse(str(op.attributes["sharding"]))
+    stated = module.sharding(value)
+    source = stated or TensorSharding.fully_open(target.mesh, len(target.dims))
+    if (_on_one_device(module, source) or _on_one_device(module, target)) and stated != target:
+        return None
+    if keep_redundant and _equivalent(source, target):
+        return None
     if not any(target.axes) and not target.sharding.unreduced:
         if not any(source.axes) and not source.sharding.unreduced:
-            return []
-        target, mesh = TensorSharding(source.mesh, target.sharding), source_mesh
-    if source_mesh.axes != mesh.axes:
+            return Wanted(op, value, source, source, Mesh({}), Mesh({}))
+        target = TensorSharding(source.mesh, target.sharding)
+    wanted = Wanted(op, value, source, target, module.mesh(source), module.mesh(target))
+    return wanted if wanted.source_mesh.axes == wanted.mesh.axes else None
+
+
+def _replace(module: ShardyModule, group: list[Wanted], mode: str) -> None:
+    """Write the collectives of reshards of one value; sequences share their beginnings if mode is global."""
+    first = group[0]
+    reduction = _reduction_of(module, group) if mode == "global" else None
+    ways = [_ways(wanted, mode, reduction) for wanted in group]
+    made: dict[Way, Any] = {(): first.value}
+    if reduction is not None:
+        made = {(): reduction.operands[0]}
+        made.update({way[:1]: first.value for options in ways for way in options if way[0].kind == "all_reduce"})
+    itemsize, extent = element_bytes_of(first.value), shape(first.value)
+
+    def price(before: TensorSharding | None, step: Collective) -> WireBytes:
+        at = before or first.source
+        return collective_bytes(step, at.axes, extent, itemsize, module.mesh(step.to), module.mesh(at))
+
+    for wanted, way in zip(group, cheapest_together(ways, price), strict=True):
+        for n in range(1, len(way) + 1):
+            if way[:n] not in made:
+                made[way[:n]] = way[n - 1].create(made[way[: n - 1]], wanted.op)
+        _finish(wanted, made[way] if way else wanted.op.operands[0])
+    if reduction is not None and not uses(reduction.results[0]):
+        reduction.erase()
+
+
+def _finish(wanted: Wanted, value: Any) -> None:
+    wanted.op.results[0].replace_all_uses_with(value)
+    wanted.op.erase()
+
+
+def _reduction_of(module: ShardyModule, group: list[Wanted]) -> Any:
+    """The reduction whose result is only resharded, so that it may scatter at once; None if there is none."""
+    reduction = _defining(group[0].value, "sdy.all_reduce")
+    if reduction is None or any(w.value != group[0].value for w in group):
         return None
-    moves = greedy(shape(value), mesh.axes, source, target, source_mesh != mesh)
-    if moves is None or mode == "global":
-        moves = planned_moves(Reshard(
-            shape(value), element_bytes_of(value), source_mesh, mesh, source.axes, target.axes,
-            source.sharding.unreduced, target.sharding.unreduced), moves)
-    at = source.mesh if source_mesh != mesh else target.mesh
+    before = module.sharding(reduction.operands[0])
+    addends_ = [w.source.sharding.unreduced + w.target.sharding.unreduced for w in group]
+    if before is None or any(addends_) or before.axes != group[0].source.axes:
+        return None
+    ops = [w.op for w in group]
+    return reduction if all(user in ops for user, _ in uses(reduction.results[0])) else None
+
+
+def _ways(wanted: Wanted, mode: str, reduction: Any) -> list[Way]:
+    """Sequences of collectives that do it, from the operand of a reduction if one is given; Shardy's first."""
+    sizes, source, target = wanted.mesh.axes, wanted.source, wanted.target
+    stages = greedy(shape(wanted.value), sizes, source, target, wanted.source_mesh != wanted.mesh)
+    if stages is not None and mode == "shardy":
+        return [_on_meshes(wanted, stages)]
+    reduced = Collective.read(reduction) if reduction is not None else None
+    addends_ = source.sharding.unreduced if reduced is None else reduced.axes
+    if reduced is not None and stages is not None:
+        stages = [Move("all_reduce", source.axes, axes=addends_), *stages]
+    reshard = Reshard(
+        shape(wanted.value), element_bytes_of(wanted.value), wanted.source_mesh, wanted.mesh, source.axes, target.axes,
+        addends_, target.sharding.unreduced, at_once=reduced is not None)
+    ways = [stages, fused(stages, sizes)] if stages is not None else []
+    return [_on_meshes(wanted, moves) for moves in [*ways, planned_moves(reshard, stages)]]
+
+
+def _on_meshes(wanted: Wanted, moves: Sequence[Move]) -> Way:
+    """The first permute leads from the source's mesh to the target's."""
+    at = wanted.source.mesh if wanted.source_mesh != wanted.mesh else wanted.target.mesh
     out = []
     for move in moves:
         if move.kind == "collective_permute":
-            at = target.mesh
+            at = wanted.target.mesh
         out.append(move.on(at))
-    return out
+    return tuple(out)
 
 
 def greedy(
@@ -99,8 +175,10 @@ def addends(source: Axes, target: Axes, sizes: Sizes) -> tuple[Axes, Axes, Axes]
     )
 
 
-def _is_argument(value: Any) -> bool:
-    return not hasattr(value.owner, "name")
+def _defining(value: Any, name: str) -> Any:
+    """The op of that name that defines a value, else None."""
+    owner = None if isinstance(value, ir.BlockArgument) else value.owner.operation
+    return owner if owner is not None and owner.name == name else None
 
 
 def _on_one_device(module: ShardyModule, sharding: TensorSharding) -> bool:

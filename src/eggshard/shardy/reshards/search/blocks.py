@@ -94,7 +94,7 @@ class _Builder:
         context = self.context
         roots: list[Shard] = []
         for value, placement in self.inputs.items():
-            c = self._class(value)
+            c = self._class(value, {placement.monoid} if placement.partial else None)
             self.choices[c].append(Choice(self._shard(c, placement), 0.0, ()))
         *ops, terminator = self.ops
         for i, op in enumerate(ops):
@@ -128,7 +128,8 @@ class _Builder:
         out = {}
         for c, chosen in found.chosen.items():
             tag = problem.choices[c][chosen[0]].tag
-            if len(chosen) > 1 and isinstance(tag, Made) and tag.result < 0 and len(self.ops[tag.op].regions):
+            several = len(chosen) > 1 and isinstance(tag, Made) and tag.result < 0
+            if several and len(self.ops[tag.op].regions):
                 out[c] = [min(chosen, key=lambda i: problem.choices[c][i].cost)]
         return out
 
@@ -176,7 +177,7 @@ class _Builder:
             for number, placed in enumerate(self.placements[own]):
                 tag = Made(i, Offer((), placed, 0.0), n)
                 self.choices[c].append(Choice(self._shard(c, placed[n]), 0.0, ((own, number),), tag))
-        if not has_effects(op):
+        if not has_effects(self.context, op):
             return []
         self.choices[own] = self.choices[own][:1]
         return [(own, self.choices[own][0].out)]

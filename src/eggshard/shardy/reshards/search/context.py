@@ -20,7 +20,10 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 from eggshard.shardy.attributes import TensorSharding
 from eggshard.shardy.module import BODIES, ShardyModule
-from eggshard.shardy.reshards.search.conversions import StatedConversions
+from eggshard.shardy.reshards.search.conversions import StatedConversions, parts_of
+
+#: Routes over the parts of axes are looked for on meshes of no more parts than these.
+MOST_PARTS = 5
 
 
 class Context:
@@ -41,10 +44,19 @@ class Context:
         self.mesh = whole.refined(gather_cuts((s.sharding for s in stated), whole))
         self.free = self.mesh
         self.pricer = Pricer(model, self.mesh)
-        self.conversions = StatedConversions(Router(self.mesh, self.pricer, max_rounds=0, pairwise=True), self.pricer)
+        parts = parts_of(self.mesh)
+        finer = None
+        if parts != self.mesh and len(parts.axes) <= MOST_PARTS:
+            finer = Router(parts, Pricer(model, parts), max_rounds=0, pairwise=True)
+        router = Router(self.mesh, self.pricer, max_rounds=0, pairwise=True)
+        self.conversions = StatedConversions(router, self.pricer, finer)
         self.orders = self._orders(stated)
         #: Sizes and axes of the dimensions that are stated to be cut unevenly: only those are.
         self.uneven = self._uneven()
+        #: The offers of ops with blocks of their own: found once, whatever the block around them is planned for.
+        self.nested: dict[Any, Any] = {}
+        #: Whether calls of functions have effects, by name.
+        self.effects: dict[str, bool] = {}
         self._within: dict[tuple[str, ...], Context] = {}
 
     def within(self, axes: Sequence[str]) -> Context:
@@ -55,7 +67,7 @@ class Context:
             inner.free = without_axes(self.free, key)
             router = SubmeshRouter(self.mesh, inner.free, self.pricer, max_rounds=0, pairwise=True)
             inner.conversions = StatedConversions(router, self.pricer)
-            inner._within = {}
+            inner._within, inner.nested = {}, {}
             self._within[key] = inner
         return self._within[key]
 

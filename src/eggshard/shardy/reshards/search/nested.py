@@ -22,6 +22,13 @@ Placements = tuple[Placement, ...]
 
 def nested_offers(context: Context, op: Any) -> list[Offer] | None:
     """The offers of a loop, a branch, a computation of Shardy's, or a call; None for any other op."""
+    if op not in context.nested:
+        context.nested[op] = _offers(context, op)
+    found: list[Offer] | None = context.nested[op]
+    return found
+
+
+def _offers(context: Context, op: Any) -> list[Offer] | None:
     if op.name == "stablehlo.while":
         return _loop(context, op)
     if op.name in LOOPS_AND_BRANCHES:

@@ -99,7 +99,7 @@ def plain_offers(context: Context, op: Any, addends: Sequence[Collection[str]]) 
     results = tuple(context.type(v) for v in op.results)
     captured = tuple((v, replicated(context.type(v).shape)) for v in captures_of(op))
     reading = None if op.name in CALLS else read(context, op)
-    rule = _rule(op, reading, types, results)
+    rule = _rule(context, op, reading, types, results)
     if rule is None:
         return [whole_offer(types, results, captured)], [set() for _ in results]
     stated = rule_of(op)
@@ -135,9 +135,11 @@ def whole_offer(types: Types, results: Types, captured: tuple[Held, ...] = ()) -
     return Offer(operands, made, 0.0, captured)
 
 
-def _rule(op: Any, reading: Reading | None, types: Types, results: Types) -> FactorRule | None:
+def _rule(
+    context: Context, op: Any, reading: Reading | None, types: Types, results: Types
+) -> FactorRule | None:
     """How an op is sharded, on the module's operands; None: not at all."""
-    if has_effects(op) or op.name in CALLS or not results:
+    if has_effects(context, op) or op.name in CALLS or not results:
         return None
     if reading is None or not registry.known(reading.op.name):
         return _passing(op)
@@ -191,17 +193,33 @@ def _seconds(context: Context, reading: Reading | None, s: Strategy, types: Type
     return context.pricer.compute(reading.op.name, flops, touched, dtype)
 
 
-def has_effects(op: Any) -> bool:
+def has_effects(context: Context, op: Any) -> bool:
     """Whether an op must stay where it is, used or not: as far as its name, its types and what it holds tell."""
     foreign = op.name.partition(".")[0] not in ("stablehlo", "chlo", "sdy", "func", "mhlo")
     if foreign or any(str(v.type).endswith("token") for v in (*op.operands, *op.results)):
         return True
     if op.name == "stablehlo.custom_call" and str(op.attributes.get("has_side_effect", "false")) == "true":
         return True
-    if op.name in ("stablehlo.rng", "func.call"):
+    if op.name == "stablehlo.rng":
         return True
-    return any(has_effects(inner.operation) for region in op.regions for block in region.blocks
-               for inner in block.operations)
+    if op.name == "func.call":
+        return _called_has_effects(context, ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
+    return _inside_has_effects(context, op)
+
+
+def _called_has_effects(context: Context, name: str) -> bool:
+    """Whether a function does anything but compute its results; one that is only declared may."""
+    if name not in context.effects:
+        context.effects[name] = False  # a recursion adds nothing
+        function = context.reader.functions.get(name)
+        declared = function is None or not len(function.regions[0].blocks)
+        context.effects[name] = declared or _inside_has_effects(context, function)
+    return context.effects[name]
+
+
+def _inside_has_effects(context: Context, op: Any) -> bool:
+    inner = (i.operation for region in op.regions for block in region.blocks for i in block.operations)
+    return any(has_effects(context, i) for i in inner)
 
 
 def barrier_offers(context: Context, type_: TensorType) -> list[Offer]:

@@ -11,7 +11,6 @@ from eggshard.shardy.passes import PASSES
 from eggshard.shardy.wire_bytes import module_bytes
 
 NAME = "insert-explicit-reshards"
-BRANCHES = ("stablehlo.if", "stablehlo.case")
 #: What makes collectives of a module's reshards, and of what looks along sharded dimensions: passes and their options.
 COUNTED: tuple[tuple[str, dict[str, str]], ...] = (
     ("resolve-permutation-factors", {}), ("reshard-to-collectives", {"mode": "global"}),
@@ -30,10 +29,10 @@ def reshard_op_by_op(module: ShardyModule) -> bool:
 def keep_the_cheaper(module: ShardyModule, original: str) -> None:
     """Put the baseline of the original module in the place of the planned one if it sends fewer bytes.
 
-    Where one of them cannot be counted the plan stays, and where there are branches, whose results Shardy's decision
-    does not bring to where they are stated to lie.
+    Where one of them cannot be counted the plan stays, and where there is an ``if``, whose branches' results Shardy's
+    decision does not bring to where they are stated to lie.
     """
-    if module.walk(*BRANCHES):
+    if module.walk("stablehlo.if"):
         return
     baseline = ShardyModule(parse_module(original))
     try:

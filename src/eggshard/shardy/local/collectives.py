@@ -1,0 +1,206 @@
+"""Shardy's collectives as the physical steps that plans are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eggshard.plan.steps import (
+    Action,
+    AllGather,
+    AllReduce,
+    AllToAll,
+    CollectivePermute,
+    Exchange,
+    KeepFirst,
+    Moves,
+    ReduceScatter,
+    Round,
+    Slice,
+)
+from eggshard.program.mesh import Mesh
+from eggshard.shardy.attributes import (
+    Axes,
+    Exchange as Parameter,
+    axes_text,
+    read_all_to_all,
+    read_axis_list,
+    read_axis_lists,
+)
+from eggshard.shardy.local.decisions import Refusal
+from eggshard.shardy.local.layouts import (
+    Layout,
+    count_of,
+    names,
+    ordered,
+    positions,
+    refined,
+    same_tiles,
+    without,
+)
+
+#: The attributes that say along which axes a collective works.
+_AXES = {
+    "sdy.all_gather": "gathering_axes", "sdy.all_slice": "slicing_axes", "sdy.all_to_all": "params",
+    "sdy.all_reduce": "reduction_axes", "sdy.reduce_scatter": "reduce_scatter_axes",
+    "sdy.replicated_to_unreduced": "axes", "sdy.sharded_to_unreduced": "axes", "sdy.collective_permute": "",
+}
+COLLECTIVES = tuple(_AXES)
+
+
+@dataclass(frozen=True)
+class CollectiveOptions:
+    """per_dim_all_gather, combine_reduce_scatter: whether what several dimensions need is one collective, or one each.
+
+    mesh_groups: groups of devices are written as axes of the mesh.
+    """
+
+    per_dim_all_gather: bool = False
+    combine_reduce_scatter: bool = False
+    mesh_groups: bool = False
+
+
+def steps_of(
+    op: Any, source: Layout, target: Layout, options: CollectiveOptions
+) -> tuple[Mesh, list[Action], Layout]:
+    """A collective as steps on a refined mesh, and what its result is, addends included.
+
+    ``target`` is what its sharding says. Refusal where that is not what the collective makes of its operand.
+    """
+    if op.name == "sdy.collective_permute":
+        if source.unreduced != target.unreduced or source.counts != target.counts:
+            raise Refusal(f"{source.type} sharded as {source} has no permutation to {target}")
+        pairs = _pairs(source, target)
+        return target.mesh, [CollectivePermute(pairs)] if any(s != t for s, t in pairs) else [], target.partial(
+            target.unreduced, source.monoid)
+    mesh = target.mesh if target.mesh.size > 1 else source.mesh
+    if not source.plain and source.mesh != mesh:
+        raise Refusal(f"its operand lies on mesh {source.mesh}, its result on {mesh}; only a permute changes the mesh")
+    text = str(op.attributes[_AXES[op.name]])
+    if op.name == "sdy.all_to_all":
+        parameters = read_all_to_all(text)
+        lists: tuple[Axes, ...] = tuple(p.axes for p in parameters)
+    elif op.name in ("sdy.all_reduce", "sdy.replicated_to_unreduced"):
+        lists = (read_axis_list(text),)
+    else:
+        lists = read_axis_lists(text)
+    lists = tuple(tuple(a for a in axes if count_of(mesh, (a,)) > 1) for axes in lists)
+    fine = refined(mesh, *source.dims, *target.dims, *lists, source.unreduced, target.unreduced)
+    moves = tuple((d, names(fine, axes)) for d, axes in enumerate(lists) if axes)
+    made, partial, monoid = source.placement(fine), source.unreduced, source.monoid
+    dims = [list(d.axes) for d in made.dims]
+    actions: list[Action] = []
+
+    def cut(given: Moves) -> None:
+        for d, axes in given:
+            dims[d] += axes
+
+    def joined(given: Moves) -> None:
+        for d, axes in given:
+            if tuple(dims[d][len(dims[d]) - len(axes):]) != axes:
+                raise Refusal(f"dimension {d} of {source.type} sharded as {source} does not end with {' '.join(axes)}")
+            del dims[d][len(dims[d]) - len(axes):]
+
+    match op.name:
+        case "sdy.all_gather":
+            joined(moves)
+            actions = [AllGather((m,)) for m in reversed(moves)] if options.per_dim_all_gather else [AllGather(moves)]
+        case "sdy.all_slice":
+            cut(moves)
+            actions = [Slice(moves)]
+        case "sdy.all_to_all":
+            leaving, arriving = _exchanged(fine, parameters, mesh)
+            joined(leaving)
+            cut(arriving)
+            actions = [AllToAll(leaving, arriving)]
+        case "sdy.all_reduce" | "sdy.reduce_scatter":
+            over = ordered(mesh, (a for axes in lists for a in axes))
+            _require_addends(source, mesh, over)
+            partial = without(mesh, partial, over)
+            if op.name == "sdy.all_reduce":
+                actions = [AllReduce(names(fine, over), monoid)]
+            else:
+                cut(moves)
+                whole = options.combine_reduce_scatter
+                actions = [ReduceScatter(moves, monoid)] if whole else [ReduceScatter((m,), monoid) for m in moves]
+        case "sdy.replicated_to_unreduced":
+            monoid = target.monoid
+            actions = [KeepFirst(names(fine, lists[0]), monoid)]
+            partial = ordered(mesh, (*partial, *lists[0]))
+        case "sdy.sharded_to_unreduced":
+            joined(moves)
+            monoid = target.monoid
+            actions = [_in_zeros(fine, source, moves)]
+            partial = ordered(mesh, (*partial, *(a for axes in lists for a in axes)))
+    if tuple(tuple(d) for d in dims) != tuple(d.axes for d in target.placement(fine).dims):
+        raise Refusal(f"of {source.type} sharded as {source} it does not make {target}")
+    if not any(lists):
+        actions = []
+    if target.unreduced != partial and without(mesh, target.unreduced, partial):
+        raise Refusal(f"its result is said to hold addends over {axes_text(target.unreduced)}, and does not")
+    return fine, actions, target.partial(partial, monoid)
+
+
+def _exchanged(fine: Mesh, parameters: Iterable[Parameter], mesh: Mesh) -> tuple[Moves, Moves]:
+    """What leaves and what arrives, per dimension."""
+    leaving: dict[int, tuple[str, ...]] = {}
+    arriving: dict[int, tuple[str, ...]] = {}
+    for parameter in parameters:
+        axes = names(fine, tuple(a for a in parameter.axes if count_of(mesh, (a,)) > 1))
+        if axes:
+            leaving[parameter.source] = leaving.get(parameter.source, ()) + axes
+            arriving[parameter.target] = arriving.get(parameter.target, ()) + axes
+    return tuple(leaving.items()), tuple(arriving.items())
+
+
+def _require_addends(source: Layout, mesh: Mesh, over: Axes) -> None:
+    if without(mesh, over, source.unreduced):
+        held = f"addends over {axes_text(source.unreduced)}" if source.unreduced else "no addends"
+        raise Refusal(
+            f"it reduces over {axes_text(over)}, and its operand {source.type} holds {held}: whole values would be "
+            "counted once per device; reduce what is sharded or unreduced along these axes only"
+        )
+
+
+def _pairs(source: Layout, target: Layout) -> tuple[tuple[int, int], ...]:
+    """Who sends to whom: every device gets a shard of its own position, its own one where it has it."""
+    if same_tiles(source, target):
+        return tuple((d, d) for d in range(target.mesh.size))
+    places = []
+    for layout in (source, target):
+        rank = len(layout.dims)
+        starts = np.stack([layout.starts(d) for d in range(rank)], axis=1)
+        places.append([(*row, addend) for row, addend in zip(starts.tolist(), _addends(layout), strict=True)])
+    senders: dict[tuple[int, ...], list[int]] = {}
+    for device, place in enumerate(places[0]):
+        senders.setdefault(place, []).append(device)
+    pairs = {}
+    for device, place in enumerate(places[1]):
+        if places[0][device] == place:
+            pairs[device] = device
+            senders[place].remove(device)
+    for device, place in enumerate(places[1]):
+        if device not in pairs:
+            pairs[device] = senders[place].pop(0)
+    return tuple((pairs[device], device) for device in sorted(pairs))
+
+
+def _addends(layout: Layout) -> list[int]:
+    """Per device the number of the addend that it holds."""
+    found: list[int] = positions(layout.mesh, layout.unreduced).tolist()
+    return found
+
+
+def _in_zeros(fine: Mesh, source: Layout, moves: Moves) -> Action:
+    """Each device's shard at its place among zeros."""
+    shape, corners = list(source.local.shape), np.zeros((fine.size, source.type.rank), np.int64)
+    for d, axes in moves:
+        corners[:, d] = fine.index(axes) * shape[d]
+        shape[d] *= fine.count(axes)
+    rows = tuple(tuple(row) for row in corners.tolist())
+    here = tuple((device, device) for device in range(fine.size))
+    origin = ((0,) * source.type.rank,) * fine.size
+    return Exchange(source.local.shape, tuple(shape), (), (Round(here, origin, rows),))

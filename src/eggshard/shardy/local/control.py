@@ -1,0 +1,156 @@
+"""Functions, calls, loops, branches and computations with bodies of their own, and Shardy's ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from eggshard.plan.steps import ReduceScatter, Slice
+from eggshard.program.types import TensorType
+from eggshard.shardy.attributes import TensorSharding, read_per_value
+from eggshard.shardy.local.collectives import COLLECTIVES, steps_of
+from eggshard.shardy.local.conversion import Conversion, tensor_type
+from eggshard.shardy.local.decisions import BY_REGION, Refusal
+from eggshard.shardy.local.layouts import Layout, same_layout
+from eggshard.shardy.module import OWN_SHARDING, manual_axes
+
+RETURNS = ("func.return", "stablehlo.return", "sdy.return")
+_IDENTITIES = (
+    "sdy.sharding_constraint", "sdy.reshard", "sdy.data_flow_edge", "sdy.func_data_flow_edge",
+    "sdy.propagation_barrier",
+)
+
+
+def convert_function(conversion: Conversion, function: Any) -> None:
+    """A function's signature, and its body if it has one."""
+    name = ir.StringAttr(function.attributes["sym_name"]).value
+    arguments, results = conversion.signatures[name]
+    blocks = list(function.regions[0].blocks)
+    for value, layout in zip(blocks[0].arguments, arguments, strict=True) if blocks else ():
+        conversion.settle(value, layout)
+    for value in (value for block in blocks[1:] for value in block.arguments):
+        conversion.settle(value, Layout.whole(tensor_type(value.type)))
+    for block in blocks:
+        conversion.block(block, results)
+    types = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    local = ir.FunctionType.get(
+        [_local(t, layout) for t, layout in zip(types.inputs, arguments, strict=True)],
+        [_local(t, layout) for t, layout in zip(types.results, results, strict=True)],
+    )
+    function.attributes["function_type"] = ir.TypeAttr.get(local)
+
+
+def _local(type_: Any, layout: Layout) -> Any:
+    return ir.RankedTensorType.get(layout.local.shape, type_.element_type) if layout.sharded else type_
+
+
+def _call(conversion: Conversion, op: Any) -> None:
+    name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+    arguments, results = conversion.signatures[name]
+    for i, (value, layout) in enumerate(zip(op.operands, arguments, strict=True)):
+        conversion.require(value, layout, f"operand {i} of a call of @{name}")
+    if conversion.module.result_shardings(op):
+        for i, (stated, layout) in enumerate(zip(conversion.results_stated(op), results, strict=True)):
+            if not same_layout(stated, layout):
+                raise Refusal(
+                    f"its result {i} is stated to be sharded as {stated}, @{name} returns it as {layout}; "
+                    "run insert-func-call-reshards first"
+                )
+    for value, layout in zip(op.results, results, strict=True):
+        conversion.settle(value, layout)
+
+
+def _while(conversion: Conversion, op: Any) -> None:
+    carried = conversion.results_stated(op)
+    for i, (value, layout) in enumerate(zip(op.operands, carried, strict=True)):
+        conversion.require(value, layout, f"operand {i}")
+    condition, body = (region.blocks[0] for region in op.regions)
+    for block in (condition, body):
+        for value, layout in zip(block.arguments, carried, strict=True):
+            conversion.settle(value, layout)
+    conversion.block(condition, [Layout.whole(TensorType((), "i1"))])
+    conversion.block(body, carried)
+    for value, layout in zip(op.results, carried, strict=True):
+        conversion.settle(value, layout)
+
+
+def _branches(conversion: Conversion, op: Any) -> None:
+    results = conversion.results_stated(op)
+    for region in op.regions:
+        conversion.block(region.blocks[0], results)
+    for value, layout in zip(op.results, results, strict=True):
+        conversion.settle(value, layout)
+
+
+def _body(conversion: Conversion, op: Any) -> None:
+    """A manual or a named computation: its ops are put in its place."""
+    block, axes = op.regions[0].blocks[0], manual_axes(op)
+    ins, outs = (read_per_value(str(op.attributes[key])) for key in ("in_shardings", "out_shardings"))
+    returned = list(block.operations)[-1].operation.operands
+
+    def inside(value: Any, sharding: TensorSharding, what: str) -> Layout:
+        free = TensorSharding(sharding.mesh, sharding.sharding.without(axes))
+        return conversion.stated(tensor_type(value.type), free, f"{what} of its body")
+
+    for i, (value, sharding) in enumerate(zip(op.operands, ins, strict=True)):
+        wanted = conversion.stated(conversion.layout(value).type, sharding, f"operand {i}")
+        conversion.require(value, wanted, f"operand {i}")
+    for i, (value, sharding) in enumerate(zip(block.arguments, ins, strict=True)):
+        conversion.settle(value, inside(value, sharding, f"argument {i}"))
+    results = [
+        conversion.stated(tensor_type(value.type), sharding, f"result {i}")
+        for i, (value, sharding) in enumerate(zip(op.results, outs, strict=True))
+    ]
+    pairs = enumerate(zip(returned, outs, strict=True))
+    conversion.block(block, [inside(value, sharding, f"result {i}") for i, (value, sharding) in pairs])
+    for old, new in zip(block.arguments, list(op.operands), strict=True):
+        old.replace_all_uses_with(new)
+    *ops, terminator = [inner.operation for inner in block.operations]
+    for inner in ops:
+        inner.move_before(op)
+    values = list(terminator.operands)
+    terminator.erase()
+    conversion.replace(op, values, results)
+
+
+def _identity(conversion: Conversion, op: Any) -> None:
+    """What only states a sharding: nothing, where the value has it."""
+    value = op.operands[0]
+    if op.name in OWN_SHARDING:
+        conversion.require(value, conversion.results_stated(op)[0], "its operand")
+    conversion.replace(op, [value], [conversion.layout(value)])
+
+
+def _group(conversion: Conversion, op: Any) -> None:
+    values = list(op.operands)[: len(op.results)]
+    conversion.replace(op, values, [conversion.layout(v) for v in values])
+
+
+def _collective(conversion: Conversion, op: Any) -> None:
+    value, (stated,) = op.operands[0], conversion.results_stated(op)
+    source = conversion.layout(value)
+    if value in conversion.combined and op.name in ("sdy.all_reduce", "sdy.reduce_scatter"):
+        source = source.partial(conversion.combined[value], BY_REGION)
+    mesh, actions, made = steps_of(op, source, stated, conversion.options)
+    if source.monoid == BY_REGION:  # it is reduced already
+        made = made.partial((), "")
+        actions = [Slice(a.moves) for a in actions if isinstance(a, ReduceScatter)]
+    name = conversion.mesh_name(op)
+    new = conversion.splicer.act(mesh, actions, value, source.local, op, name)
+    conversion.replace(op, [new], [made])
+
+
+Handler = Callable[[Conversion, Any], None]
+HANDLERS: dict[str, Handler] = {
+    **dict.fromkeys(COLLECTIVES, _collective),
+    **dict.fromkeys(_IDENTITIES, _identity),
+    "sdy.sharding_group": _group,
+    "sdy.manual_computation": _body,
+    "sdy.named_computation": _body,
+    "stablehlo.while": _while,
+    "stablehlo.case": _branches,
+    "stablehlo.if": _branches,
+    "func.call": _call,
+}

@@ -1,0 +1,199 @@
+"""What each device holds of a value of an annotated module, in whole tiles: the ground of local types."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from eggshard.errors import ShardingError
+from eggshard.placement.placement import Placement, place
+from eggshard.placement.sharding import Sharding, atoms, axis_text, gather_cuts
+from eggshard.program.mesh import AxisRef, Mesh, axis_ref
+from eggshard.program.types import TensorType
+from eggshard.shardy.attributes import Axes, TensorSharding
+
+#: The mesh of values that say nothing of theirs.
+NO_MESH = Mesh({})
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A value's type as its module states it, and the axes that cut it, in normal form and without axes of size 1.
+
+    unreduced: the axes along which devices hold addends by ``monoid`` (empty where there are none).
+    """
+
+    type: TensorType
+    mesh: Mesh
+    dims: tuple[Axes, ...]
+    unreduced: Axes = ()
+    monoid: str = ""
+
+    @classmethod
+    def whole(cls, type_: TensorType) -> Layout:
+        """Every device holds everything."""
+        return cls(type_, NO_MESH, ((),) * type_.rank)
+
+    @classmethod
+    def of(cls, type_: TensorType, sharding: TensorSharding, meshes: Mapping[str, Mesh | int], what: str) -> Layout:
+        """What a stated sharding means. ShardingError, naming the value, where it does not fit or tiles are not whole.
+        """
+        mesh = sharding.mesh if isinstance(sharding.mesh, Mesh) else meshes.get(sharding.mesh)
+        if mesh is None:
+            raise ShardingError(f"{what}: mesh @{sharding.mesh} of {sharding} is not defined; define it with sdy.mesh")
+        if isinstance(mesh, int) or sharding.sharding.device is not None:
+            raise ShardingError(
+                f"{what} ({type_}) lies on a single device ({sharding}); run resolve-single-device-sharding first"
+            )
+        sharding.sharding.validate(mesh, type_, what)
+        kept = _normal(sharding.sharding, mesh)
+        for i, (n, dim) in enumerate(zip(type_.shape, kept.dims, strict=True)):
+            count = count_of(mesh, dim.axes)
+            if n < 0 and count > 1:
+                raise ShardingError(f"{what} has a sharded dimension of dynamic size; lower for static sizes")
+            if n % count:
+                raise ShardingError(
+                    f"{what} ({type_}) is sharded as {sharding.sharding}: its dimension {i} of size {n} is not "
+                    f"divisible into {count} shards; run pad-for-divisibility first"
+                )
+        monoid = kept.reduction if kept.unreduced else ""
+        return cls(type_, mesh, tuple(d.axes for d in kept.dims), kept.unreduced, monoid)
+
+    @property
+    def sharded(self) -> bool:
+        """Whether devices hold different parts of it."""
+        return any(self.dims)
+
+    @property
+    def plain(self) -> bool:
+        """Whether every device holds everything."""
+        return not self.sharded and not self.unreduced
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many shards each dimension is cut into."""
+        return tuple(count_of(self.mesh, axes) for axes in self.dims)
+
+    @property
+    def local(self) -> TensorType:
+        """The type of a shard."""
+        return self.type.with_shape(tuple(n // c for n, c in zip(self.type.shape, self.counts, strict=True)))
+
+    def starts(self, dim: int) -> np.ndarray:
+        """Per logical device, the index at which its shard begins."""
+        return positions(self.mesh, self.dims[dim]) * self.local.shape[dim]
+
+    def placement(self, mesh: Mesh) -> Placement:
+        """The same on a refinement of its mesh."""
+        dims = tuple(names(mesh, axes) for axes in self.dims)
+        return place(mesh, self.type.shape, dims, names(mesh, self.unreduced), self.monoid)
+
+    def partial(self, axes: Axes, monoid: str) -> Layout:
+        """The same with addends over other axes, given in any order."""
+        axes = ordered(self.mesh, axes)
+        return replace(self, unreduced=axes, monoid=monoid if axes else "")
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{{{', '.join(map(axis_text, axes))}}}" for axes in self.dims)
+        partial = f", {self.monoid} over {{{', '.join(map(axis_text, self.unreduced))}}}" if self.unreduced else ""
+        return f"[{shown}]{partial}"
+
+
+def same_tiles(a: Layout, b: Layout) -> bool:
+    """Whether every device holds the same tiles of both, whatever the axes and meshes are called."""
+    return len(a.dims) == len(b.dims) and all(
+        same_positions(a.mesh, x, b.mesh, y) for x, y in zip(a.dims, b.dims, strict=True)
+    )
+
+
+def same_layout(a: Layout, b: Layout) -> bool:
+    """Whether every device holds the same of both, addends included."""
+    if not same_tiles(a, b) or a.monoid != b.monoid:
+        return False
+    return a.unreduced == b.unreduced and (not a.unreduced or a.mesh == b.mesh)
+
+
+def same_positions(mesh: Mesh, axes: Axes, other_mesh: Mesh, other: Axes) -> bool:
+    """Whether axes give every device the same position."""
+    if mesh == other_mesh and axes == other:
+        return True
+    if not axes or not other:
+        return not axes and not other
+    if mesh.size != other_mesh.size or count_of(mesh, axes) != count_of(other_mesh, other):
+        return False
+    return bool((positions(mesh, axes) == positions(other_mesh, other)).all())
+
+
+def count_of(mesh: Mesh, axes: Axes) -> int:
+    """The number of positions along axes."""
+    return math.prod(a.size or mesh.axes[a.name] for a in axes)
+
+
+@lru_cache(maxsize=4096)
+def refined(mesh: Mesh, *lists: Axes) -> Mesh:
+    """The mesh cut so that all these axes are made of its axes; ShardingError if they do not fit together."""
+    return mesh.refined(gather_cuts((Sharding(unreduced=axes) for axes in lists), mesh))
+
+
+@lru_cache(maxsize=4096)
+def positions(mesh: Mesh, axes: Axes) -> np.ndarray:
+    """Per logical device its position along axes, major to minor; ``[devices]``."""
+    fine = refined(mesh, axes)
+    return fine.index(names(fine, axes))
+
+
+def names(mesh: Mesh, axes: Axes) -> tuple[str, ...]:
+    """The axes of a refined mesh that make up axes, major to minor."""
+    return tuple(name for axis in axes for name in atoms(axis, mesh))
+
+
+def ordered(mesh: Mesh, axes: Iterable[AxisRef]) -> Axes:
+    """A set of axes in normal form."""
+    return Sharding(unreduced=tuple(axes)).canonical(mesh).unreduced
+
+
+def merged(mesh: Mesh, *lists: Axes) -> Axes:
+    """The union of sets of axes."""
+    fine = refined(mesh, *lists)
+    return ordered(mesh, (axis_ref(n) for n in dict.fromkeys(n for axes in lists for n in names(fine, axes))))
+
+
+def without(mesh: Mesh, axes: Axes, taken: Axes) -> Axes:
+    """The axes of a set that are not in another."""
+    fine = refined(mesh, axes, taken)
+    gone = names(fine, taken)
+    return ordered(mesh, (axis_ref(n) for n in names(fine, axes) if n not in gone))
+
+
+def split_axes(mesh: Mesh, axes: Axes, count: int) -> tuple[Axes, Axes] | None:
+    """The major axes of a list that make ``count`` shards, and the rest; an axis is split where that is needed.
+
+    None where no axes make as many.
+    """
+    major: list[AxisRef] = []
+    for i, axis in enumerate(axes):
+        size = axis.size or mesh.axes[axis.name]
+        if count == 1:
+            return tuple(major), axes[i:]
+        if count % size == 0:
+            major.append(axis)
+            count //= size
+        elif size % count == 0:
+            first, second = AxisRef(axis.name, axis.pre, count), AxisRef(axis.name, axis.pre * count, size // count)
+            return (*major, first), (second, *axes[i + 1 :])
+        else:
+            return None
+    return (tuple(major), ()) if count == 1 else None
+
+
+def _normal(sharding: Sharding, mesh: Mesh) -> Sharding:
+    """In Shardy's normal form, without axes of size 1."""
+    def kept(axes: Axes) -> Axes:
+        return tuple(a for a in axes if (a.size or mesh.axes[a.name]) > 1)
+
+    dims = tuple(replace(d, axes=kept(d.axes)) for d in sharding.dims)
+    return replace(sharding, dims=dims, unreduced=kept(sharding.unreduced)).canonical(mesh)

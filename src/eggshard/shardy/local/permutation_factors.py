@@ -1,0 +1,141 @@
+"""Ops that move elements between shards, with their communication: an exchange between neighbours, or a reshard.
+
+Where Shardy gathers the factor, or fetches whole neighbouring shards, only the rows that are needed travel here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from eggshard.shardy.attributes import Axes, TensorSharding
+from eggshard.shardy.local.emission import channels
+from eggshard.shardy.local.halo_exchange import Exchange, Shards, grids, is_outermost, on_shards, refined
+from eggshard.shardy.local.permuted import PERMUTED, Permuted
+from eggshard.shardy.module import ShardyModule, create, rank, shape
+from eggshard.shardy.passes import shardy_pass
+
+
+@shardy_pass("resolve-permutation-factors")
+def resolve_permutation_factors(module: ShardyModule, enable_halo_exchange: bool = True) -> None:
+    """Give ops along whose sharded dimensions elements move the communication that this takes.
+
+    These are pads, slices, reversals, concatenations, windows and spatial dimensions of convolutions. They become
+    computations on shards that fetch the rows that they need of each other. Without ``enable_halo_exchange``, in
+    manual computations, and for ops that have none of that kind (windows that scatter; convolutions that are grouped
+    or contract a sharded dimension) the dimensions are made whole before the op by ``sdy.reshard``, and sharded again
+    behind it.
+    """
+    channel = channels(module)
+    for op in module.walk(*PERMUTED):
+        _resolve(module, PERMUTED[op.name](op), channel if enable_halo_exchange else None)
+
+
+def _resolve(module: ShardyModule, permuted: Permuted, channel: Iterator[int] | None) -> None:
+    op = permuted.op
+    stated = [module.sharding(value) for value in (*op.operands, *op.results)]
+    named = next((s for s in stated if s is not None and any(s.axes)), None)
+    if named is None or named.sharding.device is not None:
+        return
+    shardings = [s or TensorSharding.closed(named.mesh, [()] * rank(v))
+                 for s, v in zip(stated, (*op.operands, *op.results), strict=True)]
+    ins, outs = shardings[: len(op.operands)], shardings[len(op.operands) :]
+    moving = [p for p in permuted.pairs if ins[p.operand].axes[p.dim] or outs[0].axes[p.result]]
+    if not moving or all(_aligned(module, permuted, pair, ins, outs[0]) for pair in moving):
+        return
+    needed = _needed(module, permuted, ins, outs) if channel is not None else None
+    if channel is None or needed is None:
+        _replicate(module, permuted, ins, outs)
+        return
+    operands = [(_resharded(module, x, s, target, op), target)
+                for x, s, target in zip(op.operands, ins, needed, strict=True)]
+    mesh = refined(module.mesh(outs[0]), [*needed, *outs])
+    result_grids = grids(mesh, outs[0], shape(op.results[0]))
+
+    def body(exchange: Exchange, shards: list[Shards]) -> list[Any]:
+        return permuted.on_shards(exchange, shards, result_grids)
+
+    results = [(result.type, sharding) for result, sharding in zip(op.results, outs, strict=True)]
+    for old, new in zip(op.results, on_shards(module, channel, operands, results, body, op), strict=True):
+        old.replace_all_uses_with(new)
+    op.erase()
+
+
+def _aligned(
+    module: ShardyModule, permuted: Permuted, pair: Any, ins: list[TensorSharding], out: TensorSharding
+) -> bool:
+    """Whether every device already has what it needs along a pair of dimensions, from the same index on."""
+    axes = ins[pair.operand].axes[pair.dim], out.axes[pair.result]
+    if axes[0] != axes[1] or not axes[0] or ins[pair.operand].mesh != out.mesh:
+        return not any(axes)
+    mesh = refined(module.mesh(out), [out])
+    tiles = [grids(mesh, out, [n] * len(out.axes))[pair.result].tile for n in (
+        shape(permuted.op.operands[pair.operand])[pair.dim], shape(permuted.op.results[0])[pair.result])]
+    return permuted.aligned(pair.dim, *tiles)
+
+
+def _needed(
+    module: ShardyModule, permuted: Permuted, ins: list[TensorSharding], outs: list[TensorSharding]
+) -> list[TensorSharding] | None:
+    """The operands' shardings for an exchange; None where there can be none."""
+    op, result = permuted.op, outs[0]
+    if any(s.mesh != result.mesh or s.sharding.unreduced for s in (*ins, *outs) if any(s.axes) or s.sharding.unreduced):
+        return None
+    if any(out.axes != result.axes for out in outs) or not is_outermost(op) or _captures(op):
+        return None
+    if not any(result.axes[pair.result] for pair in permuted.pairs):
+        return None
+    found: list[list[Axes] | None] = [
+        permuted.operand_axes(i, result.axes, s.axes) for i, s in enumerate(ins)]
+    return None if None in found else [TensorSharding.closed(result.mesh, axes) for axes in found if axes is not None]
+
+
+def _captures(op: Any) -> bool:
+    """Whether the op's regions use values from outside."""
+    inside: set[Any] = set()
+    found = False
+
+    def visit(inner: Any) -> Any:
+        nonlocal found
+        if inner != op:
+            found = found or any(operand not in inside for operand in inner.operands)
+        for region in inner.regions:
+            for block in region.blocks:
+                inside.update(block.arguments)
+        inside.update(inner.results)
+        return ir.WalkResult.ADVANCE
+
+    op.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+def _resharded(module: ShardyModule, x: Any, given: TensorSharding, target: TensorSharding, before: Any) -> Any:
+    """The value at another sharding."""
+    if given.axes == target.axes and (given.mesh == target.mesh or not any(given.axes)):
+        return x
+    return create("sdy.reshard", [x], [x.type], {"sharding": str(target)}, before).results[0]
+
+
+def _replicate(
+    module: ShardyModule, permuted: Permuted, ins: list[TensorSharding], outs: list[TensorSharding]
+) -> None:
+    """Make the dimensions along which elements move whole, for the op alone."""
+    op = permuted.op
+    pairs = [p for p in permuted.pairs if not _aligned(module, permuted, p, ins, outs[0])]
+    for i, (x, sharding) in enumerate(zip(list(op.operands), ins, strict=True)):
+        whole = sharding.with_axes(
+            () if any(p.operand == i and p.dim == d for p in pairs) else axes for d, axes in enumerate(sharding.axes))
+        op.operands[i] = _resharded(module, x, sharding, whole, op)
+    dims = {p.result for p in pairs}
+    for result, sharding in zip(op.results, outs, strict=True):
+        whole = sharding.with_axes(() if d in dims else axes for d, axes in enumerate(sharding.axes))
+        if whole == sharding:
+            continue
+        module.set_sharding(result, whole)
+        behind = ir.Operation.create(
+            "sdy.reshard", results=[result.type], operands=[result],
+            attributes={"sharding": ir.Attribute.parse(str(sharding))}, ip=ir.InsertionPoint.after(op))
+        result.replace_all_uses_except(behind.results[0], behind)
+

@@ -1,0 +1,107 @@
+"""The program of one device put back behind whole tensors, so that XLA compiles it as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+
+from eggshard.errors import ProgramError, ShardingError
+from eggshard.placement.sharding import mesh_text
+from eggshard.program.mesh import Mesh
+from eggshard.shardy.attributes import TensorSharding, per_value_text
+from eggshard.shardy.clean_up.meshes import drop_sharding_and_mesh
+from eggshard.shardy.local.conversion import symbol, tensor_type
+from eggshard.shardy.local.layouts import count_of
+from eggshard.shardy.module import ShardyModule, parsed
+
+_MESH = "mesh"
+
+
+def whole_program(text: str) -> str:
+    """A module whose ``@main`` takes whole tensors, and runs that of a localised module on their shards.
+
+    The text is what `convert-global-to-local` leaves, with the shardings of arguments and results. ProgramError without
+    a function ``@main``; ShardingError where a result is to stay addends, which a module's boundary cannot express.
+    """
+    with parsed(text) as module:
+        wrap(module)
+        return module.text()
+
+
+def wrap(module: ShardyModule) -> None:
+    """The same in place."""
+    main = next((f for f in module.functions if symbol(f) == "main"), None)
+    if main is None:
+        raise ProgramError("the module has no function @main; name the function to run so")
+    meshes = [m for m in module.meshes.values() if isinstance(m, Mesh) and m.axes]
+    types = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    sides = (types.inputs, module.argument_shardings(main)), (types.results, module.function_result_shardings(main))
+    mesh = _mesh_of(module, [s for _, shardings in sides for s in shardings if s]) or (meshes[0] if meshes else None)
+    drop_sharding_and_mesh(module)
+    if mesh is None:
+        return
+    stated, whole = [], []
+    for listed, shardings in sides:
+        closed = [_closed(type_, sharding) for type_, sharding in zip(listed, shardings, strict=True)]
+        stated.append(closed)
+        whole.append([_whole(type_, s, mesh) for type_, s in zip(listed, closed, strict=True)])
+    body = module.module.body
+    with ir.InsertionPoint.at_block_begin(body):
+        attributes = {"sym_name": ir.StringAttr.get(_MESH), "mesh": ir.Attribute.parse(f"#sdy.mesh{mesh_text(mesh)}")}
+        ir.Operation.create("sdy.mesh", attributes=attributes)
+    with ir.InsertionPoint(main):
+        function = ir.Operation.create("func.func", regions=1, attributes={
+            "sym_name": ir.StringAttr.get("main"),
+            "function_type": ir.TypeAttr.get(ir.FunctionType.get(*whole)),
+        })
+    for i, sharding in enumerate(stated[1]):
+        module.set_function_result_sharding(function, i, sharding)
+    block = function.regions[0].blocks.append(*whole[0])
+    for argument, sharding in zip(block.arguments, stated[0], strict=True):
+        module.set_sharding(argument, sharding)
+    axes = ", ".join(ir.StringAttr.get(axis).__str__() for axis in mesh.axes)
+    with ir.InsertionPoint(block):
+        manual = ir.Operation.create(
+            "sdy.manual_computation", operands=list(block.arguments), results=whole[1], regions=1,
+            attributes={
+                "in_shardings": ir.Attribute.parse(per_value_text(stated[0])),
+                "out_shardings": ir.Attribute.parse(per_value_text(stated[1])),
+                "manual_axes": ir.Attribute.parse(f"#sdy<manual_axes{{{axes}}}>"),
+            },
+        )
+        ir.Operation.create("func.return", operands=list(manual.results))
+    inner = manual.regions[0].blocks.append(*types.inputs)
+    with ir.InsertionPoint(inner):
+        results = _jax_mlir_ext.inlined_func_call(main, list(inner.arguments), main.location)
+        ir.Operation.create("sdy.return", operands=list(results))
+    main.erase()
+    i32 = ir.IntegerType.get_signless(32)
+    module.module.operation.attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(i32, mesh.size)
+    module.module.operation.attributes["mhlo.num_replicas"] = ir.IntegerAttr.get(i32, 1)
+
+
+def _mesh_of(module: ShardyModule, shardings: list[TensorSharding]) -> Mesh | None:
+    """The one mesh of the boundary's shardings, None if they have none."""
+    meshes = list(dict.fromkeys(m for s in shardings if (m := module.mesh(s)).axes))
+    if len(meshes) > 1:
+        raise ShardingError(f"arguments and results of @main lie on different meshes, {meshes[0]} and {meshes[1]}")
+    return meshes[0] if meshes else None
+
+
+def _closed(type_: Any, sharding: TensorSharding | None) -> TensorSharding:
+    rank = tensor_type(type_).rank
+    if sharding is None:
+        return TensorSharding.closed(_MESH, ((),) * rank)
+    if sharding.sharding.unreduced:
+        raise ShardingError(f"an argument or result of @main holds addends ({sharding}); reduce them in the program")
+    return TensorSharding.closed(_MESH, sharding.axes)
+
+
+def _whole(type_: Any, sharding: TensorSharding, mesh: Mesh) -> Any:
+    """The global type of a shard's."""
+    if not isinstance(type_, ir.RankedTensorType):
+        return type_
+    shape = [n * count_of(mesh, axes) for n, axes in zip(type_.shape, sharding.axes, strict=True)]
+    return ir.RankedTensorType.get(shape, type_.element_type)

@@ -1,0 +1,68 @@
+"""The comparison with jaxlib's passes tells agreement from difference, and fewer bytes from more."""
+
+from __future__ import annotations
+
+import pytest
+from bench import shardy
+from bench.shardy_rows import EXAMPLES, Row, example, rows
+from rich.console import Console
+
+from eggshard.shardy.peer import run_peer
+
+STATED = (dict(stated=1.0, open=1.0),)
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shardy, "MODULES", 3)
+
+
+def outcomes(row: Row) -> dict[str, int]:
+    return dict(shardy.compare(row, seed=1).counts)
+
+
+def test_equal_and_different_text() -> None:
+    assert outcomes(Row("close-shardings", STATED)) == {"agreeing": 3}
+    assert outcomes(Row("close-shardings", STATED, peer="sdy-inline-meshes")) == {"differing": 3}
+    assert outcomes(Row("close-shardings", STATED, "shardings", peer="sdy-inline-meshes")) == {"differing": 3}
+
+
+def test_failures_of_either_side() -> None:
+    several = (dict(functions=1, main="other"),)
+    dropped = "drop-sharding-and-mesh"
+    assert outcomes(Row("propagate-to-func-results", several, peer="sdy-close-shardings")) == {"ours failed": 3}
+    assert outcomes(Row("close-shardings", several, peer="sdy-no-such-pass")) == {"peer failed": 3}
+    constrained = (dict(constraints=True, families=("constraint",)),)
+    assert outcomes(Row(dropped, constrained)) == {"both refuse": 3}
+
+
+GATHERED = "func.func(sdy-reshard-to-collectives)"
+
+
+def test_bytes_of_either_side() -> None:
+    moved = (dict(families=("reshard",), stated=1.0, open=0.0, sharded=0.9, all_used=True, mesh={"x": 2}, length=12),)
+    done = (f"jaxlib:{GATHERED}", GATHERED)
+    same = shardy.compare(Row("close-shardings", moved, "bytes", after=done), 0)
+    assert same.counts == {"agreeing": 3} and same.ours == same.theirs > 0
+    fewer = shardy.compare(Row("close-shardings", moved, "bytes", after=("", GATHERED)), 0)
+    assert fewer.counts == {"fewer": 3} and fewer.ours == 0
+    more = shardy.compare(Row("close-shardings", moved, "bytes", after=(f"jaxlib:{GATHERED}", "")), 0)
+    assert more.counts == {"more": 3} and "bytes, jaxlib's 0" in more.examples["more"]
+
+
+def test_rows_are_of_passes_that_there_are() -> None:
+    names = [row.name for row in shardy.chosen()]
+    assert "close-shardings" in names and len(names) == len(set(names)) <= len(list(rows()))
+    assert [row.name for row in shardy.chosen("constant")] == ["constant-or-scalar-merger"]
+
+
+def test_the_table_and_the_records() -> None:
+    console = Console(record=True, width=190)
+    good, records = shardy.run(console, seed=2, only="inline-meshes")
+    assert good and records[0]["pass"] == "inline-meshes" and records[0]["agreeing"] == records[0]["modules"] == 3
+    assert "inline-meshes" in console.export_text()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_are_modules(name: str) -> None:
+    assert not run_peer(example(EXAMPLES[name][1]), shardy.PROPAGATE).failure
