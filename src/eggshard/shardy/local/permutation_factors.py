@@ -85,6 +85,8 @@ def _needed(
         return None
     if any(out.axes != result.axes for out in outs) or not is_outermost(op) or _captures(op):
         return None
+    if any(0 in shape(x) for x in op.operands):  # which cannot be sharded like the results
+        return None
     if not any(result.axes[pair.result] for pair in permuted.pairs):
         return None
     found: list[list[Axes] | None] = [
