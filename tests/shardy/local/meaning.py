@@ -42,6 +42,10 @@ def evaluate(text: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
             for name in ("arg_attrs", "res_attrs"):
                 if name in op.attributes:
                     del op.attributes[name]
+        for op in module.walk("sdy.constant"):
+            with ir.InsertionPoint(op):
+                op.results[0].replace_all_uses_with(stablehlo.constant(op.attributes["value"]))
+            op.erase()
         for op in module.walk("stablehlo.scatter", "stablehlo.dynamic_update_slice"):
             with ir.InsertionPoint(op):  # the interpreter writes into an operand's own buffer
                 for i in range(len(op.results)):
