@@ -178,7 +178,7 @@ def _reshape(values: PaddedValues, op: Any) -> Rule:
     targets: Labels = [None] * len(new)
     fixed: dict[int, int] = {}
     counts, targets_of = (values.shards(values.sharding(x), rank(x)) for x in (operand, result))
-    for ins, outs in _groups(own, new):
+    for ins, outs in groups_of_dimensions(own, new):
         major, first = ins[0], outs[0]
         padded = [d for d in ins if shape(operand)[d] != own[d]]
         alike = 1 < counts[major] == targets_of[first]
@@ -194,7 +194,7 @@ def _reshape(values: PaddedValues, op: Any) -> Rule:
     return Rule([sources], [targets], fixed, kinds=lambda: [values.kind(operand)])
 
 
-def _groups(own: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+def groups_of_dimensions(own: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]]:
     """Dimensions larger than 1 of two shapes with equal products, in the finest groups with equal products."""
     left = [d for d, n in enumerate(own) if n != 1]
     right = [d for d, n in enumerate(new) if n != 1]
