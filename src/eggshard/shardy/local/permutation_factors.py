@@ -28,13 +28,16 @@ def resolve_permutation_factors(module: ShardyModule, enable_halo_exchange: bool
     computations on shards that fetch the rows that they need of each other. Without ``enable_halo_exchange``, in
     manual computations, and for ops that have none of that kind (windows that scatter; convolutions that are grouped
     or contract a sharded dimension) the dimensions are made whole before the op by ``sdy.reshard``, and sharded again
-    behind it. So are dimensions of reshapes, as far as devices do not hold what their shards of the result are made of.
+    behind it. So are dimensions of reshapes, as far as devices do not hold what their shards of the result are made of,
+    and those of updates that are smaller than what they update.
     """
     channel = channels(module)
     for op in module.walk(*PERMUTED):
         _resolve(module, PERMUTED[op.name](op), channel if enable_halo_exchange else None)
     for op in module.walk("stablehlo.reshape"):
         _resolve_reshape(module, op)
+    for op in module.walk("stablehlo.dynamic_update_slice"):
+        _resolve_update(module, op)
 
 
 def _resolve(module: ShardyModule, permuted: Permuted, channel: Iterator[int] | None) -> None:
@@ -150,6 +153,16 @@ def _resharded_behind(
             "sdy.reshard", results=[result.type], operands=[result],
             attributes={"sharding": ir.Attribute.parse(str(sharding))}, ip=ir.InsertionPoint.after(op))
         result.replace_all_uses_except(behind.results[0], behind)
+
+
+def _resolve_update(module: ShardyModule, op: Any) -> None:
+    """Make an update whole along dimensions in which it may lie anywhere."""
+    update, sharding = op.operands[1], module.sharding(op.operands[1])
+    if sharding is not None and sharding.sharding.device is None:
+        whole = sharding.with_axes(
+            axes if n == all_ else () for axes, n, all_ in zip(
+                sharding.axes, shape(update), shape(op.operands[0]), strict=True))
+        op.operands[1] = _resharded(module, update, sharding, whole, op)
 
 
 def _resolve_reshape(module: ShardyModule, op: Any) -> None:
