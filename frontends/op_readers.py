@@ -27,18 +27,19 @@ _IDEMPOTENT = ("max", "min", "and", "or")
 
 
 def _constant(reader: RegionReader, operation: Any, name: str) -> None:
-    attributes = reader.module.literal(_value(operation))
+    attributes = reader.module.literal(literal_value(operation))
     (type_,) = reader.result_types(operation)
     reader.bind(operation, [reader.add_constant(attributes, type_, operation)])
 
 
-def _value(operation: Any) -> Any:
+def literal_value(operation: Any) -> Any:
     """A constant's attribute, or its text where Python has no class for it (complex elements)."""
     try:
         return operation.attributes["value"]
     except TypeError:
         text: str = operation.get_asm(print_generic_op_form=True)
-        return text[text.index("dense<") : text.rindex("}> : ()")]
+        start = text.index("dense<")
+        return text[start : text.index("}>", start)]
 
 
 def _call(reader: RegionReader, operation: Any, name: str) -> None:

@@ -136,28 +136,32 @@ class RegionReader:
 
     def read(self, block: Any) -> list[int]:
         """Append the block's ops; the ids of what its terminator returns."""
-        from eggshard.frontends.op_readers import HANDLERS, read_opaque
-
         for op in block.operations:
             operation = op.operation
-            name = operation.name
-            if name in _TERMINATORS:
+            if operation.name in _TERMINATORS:
                 return [self.value(v) for v in operation.operands]
-            handler = HANDLERS.get(name)
-            try:
-                if handler is not None:
-                    handler(self, operation, name)
-                elif self.module.definition(name) is None:
-                    read_opaque(self, operation, name)
-                else:
-                    self.read_op(operation, name)
-            except EggshardError as error:
-                if error.located:
-                    raise
-                located = type(error)(f"{name}{_at(self.module.location(operation))}: {error}")
-                located.located = True
-                raise located from None
+            self.read_one(operation)
         return []
+
+    def read_one(self, operation: Any) -> None:
+        """Append what one MLIR op means, and name its results; errors say where it stands."""
+        from eggshard.frontends.op_readers import HANDLERS, read_opaque
+
+        name = operation.name
+        handler = HANDLERS.get(name)
+        try:
+            if handler is not None:
+                handler(self, operation, name)
+            elif self.module.definition(name) is None:
+                read_opaque(self, operation, name)
+            else:
+                self.read_op(operation, name)
+        except EggshardError as error:
+            if error.located:
+                raise
+            located = type(error)(f"{name}{_at(self.module.location(operation))}: {error}")
+            located.located = True
+            raise located from None
 
     def value(self, value: Any) -> int:
         """The id of an MLIR value; a constant from outside is repeated here, as regions capture nothing."""

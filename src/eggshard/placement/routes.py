@@ -60,11 +60,12 @@ class Router:
 
     price: of an action on a shard of a local type, finite and not negative; prices of steps add up. Two actions of
     one kind over the same axes, with equal sizes and messages, must have one price. max_rounds: exchanges of more
-    rounds are not considered.
+    rounds are not considered. pairwise: nor are all-to-alls in which axes of one dimension go to several, or axes of
+    several to one, of which Shardy has none.
     """
 
-    def __init__(self, mesh: Mesh, price: Price, max_rounds: int = 16):
-        self.mesh, self._price, self.max_rounds = mesh, price, max_rounds
+    def __init__(self, mesh: Mesh, price: Price, max_rounds: int = 16, pairwise: bool = False):
+        self.mesh, self._price, self.max_rounds, self.pairwise = mesh, price, max_rounds, pairwise
         self._graphs: dict[TensorType, list[_Graph]] = {}
         self._costs: dict[tuple[TensorType, Placement, Placement], float] = {}
 
@@ -122,7 +123,7 @@ class Router:
             if numbers is not None:
                 return graph, numbers
         active, states = _searched(self.mesh, type_.shape, placements)
-        graph = _Graph(self.mesh, type_, active, states, self._price, self.max_rounds)
+        graph = _Graph(self.mesh, type_, active, states, self._price, self.max_rounds, self.pairwise)
         numbers = graph.numbers(placements)
         assert numbers is not None
         graphs.append(graph)
@@ -133,7 +134,7 @@ class _Graph:
     """The states of one tensor type, with the price of each one-step conversion."""
 
     def __init__(self, mesh: Mesh, type_: TensorType, active: tuple[int, ...], states: tuple[State, ...],
-                 price: Price, max_rounds: int):
+                 price: Price, max_rounds: int, pairwise: bool):
         self.mesh, self.type, self._price = mesh, type_, price
         # Sizes that all axes divide make the same structure, whatever they are.
         whole = mesh.count(sorted({a for s in states for axes in s.axes for a in axes}))
@@ -146,6 +147,8 @@ class _Graph:
         self._number: dict[Placement, int] = {}
         collective, exchanged = self._collective_prices(), self._exchange_prices()
         by_collective = collective[0][self._space.collective_class]
+        if pairwise:
+            by_collective[self._space.regrouping] = math.inf
         by_exchange = exchanged[0][self._space.exchange_class]
         self._exchange = by_exchange < by_collective
         self._edges = np.minimum(by_exchange, by_collective)

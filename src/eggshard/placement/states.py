@@ -156,6 +156,17 @@ class StateSpace:
         kind[fewer & finer & ~same & (taken == p & ~q)] = Kind.REDUCE_SCATTER
         return kind
 
+    @cached_property
+    def regrouping(self) -> np.ndarray:
+        """``[S, S]``: whether it is an all-to-all in which axes from one dimension do not all go to one other, or axes
+        from several meet in one."""
+        out = np.zeros(self.kind.shape, bool)
+        for p, q in np.argwhere(self.kind == Kind.ALL_TO_ALL).tolist():
+            pairs = list(zip(self.states[p].axes, self.states[q].axes, strict=True))
+            arriving = sorted(b[len(a) :] for a, b in pairs if len(b) > len(a))
+            out[p, q] = arriving != sorted(a[len(b) :] for a, b in pairs if len(a) > len(b))
+        return out
+
     def _elements(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Elements of a shard ``[S]``, and of a collective's operand and result ``[S, S]``, padding included."""
         count = len(self.states)

@@ -32,8 +32,8 @@ class SubmeshRouter(Router):
     price: of an action of all devices.
     """
 
-    def __init__(self, mesh: Mesh, free: Mesh, price: Price, max_rounds: int = 16):
-        super().__init__(free, lambda action, type_: price(self._spread(action), type_), max_rounds)
+    def __init__(self, mesh: Mesh, free: Mesh, price: Price, max_rounds: int = 16, pairwise: bool = False):
+        super().__init__(free, lambda action, type_: price(self._spread(action), type_), max_rounds, pairwise)
         #: ``[positions along the other axes, devices of free]``: logical ids on the whole mesh.
         self._members = mesh.groups(free.axes)
         self._spread_known: dict[Action, Action] = {}

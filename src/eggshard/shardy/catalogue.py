@@ -25,7 +25,10 @@ from eggshard.shardy.propagation import (  # noqa: F401
 )
 from eggshard.shardy.reshards import (
     canonical_collectives as canonical_collectives,
+    canonical_reshards as canonical_reshards,
     collective_matmul as collective_matmul,
+    explicit as explicit,
+    planned as planned,
     to_collectives as to_collectives,
 )
 from eggshard.shardy.rules import stating as stating

@@ -134,6 +134,28 @@ def test_manual_computations_over_one_device_are_their_body() -> None:
     assert "stablehlo.add %arg0, %arg0" in simplified and "manual_computation" not in simplified
 
 
+@pytest.mark.parametrize(("target", "shared"), [
+    ('[{"y"}, {}, {}]', True), ('[{"y":(1)2}, {"y":(2)2}, {}]', False), ('[{}, {}, {"y"}]', False),
+    ('[{"y"}, {}, {"x"}]', False), ('[{"x"}, {}, {}]', False),
+])
+def test_reshards_of_one_value_in_two_shapes(target: str, shared: bool) -> None:
+    """jaxlib leaves the sharding from before on the reshape that it moves."""
+    text = f"""{MESHES}
+func.func @main(%a: tensor<16x16xf32> {{sdy.sharding = #sdy.sharding<@wide, [{{"x"}}, {{}}]>}})
+    -> (tensor<16x16xf32>, tensor<16x4x4xf32>) {{
+  %0 = sdy.reshard %a <@wide, [{{"y"}}, {{}}]> : tensor<16x16xf32>
+  %1 = stablehlo.reshape %a {{sdy.sharding = #sdy.sharding_per_value<[<@wide, [{{"x"}}, {{}}, {{}}]>]>}}
+    : (tensor<16x16xf32>) -> tensor<16x4x4xf32>
+  %2 = sdy.reshard %1 <@wide, {target}> : tensor<16x4x4xf32>
+  return %0, %2 : tensor<16x16xf32>, tensor<16x4x4xf32>
+}}"""
+    simplified = shardy.transform(text, PASS)
+    assert (simplified.count("sdy.reshard") == 1) == shared
+    assert (run_peer(text, "canonicalize").text.count("sdy.reshard") == 1) == shared
+    if shared:
+        assert f"stablehlo.reshape %0 {{sdy.sharding = #sdy.sharding_per_value<[<@wide, {target}>]>}}" in simplified
+
+
 def test_equal_collectives_are_one() -> None:
     """jaxlib keeps both."""
     gather = 'sdy.all_gather [{"x"}, {}, {}, {}] %0 out_sharding=<@mesh, [{}, {}, {}, {}]>'

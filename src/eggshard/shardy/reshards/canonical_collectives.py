@@ -13,6 +13,7 @@ from eggshard.shardy.attributes import Axes, TensorSharding, per_value_text, rea
 from eggshard.shardy.module import ShardyModule, create, manual_axes, uses
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.reshards.collectives import KINDS, Collective
+from eggshard.shardy.reshards.shared_reshards import shared_reshard
 from eggshard.shardy.sub_axes import in_mesh_order, merged
 
 #: Ops without effects that go when nobody uses them.
@@ -187,6 +188,12 @@ def _reshard_of_reshard(module: ShardyModule, op: Any) -> bool:
     return True
 
 
+def _shared(module: ShardyModule, op: Any) -> bool:
+    """The same elements are brought to the same devices before, in another shape."""
+    value = shared_reshard(module, op)
+    return value is not None and _replace(op, value)
+
+
 _Simplify = Callable[[ShardyModule, Any], bool]
 _PATTERNS: dict[str, tuple[_Simplify, ...]] = {
     "sdy.all_gather": (_nothing_moves,),
@@ -197,7 +204,7 @@ _PATTERNS: dict[str, tuple[_Simplify, ...]] = {
     "sdy.reduce_scatter": (_nothing_moves,),
     "sdy.replicated_to_unreduced": (_nothing_moves,),
     "sdy.sharded_to_unreduced": (_nothing_moves,),
-    "sdy.reshard": (_reshard_of_reshard,),
+    "sdy.reshard": (_reshard_of_reshard, _shared),
 }
 
 

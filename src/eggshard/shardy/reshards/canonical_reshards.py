@@ -1,0 +1,67 @@
+"""Reshards in their simplest form: a chain is its last one, and two of a value to one sharding are one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eggshard.shardy.attributes import TensorSharding
+from eggshard.shardy.edges import owner_of
+from eggshard.shardy.module import ShardyModule, uses
+from eggshard.shardy.passes import shardy_pass
+
+RESHARD = "sdy.reshard"
+
+
+@shardy_pass("canonicalize-reshards", on="")
+def canonicalize_reshards(module: ShardyModule, common: bool = True) -> None:
+    """Drop reshards that nobody uses and those that only another reshard uses, and share equal ones.
+
+    As jaxlib's `canonicalize` does; common: also let equal reshards of a value in a block be one, which Shardy's
+    export pipeline does not (its ``canonicalize{enable-patterns=sdy-reshard}``).
+    """
+    changed = True
+    while changed:
+        changed = False
+        for op in reversed(module.walk(RESHARD)):
+            if not uses(op.results[0]):
+                op.erase()
+                changed = True
+        for op in module.walk(RESHARD):
+            if uses(op.results[0]):
+                changed |= _folded(op)
+                changed |= common and _shared(op)
+
+
+def _folded(op: Any) -> bool:
+    """Reshard what the reshard in front of this one reshards, if that has no other use."""
+    changed = False
+    while (inner := owner_of(op.operands[0])).name == RESHARD and len(uses(inner.results[0])) == 1:
+        op.operands[0] = inner.operands[0]
+        inner.erase()
+        changed = True
+    return changed
+
+
+def _shared(op: Any) -> bool:
+    """Use an equal reshard of the same value, earlier in the block, in place of this one."""
+    for use in op.operands[0].uses:
+        other = use.owner.operation
+        if (
+                other != op and other.name == RESHARD and other.block == op.block
+                and other.is_before_in_block(op) and same_shards(_sharding(other), _sharding(op))):
+            op.results[0].replace_all_uses_with(other.results[0])
+            op.erase()
+            return True
+    return False
+
+
+def same_shards(first: TensorSharding, second: TensorSharding) -> bool:
+    """Whether two shardings leave the same on every device, whatever propagation might make of them."""
+    one, other = first.sharding, second.sharding
+    return (
+        first.mesh == second.mesh and first.axes == second.axes and one.replicated == other.replicated
+        and (one.unreduced, one.reduction, one.device) == (other.unreduced, other.reduction, other.device))
+
+
+def _sharding(op: Any) -> TensorSharding:
+    return TensorSharding.parse(str(op.attributes["sharding"]))

@@ -1,0 +1,59 @@
+"""New reshards and reductions in a module, with the location of the value that they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from eggshard.shardy.attributes import Axes, TensorSharding, axis_list_text, axis_lists_text
+
+
+def before(op: Any) -> Any:
+    """The point in front of an op; several that are inserted there stand in the order of insertion."""
+    return ir.InsertionPoint(op)
+
+
+def after(op: Any) -> Any:
+    """The point behind an op that is not the last of its block."""
+    return ir.InsertionPoint.after(op)
+
+
+def after_value(value: Any) -> Any:
+    """The point from which on a value can be used."""
+    if isinstance(value, ir.BlockArgument):
+        return ir.InsertionPoint.at_block_begin(value.owner)
+    return after(ir.OpResult(value).owner)
+
+
+def reshard(value: Any, sharding: TensorSharding, at: Any) -> Any:
+    """The value, resharded."""
+    return _created("sdy.reshard", value, at, sharding=str(sharding))
+
+
+def all_reduce(value: Any, axes: Axes, sharding: TensorSharding, at: Any) -> Any:
+    """The value, reduced along axes."""
+    return _created("sdy.all_reduce", value, at, reduction_axes=axis_list_text(axes), out_sharding=str(sharding))
+
+
+def replicated_to_unreduced(value: Any, axes: Axes, sharding: TensorSharding, at: Any) -> Any:
+    """Of replicated values all but one become zero along axes."""
+    return _created("sdy.replicated_to_unreduced", value, at, axes=axis_list_text(axes), out_sharding=str(sharding))
+
+
+def sharded_to_unreduced(value: Any, axes: Iterable[Axes], sharding: TensorSharding, at: Any) -> Any:
+    """Each shard, in a tensor that is zero elsewhere. axes: per dimension."""
+    return _created("sdy.sharded_to_unreduced", value, at, axes=axis_lists_text(axes), out_sharding=str(sharding))
+
+
+def replace_uses(value: Any, new: Any) -> None:
+    """Let all uses of a value but that by ``new``'s op take ``new`` in its place."""
+    value.replace_all_uses_except(new, ir.OpResult(new).owner.operation)
+
+
+def _created(name: str, value: Any, at: Any, **attributes: str) -> Any:
+    parsed = {key: ir.Attribute.parse(text) for key, text in attributes.items()}
+    op = ir.Operation.create(
+        name, results=[value.type], operands=[value], attributes=parsed, loc=value.location, ip=at)
+    return op.results[0]

@@ -1,0 +1,105 @@
+"""Explicit reshards by a search over the whole program: the cheapest placements of its own ops and conversions."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from eggshard.costmodel import AlphaBeta, CostModel, Messages, WireBytes
+from eggshard.errors import EggshardWarning, LimitError, ProgramError, ShardingError
+from eggshard.limits import Limits
+from eggshard.placement.placement import Placement
+from eggshard.shardy.module import ShardyModule
+from eggshard.shardy.passes import shardy_pass
+from eggshard.shardy.reshards.search.blocks import BlockPlan, plan_block
+from eggshard.shardy.reshards.search.context import Context, stated_shardings
+from eggshard.shardy.reshards.search.nested import nested_offers
+from eggshard.shardy.reshards.search.op_by_op import keep_the_cheaper, reshard_op_by_op
+from eggshard.shardy.reshards.search.writing import write
+
+#: Cost models by name.
+COST_MODELS: dict[str, CostModel] = {
+    "wire-bytes": WireBytes(), "messages": Messages(), "alpha-beta": AlphaBeta(),
+}
+
+
+@shardy_pass("plan-explicit-reshards", on="")
+def insert_planned_reshards(module: ShardyModule, cost_model: str = "wire-bytes") -> None:
+    """Reshards where the cheapest plan of the whole program has them, under a cost model.
+
+    The module's ops stay; which placements they are computed at is chosen by extraction. Function arguments and stated
+    results lie where they are stated to, results without a closed sharding where is cheapest; shardings of other
+    values, constraints and reshards are hints, and go. Every value then has a closed sharding; addends are reduced by
+    ``sdy.all_reduce``, at once or, where the plan delays it, after values that are unreduced.
+
+    Where the program cannot be planned so (single devices, several meshes), its reshards are those of Shardy's
+    decision for each op, with an EggshardWarning; so are they, counted in wire bytes, where that sends less.
+    cost_model: ``wire-bytes``, ``messages`` or ``alpha-beta``; ProgramError for another.
+    """
+    if cost_model not in COST_MODELS:
+        raise ProgramError(f"there is no cost model {cost_model!r}; there are {', '.join(COST_MODELS)}")
+    if next(stated_shardings(module), None) is None:
+        return
+    try:
+        context = Context(module, COST_MODELS[cost_model], Limits())
+        plans = [(f, _planned(context, f)) for f in module.functions if len(f.regions[0].blocks)]
+    except (ProgramError, ShardingError, LimitError) as error:
+        if not reshard_op_by_op(module):
+            raise
+        warnings.warn(f"reshards are decided on op by op: {error}", EggshardWarning, stacklevel=3)
+        return
+    original = module.text()
+    for function, plan in plans:
+        write(plan)
+        _state_ends(context, function, plan)
+    if cost_model == "wire-bytes":
+        keep_the_cheaper(module, original)
+
+
+def _planned(context: Context, function: Any) -> BlockPlan:
+    block = function.regions[0].blocks[0]
+    if len(function.regions[0].blocks) > 1:
+        raise ProgramError(f"function @{_name(function)} branches between blocks")
+    module = context.module
+    stated = module.argument_shardings(function)
+    inputs = {v: context.placement(s, context.type(v)) for v, s in zip(block.arguments, stated, strict=True)}
+    return plan_block(context, block, inputs, _ends(context, function, block), nested_offers)
+
+
+def _ends(context: Context, function: Any, block: Any) -> list[Sequence[Placement]]:
+    """Where each result of a function may lie: where it is stated, else anywhere, if nothing calls it."""
+    module = context.module
+    *_, terminator = block.operations
+    called = _name(function) in _called(module)
+    ends: list[Sequence[Placement]] = []
+    pairs = zip(terminator.operation.operands, module.function_result_shardings(function), strict=True)
+    for value, sharding in pairs:
+        owner = None if isinstance(value, ir.BlockArgument) else value.owner
+        if sharding is None and owner is not None and owner.name in ("sdy.sharding_constraint", "sdy.reshard"):
+            sharding = module.sharding(value)
+        free = (sharding is None or not sharding.sharding.says_something) and not called
+        type_ = context.type(value)
+        ends.append(context.anywhere(type_) if free else [context.placement(sharding, type_)])
+    return ends
+
+
+def _state_ends(context: Context, function: Any, plan: BlockPlan) -> None:
+    module = context.module
+    *_, terminator = plan.block.operations
+    for value, placement in plan.inputs:
+        if isinstance(value.type, ir.RankedTensorType):
+            module.set_sharding(value, context.sharding(placement, placement.partial))
+    for number, (value, placement) in enumerate(zip(terminator.operation.operands, plan.ends, strict=True)):
+        if isinstance(value.type, ir.RankedTensorType):
+            module.set_function_result_sharding(function, number, context.sharding(placement, placement.partial))
+
+
+def _called(module: ShardyModule) -> set[str]:
+    return {ir.FlatSymbolRefAttr(op.attributes["callee"]).value for op in module.walk("func.call")}
+
+
+def _name(function: Any) -> str:
+    return str(ir.StringAttr(function.attributes["sym_name"]).value)

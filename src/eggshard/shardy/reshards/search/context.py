@@ -1,0 +1,162 @@
+"""What planning a module's ops needs everywhere: one mesh, prices, routes, and shardings as placements."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from eggshard.costmodel.protocol import CostModel
+from eggshard.errors import ProgramError
+from eggshard.frontends.region_reader import ModuleReader
+from eggshard.limits import Limits
+from eggshard.placement.placement import Placement, place, replicated
+from eggshard.placement.routes import Router
+from eggshard.placement.sharding import Sharding, gather_cuts
+from eggshard.placement.submesh import SubmeshRouter, without_axes
+from eggshard.plan.pricing import Pricer
+from eggshard.program.mesh import Mesh
+from eggshard.program.types import TensorType
+from eggshard.shardy.attributes import TensorSharding
+from eggshard.shardy.module import BODIES, ShardyModule
+from eggshard.shardy.reshards.search.conversions import StatedConversions
+
+
+class Context:
+    """The mesh of a module, refined at its sub-axes, and what its placements cost.
+
+    free: the axes that placements may name, all but those of the manual computations around. Conversions are those that
+    Shardy has collectives for: nothing is exchanged by pieces.
+
+    ProgramError for a module whose tensors lie on different meshes, or on single devices.
+    """
+
+    def __init__(self, module: ShardyModule, model: CostModel, limits: Limits):
+        self.module, self.limits = module, limits
+        self.reader = ModuleReader(module.module)
+        stated = list(stated_shardings(module))
+        self.mesh_name = _only_mesh(module, stated)
+        whole = module.mesh(stated[0]) if stated else Mesh({})
+        self.mesh = whole.refined(gather_cuts((s.sharding for s in stated), whole))
+        self.free = self.mesh
+        self.pricer = Pricer(model, self.mesh)
+        self.conversions = StatedConversions(Router(self.mesh, self.pricer, max_rounds=0, pairwise=True), self.pricer)
+        self.orders = self._orders(stated)
+        #: Sizes and axes of the dimensions that are stated to be cut unevenly: only those are.
+        self.uneven = self._uneven()
+        self._within: dict[tuple[str, ...], Context] = {}
+
+    def within(self, axes: Sequence[str]) -> Context:
+        """The same inside a computation that is manual over these axes."""
+        key = tuple(axes)
+        if key not in self._within:
+            inner = copy.copy(self)
+            inner.free = without_axes(self.free, key)
+            router = SubmeshRouter(self.mesh, inner.free, self.pricer, max_rounds=0, pairwise=True)
+            inner.conversions = StatedConversions(router, self.pricer)
+            inner._within = {}
+            self._within[key] = inner
+        return self._within[key]
+
+    def type(self, value: Any) -> TensorType:
+        """A value's type; ProgramError for dynamic shapes, and for what is neither a tensor nor a token."""
+        return self.reader.type(value.type, "a value")
+
+    def placement(self, sharding: TensorSharding | None, type_: TensorType) -> Placement:
+        """The placement that a sharding means; replicated where there is none."""
+        if sharding is None or not sharding.sharding.dims:
+            partial = () if sharding is None else sharding.sharding.unreduced
+            return self._addends(replicated(type_.shape), sharding) if partial else replicated(type_.shape)
+        return sharding.sharding.to_placement(self.mesh, type_)
+
+    def _addends(self, placement: Placement, sharding: TensorSharding | None) -> Placement:
+        assert sharding is not None
+        return sharding.sharding.to_placement(self.mesh, TensorType((), "f32"))._replace(dims=placement.dims)
+
+    def sharding(self, placement: Placement, unreduced: Iterable[str] = ()) -> TensorSharding:
+        """The closed sharding that means the dimensions of a placement, unreduced along these axes."""
+        shown = Placement(placement.dims, tuple(unreduced), "add" if unreduced else "")
+        return TensorSharding(self.mesh_name, Sharding.from_placement(shown, self.mesh))
+
+    def allows(self, type_: TensorType, placement: Placement) -> bool:
+        """Whether every dimension is cut evenly, or as some stated sharding cuts one of that size."""
+        return all(
+            n % self.mesh.count(d.axes) == 0 or (n, d.axes) in self.uneven
+            for n, d in zip(type_.shape, placement.dims, strict=True) if d.axes
+        )
+
+    def placed(self, type_: TensorType, axes: Sequence[tuple[str, ...]]) -> Placement:
+        """The placement of these axes per dimension."""
+        return place(self.mesh, type_.shape, tuple(axes))
+
+    def anywhere(self, type_: TensorType) -> list[Placement]:
+        """All placements that cut every dimension evenly by axes in mesh order."""
+        axes = [a for a, n in self.free.axes.items() if n > 1]
+        found = []
+        for where in itertools.product(range(-1, type_.rank), repeat=len(axes)):
+            dims = [tuple(a for a, d in zip(axes, where, strict=True) if d == i) for i in range(type_.rank)]
+            if all(n % self.mesh.count(d) == 0 and (n or not d) for n, d in zip(type_.shape, dims, strict=True)):
+                found.append(self.placed(type_, dims))
+        return found[: self.limits.placements]
+
+    def _orders(self, stated: Sequence[TensorSharding]) -> frozenset[tuple[str, ...]]:
+        """Orders of axes besides the mesh's: those that are stated, and any two where dimensions may be merged."""
+        listed = (dim.axes for s in stated for dim in s.sharding.dims)
+        atoms = {self._atoms(axes) for axes in listed if len(axes) > 1}
+        if self.module.walk("stablehlo.reshape"):
+            atoms.update(itertools.permutations([a for a, n in self.mesh.axes.items() if n > 1], 2))
+        return frozenset(atoms)
+
+    def _atoms(self, axes: Sequence[Any]) -> tuple[str, ...]:
+        from eggshard.placement.sharding import atoms
+
+        return tuple(name for axis in axes for name in atoms(axis, self.mesh))
+
+    def _uneven(self) -> frozenset[tuple[int, tuple[str, ...]]]:
+        found = set()
+        for value, sharding in _stated_values(self.module):
+            shape = tuple(value.shape) if hasattr(value, "shape") else ()
+            for n, dim in zip(shape, sharding.sharding.dims, strict=False):
+                axes = self._atoms(dim.axes)
+                for end in range(1, len(axes) + 1):
+                    if n % self.mesh.count(axes[:end]):
+                        found.add((n, axes[:end]))
+        return frozenset(found)
+
+
+def stated_shardings(module: ShardyModule) -> Iterator[TensorSharding]:
+    """Every sharding that a module states."""
+    for _, sharding in _stated_values(module):
+        yield sharding
+
+
+def _stated_values(module: ShardyModule) -> Iterator[tuple[Any, TensorSharding]]:
+    """Every stated sharding with the type of its value."""
+    from jaxlib.mlir import ir
+
+    from eggshard.shardy.attributes import read_per_value
+
+    for function in module.functions:
+        type_ = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+        ends = (module.argument_shardings(function), type_.inputs), (
+            module.function_result_shardings(function), type_.results)
+        for shardings, types in ends:
+            yield from ((t, s) for t, s in zip(types, shardings, strict=True) if s is not None)
+    for op in module.walk():
+        yield from zip((r.type for r in op.results), module.result_shardings(op) or (), strict=False)
+        if op.name in BODIES and "in_shardings" in op.attributes:
+            stated = read_per_value(str(op.attributes["in_shardings"]))
+            yield from ((v.type, s) for v, s in zip(op.operands, stated, strict=True))
+
+
+def _only_mesh(module: ShardyModule, stated: Sequence[TensorSharding]) -> str | Mesh:
+    meshes = {module.mesh(s) for s in dict.fromkeys(stated)}
+    device = next((s for s in stated if s.sharding.device is not None), None)
+    maximal = {name for name, mesh in module.meshes.items() if isinstance(mesh, int)}
+    if device is not None or not maximal.isdisjoint(s.mesh for s in stated if isinstance(s.mesh, str)):
+        raise ProgramError("some tensor lies on a single device, which the search knows no conversions for")
+    if len(meshes) > 1:
+        shown = " and ".join(sorted(map(str, meshes)))
+        raise ProgramError(f"tensors lie on different meshes, {shown}, between which the search knows no conversions")
+    return stated[0].mesh if stated else ""

@@ -1,0 +1,60 @@
+"""The baseline: Shardy's decision for each op by itself. It stands in for a plan that sends more, or for none."""
+
+from __future__ import annotations
+
+from jaxlib.mlir import ir
+
+from eggshard.errors import EggshardError
+from eggshard.frontends.stablehlo import parse_module
+from eggshard.shardy.module import ShardyModule
+from eggshard.shardy.passes import PASSES
+from eggshard.shardy.wire_bytes import module_bytes
+
+NAME = "insert-explicit-reshards"
+BRANCHES = ("stablehlo.if", "stablehlo.case")
+#: What makes collectives of a module's reshards, and of what looks along sharded dimensions: passes and their options.
+COUNTED: tuple[tuple[str, dict[str, str]], ...] = (
+    ("resolve-permutation-factors", {}), ("reshard-to-collectives", {"mode": "global"}),
+    ("canonicalize-collectives", {}),
+)
+
+
+def reshard_op_by_op(module: ShardyModule) -> bool:
+    """Insert the reshards of the decision for each op; False where that decision is not to be had."""
+    if NAME not in PASSES:
+        return False
+    PASSES[NAME].run(module, mode="shardy", enable_full_version=True)
+    return True
+
+
+def keep_the_cheaper(module: ShardyModule, original: str) -> None:
+    """Put the baseline of the original module in the place of the planned one if it sends fewer bytes.
+
+    Where one of them cannot be counted the plan stays, and where there are branches, whose results Shardy's decision
+    does not bring to where they are stated to lie.
+    """
+    if module.walk(*BRANCHES):
+        return
+    baseline = ShardyModule(parse_module(original))
+    try:
+        if reshard_op_by_op(baseline) and _bytes(baseline) < _bytes(module):
+            _put(module, baseline)
+    except EggshardError:
+        return
+
+
+def _bytes(module: ShardyModule) -> float:
+    """What the busiest device receives in all, to the byte."""
+    copy = ShardyModule(parse_module(module.text()))
+    for name, options in COUNTED:
+        if name in PASSES:
+            PASSES[name].run(copy, **options)
+    return round(module_bytes(copy).busiest)
+
+
+def _put(module: ShardyModule, other: ShardyModule) -> None:
+    body = module.module.body
+    for op in list(body.operations):
+        op.operation.erase()
+    for op in other.module.body.operations:
+        op.operation.clone(ir.InsertionPoint(body))

@@ -1,0 +1,183 @@
+"""What values are sharded like, those of regions included, and the meshes that they are on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from jaxlib.mlir import ir
+
+from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.shardy.attributes import TensorSharding, read_per_value
+from eggshard.shardy.edges import DATA_FLOW, edge_of, edge_owner, owner_of, terminator, without_manual
+from eggshard.shardy.module import BODIES, ShardyModule, manual_axes, rank
+from eggshard.shardy.reshards.axis_lists import any_overlap
+
+#: Shardy has no data-flow edges for it, so its branches return what they happen to; here they are as those of a case.
+IF = "stablehlo.if"
+BARRIER = "sdy.propagation_barrier"
+
+
+class OnMesh(NamedTuple):
+    """A mesh and what shardings call it; a mesh without axes on one device is maximal."""
+
+    name: str | Mesh
+    mesh: Mesh
+    maximal: bool = False
+
+    @property
+    def empty(self) -> bool:
+        return not self.mesh.axes and not self.maximal
+
+
+class Values:
+    """The values of a module: their shardings as they are now, its meshes as they were at the start."""
+
+    def __init__(self, module: ShardyModule) -> None:
+        self.module, self._meshes = module, module.meshes
+
+    # -- shardings ---------------------------------------------------------------------------------------------------
+
+    def sharding(self, value: Any) -> TensorSharding | None:
+        """The sharding of a value: its own, that of its data-flow edge, or that of what flows into it."""
+        op = owner_of(value)
+        if op.name in DATA_FLOW:
+            value = edge_owner(value)
+            edge = edge_of(value)
+            value = value if edge is None else edge.results[0]
+        elif op.name == "stablehlo.async_start" and isinstance(value, ir.BlockArgument):
+            return self.sharding(op.operands[value.arg_number])
+        return self.module.sharding(value)
+
+    def beyond_barriers(self, values: Iterable[Any]) -> list[TensorSharding | None]:
+        """Values' shardings; of one that is only kept from propagation, that of what it is."""
+        out = []
+        for value in values:
+            while (op := owner_of(value)).name == BARRIER:
+                value = op.operands[0]
+            out.append(self.sharding(value))
+        return out
+
+    def set_sharding(self, value: Any, sharding: TensorSharding) -> None:
+        """State a result's sharding."""
+        self.module.set_sharding(value, sharding)
+
+    # -- meshes ------------------------------------------------------------------------------------------------------
+
+    def on_mesh(self, sharding: TensorSharding) -> OnMesh:
+        """The mesh of a sharding. ProgramError if the module does not define it."""
+        name = sharding.mesh
+        if isinstance(name, Mesh):
+            return OnMesh(name, name, sharding.sharding.device is not None)
+        found = self._meshes.get(name)
+        if isinstance(found, int):
+            return OnMesh(name, Mesh({}), True)
+        return OnMesh(name, self.module.mesh(sharding) if found is None else found)
+
+    def common_mesh(self, shardings: Sequence[TensorSharding | None]) -> OnMesh | None:
+        """The mesh of all that are sharded, in the order of devices that most of them have.
+
+        None if none has a sharding, they are on different meshes, or on a single device.
+        """
+        common: OnMesh | None = None
+        for sharding in shardings:
+            if sharding is None:
+                continue
+            other = self.on_mesh(sharding)
+            if common is None or common.empty:
+                common = other
+            elif not other.empty:
+                if other.maximal != common.maximal or list(other.mesh.axes.items()) != list(common.mesh.axes.items()):
+                    return None
+                if other.mesh.device_ids is None:
+                    common = other
+        if common is None or common.maximal:
+            return None
+        counts: Counter[str | Mesh] = Counter()
+        most = 0
+        for sharding in shardings:
+            if sharding is not None and not replicated(sharding):
+                counts[sharding.mesh] += 1
+                if counts[sharding.mesh] > most:
+                    most, common = counts[sharding.mesh], self.on_mesh(sharding)
+        return common
+
+
+def replicated(sharding: TensorSharding | None) -> bool:
+    """Whether no dimension is sharded."""
+    return sharding is None or not any(sharding.axes)
+
+
+def equivalent(first: TensorSharding | None, second: TensorSharding | None) -> bool:
+    """Whether two shardings lay the same shards on the same devices; what is unreduced is left aside."""
+    if replicated(first) or replicated(second):
+        return replicated(first) and replicated(second)
+    assert first is not None and second is not None
+    return first.mesh == second.mesh and first.axes == second.axes
+
+
+def fully_closed(mesh: str | Mesh, value: Any) -> TensorSharding:
+    """The closed sharding of a replicated value."""
+    return TensorSharding.closed(mesh, [()] * rank(value))
+
+
+def allowing(sharding: TensorSharding, axes: Sequence[AxisRef] | None = None) -> TensorSharding:
+    """The same sharding without bans on axes: these, or those that it shards its dimensions by itself."""
+    used = [axis for dim in sharding.axes for axis in dim] if axes is None else axes
+    banned = tuple(axis for axis in sharding.sharding.replicated if not any_overlap((axis,), used))
+    return sharding.updated(replicated=banned)
+
+
+class Edge(NamedTuple):
+    """A data-flow edge: the sharding of its targets, as its sources have it, and the operands that are the sources."""
+
+    sharding: TensorSharding | None
+    sources: tuple[tuple[Any, int], ...]
+
+
+def data_flow_edges(values: Values, op: Any) -> list[Edge] | None:
+    """The edges into an op and its regions, results first; None if it is no such op."""
+    if op.name in BODIES:
+        return _body_edges(op)
+    if op.name not in (*DATA_FLOW, IF):
+        return None
+    shardings = values.module.result_shardings(op) or [None] * len(op.results)
+    ends = [terminator(region) for region in op.regions]
+    if op.name == "stablehlo.while":
+        ends = [op, ends[1]]
+    elif op.name == "stablehlo.optimization_barrier":
+        ends = [op]
+    return [Edge(sharding, tuple((end, i) for end in ends)) for i, sharding in enumerate(shardings)]
+
+
+def _body_edges(op: Any) -> list[Edge]:
+    inputs, outputs = (
+        read_per_value(str(op.attributes[name])) if name in op.attributes else [None] * count
+        for name, count in (("in_shardings", len(op.operands)), ("out_shardings", len(op.results)))
+    )
+    manual, end = manual_axes(op), terminator(op.regions[0])
+    inner = [s and _within(s, manual) for s in outputs]
+    return [Edge(s, ((end, i),)) for i, s in enumerate(inner)] + [Edge(s, ((op, i),)) for i, s in enumerate(inputs)]
+
+
+def _within(sharding: TensorSharding, manual: tuple[str, ...]) -> TensorSharding:
+    """A sharding without manual axes; dimensions that no other axis shards lose their priority."""
+    inner = without_manual(sharding, manual)
+    return inner.updated(dims=tuple(replace(d, priority=d.priority if d.axes or d.open else None) for d in inner.dims))
+
+
+def post_order(function: Any) -> list[Any]:
+    """The operations of a function, those of an op's regions before it."""
+    out: list[Any] = []
+
+    def visit(op: Any) -> None:
+        for region in op.regions:
+            for block in region.blocks:
+                for inner in block.operations:
+                    visit(inner.operation)
+        out.append(op)
+
+    visit(function)
+    return out

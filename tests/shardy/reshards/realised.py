@@ -1,0 +1,172 @@
+"""What a module with explicit reshards comes to: its collectives by jaxlib, every op on shards as its shardings say.
+
+A second reading of such modules: the placements of values are taken from the text alone, and an op is only accepted on
+shards where one of its own strategies has its operands and results there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax.interpreters import mlir as jax_mlir
+
+import eggshard as es
+from eggshard import shardy
+from eggshard.costmodel import WireBytes
+from eggshard.frontends.region_reader import ModuleReader, RegionReader
+from eggshard.frontends.stablehlo import parse_module
+from eggshard.limits import Limits
+from eggshard.placement.placement import Placement
+from eggshard.placement.transfer import Strategy
+from eggshard.plan.assemble import Assembler
+from eggshard.plan.control_steps import Branch, Loop
+from eggshard.plan.plan import Plan
+from eggshard.plan.steps import StepPlan
+from eggshard.planning import Planning
+from eggshard.program.program import Attributes, Op, Program, Region
+from eggshard.program.types import TensorType
+from eggshard.regions import RegionPlanner
+from eggshard.shardy.module import OWN_SHARDING
+from eggshard.shardy.peer import run_peer
+
+FULL = "func.func(sdy-insert-explicit-reshards{enable-full-version=true})"
+COLLECTIVES = "func.func(sdy-reshard-to-collectives),canonicalize"
+PLANNED_COLLECTIVES = "reshard-to-collectives{mode=global},canonicalize-collectives"
+Placements = tuple[Placement, ...]
+#: Ops that Shardy leaves sharded along a dimension that they look along. Here they are computed whole.
+LOOK_ALONG = ("slice", "pad", "reverse", "concatenate", "convolution", "reduce_window")
+
+
+def passed(text: str, pipeline: str) -> str:
+    """The module after some of jaxlib's passes."""
+    found = run_peer(text, pipeline)
+    assert not found.failure, f"jaxlib's {pipeline} failed: {found.failure}\n{text}"
+    return found.text
+
+
+def realised(original: str, explicit: str, planned: bool = False) -> Plan:
+    """The plan that a module with explicit reshards stands for, of the program that the original is.
+
+    planned: by collectives planned for each reshard, else by those that jaxlib's pass makes of it.
+    """
+    collectives = shardy.transform(explicit, PLANNED_COLLECTIVES) if planned else passed(explicit, COLLECTIVES)
+    program = _as_written(es.load(collectives))
+    limits = Limits(permutes=0, windows=0)
+    planning = Planning(program, WireBytes(), limits, False, RegionPlanner([]))
+    ends = (program.input_shardings, program.input_types), (program.output_shardings, program.output_types)
+    inputs, outputs = (
+        tuple(planning.resolve(s, t) for s, t in zip(shardings, types, strict=True)) for shardings, types in ends
+    )
+    steps = _Body(planning, program.region).steps(inputs, outputs)
+    return Plan(es.load(original), steps, inputs, outputs, WireBytes())
+
+
+class _Module(ModuleReader):
+    def region(self, arguments: Sequence[Any], parent: RegionReader | None = None,
+               captures: Sequence[Any] = ()) -> RegionReader:
+        reader = _Explicit(self, parent)
+        for value in (*arguments, *captures):
+            reader.env[value] = reader.builder.input(self.type(value.type, "a block argument"))
+        return reader
+
+
+class _Explicit(RegionReader):
+    """Keeps the collectives of scalars, whose shardings say nothing to the front end."""
+
+    def read_one(self, operation: Any) -> None:
+        key = OWN_SHARDING.get(operation.name)
+        if key is None:
+            super().read_one(operation)
+            return
+        sharding = Attributes(sharding=self.module.meshes.sharding(str(operation.attributes[key])))
+        types = self.result_types(operation)
+        self.bind(operation, self.append("sharding_constraint", self.operands(operation), types, sharding))
+
+
+def _as_written(program: Program) -> Program:
+    """The program op by op as its text has it."""
+    assert program.text is not None
+    with jax_mlir.make_ir_context():
+        module = parse_module(program.text)
+        reader = _Module(module)
+        block = reader.functions["main"].regions[0].blocks[0]
+        body = reader.region(block.arguments)
+        region = body.builder.build(body.read(block))
+    return Program(program.mesh, region, program.input_shardings, program.output_shardings)
+
+
+class _Body:
+    def __init__(self, planning: Planning, region: Region):
+        self.planning, self.region = planning, region
+        self.assembler = Assembler(planning.mesh, planning.router)
+        self.at: dict[int, Placement] = {}
+        self.value: dict[int, int] = {}
+
+    def steps(self, inputs: Placements, outputs: Placements | None) -> StepPlan:
+        region = self.region
+        for v, placement in zip(region.inputs, inputs, strict=True):
+            self.at[v], self.value[v] = placement, self.assembler.input(placement.local_type(region.types[v]))
+        for op in region.ops:
+            if op.name == "sharding_constraint":
+                self._convert(op)
+            else:
+                self._compute(op)
+        have = tuple(self.at[v] for v in region.outputs)
+        assert outputs is None or have == outputs, f"results lie at {have}, and are stated at {outputs}"
+        return self.assembler.build(self.value[v] for v in region.outputs)
+
+    def _convert(self, op: Op) -> None:
+        (v,), (r,) = op.operands, op.results
+        target = self._stated(op.attributes["sharding"], self.region.types[r])
+        made = self.assembler.convert(self.value[v], self.region.types[v], self.at[v], [target])
+        self.at[r], self.value[r] = target, made[target]
+
+    def _stated(self, sharding: Any, type_: TensorType) -> Placement:
+        return self.planning.resolve(sharding, type_)
+
+    def _compute(self, op: Op) -> None:
+        types, results = (tuple(self.region.types[v] for v in vs) for vs in (op.operands, op.results))
+        have = tuple(self.at[v] for v in op.operands)
+        stated = op.shardings or (None,) * len(results)
+        want = tuple(self._stated(s, t) for s, t in zip(stated, results, strict=True))
+        if op.name in ("while", "case", "if"):
+            action: Any = self._control(op, have, want)
+            strategy = Strategy(have, have if op.name == "while" else want)
+            operands = [self.value[v] for v in op.operands]
+            want = strategy.results
+        else:
+            strategy = self._strategy(op, types, results, have, want)
+            given = tuple(self._at(v, p) for v, p in zip(op.operands, strategy.operands, strict=True))
+            action = self.planning.action(op, types, results, strategy)
+            operands = self.assembler.mask(list(given), strategy)
+        made = self.assembler.emit(action, tuple(operands), (), op.location)
+        for r, placement, value, w in zip(op.results, strategy.results, made, want, strict=True):
+            if placement.dims != w.dims:
+                value = self.assembler.convert(value, self.region.types[r], placement, [w])[w]
+                placement = w
+            self.at[r], self.value[r] = placement, value
+
+    def _at(self, v: int, placement: Placement) -> int:
+        """A value where it lies, or, for what looks at neighbours, where it is needed instead."""
+        found = self.assembler.convert(self.value[v], self.region.types[v], self.at[v], [placement])
+        return found[placement]
+
+    def _control(self, op: Op, have: Placements, want: Placements) -> Any:
+        if op.name == "while":
+            condition, body = op.regions
+            return Loop(_Body(self.planning, condition).steps(have, None), _Body(self.planning, body).steps(have, have),
+                        op.attributes.get("trip_count"))
+        branches = tuple(_Body(self.planning, r).steps(have[1:], want) for r in op.regions)
+        return Branch(branches, predicate=op.name == "if")
+
+    def _strategy(self, op: Op, types: Any, results: Any, have: Placements, want: Placements) -> Strategy:
+        for s, _ in self.planning.strategies(op, types, results, "planned"):
+            if s.operands == have and all(
+                p.dims == w.dims and set(w.partial) <= set(p.partial) for p, w in zip(s.results, want, strict=True)
+            ):
+                return s
+        if op.name in LOOK_ALONG:
+            return self.planning.strategies(op, types, results, "planned")[0][0]
+        shown = f"{', '.join(map(str, have))} -> {', '.join(map(str, want))}"
+        raise AssertionError(f"{op.name}{types} is not computed in place at {shown}")

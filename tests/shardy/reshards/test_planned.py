@@ -1,0 +1,109 @@
+"""Reshards planned for the whole program, beside those that jaxlib's pass decides on op by op."""
+
+from __future__ import annotations
+
+import pytest
+from tests.shardy.reshards.generated import Module
+from tests.shardy.reshards.odd import MODULES, TWO_MESHES
+from tests.shardy.reshards.realised import FULL, passed, realised
+from tests.shardy.reshards.written import BRANCH, COMPARED, LOOP
+
+from eggshard import shardy
+from eggshard.errors import EggshardError
+from eggshard.plan.plan import Plan
+from eggshard.shardy.passes import PASSES
+from eggshard.shardy.reshards import planned as planned
+
+PASS = "plan-explicit-reshards"
+SMALL = {"ops": 8}
+KINDS = (
+    *((seed, {}) for seed in range(24)),
+    *((seed, {"sub_axes": True}) for seed in range(100, 112)),
+    *((seed, {"ops": 16}) for seed in range(200, 206)),
+    *((seed, {"sizes": (5, 6, 8, 12)}) for seed in range(300, 310)),
+    *((seed, {"sizes": (6, 12, 18), "meshes": ({"x": 2, "y": 3}, {"x": 6})}) for seed in range(400, 408)),
+)
+
+
+def compared(text: str) -> tuple[Plan, Plan]:
+    """Our plan, which has been checked, and the peer's."""
+    ours = shardy.transform(text, PASS)
+    plan = realised(text, ours, planned=True)
+    plan.verify(engines=("numpy",))
+    assert passed(ours, FULL).count("sdy.reshard") == ours.count("sdy.reshard"), "jaxlib's pass would reshard more"
+    return plan, realised(text, passed(text, FULL))
+
+
+@pytest.mark.parametrize("name", [name for name in COMPARED if name != "branch"])
+def test_modules_by_hand_send_no_more_than_the_peers(name: str) -> None:
+    text = COMPARED[name] if name == "unreduced" else passed(COMPARED[name], "sdy-propagation-pipeline")
+    ours, theirs = compared(text)
+    assert ours.wire_bytes <= theirs.wire_bytes
+
+
+@pytest.mark.parametrize("part", range(6))
+def test_random_modules_send_no_more_than_the_peers(part: int) -> None:
+    for seed, kind in KINDS[part::6]:
+        text = passed(Module(seed, **kind).text, "sdy-propagation-pipeline")  # type: ignore[arg-type]
+        ours, theirs = compared(text)
+        assert ours.wire_bytes <= theirs.wire_bytes, f"{seed} {kind}\n{text}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(1000, 1400, 50))
+def test_many_random_modules_send_no_more_than_the_peers(start: int) -> None:
+    for seed in range(start, start + 50):
+        kind = KINDS[seed % len(KINDS)][1]
+        text = passed(Module(seed, **kind).text, "sdy-propagation-pipeline")  # type: ignore[arg-type]
+        ours, theirs = compared(text)
+        assert ours.wire_bytes <= theirs.wire_bytes, f"{seed} {kind}\n{text}"
+
+
+@pytest.mark.parametrize(
+    ("name", "bytes_", "peers"),
+    [("sum", 458_752, 917_504), ("product", 1_605_632, 2_752_512), ("products", 7_340_032, 14_680_064)],
+)
+def test_bytes_of_the_compiled_program(name: str, bytes_: int, peers: int) -> None:
+    text = passed(COMPARED[name], "sdy-propagation-pipeline")
+    ours, theirs = compared(text)
+    assert ours.compare_with_xla().plan.wire_bytes == bytes_
+    assert theirs.compare_with_xla().plan.wire_bytes == peers
+    ours.verify()
+
+
+def test_a_loop_takes_what_it_gathers_of_outer_values_gathered() -> None:
+    text = passed(LOOP, "sdy-propagation-pipeline")
+    ours, theirs = compared(text)
+    assert (ours.collectives, theirs.collectives) == ({"all-gather": 1}, {"all-gather": 4})
+
+
+def test_branches_return_what_their_op_is_stated_to_return() -> None:
+    text = passed(BRANCH, "sdy-propagation-pipeline")
+    realised(text, shardy.transform(text, PASS), planned=True).verify(engines=("numpy",))
+    with pytest.raises(AssertionError, match="results lie at"):  # jaxlib returns rows where columns are stated
+        realised(text, passed(text, FULL))
+
+
+@pytest.mark.parametrize("name", list(MODULES))
+def test_modules_of_all_kinds_go_through(name: str) -> None:
+    text = shardy.transform(MODULES[name], PASS)
+    assert shardy.transform(text, PASS) == text, "planned again, a plan stays as it is"
+
+
+def test_addends_of_calls_results_and_outer_shardings_stay_as_stated() -> None:
+    text = shardy.transform(MODULES["calls"], PASS)
+    assert text.count("sdy.reshard") == 3
+    assert "sdy" not in shardy.transform(MODULES["no mesh"], PASS)
+
+
+def test_what_has_no_placements_on_one_mesh_is_refused_or_left_to_the_peers_decision() -> None:
+    if "insert-explicit-reshards" not in PASSES:
+        with pytest.raises(EggshardError, match="two different meshes"):
+            shardy.transform(TWO_MESHES, PASS)
+    with pytest.raises(EggshardError, match="there is no cost model 'weight'"):
+        shardy.transform(LOOP, f"{PASS}{{cost-model=weight}}")
+
+
+def test_cost_models_by_name() -> None:
+    text = passed(COMPARED["product"], "sdy-propagation-pipeline")
+    assert shardy.transform(text, f"{PASS}{{cost-model=messages}}").count("sdy.reshard") == 1
