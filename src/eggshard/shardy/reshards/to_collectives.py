@@ -13,7 +13,7 @@ from eggshard.program.mesh import AxisRef, Mesh
 from eggshard.shardy.attributes import Axes, TensorSharding
 from eggshard.shardy.module import ShardyModule, shape, uses
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.reshards.collectives import Collective, Move, fused
+from eggshard.shardy.reshards.collectives import Collective, Move
 from eggshard.shardy.reshards.greedy_collectives import aligned, greedy_moves
 from eggshard.shardy.reshards.planned_collectives import Reshard, planned_moves
 from eggshard.shardy.reshards.shared_beginnings import Way, cheapest_together
@@ -32,24 +32,21 @@ def reshard_to_collectives(module: ShardyModule, keep_redundant_reshards: bool =
     """
     if mode not in MODES:
         raise ProgramError(f"option mode of pass reshard-to-collectives is {' or '.join(MODES)}, not {mode!r}")
-    pending = module.walk("sdy.reshard")  # in lists: the hash of an op changes with its operands
-    while pending:
+    pending = [op for op in module.walk("sdy.reshard") if not _dropped(module, op, keep_redundant_reshards)]
+    while pending:  # in lists: the hash of an op changes with its operands
         group = [pending[0]]
         if mode == "global":
             users = [user for user, _ in uses(group[0].operands[0]) if user.block == group[0].block]
             group = [op for op in pending if op in users] if len(users) > 1 else group
         pending = [op for op in pending if op not in group] if len(group) > 1 else pending[1:]
-        wanted = [w for member in group if (w := _wanted(module, member, keep_redundant_reshards))]
-        for redundant in [w for w in wanted if w.source is w.target]:
-            _finish(redundant, redundant.op.operands[0])
-        wanted = [w for w in wanted if w.source is not w.target]
+        wanted = [w for op in group if (w := _wanted(module, op, keep_redundant_reshards))]
         if wanted:
             _replace(module, wanted, mode)
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A reshard op, the value that it reshards (in front of barriers), and from what to what (the same, if nothing)."""
+    """A reshard op, the value that it reshards (in front of barriers), and from what to what."""
 
     op: Any
     value: Any
@@ -72,11 +69,19 @@ def _wanted(module: ShardyModule, op: Any, keep_redundant: bool) -> Wanted | Non
     if keep_redundant and _equivalent(source, target):
         return None
     if not any(target.axes) and not target.sharding.unreduced:
-        if not any(source.axes) and not source.sharding.unreduced:
-            return Wanted(op, value, source, source, Mesh({}), Mesh({}))
         target = TensorSharding(source.mesh, target.sharding)
     wanted = Wanted(op, value, source, target, module.mesh(source), module.mesh(target))
     return wanted if wanted.source_mesh.axes == wanted.mesh.axes else None
+
+
+def _dropped(module: ShardyModule, op: Any, keep_redundant: bool) -> bool:
+    """Drop a reshard that changes nothing."""
+    wanted = None if keep_redundant else _wanted(module, op, keep_redundant)
+    if wanted is None or not _equivalent(wanted.source, wanted.target):
+        return False
+    op.results[0].replace_all_uses_with(wanted.value if any(wanted.target.axes) else op.operands[0])
+    op.erase()
+    return True
 
 
 def _replace(module: ShardyModule, group: list[Wanted], mode: str) -> None:
@@ -98,14 +103,10 @@ def _replace(module: ShardyModule, group: list[Wanted], mode: str) -> None:
         for n in range(1, len(way) + 1):
             if way[:n] not in made:
                 made[way[:n]] = way[n - 1].create(made[way[: n - 1]], wanted.op)
-        _finish(wanted, made[way] if way else wanted.op.operands[0])
+        wanted.op.results[0].replace_all_uses_with(made[way])
+        wanted.op.erase()
     if reduction is not None and not uses(reduction.results[0]):
         reduction.erase()
-
-
-def _finish(wanted: Wanted, value: Any) -> None:
-    wanted.op.results[0].replace_all_uses_with(value)
-    wanted.op.erase()
 
 
 def _reduction_of(module: ShardyModule, group: list[Wanted]) -> Any:
@@ -134,7 +135,7 @@ def _ways(wanted: Wanted, mode: str, reduction: Any) -> list[Way]:
     reshard = Reshard(
         shape(wanted.value), element_bytes_of(wanted.value), wanted.source_mesh, wanted.mesh, source.axes, target.axes,
         addends_, target.sharding.unreduced, at_once=reduced is not None)
-    ways = [stages, fused(stages, sizes)] if stages is not None else []
+    ways = [stages, reshard.fused(stages)] if stages is not None else []
     return [_on_meshes(wanted, moves) for moves in [*ways, planned_moves(reshard, stages)]]
 
 
