@@ -122,9 +122,11 @@ def _reshards() -> Iterator[Row]:
 def _local() -> Iterator[Row]:
     local, even = "sdy-convert-global-to-local", f"{PROPAGATE},{EVEN},{EXPLICIT}"
     yield Row("convert-global-to-local", (SPREAD,), "bytes", "", f"{even},{GATHERED}")
-    # Reshapes of uneven shards are not padded but exchanged: they wait for resolve-permutation-factors.
-    uneven: Features = SPREAD | dict(uneven=True, families=ALIGNED[:5])
-    yield Row("pad-for-divisibility", (uneven,), "bytes", "", f"{even},{GATHERED}", ("convert-global-to-local", local))
+    # Reshapes of uneven shards wait for resolve-permutation-factors; and one axis alone, as jaxlib slices uneven shards
+    # by a further axis where they lie, which moves rows.
+    uneven = [SPREAD | dict(uneven=True, families=ALIGNED[:5], mesh={"x": n}) for n in (2, 3)]
+    yield Row("pad-for-divisibility", tuple(uneven), "bytes", "", f"{even},{GATHERED}",
+              ("convert-global-to-local", local))
     padded = ("reshard-to-collectives,pad-for-divisibility,convert-global-to-local",
               f"{GATHERED},func.func(sdy-pad-for-divisibility),{local}")
     shifted: Features = SPREAD | dict(families=SHIFTED, mesh={"x": 4, "y": 2}, length=5)
