@@ -114,23 +114,27 @@ def _reshards() -> Iterator[Row]:
                   GATHERED, after=("canonicalize-collectives", CANONICAL))
     mixed: Features = CLOSED | dict(reshards=True)
     reshards = CANONICAL.replace("collective", "reshard")
-    yield Row("canonicalize-reshards", (mixed,), "bytes", reshards, after=(ours, COLLECTIVES))
+    for name, peer in (("canonicalize-reshards", "canonicalize"), ("canonicalize-reshards{common=false}", reshards)):
+        yield Row(name, (mixed,), "bytes", peer, after=(ours, COLLECTIVES))
     yield Row("canonicalize-collectives", (mixed,), "bytes", CANONICAL, GATHERED)
 
 
 def _local() -> Iterator[Row]:
     local, even = "sdy-convert-global-to-local", f"{PROPAGATE},{EVEN},{EXPLICIT}"
     yield Row("convert-global-to-local", (SPREAD,), "bytes", "", f"{even},{GATHERED}")
-    yield Row("pad-for-divisibility", (SPREAD | dict(uneven=True),), "bytes", "", f"{even},{GATHERED}",
+    # Reshapes of uneven shards wait for resolve-permutation-factors; and one axis alone, as jaxlib slices uneven shards
+    # by a further axis where they lie, which moves rows.
+    uneven = [SPREAD | dict(uneven=True, families=ALIGNED[:5], mesh={"x": n}) for n in (2, 3)]
+    yield Row("pad-for-divisibility", tuple(uneven), "bytes", "", f"{even},{GATHERED}",
               ("convert-global-to-local", local))
     padded = ("reshard-to-collectives,pad-for-divisibility,convert-global-to-local",
               f"{GATHERED},func.func(sdy-pad-for-divisibility),{local}")
     shifted: Features = SPREAD | dict(families=SHIFTED, mesh={"x": 4, "y": 2}, length=5)
     yield Row("resolve-permutation-factors", (shifted, shifted | dict(uneven=True)), "bytes", "", even, padded)
-    whole = f"{EXPLICIT},sdy-resolve-permutation-factors,{padded[1]},sdy-drop-sharding-and-mesh"
+    partition = f"{EXPLICIT},sdy-resolve-permutation-factors,{padded[1]},sdy-drop-sharding-and-mesh"
     kinds = (SPREAD, SPREAD | dict(uneven=True), shifted)
     for mode in ("", "{mode=global}"):
-        yield Row(f"pipeline partition{mode}", kinds, "bytes", whole, f"{PROPAGATE},{EVEN}")
+        yield Row(f"pipeline partition{mode}", kinds, "bytes", partition, f"{PROPAGATE},{EVEN}")
 
 
 def _pipelines() -> Iterator[Row]:
@@ -140,7 +144,8 @@ def _pipelines() -> Iterator[Row]:
         yield Row(f"pipeline import{options}", (called, inlined), "text", f"sdy-import-pipeline{options}")
     # What the minimal pipelines leave to the compiler is made explicit, by jaxlib, for both.
     rest = f"{EXPLICIT},{COLLECTIVES}"
-    propagated: Features = ALL | dict(functions=2, regions=REGIONS[:4], priorities=0.0, reshards=False, groups=False)
+    propagated: Features = ALL | dict(functions=2, regions=REGIONS[:4], priorities=0.0, reshards=False, groups=False,
+                                 all_used=True)
     exported = (CLOSED | dict(constraints=True, reshards=True),)
     for name, kinds in (("propagation", (SPREAD, propagated | dict(families=ALIGNED))), ("export", exported)):
         yield Row(f"pipeline {name}", kinds, "bytes", f"sdy-{name}-pipeline", after=(f"jaxlib:{rest}", rest))
