@@ -117,14 +117,15 @@ def difference(axes: Iterable[AxisRef], others: Iterable[AxisRef], mesh: Mesh) -
     out: list[AxisRef] = []
     for axis in axes:
         end = mesh.axes[axis.name] if not axis.size else axis.pre * axis.size
-        at = axis.pre
+        at, whole = axis.pre, True
         for other in taken:
             if not overlap(axis, other):
                 continue
+            whole = False
             if other.pre > at:
                 out.append(AxisRef(axis.name, at, other.pre // at))
             at = max(at, other.pre * axis_size(other, mesh))
-        if at == axis.pre:
+        if whole:
             out.append(axis)
         elif at < end:
             out.append(AxisRef(axis.name, at, end // at))

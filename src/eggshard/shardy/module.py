@@ -178,12 +178,16 @@ class ShardyModule:
     def _set_entry(self, function: Any, key: str, number: int, count: int, sharding: TensorSharding | None) -> None:
         given = list(ir.ArrayAttr(function.attributes[key])) if key in function.attributes else [
             ir.DictAttr.get({}) for _ in range(count)]
-        entries = [{named.name: named.attr for named in ir.DictAttr(entry)} for entry in given]
-        entries[number].pop(SHARDING, None)
+        entry = {named.name: named.attr for named in ir.DictAttr(given[number])}
+        entry.pop(SHARDING, None)
         if sharding is not None:
-            entries[number][SHARDING] = ir.Attribute.parse(str(sharding))
-        if any(entries):
-            function.attributes[key] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])
+            entry[SHARDING] = ir.Attribute.parse(str(sharding))
+        changed = ir.DictAttr.get(entry)
+        if changed == given[number]:  # functions may have hundreds of arguments, and their attribute is one list
+            return
+        given[number] = changed
+        if entry or any(len(ir.DictAttr(other)) for other in given):
+            function.attributes[key] = ir.ArrayAttr.get(given)
         elif key in function.attributes:
             del function.attributes[key]
 

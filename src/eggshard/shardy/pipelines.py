@@ -55,21 +55,27 @@ def import_steps(dedup_functions_fully: bool = False) -> list[str]:
 
 @pipeline("propagation")
 def propagation_steps(
-    debug_sharding_origins: bool = False, debug_propagation_edge_sharding: bool = False, mode: str = "shardy"
+    dedup_functions_fully: bool = False, debug_sharding_origins: bool = False,
+    debug_propagation_edge_sharding: bool = False, mode: str = "shardy",
 ) -> list[str]:
     """From annotations to a module that is sharded throughout: import, propagation by priorities, export.
 
-    debug-sharding-origins, debug-propagation-edge-sharding: note where each axis came from, and along which edges.
-    mode: that of export.
+    dedup-functions-fully: calls of a function are all of one sharding, by edges between functions; otherwise each call
+    has a copy of its own, until it turns out like another. debug-sharding-origins, debug-propagation-edge-sharding:
+    note where each axis came from, and along which edges. mode: that of export.
     """
     notes = _given(
         {"debug-sharding-origins": debug_sharding_origins,
          "debug-propagation-edge-sharding": debug_propagation_edge_sharding}
     )  # fmt: skip
+    constraints = [f"apply-sharding-constraints{notes}", "sharding-group-import"]
+    copies = ["flatten-call-graph", "symbol-dce", "import-func-calls", "symbol-dce", *constraints]
+    one_each = [*constraints, "add-func-data-flow-edges"]
     return [
-        *import_steps(), "flatten-call-graph", "symbol-dce", "import-func-calls", "symbol-dce",
-        f"apply-sharding-constraints{notes}", "sharding-group-import", "pre-order-funcs",
-        f"user-priority-propagate{notes}", "export-named-computations", "propagate-to-func-results",
+        *import_steps(), *(one_each if dedup_functions_fully else copies), "pre-order-funcs",
+        f"user-priority-propagate{notes}",
+        *(["propagate-to-func-results", "sink-func-data-flow-edges"] if dedup_functions_fully else
+          ["export-named-computations", "propagate-to-func-results"]),
         "unflatten-call-graph", "symbol-dce", "insert-func-call-reshards",
         *export_steps(mode=mode, keep_notes=True, dump_sharding_origins=debug_sharding_origins,
                       dump_propagation_edges=debug_propagation_edge_sharding),

@@ -108,3 +108,9 @@ def test_a_call_of_nothing_is_refused() -> None:
       }"""
     with pytest.raises(ProgramError, match="gone"):
         shardy.transform(text, "flatten-call-graph")
+
+
+@pytest.mark.parametrize(("options", "passes"), [("", PROPAGATION), ("{dedup-functions-fully=true}", FUNCTION_EDGES)])
+def test_the_propagation_pipeline_begins_as_jaxlibs_does(options: str, passes: str) -> None:
+    names = [step.replace("func.func(", "").rstrip(")").removeprefix("sdy-") for step in passes.split(",")]
+    assert shardy.steps_of(f"propagation{options}")[: len(names)] == names

@@ -64,7 +64,7 @@ def test_notes_of_generated_modules_are_jaxlibs(name: str) -> None:
     from eggshard.shardy.peer import run_peer
 
     passes = f"add-data-flow-edges,apply-sharding-constraints{NOTED},sharding-group-import,{name}{NOTED}"
-    for text in modules(30, length=10, stated=0.35, open=0.6, constraints=True, uneven=True, sub_axes=True,
+    for text in modules(16, length=10, stated=0.35, open=0.6, constraints=True, uneven=True, sub_axes=True,
                         replicated=True):
         text = _only_constraints(text)
         theirs = run_peer(text, peer_text(read_steps(passes)))

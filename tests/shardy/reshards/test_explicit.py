@@ -308,7 +308,6 @@ INVALID = {
         ADDENDS, f"""%0 = stablehlo.negate %a {per("[{}]", mesh="other")} : tensor<8xf32>""", "stay on their mesh"),
     "addends traded for others": (
         ADDENDS, """%0 = sdy.reshard %a <@mesh, [{}], unreduced={"y"}> : tensor<8xf32>""", "two steps"),
-    "addends that nobody keeps": (ADDENDS, "sdy.sharding_group %a group_id=0 : tensor<8xf32>", "no result"),
 }
 
 
@@ -319,6 +318,15 @@ def test_shardings_that_cannot_be_computed_on_are_errors(name: str) -> None:
     assert run_peer(text, f"func.func(sdy-{FULL})").failure
     with pytest.raises(ShardingError, match=message):
         shardy.transform(text, FULL)
+
+
+def test_ops_without_results_take_sums() -> None:
+    """jaxlib aborts at addends that an op without results uses."""
+    text = main(ADDENDS, "", """    sdy.sharding_group %a group_id=0 : tensor<8xf32>
+    stablehlo.custom_call @see(%a) {has_side_effect = true} : (tensor<8xf32>) -> ()
+    return""")
+    assert run_peer(text, f"func.func(sdy-{FULL})").failure
+    assert shardy.transform(text, FULL).count("sdy.all_reduce") == 1
 
 
 def test_unknown_modes_are_errors() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -45,6 +46,7 @@ class FunctionTable:
             symbol(op.operation): op.operation for op in module.module.body.operations
             if "sym_name" in op.operation.attributes}
         self._count = 0
+        self._copying: set[str] = set()
 
     def __getitem__(self, name: str) -> Any:
         """The function of a name. ProgramError if the module has none."""
@@ -71,11 +73,15 @@ class FunctionTable:
 
     def copy(self, name: str) -> str:
         """Copy a function, with all that it calls; the copy's name."""
+        if name in self._copying:
+            raise ProgramError(f"function @{name} calls itself; write the recursion as a loop")
         copied = self[name].clone(False)
+        self._copying.add(name)
         copied.attributes[ORIGINAL_NAME] = ir.StringAttr.get(self.original_name(name))
         for call in inside_first(copied):
             if call.name == "func.call":
                 call.attributes["callee"] = ir.FlatSymbolRefAttr.get(self.copy(callee(call)))
+        self._copying.discard(name)
         return self.add(copied)
 
 
@@ -108,7 +114,16 @@ class CallGraph:
 
     @property
     def calls_callees_first(self) -> list[Any]:
-        """The calls, those in a function behind those in the functions that it calls."""
+        """The calls, those in a function behind those in the functions that it calls.
+
+        ProgramError for functions that call themselves.
+        """
+        place = {symbol(function): i for i, function in enumerate(self.callees_first)}
+        for name, called in self.calls.items():
+            for other in called:
+                if place.get(other, -1) >= place[name]:
+                    raise ProgramError(
+                        f"function @{name} calls @{other}, which calls it; write the recursion as a loop")
         return [op for function in self.callees_first for op in inside_first(function) if op.name == "func.call"]
 
     @property
@@ -119,8 +134,9 @@ class CallGraph:
 
 @shardy_pass("symbol-dce", on="")
 def symbol_dce(module: ShardyModule) -> None:
-    """Erase private functions that nothing refers to (MLIR's own pass)."""
-    PassManager.parse("builtin.module(symbol-dce)").run(module.module.operation)
+    """Erase private functions that nothing refers to (MLIR's own pass). All stay where ops may refer to any."""
+    with suppress(ir.MLIRError):
+        PassManager.parse("builtin.module(symbol-dce)").run(module.module.operation)
 
 
 @shardy_pass("pre-order-funcs")

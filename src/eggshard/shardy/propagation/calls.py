@@ -27,6 +27,8 @@ def import_function_calls(module: ShardyModule, add_data_flow_edges_on_named_com
     for call in CallGraph(module).calls_callees_first:
         name = callee(call)
         function = table[name]
+        if name not in first and not function.regions[0].blocks:
+            continue  # a declaration stays a call
         if name in first:
             computation = first[name].clone(ir.InsertionPoint(call))
             for number, operand in enumerate(call.operands):

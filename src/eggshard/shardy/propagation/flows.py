@@ -31,14 +31,13 @@ class Flow:
     sharding of a manual computation's edge looks from the values that flow into it.
     """
 
-    __slots__ = ("rule", "slots", "operands", "values", "steps", "single_use", "manual", "stated",
-                 "function_result")
+    __slots__ = ("rule", "slots", "operands", "values", "steps", "single_use", "manual", "stated", "function_result")
 
     def __init__(self, rule: OpShardingRule, operands: tuple[int, ...], results: tuple[int, ...],
-                 steps: tuple[Step, ...], values: tuple[Any, ...] = (), single_use: tuple[int, ...] = (),
-                 manual: ManualEdge | None = None) -> None:
+                 steps: tuple[Step, ...], values: tuple[Any, ...], single_use: tuple[int, ...] = ()) -> None:
         self.rule, self.slots, self.operands, self.steps = rule, operands + results, len(operands), steps
-        self.values, self.single_use, self.manual = values, single_use, manual
+        self.values, self.single_use = values, single_use
+        self.manual: ManualEdge | None = None
         #: Whether the rule is the op's, to be stated on it.
         self.stated = False
         #: The number of the function's result that shardings flow to, if it is one.

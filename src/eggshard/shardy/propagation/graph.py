@@ -24,6 +24,7 @@ from eggshard.shardy.edges import (
     owner_of,
     owner_of_source,
     sources,
+    terminator,
 )
 from eggshard.shardy.module import BODIES, OWN_SHARDING, RULE, SHARDING, ShardyModule, rank
 from eggshard.shardy.propagation.table import NONE, ShardingTable
@@ -226,8 +227,9 @@ class Graph:
         elif is_terminator(op):
             yield self._node_numbers[op.parent.operation]
         elif op.name == "func.call":
-            function = self.functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
-            yield from self.users(self._numbers[function.op.regions[0].blocks[0].arguments[operand]])
+            body = self.functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value].op.regions[0]
+            if body.blocks:
+                yield from self.users(self._numbers[body.blocks[0].arguments[operand]])
         else:
             yield self._node_numbers[op]
 
@@ -254,9 +256,8 @@ class Graph:
             function = ir.StringAttr(owner_of(owner).attributes["sym_name"]).value
             return [call.operands[owner.arg_number] for call in self.calls.get(function, ())]
         callee = ir.FlatSymbolRefAttr(owner_of(owner).attributes["callee"]).value
-        block = self.functions[callee].op.regions[0].blocks[0]
-        last = block.operations[len(block.operations) - 1].operation
-        return [self._numbers[last.operands[ir.OpResult(owner).result_number]]]
+        body = self.functions[callee].op.regions[0]
+        return [self._numbers[terminator(body).operands[ir.OpResult(owner).result_number]]] if body.blocks else []
 
     def definer(self, value: int) -> Node | None:
         """The op that a value is a result of; None for arguments."""

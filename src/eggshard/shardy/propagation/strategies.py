@@ -1,4 +1,11 @@
-"""Propagation passes: with one strategy, by the schedule of ops, and by the priorities of dimensions."""
+"""Propagation passes: with one strategy, by the schedule of ops, and by the priorities of dimensions.
+
+Options of all of them: keep-sharding-rules leaves on ops the rules by which shardings flowed through them;
+conservative-propagation adds no sub-axes, and takes rules along which no shard needs padding;
+debug-sharding-origins and debug-propagation-edge-sharding note where axes came from (`origins.py`).
+propagation-strategy: ``basic``, ``aggressive``, or ``basic-then-aggressive`` in every phase.
+run-op-priority-propagation=false skips the schedule by kinds of op.
+"""
 
 from __future__ import annotations
 

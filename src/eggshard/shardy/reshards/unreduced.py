@@ -44,23 +44,20 @@ def reduce_operand(
 def reduce_operands(values: Values, op: Any) -> None:
     """Sum the addends of an op's operands along the axes that its results do not keep unreduced.
 
-    ShardingError if its results keep different ones, or there are none.
+    ShardingError if its results keep different ones.
     """
     operands = [values.sharding(operand) for operand in op.operands]
-    if not any(map(unreduced_axes, operands)) and len(op.results) < 2:
-        return
-    if not op.results:
-        raise ShardingError(
-            f"{op.name}: an operand is unreduced, but the op has no result that could be; reduce the operand first")
     results = [values.sharding(result) for result in op.results]
     for number, sharding in enumerate(results):
         if unreduced_axes(sharding) != unreduced_axes(results[0]):
             raise ShardingError(
                 f"{op.name}: result {number} has sharding {sharding}, result 0 {results[0]}; all results of an op "
                 "must be unreduced along the same axes")
+    if op.name == "sdy.sharding_group":  # names values, and does not look at them
+        return
     at = insertion.before(op)
     for number, sharding in enumerate(operands):
-        reduce_operand(values, op, number, sharding, results[0], at)
+        reduce_operand(values, op, number, sharding, results[0] if results else None, at)
 
 
 def reduce_results(
@@ -158,8 +155,10 @@ def _aligned(
             sharded.append(extra)
         else:
             moves |= extra != ()
-            dims.append(had if extra == () else wanted)
+            dims.append(wanted)
             sharded.append(())
+    if not moves:  # dimensions that are open here or there stay as they are
+        dims = [had if had.axes == dim.axes else dim for had, dim in zip(source.dims, dims, strict=True)]
     return tuple(dims), sharded, moves
 
 
