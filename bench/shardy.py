@@ -31,7 +31,8 @@ DRAWN = 3 * MODULES
 #: Outcomes, in the order of the table's columns. Those of `FAILURES` are to be none.
 OUTCOMES = ("agreeing", "fewer", "more", "differing", "peer failed", "both refuse", "ours failed")
 FAILURES = ("more", "differing", "ours failed")
-JAXLIB = "jaxlib:"
+#: Before passes of jaxlib's that finish a result of ours; before a pipeline's name.
+JAXLIB, PIPELINE = "jaxlib:", "pipeline "
 
 
 @dataclass
@@ -77,9 +78,14 @@ def chosen(only: str = "") -> Iterator[Row]:
             yield row
 
 
+def steps(passes: str) -> str | list[str]:
+    """Passes, or those of ``pipeline export{...}``."""
+    return shardy.steps_of(passes.removeprefix(PIPELINE)) if passes.startswith(PIPELINE) else passes
+
+
 def _is_here(passes: str) -> bool:
     try:
-        read_steps(passes)
+        read_steps(steps(passes))
     except ProgramError:
         return False
     return True
@@ -107,7 +113,7 @@ def compare(row: Row, seed: int) -> Found:
 def _outcome(row: Row, text: str, found: Found) -> tuple[str, str]:
     theirs = run_peer(text, row.peer or peer_text(read_steps(row.passes)))
     try:
-        ours = shardy.transform(text, row.passes)
+        ours = shardy.transform(text, steps(row.passes))
     except EggshardError as error:
         return ("both refuse" if theirs.failure else "ours failed"), str(error)
     except Exception as error:
@@ -122,14 +128,17 @@ def _outcome(row: Row, text: str, found: Found) -> tuple[str, str]:
 
 def _by_bytes(row: Row, ours: str, theirs: str, found: Found) -> tuple[str, str]:
     for_ours, for_theirs = row.after
-    try:
-        a = wire_bytes(_finished(ours, for_ours))
-    except EggshardError as error:
-        return "ours failed", f"after it: {error}"
-    try:
-        b = wire_bytes(_finished(theirs, JAXLIB + for_theirs if for_theirs else ""))
-    except EggshardError as error:
-        return "peer failed", str(error)
+    amounts, errors = [], []
+    for text, passes in ((ours, for_ours), (theirs, JAXLIB + for_theirs if for_theirs else "")):
+        try:
+            amounts.append(wire_bytes(_finished(text, passes)))
+            errors.append("")
+        except EggshardError as error:
+            amounts.append(0.0)
+            errors.append(f"after it: {error}")
+    if any(errors):
+        return ("both refuse" if all(errors) else "ours failed" if errors[0] else "peer failed"), "".join(errors)
+    a, b = amounts
     found.ours, found.theirs = found.ours + a, found.theirs + b
     if abs(a - b) < 0.5:
         return "agreeing", ""

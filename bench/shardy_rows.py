@@ -19,6 +19,10 @@ PROPAGATE = (
     f"{IMPORT},sdy-user-priority-propagate,func.func(sdy-sink-data-flow-edges),sdy-remove-sharding-groups,"
     "func.func(sdy-sharding-constraint-to-reshard),sdy-close-shardings"
 )
+GATHERED = "func.func(sdy-reshard-to-collectives)"
+FULL = "insert-explicit-reshards{enable-full-version=true}"
+EXPLICIT = f"func.func(sdy-{FULL})"
+EVEN = "sdy-update-non-divisible-input-output-shardings,sdy-remove-sub-axes-in-input-output-shardings"
 #: Ours that price what they decide for the whole program.
 GLOBAL = "reshard-to-collectives{mode=global},canonicalize-collectives"
 #: Ops without exchanges between neighbours, which the collectives would not show.
@@ -27,7 +31,9 @@ RULED = (
     *ALIGNED, "slice", "pad", "concatenate", "reverse", "dynamic_slice", "dynamic_update_slice", "iota", "gather",
     "sort", "cholesky", "reduce_window", "convolution", "custom_call",
 )  # fmt: skip
+SHIFTED = ("slice", "pad", "reverse", "concatenate", "elementwise")
 CLOSED: Features = dict(families=ALIGNED, stated=1.0, open=0.0, all_used=True)
+SPREAD: Features = dict(families=ALIGNED, stated=0.4, all_used=True)
 
 
 @dataclass(frozen=True)
@@ -62,17 +68,28 @@ def rows() -> Iterator[Row]:
     ruled: Features = dict(families=RULED, length=12, uneven=True)
     yield Row("populate-op-sharding-rules", (ruled,))
     yield Row("drop-sharding-rules", (ruled,), before="func.func(sdy-populate-op-sharding-rules)")
+    yield from _calls()
     yield from _propagation()
     yield from _reshards()
-    for name in ("canonicalize-reshards", "canonicalize-collectives"):
-        before = "" if name.endswith("reshards") else "func.func(sdy-reshard-to-collectives)"
-        peer = CANONICAL.replace("sdy-collective", f"sdy-{name.removeprefix('canonicalize-')[:-1]}")
-        yield Row(name, (CLOSED | dict(reshards=True),), "bytes", peer, before, _priced(name))
+    yield from _local()
+    yield from _pipelines()
+
+
+def _calls() -> Iterator[Row]:
+    kinds = (ALL | dict(functions=3),)
+    flat = "sdy-flatten-call-graph,symbol-dce"
+    for name, before in (
+        ("constant-or-scalar-splitter", ""), ("manual-axes-cleanup", ""), ("propagate-sharding-from-func-to-call", ""),
+        ("flatten-call-graph", ""), ("import-func-calls", flat), ("pre-order-funcs", ""),
+        ("add-func-data-flow-edges", ""), ("export-named-computations", f"{flat},sdy-import-func-calls"),
+        ("unflatten-call-graph", "sdy-flatten-call-graph"), ("insert-func-call-reshards", ""),
+    ):  # fmt: skip
+        yield Row(name, kinds, before=before)
+    yield Row("symbol-dce", kinds, peer="symbol-dce")
 
 
 def _propagation() -> Iterator[Row]:
-    module: Features = ALL | dict(named=False, regions=REGIONS[:4], calls=False, functions=0, reshards=False)
-    module.pop("named")
+    module: Features = ALL | dict(regions=REGIONS[:4], calls=False, functions=0, reshards=False)
     yield Row("add-data-flow-edges", (module,))
     yield Row("apply-sharding-constraints", (module,), before="sdy-add-data-flow-edges")
     yield Row("sharding-group-import", (dict(groups=True, stated=0.2),))
@@ -84,26 +101,57 @@ def _propagation() -> Iterator[Row]:
 
 def _reshards() -> Iterator[Row]:
     kinds = (CLOSED, CLOSED | dict(sub_axes=True), CLOSED | dict(uneven=True, families=ALIGNED[:5]))
-    spread = (dict(families=ALIGNED, stated=0.3, length=12, all_used=True),
-              dict(families=ALIGNED, stated=0.5, sub_axes=True, all_used=True))
-    full = "insert-explicit-reshards{enable-full-version=true}"
-    everywhere = "insert-explicit-reshards{enable-full-version=true mode=global}"
-    theirs = f"func.func(sdy-{full})"
+    spread = (SPREAD | dict(length=12), SPREAD | dict(sub_axes=True))
+    ours = f"jaxlib:{COLLECTIVES}"
     for note, features, before in (("", kinds, ""), ("(propagated)", spread, PROPAGATE)):
-        yield Row(full, features, "bytes", theirs, before, (f"jaxlib:{COLLECTIVES}", COLLECTIVES), note)
-        yield Row(everywhere, features, "bytes", theirs, before, (GLOBAL, COLLECTIVES), note)
-    yield Row("temp-explicit-reshards-for-optimizations", kinds, "bytes", "func.func(sdy-insert-explicit-reshards)",
-              after=(f"jaxlib:{COLLECTIVES}", COLLECTIVES))
+        yield Row(FULL, features, "bytes", EXPLICIT, before, (ours, COLLECTIVES), note)
+        yield Row(FULL.replace("}", " mode=global}"), features, "bytes", EXPLICIT, before, (GLOBAL, COLLECTIVES), note)
+    optional = "func.func(sdy-insert-explicit-reshards)"
+    yield Row("temp-explicit-reshards-for-optimizations", kinds, "bytes", optional, after=(ours, COLLECTIVES))
+    moved: Features = CLOSED | dict(reshards=True, families=("elementwise",), length=16)
     for mode in ("", "{mode=global}"):
-        moved = (CLOSED | dict(reshards=True, families=("elementwise",), length=16),
-                 CLOSED | dict(reshards=True, families=("elementwise",), sub_axes=True, uneven=True, length=16))
-        yield Row(f"reshard-to-collectives{mode}", moved, "bytes", "func.func(sdy-reshard-to-collectives)",
-                  after=("canonicalize-collectives", CANONICAL))
+        yield Row(f"reshard-to-collectives{mode}", (moved, moved | dict(sub_axes=True, uneven=True)), "bytes",
+                  GATHERED, after=("canonicalize-collectives", CANONICAL))
+    mixed: Features = CLOSED | dict(reshards=True)
+    reshards = CANONICAL.replace("collective", "reshard")
+    for name, peer in (("canonicalize-reshards", "canonicalize"), ("canonicalize-reshards{common=false}", reshards)):
+        yield Row(name, (mixed,), "bytes", peer, after=(ours, COLLECTIVES))
+    yield Row("canonicalize-collectives", (mixed,), "bytes", CANONICAL, GATHERED)
 
 
-def _priced(name: str) -> tuple[str, str]:
-    """canonical reshards are priced as the collectives that they come to."""
-    return (f"jaxlib:{COLLECTIVES}", COLLECTIVES) if name.endswith("reshards") else ("", "")
+def _local() -> Iterator[Row]:
+    local, even = "sdy-convert-global-to-local", f"{PROPAGATE},{EVEN},{EXPLICIT}"
+    yield Row("convert-global-to-local", (SPREAD,), "bytes", "", f"{even},{GATHERED}")
+    # Reshapes of uneven shards wait for resolve-permutation-factors; and one axis alone, as jaxlib slices uneven shards
+    # by a further axis where they lie, which moves rows.
+    uneven = [SPREAD | dict(uneven=True, families=ALIGNED[:5], mesh={"x": n}) for n in (2, 3)]
+    yield Row("pad-for-divisibility", tuple(uneven), "bytes", "", f"{even},{GATHERED}",
+              ("convert-global-to-local", local))
+    padded = ("reshard-to-collectives,pad-for-divisibility,convert-global-to-local",
+              f"{GATHERED},func.func(sdy-pad-for-divisibility),{local}")
+    shifted: Features = SPREAD | dict(families=SHIFTED, mesh={"x": 4, "y": 2}, length=5)
+    yield Row("resolve-permutation-factors", (shifted, shifted | dict(uneven=True)), "bytes", "", even, padded)
+    partition = f"{EXPLICIT},sdy-resolve-permutation-factors,{padded[1]},sdy-drop-sharding-and-mesh"
+    kinds = (SPREAD, SPREAD | dict(uneven=True), shifted)
+    for mode in ("", "{mode=global}"):
+        yield Row(f"pipeline partition{mode}", kinds, "bytes", partition, f"{PROPAGATE},{EVEN}")
+
+
+def _pipelines() -> Iterator[Row]:
+    called: Features = ALL | dict(functions=2)
+    for options in ("", "{dedup-functions-fully=true}"):
+        inlined = called | dict(inlined_meshes=True, size_one_axes=True, sub_axes=False)
+        yield Row(f"pipeline import{options}", (called, inlined), "text", f"sdy-import-pipeline{options}")
+    # What the minimal pipelines leave to the compiler is made explicit, by jaxlib, for both.
+    rest = f"{EXPLICIT},{COLLECTIVES}"
+    propagated: Features = ALL | dict(functions=2, regions=REGIONS[:4], priorities=0.0, reshards=False, groups=False,
+                                 all_used=True)
+    exported = (CLOSED | dict(constraints=True, reshards=True),)
+    for name, kinds in (("propagation", (SPREAD, propagated | dict(families=ALIGNED))), ("export", exported)):
+        yield Row(f"pipeline {name}", kinds, "bytes", f"sdy-{name}-pipeline", after=(f"jaxlib:{rest}", rest))
+    explicit = "enable-insert-explicit-collectives=true"
+    for mode in ("", " mode=global"):
+        yield Row(f"pipeline export{{{explicit}{mode}}}", exported, "bytes", f"sdy-export-pipeline{{{explicit}}}")
 
 
 #: Programs whose best bytes are known (per device, after compiling), on eight devices in a row.

@@ -53,7 +53,7 @@ def test_bytes_of_either_side() -> None:
 def test_rows_are_of_passes_that_there_are() -> None:
     names = [row.name for row in shardy.chosen()]
     assert "close-shardings" in names and len(names) == len(set(names)) <= len(list(rows()))
-    assert [row.name for row in shardy.chosen("constant")] == ["constant-or-scalar-merger"]
+    assert "constant-or-scalar-merger" in [row.name for row in shardy.chosen("constant")]
 
 
 def test_the_table_and_the_records() -> None:

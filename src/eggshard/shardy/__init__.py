@@ -38,17 +38,15 @@ def pipeline(program: Any, name: str = "export", **options: Any) -> Program:
 def steps_of(pipeline: str) -> list[str]:
     """The passes of a pipeline, given with options as passes are: ``export{inline-meshes=true}``.
 
-    Those that are not here are left out. ProgramError for an unknown pipeline or option.
+    ProgramError for an unknown pipeline or option.
     """
-    from eggshard.shardy.catalogue import PASSES
     from eggshard.shardy.passes import read_call, read_options
 
     name, given = read_call(pipeline)
     if name not in PIPELINES:
         raise ProgramError(f"there is no pipeline {name!r}; there are {', '.join(PIPELINES)}")
     options = read_options(f"pipeline {name}", given, PIPELINES[name].options)
-    steps = PIPELINES[name].steps(**{key.replace("-", "_"): value for key, value in options.items()})
-    return [step for step in steps if read_call(step)[0] in PASSES]
+    return PIPELINES[name].steps(**{key.replace("-", "_"): value for key, value in options.items()})
 
 
 def transform(text: str, passes: str | Sequence[str]) -> str:

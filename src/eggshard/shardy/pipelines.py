@@ -122,7 +122,7 @@ def export_steps(
         ("close-shardings", True),
         ("verify-unreduced-axes", partitioning),
         (f"insert-explicit-reshards{_given({'enable-full-version': explicit, **chosen})}", partitioning),
-        ("canonicalize-reshards", partitioning and explicit),
+        ("canonicalize-reshards{common=false}", partitioning and explicit),
         (f"reshard-to-collectives{_given(chosen)}", partitioning and explicit),
         ("canonicalize-collectives", partitioning),
         ("remove-all-gather-reduce-scatter-for-cmv1", partitioning and explicit
