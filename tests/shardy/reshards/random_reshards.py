@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from eggshard.program.mesh import AxisRef
-from eggshard.shardy.attributes import Axes, TensorSharding
+from eggshard.shardy.attributes import Axes, TensorSharding, axes_text
 from eggshard.shardy.reshards.parts import Edge, Parts, State
 from eggshard.shardy.sub_axes import between, in_mesh_order, merged, overlap
 
@@ -136,3 +136,34 @@ def chain_module(seed: int, functions: int = 3, length: int = 6) -> str:
         if lines:
             text += function(f"f{i}", shape, source, lines)
     return text
+
+
+def program_module(seed: int, length: int = 10) -> str:
+    """A program of reshards of a few values, one of another, with reductions and other ops between them."""
+    draw = random.Random(seed)
+    sizes = draw.choice([sizes for sizes in MESHES if math.prod(sizes.values()) <= 32])
+    rank = draw.choice([2, 2, 3])
+    type_ = "x".join(map(str, (*[math.prod(sizes.values())] * rank, "f32")))
+    cuts = random_cuts(draw, sizes) if draw.random() < 0.3 else None
+    pool = [random_dims(draw, sizes, rank, cuts) for _ in range(4)]
+    values, lines, used = [("%a", pool[0])], list[str](), set[str]()
+    for i in range(length):
+        (value, dims), choice = draw.choice(values[-4:]), draw.random()
+        sharding = TensorSharding.closed("mesh", dims).body()
+        negated = f"stablehlo.negate {value} {{sdy.sharding = #sdy.sharding_per_value<[{sharding}]>}}"
+        used.add(value)
+        if choice < 0.55:
+            dims = draw.choice(pool)
+            lines.append(f"%v{i} = sdy.reshard {value} {TensorSharding.closed('mesh', dims).body()}")
+        elif choice < 0.8 or not (addends := random_addends(draw, sizes, dims, cuts)):
+            lines.append(f"%v{i} = {negated}")
+        else:
+            reduced = f"sdy.all_reduce {axes_text(addends)} %n{i} out_sharding={sharding}"
+            lines += [f"%n{i} = {negated}", f"%v{i} = {reduced}"]
+        values.append((f"%v{i}", dims))
+    returned = [value for value, _ in values if value not in used]
+    types = ", ".join([f"tensor<{type_}>"] * len(returned))
+    body = "".join(f"  {line} : tensor<{type_}>\n" for line in lines)
+    argument = f"%a: tensor<{type_}> {{sdy.sharding = {TensorSharding.closed('mesh', pool[0])}}}"
+    return meshes_text(sizes, draw) + (
+        f"func.func @main({argument}) -> ({types}) {{\n{body}  return {', '.join(returned)} : {types}\n}}\n")

@@ -8,7 +8,7 @@ from bench.lower_bound import State, best_sequence_bytes, shardings
 from tests.shardy.reshards.random_reshards import MESHES, random_cuts, random_dims, random_shape
 
 from eggshard.program.mesh import AxisRef, Mesh
-from eggshard.shardy.reshards.collectives import Move, fused
+from eggshard.shardy.reshards.collectives import Move
 from eggshard.shardy.reshards.greedy_collectives import greedy_moves
 from eggshard.shardy.reshards.planned_collectives import MOST_STATES, Reshard, planned_moves, price
 from eggshard.shardy.wire_bytes import Dims, WireBytes
@@ -22,7 +22,7 @@ def dims(state: State) -> Dims:
 
 def greedy(reshard: Reshard) -> list[Move] | None:
     moves = greedy_moves(reshard.shape, reshard.mesh.axes, reshard.source, reshard.target, reshard.reordered)
-    return None if moves is None else fused(moves, reshard.mesh.axes)
+    return None if moves is None else reshard.fused(moves)
 
 
 def checked(reshard: Reshard, moves: list[Move]) -> WireBytes:

@@ -132,10 +132,18 @@ class Collective:
         return (*(a for d in self.dims for a in d), *self.axes, *(a for e in self.exchanges for a in e.axes))
 
 
-def fused(moves: Sequence[Move], sizes: Sizes) -> list[Move]:
-    """The same with slices in a row as one, and so all-to-alls between different dimensions and sliced reductions."""
+def fused(moves: Sequence[Move], sizes: Sizes, source: Sequence[Axes], reordered: bool) -> list[Move]:
+    """The same with slices in a row as one, and so all-to-alls between different dimensions and sliced reductions.
+
+    Permutes that change nothing go. reordered: the first permute leads to another order of devices.
+    """
     out: list[Move] = []
+    at = tuple(source)
     for move in moves:
+        idle = move.kind == "collective_permute" and not reordered and move.after == at
+        reordered, at = reordered and move.kind != "collective_permute", move.after
+        if idle:
+            continue
         last = out[-1] if out else None
         if last is not None and move.kind == last.kind == "all_slice":
             dims = tuple(merged((*a, *b), sizes) for a, b in zip(last.dims, move.dims, strict=True))

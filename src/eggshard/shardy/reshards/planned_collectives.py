@@ -50,6 +50,10 @@ class Reshard:
     def reordered(self) -> bool:
         return self.source_mesh != self.mesh
 
+    def fused(self, moves: Sequence[Move]) -> list[Move]:
+        """Moves of this reshard, fused where two are one."""
+        return fused(moves, self.mesh.axes, self.source, self.reordered)
+
 
 def price(reshard: Reshard, moves: Sequence[Move]) -> WireBytes:
     """What moves take together."""
@@ -70,7 +74,7 @@ def planned_moves(reshard: Reshard, given: Sequence[Move] | None) -> list[Move]:
 
     given: moves that the result is never dearer than, by either count of bytes; None if there are none.
     """
-    return list(_planned(reshard, None if given is None else tuple(fused(given, reshard.mesh.axes))))
+    return list(_planned(reshard, None if given is None else tuple(reshard.fused(given))))
 
 
 @lru_cache(maxsize=4096)
@@ -86,7 +90,7 @@ def _planned(reshard: Reshard, given: tuple[Move, ...] | None) -> tuple[Move, ..
             found = _Search(reshard, parts, by_average, limit).run()
             if found is None:
                 continue
-            moves = tuple(fused(found, reshard.mesh.axes))
+            moves = tuple(reshard.fused(found))
             key = _key(price(reshard, moves), moves)
             never_dearer = limit is None or (key[0] <= limit[0] + TIE and key[1] <= limit[1] + TIE)
             if never_dearer and (best is None or key < best[0]):

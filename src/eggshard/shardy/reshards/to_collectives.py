@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -13,7 +13,7 @@ from eggshard.program.mesh import AxisRef, Mesh
 from eggshard.shardy.attributes import Axes, TensorSharding
 from eggshard.shardy.module import ShardyModule, shape, uses
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.reshards.collectives import Collective, Move, fused
+from eggshard.shardy.reshards.collectives import Collective, Move
 from eggshard.shardy.reshards.greedy_collectives import aligned, greedy_moves
 from eggshard.shardy.reshards.planned_collectives import Reshard, planned_moves
 from eggshard.shardy.reshards.shared_beginnings import Way, cheapest_together
@@ -21,6 +21,8 @@ from eggshard.shardy.sub_axes import Sizes, in_mesh_order
 from eggshard.shardy.wire_bytes import WireBytes, collective_bytes, element_bytes_of
 
 MODES = ("shardy", "global")
+#: Of more reshards of one value, none is led by way of another's target.
+MOST_MEMBERS = 8
 
 
 @shardy_pass("reshard-to-collectives", on="func.func")
@@ -32,24 +34,16 @@ def reshard_to_collectives(module: ShardyModule, keep_redundant_reshards: bool =
     """
     if mode not in MODES:
         raise ProgramError(f"option mode of pass reshard-to-collectives is {' or '.join(MODES)}, not {mode!r}")
-    pending = module.walk("sdy.reshard")  # in lists: the hash of an op changes with its operands
+    pending = [op for op in module.walk("sdy.reshard") if not _dropped(module, op, keep_redundant_reshards)]
     while pending:
-        group = [pending[0]]
-        if mode == "global":
-            users = [user for user, _ in uses(group[0].operands[0]) if user.block == group[0].block]
-            group = [op for op in pending if op in users] if len(users) > 1 else group
-        pending = [op for op in pending if op not in group] if len(group) > 1 else pending[1:]
-        wanted = [w for member in group if (w := _wanted(module, member, keep_redundant_reshards))]
-        for redundant in [w for w in wanted if w.source is w.target]:
-            _finish(redundant, redundant.op.operands[0])
-        wanted = [w for w in wanted if w.source is not w.target]
-        if wanted:
-            _replace(module, wanted, mode)
+        group, pending = _first_group(module, pending, keep_redundant_reshards, mode)
+        if group:
+            _replace(module, group, mode)
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A reshard op, the value that it reshards (in front of barriers), and from what to what (the same, if nothing)."""
+    """A reshard op, the value that it reshards (in front of barriers), and from what to what."""
 
     op: Any
     value: Any
@@ -57,6 +51,12 @@ class Wanted:
     target: TensorSharding
     source_mesh: Mesh
     mesh: Mesh
+
+    @property
+    def plain(self) -> bool:
+        """Whether it stays on its mesh, and has no addends."""
+        return self.source.mesh == self.target.mesh and not (
+            self.source.sharding.unreduced or self.target.sharding.unreduced)
 
 
 def _wanted(module: ShardyModule, op: Any, keep_redundant: bool) -> Wanted | None:
@@ -72,18 +72,50 @@ def _wanted(module: ShardyModule, op: Any, keep_redundant: bool) -> Wanted | Non
     if keep_redundant and _equivalent(source, target):
         return None
     if not any(target.axes) and not target.sharding.unreduced:
-        if not any(source.axes) and not source.sharding.unreduced:
-            return Wanted(op, value, source, source, Mesh({}), Mesh({}))
         target = TensorSharding(source.mesh, target.sharding)
     wanted = Wanted(op, value, source, target, module.mesh(source), module.mesh(target))
     return wanted if wanted.source_mesh.axes == wanted.mesh.axes else None
+
+
+def _dropped(module: ShardyModule, op: Any, keep_redundant: bool) -> bool:
+    """Drop a reshard that changes nothing."""
+    wanted = None if keep_redundant else _wanted(module, op, keep_redundant)
+    if wanted is None or not _equivalent(wanted.source, wanted.target):
+        return False
+    op.results[0].replace_all_uses_with(wanted.value if any(wanted.target.axes) else op.operands[0])
+    op.erase()
+    return True
+
+
+def _first_group(
+    module: ShardyModule, pending: list[Any], keep_redundant: bool, mode: str
+) -> tuple[list[Wanted], list[Any]]:
+    """The first reshard with those of the same value and of their results, in one block, and the ops that are left.
+
+    Ops are compared in lists: the hash of an op changes with its operands.
+    """
+    first, left = pending[0], []
+    group: list[Wanted] = []
+    values = [first.operands[0]]
+    for op in pending if mode == "global" else pending[:1]:
+        if op.block != first.block or op.operands[0] not in values:
+            left.append(op)
+            continue
+        wanted = _wanted(module, op, keep_redundant)
+        if wanted is not None and op.operands[0] != values[0] and not wanted.plain:
+            left.append(op)
+        elif wanted is not None:
+            group.append(wanted)
+            if wanted.plain:
+                values.append(op.results[0])
+    return group, left if mode == "global" else pending[1:]
 
 
 def _replace(module: ShardyModule, group: list[Wanted], mode: str) -> None:
     """Write the collectives of reshards of one value; sequences share their beginnings if mode is global."""
     first = group[0]
     reduction = _reduction_of(module, group) if mode == "global" else None
-    ways = [_ways(wanted, mode, reduction) for wanted in group]
+    ways = _ways_of_group(group, mode, reduction)
     made: dict[Way, Any] = {(): first.value}
     if reduction is not None:
         made = {(): reduction.operands[0]}
@@ -94,30 +126,57 @@ def _replace(module: ShardyModule, group: list[Wanted], mode: str) -> None:
         at = before or first.source
         return collective_bytes(step, at.axes, extent, itemsize, module.mesh(step.to), module.mesh(at))
 
-    for wanted, way in zip(group, cheapest_together(ways, price), strict=True):
+    ops = [wanted.op for wanted in group]
+    needed = [i for i, op in enumerate(ops) if any(user not in ops for user, _ in uses(op.results[0]))]
+    for i, way in zip(needed, cheapest_together([ways[i] for i in needed], price), strict=True):
         for n in range(1, len(way) + 1):
             if way[:n] not in made:
-                made[way[:n]] = way[n - 1].create(made[way[: n - 1]], wanted.op)
-        _finish(wanted, made[way] if way else wanted.op.operands[0])
+                made[way[:n]] = way[n - 1].create(made[way[: n - 1]], ops[i])
+        ops[i].results[0].replace_all_uses_with(made[way])
+    for op in reversed(ops):
+        op.erase()
     if reduction is not None and not uses(reduction.results[0]):
         reduction.erase()
 
 
-def _finish(wanted: Wanted, value: Any) -> None:
-    wanted.op.results[0].replace_all_uses_with(value)
-    wanted.op.erase()
+def _ways_of_group(group: list[Wanted], mode: str, reduction: Any) -> list[list[Way]]:
+    """The ways to each reshard of a group: from the common value, and by way of others of the group."""
+    root = group[0]
+    ways: list[list[Way]] = []
+    for wanted in group:
+        parent = next((i for i, other in enumerate(group[: len(ways)]) if other.op.results[0] == wanted.value), None)
+        if parent is None:
+            ways.append(_ways(wanted, mode, reduction))
+            continue
+        direct = replace(wanted, value=root.value, source=root.source, source_mesh=root.source_mesh)
+        onwards = _ways(wanted, mode, None)
+        by_stages = [_at(ways[parent], i) + _at(onwards, i) for i in range(2)]
+        ways.append([*by_stages, *_ways(direct, mode, reduction)])
+    if 1 < len(group) <= MOST_MEMBERS:
+        given = [[_at(options, 1), options[-1]] for options in ways]
+        for i, wanted in enumerate(group):
+            for j, other in enumerate(group):
+                if i != j and wanted.plain and other.plain:
+                    between = replace(wanted, source=other.target, source_mesh=other.mesh)
+                    onward = () if other.target.axes == wanted.target.axes else _ways(between, mode, None)[-1]
+                    ways[i][-1:-1] = [way + onward for way in given[j]]
+    return ways
+
+
+def _at(ways: Sequence[Way], i: int) -> Way:
+    return ways[min(i, len(ways) - 1)]
 
 
 def _reduction_of(module: ShardyModule, group: list[Wanted]) -> Any:
     """The reduction whose result is only resharded, so that it may scatter at once; None if there is none."""
     reduction = _defining(group[0].value, "sdy.all_reduce")
-    if reduction is None or any(w.value != group[0].value for w in group):
+    if reduction is None:
         return None
     before = module.sharding(reduction.operands[0])
     addends_ = [w.source.sharding.unreduced + w.target.sharding.unreduced for w in group]
     if before is None or any(addends_) or before.axes != group[0].source.axes:
         return None
-    ops = [w.op for w in group]
+    ops = [w.op for w in group if w.value == group[0].value]
     return reduction if all(user in ops for user, _ in uses(reduction.results[0])) else None
 
 
@@ -134,7 +193,7 @@ def _ways(wanted: Wanted, mode: str, reduction: Any) -> list[Way]:
     reshard = Reshard(
         shape(wanted.value), element_bytes_of(wanted.value), wanted.source_mesh, wanted.mesh, source.axes, target.axes,
         addends_, target.sharding.unreduced, at_once=reduced is not None)
-    ways = [stages, fused(stages, sizes)] if stages is not None else []
+    ways = [stages, reshard.fused(stages)] if stages is not None else []
     return [_on_meshes(wanted, moves) for moves in [*ways, planned_moves(reshard, stages)]]
 
 
