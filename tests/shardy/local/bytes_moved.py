@@ -41,11 +41,22 @@ def _sent(module: ShardyModule, op: Any) -> float:
     mesh = module.mesh(sharding)
     mesh = mesh.refined(gather_cuts(
         [sharding.sharding, TensorSharding.closed(sharding.mesh, [tuple(axes)]).sharding], mesh))
-    counts = [mesh.count([a for axis in dim for a in atoms(axis, mesh)]) for dim in sharding.axes]
-    local = 4.0 * math.prod(-(-n // count) for n, count in zip(shape(op.results[0]), counts, strict=True))
+    local = _local(module, op.results[0], sharding)
     group = mesh.count([a for axis in axes for a in atoms(axis, mesh)])
     if op.name == "sdy.collective_permute":
         return local
+    if op.name == "sdy.all_gather":  # of shards with their padding
+        return _local(module, op.operands[0], module.sharding(op.operands[0])) * (group - 1)
     if op.name == "sdy.reduce_scatter":
         return local * (group - 1)
     return local * (group - 1) / group * (2 if op.name == "sdy.all_reduce" else 1)
+
+
+def _local(module: ShardyModule, value: Any, sharding: TensorSharding | None) -> float:
+    """The bytes of a shard of 32-bit elements."""
+    if sharding is None:
+        return 4.0 * math.prod(shape(value))
+    mesh = module.mesh(sharding)
+    mesh = mesh.refined(gather_cuts([sharding.sharding], mesh))
+    counts = [mesh.count([a for axis in dim for a in atoms(axis, mesh)]) for dim in sharding.axes]
+    return 4.0 * math.prod(-(-n // count) for n, count in zip(shape(value), counts, strict=True))

@@ -24,6 +24,7 @@ IDENTITIES = (
     "sdy.collective_permute", "sdy.all_reduce", "sdy.reduce_scatter", "sdy.replicated_to_unreduced",
     "sdy.sharded_to_unreduced",
 )
+GROUPED = ("stablehlo.all_gather", "stablehlo.all_to_all", "stablehlo.all_reduce", "stablehlo.reduce_scatter")
 
 
 def evaluate(text: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -42,6 +43,10 @@ def evaluate(text: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
             for name in ("arg_attrs", "res_attrs"):
                 if name in op.attributes:
                     del op.attributes[name]
+        for op in module.walk("sdy.constant"):
+            with ir.InsertionPoint(op):
+                op.results[0].replace_all_uses_with(stablehlo.constant(op.attributes["value"]))
+            op.erase()
         for op in module.walk("stablehlo.scatter", "stablehlo.dynamic_update_slice"):
             with ir.InsertionPoint(op):  # the interpreter writes into an operand's own buffer
                 for i in range(len(op.results)):
@@ -133,7 +138,7 @@ def _share(x: Any, dim: int, count: int, place: int) -> Any:
 
 
 def _copied(op: Any, values: list[dict[Any, Any]]) -> None:
-    if op.name in ("stablehlo.all_gather", "stablehlo.all_to_all", "stablehlo.all_reduce", "stablehlo.reduce_scatter"):
+    if op.name in GROUPED:
         _grouped(op, values)
         return
     if op.name == "stablehlo.collective_permute":
@@ -145,6 +150,9 @@ def _copied(op: Any, values: list[dict[Any, Any]]) -> None:
         for known, value in zip(values, moved, strict=True):
             known[op.results[0]] = value
         return
+    inside = {inner.name for inner in ShardyModule(None).walk(root=op)} - {op.name}
+    if inside & {"stablehlo.collective_permute", "stablehlo.partition_id", *GROUPED}:
+        raise NotImplementedError(f"collectives inside {op.name}")
     for device, known in enumerate(values):
         if op.name == "stablehlo.partition_id":
             known[op.results[0]] = stablehlo.constant(ir.DenseElementsAttr.get(np.asarray(device, np.uint32)))

@@ -71,6 +71,12 @@ CASES = {
         : (tensor<3x6x6xf32>, tensor<9x2x3xf32>) -> tensor<3x9x6xf32>""", "3x9x6xf32"),
     "size one, sharded and broadcast": program(["1x5xf32"], """
       %r = stablehlo.broadcast_in_dim %A, dims = [0, 1] {<XY>} : (tensor<1x5xf32>) -> tensor<6x5xf32>""", "6x5xf32"),
+    "reshape of equal shards into unequal ones": program(["12xf32"], """
+      %0 = stablehlo.cosine %A {<X>} : tensor<12xf32>
+      %r = stablehlo.reshape %0 {<X_>} : (tensor<12xf32>) -> tensor<6x2xf32>""", "6x2xf32"),
+    "reshape of unequal shards into equal ones": program(["6x2xf32"], """
+      %0 = sdy.reshard %A <@mesh, [{"x"}, {}]> : tensor<6x2xf32>
+      %r = stablehlo.reshape %0 {<X>} : (tensor<6x2xf32>) -> tensor<12xf32>""", "12xf32"),
     "product": program(["5x3xf32"], """
       %r = stablehlo.reduce(%A init: %one) applies stablehlo.multiply across dimensions = [0] {<Y>}
         : (tensor<5x3xf32>, tensor<f32>) -> tensor<3xf32>""", "3xf32"),
@@ -183,6 +189,12 @@ def test_written_modules(name):
     assert_equal_shards(padded)
     assert_same_meaning(CASES[name], padded)
     assert shardy.transform(padded, NAME) == padded
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "reshape" in name])
+def test_shards_are_reshaped_where_they_are(name):
+    padded = shardy.transform(run_peer(CASES[name], "func.func(sdy-reshard-to-collectives)").text, NAME)
+    local_results(CASES[name], localised(padded))
 
 
 @pytest.mark.parametrize("seed", range(60))

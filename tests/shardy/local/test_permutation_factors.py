@@ -244,6 +244,31 @@ def test_windows_of_several_tensors():
     assert wire_bytes(ours) == 2 * 2 * 4 * 4
 
 
+@pytest.mark.parametrize("kind", ["i1", "ui8", "bf16", "f8E4M3FN", "complex<f32>"])
+def test_other_elements(kind):
+    text = module("%r = stablehlo.reverse %a, dims = [0, 1] {SHARDED} : tensor<13x7xf32>", "13x7", "13x7")
+    text = text.replace("xf32", f"x{kind}")
+    assert f"tensor<4x4x{kind}>" in shardy.transform(text, NAME)
+
+
+def test_an_empty_tensor_is_not_cut():
+    text = module(pad(5, 3, 0, "0x8", "8x8"), "0x8", "8x8", '[{}, {"y"}]',
+                  '[{"x"}, {"y"}]')
+    ours = shardy.transform(text, NAME)
+    assert_same_meaning(text, ours)
+    assert 'sdy.reshard' in ours and "manual_computation" not in ours
+
+
+def test_an_update_that_may_lie_anywhere_is_made_whole():
+    text = module("""%k = stablehlo.constant dense<2> : tensor<i32>
+      %r = stablehlo.dynamic_update_slice %a, %u, %k, %k {SHARDED}
+        : (tensor<16x8xf32>, tensor<4x8xf32>, tensor<i32>, tensor<i32>) -> tensor<16x8xf32>""",
+                  more=', %u: tensor<4x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {"y"}]>}')
+    ours = shardy.transform(text, NAME)
+    assert 'sdy.reshard %arg1 <@mesh, [{}, {"y"}]> : tensor<4x8xf32>' in ours and ours.count("sdy.reshard") == 1
+    assert_same_meaning(text, ours)
+
+
 def test_regions_that_use_values_from_outside_are_gathered():
     text = module(window(3, "[1, 1]", "16x8", "16x8").replace("%l, %m", "%l, %c"))
     assert "manual_computation" not in shardy.transform(text, NAME)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -93,11 +94,9 @@ def within(sizes: Sequence[int], dim: int, low: Any, high: Any) -> Any:
 
 def channels(module: ShardyModule) -> Iterator[int]:
     """Channel handles that no op of the module has."""
-    used = 0
-    for op in module.walk():
-        if "channel_handle" in op.attributes:
-            used = max(used, int(str(op.attributes["channel_handle"]).partition("handle = ")[2].partition(",")[0]))
-    return itertools.count(used + 1)
+    handles = (str(op.attributes["channel_handle"]) for op in module.walk() if "channel_handle" in op.attributes)
+    used = [int(number) for text in handles for number in re.findall(r"\bhandle = (\d+)", text)]
+    return itertools.count(max(used, default=0) + 1)
 
 
 class Devices:

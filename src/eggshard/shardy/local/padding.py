@@ -14,7 +14,7 @@ from eggshard.shardy.local.padding_rules import MOVES, SUMS, Labels, Rule, rule_
 from eggshard.shardy.module import BODIES, ShardyModule, rank, shape
 from eggshard.shardy.passes import shardy_pass
 
-assert padding_indices  # registers its rules
+assert padding_indices  # which adds its rules to the others
 
 
 #: What to do about uneven shards, of functions and of computations inside of them.

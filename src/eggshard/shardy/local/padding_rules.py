@@ -168,18 +168,22 @@ def _broadcast(values: PaddedValues, op: Any) -> Rule:
 
 
 def _reshape(values: PaddedValues, op: Any) -> Rule:
-    """Groups of dimensions with equal products; only a group's major dimension may have padding."""
+    """Groups of dimensions with equal products; only a group's major dimension may have padding.
+
+    It then has as many indices as make whole ones of the result's major dimension on every device.
+    """
     operand, result = op.operands[0], op.results[0]
     own, new = values.own(operand), values.own(result)
     sources: Labels = [None] * len(own)
     targets: Labels = [None] * len(new)
     fixed: dict[int, int] = {}
-    counts = values.shards(values.sharding(operand), len(own))
-    for ins, outs in _groups(own, new):
-        padded = [d for d in ins if shape(operand)[d] != own[d]]
-        if not padded or not outs or padded != ins[:1]:
-            continue
+    counts, targets_of = (values.shards(values.sharding(x), rank(x)) for x in (operand, result))
+    for ins, outs in groups_of_dimensions(own, new):
         major, first = ins[0], outs[0]
+        padded = [d for d in ins if shape(operand)[d] != own[d]]
+        alike = 1 < counts[major] == targets_of[first]
+        if any(d != major for d in padded) or not (padded or alike):
+            continue
         inner, outer = math.prod(own[d] for d in ins[1:]), math.prod(new[d] for d in outs[1:])
         count = counts[major]
         step = math.lcm(count, count * outer // math.gcd(count * outer, inner))
@@ -190,7 +194,7 @@ def _reshape(values: PaddedValues, op: Any) -> Rule:
     return Rule([sources], [targets], fixed, kinds=lambda: [values.kind(operand)])
 
 
-def _groups(own: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+def groups_of_dimensions(own: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]]:
     """Dimensions larger than 1 of two shapes with equal products, in the finest groups with equal products."""
     left = [d for d, n in enumerate(own) if n != 1]
     right = [d for d, n in enumerate(new) if n != 1]

@@ -10,10 +10,12 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from eggshard.program.mesh import axis_ref
 from eggshard.shardy.attributes import Axes, TensorSharding
 from eggshard.shardy.local.emission import channels
 from eggshard.shardy.local.halo_exchange import Exchange, Shards, grids, is_outermost, on_shards, refined
 from eggshard.shardy.local.permuted import PERMUTED, Permuted
+from eggshard.shardy.local.reshapes import local_axes
 from eggshard.shardy.module import ShardyModule, create, rank, shape
 from eggshard.shardy.passes import shardy_pass
 
@@ -26,11 +28,16 @@ def resolve_permutation_factors(module: ShardyModule, enable_halo_exchange: bool
     computations on shards that fetch the rows that they need of each other. Without ``enable_halo_exchange``, in
     manual computations, and for ops that have none of that kind (windows that scatter; convolutions that are grouped
     or contract a sharded dimension) the dimensions are made whole before the op by ``sdy.reshard``, and sharded again
-    behind it.
+    behind it. So are dimensions of reshapes, as far as devices do not hold what their shards of the result are made of,
+    and those of updates that are smaller than what they update.
     """
     channel = channels(module)
     for op in module.walk(*PERMUTED):
         _resolve(module, PERMUTED[op.name](op), channel if enable_halo_exchange else None)
+    for op in module.walk("stablehlo.reshape"):
+        _resolve_reshape(module, op)
+    for op in module.walk("stablehlo.dynamic_update_slice"):
+        _resolve_update(module, op)
 
 
 def _resolve(module: ShardyModule, permuted: Permuted, channel: Iterator[int] | None) -> None:
@@ -85,6 +92,8 @@ def _needed(
         return None
     if any(out.axes != result.axes for out in outs) or not is_outermost(op) or _captures(op):
         return None
+    if any(0 in shape(x) for x in op.operands):  # which cannot be sharded like the results
+        return None
     if not any(result.axes[pair.result] for pair in permuted.pairs):
         return None
     found: list[list[Axes] | None] = [
@@ -131,11 +140,47 @@ def _replicate(
     dims = {p.result for p in pairs}
     for result, sharding in zip(op.results, outs, strict=True):
         whole = sharding.with_axes(() if d in dims else axes for d, axes in enumerate(sharding.axes))
-        if whole == sharding:
-            continue
-        module.set_sharding(result, whole)
+        _resharded_behind(module, op, result, sharding, whole)
+
+
+def _resharded_behind(
+    module: ShardyModule, op: Any, result: Any, sharding: TensorSharding, narrow: TensorSharding
+) -> None:
+    """Let the op give its result at another sharding, and reshard it to its own for all users."""
+    if narrow != sharding:
+        module.set_sharding(result, narrow)
         behind = ir.Operation.create(
             "sdy.reshard", results=[result.type], operands=[result],
             attributes={"sharding": ir.Attribute.parse(str(sharding))}, ip=ir.InsertionPoint.after(op))
         result.replace_all_uses_except(behind.results[0], behind)
 
+
+def _resolve_update(module: ShardyModule, op: Any) -> None:
+    """Make an update whole along dimensions in which it may lie anywhere."""
+    update, sharding = op.operands[1], module.sharding(op.operands[1])
+    if sharding is not None and sharding.sharding.device is None:
+        whole = sharding.with_axes(
+            axes if n == all_ else () for axes, n, all_ in zip(
+                sharding.axes, shape(update), shape(op.operands[0]), strict=True))
+        op.operands[1] = _resharded(module, update, sharding, whole, op)
+
+
+def _resolve_reshape(module: ShardyModule, op: Any) -> None:
+    """Make dimensions whole as far as devices cannot reshape what they have."""
+    values = op.operands[0], op.results[0]
+    stated = [module.sharding(value) for value in values]
+    named = next((s for s in stated if s is not None and any(s.axes)), None)
+    if named is None or named.sharding.device is not None:
+        return
+    given = [s or TensorSharding.closed(named.mesh, [()] * rank(x)) for s, x in zip(stated, values, strict=True)]
+    if given[0].mesh != given[1].mesh or min((*shape(values[0]), *shape(values[1])), default=0) < 0:
+        return
+    mesh = refined(module.mesh(named), given)
+    names = [[grid.axes for grid in grids(mesh, s, shape(x))] for s, x in zip(given, values, strict=True)]
+    kept = local_axes((shape(values[0]), shape(values[1])), (names[0], names[1]), mesh.axes)
+    narrow = [
+        s if axes == old else TensorSharding(s.mesh, s.with_axes(
+            tuple(axis_ref(name) for name in dim) for dim in axes).sharding.canonical(mesh))
+        for s, axes, old in zip(given, kept, names, strict=True)]
+    op.operands[0] = _resharded(module, values[0], given[0], narrow[0], op)
+    _resharded_behind(module, op, values[1], given[1], narrow[1])

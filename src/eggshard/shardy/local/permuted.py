@@ -117,7 +117,9 @@ class Pad(Permuted):
 
     def on_shards(self, exchange: Exchange, shards: list[Shards], results: list[Grid]) -> list[Any]:
         x, fill = shards[0], shards[1].value
-        order = sorted(range(self.rank), key=lambda d: results[d].tile / max(1, x.grids[d].tile))
+        growth = [results[d].tile / max(1, x.grids[d].tile) for d in range(self.rank)]
+        # What shrinks shrinks before anything travels; what is whole and grows, grows behind it.
+        order = sorted(range(self.rank), key=lambda d: (results[d].shards == 1 and growth[d] > 1, growth[d]))
         last = max((i for i, d in enumerate(order) if results[d].shards > 1), default=0)
         for i, d in enumerate(order):
             low, high, interior = self.edges[d]
