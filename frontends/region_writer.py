@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from eggshard.frontends.index_maps import IndexMaps
 from eggshard.errors import LoweringError
+from eggshard.frontends.index_maps import IndexMaps
 from eggshard.program.ops import registry
 from eggshard.program.program import Attributes, Literal, Op, Region
 from eggshard.program.types import TensorType, numpy_dtype

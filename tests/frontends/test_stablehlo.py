@@ -371,3 +371,12 @@ def test_sharding_of_jax_objects() -> None:
     assert Sharding.of(jax.sharding.SingleDeviceSharding(jax.devices()[0]), 2, small).device == 0
     with pytest.raises(ShardingError, match="on a mesh"):
         Sharding.of(sharded("x"), 1, Mesh({"x": 2}))
+
+
+def test_complex_constants_with_other_attributes():
+    text = """func.func @main() -> tensor<2xcomplex<f32>> {
+      %0 = stablehlo.constant {mhlo.frontend_attributes = {a = "}> : ()"}} dense<(1.0, -2.0)> : tensor<2xcomplex<f32>>
+      return %0 : tensor<2xcomplex<f32>>
+    }"""
+    (op,) = load(text).region.ops
+    assert op.attributes["value"].array.tolist() == [1 - 2j, 1 - 2j]

@@ -299,6 +299,22 @@ def test_rounds_are_limited():
         assert any(isinstance(action, Exchange) for action, _ in route.steps) == (rounds == 2)
 
 
+def test_pairwise_all_to_alls_go_from_one_dimension_to_one_other():
+    type_ = TensorType((64, 64, 64), "f32")
+    apart = place(CUBE, type_.shape, (("x",), ("y",), ()))
+    together = place(CUBE, type_.shape, ((), (), ("x", "y")))
+    crossed = place(CUBE, type_.shape, (("y",), ("x",), ()))
+    at_once = router(CUBE, max_rounds=0).route(type_, apart, together)
+    assert [action.kind for action, _ in at_once.steps] == ["all-to-all"]
+    one_by_one = router(CUBE, max_rounds=0, pairwise=True)
+    route = one_by_one.route(type_, apart, together)
+    assert len(route.steps) > 1 and route.cost > at_once.cost
+    for source, target in itertools.permutations((apart, together, crossed), 2):
+        for action, _ in one_by_one.route(type_, source, target).steps:
+            if action.kind == "all-to-all":
+                assert sorted(axes for _, axes in action.sources) == sorted(axes for _, axes in action.targets)
+
+
 def test_bad_placements_are_refused():
     type_, finder = TensorType((8, 8), "f32"), router(GRID)
     with pytest.raises(ShardingError, match="standard tiles"):

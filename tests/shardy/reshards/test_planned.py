@@ -11,10 +11,13 @@ from tests.shardy.reshards.realised import FULL, passed, realised
 from tests.shardy.reshards.written import BRANCH, COMPARED, LOOP, PRODUCT
 
 from eggshard import shardy
+from eggshard.costmodel import WireBytes
 from eggshard.errors import EggshardError, EggshardWarning
+from eggshard.limits import Limits
 from eggshard.plan.plan import Plan
 from eggshard.shardy.module import ShardyModule, create, parsed
 from eggshard.shardy.passes import PASSES, Pass
+from eggshard.shardy.reshards.search.context import Context
 from eggshard.shardy.reshards.search.op_by_op import keep_the_cheaper
 
 PASS = "plan-explicit-reshards"
@@ -109,25 +112,27 @@ def test_what_has_no_placements_on_one_mesh_is_refused_or_left_to_the_peers_deci
         shardy.transform(LOOP, f"{PASS}{{cost-model=weight}}")
 
 
-def test_the_decision_for_each_op_stands_in_where_it_sends_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gathered(module: ShardyModule, **_: Any) -> None:  # a plan that gathers everything is the worst there is
+def test_the_decision_for_each_op_stands_in_where_it_sends_less_and_is_sound(monkeypatch: pytest.MonkeyPatch) -> None:
+    def decided(module: ShardyModule, **_: Any) -> None:  # gathers one operand; the other reshards nothing at all
         for op in module.walk("stablehlo.dot_general"):
+            if sound:
+                reshard(op, 1)
             module.set_sharding(op.results[0], module.sharding(op.operands[0]))
 
-    def planned_badly(module: ShardyModule, name: str) -> None:
-        for op in module.walk("stablehlo.dot_general"):
-            whole = {"sharding": "#sdy.sharding<@mesh, [{}, {}]>"}
-            op.operands[0] = create("sdy.reshard", [op.operands[0]], [op.operands[0].type], whole, op).results[0]
+    def reshard(op: Any, number: int) -> None:
+        whole = {"sharding": "#sdy.sharding<@mesh, [{}, {}]>"}
+        operand = op.operands[number]
+        op.operands[number] = create("sdy.reshard", [operand], [operand.type], whole, op).results[0]
 
-    monkeypatch.setitem(PASSES, "insert-explicit-reshards", Pass("insert-explicit-reshards", gathered, "func.func"))
-    with parsed(PRODUCT) as module:
-        original = module.text()
-        planned_badly(module, PASS)
-        keep_the_cheaper(module, original)
-        assert "sdy.reshard" not in module.text()
-    with parsed(PRODUCT) as module:
-        keep_the_cheaper(module, module.text())
-        assert module.text() == original
+    monkeypatch.setitem(PASSES, "insert-explicit-reshards", Pass("insert-explicit-reshards", decided, "func.func"))
+    for sound in (True, False):
+        with parsed(PRODUCT) as module:
+            context, original = Context(module, WireBytes(), Limits()), module.text()
+            (dot,) = module.walk("stablehlo.dot_general")
+            reshard(dot, 0)
+            reshard(dot, 1)
+            keep_the_cheaper(module, original, context)
+            assert module.text().count("sdy.reshard") == (1 if sound else 2)
     assert "decided on op by op" in _warning(TWO_MESHES)
 
 

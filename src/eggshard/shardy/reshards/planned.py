@@ -56,7 +56,7 @@ def insert_planned_reshards(module: ShardyModule, cost_model: str = "wire-bytes"
         write(plan)
         _state_ends(context, function, plan)
     if cost_model == "wire-bytes":
-        keep_the_cheaper(module, original)
+        keep_the_cheaper(module, original, context)
 
 
 def _planned(context: Context, function: Any) -> BlockPlan:

@@ -13,10 +13,10 @@ from eggshard.frontends.region_reader import ModuleReader
 from eggshard.limits import Limits
 from eggshard.placement.placement import Placement, place, replicated
 from eggshard.placement.routes import Router
-from eggshard.placement.sharding import Sharding, gather_cuts
+from eggshard.placement.sharding import Sharding, atoms, gather_cuts
 from eggshard.placement.submesh import SubmeshRouter, without_axes
 from eggshard.plan.pricing import Pricer
-from eggshard.program.mesh import Mesh
+from eggshard.program.mesh import AxisRef, Mesh
 from eggshard.program.types import TensorType
 from eggshard.shardy.attributes import TensorSharding
 from eggshard.shardy.module import BODIES, ShardyModule
@@ -115,14 +115,13 @@ class Context:
     def _orders(self, stated: Sequence[TensorSharding]) -> frozenset[tuple[str, ...]]:
         """Orders of axes besides the mesh's: those that are stated, and any two where dimensions may be merged."""
         listed = (dim.axes for s in stated for dim in s.sharding.dims)
-        atoms = {self._atoms(axes) for axes in listed if len(axes) > 1}
+        found = {self.atoms(axes) for axes in listed if len(axes) > 1}
         if self.module.walk("stablehlo.reshape"):
-            atoms.update(itertools.permutations([a for a, n in self.mesh.axes.items() if n > 1], 2))
-        return frozenset(atoms)
+            found.update(itertools.permutations([a for a, n in self.mesh.axes.items() if n > 1], 2))
+        return frozenset(found)
 
-    def _atoms(self, axes: Sequence[Any]) -> tuple[str, ...]:
-        from eggshard.placement.sharding import atoms
-
+    def atoms(self, axes: Sequence[AxisRef]) -> tuple[str, ...]:
+        """The axes of the refined mesh that make up these (sub-)axes."""
         return tuple(name for axis in axes for name in atoms(axis, self.mesh))
 
     def _uneven(self) -> frozenset[tuple[int, tuple[str, ...]]]:
@@ -130,7 +129,7 @@ class Context:
         for value, sharding in _stated_values(self.module):
             shape = tuple(value.shape) if hasattr(value, "shape") else ()
             for n, dim in zip(shape, sharding.sharding.dims, strict=False):
-                axes = self._atoms(dim.axes)
+                axes = self.atoms(dim.axes)
                 for end in range(1, len(axes) + 1):
                     if n % self.mesh.count(axes[:end]):
                         found.add((n, axes[:end]))

@@ -41,14 +41,15 @@ def _offers(context: Context, op: Any) -> list[Offer] | None:
 
 
 def _loop(context: Context, op: Any) -> list[Offer]:
-    """A loop carries its values where it is stated to, or whole."""
+    """A loop carries its values where it is stated to, else as they come, or whole."""
     reading = read(context, op)
     times = max(1, trips(reading.op.attributes.get("trip_count"))) if reading else 1
     condition, body = (region.blocks[0] for region in op.regions)
     outside = captures_of(op)
     captured = tuple(_stated(context, v) for v in outside)
     offers = []
-    for carried in _interfaces(context, list(op.results)):
+    stated = context.module.result_shardings(op) is not None
+    for carried in _interfaces(context, list(op.results if stated else op.operands)):
         flag, ends = [[replicated(())]], [[p] for p in carried]
         given = _given(condition, carried, outside, captured)
         asked = plan_block(context, condition, given, flag, nested_offers, times)

@@ -122,7 +122,7 @@ def plain_offers(context: Context, op: Any, addends: Sequence[Collection[str]]) 
         offers += [
             Offer(s.operands, s.results, seconds + _seconds(context, reading, s, types, results), captured)
             for s, seconds in kept_sharded(context, op, reading.op, stated, types, results)
-            if all(context.allows(t, p) for t, p in zip((*types, *results), (*s.operands, *s.results), strict=True))
+            if all(context.allows(t, p) for t, p in zip(results, s.results, strict=True))
         ]
     made = {f.monoid for f in rule.factors if f.kind == REDUCE and f.size > 1}
     made.update(m for m, who in rule.linear if m == "add" and any(m in addends[i] for i in who))

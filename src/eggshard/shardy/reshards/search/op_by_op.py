@@ -8,6 +8,8 @@ from eggshard.errors import EggshardError
 from eggshard.frontends.stablehlo import parse_module
 from eggshard.shardy.module import ShardyModule
 from eggshard.shardy.passes import PASSES
+from eggshard.shardy.reshards.search.context import Context
+from eggshard.shardy.reshards.search.soundness import is_sound
 from eggshard.shardy.wire_bytes import module_bytes
 
 NAME = "insert-explicit-reshards"
@@ -26,17 +28,17 @@ def reshard_op_by_op(module: ShardyModule) -> bool:
     return True
 
 
-def keep_the_cheaper(module: ShardyModule, original: str) -> None:
+def keep_the_cheaper(module: ShardyModule, original: str, context: Context) -> None:
     """Put the baseline of the original module in the place of the planned one if it sends fewer bytes.
 
-    Where one of them cannot be counted the plan stays, and where there is an ``if``, whose branches' results Shardy's
-    decision does not bring to where they are stated to lie.
+    context: what the plan was made in. The plan stays where one of them cannot be counted, and where the baseline
+    computes something as it cannot be: Shardy adds up what a reduction of several operands leaves, whatever it is.
     """
-    if module.walk("stablehlo.if"):
-        return
     baseline = ShardyModule(parse_module(original))
     try:
-        if reshard_op_by_op(baseline) and _bytes(baseline) < _bytes(module):
+        if not reshard_op_by_op(baseline) or _bytes(baseline) >= _bytes(module):
+            return
+        if is_sound(Context(baseline, context.pricer.model, context.limits)):
             _put(module, baseline)
     except EggshardError:
         return
