@@ -148,3 +148,15 @@ module {
     return %0 : tensor<16x16xf32>
   }
 }
+
+// -----
+
+// update of a sharded dimension
+module {
+  sdy.mesh @mesh = <["x"=4, "y"=2]>
+  func.func @main(%arg0: tensor<16x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>}, %arg1: tensor<8x4xf32>) -> (tensor<16x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>}) {
+    %c = stablehlo.constant dense<1> : tensor<i32>
+    %0 = stablehlo.dynamic_update_slice %arg0, %arg1, %c, %c {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"y"}, {}]>]>} : (tensor<16x8xf32>, tensor<8x4xf32>, tensor<i32>, tensor<i32>) -> tensor<16x8xf32>
+    return %0 : tensor<16x8xf32>
+  }
+}

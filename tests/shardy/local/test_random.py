@@ -31,7 +31,7 @@ KINDS: dict[str, dict[str, Any]] = {
 #: Programs in which jaxlib's pass does something that is known to be wrong.
 KNOWN = (
     r'sdy\.all_slice[^\n]*"\w+":\(\d+\)', r'sdy\.collective_permute[^\n]*"\w+":\(\d+\)',
-    r"applies stablehlo\.(maximum|minimum|multiply)",
+    r"applies stablehlo\.(maximum|minimum|multiply)", r"stablehlo\.dynamic_update_slice",
 )
 
 
