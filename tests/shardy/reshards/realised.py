@@ -62,6 +62,10 @@ def realised(original: str, explicit: str, planned: bool = False) -> Plan:
     return Plan(es.load(original), steps, inputs, outputs, WireBytes())
 
 
+class NotInPlace(AssertionError):
+    """An op is stated to be computed on shards where none of its strategies is."""
+
+
 class _Module(ModuleReader):
     def region(self, arguments: Sequence[Any], parent: RegionReader | None = None,
                captures: Sequence[Any] = ()) -> RegionReader:
@@ -169,4 +173,4 @@ class _Body:
         if op.name in LOOK_ALONG:
             return self.planning.strategies(op, types, results, "planned")[0][0]
         shown = f"{', '.join(map(str, have))} -> {', '.join(map(str, want))}"
-        raise AssertionError(f"{op.name}{types} is not computed in place at {shown}")
+        raise NotInPlace(f"{op.name}{types} is not computed in place at {shown}")

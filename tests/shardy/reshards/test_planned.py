@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from tests.shardy.reshards.generated import Module
 from tests.shardy.reshards.odd import MODULES, TWO_MESHES
-from tests.shardy.reshards.realised import FULL, passed, realised
+from tests.shardy.reshards.realised import FULL, NotInPlace, passed, realised
 from tests.shardy.reshards.written import BRANCH, COMPARED, LOOP, PRODUCT
 
 from eggshard import shardy
@@ -32,13 +33,18 @@ KINDS: tuple[tuple[int, dict[str, Any]], ...] = (
 )
 
 
-def compared(text: str) -> tuple[Plan, Plan]:
-    """Our plan, which has been checked, and the peer's."""
+def planned(text: str) -> Plan:
+    """Our plan, checked."""
     ours = shardy.transform(text, PASS)
     plan = realised(text, ours, planned=True)
     plan.verify(engines=("numpy",))
     assert passed(ours, FULL).count("sdy.reshard") == ours.count("sdy.reshard"), "jaxlib's pass would reshard more"
-    return plan, realised(text, passed(text, FULL))
+    return plan
+
+
+def compared(text: str) -> tuple[Plan, Plan]:
+    """Our plan and the peer's."""
+    return planned(text), realised(text, passed(text, FULL))
 
 
 @pytest.mark.parametrize("name", [name for name in COMPARED if name != "branch"])
@@ -48,23 +54,30 @@ def test_modules_by_hand_send_no_more_than_the_peers(name: str) -> None:
     assert ours.wire_bytes <= theirs.wire_bytes
 
 
-def assert_no_more(seed: int, kind: dict[str, Any]) -> None:
-    text = passed(Module(seed, **kind).text, "sdy-propagation-pipeline")
-    ours, theirs = compared(text)
-    assert ours.wire_bytes <= theirs.wire_bytes, f"{seed} {kind}\n{text}"
+def assert_no_more(kinds: Sequence[tuple[int, dict[str, Any]]]) -> None:
+    """Of nearly all: the peer leaves some uneven reshapes, and more shards than elements, for later passes."""
+    read = 0
+    for seed, kind in kinds:
+        text = passed(Module(seed, **kind).text, "sdy-propagation-pipeline")
+        ours = planned(text)
+        try:
+            theirs = realised(text, passed(text, FULL))
+        except NotInPlace:
+            continue
+        read += 1
+        assert ours.wire_bytes <= theirs.wire_bytes, f"{seed} {kind}\n{text}"
+    assert read >= 0.9 * len(kinds)
 
 
 @pytest.mark.parametrize("part", range(6))
 def test_random_modules_send_no_more_than_the_peers(part: int) -> None:
-    for seed, kind in KINDS[part::6]:
-        assert_no_more(seed, kind)
+    assert_no_more(KINDS[part::6])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(1000, 1300, 50))
 def test_many_random_modules_send_no_more_than_the_peers(start: int) -> None:
-    for seed in range(start, start + 50):
-        assert_no_more(seed, KINDS[seed % len(KINDS)][1])
+    assert_no_more([(seed, KINDS[seed % len(KINDS)][1]) for seed in range(start, start + 50)])
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from typing import ClassVar
 import numpy as np
 
 from eggshard.placement.conversions import Kind, Steps, convert
-from eggshard.placement.placement import Placement
+from eggshard.placement.placement import Placement, place
 from eggshard.placement.routes import Router
 from eggshard.placement.sharding import atoms, whole_mesh
 from eggshard.plan.pricing import Pricer
-from eggshard.plan.steps import Action, AllReduce, ReduceScatter, Resize
+from eggshard.plan.steps import Action
 from eggshard.program.mesh import Mesh, axis_ref
 from eggshard.program.types import TensorType
 
@@ -44,19 +44,33 @@ class StatedConversions:
     def table(self, type_: TensorType, placements: Sequence[Placement]) -> np.ndarray:
         """``[P, P]``: costs from row to column; inf where there is no conversion."""
         others = [i for i, p in enumerate(placements) if p.monoid not in ("", "add")]
-        combined = {i: Placement(placements[i].dims) for i in others}
-        listed = list(dict.fromkeys([*placements, *combined.values()]))
-        place = {p: n for n, p in enumerate(listed)}
+        first = {i: self._combined(type_, placements[i]) for i in others}
+        listed = list(dict.fromkeys([*placements, *(p for found in first.values() for p in found)]))
+        number = {p: n for n, p in enumerate(listed)}
         whole = self._moved(type_, listed, self.router.table(type_, listed))
         out: np.ndarray = whole[: len(placements), : len(placements)].copy()
-        for i in others:
-            source = placements[i]
-            first = self._cost(type_, source, self._all_reduce(source))
-            for j, target in enumerate(placements):
-                if i != j:
-                    at_once = self._at_once(type_, source, target)
-                    out[i, j] = whole[i, j] if at_once else first + whole[place[combined[i]], place[target]]
+        for i, found in first.items():
+            rows = [cost + whole[number[p], : len(placements)] for p, (_, cost) in found.items()]
+            out[i] = np.minimum.reduce(rows)
+            out[i, [j for j, p in enumerate(placements) if p.partial]] = np.inf
+            out[i, i] = 0.0
         return out
+
+    def _combined(self, type_: TensorType, source: Placement) -> dict[Placement, tuple[Steps, float]]:
+        """What one collective can make of addends, all of them combined: steps and cost. On every device, or scattered
+        over a dimension."""
+        mesh, found = self.router.mesh, {}
+        scattered = [
+            place(mesh, type_.shape, tuple(
+                (*d.axes, *source.partial) if i == at else d.axes for i, d in enumerate(source.dims)))
+            for at, n in enumerate(type_.shape)
+            if n and n % mesh.count((*source.dims[at].axes, *source.partial)) == 0
+        ]
+        for target in (Placement(source.dims), *scattered):
+            kind = Kind.REDUCE_SCATTER if target.sharded_axes != source.sharded_axes else Kind.ALL_REDUCE
+            steps = convert(mesh, kind, source, target)
+            found[target] = steps, self._cost(type_, source, steps)
+        return found
 
     def _moved(self, type_: TensorType, placements: Sequence[Placement], costs: np.ndarray) -> np.ndarray:
         """The costs where moves may go by parts of axes, in as many reshards as there are placements on the way."""
@@ -84,18 +98,12 @@ class StatedConversions:
 
     def tree(self, type_: TensorType, source: Placement, targets: Iterable[Placement]) -> list[tuple[Placement, Steps]]:
         """Paths that together reach all targets, as `Router.tree` has them."""
-        out: list[tuple[Placement, Steps]] = []
-        left = list(targets)
         if source.monoid not in ("", "add"):
-            at_once = {t: steps for t in left if (steps := self._at_once(type_, source, t))}
-            out += [(source, steps) for steps in at_once.values()]
-            left = [t for t in left if t not in at_once]
-            if left:
-                out.append((source, self._all_reduce(source)))
-                source = Placement(source.dims)
-        left = [t for t in left if t != source]
+            return self._combining(type_, source, targets)
+        out: list[tuple[Placement, Steps]] = []
+        left = [t for t in targets if t != source]
         if self.finer is None:
-            return out + (self.router.tree(type_, source, left) if left else [])
+            return self.router.tree(type_, source, left) if left else []
         shared = [t for t in left if t.partial]
         for target in left:
             if not target.partial:
@@ -121,16 +129,24 @@ class StatedConversions:
                 best, found = cost, stop
         return found
 
-    def _at_once(self, type_: TensorType, source: Placement, target: Placement) -> Steps:
-        """The one collective that leads to the target, if there is one that combines all addends; else nothing."""
-        if target.partial:
-            return ()
-        steps = self.router.route(type_, source, target).steps
-        moves = [action for action, _ in steps if not isinstance(action, Resize)]
-        return steps if len(moves) == 1 and isinstance(moves[0], (AllReduce, ReduceScatter)) else ()
+    def _combining(
+        self, type_: TensorType, source: Placement, targets: Iterable[Placement]
+    ) -> list[tuple[Placement, Steps]]:
+        """Combine all addends first: as is best for each target."""
+        found, users = self._combined(type_, source), dict[Placement, list[Placement]]()
+        for target in targets:
+            best = min(found, key=lambda p: found[p][1] + self._move(type_, p, target))
+            users.setdefault(best, []).append(target)
+        out: list[tuple[Placement, Steps]] = []
+        for start, reached in users.items():
+            out += [(source, found[start][0]), *self.tree(type_, start, reached)]
+        return out
 
-    def _all_reduce(self, source: Placement) -> Steps:
-        return convert(self.router.mesh, Kind.ALL_REDUCE, source, Placement(source.dims))
+    def _move(self, type_: TensorType, source: Placement, target: Placement) -> float:
+        cost = self.router.cost(type_, source, target)
+        if self.finer is None or source.partial or target.partial:
+            return cost
+        return min(cost, self.finer.cost(type_, self._fine(source), self._fine(target)))
 
     def _cost(self, type_: TensorType, at: Placement, steps: Steps) -> float:
         total = 0.0
