@@ -14,16 +14,14 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from eggshard import shardy
 from eggshard.shardy.pipelines import partition_steps, propagation_steps
 
-#: Up to the program of a device, which still says how its arguments and results are sharded.
-STEPS = ("chlo-legalize-to-stablehlo", *propagation_steps(), *partition_steps()[:-1])
-
 Specs = tuple[tuple[str | None, ...], ...]
 
 
-def to_device(text: str) -> tuple[str, str]:
-    """The program before the last step, and after it."""
-    before = shardy.transform(text, STEPS[:-1])
-    return before, shardy.transform(before, STEPS[-1:])
+def to_device(text: str, mode: str = "shardy") -> tuple[str, str]:
+    """The program before it is local, and after; both still say how arguments and results are sharded."""
+    *first, last, _ = ("chlo-legalize-to-stablehlo", *propagation_steps(), *partition_steps(mode=mode))
+    before = shardy.transform(text, first)
+    return before, shardy.transform(before, [last])
 
 
 def lowered(function: Callable[..., Any], types: Sequence[Any], ins: Specs, outs: Specs | None) -> str:

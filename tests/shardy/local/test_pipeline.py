@@ -28,6 +28,13 @@ def test_programs_that_jaxlib_cannot_partition(name: str) -> None:
     assert_runs_equal(before, local, text, xla=name in ON_XLA)
 
 
+@pytest.mark.parametrize("name", ["roll", "reduce-scattered product", "loop"])
+def test_reshards_of_the_whole_program(name: str) -> None:
+    text = lowered(*JAX_PROGRAMS[name])
+    before, local = to_device(text, "global")
+    assert_runs_equal(before, local, text)
+
+
 @pytest.mark.parametrize("name", ["branches", "roll", "pad and slice", "spatial convolution", "pooling"])
 def test_annotated_programs(name: str) -> None:
     before, local = to_device(ANNOTATED[name])

@@ -96,3 +96,15 @@ def test_programs_never_take_more_bytes_than_jaxlibs() -> None:
 def test_many_programs_never_take_more_bytes_than_jaxlibs() -> None:
     taken, fewer = compared(range(16, 400))
     assert taken >= 340 and fewer >= 50
+
+
+def test_reshards_that_nobody_uses() -> None:
+    text = """module {
+      sdy.mesh @mesh = <["x"=2]>
+      func.func @main(%a: tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}) {
+        %0 = sdy.reshard %a <@mesh, [{}]> : tensor<4xf32>
+        return
+      }
+    }"""
+    for mode in ("shardy", "global"):
+        assert "sdy.reshard" not in shardy.transform(text, f"reshard-to-collectives{{mode={mode}}}")

@@ -21,6 +21,8 @@ def cheapest_together(ways: Sequence[Sequence[Way]], price: Price) -> list[Way]:
     together, and by neither count of bytes is the choice dearer. From the best of these, and of the last ways of
     all, one reshard's way at a time is changed for a cheaper one.
     """
+    if not ways:
+        return []
     starts = [[options[min(i, len(options) - 1)] for options in ways] for i in range(max(map(len, ways)))]
     totals = [_total(chosen, price) for chosen in starts]
     given = min(totals[:2], key=_key)
