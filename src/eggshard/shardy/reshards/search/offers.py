@@ -80,9 +80,13 @@ def read(context: Context, op: Any) -> Reading | None:
         scratch.read_one(op)
     except (EggshardError, TypeError):
         return None
-    if len(scratch.builder.ops) != 1 or len(scratch.builder.ops[0].results) < len(op.results):
+    if not scratch.builder.ops:
         return None
-    (made,) = scratch.builder.ops
+    made, *others = scratch.builder.ops
+    # What a reduction starts from is combined with its result: it enters once, whatever devices it is computed on.
+    started = made.name == "reduce" and op.name == "stablehlo.reduce" and len(op.results) == 1
+    if (others and not started) or len(made.results) < len(op.results):
+        return None
     given = [scratch.env[v] for v in values]
     listed = [given[values.index(v)] for v in op.operands]
     if list(made.operands) == listed:
