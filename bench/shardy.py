@@ -1,8 +1,8 @@
 """Shardy's passes as we have them, against those that jaxlib registers, on random modules.
 
 Clean-up passes are to leave the same text, propagation the same shardings. Passes that decide are compared by the
-bytes on the wire of the collectives that their results come to, by ring formulas of local shapes. Three programs are
-compiled as well: what they communicate then is counted.
+bytes on the wire of the collectives that their results come to, by ring formulas of local shapes. So are all reshards
+of a matrix by whole axes. Three programs are compiled as well: what they communicate then is counted.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bench import shardy_pairs
 from bench.shardy_rows import EXAMPLES, PROPAGATE, Row, example, rows
 from eggshard import shardy
 from eggshard.errors import EggshardError, ProgramError
@@ -26,7 +27,7 @@ from eggshard.shardy.peer import run_peer
 from eggshard.shardy.wire_bytes import module_bytes
 
 MODULES = 50
-#: Modules are drawn until there are enough that jaxlib's passes before the compared one take.
+#: Modules are drawn until there are enough that jaxlib's passes take, those before the compared one and itself.
 DRAWN = 3 * MODULES
 #: Outcomes, in the order of the table's columns. Those of `FAILURES` are to be none.
 OUTCOMES = ("agreeing", "fewer", "more", "differing", "peer failed", "both refuse", "ours failed")
@@ -47,7 +48,8 @@ class Found:
 
     @property
     def modules(self) -> int:
-        return sum(self.counts.values())
+        """Those that jaxlib's pass takes."""
+        return sum(self.counts.values()) - self.counts["peer failed"]
 
     def json(self) -> dict[str, Any]:
         return {"pass": self.row.name, "compared by": self.row.compare, "modules": self.modules,
@@ -63,11 +65,15 @@ def run(console: Console, seed: int = 0, only: str = "") -> tuple[bool, list[dic
     for f in found:
         for outcome, what in f.examples.items():
             console.print(f"{f.row.name}: {outcome}: {what}", markup=False)
+    pairs = [] if only else list(shardy_pairs.records())
+    if pairs:
+        console.print(shardy_pairs.table(pairs))
+        good &= not any(r[way][failure] for r in pairs for way in shardy_pairs.WAYS for failure in ("more", "failed"))
     compiled = [] if only else list(_examples())
     if compiled:
         console.print(_example_table(compiled))
         good &= not any(record["failure"] for record in compiled)
-    return good, [*(f.json() for f in found), *compiled]
+    return good, [*(f.json() for f in found), *pairs, *compiled]
 
 
 def chosen(only: str = "") -> Iterator[Row]:
@@ -95,7 +101,7 @@ def compare(row: Row, seed: int) -> Found:
     """Run one row's modules."""
     found = Found(row)
     for drawn in range(seed * DRAWN, (seed + 1) * DRAWN):
-        if found.modules == MODULES:
+        if found.modules >= MODULES:
             break
         text = row.module(drawn)
         if row.before:

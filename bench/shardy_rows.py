@@ -117,6 +117,8 @@ def _reshards() -> Iterator[Row]:
     for name, peer in (("canonicalize-reshards", "canonicalize"), ("canonicalize-reshards{common=false}", reshards)):
         yield Row(name, (mixed,), "bytes", peer, after=(ours, COLLECTIVES))
     yield Row("canonicalize-collectives", (mixed,), "bytes", CANONICAL, GATHERED)
+    scattered: Features = CLOSED | dict(families=("dot", "elementwise"))
+    yield Row("remove-all-gather-reduce-scatter-for-cmv1", (scattered,), before=f"{PROPAGATE},{EXPLICIT},{GATHERED}")
 
 
 def _local() -> Iterator[Row]:

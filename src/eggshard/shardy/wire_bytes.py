@@ -140,6 +140,12 @@ def module_bytes(module: ShardyModule) -> WireBytes:
     return _Counter(module).total()
 
 
+def function_bytes(module: ShardyModule) -> dict[str, WireBytes]:
+    """The bytes of a run of each function."""
+    counter = _Counter(module)
+    return {name: counter.of_function(name) for name in counter.functions}
+
+
 class _Counter:
     def __init__(self, module: ShardyModule) -> None:
         self.module = module
@@ -149,11 +155,11 @@ class _Counter:
 
     def total(self) -> WireBytes:
         if "main" in self.functions:
-            return self._function("main")
+            return self.of_function("main")
         called = {_callee(op) for op in self.module.walk("func.call")}
-        return _sum(self._function(name) for name in self.functions if name not in called)
+        return _sum(self.of_function(name) for name in self.functions if name not in called)
 
-    def _function(self, name: str) -> WireBytes:
+    def of_function(self, name: str) -> WireBytes:
         if name not in self.functions:
             return WireBytes()
         if name not in self.counted:
@@ -166,7 +172,7 @@ class _Counter:
 
     def _op(self, op: Any) -> WireBytes:
         if op.name == "func.call":
-            return self._function(_callee(op))
+            return self.of_function(_callee(op))
         step = Collective.read(op)
         if step is not None:
             return self._collective(op, step)

@@ -49,6 +49,22 @@ def test_generated_programs(kind: str) -> None:
         assert_runs_equal(before, local, text, seed)
 
 
+@pytest.mark.parametrize(("body", "start"), [("add", "2.5"), ("maximum", "0.5"), ("multiply", "3.0")])
+def test_what_a_reduction_starts_from_enters_once(body: str, start: str) -> None:
+    text = f"""
+      sdy.mesh @mesh = <["x"=4, "y"=2]>
+      func.func @main(%a: tensor<8x4xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{"y"}}]>}})
+          -> tensor<4xf32> {{
+        %0 = stablehlo.constant dense<{start}> : tensor<f32>
+        %1 = stablehlo.reduce(%a init: %0) applies stablehlo.{body} across dimensions = [0]
+          : (tensor<8x4xf32>, tensor<f32>) -> tensor<4xf32>
+        return %1 : tensor<4xf32>
+      }}"""
+    before, local = to_device(text, "global")
+    assert "all_reduce" in local and "all_gather" not in local
+    assert_runs_equal(before, local, text, xla=body != "maximum")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in JAX_PROGRAMS if name not in HARD])
 def test_more_programs_of_jax(name: str) -> None:
