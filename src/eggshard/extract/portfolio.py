@@ -36,6 +36,8 @@ FEW_STARTS = 3
 MANY_FLOWS, DUAL_FLOWS, CLOSE = 2000, 10_000, 1e-2
 #: How often it may go on with the terms of a neighbour that is cheaper by this part.
 TERMS, WORTH = 3, 1e-3
+#: A plan that is cheaper by less than this part is not taken where a certificate would go with the other.
+NEGLIGIBLE = 1e-6
 
 #: What the dual ascent and the linear program take per flow; with less time left they are not begun.
 DUAL_SECONDS, LINEAR_SECONDS = 4e-6, 2e-5
@@ -122,10 +124,8 @@ class _Portfolio:
         if "dual" in self.methods and self.flows > MANY_FLOWS:
             before = time.monotonic()
             self._ascend()
-            if self.flows <= DUAL_FLOWS:  # it comes before the linear program, not in its place
-                took = time.monotonic() - before
-                self.deadline += took
-                self.search.deadline = self.deadline + took
+            if self.flows <= DUAL_FLOWS:
+                self.search.deadline = time.monotonic() + max(deadline_left(self.deadline), time.monotonic() - before)
                 self._polish()
         if self._may_constrain():
             self._constrain()
@@ -209,9 +209,12 @@ class _Portfolio:
 
     def _settled(self, best: Selection) -> bool:
         """Whether a plan is proved or, of a large problem, certified among those of its terms."""
-        terms = self.terms if self.flows > DUAL_FLOWS else None
-        return self._proved(best.cost) or (
-            terms is not None and terms.has(best) and best.cost - terms.bound <= CLOSE * best.cost)
+        terms = self.terms if self.flows > DUAL_FLOWS and self._of_its_terms(best) else None
+        return self._proved(best.cost) or (terms is not None and best.cost - terms.bound <= CLOSE * best.cost)
+
+    def _of_its_terms(self, plan: Selection) -> bool:
+        """Whether a plan is one of those that the dual ascent among the plans of one term bounds."""
+        return self.terms is not None and self.terms.has(plan)
 
     def _late(self) -> bool:
         return time.monotonic() >= self.deadline
@@ -323,7 +326,11 @@ class _Portfolio:
         if "local" not in self.methods or best is None or best is self.polished or self._settled(best):
             return
         groups = not self._many and not self._done() and not self._close()
-        self._offer(self.search.improve(best.chosen, groups=groups), "local")
+        plan = self.search.improve(best.chosen, groups=groups)
+        # Next to nothing is not worth the certificate of the terms.
+        if self._of_its_terms(best) and plan is not None and not self._of_its_terms(plan):
+            plan = plan if plan.cost < (1 - NEGLIGIBLE) * best.cost else None
+        self._offer(plan, "local")
         self._note("local")
         self.polished = self.best
 
