@@ -112,8 +112,7 @@ def test_groups_that_no_axes_span() -> None:
     blocks = 2 * X.reshape(2, 4, 4, 4).transpose(0, 2, 1, 3).reshape(8, 4, 4)
     sums = (blocks + blocks[[5, 4, 7, 6, 1, 0, 3, 2]]).reshape(2, 4, 4, 4).transpose(0, 2, 1, 3).reshape(8, 16)
     np.testing.assert_allclose(got, sums + 1, rtol=1e-6)
-    report = plan.verify()
-    assert "jax" in report.differences and "simulator" in report.skipped["numpy"]
+    assert set(plan.verify().differences) == {"jax", "numpy"}
 
 
 def test_groups_are_recognised_in_any_order_of_groups() -> None:

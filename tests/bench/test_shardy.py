@@ -15,6 +15,7 @@ STATED = (dict(stated=1.0, open=1.0),)
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shardy, "MODULES", 3)
+    monkeypatch.setattr(shardy, "DRAWN", 3)
 
 
 def outcomes(row: Row) -> dict[str, int]:
