@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
-from eggshard.errors import EggshardError, EggshardWarning, ProgramError, ShardingError
+from eggshard.errors import EggshardError, EggshardWarning, ShardingError
+from eggshard.frontends.jaxlib_passes import after_passes
 from eggshard.lower.module_text import PRINTED_REGIONS, TAG, program_text
 from eggshard.placement.sharding import DimSharding, Sharding, atoms, gather_cuts, whole_mesh
 from eggshard.placement.sharding_text import read_sharding
@@ -48,13 +49,13 @@ def propagate(text: str) -> str:
 
     ProgramError for malformed text and for a pass that fails.
     """
-    found: str = _propagated(text, lambda module: module.operation.get_asm(enable_debug_info=True))
+    found: str = after_passes(text, PIPELINE, lambda module: module.operation.get_asm(enable_debug_info=True))
     return found
 
 
 def propagate_tagged(text: str) -> Found:
     """The shardings that propagation finds for a module whose ops are tagged by location; runs in the worker."""
-    found: Found = _propagated(text, _found)
+    found: Found = after_passes(text, PIPELINE, _found)
     return found
 
 
@@ -207,20 +208,6 @@ def _on_mesh(sharding: Sharding, mesh: Mesh) -> Sharding:
         return dim
 
     return replace(sharding, dims=tuple(map(kept, sharding.dims)), replicated=())
-
-
-def _propagated(text: str, read: Any) -> Any:
-    from jax.interpreters import mlir as jax_mlir
-    from jaxlib.mlir import ir
-    from jaxlib.mlir.passmanager import PassManager
-
-    with jax_mlir.make_ir_context():
-        try:
-            module = ir.Module.parse(text)
-            PassManager.parse(f"builtin.module({PIPELINE})").run(module.operation)
-        except (ir.MLIRError, ValueError) as error:
-            raise ProgramError(f"Shardy's propagation refuses the module: {error}") from None
-        return read(module)
 
 
 def _found(module: Any) -> Found:

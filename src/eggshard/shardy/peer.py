@@ -27,16 +27,7 @@ def run_peer(text: str, pipeline: str, seconds: float = SECONDS) -> Peer:
 
 def passed(text: str, pipeline: str) -> str:
     """The same in this process, which it may abort."""
-    from jax.interpreters import mlir as jax_mlir
-    from jaxlib.mlir import ir
-    from jaxlib.mlir.passmanager import PassManager
+    from eggshard.frontends.jaxlib_passes import after_passes
 
-    from eggshard.errors import ProgramError
-
-    with jax_mlir.make_ir_context():
-        try:
-            module = ir.Module.parse(text)
-            PassManager.parse(f"builtin.module({pipeline})").run(module.operation)
-        except (ir.MLIRError, ValueError) as error:
-            raise ProgramError(str(error)) from None
-        return str(module.operation.get_asm())
+    found: str = after_passes(text, pipeline, lambda module: str(module.operation.get_asm()))
+    return found

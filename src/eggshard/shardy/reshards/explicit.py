@@ -10,7 +10,7 @@ from typing import Any
 
 from eggshard.errors import ProgramError, ShardingError
 from eggshard.shardy.attributes import Axes, TensorSharding, axes_text
-from eggshard.shardy.module import ShardyModule, shape
+from eggshard.shardy.module import ShardyModule, inside_first, shape
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.projection import FactorSharding, Projection, TensorProjection
 from eggshard.shardy.reshards import insertion
@@ -27,7 +27,6 @@ from eggshard.shardy.reshards.values import (
     data_flow_edges,
     equivalent,
     fully_closed,
-    post_order,
     replicated,
 )
 from eggshard.shardy.rules import OpShardingRule, rule_of
@@ -75,7 +74,7 @@ class _InFunction:
         self.values, self.functions, self.full, self.custom = values, functions, full, custom
 
     def run(self, function: Any) -> None:
-        for op in post_order(function):
+        for op in inside_first(function):
             if not is_terminator(op):
                 self.visit(op)
         self.returned(function)

@@ -166,18 +166,3 @@ def _within(sharding: TensorSharding, manual: tuple[str, ...]) -> TensorSharding
     """A sharding without manual axes; dimensions that no other axis shards lose their priority."""
     inner = without_manual(sharding, manual)
     return inner.updated(dims=tuple(replace(d, priority=d.priority if d.axes or d.open else None) for d in inner.dims))
-
-
-def post_order(function: Any) -> list[Any]:
-    """The operations of a function, those of an op's regions before it."""
-    out: list[Any] = []
-
-    def visit(op: Any) -> None:
-        for region in op.regions:
-            for block in region.blocks:
-                for inner in block.operations:
-                    visit(inner.operation)
-        out.append(op)
-
-    visit(function)
-    return out
