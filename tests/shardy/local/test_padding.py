@@ -194,7 +194,7 @@ def test_written_modules(name):
 @pytest.mark.parametrize("name", [name for name in CASES if "reshape" in name])
 def test_shards_are_reshaped_where_they_are(name):
     padded = shardy.transform(run_peer(CASES[name], "func.func(sdy-reshard-to-collectives)").text, NAME)
-    local_results(CASES[name], localised(padded))
+    assert_local_results(CASES[name], localised(padded))
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -211,7 +211,7 @@ def test_more_random_modules(seed):
     test_random_modules(seed)
 
 
-def local_results(text, local):
+def assert_local_results(text, local):
     inputs = random_inputs(text, 1, nan=True)
     for want, got in zip(evaluate(text, inputs), evaluate_local(local, inputs), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-6)
@@ -234,10 +234,10 @@ def test_with_jaxlib_before_and_behind(seed):
     if not local:
         return
     try:
-        local_results(text, local)
+        assert_local_results(text, local)
     except AssertionError:
         return
-    local_results(text, localised(ours))
+    assert_local_results(text, localised(ours))
     assert wire_bytes(ours) <= wire_bytes(theirs.text)
 
 

@@ -31,7 +31,7 @@ MODES = ("shardy", "global")
 MESHES = ({"x": 2, "y": 2, "z": 2}, {"x": 4, "y": 2}, {"x": 2, "y": 3, "z": 2}, {"x": 4, "y": 6}, {"x": 6, "y": 2})
 
 
-def reshards(seed: int, mode: str) -> None:
+def assert_reshards_hold(seed: int, mode: str) -> None:
     """Reshards between sub-axes, addends and orders of devices, in all mixtures, on divisible shapes."""
     draw = random.Random(seed)
     sizes = draw.choice(MESHES)
@@ -66,17 +66,17 @@ def reshards(seed: int, mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("seed", range(8))
 def test_devices_hold_what_the_target_says(seed: int, mode: str) -> None:
-    reshards(seed, mode)
+    assert_reshards_hold(seed, mode)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_devices_hold_what_many_targets_say(mode: str) -> None:
     for seed in range(8, 150):
-        reshards(seed, mode)
+        assert_reshards_hold(seed, mode)
 
 
-def whole_axes(sizes: dict[str, int], mode: str, pairs: int) -> None:
+def assert_pairs_hold(sizes: dict[str, int], mode: str, pairs: int) -> None:
     """Pairs of shardings by whole axes, through jaxlib's localisation."""
     mesh, n = Mesh(sizes), math.prod(sizes.values())
     states = list(shardings(sizes, (n, n)))
@@ -98,14 +98,14 @@ def whole_axes(sizes: dict[str, int], mode: str, pairs: int) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_jaxlibs_localisation_gives_the_same(mode: str) -> None:
-    whole_axes({"x": 2, "y": 3, "z": 2}, mode, 60)
+    assert_pairs_hold({"x": 2, "y": 3, "z": 2}, mode, 60)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("sizes", [{"x": 2, "y": 3, "z": 2}, {"x": 2, "y": 2, "z": 2}])
 def test_jaxlibs_localisation_gives_the_same_of_all_pairs(sizes: dict[str, int], mode: str) -> None:
-    whole_axes(sizes, mode, 0)
+    assert_pairs_hold(sizes, mode, 0)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -166,7 +166,7 @@ def ran(text: str, values: np.ndarray) -> tuple[list[np.ndarray], list[tuple[Ten
     raise AssertionError("no return")
 
 
-def programs(seeds: range, mode: str) -> None:
+def assert_programs_agree(seeds: range, mode: str) -> None:
     for seed in seeds:
         text = program_module(seed)
         with parsed(text) as module:
@@ -186,10 +186,10 @@ def programs(seeds: range, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_programs_compute_the_same(mode: str) -> None:
-    programs(range(8), mode)
+    assert_programs_agree(range(8), mode)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_many_programs_compute_the_same(mode: str) -> None:
-    programs(range(8, 300), mode)
+    assert_programs_agree(range(8, 300), mode)

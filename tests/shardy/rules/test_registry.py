@@ -15,7 +15,7 @@ FAMILIES = {
 }
 
 
-def agree(family: str, seed: int, count: int) -> None:
+def assert_rules_agree(family: str, seed: int, count: int) -> None:
     """A module of ``count`` random draws has the same rules here and in jaxlib, conservative ones too."""
     body = Body(seed)
     for _ in range(count):
@@ -26,11 +26,11 @@ def agree(family: str, seed: int, count: int) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rules_of_random_ops_are_shardys(family: str) -> None:
-    agree(family, 1, 60)
+    assert_rules_agree(family, 1, 60)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 12))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rules_of_many_random_ops_are_shardys(family: str, seed: int) -> None:
-    agree(family, seed, 300)
+    assert_rules_agree(family, seed, 300)
