@@ -33,6 +33,18 @@ def read_type(text: str) -> Type:
     return TensorType(shape, found[2][:end].strip(), encoding)
 
 
+def without_encodings(text: str) -> str:
+    """An attribute's text with the encodings left out of the tensor types in it."""
+    parts, at = [], 0
+    while (start := text.find("tensor<", at)) >= 0:
+        end = scan(text, start + len("tensor<"), ">") + 1
+        type_ = read_type(text[start:end])
+        assert isinstance(type_, TensorType)
+        parts += [text[at:start], str(type_._replace(encoding=None))]
+        at = end
+    return "".join([*parts, text[at:]])
+
+
 def scan(text: str, start: int, stops: str) -> int:
     """Where the first of ``stops`` stands outside of brackets and strings from ``start``; the end if nowhere."""
     depth, i = 0, start

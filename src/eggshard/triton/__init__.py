@@ -1,0 +1,1 @@
+"""Layout conversions of TritonGPU kernels: planned over the whole kernel, and put into Triton's own compiler."""

@@ -1,0 +1,109 @@
+"""Which encodings each tensor of a kernel may have: what anchors want and what is there, followed through the ops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from eggshard.kernels.ir import Kernel, Operation, Value
+from eggshard.layouts.encodings import Encoding, read
+from eggshard.layouts.machine import Machine
+from eggshard.triton.classes import CONVERT, Classes
+from eggshard.triton.control import ties
+from eggshard.triton.rules import Option, anchored, current, from_operand, from_result
+
+#: No tensor has more candidates than these; those that are met first stay.
+MOST = 24
+
+
+@dataclass
+class Candidates:
+    """Per class its encodings, numbered; per op that computes classes, the options it may run at."""
+
+    encodings: list[dict[Encoding, int]]
+    options: dict[Operation, dict[Option, None]] = field(default_factory=dict)
+    #: Whether some class had more than `MOST`.
+    capped: bool = False
+
+
+def encoding_of(value: Value) -> Encoding:
+    """The encoding that a tensor has in the text."""
+    tensor = value.tensor
+    assert tensor is not None and tensor.encoding is not None
+    return read(tensor.encoding)
+
+
+def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
+    """The closure of the kernel's own encodings through the rules of its ops."""
+    machine = Machine.of(kernel)
+    found = Candidates([{} for _ in classes.types])
+    mentions: list[list[tuple[Operation, int, bool]]] = [[] for _ in classes.types]
+    shared: dict[int, set[int]] = {}
+    work: list[tuple[int, Encoding]] = []
+
+    def add(c: int, encoding: Encoding) -> bool:
+        known = found.encodings[c]
+        if encoding in known:
+            return True
+        if len(known) >= MOST:
+            found.capped = True
+            return False
+        known[encoding] = len(known)
+        work.append((c, encoding))
+        return True
+
+    def tensors(op: Operation, option: Option) -> Iterator[tuple[int, Encoding]]:
+        for values, encodings in ((op.operands, option.operands), (op.results, option.results)):
+            for value, encoding in zip(values, encodings, strict=True):
+                if encoding is not None and value in classes.of:
+                    yield classes.of[value], encoding
+
+    def take(op: Operation, option: Option) -> None:
+        if all([add(c, e) for c, e in tensors(op, option)]):
+            found.options[op][option] = None
+
+    free: list[Operation] = []
+    for op in computing(kernel, classes):
+        tied = ties(op)
+        if tied is not None:
+            for tie in tied:
+                values = (*(use.value for use in (*tie.sources, *tie.back)), *tie.targets)
+                members = {classes.of[v] for v in values if v in classes.of}
+                for c in members:
+                    shared.setdefault(c, set()).update(members - {c})
+            continue
+        found.options[op] = {}
+        if anchored(op, kernel):
+            take(op, current(op))
+        else:
+            free.append(op)
+    for op in free:
+        take(op, current(op))
+        for i, value in enumerate(op.operands):
+            if value in classes.of:
+                mentions[classes.of[value]].append((op, i, True))
+        for i, value in enumerate(op.results):
+            if value in classes.of:
+                mentions[classes.of[value]].append((op, i, False))
+    # What is there, in the text's order: arguments of blocks, and layouts that only conversions name.
+    for value, c in classes.of.items():
+        add(c, encoding_of(value))
+    for c, encoding in work:  # grows as it is read
+        for op, i, operand in mentions[c]:
+            for option in (from_operand if operand else from_result)(op, i, encoding, machine):
+                take(op, option)
+        for other in shared.get(c, ()):
+            add(other, encoding)
+    return found
+
+
+def computing(kernel: Kernel, classes: Classes) -> Iterator[Operation]:
+    """The ops that have to do with tensors, but for conversions, repetitions, and the terminators of blocks."""
+    for function in kernel.functions:
+        for op in function.walk():
+            if op is function or op.name == CONVERT or op in classes.same or op.parent is None:
+                continue
+            if op is op.parent.terminator and op.parent_op is not None and ties(op.parent_op) is not None:
+                continue
+            if any(v in classes.of for v in (*op.operands, *op.results)):
+                yield op

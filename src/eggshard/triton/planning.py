@@ -1,0 +1,73 @@
+"""The layouts of a whole kernel, chosen at once: conversions that are left, and what is computed in two layouts instead."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from eggshard.costmodel.layouts import LayoutCostModel, default_costs
+from eggshard.extract.portfolio import extract
+from eggshard.kernels.ir import Kernel
+from eggshard.triton.candidates import find_candidates
+from eggshard.triton.classes import CONVERT, find_classes
+from eggshard.triton.frequencies import Frequencies, frequencies
+from eggshard.triton.pricing import cost
+from eggshard.triton.problem import Builder
+from eggshard.triton.rewriting import rewrite
+
+#: Plans are proved optimal to this part of their cost, ops that no choice changes left out.
+GAP = 1e-9
+
+
+@dataclass(frozen=True)
+class LayoutPlan:
+    """A kernel at the layouts chosen.
+
+    cost, given_cost: of ``kernel`` and of ``given``, in the cost model's units (SM cycles per thread block). bound: no
+    choice among the candidates costs less. candidates: "all", or "capped" where some tensor had too many encodings.
+    """
+
+    given: Kernel
+    kernel: Kernel
+    cost: float
+    given_cost: float
+    bound: float
+    seconds: float
+    method: str
+    capped: bool
+
+    @property
+    def gap(self) -> float:
+        """(cost - bound) / cost."""
+        return 0.0 if self.cost <= 0 else max(0.0, (self.cost - self.bound) / self.cost)
+
+    @property
+    def conversions(self) -> int:
+        """``ttg.convert_layout`` ops that are left."""
+        return count_conversions(self.kernel)
+
+
+def count_conversions(kernel: Kernel) -> int:
+    return sum(op.name == CONVERT for op in kernel.walk())
+
+
+def plan_layouts(
+    kernel: Kernel, cost_model: LayoutCostModel | None = None, *, assumed: Frequencies = Frequencies(),
+    seconds: float = 2.0,
+) -> LayoutPlan:
+    """The cheapest layouts for a kernel's tensors under a cost model, within about ``seconds`` of search.
+
+    Anchored ops (large loads and stores, dots, atomics, what is not understood) keep theirs.
+    """
+    began = time.monotonic()
+    model = default_costs(kernel.target) if cost_model is None else cost_model
+    classes = find_classes(kernel)
+    candidates = find_candidates(kernel, classes)
+    problem = Builder(kernel, classes, candidates, frequencies(kernel, assumed), model).build()
+    found = extract(problem.problem, seconds=seconds, gap=GAP)
+    planned = rewrite(kernel, classes, problem, found.selection)
+    given_cost = cost(kernel, model, assumed)
+    planned_cost = cost(planned, model, assumed)
+    bound = min(planned_cost, found.bound + problem.fixed)
+    return LayoutPlan(kernel, planned, planned_cost, given_cost, bound, time.monotonic() - began, found.method,
+                      candidates.capped)

@@ -1,0 +1,239 @@
+"""A selection put back into the kernel: every op at the encodings chosen for it, and the conversions that are paid.
+
+Ops stay where they stand. What is chosen at several encodings is written several times, at the same place; a conversion
+follows what it converts, or stands at the start of the block whose view it converts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eggshard.errors import ProgramError
+from eggshard.extract.problem import Selection
+from eggshard.kernels.ir import Block, Kernel, Operation, Region, Value
+from eggshard.layouts.encodings import Encoding
+from eggshard.triton.candidates import encoding_of
+from eggshard.triton.classes import CONVERT, Classes
+from eggshard.triton.control import Tie, ties
+from eggshard.triton.problem import KernelProblem, Run
+from eggshard.triton.rules import Option, current, with_option
+
+
+def rewrite(kernel: Kernel, classes: Classes, problem: KernelProblem, selection: Selection) -> Kernel:
+    """The kernel at the selection's layouts. The kernel given stays as it is."""
+    return Kernel(_Rewriter(classes, problem, selection).module(kernel.module), dict(kernel.aliases))
+
+
+class _Rewriter:
+    def __init__(self, classes: Classes, problem: KernelProblem, selection: Selection) -> None:
+        self.classes, self.problem, self.selection = classes, problem, selection
+        #: Tensors by problem class and placement; other values.
+        self.at: dict[tuple[int, int], Value] = {}
+        self.other: dict[Value, Value] = {}
+        self.converted: dict[int, list[tuple[int, int]]] = {}
+        for c, p, q in selection.conversions:
+            self.converted.setdefault(c, []).append((p, q))
+        self.views: dict[Block, list[tuple[int, int]]] = {}
+        for (block, c), view in problem.views.items():
+            self.views.setdefault(block, []).append((c, view))
+        self.numbers = [{e: p for p, e in enumerate(some)} for some in problem.encodings]
+
+    def module(self, op: Operation) -> Operation:
+        """A module, function or any op that holds blocks of no known meaning, with its blocks rewritten."""
+        clone = Operation(op.name, [self._same(v, op) for v in op.operands], [], dict(op.properties),
+                          dict(op.attributes), [], list(op.successors), None, op.location)
+        for i, result in enumerate(op.results):
+            new = Value(result.type, clone, i, result.location)
+            clone.results.append(new)
+            self._define(result, new)
+        for region in op.regions:
+            new_region = Region(clone)
+            clone.regions.append(new_region)
+            for block in region.blocks:
+                new_block = Block(new_region)
+                new_region.blocks.append(new_block)
+                for argument in block.arguments:
+                    new = Value(argument.type, new_block, len(new_block.arguments), argument.location)
+                    new_block.arguments.append(new)
+                    self._define(argument, new)
+                self._block(block, new_block)
+        return clone
+
+    # -- values ------------------------------------------------------------------------------------------------------
+
+    def _define(self, old: Value, new: Value) -> None:
+        c = self.classes.of.get(old)
+        if c is None:
+            self.other[old] = new
+        else:
+            self.at[c, self.numbers[c][encoding_of(new)]] = new
+
+    def _same(self, value: Value, op: Operation) -> Value:
+        """A value as an op takes it whose operands keep their encodings."""
+        return self.other[value] if value not in self.classes.of else self._fetch(value, encoding_of(value), op)
+
+    def _fetch(self, value: Value, encoding: Encoding, op: Operation) -> Value:
+        """A tensor at an encoding, as it is there for an op: itself, or its view in a block around the op."""
+        c = self.classes.of[value]
+        p = self.numbers[c][encoding]
+        block = op.parent
+        while block is not None:
+            view = self.problem.views.get((block, c))
+            if view is not None and (view, p) in self.at:
+                return self.at[view, p]
+            outer = block.parent.parent if block.parent is not None else None
+            block = outer.parent if outer is not None else None
+        found = self.at.get((c, p))
+        if found is None:
+            raise ProgramError(f"{op.name}: an operand of type {value.type} is not there at {encoding}")
+        return found
+
+    def _convert(self, c: int, block: Block, location: str) -> None:
+        """The conversions of a class, after what they convert."""
+        for p, q in self.converted.get(c, ()):
+            source = self.at.get((c, p))
+            if source is None or (c, q) in self.at:
+                continue
+            assert source.tensor is not None
+            op = Operation(CONVERT, [source], parent=block, location=location)
+            op.results = [Value(source.tensor._replace(encoding=str(self.problem.encodings[c][q])), op, 0)]
+            block.operations.append(op)
+            self.at[c, q] = op.results[0]
+
+    # -- blocks and ops ----------------------------------------------------------------------------------------------
+
+    def _block(self, old: Block, new: Block) -> None:
+        """Rewrite a block's ops into ``new``, whose arguments are defined."""
+        location = old.operations[0].location if old.operations else ""
+        for argument in old.arguments:
+            if argument in self.classes.of:
+                self._convert(self.classes.of[argument], new, location)
+        for c, view in self.views.get(old, ()):
+            for s in self.selection.chosen.get(view, ()):
+                p = self.problem.problem.choices[view][s].out
+                self.at[view, p] = self.at[c, p]
+            self._convert(view, new, location)
+        for op in old.operations:
+            self._operation(op, new)
+
+    def _operation(self, op: Operation, block: Block) -> None:
+        if op.name == CONVERT:
+            return
+        if op in self.classes.same:
+            self._repeat(op)
+            return
+        tied = ties(op)
+        if tied is not None:
+            clone = self._control(op, tied)
+            self._put(clone, block)
+        elif any(v in self.classes.of for v in (*op.operands, *op.results)):
+            if op.parent is not None and op is op.parent.terminator and ties(op.parent_op or op) is not None:
+                return  # written by the op that it ends
+            for option in self._options(op):
+                clone = with_option(op, option, self._operands(op, option))
+                self._put(clone, block)
+                for old, new in zip(op.results, clone.results, strict=True):
+                    self._define(old, new)
+        elif op.regions and any(v in self.classes.of for inner in op.walk() for v in (*inner.operands, *inner.results)):
+            self._put(self.module(op), block)
+        else:
+            if op.parent is not None and op is op.parent.terminator and ties(op.parent_op or op) is not None:
+                return
+            clone = with_option(op, current(op), [self.other[v] for v in op.operands])
+            self._put(clone, block)
+            for old, new in zip(op.results, clone.results, strict=True):
+                self.other[old] = new
+        for result in op.results:
+            if result in self.classes.of:
+                self._convert(self.classes.of[result], block, op.location)
+
+    def _put(self, op: Operation, block: Block) -> None:
+        op.parent = block
+        block.operations.append(op)
+
+    def _repeat(self, op: Operation) -> None:
+        for old, new in zip(self.classes.same[op].results, op.results, strict=True):
+            if old in self.other:
+                self.other[new] = self.other[old]
+
+    def _options(self, op: Operation) -> Iterable[Option]:
+        """The options at which an op is run; none where nothing needs it."""
+        c = self.problem.runs.get(op)
+        if c is None:
+            c = self.classes.of[op.results[0]]
+        for s in self.selection.chosen.get(c, ()):
+            tag = self.problem.problem.choices[c][s].tag
+            if isinstance(tag, Run) and tag.op is op:
+                yield tag.option
+
+    def _operands(self, op: Operation, option: Option) -> list[Value]:
+        found = []
+        for value, encoding in zip(op.operands, option.operands, strict=True):
+            if value not in self.classes.of:
+                found.append(self.other[value])
+            elif encoding is not None:
+                found.append(self._fetch(value, encoding, op))
+            else:
+                found.append(self._any(value))
+        return found
+
+    def _any(self, value: Value) -> Value:
+        """A tensor at whatever encoding it is there."""
+        c = self.classes.of[value]
+        return next(found for (other, _), found in self.at.items() if other == c)
+
+    # -- loops and branches ------------------------------------------------------------------------------------------
+
+    def _control(self, op: Operation, tied: list[Tie]) -> Operation:
+        """A loop or branch with what it carries at the encodings chosen, several of them where a branch delivers several."""
+        at = {tie: self._carried(tie) for tie in tied}
+        clone = Operation(op.name, [], [], dict(op.properties), dict(op.attributes), [], [], None, op.location)
+        numbers = {(use.op, use.index): tie for tie in tied for use in (*tie.sources, *tie.back)}
+
+        def expanded(user: Operation) -> list[Value]:
+            found = []
+            for i, value in enumerate(user.operands):
+                tie = numbers.get((user, i))
+                if tie is None or value not in self.classes.of:
+                    if tie is None or at[tie]:
+                        found.append(self._same(value, user))
+                else:
+                    found += [self._fetch(value, encoding, user) for encoding in at[tie] if encoding is not None]
+            return found
+
+        def defined(values: Iterable[Value], owner: Operation | Block) -> list[Value]:
+            found: list[Value] = []
+            for value in values:
+                tie = next((t for t in tied if value in t.targets), None)
+                for encoding in at[tie] if tie is not None else (None,):
+                    type_ = value.type
+                    if encoding is not None and value.tensor is not None:
+                        type_ = value.tensor._replace(encoding=str(encoding))
+                    new = Value(type_, owner, len(found), value.location)
+                    self._define(value, new)
+                    found.append(new)
+            return found
+
+        clone.operands = expanded(op)
+        for region in op.regions:
+            new_region = Region(clone)
+            clone.regions.append(new_region)
+            for block in region.blocks:
+                new_block = Block(new_region)
+                new_region.blocks.append(new_block)
+                new_block.arguments = defined(block.arguments, new_block)
+                self._block(block, new_block)
+                end = block.terminator
+                new_end = Operation(end.name, expanded(end), [], dict(end.properties), dict(end.attributes), [], [],
+                                    new_block, end.location)
+                new_block.operations.append(new_end)
+        clone.results = defined(op.results, clone)
+        return clone
+
+    def _carried(self, tie: Tie) -> tuple[Encoding | None, ...]:
+        """The encodings of a tie; (None,) for what is no tensor."""
+        c = self.problem.ties.get(tie)
+        if c is None:
+            return (None,)
+        chosen = self.selection.chosen.get(c, ())
+        return tuple(self.problem.encodings[c][self.problem.problem.choices[c][s].out] for s in chosen)
