@@ -1,0 +1,67 @@
+"""Transfer rules: at which encodings each op runs, which keep theirs, and what running them so costs.
+
+One file per family of ops, one table by name (`table`), the same questions of all of them:
+"""
+
+from __future__ import annotations
+
+from eggshard.kernels.ir import Kernel, Operation
+from eggshard.layouts.counts import Counts
+from eggshard.layouts.encodings import Encoding
+from eggshard.layouts.machine import Machine
+from eggshard.triton.rules.cloning import with_option
+from eggshard.triton.rules.control import ties
+from eggshard.triton.rules.rule import Option, current
+from eggshard.triton.rules.table import rule_of
+
+__all__ = [
+    "Option", "anchored", "current", "from_operand", "from_result", "movable", "repeatable", "speculatable", "ties",
+    "with_option", "work",
+]
+
+
+def from_operand(op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
+    """The options in which operand ``i`` has an encoding, or one that lies equal where the op asks for a certain
+    spelling (a slice); [] if there are none. The given option is preferred to others that fit."""
+    given = current(op)
+    return [given] if given.operands[i] == encoding else rule_of(op.name).from_operand(op, i, encoding, machine)
+
+
+def from_result(op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
+    """The options in which result ``i`` has an encoding, or one that lies equal; [] if there are none."""
+    given = current(op)
+    return [given] if given.results[i] == encoding else rule_of(op.name).from_result(op, i, encoding, machine)
+
+
+def anchored(op: Operation, kernel: Kernel) -> bool:
+    """Whether the op runs at no option but the given one.
+
+    So does everything in the partitions of a specialised kernel, whose warps are not the module's.
+    """
+    around: Operation | None = op
+    while around is not None:
+        if around.name == "ttg.warp_specialize.partitions":
+            return True
+        around = around.parent_op
+    return rule_of(op.name).anchored(op, kernel)
+
+
+def movable(op: Operation) -> bool:
+    """Whether the op is a function of its operands, the same at each of its options: equal ones are one, and it may be
+    computed again."""
+    return rule_of(op.name).movable(op)
+
+
+def repeatable(op: Operation, kernel: Kernel) -> bool:
+    """Whether the op may be computed several times at its place: movable ones, and reads of memory that are cheap."""
+    return rule_of(op.name).repeatable(op, kernel)
+
+
+def speculatable(op: Operation) -> bool:
+    """Whether the op may be computed where it would not have run: movable ones but integer divisions."""
+    return rule_of(op.name).speculatable(op)
+
+
+def work(op: Operation, option: Option, machine: Machine) -> Counts:
+    """What running the op at an option costs a thread block, once; nothing for ops that are not understood."""
+    return rule_of(op.name).work(op, option, machine)

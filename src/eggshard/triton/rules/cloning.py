@@ -1,0 +1,65 @@
+"""An op again, at another option: the types of its results, and of the attributes that hold them, follow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eggshard.kernels.ir import Block, Operation, Region, TensorType, Type, Value
+from eggshard.kernels.text import read_type, scan
+from eggshard.layouts.encodings import Encoding
+from eggshard.triton.rules.control import ties
+from eggshard.triton.rules.rule import Option
+
+
+def with_option(op: Operation, option: Option, operands: Sequence[Value]) -> Operation:
+    """The op at an option, on operands that have its encodings; its regions are cloned, and what they take from
+    outside stays. The clone stands nowhere yet (``parent`` is None)."""
+    types = {value: at(value.type, encoding) for value, encoding in zip(op.results, option.results, strict=True)}
+    carried = dict(types)
+    for tie in ties(op):
+        encoding = next((e for value, e in (*zip(op.results, option.results, strict=True),
+                                            *zip(op.operands, option.operands, strict=True)) if value in tie), None)
+        carried.update((value, at(value.type, encoding)) for value in tie if isinstance(value.owner, Block))
+    return _clone(op, operands, types, carried, {}, None)
+
+
+def at(type_: Type, encoding: Encoding | None) -> Type:
+    """A tensor's type with another encoding; any other type, and without an encoding, as it is."""
+    return type_ if encoding is None or not isinstance(type_, TensorType) else type_._replace(encoding=str(encoding))
+
+
+def _clone(
+    op: Operation, operands: Sequence[Value], types: dict[Value, Type], carried: dict[Value, Type],
+    known: dict[Value, Value], parent: Block | None,
+) -> Operation:
+    changed = {value.type: types[value] for value in op.results if value in types}
+    properties, attributes = (
+        {name: _retyped(text, changed) for name, text in some.items()} for some in (op.properties, op.attributes))
+    new = Operation(op.name, list(operands), [], properties, attributes, [], list(op.successors), parent, op.location)
+    for value in op.results:
+        known[value] = Value(types.get(value, value.type), new, value.index, value.location)
+        new.results.append(known[value])
+    for region in op.regions:
+        new_region = Region(new)
+        new.regions.append(new_region)
+        for block in region.blocks:
+            new_block = Block(new_region)
+            new_region.blocks.append(new_block)
+            for argument in block.arguments:
+                type_ = carried.get(argument, argument.type)
+                known[argument] = Value(type_, new_block, argument.index, argument.location)
+                new_block.arguments.append(known[argument])
+        for block, new_block in zip(region.blocks, new_region.blocks, strict=True):
+            for inner in block.operations:
+                inside = [known.get(value, value) for value in inner.operands]
+                new_block.operations.append(_clone(inner, inside, {}, carried, known, new_block))
+    return new
+
+
+def _retyped(text: str, changed: dict[Type, Type]) -> str:
+    """An attribute's text; one that is typed as a result is (``dense<0> : tensor<..>``) is typed as the new result."""
+    colon = scan(text, 0, ":")
+    if colon == len(text) or not text[colon + 1:].lstrip().startswith("tensor<"):
+        return text
+    new = changed.get(read_type(text[colon + 1:]))
+    return text if new is None else f"{text[:colon].rstrip()} : {new}"

@@ -1,0 +1,90 @@
+"""Global and shared memory: what is read or written there is the same at every encoding, how fast is not."""
+
+from __future__ import annotations
+
+import math
+
+from eggshard.kernels.ir import Kernel, Operation, Value, users
+from eggshard.layouts.counts import NOTHING, Counts
+from eggshard.layouts.machine import Machine
+from eggshard.triton.rules.costs import accesses, bits, registers
+from eggshard.triton.rules.rule import Option, Uniform
+
+
+def first_tensor(op: Operation) -> Value | None:
+    return next((v for v in (*op.operands, *op.results) if v.tensor is not None), None)
+
+
+class Access(Uniform):
+    """A load or store through pointers: pointers, mask, other and value at one encoding.
+
+    One that has work for all threads keeps its encoding, which was chosen for the order of its addresses; a smaller one
+    (each element is read by several threads, or by one of few) runs at any, as every cache line is touched anyway.
+    """
+
+    def __init__(self, stored: int | None = None) -> None:
+        """``stored``: the operand that is stored; None of loads."""
+        self.loads, self.stored = stored is None, stored
+
+    def anchored(self, op: Operation, kernel: Kernel) -> bool:
+        tensor = first_tensor(op)
+        if tensor is None or tensor.tensor is None or op.attribute("isVolatile") == "true":
+            return True
+        elements = math.prod(tensor.tensor.shape)
+        if elements > 1 and elements >= kernel.num_warps * kernel.threads_per_warp:
+            return True
+        return self.loads and _feeds_pipeline(op)
+
+    def repeatable(self, op: Operation, kernel: Kernel) -> bool:
+        return self.loads and not self.anchored(op, kernel)
+
+    def work(self, op: Operation, option: Option, machine: Machine) -> Counts:
+        value = op.results[0] if self.stored is None else op.operands[self.stored]
+        if value.tensor is None:
+            return NOTHING
+        encoding = next(e for e in (*option.operands, *option.results) if e is not None)
+        count = accesses(value, encoding, value.tensor.element, machine)
+        return Counts(global_loads=count) if self.loads else Counts(global_stores=count)
+
+
+def _feeds_pipeline(op: Operation) -> bool:
+    """Whether a load in a loop goes straight into a product's operand or shared memory: then the software pipeliner
+    takes it up, which knows it by that shape."""
+    loop: Operation | None = op
+    while loop is not None and loop.name not in ("scf.for", "scf.while"):
+        loop = loop.parent_op
+    if loop is None:
+        return False
+    assert op.parent is not None
+    return any(user.name == "ttg.local_alloc" or user.name == "ttg.convert_layout" and _is_dot_operand(user.results[0])
+               for user, _ in users(op.parent.operations).get(op.results[0], ()))
+
+
+def _is_dot_operand(value: Value) -> bool:
+    return value.tensor is not None and (value.tensor.encoding or "").startswith("#ttg.dot_op")
+
+
+class Shared(Uniform):
+    """A distributed tensor read from, or written to, shared memory: any encoding is read and written there.
+
+    A read happens at its place, but may happen twice there.
+    """
+
+    def __init__(self, loads: bool) -> None:
+        self.loads = loads
+
+    def repeatable(self, op: Operation, kernel: Kernel) -> bool:
+        return self.loads
+
+    def work(self, op: Operation, option: Option, machine: Machine) -> Counts:
+        values = zip((*op.results, *op.operands), (*option.results, *option.operands), strict=True)
+        for value, encoding in values:
+            if value.tensor is not None and encoding is not None:
+                element = value.tensor.element
+                instructions = accesses(value, encoding, element, machine)
+                amount = registers(value, encoding, machine) * machine.num_warps * bits(element) / 32
+                waves = max(instructions, float(amount))
+                if self.loads:
+                    return Counts(shared_loads=instructions, shared_load_wavefronts=waves)
+                return Counts(shared_stores=instructions, shared_store_wavefronts=waves)
+        return NOTHING

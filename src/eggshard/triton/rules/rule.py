@@ -1,0 +1,120 @@
+"""What a rule says of an op: the encodings at which it runs, and what it does besides.
+
+An `Option` is one consistent assignment of encodings to an op's tensors. A rule gives the options in which a given
+operand or result has a given encoding; the base class is what is said of ops that nobody knows: they run as they are
+given.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from eggshard.kernels.ir import Kernel, Operation, Value
+from eggshard.layouts.counts import Counts
+from eggshard.layouts.encodings import Encoding, read
+from eggshard.layouts.machine import Machine
+
+
+class Option(NamedTuple):
+    """Encodings per operand and per result; None for what is no tensor, and for operands of which any will do."""
+
+    operands: tuple[Encoding | None, ...]
+    results: tuple[Encoding | None, ...]
+
+
+def encoding_of(value: Value) -> Encoding | None:
+    """The encoding of a tensor as the kernel has it; None for what is no tensor, or has no layout."""
+    tensor = value.tensor
+    return None if tensor is None or tensor.encoding is None else read(tensor.encoding)
+
+
+def current(op: Operation) -> Option:
+    """The op as it is given."""
+    return Option(tuple(map(encoding_of, op.operands)), tuple(map(encoding_of, op.results)))
+
+
+class Rule:
+    """Of ops that are not understood: they run as they are given, once, and nothing is known of their costs."""
+
+    def from_operand(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
+        """The options in which operand ``i`` has an encoding, or one that lies equal where the op asks for a certain
+        spelling; [] if there are none."""
+        given = current(op)
+        return [given] if given.operands[i] == encoding else []
+
+    def from_result(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
+        """The options in which result ``i`` has an encoding, or one that lies equal; [] if there are none."""
+        given = current(op)
+        return [given] if given.results[i] == encoding else []
+
+    def anchored(self, op: Operation, kernel: Kernel) -> bool:
+        """Whether the op runs at no option but the given one."""
+        return True
+
+    def movable(self, op: Operation) -> bool:
+        """Whether the op is a function of its operands, whatever its option: equal ones are one, and it may be computed
+        again, and elsewhere."""
+        return False
+
+    def repeatable(self, op: Operation, kernel: Kernel) -> bool:
+        """Whether the op may be computed several times at its place."""
+        return self.movable(op)
+
+    def speculatable(self, op: Operation) -> bool:
+        """Whether the op may run where it would not have run."""
+        return self.movable(op)
+
+    def work(self, op: Operation, option: Option, machine: Machine) -> Counts:
+        """What running the op so costs a thread block."""
+        return Counts()
+
+
+class Uniform(Rule):
+    """All tensors of the op have one encoding, whichever."""
+
+    def from_operand(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
+        return [uniform(op, encoding)]
+
+    def from_result(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
+        return [uniform(op, encoding)]
+
+    def anchored(self, op: Operation, kernel: Kernel) -> bool:
+        return False
+
+
+def uniform(op: Operation, encoding: Encoding) -> Option:
+    """The option in which all tensors have an encoding."""
+    return both(op, encoding, encoding)
+
+
+class Mapped(Rule):
+    """The results' encoding is a function of the operands', which have one encoding, and the other way round."""
+
+    def forward(self, op: Operation, encoding: Encoding, machine: Machine) -> Encoding | None:
+        """The results' encoding where the operands have one; None if they cannot have it."""
+        raise NotImplementedError
+
+    def backward(self, op: Operation, encoding: Encoding, machine: Machine) -> Encoding | None:
+        """The operands' encoding where the results have one; None if they cannot have it."""
+        raise NotImplementedError
+
+    def from_operand(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
+        result = self.forward(op, encoding, machine)
+        return [] if result is None else [both(op, encoding, result)]
+
+    def from_result(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
+        operand = self.backward(op, encoding, machine)
+        return [] if operand is None else [both(op, operand, encoding)]
+
+    def anchored(self, op: Operation, kernel: Kernel) -> bool:
+        return False
+
+    def movable(self, op: Operation) -> bool:
+        return True
+
+
+def both(op: Operation, operand: Encoding, result: Encoding) -> Option:
+    """The option in which all tensor operands have one encoding and all tensor results another."""
+    operands, results = current(op)
+    return Option(
+        tuple(None if e is None else operand for e in operands), tuple(None if e is None else result for e in results))
