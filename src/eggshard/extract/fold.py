@@ -78,7 +78,8 @@ def fold_chains(problem: Problem, origin: list[list[Origin]]) -> None:
     computed at most once. Then a plan with C's choice s, which needs (u, q), has one choice t of u and one conversion:
     together they are one choice of C, of the summed cost and the united needs. Conversely such a choice is both. Done
     where it does not add choices: u has one choice, or C is a function of u alone and the composites that are not
-    dominated are no more than the choices before.
+    dominated are no more than the choices before. Where u may be computed once C may be from then on: some optimal plan
+    computes it at most once.
     """
     graph = Graph(problem)
     users = slots, needed = consumers(problem)
@@ -98,6 +99,8 @@ def fold_chains(problem: Problem, origin: list[list[Origin]]) -> None:
         if folded is None:
             continue
         into[u] = consumer
+        if u in problem.single:
+            problem.single |= {consumer}
         problem.choices[consumer], origin[consumer] = folded
         problem.choices[u], origin[u] = [], []
         problem.conversions[u] = np.zeros((0, 0))

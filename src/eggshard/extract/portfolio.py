@@ -110,7 +110,7 @@ class _Portfolio:
 
     def run(self) -> None:
         plans = self._bounded(self._start(self.original.seeds))
-        if self._done():
+        if self.best is None or self._done():
             return
         self.flows = flow_count(self.problem)
         if "local" in self.methods:
@@ -140,17 +140,19 @@ class _Portfolio:
             self._polish()
 
     def result(self, seconds: float) -> Extraction:
-        best = self.best
-        assert best is not None
-        lifted = self.shrunk.lift(best)
+        lifted = None if self.best is None else self.shrunk.lift(self.best)
         if self.known is not None and (lifted is None or self.known.cost < lifted.cost):
             lifted = self.known
-        for seed in self.original.seeds:  # only rounding could make a seed cheaper than what was found
+        for seed in self.original.seeds:  # rounding could make a seed cheaper, or nothing else was found
             plan = complete(self.original, {c: (s,) for c, s in seed.items()})
             if plan is not None and (lifted is None or plan.cost < lifted.cost):
                 lifted = plan
                 self.method = "seed"
-        assert lifted is not None and not check(self.original, lifted)
+        if lifted is None:
+            raise LimitError(
+                f"no plan was found that computes each of {len(self.original.single)} classes at one placement; allow "
+                "more candidate placements, or state one such plan as a seed")
+        assert not check(self.original, lifted)
         bound = min(self.bound, lifted.cost)
         if self._proved(lifted.cost):
             bound = lifted.cost
@@ -225,6 +227,9 @@ class _Portfolio:
         """Greedy plans and seeds; the distinct ones to search from, of many choices those near the cheapest."""
         found = greedy(self.graph)
         plans, costs = found.plans, found.whole
+        for seed in () if plans else seeds:
+            chosen = self.shrunk.lower({c: (s,) for c, s in seed.items()})
+            plans += greedy(self.graph, {c: chosen[c][0] for c in self.problem.single if c in chosen}).plans
         for c, q in self.problem.roots:
             if not self.problem.conversions[c].size or not costs.placed[c][q] < math.inf:
                 old, placement = self.original.roots[self.problem.roots.index((c, q))]
@@ -247,7 +252,7 @@ class _Portfolio:
                     starts.append(adopted)
         if seeds:
             self._note("seeds")
-        if self._many:
+        if self._many and starts:
             least = min(start.cost for start in starts)
             near = [start for start in starts if start.cost <= NEAR * least]
             starts = sorted(near, key=lambda start: start.cost)[:FEW_STARTS]
@@ -265,16 +270,23 @@ class _Portfolio:
         least = least_derivations(self.graph)
         self._raise_bound(cheap_bound(self.graph, least), "cheap")
         best = self.best
-        assert best is not None
+        if best is None:
+            return plans
         narrowed = None if self._done() else narrow(self.shrunk, least.placed, best.cost * (1 + self.gap))
         if narrowed is None:
             return plans
         self.known = self.shrunk.lift(best)
+        before = self.shrunk, self.problem, self.graph, self.search, self.costs
         self.shrunk, self.problem, self.graph = narrowed, narrowed.problem, Graph(narrowed.problem)
         self.notes.append(f"affordable: {sum(map(len, self.problem.choices))} choices")
         self.best = None
-        plans = self._start(() if self._many else self.original.seeds)
+        smaller = self._start(() if self._many else self.original.seeds)
         self._offer(self.search.adopt(narrowed.inner.lower(best.chosen)), self.method)
+        if self.best is None:  # of classes that may be computed once the search found no other placements
+            self.shrunk, self.problem, self.graph, self.search, self.costs = before
+            self.best = best
+            return plans
+        plans = smaller
         self._raise_bound(cheap_bound(self.graph), "cheap")
         return plans
 
@@ -372,6 +384,8 @@ class _Portfolio:
             return
         graph = Graph(shrink(merged).problem)
         starts = greedy(graph)
+        if not starts.plans:
+            return
         search = LocalSearch(graph, starts.split.best, self.deadline)
         better = [search.improve(start.chosen) for start in starts.plans]
         least = min((plan for plan in (*starts.plans, *better) if plan is not None), key=lambda plan: plan.cost)

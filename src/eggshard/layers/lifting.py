@@ -171,7 +171,8 @@ class _Lifting:
         placements = [encoding.placements[c] for c, _ in instances]
         index = [encoding.index[c] for c, _ in instances]
         conversions = [self.lift.table(c) for c, _ in instances]
-        problem = Problem(self.choices, conversions, needs)
+        single = frozenset(i for i, (c, _) in enumerate(instances) if c in encoding.problem.single)
+        problem = Problem(self.choices, conversions, needs, single=single)
         chosen = {c: tuple(range(len(made))) for c, made in enumerate(self.choices) if made}
         found = complete(problem, chosen)
         lifted = Encoding(Views(graph, groups, self.orders), problem, placements, index)

@@ -56,8 +56,9 @@ class Ring:
             lift.table(c) * (self.short.repeats if of_group[c] >= 0 else 1) for c in range(len(self.choices))]
         open_ = self._without_links()
         alive = _computable(open_)
-        self.problem = Problem(self.choices, conversions, [r for r in encoding.problem.roots if r[0] in alive])
-        self.opened = Problem(open_, conversions, self.problem.roots)
+        roots, single = [r for r in encoding.problem.roots if r[0] in alive], encoding.problem.single
+        self.problem = Problem(self.choices, conversions, roots, single=single)
+        self.opened = Problem(open_, conversions, roots, single=single)
         self.leaving = {
             group for c, choices in enumerate(encoding.problem.choices) if of_group[c] < 0
             for choice in choices if isinstance(choice.tag, Handed) for group, _ in self.taken[choice.tag]
