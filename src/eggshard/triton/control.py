@@ -19,7 +19,7 @@ class Use(NamedTuple):
         return self.op.operands[self.index]
 
 
-@dataclass(eq=False, frozen=True)
+@dataclass(frozen=True)
 class Tie:
     """One value of a region op through its blocks.
 

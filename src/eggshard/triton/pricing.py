@@ -8,8 +8,8 @@ from typing import NamedTuple
 from eggshard.costmodel.layouts import LayoutCostModel
 from eggshard.kernels.ir import Kernel, Operation, Value
 from eggshard.layouts.conversion import Conversion, conversion
-from eggshard.layouts.counts import bit_width
-from eggshard.layouts.linear import linear_layout
+from eggshard.triton.rules.costs import bits
+from eggshard.layouts.families import linear_layout
 from eggshard.layouts.machine import Machine
 from eggshard.triton.candidates import encoding_of
 from eggshard.triton.classes import CONVERT
@@ -55,7 +55,7 @@ def conversion_of(op: Operation, machine: Machine) -> Conversion | None:
     layouts = [linear_layout(encoding_of(v), source.tensor.shape, machine) for v in (source, target)]
     if layouts[0] is None or layouts[1] is None:
         return None
-    return conversion(layouts[0], layouts[1], bit_width(source.tensor.element), machine)
+    return conversion(layouts[0], layouts[1], bits(source.tensor.element), machine)
 
 
 def _laid(value: Value) -> bool:

@@ -18,9 +18,9 @@ from eggshard.costmodel.layouts import LayoutCostModel
 from eggshard.extract.problem import Choice, Problem
 from eggshard.kernels.ir import Block, Kernel, Operation, Value
 from eggshard.layouts.conversion import conversion
-from eggshard.layouts.counts import bit_width
+from eggshard.triton.rules.costs import bits
 from eggshard.layouts.encodings import Encoding
-from eggshard.layouts.linear import linear_layout
+from eggshard.layouts.families import linear_layout
 from eggshard.layouts.machine import Machine
 from eggshard.triton.candidates import Candidates, computing, encoding_of
 from eggshard.triton.classes import Classes
@@ -128,7 +128,7 @@ class Builder:
                 if source is None or target is None:
                     costs[p, q] = np.inf
                     continue
-                found = conversion(source, target, bit_width(type_.element), self.machine)
+                found = conversion(source, target, bits(type_.element), self.machine)
                 costs[p, q] = NOTHING + times * self.model.price(found.counts)
         return costs
 
