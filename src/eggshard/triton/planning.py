@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from eggshard.costmodel.layouts import LayoutCostModel, default_costs
 from eggshard.extract.portfolio import extract
 from eggshard.kernels.ir import Kernel
-from eggshard.triton.candidates import find_candidates
+from eggshard.triton.candidates import find_candidates, restricted
 from eggshard.triton.classes import CONVERT, find_classes
 from eggshard.triton.frequencies import Frequencies, frequencies
 from eggshard.triton.pricing import cost
@@ -63,9 +63,13 @@ def plan_layouts(
     model = default_costs(kernel.target) if cost_model is None else cost_model
     classes = find_classes(kernel)
     candidates = find_candidates(kernel, classes)
-    problem = Builder(kernel, classes, candidates, frequencies(kernel, assumed), model).build()
+    times = frequencies(kernel, assumed)
+    problem = Builder(kernel, classes, candidates, times, model).build()
     found = extract(problem.problem, seconds=seconds, gap=GAP)
-    planned = rewrite(kernel, classes, problem, found.selection)
+    # Layouts are chosen; now how they are spelled, with as few conversions as need be that move nothing.
+    spelled = Builder(kernel, classes, restricted(candidates, problem.chosen(found.selection)), times, model).build()
+    spelling = extract(spelled.problem, seconds=seconds, gap=GAP)
+    planned = rewrite(kernel, classes, spelled, spelling.selection)
     given_cost = cost(kernel, model, assumed)
     planned_cost = cost(planned, model, assumed)
     bound = min(planned_cost, found.bound + problem.fixed)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from eggshard.costmodel.layouts import LayoutCostModel
-from eggshard.extract.problem import Choice, Problem
+from eggshard.extract.problem import Choice, Problem, Selection
 from eggshard.kernels.ir import Block, Kernel, Operation, Value
 from eggshard.layouts.conversion import conversion
 from eggshard.triton.rules.costs import bits
@@ -25,7 +25,7 @@ from eggshard.layouts.machine import Machine
 from eggshard.triton.candidates import Candidates, computing, encoding_of
 from eggshard.triton.classes import Classes
 from eggshard.triton.control import Tie, Use, ties
-from eggshard.triton.rules import Option, movable, work
+from eggshard.triton.rules import Option, repeatable, work
 
 #: What a conversion costs that moves nothing: it still is an op, and of two equal plans the one with fewer is taken.
 NOTHING = 1e-3
@@ -55,17 +55,30 @@ class Carried(NamedTuple):
 class KernelProblem:
     """The problem with the meaning of its numbers.
 
-    ``encodings[c][p]``: placement p of problem class c; the first classes are those of `Classes`. ``ties``, ``runs``: the
+    ``encodings[c][p]``: placement p of problem class c; the first ``tensors`` classes are those of `Classes`. ``ties``, ``runs``: the
     class of what each tie carries, and of each op that has not just one tensor for a result. ``views``: per block
     and class the class of its view there. ``fixed``: what every plan pays besides, in the cost model's units.
     """
 
     problem: Problem
+    tensors: int
     encodings: list[list[Encoding]]
     ties: dict[Tie, int]
     runs: dict[Operation, int]
     views: dict[tuple[Block, int], int]
     fixed: float = 0.0
+
+    def chosen(self, selection: Selection) -> list[set[int]]:
+        """Per tensor the placements that a selection computes or converts to, its views' included."""
+        base = {view: c for (_, c), view in self.views.items()}
+        found: list[set[int]] = [set() for _ in range(self.tensors)]
+        for c, some in selection.chosen.items():
+            tensor = base.get(c, c)
+            if tensor < self.tensors:
+                found[tensor].update(self.problem.choices[c][s].out for s in some)
+        for c, _, q in selection.conversions:
+            found[base.get(c, c)].add(q)
+        return found
 
 
 class Builder:
@@ -76,7 +89,7 @@ class Builder:
     ) -> None:
         self.kernel, self.classes, self.candidates, self.times, self.model = kernel, classes, candidates, times, model
         self.machine = Machine.of(kernel)
-        self.encodings = [list(found) for found in candidates.encodings]
+        self.encodings = [candidates.layouts(c) for c in range(len(candidates.encodings))]
         self.choices: list[list[Choice]] = [[] for _ in self.encodings]
         self.conversions: list[np.ndarray] = []
         self.single: set[int] = set()
@@ -102,7 +115,8 @@ class Builder:
                     for block in region.blocks:
                         self._arguments(block)
         problem = Problem(self.choices, self.conversions, self.roots, single=frozenset(self.single))
-        return KernelProblem(problem, self.encodings, self.ties, self.runs, self.views, self.fixed)
+        return KernelProblem(
+            problem, len(self.classes.types), self.encodings, self.ties, self.runs, self.views, self.fixed)
 
     # -- classes -----------------------------------------------------------------------------------------------------
 
@@ -118,7 +132,7 @@ class Builder:
 
     def _conversions(self, c: int, times: float) -> np.ndarray:
         """``[P, P]``: what converting costs between a class's encodings, as often as ``times``."""
-        encodings, type_ = list(self.candidates.encodings[c]), self.classes.types[c]
+        encodings, type_ = self.candidates.layouts(c), self.classes.types[c]
         layouts = [linear_layout(e, type_.shape, self.machine) for e in encodings]
         costs = np.zeros((len(encodings), len(encodings)))
         for p, source in enumerate(layouts):
@@ -129,7 +143,7 @@ class Builder:
                     costs[p, q] = np.inf
                     continue
                 found = conversion(source, target, bits(type_.element), self.machine)
-                costs[p, q] = NOTHING + times * self.model.price(found.counts)
+                costs[p, q] = (NOTHING if True else 0) + times * self.model.price(found.counts)
         return costs
 
     def seen(self, value: Value, op: Operation) -> int:
@@ -161,9 +175,9 @@ class Builder:
 
     def _run(self, op: Operation) -> None:
         assert op.parent is not None
-        options = list(self.candidates.options[op])
+        options = self._options(op)
         results = [(i, self.classes.of[v]) for i, v in enumerate(op.results) if v in self.classes.of]
-        costs = [self.times[op.parent] * self.model.price(work(op, option, self.machine)) for option in options]
+        costs = [self.times[op.parent] * self.model.price(work(op, o, self.machine)) for o in options.values()]
         if len(options) == 1:
             self.fixed += costs[0]
             costs = [0.0]
@@ -172,38 +186,37 @@ class Builder:
         if not plain:
             self.runs[op] = target
             if len(results) < len(op.results) or not op.results:
-                self.roots_of(target, op)
-        if not movable(op):
+                self._root(target, len(options))
+        if not repeatable(op, self.kernel):
             self.single.add(target)
-        for number, (option, cost) in enumerate(zip(options, costs, strict=True)):
-            needs: dict[tuple[int, int], None] = {}
+        for number, ((needs, outs), option) in enumerate(options.items()):
+            self.choices[target].append(
+                Choice(outs[0] if plain else number, costs[number], needs, Run(op, option)))
+            if not plain:
+                for (i, c), p in zip(results, outs, strict=True):
+                    self.choices[c].append(Choice(p, 0.0, ((target, number),), Result(i)))
+
+    def _options(self, op: Operation) -> dict[tuple[tuple[tuple[int, int], ...], tuple[int, ...]], Option]:
+        """{(needs, outs): the first option that has them}: options that differ in spelling alone are one."""
+        found: dict[tuple[tuple[tuple[int, int], ...], tuple[int, ...]], Option] = {}
+        for option in self.candidates.options[op]:
+            needs: dict[tuple[int, int | None], None] = {}
             for value, encoding in zip(op.operands, option.operands, strict=True):
                 if value in self.classes.of and encoding is not None:
                     a = self.seen(value, op)
-                    p = self.number(a, encoding)
-                    assert p is not None
-                    needs[a, p] = None
-            out = number
-            if plain:
-                encoding = option.results[0]
-                assert encoding is not None
-                found = self.number(target, encoding)
-                assert found is not None
-                out = found
-            self.choices[target].append(Choice(out, cost, tuple(needs), Run(op, option)))
-            if not plain:
-                for i, c in results:
-                    encoding = option.results[i]
-                    assert encoding is not None
-                    p = self.number(c, encoding)
-                    assert p is not None
-                    self.choices[c].append(Choice(p, 0.0, ((target, number),), Result(i)))
+                    needs[a, self.number(a, encoding)] = None
+            outs = [self.number(self.classes.of[value], encoding)
+                    for value, encoding in zip(op.results, option.results, strict=True)
+                    if value in self.classes.of and encoding is not None]
+            if all(p is not None for _, p in needs) and None not in outs:
+                key = tuple((a, p) for a, p in needs if p is not None), tuple(p for p in outs if p is not None)
+                found.setdefault(key, option)
+        return found
 
-    def roots_of(self, target: int, op: Operation) -> None:
+    def _root(self, target: int, options: int) -> None:
         """What has effects, or results that are no tensors, is run: a root that takes any option."""
         root = self._new(1)
-        count = len(self.candidates.options[op])
-        self.choices[root] = [Choice(0, 0.0, ((target, n),)) for n in range(count)]
+        self.choices[root] = [Choice(0, 0.0, ((target, n),)) for n in range(options)]
         self.roots.append((root, 0))
 
     # -- loops and branches ------------------------------------------------------------------------------------------
@@ -212,26 +225,27 @@ class Builder:
         of = self.classes.of
         if tie.targets[0] not in of:
             return
-        encodings = list(self.candidates.encodings[of[tie.targets[0]]])
-        encodings = [e for e in encodings if all(self._possible(e, u) for u in (*tie.sources, *tie.back))]
-        carried = self.ties[tie] = self._new(encodings)
+        values = [*(use.value for use in (*tie.sources, *tie.back)), *tie.targets]
+        encodings: dict[tuple[int | None, ...], Encoding] = {}
+        for encoding in self.candidates.encodings[of[tie.targets[0]]]:
+            numbers = tuple(self.number(of[v], encoding) for v in values)
+            if None not in numbers:
+                encodings.setdefault(numbers, encoding)
+        carried = self.ties[tie] = self._new(list(encodings.values()))
         if tie.once:
             self.single.add(carried)
-        for p, encoding in enumerate(encodings):
+        for p, encoding in enumerate(encodings.values()):
             self.choices[carried].append(Choice(p, 0.0, self._needs(tie.sources, encoding), Carried(tie, encoding)))
         if tie.back:
             root = self._new(1)
-            self.choices[root] = [
-                Choice(0, 0.0, ((carried, p), *self._needs(tie.back, e))) for p, e in enumerate(encodings)]
+            self.choices[root] = [Choice(0, 0.0, ((carried, p), *self._needs(tie.back, encoding)))
+                                  for p, encoding in enumerate(encodings.values())]
             self.roots.append((root, 0))
         for value in tie.targets:
-            for p, encoding in enumerate(encodings):
+            for p, encoding in enumerate(encodings.values()):
                 out = self.number(of[value], encoding)
-                if out is not None:
-                    self.choices[of[value]].append(Choice(out, 0.0, ((carried, p),), Carried(tie, encoding)))
-
-    def _possible(self, encoding: Encoding, use: Use) -> bool:
-        return encoding in self.candidates.encodings[self.classes.of[use.value]]
+                assert out is not None
+                self.choices[of[value]].append(Choice(out, 0.0, ((carried, p),), Carried(tie, encoding)))
 
     def _needs(self, uses: Sequence[Use], encoding: Encoding) -> tuple[tuple[int, int], ...]:
         needs: dict[tuple[int, int], None] = {}
