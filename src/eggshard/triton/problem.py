@@ -262,8 +262,8 @@ class Builder:
             c = self.classes.of.get(value)
             if c is not None and not self.choices[c]:
                 p = self.number(c, encoding_of(value))
-                assert p is not None
-                self.choices[c].append(Choice(p, 0.0, ()))
+                if p is not None:
+                    self.choices[c].append(Choice(p, 0.0, ()))
 
 
 def _block_of(value: Value) -> Block:
