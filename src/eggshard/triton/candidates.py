@@ -56,7 +56,7 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
     numbers: list[dict[LinearLayout | Encoding, int]] = [{} for _ in classes.types]
     spelled: list[list[int]] = [[] for _ in classes.types]
 
-    def add(c: int, encoding: Encoding, wanted: bool = False) -> bool:
+    def add(c: int, encoding: Encoding, wanted: bool = False, spread: bool = True) -> bool:
         known = found.encodings[c]
         if encoding in known:
             return True
@@ -73,7 +73,8 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
             return False
         spelled[c][number] += 1
         known[encoding] = number
-        work.append((c, encoding))
+        if spread:
+            work.append((c, encoding))
         return True
 
     def tensors(op: Operation, option: Option) -> Iterator[tuple[int, Encoding]]:
@@ -82,8 +83,8 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
                 if encoding is not None and value in classes.of:
                     yield classes.of[value], encoding
 
-    def take(op: Operation, option: Option, wanted: bool = False) -> None:
-        if all([add(c, e, wanted) for c, e in tensors(op, option)]):
+    def take(op: Operation, option: Option, wanted: bool = False, spread: bool = True) -> None:
+        if all([add(c, e, wanted, spread) for c, e in tensors(op, option)]):
             found.options[op][option] = None
 
     free: list[Operation] = []
@@ -102,22 +103,23 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
         else:
             free.append(op)
     for op in free:
-        take(op, current(op), wanted=True)
         for i, value in enumerate(op.operands):
             if value in classes.of:
                 mentions[classes.of[value]].append((op, i, True))
         for i, value in enumerate(op.results):
             if value in classes.of:
                 mentions[classes.of[value]].append((op, i, False))
-    # What is there, in the text's order: arguments of blocks, and layouts that only conversions name.
-    for value, c in classes.of.items():
-        add(c, encoding_of(value), wanted=True)
     for c, encoding in work:  # grows as it is read
         for op, i, operand in mentions[c]:
             for option in (from_operand if operand else from_result)(op, i, encoding, machine):
                 take(op, option)
         for other in shared.get(c, ()):
             add(other, encoding)
+    # What is there: it is possible, but nothing asks for it.
+    for op in free:
+        take(op, current(op), wanted=True, spread=False)
+    for value, c in classes.of.items():
+        add(c, encoding_of(value), wanted=True, spread=False)
     return found
 
 
@@ -133,9 +135,11 @@ def computing(kernel: Kernel, classes: Classes) -> Iterator[Operation]:
                 yield op
 
 
-def restricted(candidates: Candidates, kept: Sequence[Set[int]]) -> Candidates:
+def restricted(
+    candidates: Candidates, kept: Sequence[Set[int]], options: dict[Operation, dict[Option, None]]
+) -> Candidates:
     """The candidates with those layouts of each class alone that are ``kept``, and every spelling a layout of its own."""
     encodings = [
         {e: i for i, e in enumerate(e for e, number in some.items() if number in keep)}
         for some, keep in zip(candidates.encodings, kept, strict=True)]
-    return Candidates(encodings, candidates.options, candidates.capped)
+    return Candidates(encodings, options, candidates.capped)

@@ -67,7 +67,8 @@ def plan_layouts(
     problem = Builder(kernel, classes, candidates, times, model).build()
     found = extract(problem.problem, seconds=seconds, gap=GAP)
     # Layouts are chosen; now how they are spelled, with as few conversions as need be that move nothing.
-    spelled = Builder(kernel, classes, restricted(candidates, problem.chosen(found.selection)), times, model).build()
+    chosen = restricted(candidates, problem.chosen(found.selection), problem.options(found.selection))
+    spelled = Builder(kernel, classes, chosen, times, model).build()
     spelling = extract(spelled.problem, seconds=seconds, gap=GAP)
     planned = rewrite(kernel, classes, spelled, spelling.selection)
     given_cost = cost(kernel, model, assumed)

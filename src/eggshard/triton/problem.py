@@ -32,10 +32,10 @@ NOTHING = 1e-3
 
 
 class Run(NamedTuple):
-    """A choice's tag: an op run at an option."""
+    """A choice's tag: an op run at one of the options, which differ in spelling alone."""
 
     op: Operation
-    option: Option
+    options: tuple[Option, ...]
 
 
 class Result(NamedTuple):
@@ -67,6 +67,15 @@ class KernelProblem:
     runs: dict[Operation, int]
     views: dict[tuple[Block, int], int]
     fixed: float = 0.0
+
+    def options(self, selection: Selection) -> dict[Operation, dict[Option, None]]:
+        """Per op that a selection runs the options at which it does, in all their spellings."""
+        found: dict[Operation, dict[Option, None]] = {}
+        for c, some in selection.chosen.items():
+            for tag in (self.problem.choices[c][s].tag for s in some):
+                if isinstance(tag, Run):
+                    found.setdefault(tag.op, {}).update(dict.fromkeys(tag.options))
+        return found
 
     def chosen(self, selection: Selection) -> list[set[int]]:
         """Per tensor the placements that a selection computes or converts to, its views' included."""
@@ -177,7 +186,7 @@ class Builder:
         assert op.parent is not None
         options = self._options(op)
         results = [(i, self.classes.of[v]) for i, v in enumerate(op.results) if v in self.classes.of]
-        costs = [self.times[op.parent] * self.model.price(work(op, o, self.machine)) for o in options.values()]
+        costs = [self.times[op.parent] * self.model.price(work(op, same[0], self.machine)) for same in options.values()]
         if len(options) == 1:
             self.fixed += costs[0]
             costs = [0.0]
@@ -189,17 +198,17 @@ class Builder:
                 self._root(target, len(options))
         if not repeatable(op, self.kernel):
             self.single.add(target)
-        for number, ((needs, outs), option) in enumerate(options.items()):
+        for number, ((needs, outs), same) in enumerate(options.items()):
             self.choices[target].append(
-                Choice(outs[0] if plain else number, costs[number], needs, Run(op, option)))
+                Choice(outs[0] if plain else number, costs[number], needs, Run(op, tuple(same))))
             if not plain:
                 for (i, c), p in zip(results, outs, strict=True):
                     self.choices[c].append(Choice(p, 0.0, ((target, number),), Result(i)))
 
-    def _options(self, op: Operation) -> dict[tuple[tuple[tuple[int, int], ...], tuple[int, ...]], Option]:
-        """{(needs, outs): the first option that has them}: options that differ in spelling alone are one."""
-        found: dict[tuple[tuple[tuple[int, int], ...], tuple[int, ...]], Option] = {}
-        for option in self.candidates.options[op]:
+    def _options(self, op: Operation) -> dict[tuple[tuple[tuple[int, int], ...], tuple[int, ...]], list[Option]]:
+        """{(needs, outs): the options that have them}: they differ in spelling alone."""
+        found: dict[tuple[tuple[tuple[int, int], ...], tuple[int, ...]], list[Option]] = {}
+        for option in self.candidates.options.get(op, ()):
             needs: dict[tuple[int, int | None], None] = {}
             for value, encoding in zip(op.operands, option.operands, strict=True):
                 if value in self.classes.of and encoding is not None:
@@ -210,7 +219,7 @@ class Builder:
                     if value in self.classes.of and encoding is not None]
             if all(p is not None for _, p in needs) and None not in outs:
                 key = tuple((a, p) for a, p in needs if p is not None), tuple(p for p in outs if p is not None)
-                found.setdefault(key, option)
+                found.setdefault(key, []).append(option)
         return found
 
     def _root(self, target: int, options: int) -> None:
@@ -222,12 +231,13 @@ class Builder:
     # -- loops and branches ------------------------------------------------------------------------------------------
 
     def _tie(self, tie: Tie) -> None:
-        of = self.classes.of
+        of, known = self.classes.of, self.candidates.encodings
         if tie.targets[0] not in of:
             return
-        values = [*(use.value for use in (*tie.sources, *tie.back)), *tie.targets]
+        targets = [value for value in tie.targets if known[of[value]]]  # the others are needed nowhere
+        values = [*(use.value for use in (*tie.sources, *tie.back)), *targets]
         encodings: dict[tuple[int | None, ...], Encoding] = {}
-        for encoding in self.candidates.encodings[of[tie.targets[0]]]:
+        for encoding in known[of[values[0]]]:
             numbers = tuple(self.number(of[v], encoding) for v in values)
             if None not in numbers:
                 encodings.setdefault(numbers, encoding)
@@ -241,7 +251,7 @@ class Builder:
             self.choices[root] = [Choice(0, 0.0, ((carried, p), *self._needs(tie.back, encoding)))
                                   for p, encoding in enumerate(encodings.values())]
             self.roots.append((root, 0))
-        for value in tie.targets:
+        for value in targets:
             for p, encoding in enumerate(encodings.values()):
                 out = self.number(of[value], encoding)
                 assert out is not None

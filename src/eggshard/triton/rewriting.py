@@ -65,8 +65,10 @@ class _Rewriter:
         c = self.classes.of.get(old)
         if c is None:
             self.other[old] = new
-        else:
-            self.at[c, self.numbers[c][encoding_of(new)]] = new
+            return
+        p = self.numbers[c].get(encoding_of(new))
+        if p is not None:  # else nothing needs it
+            self.at[c, p] = new
 
     def _same(self, value: Value, op: Operation) -> Value:
         """A value as an op takes it whose operands keep their encodings."""
@@ -164,7 +166,7 @@ class _Rewriter:
         for s in self.selection.chosen.get(c, ()):
             tag = self.problem.problem.choices[c][s].tag
             if isinstance(tag, Run) and tag.op is op:
-                yield tag.option
+                yield tag.options[0]
 
     def _operands(self, op: Operation, option: Option) -> list[Value]:
         found = []
