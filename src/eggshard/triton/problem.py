@@ -185,16 +185,16 @@ class Builder:
     def _run(self, op: Operation) -> None:
         assert op.parent is not None
         options = self._options(op)
-        results = [(i, self.classes.of[v]) for i, v in enumerate(op.results) if v in self.classes.of]
+        results = [(i, self.classes.of[v]) for i, v in enumerate(op.results) if self._live(v)]
         costs = [self.times[op.parent] * self.model.price(work(op, same[0], self.machine)) for same in options.values()]
         if len(options) == 1:
             self.fixed += costs[0]
             costs = [0.0]
-        plain = len(op.results) == 1 and len(results) == 1
-        target = results[0][1] if plain else self._new(len(options))
+        plain = len(op.results) == 1 and op.results[0] in self.classes.of
+        target = self.classes.of[op.results[0]] if plain else self._new(len(options))
         if not plain:
             self.runs[op] = target
-            if len(results) < len(op.results) or not op.results:
+            if any(v not in self.classes.of for v in op.results) or not op.results:
                 self._root(target, len(options))
         if not repeatable(op, self.kernel):
             self.single.add(target)
@@ -216,11 +216,16 @@ class Builder:
                     needs[a, self.number(a, encoding)] = None
             outs = [self.number(self.classes.of[value], encoding)
                     for value, encoding in zip(op.results, option.results, strict=True)
-                    if value in self.classes.of and encoding is not None]
+                    if self._live(value) and encoding is not None]
             if all(p is not None for _, p in needs) and None not in outs:
                 key = tuple((a, p) for a, p in needs if p is not None), tuple(p for p in outs if p is not None)
                 found.setdefault(key, []).append(option)
         return found
+
+    def _live(self, value: Value) -> bool:
+        """Whether a value is a tensor that has candidates: where some are left out, one without is needed nowhere."""
+        c = self.classes.of.get(value)
+        return c is not None and bool(self.candidates.encodings[c])
 
     def _root(self, target: int, options: int) -> None:
         """What has effects, or results that are no tensors, is run: a root that takes any option."""
@@ -234,7 +239,7 @@ class Builder:
         of, known = self.classes.of, self.candidates.encodings
         if tie.targets[0] not in of:
             return
-        targets = [value for value in tie.targets if known[of[value]]]  # the others are needed nowhere
+        targets = [value for value in tie.targets if self._live(value)]
         values = [*(use.value for use in (*tie.sources, *tie.back)), *targets]
         encodings: dict[tuple[int | None, ...], Encoding] = {}
         for encoding in known[of[values[0]]]:
