@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from eggshard.errors import LimitError
-from eggshard.extract import cpsat
+from eggshard.extract import availability, cpsat
 from eggshard.extract.affordable import Narrowed, narrow
 from eggshard.extract.ascent import Terms, ascend
 from eggshard.extract.bound import cheap_bound, least_derivations
@@ -22,7 +22,7 @@ from eggshard.extract.verify import check, complete
 
 #: Methods in the order in which they run. Greedy always runs: it is where every other method starts. CP-SAT, where it
 #: is installed, is left out of problems without circles unless it is asked for by name: there it takes long.
-METHODS = ("greedy", "local", "dual", "cpsat", "linear", "integer")
+METHODS = ("greedy", "local", "shards", "dual", "cpsat", "linear", "integer")
 
 #: With more choices than these local search does not change groups of classes at once, and begins only at the few
 #: cheapest plans, of those that cost no more than so many times the cheapest.
@@ -34,6 +34,8 @@ FEW_STARTS = 3
 #: gap (the last hundredth would take as long as all the rest), and where it gets nowhere the linear program is not
 #: begun.
 MANY_FLOWS, DUAL_FLOWS, CLOSE = 2000, 10_000, 1e-2
+#: With more flows than these the integer program over shards is not asked.
+SHARD_FLOWS = 20_000
 #: How often it may go on with the terms of a neighbour that is cheaper by this part.
 TERMS, WORTH = 3, 1e-3
 #: A plan that is cheaper by less than this part is not taken where a certificate would go with the other.
@@ -121,6 +123,10 @@ class _Portfolio:
             self._note("local")
         if self._done() or time.monotonic() >= self.most:
             return
+        if self._may_copy():
+            self._solve_shards()
+            if self._done() or self._late():
+                return
         if "dual" in self.methods and self.flows > MANY_FLOWS:
             before = time.monotonic()
             self._ascend()
@@ -345,6 +351,27 @@ class _Portfolio:
         self._offer(plan, "local")
         self._note("local")
         self.polished = self.best
+
+    def _may_copy(self) -> bool:
+        """Whether to ask the program over shards: the tight one where plans compute classes at several placements."""
+        best = self.best
+        if "shards" not in self.methods or best is None or best.cost <= 0 or self.graph.has_cycles:
+            return False
+        copies = any(len(some) > 1 for some in best.chosen.values())
+        return self.flows <= SHARD_FLOWS and (copies or bool(self.problem.single))
+
+    def _solve_shards(self) -> None:
+        """The integer program over shards."""
+        best = self.best
+        assert best is not None
+
+        def solve() -> None:
+            answer = availability.solve(self.graph, best, deadline_left(self.deadline), self.gap / 2)
+            self._offer(answer.plan, "shards")
+            self._raise_bound(answer.bound, "shards")
+
+        self._guarded(solve)
+        self._note("shards")
 
     def _may_constrain(self) -> bool:
         """Whether CP-SAT is to be asked: in circles its program is much stronger than the linear one."""
