@@ -1,7 +1,7 @@
 """The integer program over shards: which are computed, which converted to, and which are there for what needs them.
 
-Variables: x[s], choice s is computed; r[c,p,q], a conversion is paid; there[c,q]. Rows: a choice is computed only if what it
-needs is there; a shard is there if it is computed or converted to; a conversion starts at what is computed. It
+Variables: x[s], choice s is computed; r[c,p,q], a conversion is paid; there[c,q]. Rows: a choice is computed only if
+what it needs is there; a shard is there if it is computed or converted to; a conversion starts at what is computed. It
 knows nothing of how often a class is computed, so it is the tight program where plans compute much at several
 placements, as kernels do; where they do not, that of `edge_model` is. Circles it cannot have: `solve` asks for none.
 """
@@ -62,7 +62,7 @@ def solve(graph: Graph, incumbent: Selection, seconds: float, gap: float) -> Ans
         return len(cost) - 1
 
     needed: list[dict[int, None]] = [{} for _ in problem.choices]
-    for c, choices in enumerate(problem.choices):
+    for choices in problem.choices:
         for choice in choices:
             if choice.cost <= limit:
                 for a, q in choice.needs:

@@ -1,7 +1,7 @@
 """Which encodings each tensor of a kernel may have: what anchors want and what is there, followed through the ops.
 
 An encoding spells a layout, and one layout has many spellings (a slice, a linear encoding, a blocked one of fewer
-dimensions), between which nothing moves. Layouts are what is chosen; spellings are chosen afterwards (`respelled`).
+dimensions), between which nothing moves. Layouts are what is chosen; spellings are chosen afterwards (`restricted`).
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def computing(kernel: Kernel, classes: Classes) -> Iterator[Operation]:
 def restricted(
     candidates: Candidates, kept: Sequence[Set[int]], options: dict[Operation, dict[Option, None]]
 ) -> Candidates:
-    """The candidates with those layouts of each class alone that are ``kept``, and every spelling a layout of its own."""
+    """The candidates with only the layouts of each class that are ``kept``, every spelling a layout of its own."""
     encodings = [
         {e: i for i, e in enumerate(e for e, number in some.items() if number in keep)}
         for some, keep in zip(candidates.encodings, kept, strict=True)]

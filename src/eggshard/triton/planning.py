@@ -1,4 +1,4 @@
-"""The layouts of a whole kernel, chosen at once: conversions that are left, and what is computed in two layouts instead."""
+"""The layouts of a whole kernel, chosen at once: what is converted, and what is computed in several layouts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from eggshard.extract.portfolio import extract
 from eggshard.kernels.ir import Kernel
 from eggshard.triton.candidates import find_candidates, restricted
 from eggshard.triton.classes import CONVERT, find_classes
-from eggshard.triton.frequencies import Frequencies, frequencies
+from eggshard.triton.frequencies import USUAL, Frequencies, frequencies
 from eggshard.triton.pricing import cost
-from eggshard.triton.problem import Builder
+from eggshard.triton.problem import NOTHING, Builder
 from eggshard.triton.rewriting import rewrite
 
 #: Plans are proved optimal to this part of their cost, ops that no choice changes left out.
 GAP = 1e-9
+#: What a conversion costs at least while spellings are chosen, as a part of the plan's cost: more than the solver's
+#: tolerance, and less than any that moves something.
+LEAST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ def count_conversions(kernel: Kernel) -> int:
 
 
 def plan_layouts(
-    kernel: Kernel, cost_model: LayoutCostModel | None = None, *, assumed: Frequencies = Frequencies(),
+    kernel: Kernel, cost_model: LayoutCostModel | None = None, *, assumed: Frequencies = USUAL,
     seconds: float = 2.0,
 ) -> LayoutPlan:
     """The cheapest layouts for a kernel's tensors under a cost model, within about ``seconds`` of search.
@@ -68,7 +71,8 @@ def plan_layouts(
     found = extract(problem.problem, seconds=seconds, gap=GAP)
     # Layouts are chosen; now how they are spelled, with as few conversions as need be that move nothing.
     chosen = restricted(candidates, problem.chosen(found.selection), problem.options(found.selection))
-    spelled = Builder(kernel, classes, chosen, times, model).build()
+    nothing = max(NOTHING, LEAST * found.selection.cost)
+    spelled = Builder(kernel, classes, chosen, times, model, nothing).build()
     spelling = extract(spelled.problem, seconds=seconds, gap=GAP)
     planned = rewrite(kernel, classes, spelled, spelling.selection)
     given_cost = cost(kernel, model, assumed)

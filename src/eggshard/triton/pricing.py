@@ -8,14 +8,14 @@ from typing import NamedTuple
 from eggshard.costmodel.layouts import LayoutCostModel
 from eggshard.kernels.ir import Kernel, Operation, Value
 from eggshard.layouts.conversion import Conversion, conversion
-from eggshard.triton.rules.costs import bits
 from eggshard.layouts.families import linear_layout
 from eggshard.layouts.machine import Machine
 from eggshard.triton.candidates import encoding_of
 from eggshard.triton.classes import CONVERT
 from eggshard.triton.control import ties
-from eggshard.triton.frequencies import Frequencies, frequencies
+from eggshard.triton.frequencies import USUAL, Frequencies, frequencies
 from eggshard.triton.rules import current, work
+from eggshard.triton.rules.costs import bits
 
 
 class Priced(NamedTuple):
@@ -27,7 +27,7 @@ class Priced(NamedTuple):
     conversion: Conversion | None
 
 
-def priced(kernel: Kernel, model: LayoutCostModel, assumed: Frequencies = Frequencies()) -> Iterator[Priced]:
+def priced(kernel: Kernel, model: LayoutCostModel, assumed: Frequencies = USUAL) -> Iterator[Priced]:
     """All ops of a kernel on tensors, in the text's order, with their prices in the model's units."""
     times, machine = frequencies(kernel, assumed), Machine.of(kernel)
     for op in kernel.walk():
@@ -43,7 +43,7 @@ def priced(kernel: Kernel, model: LayoutCostModel, assumed: Frequencies = Freque
             yield Priced(op, times[op.parent], times[op.parent] * model.price(work(op, current(op), machine)), None)
 
 
-def cost(kernel: Kernel, model: LayoutCostModel, assumed: Frequencies = Frequencies()) -> float:
+def cost(kernel: Kernel, model: LayoutCostModel, assumed: Frequencies = USUAL) -> float:
     """The kernel's modelled cost."""
     return sum(found.cost for found in priced(kernel, model, assumed))
 

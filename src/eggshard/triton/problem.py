@@ -1,9 +1,9 @@
 """A kernel's layouts as a selection problem: classes are tensors, placements their encodings, choices ops at options.
 
 What carries a value around a loop is a class that is computed once (`Problem.single`): its choice at an encoding needs
-the initial value there, the arguments of the body come of it, and a root needs what the body yields at the same encoding.
-Where a block runs less often than a value that it takes is computed, the value's view in the block is a class of
-its own, whose conversions are paid as often as the block runs.
+the initial value there, the arguments of the body come of it, and a root needs what the body yields at the same
+encoding. Where a block runs less often than a value that it takes is computed, the value's view in the block is a class
+of its own, whose conversions are paid as often as the block runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from eggshard.costmodel.layouts import LayoutCostModel
 from eggshard.extract.problem import Choice, Problem, Selection
 from eggshard.kernels.ir import Block, Kernel, Operation, Value
 from eggshard.layouts.conversion import conversion
-from eggshard.triton.rules.costs import bits
 from eggshard.layouts.encodings import Encoding
 from eggshard.layouts.families import linear_layout
 from eggshard.layouts.machine import Machine
@@ -26,8 +25,9 @@ from eggshard.triton.candidates import Candidates, computing, encoding_of
 from eggshard.triton.classes import Classes
 from eggshard.triton.control import Tie, Use, ties
 from eggshard.triton.rules import Option, repeatable, work
+from eggshard.triton.rules.costs import bits
 
-#: What a conversion costs that moves nothing: it still is an op, and of two equal plans the one with fewer is taken.
+#: What a conversion costs besides: of two equal plans the one with fewer is taken.
 NOTHING = 1e-3
 
 
@@ -55,9 +55,10 @@ class Carried(NamedTuple):
 class KernelProblem:
     """The problem with the meaning of its numbers.
 
-    ``encodings[c][p]``: placement p of problem class c; the first ``tensors`` classes are those of `Classes`. ``ties``, ``runs``: the
-    class of what each tie carries, and of each op that has not just one tensor for a result. ``views``: per block
-    and class the class of its view there. ``fixed``: what every plan pays besides, in the cost model's units.
+    ``encodings[c][p]``: placement p of problem class c; the first ``tensors`` classes are those of `Classes`. ``ties``,
+    ``runs``: the class of what each tie carries, and of each op that has not just one tensor for a result. ``views``:
+    per block and class the class of its view there. ``fixed``: what every plan pays besides, in the cost model's units.
+    
     """
 
     problem: Problem
@@ -94,8 +95,11 @@ class Builder:
     """Builds the problem of one kernel."""
 
     def __init__(
-        self, kernel: Kernel, classes: Classes, candidates: Candidates, times: dict[Block, float], model: LayoutCostModel
+        self, kernel: Kernel, classes: Classes, candidates: Candidates, times: dict[Block, float],
+        model: LayoutCostModel, nothing: float = NOTHING,
     ) -> None:
+        """``nothing``: the price of a conversion that moves nothing (it still is an op)."""
+        self.nothing = nothing
         self.kernel, self.classes, self.candidates, self.times, self.model = kernel, classes, candidates, times, model
         self.machine = Machine.of(kernel)
         self.encodings = [candidates.layouts(c) for c in range(len(candidates.encodings))]
@@ -152,7 +156,7 @@ class Builder:
                     costs[p, q] = np.inf
                     continue
                 found = conversion(source, target, bits(type_.element), self.machine)
-                costs[p, q] = (NOTHING if True else 0) + times * self.model.price(found.counts)
+                costs[p, q] = self.nothing + times * self.model.price(found.counts)
         return costs
 
     def seen(self, value: Value, op: Operation) -> int:

@@ -187,10 +187,10 @@ class _Rewriter:
     # -- loops and branches ------------------------------------------------------------------------------------------
 
     def _control(self, op: Operation, tied: list[Tie]) -> Operation:
-        """A loop or branch with what it carries at the encodings chosen, several of them where a branch delivers several."""
+        """A loop or branch with what it carries at the encodings chosen, several where a branch delivers several."""
         at = {tie: self._carried(tie) for tie in tied}
         clone = Operation(op.name, [], [], dict(op.properties), dict(op.attributes), [], [], None, op.location)
-        numbers = {(use.op, use.index): tie for tie in tied for use in (*tie.sources, *tie.back)}
+        numbers = {(use.op, use.operand): tie for tie in tied for use in (*tie.sources, *tie.back)}
 
         def expanded(user: Operation) -> list[Value]:
             found = []
