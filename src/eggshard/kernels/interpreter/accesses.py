@@ -95,8 +95,6 @@ UPDATES: dict[int, Callable[[Array, Array], Array]] = {
     5: lambda old, new: np.add(wide(old), wide(new)), 6: _by_sign(np.fmax, wide), 7: _by_sign(np.fmin, wide),
     8: _by_sign(np.maximum, unsigned), 9: _by_sign(np.minimum, unsigned), 10: lambda old, new: new,
 }
-#: The same of ``tt.descriptor_reduce``.
-REDUCTIONS: dict[int, int] = {1: 4, 2: 7, 3: 6, 6: 1, 7: 2, 8: 3}
 
 
 def update(program: Program, kind: int, addresses: Array, values: Array, mask: Any = None) -> Array:
@@ -144,35 +142,38 @@ def _compare_and_swap(program: Program, op: Operation, pointers: Array, compared
     return exchange(program, pointers, compared, values)
 
 
-def _cells(op: Operation, pointer: Value, base: Array, offsets: Array) -> Array:
+def cells(pointer: Value, base: Array, offsets: Array) -> Array:
+    """Addresses from a base and offsets in elements, which a buffer access takes without a sign."""
     return np.asarray(base + unsigned(offsets).astype(np.int64) * element_size(pointer))
 
 
 @meaning("amdg.buffer_load")
 def _buffer_load(program: Program, op: Operation, *operands: Array) -> Array:
+    """Where the mask is off and no ``other`` is given, the hardware's answer to accesses out of range: 0."""
     base, offsets, _, mask, other = (optional(s) for s in segmented(op, operands))
-    return load(program, _cells(op, op.operands[0], base, offsets), element_of(op), mask, other)
+    dtype = element_of(op)
+    return load(program, cells(op.operands[0], base, offsets), dtype, mask, np.zeros((), dtype) if other is None
+                else other)
 
 
 @meaning("amdg.buffer_store")
 def _buffer_store(program: Program, op: Operation, *operands: Array) -> None:
     values, base, offsets, _, mask = (optional(s) for s in segmented(op, operands))
-    store(program, _cells(op, op.operands[1], base, offsets), values, mask)
+    store(program, cells(op.operands[1], base, offsets), values, mask)
 
 
 @meaning("amdg.buffer_atomic_rmw")
 def _buffer_atomic(program: Program, op: Operation, *operands: Array) -> Array:
-    values, base, offsets, _, mask = (optional(s) for s in segmented(op, operands))
+    base, offsets, values, _, mask = (optional(s) for s in segmented(op, operands))
     kind = op.integer("atomic_rmw_op")
     assert kind is not None
-    return update(program, kind, _cells(op, op.operands[1], base, offsets), values, mask)
+    return update(program, kind, cells(op.operands[0], base, offsets), values, mask)
 
 
 @meaning("amdg.buffer_atomic_cas")
 def _buffer_exchange(program: Program, op: Operation, *operands: Array) -> Array:
-    values, compared, base, offsets = operands[:4]
-    # the order in the op is that of compare, value
-    return exchange(program, _cells(op, op.operands[2], base, offsets), values, compared)
+    base, offsets, compared, values = operands[:4]
+    return exchange(program, cells(op.operands[0], base, offsets), compared, values)
 
 
 @meaning("ttg.global_scratch_alloc")

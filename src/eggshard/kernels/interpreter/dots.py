@@ -48,7 +48,7 @@ def unpacked(values: Array, axis: int) -> Array:
     return table[pairs.reshape(shape)]
 
 
-def _scaled(values: Array, scales: Any, kind: int, axis: int) -> Array:
+def scaled(values: Array, scales: Any, kind: int, axis: int) -> Array:
     """An operand times its scales (powers of two, E8M0, or floats), each for equally many elements along ``axis``."""
     if kind == 4:
         numbers = unpacked(values, axis)
@@ -73,7 +73,7 @@ def _dot_scaled(op: Operation, *operands: Array) -> Array:
     a, b, c, a_scale, b_scale = parts
     left, right = op.integer("a_elem_type"), op.integer("b_elem_type")
     assert left is not None and right is not None
-    return product(_scaled(a, a_scale, left, -1), _scaled(b, b_scale, right, -2), c)
+    return product(scaled(a, a_scale, left, -1), scaled(b, b_scale, right, -2), c)
 
 
 @pure("ttg.fp4_to_fp")

@@ -12,9 +12,11 @@ from eggshard.kernels.interpreter import (  # noqa: F401  (they enter their ops 
     accesses,
     combining,
     control,
+    descriptors,
     dots,
     floats,
     integers,
+    nvidia,
     shapes,
     shared,
 )
@@ -74,6 +76,12 @@ def _argument(parameter: Value, given: Any, memory: Memory, placed: dict[int, in
         if id(given) not in placed:
             placed[id(given)] = memory.place(given)
         return np.asarray(placed[id(given)], np.int64)
+    if isinstance(type_, str) and type_.startswith("!tt.tensordesc<"):
+        if not isinstance(given, np.ndarray):
+            raise ProgramError(f"argument {parameter.index} is a {type_}: it takes the whole tensor's array")
+        if id(given) not in placed:
+            placed[id(given)] = memory.place(given)
+        return descriptors.described_by(given, placed[id(given)], type_)
     if not isinstance(type_, str):
         raise ProgramError(f"argument {parameter.index} is a tensor: such functions are only called")
     dtype = dtype_of(type_)

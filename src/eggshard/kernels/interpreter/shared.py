@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.kernels.interpreter.accesses import load
+from eggshard.kernels.interpreter.accesses import cells, load
 from eggshard.kernels.interpreter.elements import Array, dtype_of
 from eggshard.kernels.interpreter.execution import Program
 from eggshard.kernels.interpreter.registry import integers, meaning, optional, pure, segmented
@@ -137,6 +137,7 @@ def _copy_in(program: Program, op: Operation, *operands: Any) -> Any:
 @meaning("amdg.buffer_load_to_local")
 def _buffer_in(program: Program, op: Operation, *operands: Any) -> Any:
     memory, base, offsets, mask, other, _ = (optional(s) for s in segmented(op, operands))
-    addresses = base + offsets.astype(np.int64) * memory.cells.dtype.itemsize
-    memory.cells[...] = load(program, np.asarray(addresses), memory.cells.dtype, mask, other)
+    dtype = memory.cells.dtype
+    absent = np.zeros((), dtype) if other is None else other
+    memory.cells[...] = load(program, cells(op.operands[1], base, offsets), dtype, mask, absent)
     return (None,) * len(op.results)
