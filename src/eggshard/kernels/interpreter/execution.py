@@ -15,7 +15,7 @@ from eggshard.kernels.interpreter.registry import at, lookup
 from eggshard.kernels.ir import Block, Kernel, Operation, Region, Value
 
 #: Turns of one loop whose number nothing bounds (``scf.while``, branches back) before the run is given up.
-MOST_TURNS = 1_000_000
+MOST_TURNS = 100_000
 
 
 class _Step(NamedTuple):

@@ -11,7 +11,7 @@ from eggshard.errors import ProgramError
 from eggshard.kernels.interpreter.elements import Array
 
 #: Buffers start at multiples of two to this power.
-_SPACING = 40
+SPACING = 40
 
 
 class Memory:
@@ -24,11 +24,11 @@ class Memory:
         """The address of a new buffer with a copy of the contents."""
         flat = np.array(contents, order="C", copy=True).reshape(-1)
         self.buffers.append(flat.view(np.uint8))
-        return len(self.buffers) << _SPACING
+        return len(self.buffers) << SPACING
 
     def contents(self, address: int, like: Array) -> Array:
         """A copy of what stands in the buffer at an address, in the shape and type of what was placed there."""
-        return self.buffers[(address >> _SPACING) - 1].view(like.dtype).reshape(like.shape).copy()
+        return self.buffers[(address >> SPACING) - 1].view(like.dtype).reshape(like.shape).copy()
 
     def load(self, addresses: Array, dtype: np.dtype[Any]) -> Array:
         """The elements at byte addresses, of any shape."""
@@ -68,7 +68,7 @@ class Memory:
         """Per buffer: which of the addresses lie there, its cells as elements, and the addresses' positions in them."""
         if addresses.size == 0:
             return []
-        numbers = addresses >> _SPACING
+        numbers = addresses >> SPACING
         lowest, highest = int(numbers.min()), int(numbers.max())
         if lowest == highest:
             return [(..., *self._cells(addresses, lowest, dtype))]
@@ -76,7 +76,7 @@ class Memory:
                 for number in np.unique(numbers) for where in (numbers == number,)]
 
     def _cells(self, addresses: Array, number: int, dtype: np.dtype[Any]) -> tuple[Array, Array]:
-        offsets = addresses - (number << _SPACING)
+        offsets = addresses - (number << SPACING)
         known = 0 < number <= len(self.buffers)
         size = len(self.buffers[number - 1]) if known else 0
         beyond = (offsets < 0) | (offsets > size - dtype.itemsize)
@@ -91,9 +91,9 @@ class Memory:
 
     def _out_of_bounds(self, addresses: Array) -> str:
         address = int(np.asarray(addresses).reshape(-1)[0])
-        nearest = max((address + (1 << (_SPACING - 1))) >> _SPACING, 0)
+        nearest = max((address + (1 << (SPACING - 1))) >> SPACING, 0)
         if not 0 < nearest <= len(self.buffers):
             return f"access to address {address:#x}, where no buffer is (of {np.size(addresses)} such elements)"
-        offset, size = address - (nearest << _SPACING), len(self.buffers[nearest - 1])
+        offset, size = address - (nearest << SPACING), len(self.buffers[nearest - 1])
         return (f"access out of bounds: byte {offset} of buffer {nearest - 1}, which has {size} bytes "
                 f"(of {np.size(addresses)} such elements)")

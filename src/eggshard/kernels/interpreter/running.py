@@ -40,7 +40,7 @@ def run(kernel: Kernel, arguments: Sequence[Any], grid: tuple[int, ...] = (1, 1,
     Returns the arrays given for pointers, in order, as the kernel left them. Raises `ProgramError` naming the op for
     what is not understood, for accesses out of bounds, failed assertions, and arguments that do not fit.
     """
-    found = _function(kernel, function)
+    found = entry(kernel, function)
     parameters = found.regions[0].blocks[0].arguments
     if len(parameters) != len(arguments):
         raise ProgramError(f"{found.attribute('sym_name')} takes {len(parameters)} arguments, not {len(arguments)}")
@@ -54,7 +54,8 @@ def run(kernel: Kernel, arguments: Sequence[Any], grid: tuple[int, ...] = (1, 1,
     return [memory.contents(placed[id(a)], np.asarray(a)) for a in arguments if id(a) in placed]
 
 
-def _function(kernel: Kernel, name: str | None) -> Operation:
+def entry(kernel: Kernel, name: str | None) -> Operation:
+    """The function of a name; by default the one public function."""
     named = {(op.attribute("sym_name") or "").strip('"'): op for op in kernel.functions}
     if name is not None:
         if name not in named:
