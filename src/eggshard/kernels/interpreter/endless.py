@@ -15,7 +15,8 @@ from eggshard.kernels.interpreter.memory import SPACING, Memory
 
 #: Bytes of a page, as a power of two: what is drawn at once.
 _PAGE = 16
-#: Integers are drawn below this: as indices, counts and shifts they stay harmless.
+#: Integers are drawn below this: as indices, counts and shifts they stay harmless. Those of 64 bits are multiples of
+#: 16, for tables of pointers.
 _INTEGERS = 16
 
 
@@ -53,7 +54,8 @@ class Endless(Memory):
             if is_float(dtype):
                 drawn = generator.standard_normal(size, np.float32).astype(dtype)
             else:
-                drawn = generator.integers(0, 2 if dtype == np.bool_ else _INTEGERS, size).astype(dtype)
+                drawn = generator.integers(0, 2 if dtype == np.bool_ else _INTEGERS, size)
+                drawn = (drawn * 16 if dtype == np.int64 else drawn).astype(dtype)
             self.pages[number] = drawn.view(np.uint8)
             self.kinds[number] = dtype
         return self.pages[number]
@@ -73,12 +75,13 @@ class Endless(Memory):
                 for number in np.unique(numbers) for where in (numbers == number,)]
 
 
-def difference(first: Endless, second: Endless) -> str | None:
-    """Where two memories that started equal differ in what was written; None if nowhere."""
+def difference(first: Endless, second: Endless, tolerance: float = 0.0) -> str | None:
+    """Where two memories that started equal differ in what was written; None if nowhere. ``tolerance``: of floats,
+    relative to the larger of 1 and their size."""
     for number in sorted(first.written | second.written):
         kind = first.kinds.get(number) or second.kinds[number]
         a, b = first.page(number, kind), second.page(number, kind)
-        if not np.array_equal(a, b):
+        if not np.array_equal(a, b) and not _close(a.view(kind), b.view(kind), tolerance):
             bytes_ = np.flatnonzero(a != b)
             at = int(bytes_[0]) // kind.itemsize
             offset = (number << _PAGE) + at * kind.itemsize
@@ -86,3 +89,10 @@ def difference(first: Endless, second: Endless) -> str | None:
             return (f"buffer {buffer}, byte {inside}: {a.view(kind)[at]} against {b.view(kind)[at]} "
                     f"({len(bytes_)} bytes of the {1 << _PAGE} around differ)")
     return None
+
+
+def _close(a: Array, b: Array, tolerance: float) -> bool:
+    if tolerance == 0 or not is_float(a.dtype):
+        return False
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    return bool(np.allclose(x, y, rtol=tolerance, atol=tolerance, equal_nan=True))
