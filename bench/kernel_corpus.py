@@ -1,5 +1,8 @@
-"""Kernels as they are where Triton removes layout conversions: ``python -m bench.kernel_corpus FOLDER`` writes the texts
-``<kernel>_<target>_<position>_{before,after}.ttgir`` and ``<kernel>_<target>_final.ttgir``."""
+"""Kernels as they are where Triton removes layout conversions.
+
+``python -m bench.kernel_corpus FOLDER`` writes the texts ``<kernel>_<target>_<position>_{before,after}.ttgir`` and
+``<kernel>_<target>_final.ttgir``.
+"""
 
 from __future__ import annotations
 

@@ -129,8 +129,8 @@ def gate(
     x_ptr, w_ptr, weights_ptr, experts_ptr, lse_ptr, M, K, stride_x, stride_w,
     BM: tl.constexpr, E: tl.constexpr, BK: tl.constexpr, TOP: tl.constexpr,
 ):
-    """The gate of a mixture of experts: softmax of x @ w over E experts, the TOP largest and who they are; the logarithm
-    of each row's sum, for its penalty."""
+    """The gate of a mixture of experts: softmax of x @ w over E experts, the TOP largest and who they are; and the
+    logarithm of each row's sum, for its penalty."""
     offs_m = tl.program_id(0) * BM + tl.arange(0, BM)
     offs_e = tl.arange(0, E)
     offs_k = tl.arange(0, BK)

@@ -1,4 +1,4 @@
-"""Triton's own passes from its tensor IR to the final TritonGPU IR, with each removal of layout conversions in our hands.
+"""Triton's own passes from its tensor IR to the final TritonGPU IR, each removal of layout conversions in our hands.
 
 A back end writes its pipeline as Python: it makes pass managers, adds passes, runs them. That function is run as it is,
 on globals of its own in which pass managers note what is added to them. When one is to run, the passes run in real
@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from types import FunctionType, ModuleType
 from typing import Any, Protocol
 
@@ -190,7 +191,7 @@ class _Manager:
                 go(waiting, module)
             waiting = []
             position, self._run.removals = self._run.removals, self._run.removals + 1
-            found = self._run.tap(position, _plain(module), lambda m, adder=adder: go([adder], m))
+            found = self._run.tap(position, _plain(module), partial(go, [adder]))
             if isinstance(module, _Module):
                 module.__dict__["current"] = found
         if waiting:
