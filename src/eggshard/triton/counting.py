@@ -33,7 +33,7 @@ class CodeCounts(NamedTuple):
 _SASS = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[T\d]+\s+)?([A-Z][A-Z0-9_.]*)", re.MULTILINE)
 _PTX = re.compile(r"^[ \t]*(?:@!?%\w+[ \t]+)?([a-z]\w*(?:[.:]+\w+)*)[ \t;]", re.MULTILINE)
 _AMDGCN = re.compile(r"^\s+([a-z][a-z0-9_]+)(?:[ \t]+(\S.*))?$", re.MULTILINE)
-_DPP = re.compile(r"\b(?:quad_perm|row_shl|row_shr|row_ror|row_mirror|row_half_mirror|row_bcast|row_newbcast|wave_\w+)\b")
+_DPP = re.compile(r"\b(?:quad_perm|row_(?:shl|shr|ror|mirror|half_mirror|bcast|newbcast)|wave_\w+)\b")
 
 
 def count(compiled: Compiled) -> CodeCounts:

@@ -68,8 +68,7 @@ class Compilation:
         from triton.backends.compiler import Language
 
         found: dict[str, Callable[[Any, dict[str, Any]], Any]] = {}
-        backend = self.backend if tap is None else tapped(self.backend, tap)
-        backend.add_stages(found, self.options, Language.TRITON)
+        tapped(self.backend, tap).add_stages(found, self.options, Language.TRITON)
         return found
 
     def tensor_ir(self, source: Any) -> Any:
@@ -85,32 +84,26 @@ class Compilation:
         return self.stages(tap)["ttgir"](module, self.metadata)
 
 
-def tapped(backend: Any, tap: Tap) -> Any:
-    """A copy of a back end whose TritonGPU pipeline calls a tap; one of another design is copied as it is.
-
-    The copy is marked by `is_tapped`: hooks on stages can tell it from what Triton made.
+def tapped(backend: Any, tap: Tap | None) -> Any:
+    """A copy of a back end whose TritonGPU pipeline calls a tap; without one, or of another design than is known here,
+    it does what the original does. Hooks on stages can tell it from Triton's own by `is_ours`.
     """
     original = type(backend)
-    members: dict[str, Any] = {"_eggshard_tap": tap}
+    members: dict[str, Any] = {"_eggshard": True}
     pipeline = original.__dict__.get("make_ttgir")
     function = pipeline.__func__ if isinstance(pipeline, staticmethod) else None
-    if isinstance(function, FunctionType) and function.__closure__ is None:
-        def make_ttgir(module: Any, *arguments: Any, **options: Any) -> Any:
-            return _run_tapped(function, tap, module, arguments, options)
-
-        members["make_ttgir"] = staticmethod(make_ttgir)
+    if tap is not None and isinstance(function, FunctionType) and function.__closure__ is None:
+        members["make_ttgir"] = staticmethod(partial(_run_tapped, function, tap))
     found = copy.copy(backend)
     found.__class__ = type(original.__name__, (original,), members)
     return found
 
 
-def is_tapped(backend: Any) -> bool:
-    return hasattr(type(backend), "_eggshard_tap")
+def is_ours(backend: Any) -> bool:
+    return hasattr(type(backend), "_eggshard")
 
 
-def _run_tapped(
-    function: FunctionType, tap: Tap, module: Any, arguments: tuple[Any, ...], options: dict[str, Any],
-) -> Any:
+def _run_tapped(function: FunctionType, tap: Tap, module: Any, *arguments: Any, **options: Any) -> Any:
     run = _Run(tap)
     own = {
         name: _Namespace(value, run) if isinstance(value, ModuleType) and _adds_passes(value) else value
