@@ -228,6 +228,38 @@ def test_bad_arguments_are_refused() -> None:
     layouts.uninstall()
 
 
+class NoDevice:
+    """A driver of a device that is not there: kernels are compiled and not run."""
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_current_target(self) -> Any:
+        return target_of("sm80")
+
+
+def test_kernels_launched_before_are_not_taken_for_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    from triton.runtime.driver import driver
+    from triton.runtime.jit import MockTensor
+
+    monkeypatch.setattr(driver, "_active", NoDevice())
+    pointer = MockTensor(triton.language.float16)
+    of = program("softmax").function
+
+    def launched() -> Any:
+        return of.warmup(pointer, pointer, 1000, 1024, B=1024, grid=(1,))
+
+    plain = launched()
+    with layouts.install(mode="after", planner=same):
+        ours = launched()
+        assert ours is launched()
+    assert launched() is plain is not ours
+    assert last().result == "equal" and last().kernel == "softmax"
+
+
 def test_threads_compile_at_once_as_one_after_the_other(tmp_path: Path) -> None:
     names = ("softmax", "broadcast_slices", "layer_norm", "used_after_loop")
     plain = {}
