@@ -78,7 +78,7 @@ def scan_histogram(
     kept = offs < N
     digit = tl.load(x_ptr + offs, mask=kept, other=0) & (BINS - 1)
     tl.store(prefix_ptr + offs, tl.cumsum(digit, 0), mask=kept)
-    counts = tl.histogram(digit, BINS)
+    counts = tl.histogram(digit, BINS, mask=kept)
     tl.atomic_add(histogram_ptr + tl.arange(0, BINS), counts)
 
 

@@ -97,7 +97,8 @@ def used_after_loop(x_ptr, w_ptr, y_ptr, last_ptr, N, BM: tl.constexpr, BN: tl.c
         block = block * 0.9 + x * w[None, :]
         top = tl.maximum(top, tl.max(tl.abs(block), 1))
     tl.store(last_ptr + offs_m, top)
-    tl.store(y_ptr + tl.arange(0, BN)[:, None] * BM + tl.arange(0, BM)[None, :], tl.trans(block / top[:, None]))
+    y = y_ptr + tl.program_id(0) * BM * BN + tl.arange(0, BN)[:, None] * BM + tl.arange(0, BM)[None, :]
+    tl.store(y, tl.trans(block / top[:, None]))
 
 
 @triton.jit

@@ -187,6 +187,8 @@ class _Manager:
             found = self._run.tap(position, _plain(module), partial(go, [adder]))
             if isinstance(module, _Module):
                 module.__dict__["current"] = found
+            elif found is not module:
+                raise ProgramError("this version's pipeline holds its module where it cannot be replaced")
         if waiting:
             go(waiting, module)
 

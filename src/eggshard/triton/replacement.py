@@ -8,7 +8,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from eggshard.errors import ProgramError
@@ -88,9 +88,12 @@ def improve(
         reason = f"{type(error).__name__}: {error}"
         record(Outcome(kernel, target, "fallback", reason, None, None, time.monotonic() - began))
         return theirs
-    result = "equal" if found is None else "improved"
-    record(Outcome(kernel, target, result, "", given_cost, cost, time.monotonic() - began))  # type: ignore[arg-type]
-    return theirs if found is None else found
+    seconds = time.monotonic() - began
+    if found is None:
+        record(Outcome(kernel, target, "equal", "", given_cost, cost, seconds))
+        return theirs
+    record(Outcome(kernel, target, "improved", "", given_cost, cost, seconds))
+    return found
 
 
 @dataclass
@@ -100,7 +103,6 @@ class _Work:
     backend: Any
     options: Any
     metadata: dict[str, Any]
-    _codes: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def compilation(self, context: Any) -> Compilation:
         return Compilation(self.backend, self.options, context, dict(self.metadata))
