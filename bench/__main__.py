@@ -136,7 +136,7 @@ _WINDOWS = frozenset({"stencil", "padslice"})
 _SECTIONS = {
     name: f"bench.{name}" for name in ("clusters", "exhaustive", "latency", "layers", "memory", "overlap", "scale")
 }
-_MEASURED = ("extraction", "shardy")
+_MEASURED = ("extraction", "shardy", "triton")
 """Sections of a seed, with records of their own."""
 _BESIDE = {"stencil": ("latency", "scale")}
 """Sections that a family's table is followed by."""
