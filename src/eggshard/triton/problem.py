@@ -198,10 +198,10 @@ class Builder:
         target = self.classes.of[op.results[0]] if plain else self._new(len(options))
         if not plain:
             self.runs[op] = target
-            if any(v not in self.classes.of for v in op.results) or not op.results:
-                self._root(target, len(options))
         if not repeatable(op, self.kernel):
             self.single.add(target)
+        if not repeatable(op, self.kernel) or any(v not in self.classes.of for v in op.results):
+            self._root(target, [outs[0] if plain else n for n, (_, outs) in enumerate(options)])
         for number, ((needs, outs), same) in enumerate(options.items()):
             self.choices[target].append(
                 Choice(outs[0] if plain else number, costs[number], needs, Run(op, tuple(same))))
@@ -231,10 +231,10 @@ class Builder:
         c = self.classes.of.get(value)
         return c is not None and bool(self.candidates.encodings[c])
 
-    def _root(self, target: int, options: int) -> None:
-        """What has effects, or results that are no tensors, is run: a root that takes any option."""
+    def _root(self, target: int, placements: Sequence[int]) -> None:
+        """What may have effects, or has results that are no tensors, is run: a root that takes any option."""
         root = self._new(1)
-        self.choices[root] = [Choice(0, 0.0, ((target, n),)) for n in range(options)]
+        self.choices[root] = [Choice(0, 0.0, ((target, p),)) for p in dict.fromkeys(placements)]
         self.roots.append((root, 0))
 
     # -- loops and branches ------------------------------------------------------------------------------------------
