@@ -60,11 +60,13 @@ def flow_count(problem: Problem) -> int:
 
 def extract(
     problem: Problem, *, seconds: float = 10.0, gap: float = 1e-4, methods: Sequence[str] | None = None,
-    most: float = 0.0,
+    most: float = 0.0, exact: bool = False,
 ) -> Extraction:
     """The best plan found within about ``seconds``, to a relative ``gap``, with a bound that holds for every plan.
 
-    The dual ascent mostly pays: it is begun, too, where that many seconds do not suffice, but ``most`` do.
+    The dual ascent mostly pays: it is begun, too, where that many seconds do not suffice, but ``most`` do. ``exact``: a
+    certificate among plans that compute nothing twice is not enough, where there is time for the linear program; the
+    dual ascent, which gives no other, is left out then.
 
     Never worse than any valid seed. The result depends on the clock only where the time runs out; then it is the best
     plan so far. ``methods`` restricts the portfolio to some of `METHODS`. Raises `LimitError` if no plan exists, and
@@ -75,7 +77,7 @@ def extract(
     if unknown:
         raise ValueError(f"unknown extraction methods {unknown}; there are {', '.join(METHODS)}")
     began = time.monotonic()
-    search = _Portfolio(problem, began + seconds, gap, wanted, began + max(seconds, most), methods is not None)
+    search = _Portfolio(problem, began + seconds, gap, wanted, began + max(seconds, most), methods is not None, exact)
     search.run()
     return search.result(time.monotonic() - began)
 
@@ -84,7 +86,8 @@ class _Portfolio:
     """The best plan and bound so far, and the methods that improve them."""
 
     def __init__(
-        self, problem: Problem, deadline: float, gap: float, methods: Sequence[str], most: float, by_name: bool = False
+        self, problem: Problem, deadline: float, gap: float, methods: Sequence[str], most: float, by_name: bool = False,
+        exact: bool = False,
     ) -> None:
         self.original = problem
         self.deadline, self.most = deadline, most
@@ -92,6 +95,8 @@ class _Portfolio:
         self.methods = methods
         #: Whether the methods were asked for one by one.
         self.by_name = by_name
+        #: Whether only bounds of all plans count, where the problem is not too large for those.
+        self.exact = exact
         self.notes: list[str] = []
         self.bound = 0.0
         self.once = 0.0
@@ -115,13 +120,14 @@ class _Portfolio:
         self.flows = flow_count(self.problem)
         if "local" in self.methods:
             # Where dual ascent finds the plan a start will do.
-            ascends = "dual" in self.methods and self.flows > DUAL_FLOWS
+            ascends = "dual" in self.methods and self.flows > DUAL_FLOWS and not self.exact
             for plan in plans[:1] if ascends else plans:
                 self._offer(self.search.improve(plan), "local")
             self._note("local")
         if self._done() or time.monotonic() >= self.most:
             return
-        if "dual" in self.methods and self.flows > MANY_FLOWS:
+        exact = self.exact and self._fits(LINEAR_SECONDS, "exact")
+        if "dual" in self.methods and self.flows > MANY_FLOWS and not exact:
             before = time.monotonic()
             self._ascend()
             if self.flows <= DUAL_FLOWS:
@@ -194,7 +200,8 @@ class _Portfolio:
     def _enough(self) -> bool:
         """Whether the best plan is certified among those that compute nothing twice, and proving more takes long."""
         best = self.best
-        return best is not None and best.cost - self.once <= self.gap * best.cost and self.flows > MANY_FLOWS
+        many = self.flows > MANY_FLOWS and not self.exact
+        return best is not None and best.cost - self.once <= self.gap * best.cost and many
 
     def _close(self) -> bool:
         """Whether a larger problem's best plan is certified as far as the dual ascent goes."""
