@@ -77,7 +77,8 @@ def and_or_program(problem: Problem, seconds: float, scale: float) -> tuple[Chos
     """The choices of the best solution that HiGHS finds, and its bound.
 
     A variable per e-node and e-class; an e-class that is chosen has a chosen e-node, whose needs are chosen; order
-    variables in every strongly connected component; one e-node at most of a class that may be computed once. ``scale`` is the cost of some plan.
+    variables in every strongly connected component; one e-node at most of a class that may be computed once. ``scale``
+    is the cost of some plan.
     """
     began = time.monotonic()
     graph = ShardGraph(problem, apart=True)

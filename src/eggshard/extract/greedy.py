@@ -190,7 +190,8 @@ class _Pinning:
         if not _derives(problem, costs):
             return None
         chosen = decode(self.graph, costs)
-        twice = next((c for c in reversed(self.graph.order) if c in problem.single and len(chosen.get(c, ())) > 1), None)
+        order = reversed(self.graph.order)
+        twice = next((c for c in order if c in problem.single and len(chosen.get(c, ())) > 1), None)
         if twice is None:
             return complete(problem, chosen)
         wanted = [(s, self._pinned(pinned, twice, s)) for s in chosen[twice]]

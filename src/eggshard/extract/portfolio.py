@@ -62,11 +62,13 @@ def flow_count(problem: Problem) -> int:
 
 def extract(
     problem: Problem, *, seconds: float = 10.0, gap: float = 1e-4, methods: Sequence[str] | None = None,
-    most: float = 0.0,
+    most: float = 0.0, exact: bool = False,
 ) -> Extraction:
     """The best plan found within about ``seconds``, to a relative ``gap``, with a bound that holds for every plan.
 
-    The dual ascent mostly pays: it is begun, too, where that many seconds do not suffice, but ``most`` do.
+    The dual ascent mostly pays: it is begun, too, where that many seconds do not suffice, but ``most`` do. ``exact``: a
+    certificate among plans that compute nothing twice is not enough, where there is time for the linear program; the
+    dual ascent, which gives no other, is left out then.
 
     Never worse than any valid seed. The result depends on the clock only where the time runs out; then it is the best
     plan so far. ``methods`` restricts the portfolio to some of `METHODS`. Raises `LimitError` if no plan exists, and
@@ -77,7 +79,7 @@ def extract(
     if unknown:
         raise ValueError(f"unknown extraction methods {unknown}; there are {', '.join(METHODS)}")
     began = time.monotonic()
-    search = _Portfolio(problem, began + seconds, gap, wanted, began + max(seconds, most), methods is not None)
+    search = _Portfolio(problem, began + seconds, gap, wanted, began + max(seconds, most), methods is not None, exact)
     search.run()
     return search.result(time.monotonic() - began)
 
@@ -86,7 +88,8 @@ class _Portfolio:
     """The best plan and bound so far, and the methods that improve them."""
 
     def __init__(
-        self, problem: Problem, deadline: float, gap: float, methods: Sequence[str], most: float, by_name: bool = False
+        self, problem: Problem, deadline: float, gap: float, methods: Sequence[str], most: float, by_name: bool = False,
+        exact: bool = False,
     ) -> None:
         self.original = problem
         self.deadline, self.most = deadline, most
@@ -94,6 +97,8 @@ class _Portfolio:
         self.methods = methods
         #: Whether the methods were asked for one by one.
         self.by_name = by_name
+        #: Whether only bounds of all plans count, where the problem is not too large for those.
+        self.exact = exact
         self.notes: list[str] = []
         self.bound = 0.0
         self.once = 0.0
@@ -117,7 +122,7 @@ class _Portfolio:
         self.flows = flow_count(self.problem)
         if "local" in self.methods:
             # Where dual ascent finds the plan a start will do.
-            ascends = "dual" in self.methods and self.flows > DUAL_FLOWS
+            ascends = "dual" in self.methods and self.flows > DUAL_FLOWS and not self.exact
             for plan in plans[:1] if ascends else plans:
                 self._offer(self.search.improve(plan), "local")
             self._note("local")
@@ -127,7 +132,8 @@ class _Portfolio:
             self._solve_shards()
             if self._done() or self._late():
                 return
-        if "dual" in self.methods and self.flows > MANY_FLOWS:
+        exact = self.exact and self._fits(LINEAR_SECONDS, "exact")
+        if "dual" in self.methods and self.flows > MANY_FLOWS and not exact:
             before = time.monotonic()
             self._ascend()
             if self.flows <= DUAL_FLOWS:
@@ -200,7 +206,8 @@ class _Portfolio:
     def _enough(self) -> bool:
         """Whether the best plan is certified among those that compute nothing twice, and proving more takes long."""
         best = self.best
-        return best is not None and best.cost - self.once <= self.gap * best.cost and self.flows > MANY_FLOWS
+        many = self.flows > MANY_FLOWS and not self.exact
+        return best is not None and best.cost - self.once <= self.gap * best.cost and many
 
     def _close(self) -> bool:
         """Whether a larger problem's best plan is certified as far as the dual ascent goes."""
@@ -353,12 +360,11 @@ class _Portfolio:
         self.polished = self.best
 
     def _may_copy(self) -> bool:
-        """Whether to ask the program over shards: the tight one where plans compute classes at several placements."""
+        """Whether to ask the program over shards, which bounds plans that compute classes at several placements."""
         best = self.best
         if "shards" not in self.methods or best is None or best.cost <= 0 or self.graph.has_cycles:
             return False
-        copies = any(len(some) > 1 for some in best.chosen.values())
-        return self.flows <= SHARD_FLOWS and (copies or bool(self.problem.single))
+        return self.exact and self.flows <= SHARD_FLOWS
 
     def _solve_shards(self) -> None:
         """The integer program over shards."""
