@@ -27,9 +27,8 @@ def shape(text: str) -> tuple[int, ...] | None:
 
 def undecided(sample: Sample) -> Option:
     """No encoding known yet."""
-    operands, results = (
-        tuple(None if shape(text) is None else UNDECIDED for text in texts) for texts in (sample.operands, sample.results))
-    return Option(operands, results)
+    return Option(*(tuple(None if shape(text) is None else UNDECIDED for text in texts)
+                    for texts in (sample.operands, sample.results)))
 
 
 class Answer(NamedTuple):
