@@ -8,7 +8,7 @@ from eggshard.layouts.encodings import Encoding, make
 from eggshard.layouts.linear import LinearLayout
 from eggshard.layouts.machine import Machine
 from eggshard.triton.rules import structure
-from eggshard.triton.rules.costs import arithmetic
+from eggshard.triton.rules.costs import arithmetic, registers
 from eggshard.triton.rules.movement import Relabelled
 from eggshard.triton.rules.rule import Option, Rule, current
 
@@ -30,7 +30,19 @@ class Conversion(Rule):
 
 
 class Unpacking(Relabelled):
-    """Two elements of four bits out of each byte, neighbours along a dimension, in neighbouring registers."""
+    """Two elements of four bits out of each byte, neighbours along a dimension, in neighbouring registers.
+
+    Four bytes of a thread are unpacked at a time: there must be so many.
+    """
+
+    def from_operand(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
+        return self._lowered(op, super().from_operand(op, i, encoding, machine), machine)
+
+    def from_result(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
+        return self._lowered(op, super().from_result(op, i, encoding, machine), machine)
+
+    def _lowered(self, op: Operation, options: list[Option], machine: Machine) -> list[Option]:
+        return [option for option in options if registers(op.operands[0], option.operands[0], machine) % 4 == 0]
 
     def renamed(self, op: Operation, layout: LinearLayout) -> LinearLayout:
         axis = op.integer("axis") or 0
@@ -54,18 +66,22 @@ class Unpacking(Relabelled):
             shape, *([tuple(n // 2 if d == axis else n for d, n in enumerate(b)) for b in some] for some in bases))
 
     def forward(self, op: Operation, encoding: Encoding, machine: Machine) -> Encoding | None:
-        return _scaled(encoding, op, 2, 1) or super().forward(op, encoding, machine)
+        if encoding.kind == structure.DOT_OPERAND:
+            return _scaled(encoding, op, 2, 1)
+        return super().forward(op, encoding, machine)
 
     def backward(self, op: Operation, encoding: Encoding, machine: Machine) -> Encoding | None:
-        return _scaled(encoding, op, 1, 2) or super().backward(op, encoding, machine)
+        if encoding.kind == structure.DOT_OPERAND:
+            return _scaled(encoding, op, 1, 2)
+        return super().backward(op, encoding, machine)
 
     def work(self, op: Operation, option: Option, machine: Machine) -> Counts:
         return arithmetic("conversion", op, option, machine)
 
 
 def _scaled(encoding: Encoding, op: Operation, factor: int, divisor: int) -> Encoding | None:
-    """The fragment of a matrix product with so many times as many neighbours; None of other encodings."""
-    if encoding.kind != structure.DOT_OPERAND or encoding.get("kWidth") is None:
+    """The fragment of a matrix product with so many times as many neighbours in the depth; None if that is none."""
+    if encoding.get("kWidth") is None:
         return None
     tensor = op.operands[0].tensor
     assert tensor is not None

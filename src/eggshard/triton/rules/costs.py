@@ -17,11 +17,11 @@ WIDEST = 128
 
 
 def bits(element: str) -> int:
-    """The width of an element: ``f16``, ``i1`` (a byte where it is stored), pointers."""
+    """The width of an element: ``f16``, ``i1``, pointers."""
     if "ptr" in element:
         return 64
     digits = "".join(c for c in element.partition("E")[0].lstrip("abcdefghijklmnopqrstuvwxyz") if c.isdigit())
-    return max(8, int(digits)) if digits else 64
+    return int(digits) if digits else 64
 
 
 def layout_of(value: Value, encoding: Encoding | None, machine: Machine) -> LinearLayout | None:
@@ -66,7 +66,7 @@ def accesses(value: Value, encoding: Encoding, element: str, machine: Machine, w
     count = registers(value, encoding, machine)
     layout = layout_of(value, encoding, machine)
     width = 1 if layout is None else contiguous(layout)
-    width = max(1, min(width, count, widest // bits(element)))
+    width = max(1, min(width, count, widest // max(8, bits(element))))
     return float(count // width * machine.num_warps)
 
 

@@ -16,7 +16,7 @@ _MOST_DIMS = 5
 
 @lru_cache(maxsize=1 << 14)
 def encoding_of_layout(layout: LinearLayout) -> Encoding | None:
-    """An encoding at which a tensor of the layout's shape has this very layout; None where only a generic one would do."""
+    """An encoding at which a tensor of the layout's shape has this very layout; None if only a generic one would do."""
     bases = [layout.bases(name) for name in HARDWARE]
     units = [basis for some in bases for basis in some if any(basis)]
     if any(sum(n.bit_count() for n in basis) != 1 for basis in units) or len(set(units)) < len(units):

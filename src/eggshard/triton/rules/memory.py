@@ -82,7 +82,7 @@ class Shared(Uniform):
             if value.tensor is not None and encoding is not None:
                 element = value.tensor.element
                 instructions = accesses(value, encoding, element, machine)
-                amount = registers(value, encoding, machine) * machine.num_warps * bits(element) / 32
+                amount = registers(value, encoding, machine) * machine.num_warps * max(8, bits(element)) / 32
                 waves = max(instructions, float(amount))
                 if self.loads:
                     return Counts(shared_loads=instructions, shared_load_wavefronts=waves)

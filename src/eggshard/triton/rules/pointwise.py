@@ -9,7 +9,6 @@ from eggshard.layouts.machine import Machine
 from eggshard.triton.rules.costs import arithmetic, registers
 from eggshard.triton.rules.rule import Option, Uniform, uniform
 
-
 #: Dialects of ops without effects, and of branches between them.
 _PURE = ("arith", "math", "cf", "ub")
 
@@ -56,7 +55,7 @@ class Packed(Pointwise):
 
     def movable(self, op: Operation) -> bool:
         inside = (inner for region in op.regions for block in region.blocks for inner in block.operations)
-        return all(inner.name.partition(".")[0] in _PURE or inner.name == "tt.map_elementwise.return" for inner in inside)
+        return all(op.name.partition(".")[0] in _PURE or op.name == "tt.map_elementwise.return" for op in inside)
 
     def speculatable(self, op: Operation) -> bool:
         return False

@@ -7,11 +7,17 @@ from eggshard.layouts.encodings import Encoding
 from eggshard.layouts.machine import Machine
 from eggshard.triton.rules import structure
 from eggshard.triton.rules.movement import shape_of
-from eggshard.triton.rules.rule import Mapped, Option, Rule, Uniform, both, current
+from eggshard.triton.rules.rule import Mapped, Option, Rule, Uniform, both, current, uniform
+
+#: A dimension longer than this is not gathered in single threads in order to reduce it there.
+MOST_IN_A_THREAD = 8
 
 
 class Reduce(Mapped):
-    """The results are slices of the operands' encoding, in that spelling; scalars of tensors of one dimension."""
+    """The results are slices of the operands' encoding, in that spelling; scalars of tensors of one dimension.
+
+    Where the results' encoding is no slice, the dimension that is reduced may lie in each thread's registers.
+    """
 
     def forward(self, op: Operation, encoding: Encoding, machine: Machine) -> Encoding:
         return structure.sliced(op.integer("axis") or 0, encoding)
@@ -26,12 +32,19 @@ class Reduce(Mapped):
         if found:
             return found
         axis = op.integer("axis") or 0
-        parent = structure.opened(encoding, axis, shape_of(op, True)[axis])
+        size = shape_of(op, True)[axis]
+        parent = structure.opened(encoding, axis, size) if size <= MOST_IN_A_THREAD else None
         return [] if parent is None else [both(op, parent, self.forward(op, parent, machine))]
 
 
 class Scan(Uniform):
-    """All tensors at one encoding."""
+    """All tensors at one encoding, a blocked one: others verify, but are not lowered."""
+
+    def from_operand(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
+        return [uniform(op, encoding)] if encoding.kind == structure.BLOCKED else []
+
+    def from_result(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
+        return self.from_operand(op, i, encoding, machine)
 
     def movable(self, op: Operation) -> bool:
         return True

@@ -60,7 +60,7 @@ ANCHORS = frozenset("""
     ttng.async_tma_gather ttng.async_tma_scatter ttng.async_tma_reduce ttng.async_tma_store_wait
     ttng.clc_try_cancel_sync gluon.set_auto_layout tti.dot_i8
     amdg.buffer_atomic_rmw amdg.buffer_atomic_cas amdg.buffer_load_to_local amdg.async_copy_local_to_global
-    amdg.bypass_lds_load amdg.concat amdg.extract_slice amdg.in_thread_transpose amdg.local_load_packed_transposed
+    amdg.concat amdg.extract_slice amdg.in_thread_transpose amdg.local_load_packed_transposed
     amdg.masked_load amdg.masked_store amdg.scaled_downcast_fp4 amdg.scaled_downcast_fp8 amdg.scaled_upcast_fp4
     amdg.scaled_upcast_fp8""".split())
 

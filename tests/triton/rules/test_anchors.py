@@ -1,0 +1,162 @@
+"""Which ops keep their layout, which may be computed again, and where."""
+
+from __future__ import annotations
+
+import pytest
+
+from eggshard.kernels.ir import Kernel, Operation
+from eggshard.kernels.text import read_generic
+from eggshard.layouts.machine import Machine
+from eggshard.triton.rules import anchored, current, from_operand, movable, repeatable, speculatable, ties
+from eggshard.triton.rules.rule import encoding_of
+from eggshard.triton.rules.table import TABLE
+
+_BLOCKED = "#ttg.blocked<{sizePerThread = [1], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>"
+_WIDE = "#ttg.blocked<{sizePerThread = [1, 4], threadsPerWarp = [8, 4], warpsPerCTA = [4, 1], order = [1, 0]}>"
+_TALL = "#ttg.blocked<{sizePerThread = [4, 1], threadsPerWarp = [4, 8], warpsPerCTA = [1, 4], order = [0, 1]}>"
+_MMA = "#ttg.nvidia_mma<{versionMajor = 2, versionMinor = 0, warpsPerCTA = [2, 2], instrShape = [16, 8]}>"
+_MODULE = ('"ttg.num-ctas" = 1 : i32, "ttg.num-warps" = 4 : i32, ttg.target = "cuda:80", '
+           '"ttg.threads-per-warp" = 32 : i32')
+
+
+def kernel_of(body: str) -> Kernel:
+    return read_generic(f'"builtin.module"() ({{\n{body}\n}}) {{{_MODULE}}} : () -> ()')
+
+
+def find(kernel: Kernel, name: str) -> Operation:
+    return next(op for op in kernel.walk() if op.name == name)
+
+
+def _load(elements: int, volatile: str = "false") -> Kernel:
+    pointers, values = (f"tensor<{elements}x{e}, {_BLOCKED}>" for e in ("!tt.ptr<f32>", "f32"))
+    return kernel_of(f"""
+%p = "test.pointers"() : () -> {pointers}
+%x = "tt.load"(%p) <{{boundaryCheck = array<i32>, isVolatile = {volatile}}}> : ({pointers}) -> {values}
+"tt.store"(%p, %x) <{{boundaryCheck = array<i32>}}> : ({pointers}, {values}) -> ()
+""")
+
+
+@pytest.mark.parametrize("elements, kept", [(1, False), (64, False), (128, True), (1024, True)])
+def test_accesses_with_work_for_all_threads_are_anchors(elements: int, kept: bool) -> None:
+    kernel = _load(elements)
+    load, store = find(kernel, "tt.load"), find(kernel, "tt.store")
+    assert anchored(load, kernel) == anchored(store, kernel) == kept
+    assert repeatable(load, kernel) != kept
+    assert not movable(load) and not repeatable(store, kernel)
+
+
+def test_volatile_loads_are_anchors() -> None:
+    kernel = _load(64, "true")
+    load = find(kernel, "tt.load")
+    assert anchored(load, kernel) and not repeatable(load, kernel)
+
+
+def test_unknown_ops_run_as_given() -> None:
+    kernel = kernel_of(f'%x = "test.op"() : () -> tensor<64xf32, {_BLOCKED}>\n'
+                       f'%y = "test.op"(%x) : (tensor<64xf32, {_BLOCKED}>) -> tensor<64xf32, {_BLOCKED}>')
+    _, op = (op for op in kernel.walk() if op.name == "test.op")
+    given = encoding_of(op.results[0])
+    assert given is not None
+    assert anchored(op, kernel) and not movable(op)
+    machine = Machine.of(kernel)
+    assert from_operand(op, 0, given, machine) == [current(op)]
+    assert from_operand(op, 0, given._replace(kind="ttg.other"), machine) == []
+
+
+def _reshape(attributes: str, target: str) -> Kernel:
+    return kernel_of(f"""
+%x = "test.values"() : () -> tensor<64x16xf32, {_WIDE}>
+%y = "tt.reshape"(%x) <{{{attributes}}}> : (tensor<64x16xf32, {_WIDE}>) -> tensor<16x64xf32, {target}>
+""")
+
+
+def test_reshapes_that_reorder_keep_their_layouts() -> None:
+    """Where the given layouts keep the row-major order, a permission to reorder changes nothing."""
+    other = _reshape("allow_reorder", _TALL)
+    assert anchored(find(other, "tt.reshape"), other) and not movable(find(other, "tt.reshape"))
+    plain = _reshape("", _TALL)
+    assert not anchored(find(plain, "tt.reshape"), plain)
+    linear = ("#ttg.linear<{register = [[0, 1], [0, 2]], lane = [[0, 4], [0, 8], [0, 16], [0, 32], [1, 0]], "
+              "warp = [[2, 0], [4, 0]], block = []}>")
+    kept = _reshape("allow_reorder", linear.replace("[[0, 1], [0, 2]]", "[[0, 1], [0, 2], [8, 0]]"))
+    assert not anchored(find(kept, "tt.reshape"), kept) and movable(find(kept, "tt.reshape"))
+    chosen = _reshape("allow_reorder, efficient_layout", linear.replace("[[0, 1], [0, 2]]", "[[0, 1], [0, 2], [8, 0]]"))
+    assert anchored(find(chosen, "tt.reshape"), chosen)
+
+
+def test_assembly_moves_only_where_it_is_pure() -> None:
+    for pure in ("true", "false"):
+        kernel = kernel_of(
+            '%x = "tt.elementwise_inline_asm"() <{asm_string = "mov $0, 0;", constraints = "=r", '
+            f'packed_element = 1 : i32, pure = {pure}}}> : () -> tensor<64xi32, {_BLOCKED}>')
+        op = find(kernel, "tt.elementwise_inline_asm")
+        assert not anchored(op, kernel)
+        assert movable(op) == repeatable(op, kernel) == speculatable(op) == (pure == "true")
+
+
+def test_integer_divisions_are_not_speculated() -> None:
+    kernel = kernel_of(f'%x = "test.values"() : () -> tensor<64xi32, {_BLOCKED}>\n' + "\n".join(
+        f'%y{i} = "{name}"(%x, %x) : (tensor<64xi32, {_BLOCKED}>, tensor<64xi32, {_BLOCKED}>) -> '
+        f'tensor<64xi32, {_BLOCKED}>' for i, name in enumerate(("arith.divsi", "arith.addi"))))
+    division, addition = find(kernel, "arith.divsi"), find(kernel, "arith.addi")
+    assert movable(division) and not speculatable(division)
+    assert movable(addition) and speculatable(addition)
+
+
+def test_partitions_keep_everything() -> None:
+    """Their warps are not the module's."""
+    kernel = kernel_of(f"""
+"ttg.warp_specialize"() <{{partitionNumWarps = array<i32: 1>}}> ({{
+  %a = "arith.constant"() <{{value = dense<0> : tensor<64xi32, {_BLOCKED}>}}> : () -> tensor<64xi32, {_BLOCKED}>
+  "ttg.warp_yield"() : () -> ()
+}}, {{
+  "ttg.warp_specialize.partitions"() ({{
+    %b = "tt.make_range"() <{{end = 64 : i32, start = 0 : i32}}> : () -> tensor<64xi32, {_BLOCKED}>
+    "ttg.warp_return"() : () -> ()
+  }}) : () -> ()
+}}) : () -> ()
+""")
+    assert not anchored(find(kernel, "arith.constant"), kernel)
+    assert anchored(find(kernel, "tt.make_range"), kernel)
+
+
+@pytest.mark.parametrize("name", ["tt.dot", "tt.cat", "tt.atomic_rmw", "tt.print", "ttng.warp_group_dot", "tt.return"])
+def test_anchors(name: str) -> None:
+    kernel = kernel_of(f'"{name}"() : () -> ()')
+    op = find(kernel, name)
+    assert name in TABLE
+    assert anchored(op, kernel) and not movable(op)
+
+
+def test_dots_on_cuda_cores() -> None:
+    """Operands over the accumulator's blocked encoding; a matrix instruction's fragments are not moved."""
+    sides = [f"#ttg.dot_op<{{opIdx = {i}, parent = {_WIDE}}}>" for i in (0, 1)]
+    types = [f"tensor<64x64xf32, {e}>" for e in (*sides, _WIDE)]
+    made = "\n".join(f'%v{i} = "test.values"() : () -> {t}' for i, t in enumerate(types))
+    kernel = kernel_of(f'{made}\n%d = "tt.dot"(%v0, %v1, %v2) : ({", ".join(types)}) -> {types[2]}')
+    op, machine = find(kernel, "tt.dot"), Machine.of(kernel)
+    other = kernel_of(f'%v = "test.values"() : () -> tensor<64x64xf32, {_TALL}>').module.body.operations[0].results[0]
+    tall = encoding_of(other)
+    assert tall is not None
+    (option,) = from_operand(op, 2, tall, machine)
+    assert option.results == (tall,)
+    assert [str(e) for e in option.operands] == [
+        *(f"#ttg.dot_op<{{opIdx = {i}, parent = {_TALL}}}>" for i in (0, 1)), _TALL]
+    assert from_operand(op, 0, option.operands[0] or tall, machine) == [option]
+    assert from_operand(op, 1, option.operands[0] or tall, machine) == []
+
+
+def test_carried_values() -> None:
+    """What a loop carries is the same through its operand, its block's argument, the yield and its result."""
+    kernel = kernel_of(f"""
+%c = "test.scalars"() : () -> i32
+%x = "test.values"() : () -> tensor<64xf32, {_BLOCKED}>
+%y = "scf.for"(%c, %c, %c, %x) ({{
+^bb0(%i: i32, %a: tensor<64xf32, {_BLOCKED}>):
+  %b = "arith.negf"(%a) : (tensor<64xf32, {_BLOCKED}>) -> tensor<64xf32, {_BLOCKED}>
+  "scf.yield"(%b) : (tensor<64xf32, {_BLOCKED}>) -> ()
+}}) : (i32, i32, i32, tensor<64xf32, {_BLOCKED}>) -> tensor<64xf32, {_BLOCKED}>
+""")
+    loop = find(kernel, "scf.for")
+    assert ties(loop) == [(loop.operands[3], loop.body.arguments[1], loop.body.terminator.operands[0], loop.results[0])]
+    assert not anchored(loop, kernel) and not movable(loop)
