@@ -79,7 +79,7 @@ def _row(worker: Worker, request: dict[str, Any]) -> Row:
             row.figures[way] = found.figures[way]
         if way == "after" and "triton" in found.figures:
             row.figures["triton"] = found.figures["triton"]
-        row.compile_seconds = found.compile_seconds
+        row.compile_seconds, row.compile_processor = found.compile_seconds, found.compile_processor
     return row
 
 
