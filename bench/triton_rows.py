@@ -3,6 +3,7 @@ in place of each of its removals of layout conversions."""
 
 from __future__ import annotations
 
+import os
 import time
 import traceback
 from collections.abc import Callable, Collection
@@ -29,7 +30,8 @@ class Figures:
     """Of one way. cost: modelled, in SM cycles per thread block. shared: bytes, scratch and buffers of loads together.
 
     gap: the largest of the plans', relative; 0 is proved optimal among the candidates. capped: some plan left encodings
-    out. seconds: of all plans, longest: of one, the kernel's text read and written.
+    out. Of planning, the kernel's text read and written: seconds: of all plans, longest: of one, processor: their
+    processor time.
     """
 
     conversions: int
@@ -41,6 +43,7 @@ class Figures:
     plans: int = 0
     seconds: float = 0.0
     longest: float = 0.0
+    processor: float = 0.0
 
     def figure(self, name: str) -> float | None:
         """By name: a field, or a count of the code."""
@@ -50,13 +53,15 @@ class Figures:
 
 @dataclass
 class Row:
-    """figures, failures: by way. compile_seconds: Triton's own, from the kernel's source to machine code."""
+    """figures, failures: by way. compile_seconds, compile_processor: Triton's own from the kernel's source to machine
+    code, on the clock and of the processor."""
 
     kernel: str
     target: str
     figures: dict[str, Figures] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     compile_seconds: float = 0.0
+    compile_processor: float = 0.0
 
     def json(self) -> dict[str, Any]:
         return asdict(self)
@@ -66,6 +71,22 @@ class Row:
         """Back from `json`."""
         figures = {way: Figures(**found) for way, found in record["figures"].items()}
         return cls(**{**record, "figures": figures})
+
+
+class _Timed:
+    """A context that tells how long it took: on the clock, and of the processor, ended child processes included."""
+
+    def __enter__(self) -> _Timed:
+        self._began = self._now()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds, self.processor = (a - b for a, b in zip(self._now(), self._began, strict=True))
+
+    @staticmethod
+    def _now() -> tuple[float, float]:
+        used = os.times()
+        return time.perf_counter(), used.user + used.system + used.children_user + used.children_system
 
 
 def measure(program: KernelProgram, target: str, planner: Planner, ways: Collection[str] = WAYS) -> Row:
@@ -102,15 +123,19 @@ class _Run:
             self.row.failures[way] = f"{type(error).__name__}: {error} ({where})"
 
     def theirs(self) -> None:
-        began = time.perf_counter()
-        module = self.compilation.tensor_ir(self.program.source())
-        passed = time.perf_counter() - began
+        with _Timed() as first:
+            module = self.compilation.tensor_ir(self.program.source())
         self.source = str(module)
-        began = time.perf_counter()
-        final = self.compilation.gpu_ir(module)
-        self.row.compile_seconds = passed + time.perf_counter() - began
+        with _Timed() as second:
+            final = self.compilation.gpu_ir(module)
+        self._compiling(first)
+        self._compiling(second)
         self.final = str(final)
         self._figures("triton", self.final)
+
+    def _compiling(self, timed: _Timed) -> None:
+        self.row.compile_seconds += timed.seconds
+        self.row.compile_processor += timed.processor
 
     def after(self) -> None:
         plans = _Plans(self.planner)
@@ -130,10 +155,10 @@ class _Run:
     def _figures(self, way: str, text: str, plans: _Plans | None = None) -> None:
         known = str(parse(text, self.compilation.context).str_nodebug())
         if known not in self.codes:
-            began = time.perf_counter()
-            compiled = compile_kernel(text, self.row.target, self.program.options)
+            with _Timed() as timed:
+                compiled = compile_kernel(text, self.row.target, self.program.options)
             if way == "triton":
-                self.row.compile_seconds += time.perf_counter() - began
+                self._compiling(timed)
             self.codes[known] = compiled.shared, count(compiled)
         shared, code = self.codes[known]
         found = self.row.figures[way] = Figures(known.count("ttg.convert_layout"), shared, code._asdict())
@@ -147,14 +172,14 @@ class _Plans:
     def __init__(self, planner: Planner) -> None:
         self.planner = planner
         self.found: list[Any] = []
-        self.seconds: list[float] = []
+        self.timed: list[_Timed] = []
 
     def make(self, module: Any) -> Any:
         """Of a libtriton module."""
-        began = time.perf_counter()
-        plan = self.planner(load(module))
-        write_generic(plan.kernel)
-        self.seconds.append(time.perf_counter() - began)
+        with _Timed() as timed:
+            plan = self.planner(load(module))
+            write_generic(plan.kernel)
+        self.timed.append(timed)
         self.found.append(plan)
         return plan
 
@@ -163,5 +188,6 @@ class _Plans:
         figures.gap = max(plan.gap for plan in self.found)
         figures.capped = any(plan.capped for plan in self.found)
         figures.plans = len(self.found)
-        figures.seconds = sum(self.seconds)
-        figures.longest = max(self.seconds)
+        figures.seconds = sum(timed.seconds for timed in self.timed)
+        figures.longest = max(timed.seconds for timed in self.timed)
+        figures.processor = sum(timed.processor for timed in self.timed)
