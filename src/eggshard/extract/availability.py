@@ -19,7 +19,7 @@ from eggshard.extract.problem import Selection
 from eggshard.extract.verify import complete
 
 #: The solver's units: its tolerances (1e-7) are then relative to what matters.
-SCALE = 1e3
+SCALE, TINY = 1e3, 1e-300
 
 
 class Answer(NamedTuple):
@@ -47,13 +47,13 @@ class _Rows:
             self.value += [value] * len(columns)
 
 
-def solve(graph: Graph, incumbent: Selection, seconds: float, gap: float) -> Answer:
-    """Solve the program of a problem without circles, from a valid plan, for about ``seconds``.
+def solve(graph: Graph, incumbent: Selection | None, seconds: float, gap: float) -> Answer:
+    """Solve the program of a problem without circles, from a valid plan if one is known, for about ``seconds``.
 
     Choices and conversions that alone cost more than the incumbent are left out. Raises `SolverError`.
     """
     problem = graph.problem
-    limit = incumbent.cost
+    limit = math.inf if incumbent is None else incumbent.cost
     cost: list[float] = []
     rows = _Rows()
 
@@ -64,12 +64,12 @@ def solve(graph: Graph, incumbent: Selection, seconds: float, gap: float) -> Ans
     needed: list[dict[int, None]] = [{} for _ in problem.choices]
     for choices in problem.choices:
         for choice in choices:
-            if choice.cost <= limit:
+            if choice.cost <= limit and choice.cost < math.inf:
                 for a, q in choice.needs:
                     needed[a][q] = None
     for c, q in problem.roots:
         needed[c][q] = None
-    computed = [[column(s.cost) if s.cost <= limit else -1 for s in choices] for choices in problem.choices]
+    computed = [[column(s.cost) if s.cost <= limit and s.cost < math.inf else -1 for s in choices] for choices in problem.choices]
     integers = [x for some in computed for x in some if x >= 0]
     there: dict[tuple[int, int], int] = {}
     for c, placements in enumerate(needed):
@@ -82,7 +82,7 @@ def solve(graph: Graph, incumbent: Selection, seconds: float, gap: float) -> Ans
             here = there[c, q] = column(0.0)
             sources = list(made.get(q, ()))
             for p, some in made.items():
-                if p != q and table[p, q] <= limit:
+                if p != q and table[p, q] <= limit and table[p, q] < math.inf:
                     paid = column(float(table[p, q]))
                     sources.append(paid)
                     rows.add(0.0, (some, 1.0), ([paid], -1.0))
@@ -96,16 +96,16 @@ def solve(graph: Graph, incumbent: Selection, seconds: float, gap: float) -> Ans
                     rows.add(0.0, ([there[need]], 1.0), ([x], -1.0))
     for root in problem.roots:
         rows.add(1.0, ([there[root]], 1.0))
-    unit = SCALE / incumbent.cost
+    unit = SCALE / max(sum(cost) if incumbent is None else incumbent.cost, TINY)
     model = Model()
     none = np.zeros(0, np.int64)
     model.add_columns(np.array(cost) * unit, np.ones(len(cost)), none, none, np.zeros(0))
     low = np.array(rows.low)
     model.add_rows(low, np.full(len(low), math.inf), np.array(rows.row), np.array(rows.column), np.array(rows.value))
     start = np.array(integers)
-    chosen = {x for c, some in incumbent.chosen.items() for x in (computed[c][s] for s in some)}
+    chosen = {computed[c][s] for c, some in incumbent.chosen.items() for s in some} if incumbent is not None else set()
     values = np.array([float(x in chosen) for x in integers])
-    found = model.solve_integer(start, seconds, gap, (start, values))
+    found = model.solve_integer(start, seconds, gap, (start, values) if incumbent is not None else None)
     plan = None
     if found.values is not None:
         plan = complete(problem, {

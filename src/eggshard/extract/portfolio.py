@@ -117,9 +117,11 @@ class _Portfolio:
 
     def run(self) -> None:
         plans = self._bounded(self._start(self.original.seeds))
+        self.flows = flow_count(self.problem)
+        if self.best is None and self._may_copy():
+            self._solve_shards()
         if self.best is None or self._done():
             return
-        self.flows = flow_count(self.problem)
         if "local" in self.methods:
             # Where dual ascent finds the plan a start will do.
             ascends = "dual" in self.methods and self.flows > DUAL_FLOWS and not self.exact
@@ -360,19 +362,17 @@ class _Portfolio:
         self.polished = self.best
 
     def _may_copy(self) -> bool:
-        """Whether to ask the program over shards, which bounds plans that compute classes at several placements."""
-        best = self.best
-        if "shards" not in self.methods or best is None or best.cost <= 0 or self.graph.has_cycles:
+        """Whether to ask the program over shards, which bounds plans that compute classes at several placements, and
+        needs none to start from."""
+        if "shards" not in self.methods or self.graph.has_cycles or self.flows > SHARD_FLOWS:
             return False
-        return self.exact and self.flows <= SHARD_FLOWS
+        return self.best is None or self.exact and self.best.cost > 0
 
     def _solve_shards(self) -> None:
         """The integer program over shards."""
-        best = self.best
-        assert best is not None
 
         def solve() -> None:
-            answer = availability.solve(self.graph, best, deadline_left(self.deadline), self.gap / 2)
+            answer = availability.solve(self.graph, self.best, deadline_left(self.deadline), self.gap / 2)
             self._offer(answer.plan, "shards")
             self._raise_bound(answer.bound, "shards")
 
