@@ -50,7 +50,7 @@ def _conversion(source: LinearLayout, target: LinearLayout, bits: int, machine: 
         shuffling = _Shuffling.of(source, target)
         if shuffling is not None and shuffling.exchanges < 2:
             return Conversion("shuffles", shuffling.counts(bits, machine))
-    return _through_shared(source, target, bits, machine)
+    return _through_shared(source, target, bits, machine, reach)
 
 
 def _reach(source: LinearLayout, target: LinearLayout) -> int:
@@ -188,7 +188,9 @@ def _leads_from_register(step: list[int], lane: int, registers: int) -> bool:
     return False
 
 
-def _through_shared(source: LinearLayout, target: LinearLayout, bits: int, machine: Machine) -> Conversion:
+def _through_shared(
+    source: LinearLayout, target: LinearLayout, bits: int, machine: Machine, reach: int
+) -> Conversion:
     width = max(bits, 8)
     shared = shared_layout(source, target, width, machine)
     repetitions = 1 << len(shared.repetitions)
@@ -197,7 +199,8 @@ def _through_shared(source: LinearLayout, target: LinearLayout, bits: int, machi
     if bits == 1 and machine.vendor == "cuda" and shared.load is PLAIN:
         loads *= _SPLIT_LOADS.get(_vector_bits(_offsets(target, shared), width), 1)
     barriers = 2 * repetitions - 1
-    within_warp = _within_warp(source, target)
+    # No element leaves its warp and none is held by two: a barrier of the warp is enough.
+    within_warp = reach <= 1 and _independent_warps(source) and _independent_warps(target)
     warps = machine.num_warps
     counts = Counts(
         shared_stores=stores * repetitions * warps,
@@ -265,13 +268,7 @@ def _wavefronts(lanes: tuple[int, ...], moved: int, bits: int) -> int:
     return (1 << degree) << (len(lanes) - together)
 
 
-def _within_warp(source: LinearLayout, target: LinearLayout) -> bool:
-    """Whether no element leaves its warp, and none is held by two: a barrier of the warp is enough."""
-    if _reach(source, target) > 1:
-        return False
-    return all(_independent_warps(layout) for layout in (source, target))
-
-
+@lru_cache(maxsize=1 << 14)
 def _independent_warps(layout: LinearLayout) -> bool:
     span = Span(layout.register + layout.lane)
     return all(span.add(v) for v in layout.warp)

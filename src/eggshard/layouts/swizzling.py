@@ -11,6 +11,7 @@ spread, then from sums of one lane basis of either side, so that no two lanes of
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from eggshard.layouts.gf2 import Span, complement, intersection
@@ -20,6 +21,10 @@ from eggshard.layouts.machine import Machine
 _BANKS = 32
 _WORD = 32  # bits of a bank, and of a register
 _VECTOR = 128  # bits that a lane can move at most
+
+
+#: Targets on which the lanes of a wavefront of ds_read_b128 are not consecutive (CDNA 3).
+_INTERLEAVED = ("gfx940", "gfx941", "gfx942")
 
 
 class Access(NamedTuple):
@@ -60,7 +65,12 @@ class SharedLayout(NamedTuple):
 def shared_layout(source: LinearLayout, target: LinearLayout, bits: int, machine: Machine) -> SharedLayout:
     """The shared memory of a conversion; layouts without duplicate registers, elements of 8 bits or more."""
     if machine.vendor == "hip":
-        return _plain(source, target, bits, _amd_lanes(source, target, bits, machine))
+        found = _plain(source, target, bits, None)
+        if found.vector and bits << len(found.vector) == _VECTOR and machine.architecture in _INTERLEAVED:
+            # Of both orders of the lanes the one that needs less memory (found by comparing with compiled code).
+            interleaved = _plain(source, target, bits, (0, 1, 4))
+            found = min(interleaved, found, key=lambda shared: shared.held)
+        return found
     crossing = any(_crosses_blocks(source, target))
     stores = [PLAIN]
     loads = [PLAIN]
@@ -95,19 +105,6 @@ def _crosses_blocks(source: LinearLayout, target: LinearLayout) -> list[bool]:
     return [a != b for a, b in zip(source.block, target.block, strict=True)]
 
 
-def _amd_lanes(
-    source: LinearLayout, target: LinearLayout, bits: int, machine: Machine
-) -> tuple[int, ...] | None:
-    """The lanes of a wavefront of ds_read_b128 on CDNA 3, which are not consecutive; None: the first ones.
-
-    Lanes that hold the same do not count; that bit 2 follows bit 4 was found by comparing with compiled code.
-    """
-    vector, _ = _vector(source, target, bits)
-    if bits << len(vector) != _VECTOR or machine.architecture not in ("gfx940", "gfx941", "gfx942"):
-        return None
-    return tuple(lane for lane in (0, 1, 4, 2) if target.lane[lane])[:3]
-
-
 def _tile(
     source: LinearLayout, target: LinearLayout, bits: int, store: Access, load: Access
 ) -> tuple[int, ...] | None:
@@ -127,10 +124,11 @@ def _tile(
     lanes_b = [b.lane[i] for i in narrow.contiguous]
     if 0 in lanes_a or 0 in lanes_b:
         return None
-    solution = map_onto(b, a)
+    if not narrow.contiguous:
+        return tuple(vector)
+    columns = map_onto(b, a).lane
     lane_start = len(a.register)
     lane_bits = ((1 << len(a.lane)) - 1) << lane_start
-    columns = solution.lane
     for i in range(registers_a - registers_b):
         if not columns[narrow.contiguous[i]] & ((1 << lane_start) - 1):
             return None
@@ -245,31 +243,32 @@ def _segment(first: list[int], second: list[int], blocks: list[int], size: int, 
     return found[:length]
 
 
+@lru_cache(maxsize=1 << 16)
 def map_onto(source: LinearLayout, target: LinearLayout) -> LinearLayout:
     """Per hardware bit of ``source``, the hardware bits of ``target`` that hold its element: bit sets over the target's
     columns (registers first). Dimensions with the same bases on both sides are mapped to themselves."""
-    starts, start = [], 0
-    for bases in target.hardware():
-        starts.append(start)
+    span = Span()
+    start = 0
+    for bases, others in zip(target.hardware(), source.hardware(), strict=True):
+        if bases != others:
+            for i, basis in enumerate(bases):
+                span.add(basis, 1 << (start + i))
         start += len(bases)
-    same = [a == b for a, b in zip(source.hardware(), target.hardware(), strict=True)]
-    positions = [i for s, bases, equal in zip(starts, target.hardware(), same, strict=True) if not equal
-                 for i in range(s, s + len(bases))]
-    span = Span(target.columns[i] for i in positions)
-    whole = Span(target.columns)
-    found = []
-    for bases, s, equal in zip(source.hardware(), starts, same, strict=True):
-        if equal:
-            found.append(tuple(1 << (s + i) for i in range(len(bases))))
-            continue
-        mapped = []
-        for basis in bases:
-            chosen = span.solve(basis)
-            if chosen is None:
-                all_columns = whole.solve(basis)
-                assert all_columns is not None, "a layout holds every element"
-                mapped.append(all_columns)
-            else:
-                mapped.append(sum(1 << positions[i] for i in range(len(positions)) if chosen >> i & 1))
-        found.append(tuple(mapped))
+    whole: Span | None = None
+    found: list[tuple[int, ...]] = []
+    start = 0
+    for bases, others in zip(target.hardware(), source.hardware(), strict=True):
+        if bases == others:
+            found.append(tuple(1 << (start + i) for i in range(len(bases))))
+        else:
+            mapped = []
+            for basis in others:
+                chosen = span.solve(basis)
+                if chosen is None:
+                    whole = whole or Span(target.columns)
+                    chosen = whole.solve(basis)
+                    assert chosen is not None, "a layout holds every element"
+                mapped.append(chosen)
+            found.append(tuple(mapped))
+        start += len(bases)
     return LinearLayout(target.shape, *found)
