@@ -29,11 +29,14 @@ def _blocked(layout: LinearLayout) -> Encoding | None:
     if rank > _MOST_DIMS or layout.block:
         return None
     lanes, warps = ([_dim(basis) for basis in layout.bases(name)] for name in ("lane", "warp"))
+    sizes = _sizes(layout)
+    shared = [1 if dim not in lanes and dim not in warps else n for dim, n in enumerate(sizes)]
     for order in permutations(reversed(range(rank))):
         threads, warp_counts = (_counts(dims, order) for dims in (lanes, warps))
-        found = structure.blocked(_sizes(layout), threads, warp_counts, order)
-        if linear_layout(found, layout.shape) == layout:
-            return found
+        for some in (shared, sizes):
+            found = structure.blocked(some, threads, warp_counts, order)
+            if linear_layout(found, layout.shape) == layout:
+                return found
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from eggshard.triton.rules.contraction import Dot
 from eggshard.triton.rules.control import Carrying
 from eggshard.triton.rules.conversion import Conversion, Unpacking
+from eggshard.triton.rules.kinds import DIVISIONS, KINDS
 from eggshard.triton.rules.memory import Access, Shared
 from eggshard.triton.rules.movement import Broadcast, ExpandDims, Join, Reshape, Split, Transpose
 from eggshard.triton.rules.pointwise import Asserted, Observed, Packed, Pointwise
@@ -12,33 +13,6 @@ from eggshard.triton.rules.reduction import Gather, Histogram, Reduce, Scan
 from eggshard.triton.rules.rule import Rule
 
 _OPAQUE = Rule()
-
-#: Pure ops on each element by themselves, by the class of their instructions.
-_POINTWISE = {
-    None: """
-        arith.bitcast arith.constant tt.bitcast tt.int_to_ptr tt.ptr_to_int tt.splat tt.unsplat tt.get_program_id
-        tt.get_num_programs ub.poison ttg.memdesc_index ttg.memdesc_subslice ttg.memdesc_trans ttg.memdesc_reshape
-        ttg.memdesc_reinterpret ttg.warp_id""",
-    "integer": """
-        arith.addi arith.subi arith.muli arith.andi arith.ori arith.xori arith.shli arith.shrsi arith.shrui
-        arith.maxsi arith.maxui arith.minsi arith.minui arith.cmpi arith.select arith.extsi arith.extui arith.trunci
-        arith.index_cast arith.index_castui arith.addui_extended arith.subui_extended arith.mului_extended
-        arith.mulsi_extended math.absi math.ctlz math.ctpop math.cttz tt.addptr tt.make_range tt.mulhiui""",
-    "float": """
-        arith.addf arith.subf arith.mulf arith.negf arith.maximumf arith.minimumf arith.maxnumf arith.minnumf
-        arith.cmpf math.absf math.ceil math.floor math.trunc math.round math.roundeven math.copysign math.fma
-        math.isfinite math.isinf math.isnan math.isnormal math.clampf tt.clampf""",
-    "conversion": """
-        arith.extf arith.truncf arith.sitofp arith.uitofp arith.fptosi arith.fptoui arith.convertf tt.fp_to_fp""",
-    "special": """
-        math.acos math.acosh math.asin math.asinh math.atan math.atan2 math.atanh math.cbrt math.cos math.cosh math.erf
-        math.erfc math.exp math.exp2 math.expm1 math.fpowi math.ipowi math.log math.log10 math.log1p math.log2
-        math.powf math.rsqrt math.sin math.sincos math.sinh math.sqrt math.tan math.tanh tt.approx_divf
-        tt.precise_sqrt""",
-    "division": "arith.divf arith.remf tt.precise_divf",
-}
-#: Integer division by zero is undefined: no such op runs where it would not have run.
-_DIVISIONS = "arith.ceildivsi arith.ceildivui arith.divsi arith.divui arith.floordivsi arith.remsi arith.remui"
 
 _CARRYING = """
     scf.for scf.while scf.if scf.execute_region scf.index_switch scf.yield scf.condition ttg.warp_specialize
@@ -65,8 +39,7 @@ ANCHORS = frozenset("""
     amdg.scaled_upcast_fp8""".split())
 
 TABLE: dict[str, Rule] = {
-    **{name: Pointwise(kind) for kind, names in _POINTWISE.items() for name in names.split()},
-    **{name: Pointwise("division", speculated=False) for name in _DIVISIONS.split()},
+    **{name: Pointwise(kind, speculated=name not in DIVISIONS) for name, kind in KINDS.items()},
     **{name: Carrying() for name in _CARRYING.split()},
     **{name: _OPAQUE for name in ANCHORS},
     "tt.extern_elementwise": Asserted("special"),
