@@ -1,0 +1,51 @@
+"""What running something costs, in instructions."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Counts(NamedTuple):
+    """What one execution by one thread block issues: instructions of warps, all warps added up.
+
+    arithmetic: by class (`costmodel.layouts` names them), (class, instructions) pairs. moves: selects, byte permutes.
+    shuffles: between the lanes of a warp, 32 bits each. shared_stores, shared_loads: of any width.
+    shared_store_wavefronts, shared_load_wavefronts: how often they occupy shared memory, bank conflicts and width
+    included. barriers: of the block, each counted once. warp_barriers: of single warps, all warps added up.
+    global_loads, global_stores: instructions. scratch: bytes of shared memory, held while it runs.
+    """
+
+    arithmetic: tuple[tuple[str, float], ...] = ()
+    moves: float = 0
+    shuffles: float = 0
+    shared_stores: float = 0
+    shared_loads: float = 0
+    shared_store_wavefronts: float = 0
+    shared_load_wavefronts: float = 0
+    barriers: float = 0
+    warp_barriers: float = 0
+    global_loads: float = 0
+    global_stores: float = 0
+    scratch: int = 0
+
+    def plus(self, other: Counts) -> Counts:
+        """Both, one after the other: instructions add up, scratch memory is used again."""
+        if other is NOTHING:
+            return self
+        if self is NOTHING:
+            return other
+        arithmetic = dict(self.arithmetic)
+        for name, count in other.arithmetic:
+            arithmetic[name] = arithmetic.get(name, 0) + count
+        added = [a + b for a, b in zip(self[1:-1], other[1:-1], strict=True)]
+        return Counts(tuple(sorted(arithmetic.items())), *added, scratch=max(self.scratch, other.scratch))
+
+    def times(self, factor: float) -> Counts:
+        """As often: a loop's trips, a branch's frequency."""
+        if factor == 1 or self is NOTHING:
+            return self
+        arithmetic = tuple((name, count * factor) for name, count in self.arithmetic)
+        return Counts(arithmetic, *(count * factor for count in self[1:-1]), scratch=self.scratch)
+
+
+NOTHING = Counts()
