@@ -114,14 +114,25 @@ def test_a_cheaper_plan_is_taken() -> None:
 
 
 def test_pipelines_without_removal_cost_more_and_are_not_taken() -> None:
-    plain = compiled("gate")
+    plain = compiled()
     with layouts.install(mode="replace", planner=lambda kernel, model: Plan(kernel, conversions(kernel), 0.5)):
-        ours = compiled("gate")
+        ours = compiled()
     assert last().result == "fallback" and last().reason.startswith("costs more")
     assert ours.asm["ttgir"] == plain.asm["ttgir"]
 
 
-@pytest.mark.parametrize("mode", ["after", "replace", "both"])
+def test_code_with_more_barriers_is_not_taken() -> None:
+    def cheaper_the_more(kernel: Kernel, cost_model: Any) -> Plan:
+        return Plan(kernel, -conversions(kernel), -conversions(kernel))
+
+    plain = compiled()
+    with layouts.install(mode="replace", planner=cheaper_the_more):
+        ours = compiled()
+    assert last().result == "fallback" and last().reason.startswith("more ")
+    assert ours.asm["ttgir"] == plain.asm["ttgir"]
+
+
+@pytest.mark.parametrize("mode", ["after", "replace"])
 @pytest.mark.parametrize(("planner", "reason"), [(failing, "RuntimeError"), (broken, "does not verify")])
 def test_what_goes_wrong_is_counted_and_triton_goes_on(planner: Any, reason: str, mode: Any) -> None:
     plain = compiled()
@@ -272,7 +283,7 @@ def test_threads_compile_at_once_as_one_after_the_other(tmp_path: Path) -> None:
         threads.add(threading.get_ident())
         return same(kernel, cost_model)
 
-    with layouts.install(mode="both", planner=watched), ThreadPoolExecutor(4) as pool:
+    with layouts.install(mode="replace", planner=watched), ThreadPoolExecutor(4) as pool:
         texts = pool.map(lambda name: from_file(tmp_path / f"{name}.ttir"), names)
         found = dict(zip(names, texts, strict=True))
     assert found == plain

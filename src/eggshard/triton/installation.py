@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 from eggshard.errors import ProgramError
 from eggshard.triton.replacement import Replacement, improve
 
-Mode = Literal["replace", "after", "both"]
+Mode = Literal["replace", "after"]
 
 
 class Installation:
@@ -87,8 +87,8 @@ def install(
 ) -> Installation:
     """Plan the layouts of kernels that Triton compiles from here on, until `uninstall` or the end of a ``with``.
 
-    kernels: names or functions under ``triton.jit``; by default all. mode: ``replace`` puts the planner in place of
-    each of Triton's removals of layout conversions, ``after`` plans what Triton's pipeline leaves, ``both`` tries both
+    kernels: names or functions under ``triton.jit``; by default all. mode: ``after`` plans what Triton's pipeline
+    leaves; ``replace`` runs it once more with the planner in place of each of Triton's removals of layout conversions,
     and takes the cheaper. cost_model: of layouts; its ``repr`` becomes part of Triton's cache key and must say all that
     it is. planner: called as `eggshard.triton.planning.plan_layouts` is, which it is by default.
 

@@ -117,24 +117,35 @@ class _Work:
 
 
 def _better(how: Replacement, work: _Work, source: str, theirs: Any) -> tuple[Any, float, float]:
-    """The module to be taken, None for Triton's; the modelled cost of Triton's and of what is taken."""
+    """The module to be taken, None for Triton's; the modelled cost of Triton's and of what is taken.
+
+    The cheapest is tried first. Raises `Doubt` where all that are cheaper than Triton's are refused.
+    """
     context = theirs.context
     after = how.plan(theirs)
     given_cost = after.given_cost
-    texts = [(after.cost, after.text)] if how.mode != "replace" else []
-    if how.mode != "after":
-        texts.append(_replaced(how, work, source, context))
-    cost, text = min(texts, key=lambda found: found[0])
-    if cost >= given_cost - SAME * abs(given_cost):
-        if cost > given_cost + SAME * abs(given_cost):
-            raise Doubt(f"costs more: {cost:g}, Triton's {given_cost:g}")
+    found = [(after.cost, after.text)]
+    if how.mode == "replace":
+        found.append(_replaced(how, work, source, context))
+    margin = SAME * abs(given_cost)
+    cheaper = sorted((c for c in found if c[0] < given_cost - margin), key=lambda c: c[0])
+    if not cheaper:
+        if all(cost > given_cost + margin for cost, _ in found):
+            raise Doubt(f"costs more: {found[0][0]:g}, Triton's {given_cost:g}")
         return None, given_cost, given_cost
-    found = _verified(text, context)
-    ours, own = work.code(text, context), work.code(str(theirs), context)
-    for what, mine, other in zip(("shared memory", "barriers"), ours, own, strict=True):
-        if mine > other:
-            raise Doubt(f"more {what}: {mine}, Triton's {other}")
-    return found, given_cost, cost
+    own = work.code(str(theirs), context)
+    doubts = []
+    for cost, text in cheaper:
+        try:
+            module = _verified(text, context)
+            ours = work.code(text, context)
+            for what, mine, other in zip(("shared memory", "barriers"), ours, own, strict=True):
+                if mine > other:
+                    raise Doubt(f"more {what}: {mine}, Triton's {other}")
+            return module, given_cost, cost
+        except Doubt as doubt:
+            doubts.append(doubt)
+    raise doubts[0]
 
 
 def _replaced(how: Replacement, work: _Work, source: str, context: Any) -> tuple[float, str]:
