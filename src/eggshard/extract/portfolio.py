@@ -290,19 +290,34 @@ class _Portfolio:
         narrowed = None if self._done() else narrow(self.shrunk, least.placed, best.cost * (1 + self.gap))
         if narrowed is None:
             return plans
-        self.known = self.shrunk.lift(best)
+        smaller = self._go_on(narrowed)
+        if smaller is None:
+            return plans
+        self._raise_bound(cheap_bound(self.graph), "cheap")
+        return smaller
+
+    def _go_on(self, narrowed: Narrowed) -> list[Mapping[int, tuple[int, ...]]] | None:
+        """Go on with a problem that has every plan cheaper than the best; the plans to search from.
+
+        None, with nothing changed, where the search finds no plan in it: of classes that may be computed once it may not
+        find the placements.
+        """
+        best = self.best
+        assert best is not None
+        known = self.shrunk.lift(best)
+        if known is not None and (self.known is None or known.cost < self.known.cost):
+            self.known = known
         before = self.shrunk, self.problem, self.graph, self.search, self.costs
         self.shrunk, self.problem, self.graph = narrowed, narrowed.problem, Graph(narrowed.problem)
         self.notes.append(f"affordable: {sum(map(len, self.problem.choices))} choices")
         self.best = None
-        smaller = self._start(() if self._many else self.original.seeds)
+        plans = self._start(() if self._many else self.original.seeds)
         self._offer(self.search.adopt(narrowed.inner.lower(best.chosen)), self.method)
-        if self.best is None:  # of classes that may be computed once the search found no other placements
+        if self.best is None:
             self.shrunk, self.problem, self.graph, self.search, self.costs = before
             self.best = best
-            return plans
-        plans = smaller
-        self._raise_bound(cheap_bound(self.graph), "cheap")
+            return None
+        self.flows = flow_count(self.problem)
         return plans
 
     def _fits(self, seconds: float, method: str) -> bool:
@@ -441,13 +456,19 @@ class _Portfolio:
     def _solve(self) -> None:
         from eggshard.extract.programs import improve_by_programs
 
-        best = self.best
-        if best is None or not self._fits(LINEAR_SECONDS, "linear"):
-            return
-        self._guarded(lambda: improve_by_programs(
-            self.graph, best, self.search, self.deadline, self.gap, "integer" in self.methods,
-            self._offer, self._raise_bound, self._raise_once, self._done, self._enough))
-        self._note("programs")
+        again = self._fits(LINEAR_SECONDS, "linear")
+
+        def go_on(problem: Problem) -> bool:
+            nonlocal again
+            again = self._go_on(Narrowed(self.shrunk, shrink(problem))) is not None
+            return again
+
+        while again and self.best is not None and not self._done():
+            again, best = False, self.best
+            self._guarded(lambda best=best: improve_by_programs(  # type: ignore[misc]
+                self.graph, best, self.search, self.deadline, self.gap, "integer" in self.methods,
+                self._offer, self._raise_bound, self._raise_once, self._done, self._enough, go_on))
+            self._note("programs")
 
     def _guarded(self, solve: Callable[[], None]) -> None:
         try:
