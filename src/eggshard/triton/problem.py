@@ -29,6 +29,8 @@ from eggshard.triton.rules.costs import bits
 
 #: What a conversion costs besides: of two equal plans the one with fewer is taken.
 NOTHING = 1e-3
+#: Of that price, what an op costs while spellings are chosen.
+NEXT_TO = 1e-2
 
 
 class Run(NamedTuple):
@@ -96,10 +98,13 @@ class Builder:
 
     def __init__(
         self, kernel: Kernel, classes: Classes, candidates: Candidates, times: dict[Block, float],
-        model: LayoutCostModel, nothing: float = NOTHING,
+        model: LayoutCostModel, spelling: float = 0.0,
     ) -> None:
-        """``nothing``: the price of a conversion that moves nothing (it still is an op)."""
-        self.nothing = nothing
+        """``spelling``: nothing but how layouts are spelled is chosen, at this price of a conversion that moves nothing.
+
+        Ops cost next to nothing then: what is computed twice at one layout the compiler computes once.
+        """
+        self.nothing, self.spelling = spelling or NOTHING, spelling > 0
         self.kernel, self.classes, self.candidates, self.times, self.model = kernel, classes, candidates, times, model
         self.machine = Machine.of(kernel)
         self.encodings = [candidates.layouts(c) for c in range(len(candidates.encodings))]
@@ -191,7 +196,9 @@ class Builder:
         options = self._options(op)
         results = [(i, self.classes.of[v]) for i, v in enumerate(op.results) if self._live(v)]
         costs = [self.times[op.parent] * self.model.price(work(op, same[0], self.machine)) for same in options.values()]
-        if len(options) == 1:
+        if self.spelling:
+            costs = [NEXT_TO * self.nothing] * len(options)
+        elif len(options) == 1:
             self.fixed += costs[0]
             costs = [0.0]
         plain = len(op.results) == 1 and op.results[0] in self.classes.of
