@@ -1,12 +1,12 @@
 """Which encodings each tensor of a kernel may have: what anchors want and what is there, followed through the ops.
 
 An encoding spells a layout, and one layout has many spellings (a slice, a linear encoding, a blocked one of fewer
-dimensions), between which nothing moves. Layouts are what is chosen; spellings are chosen afterwards (`restricted`).
+dimensions), between which nothing moves. Layouts are what is chosen; spellings are chosen afterwards (`spelling`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from eggshard.kernels.ir import Kernel, Operation, Value
@@ -133,13 +133,3 @@ def computing(kernel: Kernel, classes: Classes) -> Iterator[Operation]:
                 continue
             if any(v in classes.of for v in (*op.operands, *op.results)):
                 yield op
-
-
-def restricted(
-    candidates: Candidates, kept: Sequence[Set[int]], options: dict[Operation, dict[Option, None]]
-) -> Candidates:
-    """The candidates with only the layouts of each class that are ``kept``, every spelling a layout of its own."""
-    encodings = [
-        {e: i for i, e in enumerate(e for e, number in some.items() if number in keep)}
-        for some, keep in zip(candidates.encodings, kept, strict=True)]
-    return Candidates(encodings, options, candidates.capped)

@@ -8,20 +8,18 @@ from dataclasses import dataclass
 from eggshard.costmodel.layouts import LayoutCostModel, default_costs
 from eggshard.extract.portfolio import extract
 from eggshard.kernels.ir import Kernel
-from eggshard.triton.candidates import find_candidates, restricted
+from eggshard.triton.candidates import find_candidates
 from eggshard.triton.classes import CONVERT, find_classes
 from eggshard.triton.frequencies import USUAL, Frequencies, frequencies
 from eggshard.triton.pricing import Priced, cost, priced
-from eggshard.triton.problem import NOTHING, Builder
+from eggshard.triton.problem import Builder
 from eggshard.triton.rewriting import rewrite
+from eggshard.triton.spelling import spell
 
 #: Plans are proved optimal to this part of their cost, ops that no choice changes left out.
 GAP = 1e-9
 #: Plans this near to their bound count as optimal: rounding.
 PROVED = 1e-6
-#: What a conversion costs at least while spellings are chosen, as a part of the plan's cost: more than the solver's
-#: tolerance, and less than any that moves something.
-LEAST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -107,12 +105,7 @@ def plan_layouts(
     times = frequencies(kernel, assumed)
     problem = Builder(kernel, classes, candidates, times, model).build()
     found = extract(problem.problem, seconds=seconds, gap=GAP, exact=True)
-    # Layouts are chosen; now how they are spelled, with as few conversions as need be that move nothing.
-    chosen = restricted(candidates, problem.chosen(found.selection), problem.options(found.selection))
-    spelling = max(NOTHING, LEAST * found.selection.cost)
-    spelled = Builder(kernel, classes, chosen, times, model, spelling).build()
-    selection = extract(spelled.problem, seconds=seconds, gap=GAP, exact=True).selection
-    planned = rewrite(kernel, classes, spelled, selection)
+    planned = rewrite(problem, spell(problem, found.selection, seconds))
     given_cost = cost(kernel, model, assumed)
     planned_cost = cost(planned, model, assumed)
     bound = min(planned_cost, found.bound + problem.fixed)

@@ -34,8 +34,7 @@ class Priced(NamedTuple):
 def priced(kernel: Kernel, model: LayoutCostModel, assumed: Frequencies = USUAL) -> Iterator[Priced]:
     """All ops of a kernel on tensors, in the text's order, with their prices in the model's units.
 
-    Equal ops at one layout are paid once, however that is spelled: the compiler makes the same instructions of them, and
-    one of those.
+    Equal ops at one layout are paid once, however that is spelled: the compiler makes the same instructions of them.
     """
     times, machine, classes = frequencies(kernel, assumed), Machine.of(kernel), find_classes(kernel)
     computed: dict[object, list[Block]] = {}
