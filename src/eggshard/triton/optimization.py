@@ -14,7 +14,7 @@ from eggshard.triton.planning import LayoutPlan, given_plan, plan_layouts
 
 
 def optimize(
-    kernel: Any, *, cost_model: LayoutCostModel | None = None, assumed: Frequencies = USUAL, seconds: float = 2.0,
+    kernel: Any, *, cost_model: LayoutCostModel | None = None, assumed: Frequencies = USUAL, seconds: float = 5.0,
     verify: bool = True,
 ) -> LayoutPlan:
     """The cheapest layouts for a TritonGPU kernel.

@@ -92,7 +92,7 @@ def count_conversions(kernel: Kernel) -> int:
 
 def plan_layouts(
     kernel: Kernel, cost_model: LayoutCostModel | None = None, *, assumed: Frequencies = USUAL,
-    seconds: float = 2.0,
+    seconds: float = 5.0,
 ) -> LayoutPlan:
     """The cheapest layouts for a kernel's tensors under a cost model, within about ``seconds`` of search.
 

@@ -141,6 +141,7 @@ class Builder:
         self.choices: list[list[Choice]] = [[] for _ in classes.types]
         self.conversions: list[np.ndarray] = []
         self.single: set[int] = set()
+        self.prices: dict[tuple[tuple[Encoding, ...], tuple[int, ...], int], np.ndarray] = {}
         self.roots: list[tuple[int, int]] = []
         self.found = KernelProblem(
             Problem(self.choices, self.conversions, self.roots), kernel, classes, candidates, {}, {}, {}, {}, times)
@@ -179,20 +180,26 @@ class Builder:
         self.roots.append((root, 0))
 
     def _conversions(self, c: int, times: float) -> np.ndarray:
-        """``[P, P]``: what converting costs between a class's encodings, as often as ``times``."""
-        encodings, type_ = self.candidates.layouts(c), self.classes.types[c]
-        layouts = [linear_layout(e, type_.shape, self.machine) for e in encodings]
-        costs = np.zeros((len(encodings), len(encodings)))
+        """``[P, P]``: what converting costs between a class's layouts, as often as ``times``."""
+        type_ = self.classes.types[c]
+        key = tuple(self.candidates.layouts(c)), type_.shape, bits(type_.element)
+        if key not in self.prices:
+            self.prices[key] = self._prices(*key)
+        costs = NOTHING + times * self.prices[key]
+        np.fill_diagonal(costs, 0.0)
+        return costs
+
+    def _prices(self, encodings: tuple[Encoding, ...], shape: tuple[int, ...], width: int) -> np.ndarray:
+        """The prices of conversions between encodings of a tensor; inf where one is not understood."""
+        layouts = [linear_layout(e, shape, self.machine) for e in encodings]
+        found = np.full((len(layouts), len(layouts)), np.inf)
         for p, source in enumerate(layouts):
             for q, target in enumerate(layouts):
                 if p == q:
-                    continue
-                if source is None or target is None:
-                    costs[p, q] = np.inf
-                    continue
-                found = conversion(source, target, bits(type_.element), self.machine)
-                costs[p, q] = NOTHING + times * self.model.price(found.counts)
-        return costs
+                    found[p, q] = 0.0
+                elif source is not None and target is not None:
+                    found[p, q] = self.model.price(conversion(source, target, width, self.machine).counts)
+        return found
 
     def _seen(self, value: Value, op: Operation) -> int:
         """`KernelProblem.seen`; the view is made when it is first asked for."""
