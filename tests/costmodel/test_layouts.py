@@ -7,7 +7,7 @@ import pytest
 from eggshard.costmodel.layouts import GFX942, SM80, SM90, LayoutCostModel, LayoutCosts, default_costs
 from eggshard.layouts.counts import NOTHING, Counts
 
-MUCH = Counts((("float", 3.0), ("special", 2.0)), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+MUCH = Counts((("float", 3.0), ("special", 2.0)), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
 
 
 @pytest.mark.parametrize("costs", [SM80, SM90, GFX942])

@@ -165,6 +165,8 @@ class _Shuffling(NamedTuple):
             shuffles, moves = words // 2 * xor_shuffles(lane, machine), 1.5 * words
         else:
             shuffles, moves = words, 2.0 * words
+        if bits < 16:  # bytes are put together and taken apart, halves lie side by side as they are
+            moves += words * ((1 << packed) - 1)
         return Counts(moves=moves * machine.num_warps, shuffles=shuffles * machine.num_warps)
 
 
@@ -216,6 +218,7 @@ def _through_shared(
         barriers=0 if within_warp else barriers,
         warp_barriers=barriers * warps if within_warp else 0,
         scratch=shared.held * width // 8,
+        takeovers=1,
     )
     return Conversion("shared", counts, repetitions)
 

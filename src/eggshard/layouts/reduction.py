@@ -70,7 +70,7 @@ def _reduction(
     wanted = layout.without_axis(axis) if result is None else result
     if not equal(final, wanted):
         counts = counts.plus(Counts(barriers=1)).plus(_converted(final, wanted, combination, machine))
-    return counts
+    return counts._replace(takeovers=1.0 if counts.scratch else 0.0)
 
 
 def _converted(source: LinearLayout, target: LinearLayout, combination: Combination, machine: Machine) -> Counts:
@@ -79,7 +79,7 @@ def _converted(source: LinearLayout, target: LinearLayout, combination: Combinat
     counts = NOTHING
     for each in found:
         counts = counts.plus(each)
-    return counts._replace(scratch=sum(each.scratch for each in found))
+    return counts._replace(scratch=sum(each.scratch for each in found), takeovers=0)
 
 
 def _within_warps(
@@ -189,6 +189,7 @@ def scan(
             shared_load_wavefronts=loads * operands * warps,
             barriers=1,
             scratch=scratch,
+            takeovers=1,
         )
     elif elements > 1:
         combined += chunks - chunks // pieces + (contiguous - 1) * chunks
@@ -232,4 +233,5 @@ def gather(source: LinearLayout, indices: LinearLayout, axis: int, bits: int, ma
         shared_load_wavefronts=reads * words * warps,
         barriers=1,
         scratch=(1 << table.size_log2) * max(8, bits) // 8,
+        takeovers=1,
     )
