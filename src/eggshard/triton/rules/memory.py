@@ -6,9 +6,17 @@ import math
 
 from eggshard.kernels.ir import Kernel, Operation, Value, users
 from eggshard.layouts.counts import NOTHING, Counts
+from eggshard.layouts.encodings import Encoding
 from eggshard.layouts.machine import Machine
+from eggshard.triton.rules import structure
 from eggshard.triton.rules.costs import accesses, bits, registers
 from eggshard.triton.rules.rule import Option, Uniform
+
+
+def _by_matrices(encoding: Encoding, element: str) -> bool:
+    """Whether a fragment is read as matrices of 8 by 8 (``ldmatrix``), four at a time, 32 bits of each per thread."""
+    return (encoding.kind == structure.DOT_OPERAND and encoding.parent.kind == "ttg.nvidia_mma"
+            and encoding.integer("kWidth") * bits(element) == 32 and bits(element) == 16)
 
 
 def first_tensor(op: Operation) -> Value | None:
@@ -82,6 +90,8 @@ class Shared(Uniform):
             if value.tensor is not None and encoding is not None:
                 element = value.tensor.element
                 instructions = accesses(value, encoding, element, machine)
+                if self.loads and _by_matrices(encoding, element):
+                    instructions /= 4
                 amount = registers(value, encoding, machine) * machine.num_warps * max(8, bits(element)) / 32
                 waves = max(instructions, float(amount))
                 if self.loads:
