@@ -75,14 +75,14 @@ def _is_dot_operand(value: Value) -> bool:
 class Shared(Uniform):
     """A distributed tensor read from, or written to, shared memory: any encoding is read and written there.
 
-    A read happens at its place, but may happen twice there.
+    A read happens at its place, but may happen twice there, unless it comes from global memory (``copied``).
     """
 
-    def __init__(self, loads: bool) -> None:
-        self.loads = loads
+    def __init__(self, loads: bool, copied: bool = False) -> None:
+        self.loads, self.copied = loads, copied
 
     def repeatable(self, op: Operation, kernel: Kernel) -> bool:
-        return self.loads
+        return self.loads and not self.copied
 
     def work(self, op: Operation, option: Option, machine: Machine) -> Counts:
         values = zip((*op.results, *op.operands), (*option.results, *option.operands), strict=True)

@@ -71,13 +71,14 @@ class Scan(Uniform):
 
 
 class Histogram(Rule):
-    """Operand (and mask) and result at one encoding each, whichever."""
+    """Operand (and mask) and result at one encoding each, whichever: what is asked for with the other's given one, and
+    the same on both sides."""
 
     def from_operand(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
-        return [Option((encoding,) * len(op.operands), current(op).results)]
+        return _distinct(Option((encoding,) * len(op.operands), current(op).results), uniform(op, encoding))
 
     def from_result(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
-        return [Option(current(op).operands, (encoding,))]
+        return _distinct(Option(current(op).operands, (encoding,)), uniform(op, encoding))
 
     def anchored(self, op: Operation, kernel: Kernel) -> bool:
         return False
@@ -99,16 +100,17 @@ class Histogram(Rule):
 
 
 class Gather(Rule):
-    """Indices and result at one encoding, the tensor that is looked up in at another."""
+    """Indices and result at one encoding, the table at another, whichever: what is asked for with the other's given
+    one, and the same for all."""
 
     def from_operand(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
-        operands, results = current(op)
+        (table, indices), results = current(op)
         if i == 0:
-            return [Option((encoding, operands[1]), results)]
-        return [Option((operands[0], encoding), (encoding,))]
+            return _distinct(Option((encoding, indices), results), uniform(op, encoding))
+        return _distinct(Option((table, encoding), (encoding,)), uniform(op, encoding))
 
     def from_result(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
-        return [Option((current(op).operands[0], encoding), (encoding,))]
+        return self.from_operand(op, 1, encoding, machine)
 
     def anchored(self, op: Operation, kernel: Kernel) -> bool:
         return op.attribute("efficient_layout") is not None
@@ -122,6 +124,10 @@ class Gather(Rule):
         if table is None or indices is None or tensor is None:
             return NOTHING
         return gather(table, indices, op.integer("axis") or 0, bits(tensor.element), machine)
+
+
+def _distinct(*options: Option) -> list[Option]:
+    return list(dict.fromkeys(options))
 
 
 def combination(op: Operation) -> Combination:
