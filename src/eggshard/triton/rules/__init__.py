@@ -22,15 +22,13 @@ __all__ = [
 
 def from_operand(op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
     """The options in which operand ``i`` has an encoding, or one that lies equal where the op asks for a certain
-    spelling (a slice); [] if there are none. The given option is preferred to others that fit."""
-    given = current(op)
-    return [given] if given.operands[i] == encoding else rule_of(op.name).from_operand(op, i, encoding, machine)
+    spelling (a slice); [] if there are none. Of options that differ in spelling alone, the given one."""
+    return rule_of(op.name).from_operand(op, i, encoding, machine)
 
 
 def from_result(op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
     """The options in which result ``i`` has an encoding, or one that lies equal; [] if there are none."""
-    given = current(op)
-    return [given] if given.results[i] == encoding else rule_of(op.name).from_result(op, i, encoding, machine)
+    return rule_of(op.name).from_result(op, i, encoding, machine)
 
 
 def anchored(op: Operation, kernel: Kernel) -> bool:

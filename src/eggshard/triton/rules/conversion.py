@@ -42,7 +42,8 @@ class Unpacking(Relabelled):
         return self._lowered(op, super().from_result(op, i, encoding, machine), machine)
 
     def _lowered(self, op: Operation, options: list[Option], machine: Machine) -> list[Option]:
-        return [option for option in options if registers(op.operands[0], option.operands[0], machine) % 4 == 0]
+        return [option for option in options
+                if option == current(op) or registers(op.operands[0], option.operands[0], machine) % 4 == 0]
 
     def renamed(self, op: Operation, layout: LinearLayout) -> LinearLayout:
         axis = op.integer("axis") or 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 from eggshard.kernels.ir import Operation, Value
 from eggshard.layouts.counts import NOTHING, Counts
@@ -16,6 +17,7 @@ from eggshard.triton.rules.rule import Option
 WIDEST = 128
 
 
+@cache
 def bits(element: str) -> int:
     """The width of an element: ``f16``, ``i1``, pointers."""
     if "ptr" in element:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import permutations
 
@@ -10,8 +11,8 @@ from eggshard.layouts.families import linear_layout
 from eggshard.layouts.linear import HARDWARE, LinearLayout
 from eggshard.triton.rules import structure
 
-#: Orders of more dimensions are not searched through for a blocked spelling.
-_MOST_DIMS = 5
+#: Orders of more dimensions are not all tried for a blocked spelling.
+_MOST_DIMS = 4
 
 
 @lru_cache(maxsize=1 << 14)
@@ -26,18 +27,26 @@ def encoding_of_layout(layout: LinearLayout) -> Encoding | None:
 
 def _blocked(layout: LinearLayout) -> Encoding | None:
     rank = len(layout.shape)
-    if rank > _MOST_DIMS or layout.block:
+    if layout.block:
         return None
     lanes, warps = ([_dim(basis) for basis in layout.bases(name)] for name in ("lane", "warp"))
     sizes = _sizes(layout)
     shared = [1 if dim not in lanes and dim not in warps else n for dim, n in enumerate(sizes)]
-    for order in permutations(reversed(range(rank))):
+    for order in _orders(lanes, warps, rank):
         threads, warp_counts = (_counts(dims, order) for dims in (lanes, warps))
         for some in (shared, sizes):
             found = structure.blocked(some, threads, warp_counts, order)
             if linear_layout(found, layout.shape) == layout:
                 return found
     return None
+
+
+def _orders(lanes: list[int | None], warps: list[int | None], rank: int) -> Iterator[tuple[int, ...]]:
+    """Orders of the dimensions: as lanes and warps step, then all others, if there are not too many."""
+    first = dict.fromkeys(d for d in (*lanes, *warps, *reversed(range(rank))) if d is not None)
+    yield tuple(first)
+    if rank <= _MOST_DIMS:
+        yield from permutations(reversed(range(rank)))
 
 
 def _dim(basis: tuple[int, ...]) -> int | None:

@@ -6,9 +6,17 @@ import math
 
 from eggshard.kernels.ir import Kernel, Operation, Value, users
 from eggshard.layouts.counts import NOTHING, Counts
+from eggshard.layouts.encodings import Encoding
 from eggshard.layouts.machine import Machine
+from eggshard.triton.rules import structure
 from eggshard.triton.rules.costs import accesses, bits, registers
 from eggshard.triton.rules.rule import Option, Uniform
+
+
+def _by_matrices(encoding: Encoding, element: str) -> bool:
+    """Whether a fragment is read as matrices of 8 by 8 (``ldmatrix``), four at a time, 32 bits of each per thread."""
+    return (encoding.kind == structure.DOT_OPERAND and encoding.parent.kind == "ttg.nvidia_mma"
+            and encoding.integer("kWidth") * bits(element) == 32 and bits(element) == 16)
 
 
 def first_tensor(op: Operation) -> Value | None:
@@ -67,14 +75,14 @@ def _is_dot_operand(value: Value) -> bool:
 class Shared(Uniform):
     """A distributed tensor read from, or written to, shared memory: any encoding is read and written there.
 
-    A read happens at its place, but may happen twice there.
+    A read happens at its place, but may happen twice there, unless it comes from global memory (``copied``).
     """
 
-    def __init__(self, loads: bool) -> None:
-        self.loads = loads
+    def __init__(self, loads: bool, copied: bool = False) -> None:
+        self.loads, self.copied = loads, copied
 
     def repeatable(self, op: Operation, kernel: Kernel) -> bool:
-        return self.loads
+        return self.loads and not self.copied
 
     def work(self, op: Operation, option: Option, machine: Machine) -> Counts:
         values = zip((*op.results, *op.operands), (*option.results, *option.operands), strict=True)
@@ -82,6 +90,8 @@ class Shared(Uniform):
             if value.tensor is not None and encoding is not None:
                 element = value.tensor.element
                 instructions = accesses(value, encoding, element, machine)
+                if self.loads and _by_matrices(encoding, element):
+                    instructions /= 4
                 amount = registers(value, encoding, machine) * machine.num_warps * max(8, bits(element)) / 32
                 waves = max(instructions, float(amount))
                 if self.loads:

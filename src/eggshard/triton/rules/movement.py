@@ -12,7 +12,7 @@ from eggshard.layouts.linear import LinearLayout, equal
 from eggshard.layouts.machine import Machine
 from eggshard.triton.rules import structure
 from eggshard.triton.rules.derived import encoding_of_layout
-from eggshard.triton.rules.rule import Mapped, Option, Uniform, both, current
+from eggshard.triton.rules.rule import Mapped, Option, Uniform, both, current, uniform
 
 
 def shape_of(op: Operation, operand: bool) -> tuple[int, ...]:
@@ -25,8 +25,20 @@ def shape_of(op: Operation, operand: bool) -> tuple[int, ...]:
 class Broadcast(Uniform):
     """The same encoding on both sides: threads that would hold different indices of a dimension of size one hold that.
 
-    The verifier asks for less, that both lie alike where the operand has elements; one encoding always does.
+    The verifier asks for less, that both lie alike where the operand has elements: the given option may be such a one.
     """
+
+    def from_operand(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
+        return self._with_given(op, current(op).operands[i], encoding)
+
+    def from_result(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
+        return self._with_given(op, current(op).results[i], encoding)
+
+    def _with_given(self, op: Operation, given: Encoding | None, encoding: Encoding) -> list[Option]:
+        found = [uniform(op, encoding)]
+        if encoding == given and current(op) not in found:
+            found.append(current(op))
+        return found
 
     def movable(self, op: Operation) -> bool:
         return True

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from eggshard.kernels.ir import Kernel, Operation
+from eggshard.layouts.counts import NOTHING, Counts
 from eggshard.layouts.encodings import Encoding
 from eggshard.layouts.machine import Machine
+from eggshard.layouts.reduction import Combination, gather, reduction, scan
 from eggshard.triton.rules import structure
+from eggshard.triton.rules.costs import bits, layout_of, registers
+from eggshard.triton.rules.kinds import KINDS
 from eggshard.triton.rules.movement import shape_of
 from eggshard.triton.rules.rule import Mapped, Option, Rule, Uniform, both, current, uniform
 
@@ -37,6 +43,11 @@ class Reduce(Mapped):
         return [] if parent is None else [both(op, parent, self.forward(op, parent, machine))]
 
 
+    def work(self, op: Operation, option: Option, machine: Machine) -> Counts:
+        layout = layout_of(op.operands[0], option.operands[0], machine)
+        return NOTHING if layout is None else reduction(layout, op.integer("axis") or 0, combination(op), machine)
+
+
 class Scan(Uniform):
     """All tensors at one encoding, a blocked one: others verify, but are not lowered."""
 
@@ -50,14 +61,24 @@ class Scan(Uniform):
         return True
 
 
+    def work(self, op: Operation, option: Option, machine: Machine) -> Counts:
+        encoding = option.operands[0]
+        layout = layout_of(op.operands[0], encoding, machine)
+        if encoding is None or layout is None:
+            return NOTHING
+        reverse = op.attribute("reverse") == "true"
+        return scan(layout, op.integer("axis") or 0, encoding.ints("order"), combination(op), machine, reverse)
+
+
 class Histogram(Rule):
-    """Operand (and mask) and result at one encoding each, whichever."""
+    """Operand (and mask) and result at one encoding each, whichever: what is asked for with the other's given one, and
+    the same on both sides."""
 
     def from_operand(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
-        return [Option((encoding,) * len(op.operands), current(op).results)]
+        return _distinct(Option((encoding,) * len(op.operands), current(op).results), uniform(op, encoding))
 
     def from_result(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
-        return [Option(current(op).operands, (encoding,))]
+        return _distinct(Option(current(op).operands, (encoding,)), uniform(op, encoding))
 
     def anchored(self, op: Operation, kernel: Kernel) -> bool:
         return False
@@ -66,20 +87,57 @@ class Histogram(Rule):
         return True
 
 
+    def work(self, op: Operation, option: Option, machine: Machine) -> Counts:
+        """Per element one vote of the warp for each bit of a bin's number, the warps' bins added up in shared memory,
+        from where the result is read."""
+        (bins,) = shape_of(op, False)
+        votes = registers(op.operands[0], option.operands[0], machine) * (bins.bit_length() - 1) * machine.num_warps
+        added = max(1, bins // machine.threads_per_warp) * machine.num_warps
+        read = registers(op.results[0], option.results[0], machine) * machine.num_warps
+        return Counts(
+            shuffles=votes, shared_stores=added, shared_store_wavefronts=added, shared_loads=read,
+            shared_load_wavefronts=read, barriers=2, scratch=4 * bins)
+
+
 class Gather(Rule):
-    """Indices and result at one encoding, the tensor that is looked up in at another."""
+    """Indices and result at one encoding, the table at another, whichever: what is asked for with the other's given
+    one, and the same for all."""
 
     def from_operand(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
-        operands, results = current(op)
+        (table, indices), results = current(op)
         if i == 0:
-            return [Option((encoding, operands[1]), results)]
-        return [Option((operands[0], encoding), (encoding,))]
+            return _distinct(Option((encoding, indices), results), uniform(op, encoding))
+        return _distinct(Option((table, encoding), (encoding,)), uniform(op, encoding))
 
     def from_result(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
-        return [Option((current(op).operands[0], encoding), (encoding,))]
+        return self.from_operand(op, 1, encoding, machine)
 
     def anchored(self, op: Operation, kernel: Kernel) -> bool:
         return op.attribute("efficient_layout") is not None
 
     def movable(self, op: Operation) -> bool:
         return True
+
+    def work(self, op: Operation, option: Option, machine: Machine) -> Counts:
+        table, indices = (layout_of(op.operands[i], option.operands[i], machine) for i in (0, 1))
+        tensor = op.operands[0].tensor
+        if table is None or indices is None or tensor is None:
+            return NOTHING
+        return gather(table, indices, op.integer("axis") or 0, bits(tensor.element), machine)
+
+
+def _distinct(*options: Option) -> list[Option]:
+    return list(dict.fromkeys(options))
+
+
+def combination(op: Operation) -> Combination:
+    """How a reduction or scan combines two elements: the ops of its region."""
+    inside = [inner for block in op.regions[0].blocks for inner in block.operations[:-1]]
+    arithmetic: Counter[str] = Counter()
+    for inner in inside:
+        kind = KINDS.get(inner.name, "float")
+        if kind is not None and inner.results:
+            arithmetic[kind] += 2 if bits(str(inner.results[0].type)) == 64 else 1
+    widths = tuple(bits(v.tensor.element) for v in op.operands if v.tensor is not None)
+    single = inside[0].name if len(inside) == 1 and len(widths) == 1 else None
+    return Combination(widths, tuple((name, float(n)) for name, n in sorted(arithmetic.items())), single)

@@ -99,10 +99,16 @@ class Mapped(Rule):
         raise NotImplementedError
 
     def from_operand(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
+        given = current(op)
+        if given.operands[i] == encoding:
+            return [given]
         result = self.forward(op, encoding, machine)
         return [] if result is None else [both(op, encoding, result)]
 
     def from_result(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
+        given = current(op)
+        if given.results[i] == encoding:
+            return [given]
         operand = self.backward(op, encoding, machine)
         return [] if operand is None else [both(op, operand, encoding)]
 

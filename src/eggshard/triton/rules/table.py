@@ -61,7 +61,7 @@ TABLE: dict[str, Rule] = {
     "tt.store": Access(stored=1),
     "amdg.buffer_load": Access(),
     "amdg.buffer_store": Access(stored=0),
-    "tt.descriptor_load": Shared(loads=True),
+    "tt.descriptor_load": Shared(loads=True, copied=True),
     "tt.descriptor_store": Shared(loads=False),
     "tt.descriptor_reduce": Shared(loads=False),
     "ttg.local_load": Shared(loads=True),
