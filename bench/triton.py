@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -167,9 +168,11 @@ def verdict(rows: Sequence[Row]) -> tuple[list[str], bool]:
             continue
         proved = sum(f.gap == 0 and not f.capped for _, f in found)
         longest = [f.longest for _, f in found]
+        judged = Counter(f.judged if f.judged in ("equal", "close") else "not judged" for _, f in found)
         ratios = [f.processor / row.compile_processor for row, f in found]
         lines.append(
-            f"{way}: {proved} of {len(found)} proved optimal; longest plan {max(longest):.2f} s, "
+            f"{way}: {proved} of {len(found)} proved optimal; run by the interpreter beside Triton's: "
+            f"{', '.join(f'{n} {what}' for what, n in sorted(judged.items()))}; longest plan {max(longest):.2f} s, "
             f"{sum(s > LONGEST for s in longest)} over {LONGEST:g} s; planning / Triton's compilation, processor time: "
             f"median {statistics.median(ratios):.2f}, over 1 on {sum(ratio > 1 for ratio in ratios)}")
     lines.append(f"failed: {sum(bool(row.failures) for row in rows)}")

@@ -11,9 +11,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bench.programs.kernels import KernelProgram
-from eggshard.errors import EggshardError
+from eggshard.errors import EggshardError, ProgramError, VerificationError
 from eggshard.frontends.triton import load
 from eggshard.frontends.triton.libtriton import parse
+from eggshard.kernels.interpreter import check_layouts, judge
+from eggshard.kernels.ir import Kernel
 from eggshard.kernels.text import write_generic
 from eggshard.triton.compilation import compile_kernel
 from eggshard.triton.counting import CodeCounts, count
@@ -25,13 +27,18 @@ WAYS = ("triton", "after", "replace")
 Planner = Callable[[Any], Any]
 
 
+#: Planned in place of Triton's removals, other passes may cut a product's sum elsewhere: floats differ by this part.
+TOLERANCE = 1e-3
+
+
 @dataclass
 class Figures:
     """Of one way. cost: modelled, in SM cycles per thread block. shared: bytes, scratch and buffers of loads together.
 
     gap: the largest of the plans', relative; 0 is proved optimal among the candidates. capped: some plan left encodings
     out. Of planning, the kernel's text read and written: seconds: of all plans, longest: of one, processor: their
-    processor time.
+    processor time. judged: what the interpreter says of it against Triton's result on the same memory: ``equal``,
+    ``close`` (floats within `TOLERANCE`), or why it did not run.
     """
 
     conversions: int
@@ -44,6 +51,7 @@ class Figures:
     seconds: float = 0.0
     longest: float = 0.0
     processor: float = 0.0
+    judged: str = ""
 
     def figure(self, name: str) -> float | None:
         """By name: a field, or a count of the code."""
@@ -164,6 +172,22 @@ class _Run:
         found = self.row.figures[way] = Figures(known.count("ttg.convert_layout"), shared, code._asdict())
         if plans is not None:
             plans.into(found)
+            found.judged = self._judged(way, load(text))
+
+    def _judged(self, way: str, kernel: Kernel) -> str:
+        """Raises `VerificationError` for a kernel that computes something else, `ProgramError` for layouts that lie."""
+        check_layouts(kernel)
+        theirs = load(self.final)
+        try:
+            judge(theirs, kernel)
+            return "equal"
+        except ProgramError as error:
+            return str(error)
+        except VerificationError:
+            if way == "after":
+                raise
+        judge(theirs, kernel, tolerance=TOLERANCE)
+        return "close"
 
 
 class _Plans:

@@ -78,8 +78,10 @@ class KernelProgram:
         """The same kernel with every choice drawn; named by what was drawn."""
         drawn = {name: generator.choice(list(values)) for name, values in self.choices.items()}
         fields = {name: drawn.pop(name) for name in ("dtype", "num_warps", "num_stages") if name in drawn}
-        what = " ".join(f"{name}={value}" for name, value in {**drawn, **fields}.items())
-        return replace(self, name=f"{self.name}[{what}]", constants={**self.constants, **drawn}, **fields)
+        found = replace(self, constants={**self.constants, **drawn}, **fields)
+        what = [f"{name}{int(value)}" for name, value in drawn.items()]
+        what += [found.dtype, f"w{found.num_warps}", f"s{found.num_stages}"]
+        return replace(found, name=f"{self.name}[{' '.join(what)}]")
 
 
 def _of(function: Any, arguments: str, constants: Mapping[str, Any], **rest: Any) -> KernelProgram:
@@ -164,6 +166,7 @@ PROGRAMS: tuple[KernelProgram, ...] = (
 
 
 def variants(seed: int, count: int) -> list[KernelProgram]:
-    """``count`` kernels of the table, in turn, with their choices drawn from the seed."""
+    """``count`` kernels of the table, in an order and with choices drawn from the seed; none twice before all once."""
     generator = random.Random(f"kernels:{seed}")
-    return [PROGRAMS[i % len(PROGRAMS)].drawn(generator) for i in range(count)]
+    order = generator.sample(PROGRAMS, len(PROGRAMS))
+    return [order[i % len(order)].drawn(generator) for i in range(count)]

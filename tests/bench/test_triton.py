@@ -42,6 +42,7 @@ def test_rows_compare_with_triton() -> None:
     assert not row.failures and set(row.figures) == {"triton", "after", "replace"}
     assert row.figures["triton"].code == row.figures["after"].code
     assert row.figures["replace"].plans == 5 and row.figures["after"].plans == 1
+    assert row.figures["after"].judged == row.figures["replace"].judged == "equal"
     assert row.compile_seconds > 0
     assert bench.compare(row, "after", "cost") == "equal"
     assert bench.compare(row, "replace", "cost") == bench.compare(row, "replace", "conversions") == "worse"

@@ -48,7 +48,15 @@ def failing(kernel: Kernel, cost_model: Any) -> Plan:
 
 
 def broken(kernel: Kernel, cost_model: Any) -> Plan:
-    """A planner whose result does not verify: a result's encoding is changed and nothing else."""
+    """A planner whose result does not verify: it holds ops that there are not."""
+    for op in kernel.walk():
+        if op.name == "arith.addf":
+            op.name = "arith.add_somehow"
+    return Plan(kernel, 0.0, 1.0)
+
+
+def lying(kernel: Kernel, cost_model: Any) -> Plan:
+    """A planner that changes results' encodings and nothing else."""
     for op in kernel.walk():
         for value in op.results:
             if value.tensor is not None and op.name == "arith.addf":
@@ -132,8 +140,11 @@ def test_code_with_more_barriers_is_not_taken() -> None:
     assert ours.asm["ttgir"] == plain.asm["ttgir"]
 
 
+FAILING = [(failing, "RuntimeError"), (broken, "does not verify"), (lying, "layouts do not line up")]
+
+
 @pytest.mark.parametrize("mode", ["after", "replace"])
-@pytest.mark.parametrize(("planner", "reason"), [(failing, "RuntimeError"), (broken, "does not verify")])
+@pytest.mark.parametrize(("planner", "reason"), FAILING)
 def test_what_goes_wrong_is_counted_and_triton_goes_on(planner: Any, reason: str, mode: Any) -> None:
     plain = compiled()
     before = layouts.statistics().fallbacks.get(reason, 0)

@@ -1,8 +1,9 @@
 """Put into Triton's own compiler: ``eggshard.triton.install()``.
 
 Triton calls a hook when it lists the stages of a compilation. Ours lets the stage that makes TritonGPU IR run as ever,
-then plans layouts anew; what it finds is taken only if it verifies, its modelled cost is lower, and its code needs
-neither more shared memory nor more barriers. Otherwise, and whenever something goes wrong, Triton's own module goes on.
+then plans layouts anew; what it finds is taken only if it verifies, its layouts line up, its modelled cost is lower,
+and its code needs neither more shared memory nor more barriers. Otherwise, and whenever something goes wrong, Triton's
+own module goes on.
 """
 
 from __future__ import annotations

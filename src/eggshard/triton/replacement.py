@@ -55,6 +55,7 @@ _remembered: OrderedDict[tuple[str, Any, Any], Planned] = OrderedDict()
 
 
 def _plan(how: Replacement, text: str) -> Planned:
+    from eggshard.kernels.interpreter import check_layouts
     from eggshard.kernels.text import read_generic, write_generic
 
     planner = how.planner or importlib.import_module("eggshard.triton.planning").plan_layouts
@@ -62,6 +63,10 @@ def _plan(how: Replacement, text: str) -> Planned:
     with _planning:
         if key not in _remembered:
             found = planner(read_generic(text), how.cost_model)
+            try:
+                check_layouts(found.kernel)
+            except ProgramError as error:
+                raise Doubt(f"layouts do not line up: {error}") from error
             _remembered[key] = Planned(write_generic(found.kernel), found.cost, found.given_cost)
             if len(_remembered) > REMEMBERED:
                 _remembered.popitem(last=False)
