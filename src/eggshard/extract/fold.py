@@ -79,8 +79,8 @@ def fold_chains(problem: Problem, origin: list[list[Origin]]) -> None:
     together they are one choice of C, of the summed cost and the united needs. Conversely such a choice is both. Done
     where it does not add choices: u has one choice, or C is a function of u alone and the composites that are not
     dominated are no more than the choices before (of those that differ in where they take a value that only u needs,
-    too: a conversion before u is as good as one after it). Where u may be computed once C may be from then on: some optimal plan
-    computes it at most once.
+    too: a conversion before u is as good as one after it). Where u may be computed once C may be from then on: some
+    optimal plan computes it at most once.
     """
     graph = Graph(problem)
     users = slots, needed = consumers(problem)
@@ -175,7 +175,7 @@ def _without_moves(
     made = sorted({s.out for s in problem.choices[a]})
     ts, ss = np.array(kept, np.int64).T
     needs, which = np.unique([t.needs[0][1] for t in lower], return_inverse=True)
-    table = problem.conversions[a][np.ix_(made, needs)]
+    table = problem.conversions[a][np.ix_(np.array(made), needs)]
     with np.errstate(invalid="ignore"):
         moved = np.nan_to_num(np.maximum(table[:, :, None] - table[:, None, :], 0.0), posinf=math.inf).max(axis=0)
     costs, places = cost[ts, ss], which[ts]

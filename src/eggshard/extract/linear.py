@@ -238,7 +238,8 @@ class EdgeProgram:
         choices = [[s if next(left) else s._replace(cost=math.inf) for s in row] for row in problem.choices]
         conversions = [np.where(np.eye(len(m), dtype=bool), m, math.inf) for m in problem.conversions]
         shard, to = np.divmod(shape.pair_key[self.opened], shape.width)
-        for c, p, q in zip(shape.shard_class[shard].tolist(), shape.shard_out[shard].tolist(), to.tolist(), strict=True):
+        kept = zip(shape.shard_class[shard].tolist(), shape.shard_out[shard].tolist(), to.tolist(), strict=True)
+        for c, p, q in kept:
             conversions[c][p, q] = problem.conversions[c][p, q]
         return Problem(choices, conversions, problem.roots, single=problem.single)
 

@@ -299,8 +299,7 @@ class _Portfolio:
     def _go_on(self, narrowed: Narrowed) -> list[Mapping[int, tuple[int, ...]]] | None:
         """Go on with a problem that has every plan cheaper than the best; the plans to search from.
 
-        None, with nothing changed, where the search finds no plan in it: of classes that may be computed once it may not
-        find the placements.
+        None, with nothing changed, where the search finds no plan in it (for classes that may be computed once).
         """
         best = self.best
         assert best is not None
@@ -310,9 +309,9 @@ class _Portfolio:
         before = self.shrunk, self.problem, self.graph, self.search, self.costs
         self.shrunk, self.problem, self.graph = narrowed, narrowed.problem, Graph(narrowed.problem)
         self.notes.append(f"affordable: {sum(map(len, self.problem.choices))} choices")
-        self.best = None
+        self.best, method = None, self.method
         plans = self._start(() if self._many else self.original.seeds)
-        self._offer(self.search.adopt(narrowed.inner.lower(best.chosen)), self.method)
+        self._offer(self.search.adopt(narrowed.inner.lower(best.chosen)), method)
         if self.best is None:
             self.shrunk, self.problem, self.graph, self.search, self.costs = before
             self.best = best
@@ -460,6 +459,8 @@ class _Portfolio:
 
         def go_on(problem: Problem) -> bool:
             nonlocal again
+            if self.terms is not None:  # those are of this problem
+                return False
             again = self._go_on(Narrowed(self.shrunk, shrink(problem))) is not None
             return again
 

@@ -30,10 +30,10 @@ def improve_by_programs(
     """Solve the linear program, tighten and round it, then the integer program; the callbacks get plans and bounds.
 
     The program without copies comes first: it is tight, and its plan is mostly the best one; ``enough`` says whether
-    its certificate will do. Then the full program
-    bounds all plans, with cover rows as long as they close the gap. Plans in which choices wait for each other are cut
-    off and the programs solved again. Where tightening leaves a much smaller problem ``go_on`` gets that, with every plan
-    cheaper than the best one, and says whether it goes on with it instead. Raises `SolverError`.
+    its certificate will do. Then the full program bounds all plans, with cover rows as long as they close the gap;
+    plans in which choices wait for each other are cut off and the programs solved again. Where tightening leaves a much
+    smaller problem ``go_on`` gets that, with every plan cheaper than the best one, and says whether it goes on with it
+    instead. Raises `SolverError`.
     """
     problem = graph.problem
     program = EdgeProgram(graph, incumbent, deadline)
