@@ -115,9 +115,12 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
                 take(op, option)
         for other in shared.get(c, ()):
             add(other, encoding)
-    # What is there: it is possible, but nothing asks for it.
+    # What is there, of an op and of its repetitions: it is possible, but nothing asks for it.
     for op in free:
         take(op, current(op), wanted=True, spread=False)
+    for op, first in classes.same.items():
+        if first in found.options:
+            take(first, current(op), wanted=True, spread=False)
     for value, c in classes.of.items():
         add(c, encoding_of(value), wanted=True, spread=False)
     return found
