@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from eggshard.shardy.attributes import TensorSharding
+from eggshard.shardy.dead_ops import erase_dead
 from eggshard.shardy.edges import owner_of
 from eggshard.shardy.module import ShardyModule, uses
 from eggshard.shardy.passes import shardy_pass
@@ -14,18 +15,14 @@ RESHARD = "sdy.reshard"
 
 @shardy_pass("canonicalize-reshards", on="")
 def canonicalize_reshards(module: ShardyModule, common: bool = True) -> None:
-    """Drop reshards that nobody uses and those that only another reshard uses, and share equal ones.
+    """Drop reshards that only another reshard uses and all ops that nobody uses, and share equal reshards.
 
     As jaxlib's `canonicalize` does; common: also let equal reshards of a value in a block be one, which Shardy's
     export pipeline does not (its ``canonicalize{enable-patterns=sdy-reshard}``).
     """
     changed = True
     while changed:
-        changed = False
-        for op in reversed(module.walk(RESHARD)):
-            if not uses(op.results[0]):
-                op.erase()
-                changed = True
+        changed = erase_dead(module)
         for op in module.walk(RESHARD):
             if uses(op.results[0]):
                 changed |= _folded(op)
