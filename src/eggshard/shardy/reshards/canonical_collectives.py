@@ -22,8 +22,11 @@ _COLLECTIVES = tuple(f"sdy.{kind}" for kind in KINDS)
 
 
 @shardy_pass("canonicalize-collectives", on="")
-def canonicalize_collectives(module: ShardyModule) -> None:
+def canonicalize_collectives(module: ShardyModule, reshards: bool = True) -> None:
     """Fuse and drop collectives, reshards and manual computations, as jaxlib's `canonicalize` does with Shardy's ops.
+
+    reshards: without it reshards stay as they are, as Shardy's export pipeline has it
+    (``canonicalize{enable-patterns=sdy-collective}``).
 
     A reduction that is only sliced is a reduce-scatter and a slice of what is left, all-to-alls of different
     dimensions in a row are one, a reduction of what was placed in zeros is a gather, equal ops on the same value are
@@ -38,7 +41,7 @@ def canonicalize_collectives(module: ShardyModule) -> None:
                 break  # what was walked may be gone
         if changed:
             continue
-        for op in module.walk(*_COLLECTIVES, RESHARD):
+        for op in module.walk(*_COLLECTIVES, *((RESHARD,) if reshards else ())):
             if uses(op.results[0]) and any(simplify(module, op) for simplify in (_same_as_before, *_PATTERNS[op.name])):
                 changed = True
 

@@ -9,6 +9,7 @@ from eggshard.shardy.dead_ops import erase_dead
 from eggshard.shardy.edges import owner_of
 from eggshard.shardy.module import ShardyModule, uses
 from eggshard.shardy.passes import shardy_pass
+from eggshard.shardy.reshards.shared_reshards import shared_reshard
 
 RESHARD = "sdy.reshard"
 
@@ -26,7 +27,7 @@ def canonicalize_reshards(module: ShardyModule, common: bool = True) -> None:
         for op in module.walk(RESHARD):
             if uses(op.results[0]):
                 changed |= _folded(op)
-                changed |= common and _shared(op)
+                changed |= common and _shared(module, op)
 
 
 def _folded(op: Any) -> bool:
@@ -39,17 +40,25 @@ def _folded(op: Any) -> bool:
     return changed
 
 
-def _shared(op: Any) -> bool:
-    """Use an equal reshard of the same value, earlier in the block, in place of this one."""
+def _shared(module: ShardyModule, op: Any) -> bool:
+    """Use an equal reshard of the same value, earlier in the block, in place of this one.
+
+    Also one of the value in another shape, whose result is then brought into this one.
+    """
     for use in op.operands[0].uses:
         other = use.owner.operation
         if (
                 other != op and other.name == RESHARD and other.block == op.block
                 and other.is_before_in_block(op) and same_shards(_sharding(other), _sharding(op))):
-            op.results[0].replace_all_uses_with(other.results[0])
-            op.erase()
-            return True
-    return False
+            return _replace(op, other.results[0])
+    value = shared_reshard(module, op)
+    return value is not None and _replace(op, value)
+
+
+def _replace(op: Any, value: Any) -> bool:
+    op.results[0].replace_all_uses_with(value)
+    op.erase()
+    return True
 
 
 def same_shards(first: TensorSharding, second: TensorSharding) -> bool:
