@@ -153,6 +153,20 @@ def test_other_elements_are_not_shared(target: str) -> None:
     assert shardy.transform(text, PASS).count("sdy.reshard") == 2
 
 
+def test_scalars_have_one_element() -> None:
+    text = """module {
+      sdy.mesh @mesh = <["x"=2]>
+      func.func @main(%a: tensor<f32>) -> (tensor<1x1xf32>, tensor<1xf32>) {
+        %0 = stablehlo.reshape %a : (tensor<f32>) -> tensor<1x1xf32>
+        %1 = sdy.reshard %0 <@mesh, [{}, {}]> : tensor<1x1xf32>
+        %2 = stablehlo.reshape %a : (tensor<f32>) -> tensor<1xf32>
+        %3 = sdy.reshard %2 <@mesh, [{}]> : tensor<1xf32>
+        return %1, %3 : tensor<1x1xf32>, tensor<1xf32>
+      }
+    }"""
+    assert shardy.transform(text, PASS).count("sdy.reshard") == 1
+
+
 def test_without_common_reshards_stay() -> None:
     text = cube(FIRST, TURNED, f'%2 = sdy.reshard %1 <@mesh, [{{"x"}}, {{}}, {{}}]> : {CUBE}', returned="%0, %2")
     for name in ("canonicalize-reshards{common=false}", "canonicalize-collectives{reshards=false}"):

@@ -54,15 +54,15 @@ def shared_reshard(module: ShardyModule, op: Any) -> Any:
 
 
 def _written(
-    module: ShardyModule, op: Any, other: Any, moves: Sequence[Moved], dims: Any, wanted: Shards,
-    target: TensorSharding,
+    module: ShardyModule, op: Any, other: Any, moves: Sequence[Moved], dims: tuple[Steps, ...] | None,
+    wanted: Shards, target: TensorSharding,
 ) -> Any:
     """Another reshard's result after these moves, stated to lie where it does; None where that is no sharding."""
     shardings = []
     for move in moves:
-        dims = dims and _after(dims, move)
-        sharding = dims and _sharding(wanted, dims, target, module.mesh(target).axes)
-        if not sharding:
+        dims = _after(dims, move)
+        sharding = _sharding(wanted, dims, target, module.mesh(target).axes)
+        if sharding is None:
             return None
         shardings.append(sharding)
     value = other.results[0]
@@ -130,11 +130,13 @@ def _dims(root: Any, path: Sequence[Any]) -> tuple[Steps, ...] | None:
     dims: tuple[Steps, ...] | None = tuple(
         ((math.prod(sizes[i + 1 :]), n),) if n > 1 else () for i, n in enumerate(sizes))
     for step in path:
-        dims = dims and _after(dims, Moved(step.results[0].type, _permutation(step)))
+        dims = _after(dims, Moved(step.results[0].type, _permutation(step)))
     return dims
 
 
-def _after(dims: tuple[Steps, ...], move: Moved) -> tuple[Steps, ...] | None:
+def _after(dims: tuple[Steps, ...] | None, move: Moved) -> tuple[Steps, ...] | None:
+    if dims is None:
+        return None
     if move.permutation:
         return tuple(dims[d] for d in move.permutation)
     left = [step for steps in dims for step in steps]
@@ -173,19 +175,25 @@ def _taken(steps: Sequence[tuple[int, int]], count: int) -> tuple[Steps, list[tu
 
 def _shards(dims: tuple[Steps, ...] | None, sharding: TensorSharding, sizes: Sizes) -> Shards | None:
     """Where axes begin their shards; None if these are uneven. Tensors of equal ones lie on the same devices."""
+    if dims is None:
+        return None
     out: Shards = {}
-    for steps, axes in zip(dims or (), sharding.axes, strict=dims is not None):
+    for steps, axes in zip(dims, sharding.axes, strict=True):
         left = list(steps)
         for axis in axes:
             taken = _taken(left, size_of(axis, sizes))
             if taken is None:
                 return None
             out[axis], left = taken
-    return None if dims is None else out
+    return out
 
 
-def _sharding(wanted: Shards, dims: tuple[Steps, ...], like: TensorSharding, sizes: Sizes) -> TensorSharding | None:
+def _sharding(
+    wanted: Shards, dims: tuple[Steps, ...] | None, like: TensorSharding, sizes: Sizes
+) -> TensorSharding | None:
     """The sharding of which axes begin their shards so; None if there is none."""
+    if dims is None:
+        return None
     left, out = dict(wanted), list[Axes]()
     for steps in dims:
         remaining, axes = list(steps), list[AxisRef]()
