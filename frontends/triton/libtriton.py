@@ -1,0 +1,80 @@
+"""libtriton behind one door: contexts, text in both forms, verification. Needs the extra ``eggshard[triton]``."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from functools import cache
+from typing import Any
+
+from eggshard.errors import ProgramError
+from eggshard.kernels.ir import Kernel
+from eggshard.kernels.text import read_generic, write_generic
+
+
+@cache
+def context() -> Any:
+    """One context with the dialects of Triton and of both vendors."""
+    try:
+        from triton._C.libtriton import amd, ir
+        from triton.backends.compiler import GPUTarget
+        from triton.compiler.compiler import make_backend
+    except ImportError as error:
+        raise ProgramError("TritonGPU IR is read by libtriton: install eggshard[triton]") from error
+    found = ir.context()
+    ir.load_dialects(found)
+    make_backend(GPUTarget("cuda", 90, 32)).load_dialects(found)
+    amd.load_dialects(found)
+    return found
+
+
+def parse(text: str, inside: Any = None) -> Any:
+    """libtriton's module of a text in either form; ``inside``: the context, by default the shared one.
+
+    Raises `ProgramError` where libtriton does not parse it.
+    """
+    from triton._C.libtriton import ir
+
+    where = context() if inside is None else inside
+    with tempfile.NamedTemporaryFile("w", suffix=".mlir", delete=False) as file:
+        file.write(text)
+    try:
+        module = ir.parse_mlir_module(file.name, where)
+    except RuntimeError as error:
+        raise ProgramError(f"libtriton does not parse the kernel: {error}") from error
+    finally:
+        os.unlink(file.name)
+    module.context = where  # the module does not keep its context alive
+    return module
+
+
+def generic_text(module: Any, locations: bool = True) -> str:
+    """A module's text in generic form. The printer hides nothing of a module that does not verify: one is made."""
+    from triton._C.libtriton import ir
+
+    name = "ttg.num-warps"
+    warps = module.get_int_attr(name)
+    if warps is None:
+        raise ProgramError("the module has no ttg.num-warps: only TritonGPU IR, after layouts are assigned, is planned")
+    builder = ir.builder(module.context)
+    module.set_attr(name, builder.get_int32_attr(2 * warps))
+    text: str = str(module) if locations else module.str_nodebug()
+    module.set_attr(name, builder.get_int32_attr(warps))
+    return text.replace(f'"{name}" = {2 * warps} : i32', f'"{name}" = {warps} : i32')
+
+
+def load(source: Any) -> Kernel:
+    """The kernel of TTGIR text (either form) or of a libtriton module.
+
+    Raises `ProgramError` without libtriton, for text that it refuses, and for modules without layouts.
+    """
+    module = parse(source) if isinstance(source, str) else source
+    return read_generic(generic_text(module))
+
+
+def module_of(kernel: Kernel, inside: Any = None) -> Any:
+    """libtriton's module of a kernel, verified. Raises `ProgramError` if it does not verify."""
+    module = parse(write_generic(kernel), inside)
+    if not module.verify():
+        raise ProgramError("the kernel does not verify")
+    return module

@@ -1,0 +1,1 @@
+"""Kernels of one chip: tile programs in TritonGPU IR, as values and ops."""
