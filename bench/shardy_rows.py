@@ -117,9 +117,7 @@ def _reshards() -> Iterator[Row]:
     mixed: Features = CLOSED | dict(reshards=True)
     reshards = CANONICAL.replace("collective", "reshard")
     for name, peer in (("canonicalize-reshards", "canonicalize"), ("canonicalize-reshards{common=false}", reshards)):
-        # Reshapes that jaxlib moves keep the shardings that they had: what these need is inserted again, in both.
-        rest = f"{EXPLICIT},{COLLECTIVES}"
-        yield Row(name, (mixed,), "bytes", peer, after=(f"jaxlib:{rest}", rest))
+        yield Row(name, (mixed,), "bytes", peer, after=(ours, COLLECTIVES))
     yield Row("canonicalize-collectives", (mixed,), "bytes", CANONICAL, GATHERED)
     scattered: Features = CLOSED | dict(families=("dot", "elementwise"))
     yield Row("remove-all-gather-reduce-scatter-for-cmv1", (scattered,), before=f"{PROPAGATE},{EXPLICIT},{GATHERED}")
