@@ -12,9 +12,8 @@ from eggshard.shardy.attributes import Axes, TensorSharding, per_value_text, rea
 from eggshard.shardy.dead_ops import erase_dead
 from eggshard.shardy.module import ShardyModule, create, manual_axes, uses
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.reshards.canonical_reshards import RESHARD
+from eggshard.shardy.reshards.canonical_reshards import RESHARD, share_in_other_shapes
 from eggshard.shardy.reshards.collectives import KINDS, Collective, leading
-from eggshard.shardy.reshards.shared_reshards import shared_reshard
 from eggshard.shardy.sub_axes import in_mesh_order, merged
 
 #: Collectives have no effects but their results, though jaxlib keeps those that nobody uses.
@@ -44,6 +43,8 @@ def canonicalize_collectives(module: ShardyModule, reshards: bool = True) -> Non
         for op in module.walk(*_COLLECTIVES, *((RESHARD,) if reshards else ())):
             if uses(op.results[0]) and any(simplify(module, op) for simplify in (_same_as_before, *_PATTERNS[op.name])):
                 changed = True
+        if reshards and not changed:  # chains that end elsewhere are folded by now
+            changed = share_in_other_shapes(module)
 
 
 def _replace(op: Any, value: Any) -> bool:
@@ -180,12 +181,6 @@ def _reshard_of_reshard(module: ShardyModule, op: Any) -> bool:
     return True
 
 
-def _shared(module: ShardyModule, op: Any) -> bool:
-    """The same elements are brought to the same devices before, in another shape."""
-    value = shared_reshard(module, op)
-    return value is not None and _replace(op, value)
-
-
 _Simplify = Callable[[ShardyModule, Any], bool]
 _PATTERNS: dict[str, tuple[_Simplify, ...]] = {
     "sdy.all_gather": (_nothing_moves,),
@@ -196,7 +191,7 @@ _PATTERNS: dict[str, tuple[_Simplify, ...]] = {
     "sdy.reduce_scatter": (_nothing_moves,),
     "sdy.replicated_to_unreduced": (_nothing_moves,),
     "sdy.sharded_to_unreduced": (_nothing_moves,),
-    "sdy.reshard": (_reshard_of_reshard, _shared),
+    "sdy.reshard": (_reshard_of_reshard,),
 }
 
 

@@ -27,7 +27,9 @@ def canonicalize_reshards(module: ShardyModule, common: bool = True) -> None:
         for op in module.walk(RESHARD):
             if uses(op.results[0]):
                 changed |= _folded(op)
-                changed |= common and _shared(module, op)
+                changed |= common and _shared(op)
+        if common and not changed:  # chains that end elsewhere are folded by now
+            changed = share_in_other_shapes(module)
 
 
 def _folded(op: Any) -> bool:
@@ -40,19 +42,24 @@ def _folded(op: Any) -> bool:
     return changed
 
 
-def _shared(module: ShardyModule, op: Any) -> bool:
-    """Use an equal reshard of the same value, earlier in the block, in place of this one.
+def share_in_other_shapes(module: ShardyModule) -> bool:
+    """Let a reshard be the result of an earlier one of the same elements, brought into its shape; whether one was."""
+    for op in module.walk(RESHARD):
+        value = shared_reshard(module, op) if uses(op.results[0]) else None
+        if value is not None:
+            return _replace(op, value)
+    return False
 
-    Also one of the value in another shape, whose result is then brought into this one.
-    """
+
+def _shared(op: Any) -> bool:
+    """Use an equal reshard of the same value, earlier in the block, in place of this one."""
     for use in op.operands[0].uses:
         other = use.owner.operation
         if (
                 other != op and other.name == RESHARD and other.block == op.block
                 and other.is_before_in_block(op) and same_shards(_sharding(other), _sharding(op))):
             return _replace(op, other.results[0])
-    value = shared_reshard(module, op)
-    return value is not None and _replace(op, value)
+    return False
 
 
 def _replace(op: Any, value: Any) -> bool:
