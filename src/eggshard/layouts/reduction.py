@@ -1,4 +1,4 @@
-"""What combining elements along a dimension costs at a layout: reductions, scans, look-ups.
+"""What combining elements along a dimension costs at a layout: reductions and scans.
 
 Reductions are lowered as Triton lowers them: within threads, then within warps by shuffles, then, as often as warps
 hold different elements of the dimension, through shared memory into lanes and by shuffles again.
@@ -210,28 +210,3 @@ def _contiguous(layout: LinearLayout, axis: int, order: Sequence[int]) -> int:
         if dim == axis:
             return run
     return 1
-
-
-def gather(source: LinearLayout, indices: LinearLayout, axis: int, bits: int, machine: Machine) -> Counts:
-    """Looking elements up along an axis: by shuffles where each warp holds the axis of its columns, else the table is
-    written to shared memory and read element by element (wavefronts as if no two lanes met in a bank)."""
-    table, wanted = source.without_duplicates(), indices.without_duplicates()
-    mask = table.axis_mask(axis)
-    words, warps = max(1, bits // 32), machine.num_warps
-    held = 1 << sum(1 for v in table.register if v & mask)
-    same = not any(v & mask for v in (*table.warp, *table.block)) and all(
-        [v for v in a if v & ~mask] == [v for v in b if v & ~mask]
-        for a, b in zip(table.hardware()[1:], wanted.hardware()[1:], strict=True))
-    reads = 1 << len(wanted.register)
-    if same:
-        return Counts(moves=(held - 1) * reads * warps, shuffles=held * reads * words * warps)
-    writes = 1 << len(table.register)
-    return Counts(
-        shared_stores=writes * warps,
-        shared_loads=reads * warps,
-        shared_store_wavefronts=writes * words * warps,
-        shared_load_wavefronts=reads * words * warps,
-        barriers=1,
-        scratch=(1 << table.size_log2) * max(8, bits) // 8,
-        takeovers=1,
-    )
