@@ -170,16 +170,18 @@ def scan(
     if reverse:  # the lanes are mirrored before and after
         shuffles += 2 * elements * words
     operands = len(combination.bits)
+    # The last element of the lane before is fetched, though nobody may need it (AMD's compiler sees that).
+    passed = contiguous > 1 or machine.vendor == "cuda"
     counts = NOTHING
     if axis_warps > 1:
         groups = chunks // pieces
         combined += chunks + (contiguous - 1) * chunks + chunks * axis_warps - groups
-        shuffles += chunks * words
+        shuffles += chunks * words * passed
         moves += chunks * (axis_warps + contiguous) * operands
         non_axis = 1 << sum(1 for v in source.lane + source.warp if v and not v & mask)
         # What the last warp adds to the last piece nobody reads.
         loads = chunks * axis_warps - groups
-        if non_axis == 1:  # those of one piece lie side by side
+        if non_axis == 1 and machine.vendor == "cuda":  # those of one piece lie side by side
             loads = chunks * max(1, axis_warps * sum(combination.bits) // 128)
         scratch = non_axis * axis_warps * chunks * sum(max(8, b) // 8 for b in combination.bits)
         counts = Counts(
@@ -194,7 +196,12 @@ def scan(
     elif elements > 1:
         combined += chunks - chunks // pieces + (contiguous - 1) * chunks
         if lanes > 1:
-            shuffles += chunks * words * (2 if pieces > 1 else 1)
+            shuffles += chunks * words * passed
+            if pieces > 1 and machine.vendor == "cuda":
+                shuffles += chunks * words
+            elif pieces > 1 and any(v and not v & mask for v in source.lane):
+                # Each piece's sum but the last; where it is in the same lane for all, it is read without a shuffle.
+                shuffles += (chunks - chunks // pieces) * words
         moves += chunks * contiguous * operands
     return counts.plus(Counts(combination.times(combined * warps), moves=moves * warps, shuffles=shuffles * warps))
 
