@@ -77,6 +77,9 @@ class _Fusion:
         cheap = node.kind is Kind.LOOP and not node.expensive and node.name not in ("pad", "blocks")
         if cheap and node.bytes and n not in self.single:
             self.again.add(n)
+            self.homes[n] |= {
+                k: 1 for u in self.users[n] if self._may_fuse(n, u) for k in self.homes[u] if k not in self.sums
+            }
 
     def _joins(self, n: int) -> bool:
         return self.nodes[n].kind is Kind.JOIN
@@ -145,7 +148,7 @@ class _Fusion:
     def _reads_one(self, node: Node) -> bool:
         """Whether repeating a node reads no more than one operand of its size again."""
         operands = [self.nodes[b] for b in {self.graph.base(o) for o in node.operands}]
-        sizes = [o.bytes for o in operands if o.name not in ("broadcast_in_dim", "constant")]
+        sizes = [o.bytes for o in operands if not o.spread]
         return sum(size * _SMALL > node.bytes for size in sizes) <= 1 or sum(sizes) <= node.bytes
 
     def _may_fuse(self, n: int, user: int) -> bool:

@@ -29,7 +29,7 @@ class Node:
     """A value. ``bytes`` is 0 for what takes no memory.
 
     elementwise: a loop whose elements need their operands' at the same place. expensive: not worth computing twice.
-    vectorised: a reduction that a library of vector kernels does, which only takes in arithmetic. pieces: how many
+    spread: a broadcast of something smaller. vectorised: a reduction that a library of vector kernels does, which only takes in arithmetic. pieces: how many
     buffers it is, each computed on its own.
     """
 
@@ -39,6 +39,7 @@ class Node:
     name: str = ""
     elementwise: bool = False
     expensive: bool = False
+    spread: bool = False
     vectorised: bool = False
     pieces: int = 1
 

@@ -29,7 +29,7 @@ _ELEMENTWISE = _EXPENSIVE | {
     "popcnt", "real", "reduce_precision", "round_nearest_afz", "round_nearest_even", "select", "shift_left",
     "shift_right_arithmetic", "shift_right_logical", "sign", "square", "subtract", "xor",
 }  # fmt: skip
-_MOVING = frozenset({"broadcast_in_dim", "dynamic_slice", "iota", "reverse", "gather"})
+_MOVING = frozenset({"dynamic_slice", "reverse", "gather"})
 _SHORT_FLOATS = ("bf16", "f16")
 #: Values of so few bytes are indices and the like: nothing is laid out anew because of them.
 _INDICES = 64
@@ -49,8 +49,9 @@ class _Reader:
         self.graph = Graph()
         self.pieces = Pieces(self.graph)
         self.node: dict[str, int] = {}
-        #: Broadcasts and constants; products of two matrices; plain transposes, with what they transpose.
-        self.repeated: set[int] = set()
+        #: Of broadcasts the dimensions along which they differ; products of two matrices; plain transposes, with what
+        #: they transpose.
+        self.along: dict[int, frozenset[int]] = {}
         self.matrices: set[int] = set()
         self.transposed: dict[int, int] = {}
         self.equal: dict[tuple[object, ...], tuple[str, ...]] = {}
@@ -84,8 +85,9 @@ class _Reader:
         match i.name:
             case "constant":
                 stored = "dense<[" in i.attributes or 'dense<"' in i.attributes or not result.rank
-                n = self.add(Kind.LOOP, (), 0 if stored else size, i.name, elementwise=True)
-                self.repeated.add(n)
+                n = self.add(Kind.LOOP, (), 0 if stored else size, i.name, elementwise=True, spread=True)
+                if not stored or not result.rank:
+                    self.along[n] = frozenset()
                 return n
             case "reshape":
                 return self.add(Kind.VIEW, operands, 0)
@@ -103,6 +105,8 @@ class _Reader:
                 ends = (i.integers(key) for key in ("start_indices", "limit_indices", "strides"))
                 return self.pieces.cut(operands[0], types[0], *ends)
             case "pad":
+                if result == types[0]:
+                    return operands[0]
                 low, high = i.integers("edge_padding_low"), i.integers("edge_padding_high")
                 plain = not any(i.integers("interior_padding")) and min((*low, *high), default=0) >= 0
                 return self.pieces.pad(tuple(operands), types[0], size, low, plain)
@@ -126,15 +130,29 @@ class _Reader:
                 return self.add(Kind.UPDATE, operands, size, i.name)
         if i.name in _ELEMENTWISE:
             # A quotient by few numbers is a product with their reciprocals.
-            few = i.name == "divide" and self.graph.base(operands[1]) in self.repeated
+            few = i.name == "divide" and self.graph.nodes[self.graph.base(operands[1])].spread
             expensive = i.name in _EXPENSIVE and not few
-            return self.add(Kind.LOOP, operands, size, i.name, elementwise=True, expensive=expensive)
-        if i.name in _MOVING:
-            n = self.add(Kind.LOOP, operands, size, i.name)
-            if i.name == "broadcast_in_dim":
-                self.repeated.add(n)
+            along = self.spread(operands)
+            spread = along is not None and len(along) < result.rank
+            n = self.add(Kind.LOOP, operands, size, i.name, elementwise=True, expensive=expensive, spread=spread)
+            if along is not None:
+                self.along[n] = along
             return n
+        if i.name in ("broadcast_in_dim", "iota"):
+            n = self.add(Kind.LOOP, operands, size, i.name, spread=True)
+            dims = i.integers("broadcast_dimensions") if operands else (i.integer("iota_dimension"),)
+            source = self.along.get(operands[0], range(types[0].rank)) if operands else (0,)
+            self.along[n] = frozenset(dims[d] for d in source)
+            return n
+        if i.name in _MOVING:
+            return self.add(Kind.LOOP, operands, size, i.name)
         return self.add(Kind.CALL, operands, size, i.name)
+
+    def spread(self, operands: Sequence[int]) -> frozenset[int] | None:
+        """The dimensions along which an elementwise op of broadcasts differs: it is done before they are; else None."""
+        known = [self.along.get(o) for o in operands]
+        along = {dims for dims in known if dims}
+        return None if None in known or len(along) > 1 else next(iter(along), frozenset())
 
     def permuted(self, n: int, type_: TensorType, order: Sequence[int]) -> int:
         """A copy with dimensions in another order; a view where only dimensions of size 1 change places.
