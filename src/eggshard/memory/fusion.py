@@ -67,6 +67,7 @@ class _Fusion:
     def _decide(self, n: int) -> None:
         node = self.nodes[n]
         homes = self._evaluated(n)
+        places = self.places[n]
         if n not in self.outputs and self._taken_in(n, homes):
             self.homes[n] = homes
             return
@@ -78,7 +79,8 @@ class _Fusion:
         if cheap and node.bytes and n not in self.single:
             self.again.add(n)
             for k in {k for u in self.users[n] if self._may_fuse(n, u) for k in self.homes[u] if k not in self.sums}:
-                self.homes[n][k], self.places[n][k] = 1, {n}
+                if homes[k] <= _REPEATED:
+                    self.homes[n][k], self.places[n][k] = homes[k], places[k]
 
     def _evaluated(self, n: int) -> dict[int, int]:
         """Per kernel that would compute a node, at how many places: elementwise users need it where they are needed."""
@@ -192,7 +194,7 @@ class _Fusion:
             if (n, same) in seen:
                 continue
             seen.add((n, same))
-            repeated = n in self.again and kernel not in self.sums and self._may_fuse(n, user)
+            repeated = n in self.again and kernel in self.homes[n] and self._may_fuse(n, user)
             if self.nodes[n].kind is Kind.INPUT or (n in self.written and not repeated):
                 reads[n] = reads.get(n, True) and same
             else:
