@@ -4,7 +4,8 @@
   in another order are copied first, but for plain transposes of one matrix, which the product does itself.
 - An all-to-all sends and receives a buffer per block, and joins the blocks. A gather along any but the major dimension
   gathers into a buffer of its own and is copied from there; a reduce-scatter is copied before.
-- Products and collectives of 16-bit floats are done in single precision.
+- Products and collectives of 16-bit floats are done in single precision, and windows at runtime positions are read and
+  replaced in it: not in place, and a loop is given what it reads windows of in single precision.
 - What a loop carries has one buffer for all iterations, and is copied into it unless nothing else needs it.
 """
 
@@ -126,6 +127,11 @@ class _Reader:
                 return self.loop(i, operands)
             case "if" | "case":
                 return self.branch(i, operands, size)
+            case "dynamic_update_slice" if result.dtype in _SHORT_FLOATS:
+                return self.add(Kind.LOOP, operands, size, i.name)
+            case "dynamic_slice" if result.dtype in _SHORT_FLOATS:
+                self.wide_inputs(operands[0])
+                return self.add(Kind.LOOP, operands, size, i.name)
             case "dynamic_update_slice" | "scatter":
                 return self.add(Kind.UPDATE, operands, size, i.name)
         if i.name in _ELEMENTWISE:
@@ -219,6 +225,12 @@ class _Reader:
             return out
         return self.add(Kind.LOOP, (out,), i.types[0].bytes, "transpose")
 
+    def wide_inputs(self, n: int) -> None:
+        """What is read windows of in single precision is given so, if it comes from outside."""
+        base = self.graph.base(n)
+        if base in self.graph.inputs:
+            self.graph.relaid.add(self.graph.inputs.index(base))
+
     def relaid(self, n: int) -> bool:
         """Whether what is gathered comes out of a stack that a loop carries.
 
@@ -244,7 +256,7 @@ class _Reader:
         carried = [k for k, (a, b) in enumerate(zip(body.inputs, body.outputs, strict=True)) if a != b]
         size, relaid = self.inside(body, carried)
         given = [
-            self.add(Kind.LOOP, (o,), t.bytes, "copy") if k in relaid and k not in carried else o
+            self.add(Kind.LOOP, (o,), _wide(t), "copy") if k in relaid and k not in carried else o
             for k, (o, t) in enumerate(zip(operands, i.types, strict=True))
         ]
         work = self.add(Kind.CALL, given, size, "body")
