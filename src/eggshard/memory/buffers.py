@@ -12,11 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eggshard.memory.fusion import fused
-from eggshard.memory.graph import Graph, Kind
+from eggshard.memory.graph import ALIGNED, Graph, Kind
 
 Reads = dict[int, dict[int, bool]]
-#: Buffers begin at multiples of so many bytes.
-_ALIGNED = 64
 
 
 @dataclass(eq=False)
@@ -134,7 +132,7 @@ def place(buffers: Sequence[Buffer], rooms: Sequence[Buffer] = ()) -> int:
         for low, high in sorted((p.offset, p.offset + p.size) for p in placed if p.meets(b)):
             if low - at >= b.size and (best is None or low - at < best[0]):
                 best = low - at, at
-            at = max(at, -(-high // _ALIGNED) * _ALIGNED)
+            at = max(at, -(-high // ALIGNED) * ALIGNED)
         b.offset = at if best is None else best[1]
         placed.append(b)
     return max((b.offset + b.size for b in placed), default=0)

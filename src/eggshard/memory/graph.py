@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 
+#: Buffers begin at multiples of so many bytes.
+ALIGNED = 64
+
+
 class Kind(Enum):
     """What a node does with memory."""
 

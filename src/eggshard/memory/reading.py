@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from eggshard.memory.graph import Graph, Kind, Node
+from eggshard.memory.graph import ALIGNED, Graph, Kind, Node
 from eggshard.memory.instructions import Block, Instruction
 from eggshard.memory.pieces import Pieces
 from eggshard.program.types import TensorType
@@ -34,6 +34,8 @@ _MOVING = frozenset({"dynamic_slice", "reverse", "gather"})
 _SHORT_FLOATS = ("bf16", "f16")
 #: Values of so few bytes are indices and the like: nothing is laid out anew because of them.
 _INDICES = 64
+#: A result of several buffers is a list of pointers besides; a loop's counter is kept twice besides.
+_POINTER, _COUNTER = 8, 2 * ALIGNED
 
 #: Temporaries of a body that carries the inputs at these positions (None: a branch), and the inputs it wants relaid.
 Inside = Callable[[Block, Sequence[int] | None], tuple[int, set[int]]]
@@ -216,7 +218,8 @@ class _Reader:
     def exchanged(self, i: Instruction, operand: int) -> int:
         size, count = _wide(i.types[0]), i.integer("split_count")
         blocks = self.add(Kind.LOOP, (operand,), size, "blocks", pieces=count)
-        return self.add(Kind.JOIN, (self.called(i, (blocks,), count),), size, "blocks")
+        listed = self.add(Kind.CALL, (blocks,), -(-(_POINTER * count) // ALIGNED) * ALIGNED, "tuple")
+        return self.add(Kind.JOIN, (self.called(i, (blocks,), count), listed), size, "blocks")
 
     def gathered(self, i: Instruction, operand: int, type_: TensorType) -> int:
         dim = i.integer("all_gather_dim")
@@ -259,7 +262,7 @@ class _Reader:
             self.add(Kind.LOOP, (o,), _wide(t), "copy") if k in relaid and k not in carried else o
             for k, (o, t) in enumerate(zip(operands, i.types, strict=True))
         ]
-        work = self.add(Kind.CALL, given, size, "body")
+        work = self.add(Kind.CALL, given, -(-size // ALIGNED) * ALIGNED + _COUNTER, "body")
         return [
             self.add(Kind.UPDATE, (o, work), t.bytes, "carried") if k in carried else self.add(Kind.VIEW, (o,), 0)
             for k, (o, t) in enumerate(zip(given, i.types, strict=True))
