@@ -72,6 +72,17 @@ class Graph:
         """The different nodes behind the operands of a node."""
         return tuple(dict.fromkeys(self.base(o) for o in self.nodes[n].operands))
 
+    def ancestors(self, n: int) -> set[int]:
+        """The nodes that a node waits for."""
+        found: set[int] = set()
+        stack = [n]
+        while stack:
+            for o in self.nodes[stack.pop()].operands:
+                if o not in found:
+                    found.add(o)
+                    stack.append(o)
+        return found
+
     def users(self) -> list[list[int]]:
         """Per node those that read it, views looked through; of nodes that some output needs."""
         live = {self.base(o) for o in self.outputs}

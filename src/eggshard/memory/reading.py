@@ -6,12 +6,14 @@
   gathers into a buffer of its own and is copied from there; a reduce-scatter is copied before.
 - Products and collectives of 16-bit floats are done in single precision, and windows at runtime positions are read and
   replaced in it: not in place, and a loop is given what it reads windows of in single precision.
+- All-reductions over the same groups that do not wait for one another are one.
 - What a loop carries has one buffer for all iterations, and is copied into it unless nothing else needs it.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 
 from eggshard.memory.graph import ALIGNED, Graph, Kind, Node
@@ -31,6 +33,7 @@ _ELEMENTWISE = _EXPENSIVE | {
     "shift_right_arithmetic", "shift_right_logical", "sign", "square", "subtract", "xor",
 }  # fmt: skip
 _MOVING = frozenset({"dynamic_slice", "reverse", "gather"})
+_GROUPS = re.compile(r"replica_groups = dense<[^>]*>")
 _SHORT_FLOATS = ("bf16", "f16")
 #: Values of so few bytes are indices and the like: nothing is laid out anew because of them.
 _INDICES = 64
@@ -58,12 +61,16 @@ class _Reader:
         self.matrices: set[int] = set()
         self.transposed: dict[int, int] = {}
         self.equal: dict[tuple[object, ...], tuple[str, ...]] = {}
+        #: All-reductions that one collective can do, and what goes into each.
+        self.reductions: dict[tuple[str, ...], list[int]] = {}
         for name in block.inputs:
             self.node[name] = self.add(Kind.INPUT, (), block.types[name].bytes)
         self.graph.inputs = tuple(self.node[name] for name in block.inputs)
         for instruction in block.body:
             self.read(instruction)
         self.graph.outputs = tuple(self.node[name] for name in block.outputs)
+        for nodes in self.reductions.values():
+            self.combine(nodes)
 
     def add(self, kind: Kind, operands: Sequence[int], size: int, name: str = "", **more: bool | int) -> int:
         return self.graph.add(Node(kind, tuple(operands), size, name, **more))  # type: ignore[arg-type]
@@ -123,7 +130,12 @@ class _Reader:
                 if math.prod(result.shape[: i.integer("scatter_dimension")]) == 1:
                     return self.called(i, [self.widened(operands[0], types[0])])
                 return self.called(i, [self.add(Kind.LOOP, operands, _wide(types[0]), "blocks")])
-            case "all_reduce" | "collective_permute":
+            case "all_reduce":
+                operand = self.widened(operands[0], types[0])
+                kind = (result.dtype, *(j.name for j in i.regions[0].body), *_GROUPS.findall(i.attributes))
+                self.reductions.setdefault(kind, []).append(len(self.graph.nodes))
+                return self.called(i, [operand])
+            case "collective_permute":
                 return self.called(i, [self.widened(operands[0], types[0])])
             case "while":
                 return self.loop(i, operands)
@@ -214,6 +226,20 @@ class _Reader:
         return out
 
     # -- collectives ---------------------------------------------------------------------------------------------------
+
+    def combine(self, nodes: Sequence[int]) -> None:
+        """All-reductions that do not wait for one another become one, which waits for, and holds, what all of them need."""
+        groups: list[list[int]] = []
+        for n in nodes:
+            before = self.graph.ancestors(n)
+            group = next((g for g in groups if before.isdisjoint(g)), None)
+            if group is None:
+                groups.append([n])
+                continue
+            group.append(n)
+            operands = tuple(dict.fromkeys(o for member in group for o in self.graph.nodes[member].operands))
+            for member in group:
+                self.graph.nodes[member].operands = operands
 
     def exchanged(self, i: Instruction, operand: int) -> int:
         size, count = _wide(i.types[0]), i.integer("split_count")
