@@ -37,8 +37,8 @@ _GROUPS = re.compile(r"replica_groups = dense<[^>]*>")
 _SHORT_FLOATS = ("bf16", "f16")
 #: Values of so few bytes are indices and the like: nothing is laid out anew because of them.
 _INDICES = 64
-#: A result of several buffers is a list of pointers besides; a loop's counter is kept twice besides.
-_POINTER, _COUNTER = 8, 2 * ALIGNED
+#: Several buffers that are one result, or that a loop carries, are a list of pointers besides.
+_POINTER = 8
 
 #: Temporaries of a body that carries the inputs at these positions (None: a branch), and the inputs it wants relaid.
 Inside = Callable[[Block, Sequence[int] | None], tuple[int, set[int]]]
@@ -244,7 +244,7 @@ class _Reader:
     def exchanged(self, i: Instruction, operand: int) -> int:
         size, count = _wide(i.types[0]), i.integer("split_count")
         blocks = self.add(Kind.LOOP, (operand,), size, "blocks", pieces=count)
-        listed = self.add(Kind.CALL, (blocks,), -(-(_POINTER * count) // ALIGNED) * ALIGNED, "tuple")
+        listed = self.add(Kind.CALL, (blocks,), _aligned(_POINTER * count), "tuple")
         return self.add(Kind.JOIN, (self.called(i, (blocks,), count), listed), size, "blocks")
 
     def gathered(self, i: Instruction, operand: int, type_: TensorType) -> int:
@@ -288,7 +288,9 @@ class _Reader:
             self.add(Kind.LOOP, (o,), _wide(t), "copy") if k in relaid and k not in carried else o
             for k, (o, t) in enumerate(zip(operands, i.types, strict=True))
         ]
-        work = self.add(Kind.CALL, given, -(-size // ALIGNED) * ALIGNED + _COUNTER, "body")
+        counter = self.add(Kind.CALL, (), ALIGNED, "counter")
+        listed = self.add(Kind.CALL, given, _aligned(_POINTER * len(given)), "tuple")
+        work = self.add(Kind.CALL, (*given, counter, listed), _aligned(size) + ALIGNED, "body")
         return [
             self.add(Kind.UPDATE, (o, work), t.bytes, "carried") if k in carried else self.add(Kind.VIEW, (o,), 0)
             for k, (o, t) in enumerate(zip(given, i.types, strict=True))
@@ -309,3 +311,7 @@ class _Reader:
 def _wide(type_: TensorType) -> int:
     """Bytes of a value, of 16-bit floats in single precision."""
     return 4 * type_.elements if type_.dtype in _SHORT_FLOATS else type_.bytes
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNED) * ALIGNED
