@@ -71,7 +71,9 @@ def temporaries(graph: Graph, carried: Sequence[int] | None = None) -> int:
     for n in order:
         if n in over:
             continue
-        buffer = Buffer(graph.nodes[n].bytes, at[n], len(order) if n in outputs else last[n])
+        node = graph.nodes[n]
+        start = at[node.operands[1]] if node.name == "carried" else at[n]  # a loop has it from its first iteration
+        buffer = Buffer(node.bytes, start, len(order) if n in outputs else last[n])
         shared = next((
             old for o in reads[n]
             if (old := buffers.get(o)) is not None and old not in kept and old.end == at[n] == last[o]

@@ -285,7 +285,8 @@ class _Reader:
         carried = [k for k, (a, b) in enumerate(zip(body.inputs, body.outputs, strict=True)) if a != b]
         size, relaid = self.inside(body, carried)
         given = [
-            self.add(Kind.LOOP, (o,), _wide(t), "copy") if k in relaid and k not in carried else o
+            self.add(Kind.LOOP, (o,), _wide(t) if k in relaid else t.bytes, "copy")
+            if (k in relaid and k not in carried) or (k in carried and o in operands[:k]) else o
             for k, (o, t) in enumerate(zip(operands, i.types, strict=True))
         ]
         counter = self.add(Kind.CALL, (), ALIGNED, "counter")
