@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-
 #: Buffers begin at multiples of so many bytes.
 ALIGNED = 64
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from eggshard.costmodel.protocol import CostModel, StepInfo
 from eggshard.memory.prediction import predicted
-from eggshard.memory.strip_mining import mined
+from eggshard.memory.strip_mining import cuts
 from eggshard.plan.plan import Plan
 from eggshard.plan.pricing import Pricer, step_info
 from eggshard.plan.schedule import scheduled
@@ -24,9 +24,9 @@ _FACTOR, _FIRST = 4.0, 1 / 16
 #: So many prices are tried before a limit counts as out of reach, and then so many between the last two.
 _PRICES, _HALVINGS = 8, 3
 #: So many loops over strips at most are put into a plan, each of which must save this part of its temporaries.
-_LOOPS, _SAVING = 6, 0.01
-#: So many of the plans that take least are tried in strips, where the cheapest does not fit in them.
-_LEAST = 2
+_LOOPS, _SAVING = 4, 0.01
+#: So many of the other plans, those that take least, are tried in strips where the cheapest does not fit in them.
+_LEAST = 1
 #: A plan in strips that costs at most so much more than the cheapest is good enough.
 _NEAR = 0.01
 
@@ -88,17 +88,23 @@ def in_strips_within(limit: float, plan: Plan) -> Plan:
     program, memory = plan.device_program, plan.memory
     pricer = Pricer(plan.cost_model, plan.mesh)
     for _ in range(_LOOPS):
-        if memory.peak <= limit:
-            break
-        forms = [(predicted(form), form) for form in mined(program)]
-        fitting = [(pricer.program(form), found.peak, form) for found, form in forms if found.peak <= limit]
+        fitting: list[tuple[float, int, StepPlan]] = []
+        least, best = memory, program
+        for cut in cuts(program):
+            form = cut.into(cut.parts[-1])
+            taken = predicted(form)
+            if taken.peak < least.peak:
+                least, best = taken, form
+            if taken.peak <= limit:  # in as few strips as will do
+                forms = ((predicted(f).peak, f) for f in map(cut.into, cut.parts[:-1]))
+                peak, form = next(((p, f) for p, f in forms if p <= limit), (taken.peak, form))
+                fitting.append((pricer.program(form), peak, form))
         if fitting:
             program = min(fitting, key=lambda f: f[:2])[2]
             break
-        least, form = min(forms, key=lambda f: f[0].peak, default=(memory, program))
         if least.temporaries > (1 - _SAVING) * memory.temporaries:
             break
-        program, memory = form, least
+        program, memory = best, least
     if program is plan.device_program:
         return plan
     search = replace(plan.search, notes=(*plan.search.notes, "memory: steps in strips"))

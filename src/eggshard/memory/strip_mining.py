@@ -8,8 +8,10 @@ of arrays from outside, and writes its results strip by strip. Its collectives m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +25,7 @@ from eggshard.program.types import TensorType, numpy_dtype
 #: Into how many strips loops cut.
 PARTS = (2, 4, 8, 16)
 #: So many steps with the largest values are tried as starts of a loop.
-_STARTS = 16
+_STARTS = 8
 _COUNTER = TensorType((), "i32")
 
 
@@ -45,17 +47,31 @@ class Band:
         return {v: s for i, line in self.lines.items() for v, s in zip(steps[i].results, line.results, strict=True)}
 
 
-def mined(program: StepPlan) -> Iterator[StepPlan]:
-    """Programs in which some steps, of the program or of a loop's body, run in strips."""
+class Cut(NamedTuple):
+    """A program of which some steps can run in strips: into how many, ascending, and the program that does."""
+
+    parts: tuple[int, ...]
+    into: Callable[[int], StepPlan]
+
+
+def cuts(program: StepPlan) -> Iterator[Cut]:
+    """The ways to run steps of a program, or of a loop's body, in strips."""
     for band in bands(program):
-        for parts in PARTS:
-            if band.length % parts == 0 and parts <= band.length:
-                yield in_strips(band, parts)
+        parts = tuple(n for n in PARTS if band.length % n == 0)
+        if parts:
+            yield Cut(parts, partial(in_strips, band))
     for i, step in enumerate(program.steps):
         if isinstance(step.action, Loop):
-            for body in mined(step.action.body):
-                loop = replace(step, action=replace(step.action, body=body))
-                yield replace(program, steps=(*program.steps[:i], loop, *program.steps[i + 1 :]))
+            for cut in cuts(step.action.body):
+                yield Cut(cut.parts, partial(_inside, program, i, cut))
+
+
+def _inside(program: StepPlan, i: int, cut: Cut, parts: int) -> StepPlan:
+    """The program with the body of its loop ``i`` cut."""
+    step = program.steps[i]
+    assert isinstance(step.action, Loop)
+    loop = replace(step, action=replace(step.action, body=cut.into(parts)))
+    return replace(program, steps=(*program.steps[:i], loop, *program.steps[i + 1 :]))
 
 
 def bands(program: StepPlan) -> Iterator[Band]:
