@@ -32,8 +32,8 @@ class Node:
     """A value. ``bytes`` is 0 for what takes no memory.
 
     elementwise: a loop whose elements need their operands' at the same place. expensive: not worth computing twice.
-    spread: a broadcast of something smaller. vectorised: a reduction that a library of vector kernels does, which only takes in arithmetic. pieces: how many
-    buffers it is, each computed on its own.
+    spread: a broadcast of something smaller. vectorised: a reduction that a library of vector kernels does, which only
+    takes in arithmetic. pieces: how many buffers it is, each computed on its own.
     """
 
     kind: Kind

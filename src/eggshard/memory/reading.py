@@ -228,7 +228,7 @@ class _Reader:
     # -- collectives ---------------------------------------------------------------------------------------------------
 
     def combine(self, nodes: Sequence[int]) -> None:
-        """All-reductions that do not wait for one another become one, which waits for, and holds, what all of them need."""
+        """All-reductions that do not wait for one another become one, which waits for what any of them needs."""
         groups: list[list[int]] = []
         for n in nodes:
             before = self.graph.ancestors(n)

@@ -50,8 +50,8 @@ Planner = Callable[[CostModel], Plan]
 def cheapest_within(limit: float, cheapest: Plan, planner: Planner, whole: float = 0) -> tuple[Plan | None, int]:
     """The cheapest plan found whose memory stays within ``limit`` bytes, None if none does; and the least peak found.
 
-    ``cheapest`` is the best plan without a limit, and is returned where it fits. ``whole``: what all plans take at least
-    that do every step whole.
+    ``cheapest`` is the best plan without a limit, and is returned where it fits. ``whole``: what all plans take at
+    least that do every step whole.
     """
     if cheapest.memory.peak <= limit:
         return cheapest, cheapest.memory.peak
