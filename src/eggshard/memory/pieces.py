@@ -26,7 +26,7 @@ class Pieces:
         self._known: dict[tuple[object, ...], int] = {}
 
     def join(self, dim: int, parts: Sequence[Typed]) -> int:
-        """A concatenation. Of many parts, or along a long minor dimension, it is a call: its parts are written first."""
+        """A concatenation. Of many parts, or along a long minor dimension, it is a call: parts are written first."""
         if len(parts) == 1:
             return parts[0][0]
         key = ("join", dim, *(n for n, _ in parts))

@@ -167,7 +167,8 @@ def _round(mesh: Mesh, senders: np.ndarray, receivers: np.ndarray, source_start:
            target_start: np.ndarray) -> Round:
     starts = np.zeros((2, mesh.size, source_start.shape[1]), int)
     starts[0, senders], starts[1, receivers] = source_start, target_start
-    pairs = tuple(sorted(zip(senders.tolist(), receivers.tolist(), strict=True)))
+    order = np.argsort(senders)
+    pairs = tuple(zip(senders[order].tolist(), receivers[order].tolist(), strict=True))
     return Round(pairs, tuple(map(tuple, starts[0].tolist())), tuple(map(tuple, starts[1].tolist())))
 
 
