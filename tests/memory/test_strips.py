@@ -10,10 +10,11 @@ from bench.memory import compiled_memory
 
 import eggshard as es
 from eggshard.memory.strip_mining import bands, cuts, in_strips
-from eggshard.memory.strips import Strip, lines
+from eggshard.memory.strips import Strip, lines, narrowed
 from eggshard.plan.control_steps import Loop
-from eggshard.plan.steps import AllToAll, Exchange
+from eggshard.plan.steps import AllToAll, Exchange, Local, Round
 from eggshard.program.mesh import Mesh
+from eggshard.program.program import Attributes
 from eggshard.program.types import TensorType
 
 B = es.ProgramBuilder
@@ -60,7 +61,14 @@ def rolled(b: B) -> None:
     b.output(b.add(left, above), ("x", None))
 
 
-PROGRAMS = [moved, moved_between_two, exchanged, gathered, product, product_of_addends, reduced_between, rolled]
+def windowed(b: B) -> None:
+    u = b.input((32, 32), "f32", ("x", None))
+    b.output(b.add(b.slice(u, (0, 3), (32, 19)), b.slice(u, (0, 8), (32, 24))), ("x", None))
+
+
+PROGRAMS = [
+    windowed, moved, moved_between_two, exchanged, gathered, product, product_of_addends, reduced_between, rolled,
+]  # fmt: skip
 
 
 def planned(build: Callable[[B], None], mesh: dict[str, int] | None = None) -> es.Plan:
@@ -123,13 +131,22 @@ def test_what_a_collective_cuts_is_cut_along_what_it_keeps() -> None:
     assert (second.operands[0], second.results[0]) == (Strip(1, 4, 8), Strip(1, 1, 8))
 
 
+def test_a_slice_is_cut_from_where_it_begins() -> None:
+    attributes = Attributes(start_indices=(3, 0), limit_indices=(11, 4), strides=(1, 1))
+    before, after = TensorType((16, 4), "f32"), TensorType((8, 4), "f32")
+    action = Local("slice", attributes, (after,))
+    cut = next(line for line in lines(Mesh({"x": 2}), action, [before], [after]) if line.results[0].dim == 0)
+    assert cut.operands == (Strip(0, 1, 8, 1, 3),)
+    assert cut.at(cut.results[0], Strip(0, 2, 4)) is None  # no part of the whole array is in two pieces
+    part = narrowed(Mesh({"x": 2}), action, cut, 2, [before], [after])
+    assert isinstance(part, Local) and part.attributes["limit_indices"] == (4, 4)
+
+
 def test_pieces_off_their_grid_are_not_cut() -> None:
     mesh = Mesh({"x": 2})
     here = TensorType((4,), "f32")
     action = Exchange((2,), (4,), (), ())
     assert lines(mesh, action, [here], [here])
-    from eggshard.plan.steps import Round
-
     off = replace(action, local=(Round(((0, 0), (1, 1)), ((1,), (1,)), ((0,), (0,))),))
     assert not lines(mesh, off, [here], [here])
 

@@ -119,8 +119,9 @@ class _Grower:
                     queue += [u for u in self.users.get(v, ()) if self._joins(band, u, v, strip)]
             if up:
                 for v, end in zip(steps[i].operands, band.lines[i].operands, strict=True):
-                    if end is not None and v in self.maker and self._joins(band, self.maker[v], v, end):
-                        queue.append(self.maker[v])
+                    maker = self.maker.get(v)
+                    if maker is not None and end is not None and end.start is None and self._joins(band, maker, v, end):
+                        queue.append(maker)
         self._settle(band, start)
         return band
 
@@ -251,7 +252,8 @@ class _Cutter:
 
     def _seen(self, type_: TensorType, strip: Strip) -> TensorType:
         shape = type_.shape
-        return type_.with_shape((*shape[: strip.dim], *strip[1:], *shape[strip.dim + 1 :]))
+        parts = strip.outer, shape[strip.dim] // (strip.outer * strip.inner), strip.inner
+        return type_.with_shape((*shape[: strip.dim], *parts, *shape[strip.dim + 1 :]))
 
     def _window(self, seen: TensorType, strip: Strip) -> tuple[int, ...]:
         shape = seen.shape
@@ -260,6 +262,8 @@ class _Cutter:
     def _starts(self, seen: TensorType, strip: Strip) -> list[int]:
         times = self.number(strip.length // self.parts)
         (start,) = self.body.emit(_op("multiply", _COUNTER), (self.counter, times), ("in strips",))
+        if strip.start:
+            (start,) = self.body.emit(_op("add", _COUNTER), (start, self.number(strip.start)), ("in strips",))
         return [start if d == strip.dim + 1 else self.number(0) for d in range(seen.rank)]
 
     def _shaped(self, value: int, type_: TensorType) -> int:

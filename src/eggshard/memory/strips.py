@@ -2,8 +2,8 @@
 
 A strip is a part of one dimension. Seen as ``(outer, length, inner)``, row-major, a dimension is cut along the middle:
 what a gather receives from every device is then cut alike, and the strips of its result are gathered from strips of
-its operand. A step's *lines* are the ways to cut it: computed on strips of its operands, it makes strips of all its
-results, with the same collectives on smaller shards.
+its operand. A slice takes its strips from where it begins. A step's *lines* are the ways to cut it: computed on strips
+of its operands, it makes strips of all its results, with the same collectives on smaller shards.
 """
 
 from __future__ import annotations
@@ -39,27 +39,31 @@ Types = Sequence[TensorType]
 
 
 class Strip(NamedTuple):
-    """How a dimension is cut: as ``(outer, length, inner)``, along the middle."""
+    """How a dimension is cut: as ``(outer, length, inner)``, along the middle.
+
+    start: where the length begins, of an array that is longer; then it has no outer or inner part.
+    """
 
     dim: int
     outer: int
     length: int
     inner: int = 1
+    start: int | None = None
 
     def of(self, type_: TensorType, parts: int) -> TensorType:
         """The type of one of so many strips."""
         shape = list(type_.shape)
-        shape[self.dim] //= parts
+        shape[self.dim] = self.outer * (self.length // parts) * self.inner
         return type_.with_shape(tuple(shape))
 
     def through(self, here: Strip, there: Strip) -> Strip | None:
         """The same strip at another end of a line that it lies on, None if it does not lie on this line."""
-        if self.dim != here.dim or self.outer % here.outer or self.inner % here.inner:
+        if self.dim != here.dim or self.start != here.start or self.outer % here.outer or self.inner % here.inner:
             return None
         outer, inner = self.outer // here.outer, self.inner // here.inner
-        if outer * self.length * inner != here.length:
+        if outer * self.length * inner != here.length or (there.start is not None and outer * inner > 1):
             return None
-        return Strip(there.dim, there.outer * outer, self.length, inner * there.inner)
+        return Strip(there.dim, there.outer * outer, self.length, inner * there.inner, there.start)
 
 
 class Line(NamedTuple):
@@ -74,6 +78,8 @@ class Line(NamedTuple):
             return None
         ends = [None if end is None else strip.through(here, end) for end in (*self.operands, *self.results)]
         count = len(self.operands)
+        if any(end is None and was is not None for end, was in zip(ends, self.operands, strict=False)):
+            return None
         return Line(tuple(ends[:count]), tuple(end for end in ends[count:] if end is not None))
 
 
@@ -89,6 +95,12 @@ def lines(mesh: Mesh, action: Action, operands: Types, results: Types) -> list[L
 
 def _lines(mesh: Mesh, action: Action, operands: Types, results: Types) -> Iterator[Line]:
     match action:
+        case Local(name="slice", attributes=attributes):
+            yield from _local_lines(action, operands, results)
+            if all(step == 1 for step in attributes["strides"]):
+                for d, (n, m) in enumerate(zip(operands[0].shape, results[0].shape, strict=True)):
+                    if m < n:
+                        yield Line((Strip(d, 1, m, 1, attributes["start_indices"][d]),), (Strip(d, 1, m),))
         case Local():
             yield from _local_lines(action, operands, results)
         case AllGather(moves=moves):
@@ -99,7 +111,11 @@ def _lines(mesh: Mesh, action: Action, operands: Types, results: Types) -> Itera
             yield from _moved(mesh, operands[0], (), moves)
         case AllReduce() | CollectivePermute() | KeepFirst():
             yield from _kept(operands, results, ())
-        case Mask(dim=dim) | Crop(dim=dim) | HaloExchange(dim=dim) | EdgeFill(dim=dim):
+        case Crop(dim=dim, new=new, offsets=offsets):
+            yield from _kept(operands, results, (dim,))
+            if len(set(offsets)) == 1 and 0 <= -offsets[0] <= operands[0].shape[dim] - new:
+                yield Line((Strip(dim, 1, new, 1, -offsets[0]),), (Strip(dim, 1, new),))
+        case Mask(dim=dim) | HaloExchange(dim=dim) | EdgeFill(dim=dim):
             yield from _kept(operands, results, (dim,))
         case BoxSelect(box=box):
             yield from _kept(operands, results, tuple(dim for dim, *_ in box))
@@ -160,7 +176,18 @@ def narrowed(mesh: Mesh, action: Action, line: Line, parts: int, operands: Types
     """The step on one of so many strips; operands and results are the whole ones."""
     given = tuple(t if s is None else s.of(t, parts) for t, s in zip(operands, line.operands, strict=True))
     made = tuple(s.of(t, parts) for t, s in zip(results, line.results, strict=True))
+    taken = line.operands[0] if line.operands else None
     match action:
+        case Local(name="slice", attributes=attributes) if taken is not None and taken.start is not None:
+            d, size = taken.dim, made[0].shape[taken.dim]
+            starts, limits = (
+                (*attributes[key][:d], value, *attributes[key][d + 1 :])
+                for key, value in (("start_indices", 0), ("limit_indices", size))
+            )
+            attributes = attributes.updated(start_indices=starts, limit_indices=limits)
+            return replace(action, attributes=attributes, result_types=made)
+        case Crop() if taken is not None and taken.start is not None:
+            return Resize(made[0].shape)
         case Local(name=name, attributes=attributes):
             definition = registry.get(name)
             attributes = definition.localize(attributes, tuple(operands), tuple(results), given, made)
