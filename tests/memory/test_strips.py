@@ -9,7 +9,7 @@ import pytest
 from bench.memory import compiled_memory
 
 import eggshard as es
-from eggshard.memory.strip_mining import bands, cuts, in_strips
+from eggshard.memory.strip_mining import bands, cuts, divisors, in_strips
 from eggshard.memory.strips import Strip, lines, narrowed
 from eggshard.plan.control_steps import Loop
 from eggshard.plan.steps import AllToAll, Exchange, Local, Round
@@ -129,6 +129,11 @@ def test_what_a_collective_cuts_is_cut_along_what_it_keeps() -> None:
     first, second = lines(mesh, action, [before], [after])
     assert (first.operands[0], first.results[0]) == (Strip(0, 1, 8), Strip(0, 4, 8))
     assert (second.operands[0], second.results[0]) == (Strip(1, 4, 8), Strip(1, 1, 8))
+
+
+def test_uneven_lengths_are_cut_evenly() -> None:
+    assert divisors(128) == (2, 4, 8, 16) and divisors(126) == (2, 6, 9, 18)
+    assert divisors(7) == (7,) and divisors(1) == ()
 
 
 def test_a_slice_is_cut_from_where_it_begins() -> None:

@@ -22,7 +22,7 @@ from eggshard.plan.steps import Local, Step, StepPlan
 from eggshard.program.program import Attributes, Literal
 from eggshard.program.types import TensorType, numpy_dtype
 
-#: Into how many strips loops cut.
+#: Into about how many strips loops cut.
 PARTS = (2, 4, 8, 16)
 #: So many steps with the largest values are tried as starts of a loop.
 _STARTS = 8
@@ -57,13 +57,19 @@ class Cut(NamedTuple):
 def cuts(program: StepPlan) -> Iterator[Cut]:
     """The ways to run steps of a program, or of a loop's body, in strips."""
     for band in bands(program):
-        parts = tuple(n for n in PARTS if band.length % n == 0)
+        parts = divisors(band.length)
         if parts:
             yield Cut(parts, partial(in_strips, band))
     for i, step in enumerate(program.steps):
         if isinstance(step.action, Loop):
             for cut in cuts(step.action.body):
                 yield Cut(cut.parts, partial(_inside, program, i, cut))
+
+
+def divisors(length: int) -> tuple[int, ...]:
+    """Into how many equal parts a length is cut: for each of `PARTS` the least from it on, below its double."""
+    found = (next((d for d in range(n, 2 * n) if length % d == 0), 0) for n in PARTS)
+    return tuple(d for d in found if d)
 
 
 def _inside(program: StepPlan, i: int, cut: Cut, parts: int) -> StepPlan:
