@@ -13,7 +13,10 @@ from typing import NamedTuple
 from eggshard.layouts.conversion import conversion, xor_shuffles
 from eggshard.layouts.counts import NOTHING, Counts
 from eggshard.layouts.linear import LinearLayout, equal, pack
+from eggshard.layouts.lookup import gather, histogram
 from eggshard.layouts.machine import Machine
+
+__all__ = ["WHOLE_WARP", "Combination", "gather", "histogram", "reduction", "scan"]
 
 #: Integer combinations that one instruction does over a whole warp (PTX ``redux.sync``, compute capability 8.0).
 WHOLE_WARP = frozenset({
