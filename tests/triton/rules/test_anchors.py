@@ -128,6 +128,14 @@ def test_anchors(name: str) -> None:
     assert anchored(op, kernel) and not movable(op)
 
 
+@pytest.mark.parametrize("name", ["tt.scan", "tt.gather", "tt.histogram", "ttg.local_load", "ttg.local_store"])
+def test_blocks_of_clusters_have_their_own_shared_memory(name: str) -> None:
+    for count in (1, 2):
+        kernel = read_generic(f'"builtin.module"() ({{\n"{name}"() : () -> ()\n}}) '
+                              f'{{"ttg.num-ctas" = {count} : i32}} : () -> ()')
+        assert anchored(find(kernel, name), kernel) == (count > 1)
+
+
 def test_dots_on_cuda_cores() -> None:
     """Operands over the accumulator's blocked encoding; a matrix instruction's fragments are not moved."""
     sides = [f"#ttg.dot_op<{{opIdx = {i}, parent = {_WIDE}}}>" for i in (0, 1)]

@@ -81,6 +81,9 @@ class Shared(Uniform):
     def __init__(self, loads: bool, copied: bool = False) -> None:
         self.loads, self.copied = loads, copied
 
+    def anchored(self, op: Operation, kernel: Kernel) -> bool:
+        return kernel.num_ctas > 1  # each block of a cluster reaches its own part
+
     def repeatable(self, op: Operation, kernel: Kernel) -> bool:
         return self.loads and not self.copied
 
