@@ -28,7 +28,8 @@ class LayoutCosts:
     arithmetic: by class; others than the known ones cost as ``float``. move: selects, byte permutes. shuffle: 32 bits
     between lanes. shared_issue: a load or store of shared memory, besides its wavefronts. wavefront: 32 banks served
     once. barrier: a barrier of the block with the round trip through shared memory that it waits for; warp_barrier: of
-    a warp. global_access: a load or store of 128 bits a lane that hits the cache.
+    a warp; takeover: the barrier before shared memory is used again. global_access: a load or store of 128 bits a lane
+    that hits the cache.
     """
 
     arithmetic: dict[str, float] = field(hash=False)
@@ -38,6 +39,7 @@ class LayoutCosts:
     wavefront: float
     barrier: float
     warp_barrier: float
+    takeover: float
     global_access: float
 
     def price(self, counts: Counts) -> float:
@@ -51,6 +53,7 @@ class LayoutCosts:
             + self.wavefront * (counts.shared_store_wavefronts + counts.shared_load_wavefronts)
             + self.barrier * counts.barriers
             + self.warp_barrier * counts.warp_barriers
+            + self.takeover * counts.takeovers
             + self.global_access * (counts.global_loads + counts.global_stores)
         )
 
@@ -58,10 +61,10 @@ class LayoutCosts:
 #: NVIDIA A100. Throughputs: CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions", compute
 #: capability 8.0, results per clock and multiprocessor: float 64, integer 64, shuffles 32, special functions 16,
 #: conversions 16 to 64; a warp's instruction takes 32 results. Division is a reciprocal, a Newton step and a fix-up,
-#: about ten instructions. Shared memory: 32 banks of 4 bytes a clock; its latency is 29 cycles and L1's 38 (Luo et al.,
-#: "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture through Microbenchmarking", 2024, table of memory
-#: latencies), to which a barrier adds the wait for the last warp. Global: 512 bytes of a warp at L1's 128 bytes a clock,
-#: and as much again for L2's half rate.
+#: about ten instructions. Shared memory: 32 banks of 4 bytes a clock; its latency is 29 cycles, L1's 38 (Luo et al.,
+#: "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024, arXiv:2402.13499, table of memory
+#: latencies), to which a barrier adds the wait for the last warp (an estimate, as are the prices of a warp's barrier
+#: and of a takeover). Global: 512 bytes of a warp at L1's 128 bytes a clock, and as much again for L2's half rate.
 SM80 = LayoutCosts(
     arithmetic={"integer": 0.5, "float": 0.5, "conversion": 1.0, "special": 2.5, "division": 6.0},
     move=0.5,
@@ -70,6 +73,7 @@ SM80 = LayoutCosts(
     wavefront=1.0,
     barrier=40.0,
     warp_barrier=4.0,
+    takeover=20.0,
     global_access=8.0,
 )
 
@@ -82,6 +86,7 @@ SM90 = LayoutCosts(
     wavefront=1.0,
     barrier=40.0,
     warp_barrier=4.0,
+    takeover=20.0,
     global_access=8.0,
 )
 
@@ -97,6 +102,7 @@ GFX942 = LayoutCosts(
     wavefront=1.0,
     barrier=80.0,
     warp_barrier=4.0,
+    takeover=20.0,
     global_access=16.0,
 )
 

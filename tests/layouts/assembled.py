@@ -143,10 +143,12 @@ def assemble(text: str, machine: Machine) -> Assembled:
         return _amd(str(code), metadata)
     ptx = str(stages["ptx"](code, metadata))
     return Assembled(
-        shuffles=len(re.findall(r"\bshfl\.sync", ptx)),
+        shuffles=len(re.findall(r"\b(?:shfl|redux)\.sync", ptx)),
         shared_stores=len(re.findall(r"\bst\.shared|\bstmatrix\.", ptx)),
         shared_loads=len(re.findall(r"\bld\.shared|\bldmatrix\.", ptx)),
-        barriers=len(re.findall(r"\bbar(?:rier)?\.(?:cta\.)?sync", ptx)),
+        # A kernel of clusters has one barrier of its own.
+        barriers=len(re.findall(r"\bbar(?:rier)?\.(?:cta\.)?sync|\bbarrier\.cluster\.wait", ptx))
+        - (machine.num_ctas > 1),
         warp_barriers=len(re.findall(r"\bbar\.warp\.sync", ptx)),
         scratch=metadata["shared"],
         text=ptx,
@@ -156,7 +158,7 @@ def assemble(text: str, machine: Machine) -> Assembled:
 def _amd(code: str, metadata: dict[str, Any]) -> Assembled:
     shuffles = r"call .*@llvm\.amdgcn\.(?:ds\.bpermute|ds\.swizzle|update\.dpp|permlane\w*|mov\.dpp)"
     return Assembled(
-        shuffles=len(re.findall(shuffles, code)),
+        shuffles=len(re.findall(shuffles, code)) + code.count("call i64 @llvm.amdgcn.update.dpp.i64"),
         shared_stores=len(re.findall(r"\bstore .*ptr addrspace\(3\)", code)),
         shared_loads=len(re.findall(r"= load .*ptr addrspace\(3\)", code)),
         barriers=len(re.findall(r"call .*@llvm\.amdgcn\.s\.barrier", code)),
@@ -164,3 +166,33 @@ def _amd(code: str, metadata: dict[str, Any]) -> Assembled:
         scratch=metadata["shared"],
         text=code,
     )
+
+
+def combination_kernel(
+    op: str, shape: tuple[int, ...], element: str, encoding: str, axis: int, combine: str, machine: Machine,
+    properties: str = "",
+) -> str:
+    """TTGIR of one ``tt.reduce`` or ``tt.scan`` (``op``) that combines by the op ``combine``."""
+    dims = "".join(f"{n}x" for n in shape)
+    name, lines = opaque_values(dims, element, encoding, "in", machine)
+    given = f"tensor<{dims}{element}, {encoding}>"
+    kept = "".join(f"{n}x" for d, n in enumerate(shape) if d != axis)
+    sliced = f"#ttg.slice<{{dim = {axis}, parent = {encoding}}}>"
+    if op == "tt.scan":
+        made, use = given, consumed_values(dims, element, encoding, "out", machine)
+    elif kept:
+        made, use = f"tensor<{kept}{element}, {sliced}>", consumed_values(kept, element, sliced, "out", machine)
+    else:
+        made = element
+        spread = f"%all = tt.splat %out : {element} -> {given}"
+        use = [spread, *consumed_values(dims, element, encoding, "all", machine)]
+    body = [
+        *lines,
+        f'%out = "{op}"(%{name}) <{{axis = {axis} : i32{properties}}}> ({{',
+        f"^bb0(%x: {element}, %y: {element}):",
+        f"  %z = {combine} %x, %y : {element}",
+        f"  {op}.return %z : {element}",
+        f"}}) : ({given}) -> {made}",
+        *use,
+    ]
+    return kernel_text(body, machine)

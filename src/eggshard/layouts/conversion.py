@@ -46,7 +46,9 @@ def _conversion(source: LinearLayout, target: LinearLayout, bits: int, machine: 
     reach = _reach(source, target)
     if reach == 0:
         return Conversion("registers", _register_moves(source, target, bits, machine))
-    if reach == 1 or reach == 2 and _other_lanes_of_the_warp(source, target):
+    if reach == 3 and _held_inside(source, target, 3):
+        reach = _reach(source._replace(block=()), target._replace(block=()))
+    if reach <= 2 and _held_inside(source, target, 2, shared_registers=False):
         shuffling = _Shuffling.of(source, target)
         if shuffling is not None and shuffling.exchanges < 2:
             return Conversion("shuffles", shuffling.counts(bits, machine))
@@ -70,16 +72,19 @@ def _reach(source: LinearLayout, target: LinearLayout) -> int:
     return 0
 
 
-def _other_lanes_of_the_warp(source: LinearLayout, target: LinearLayout) -> bool:
-    """Whether each warp holds what it wants in lanes that differ from warp to warp: of a source that warps share."""
-    span = Span(source.register + source.lane)
-    if any(v not in span for v in target.register + target.lane):
+def _held_inside(source: LinearLayout, target: LinearLayout, dim: int, shared_registers: bool = True) -> bool:
+    """Whether each part of a hardware dimension (2 warps, 3 blocks) holds itself what it wants: of parts that hold the
+    same, each may want something else. ``shared_registers``: even if it lies in different registers then."""
+    inside = [v for bases in source.hardware()[:dim] for v in bases]
+    span = Span(inside)
+    if any(v not in span for bases in target.hardware()[:dim] for v in bases):
         return False
-    registers = (1 << len(source.register)) - 1
-    for held, wanted in zip(source.warp, target.warp, strict=True):
-        chosen = span.solve(held ^ wanted)
-        if chosen is None or chosen & registers:
-            return False
+    registers = 0 if shared_registers else (1 << len(source.register)) - 1
+    for held_bases, wanted_bases in zip(source.hardware()[dim:], target.hardware()[dim:], strict=True):
+        for held, wanted in zip(held_bases, wanted_bases, strict=True):
+            chosen = span.solve(held ^ wanted)
+            if chosen is None or chosen & registers:
+                return False
     return True
 
 
@@ -115,7 +120,8 @@ class _Shuffling(NamedTuple):
         registers = max(len(source.register), len(target.register))
         lanes = len(source.lane)
         # Which of the lanes that differ in a warp's bit is read depends on the warp, as if there were only one.
-        by_warp = {w for v, w in zip(source.warp, target.warp, strict=True) if v != w}
+        outer = zip(source.warp + source.block, target.warp + target.block, strict=True)
+        by_warp = {wanted for basis, wanted in outer if basis != wanted}
         held = _padded(source.register, registers) + tuple(0 if v in by_warp else v for v in source.lane)
         wanted = _padded(target.register, registers) + target.lane
         places = {basis: i for i, basis in reversed(list(enumerate(wanted))) if basis}
@@ -133,7 +139,7 @@ class _Shuffling(NamedTuple):
             return None
         step = [place for place in image if place is not None]
         exchanged = []
-        lanes_stay = source.warp == target.warp
+        lanes_stay = not by_warp
         for i in range(registers):
             if step[i] < registers:
                 continue
@@ -159,6 +165,8 @@ class _Shuffling(NamedTuple):
             shuffles, moves = words // 2 * xor_shuffles(lane, machine), 1.5 * words
         else:
             shuffles, moves = words, 2.0 * words
+        if bits < 16:  # bytes are put together and taken apart, halves lie side by side as they are
+            moves += words * ((1 << packed) - 1)
         return Counts(moves=moves * machine.num_warps, shuffles=shuffles * machine.num_warps)
 
 
@@ -210,6 +218,7 @@ def _through_shared(
         barriers=0 if within_warp else barriers,
         warp_barriers=barriers * warps if within_warp else 0,
         scratch=shared.held * width // 8,
+        takeovers=1,
     )
     return Conversion("shared", counts, repetitions)
 

@@ -1,4 +1,4 @@
-"""What combining elements along a dimension costs at a layout: reductions, scans, look-ups.
+"""What combining elements along a dimension costs at a layout: reductions and scans.
 
 Reductions are lowered as Triton lowers them: within threads, then within warps by shuffles, then, as often as warps
 hold different elements of the dimension, through shared memory into lanes and by shuffles again.
@@ -13,7 +13,10 @@ from typing import NamedTuple
 from eggshard.layouts.conversion import conversion, xor_shuffles
 from eggshard.layouts.counts import NOTHING, Counts
 from eggshard.layouts.linear import LinearLayout, equal, pack
+from eggshard.layouts.lookup import gather, histogram
 from eggshard.layouts.machine import Machine
+
+__all__ = ["WHOLE_WARP", "Combination", "gather", "histogram", "reduction", "scan"]
 
 #: Integer combinations that one instruction does over a whole warp (PTX ``redux.sync``, compute capability 8.0).
 WHOLE_WARP = frozenset({
@@ -70,7 +73,7 @@ def _reduction(
     wanted = layout.without_axis(axis) if result is None else result
     if not equal(final, wanted):
         counts = counts.plus(Counts(barriers=1)).plus(_converted(final, wanted, combination, machine))
-    return counts
+    return counts._replace(takeovers=1.0 if counts.scratch else 0.0)
 
 
 def _converted(source: LinearLayout, target: LinearLayout, combination: Combination, machine: Machine) -> Counts:
@@ -79,7 +82,7 @@ def _converted(source: LinearLayout, target: LinearLayout, combination: Combinat
     counts = NOTHING
     for each in found:
         counts = counts.plus(each)
-    return counts._replace(scratch=sum(each.scratch for each in found))
+    return counts._replace(scratch=sum(each.scratch for each in found), takeovers=0)
 
 
 def _within_warps(
@@ -91,11 +94,10 @@ def _within_warps(
         return layout, NOTHING
     registers = 1 << sum(v != 0 for v in layout.register)
     issued = registers * machine.num_warps
-    whole = len(lanes) == len(layout.lane)
-    if (whole and machine.vendor == "cuda" and machine.capability >= 80 and combination.single in WHOLE_WARP
-            and combination.bits[0] <= 32):
-        counts = Counts(shuffles=issued)
-    elif whole and machine.vendor == "hip" and combination.single is not None:
+    whole = _whole_warp(layout, lanes, combination, machine)
+    if whole:
+        counts = Counts(shuffles=whole * issued)
+    elif machine.vendor == "hip" and combination.single is not None and len(lanes) == len(layout.lane):
         # Shifts within rows of 16 lanes and broadcasts of rows: one data-parallel primitive per step.
         counts = Counts(combination.times(len(lanes) * issued), shuffles=len(lanes) * combination.words * issued)
     else:
@@ -103,6 +105,22 @@ def _within_warps(
         counts = Counts(combination.times(len(lanes) * issued), shuffles=shuffles * issued)
     kept = layout._replace(lane=tuple(v & ~mask for v in layout.lane))
     return _renumbered(kept, axis), counts
+
+
+def _whole_warp(layout: LinearLayout, lanes: list[int], combination: Combination, machine: Machine) -> int:
+    """How many ``redux.sync`` do what shuffles along the lanes would; 0: they are not used.
+
+    One for each group of lanes, if that are fewer than the steps of shuffles; lanes that repeat others are no groups.
+    64 bits, over all lanes only, are put together of two halves, sums of three parts.
+    """
+    if machine.capability < 80 or combination.single not in WHOLE_WARP or len(lanes) < 2:
+        return 0
+    if combination.bits[0] > 32:
+        parts = 3 if combination.single == "arith.addi" else 2
+        return parts if len(lanes) == len(layout.lane) else 0
+    others = sum(v != 0 for v in layout.lane) - len(lanes)
+    groups = 1 << (len(layout.lane) - len(lanes)) if others else 1
+    return groups if groups < len(lanes) else 0
 
 
 def _renumbered(layout: LinearLayout, axis: int) -> LinearLayout:
@@ -152,29 +170,41 @@ def scan(
     # Shifts between lanes are one instruction each; AMD's go through the permutation network.
     shuffles = steps * chunks * words
     moves = steps * chunks * len(combination.bits)
-    if reverse:
-        shuffles += elements * words * sum(xor_shuffles(1 << i, machine) for i in range(len(source.lane)))
+    if reverse:  # the lanes are mirrored before and after
+        shuffles += 2 * elements * words
     operands = len(combination.bits)
+    # The last element of the lane before is fetched, though nobody may need it (AMD's compiler sees that).
+    passed = contiguous > 1 or machine.vendor == "cuda"
     counts = NOTHING
     if axis_warps > 1:
         groups = chunks // pieces
         combined += chunks + (contiguous - 1) * chunks + chunks * axis_warps - groups
-        shuffles += chunks * words if contiguous > 1 else 0
+        shuffles += chunks * words * passed
         moves += chunks * (axis_warps + contiguous) * operands
-        non_axis = 1 << (len(source.lane) - steps + len(source.warp) - (axis_warps.bit_length() - 1))
+        non_axis = 1 << sum(1 for v in source.lane + source.warp if v and not v & mask)
+        # What the last warp adds to the last piece nobody reads.
+        loads = chunks * axis_warps - groups
+        if non_axis == 1 and machine.vendor == "cuda":  # those of one piece lie side by side
+            loads = chunks * max(1, axis_warps * sum(combination.bits) // 128)
         scratch = non_axis * axis_warps * chunks * sum(max(8, b) // 8 for b in combination.bits)
         counts = Counts(
             shared_stores=chunks * operands * warps,
-            shared_loads=chunks * axis_warps * operands * warps,
+            shared_loads=loads * operands * warps,
             shared_store_wavefronts=chunks * operands * warps,
-            shared_load_wavefronts=chunks * axis_warps * operands * warps,
+            shared_load_wavefronts=loads * operands * warps,
             barriers=1,
             scratch=scratch,
+            takeovers=1,
         )
     elif elements > 1:
         combined += chunks - chunks // pieces + (contiguous - 1) * chunks
         if lanes > 1:
-            shuffles += (chunks if contiguous > 1 else 0) * words + (chunks if pieces > 1 else 0) * words
+            shuffles += chunks * words * passed
+            if pieces > 1 and machine.vendor == "cuda":
+                shuffles += chunks * words
+            elif pieces > 1 and any(v and not v & mask for v in source.lane):
+                # Each piece's sum but the last; where it is in the same lane for all, it is read without a shuffle.
+                shuffles += (chunks - chunks // pieces) * words
         moves += chunks * contiguous * operands
     return counts.plus(Counts(combination.times(combined * warps), moves=moves * warps, shuffles=shuffles * warps))
 
@@ -190,27 +220,3 @@ def _contiguous(layout: LinearLayout, axis: int, order: Sequence[int]) -> int:
         if dim == axis:
             return run
     return 1
-
-
-def gather(source: LinearLayout, indices: LinearLayout, axis: int, bits: int, machine: Machine) -> Counts:
-    """Looking elements up along an axis: by shuffles where each warp holds the axis of its columns, else the table is
-    written to shared memory and read element by element (wavefronts as if no two lanes met in a bank)."""
-    table, wanted = source.without_duplicates(), indices.without_duplicates()
-    mask = table.axis_mask(axis)
-    words, warps = max(1, bits // 32), machine.num_warps
-    held = 1 << sum(1 for v in table.register if v & mask)
-    same = not any(v & mask for v in (*table.warp, *table.block)) and all(
-        [v for v in a if v & ~mask] == [v for v in b if v & ~mask]
-        for a, b in zip(table.hardware()[1:], wanted.hardware()[1:], strict=True))
-    reads = 1 << len(wanted.register)
-    if same:
-        return Counts(moves=(held - 1) * reads * warps, shuffles=held * reads * words * warps)
-    writes = 1 << len(table.register)
-    return Counts(
-        shared_stores=writes * warps,
-        shared_loads=reads * warps,
-        shared_store_wavefronts=writes * words * warps,
-        shared_load_wavefronts=reads * words * warps,
-        barriers=1,
-        scratch=(1 << table.size_log2) * max(8, bits) // 8,
-    )

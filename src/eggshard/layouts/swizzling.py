@@ -65,13 +65,12 @@ class SharedLayout(NamedTuple):
 def shared_layout(source: LinearLayout, target: LinearLayout, bits: int, machine: Machine) -> SharedLayout:
     """The shared memory of a conversion; layouts without duplicate registers, elements of 8 bits or more."""
     if machine.vendor == "hip":
-        found = _plain(source, target, bits, None)
-        if found.vector and bits << len(found.vector) == _VECTOR and machine.architecture in _INTERLEAVED:
+        plain = _plain(source, target, bits, None)
+        if bits << len(plain.vector) == _VECTOR and machine.architecture in _INTERLEAVED:
             # Of both orders of the lanes the one that needs less memory (found by comparing with compiled code).
-            interleaved = _plain(source, target, bits, (0, 1, 4))
-            found = min(interleaved, found, key=lambda shared: shared.held)
-        return found
-    crossing = any(_crosses_blocks(source, target))
+            return min(_plain(source, target, bits, (0, 1, 4)), plain, key=lambda shared: shared.held)
+        return plain
+    crossing = source.block != target.block
     stores = [PLAIN]
     loads = [PLAIN]
     if bits <= 32 and machine.capability >= 75:
@@ -80,35 +79,37 @@ def shared_layout(source: LinearLayout, target: LinearLayout, bits: int, machine
     if bits == 16 and machine.capability >= 75:
         stores += [TRANSPOSED] if machine.capability >= 90 else []
         loads += [] if crossing else [TRANSPOSED]
-    best: tuple[tuple[int, int], SharedLayout] | None = None
+    found: list[tuple[SharedLayout, list[int], list[int]]] = []
     for store in stores:
         for load in loads:
             vector = _tile(source, target, bits, store, load)
             if vector is None:
                 continue
-            rows = _rows(source, store, vector), _rows(target, load, vector)
-            if rows[0] is None or rows[1] is None:
+            stored, loaded = _rows(source, store, vector), _rows(target, load, vector)
+            if stored is None or loaded is None:
                 continue
             # Matrices are moved four at a time: two bases that could be repetitions are kept for that.
             keep = min(len(access.contiguous) + len(access.address) - 3 for access in (store, load))
-            found = _swizzled(source, target, bits, vector, rows[0], rows[1], keep)
-            found = found._replace(store=store, load=load)
-            conflicts = sum(
-                (1 << len(intersection(found.segment, side, source.size_log2))) - 1 for side in (rows[0], rows[1]))
-            price = (conflicts, -len(found.repetitions))
-            if best is None or price < best[0]:
-                best = (price, found)
-    return best[1] if best is not None else _plain(source, target, bits, None)
+            shared = _swizzled(source, target, bits, vector, stored, loaded, keep)
+            found.append((shared._replace(store=store, load=load), stored, loaded))
+    if not found:
+        return _plain(source, target, bits, None)
+    if len(found) == 1:
+        return found[0][0]
 
+    def price(candidate: tuple[SharedLayout, list[int], list[int]]) -> tuple[int, int]:
+        shared, *sides = candidate
+        conflicts = sum(1 << len(intersection(shared.segment, side, source.size_log2)) for side in sides)
+        return conflicts, -len(shared.repetitions)
 
-def _crosses_blocks(source: LinearLayout, target: LinearLayout) -> list[bool]:
-    return [a != b for a, b in zip(source.block, target.block, strict=True)]
+    return min(found, key=price)[0]
 
 
 def _tile(
     source: LinearLayout, target: LinearLayout, bits: int, store: Access, load: Access
 ) -> tuple[int, ...] | None:
-    """The elements that one lane's 128 bits span so that both instructions find them contiguous; None if they do not."""
+    """The elements that one lane's 128 bits span so that both instructions find them contiguous; None if they do
+    not."""
     total = (_VECTOR // bits).bit_length() - 1
     first, second = (source, target), (target, source)
     wide, narrow = (store, load) if len(store.contiguous) <= len(load.contiguous) else (load, store)
