@@ -69,7 +69,8 @@ def solve(graph: Graph, incumbent: Selection | None, seconds: float, gap: float)
                     needed[a][q] = None
     for c, q in problem.roots:
         needed[c][q] = None
-    computed = [[column(s.cost) if s.cost <= limit and s.cost < math.inf else -1 for s in choices] for choices in problem.choices]
+    computed = [[column(s.cost) if s.cost <= limit and s.cost < math.inf else -1 for s in choices]
+                for choices in problem.choices]
     integers = [x for some in computed for x in some if x >= 0]
     there: dict[tuple[int, int], int] = {}
     for c, placements in enumerate(needed):
