@@ -136,6 +136,9 @@ _WINDOWS = frozenset({"stencil", "padslice"})
 _SECTIONS = {
     name: f"bench.{name}" for name in ("clusters", "exhaustive", "latency", "layers", "memory", "overlap", "scale")
 }
+_ASKED = {"clusters": {"only": "only", "everything": "all", "seed": "seed", "variants": "variants"},
+          "memory": {"only": "only"}}
+"""Which options some sections take, by their own names for them."""
 _MEASURED = ("extraction", "shardy", "triton")
 """Sections of a seed, with records of their own."""
 _BESIDE = {"stencil": ("latency", "scale")}
@@ -173,7 +176,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             records += found
             continue
         if family in _SECTIONS:
-            failed |= not _section(family, width, records)
+            wanted = {name: getattr(options, option) for name, option in _ASKED.get(family, {}).items()}
+            failed |= not _section(family, width, records, **wanted)
             continue
         rows = _rows(family, options)
         windows = family in _WINDOWS
@@ -201,10 +205,10 @@ class Printed(Console):
         super().print(*objects, **options)
 
 
-def _section(name: str, width: int | None, records: list[dict[str, Any]]) -> bool:
+def _section(name: str, width: int | None, records: list[dict[str, Any]], **wanted: Any) -> bool:
     """Run a section; the rows of its tables, as printed, become records."""
     console = Printed(width)
-    good: bool = importlib.import_module(_SECTIONS[name]).run(console)
+    good: bool = importlib.import_module(_SECTIONS[name]).run(console, **wanted)
     for table in console.tables:
         headers = [str(column.header) or "failures" for column in table.columns]
         headers = [f"{h} {headers[:i].count(h) + 1}" if h in headers[:i] else h for i, h in enumerate(headers)]

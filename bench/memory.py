@@ -101,10 +101,12 @@ def compiled_memory(plan: Plan) -> tuple[int, int, int]:
     )
 
 
-def run(console: Console) -> bool:
-    """Print one row per program; true if the errors are as small as is asked."""
+def run(console: Console, only: str = "") -> bool:
+    """Print one row per program; true if the errors are as small as is asked, and no limit is exceeded."""
     rows = []
     for program in programs():
+        if only not in program.name:
+            continue
         rows.append(measure(program))
         console.print(f"{program.name}: {kib(rows[-1].compiled)} KiB", style="dim", markup=False)
     table = Table(title="memory: KiB of temporaries per device", pad_edge=False,
@@ -116,6 +118,8 @@ def run(console: Console) -> bool:
         table.add_row(escape(f"{row.family}: {row.name}"), kib(row.compiled), kib(row.predicted), error, row.limit)
     console.print(table)
     errors = [row.error for row in rows if row.counts]
+    if not errors:
+        return True
     median, worst = statistics.median(errors), max(errors)
     console.print(
         f"{len(rows)} programs, {len(errors)} with at least {FLOOR >> 10} KiB of temporaries: median error "
@@ -124,4 +128,4 @@ def run(console: Console) -> bool:
     )
     outcomes = [row.limit for row in rows if row.limit]
     console.print("a limit of 60 %: " + ", ".join(f"{k} {outcomes.count(k)}" for k in sorted(set(outcomes))))
-    return median <= MEDIAN and worst <= WORST
+    return median <= MEDIAN and worst <= WORST and "over, compiled" not in outcomes

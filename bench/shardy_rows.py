@@ -42,6 +42,7 @@ class Row:
 
     compare: ``text`` of the module, ``shardings`` of its values, or ``bytes`` of its collectives. before: jaxlib's
     passes that make the random module what the pass expects. after: ours and jaxlib's that make collectives of results.
+    runs: what they make are programs of a device; one of jaxlib's that computes something else is no rival.
     """
 
     passes: str
@@ -51,6 +52,7 @@ class Row:
     before: str = ""
     after: tuple[str, str] = ("", "")
     note: str = ""
+    runs: bool = False
 
     @property
     def name(self) -> str:
@@ -123,20 +125,21 @@ def _reshards() -> Iterator[Row]:
 
 def _local() -> Iterator[Row]:
     local, even = "sdy-convert-global-to-local", f"{PROPAGATE},{EVEN},{EXPLICIT}"
-    yield Row("convert-global-to-local", (SPREAD,), "bytes", "", f"{even},{GATHERED}")
+    yield Row("convert-global-to-local", (SPREAD,), "bytes", "", f"{even},{GATHERED}", runs=True)
     # Reshapes of uneven shards wait for resolve-permutation-factors; and one axis alone, as jaxlib slices uneven shards
     # by a further axis where they lie, which moves rows.
     uneven = [SPREAD | dict(uneven=True, families=ALIGNED[:5], mesh={"x": n}) for n in (2, 3)]
     yield Row("pad-for-divisibility", tuple(uneven), "bytes", "", f"{even},{GATHERED}",
-              ("convert-global-to-local", local))
+              ("convert-global-to-local", local), runs=True)
     padded = ("reshard-to-collectives,pad-for-divisibility,convert-global-to-local",
               f"{GATHERED},func.func(sdy-pad-for-divisibility),{local}")
     shifted: Features = SPREAD | dict(families=SHIFTED, mesh={"x": 4, "y": 2}, length=5)
-    yield Row("resolve-permutation-factors", (shifted, shifted | dict(uneven=True)), "bytes", "", even, padded)
+    both = (shifted, shifted | dict(uneven=True))
+    yield Row("resolve-permutation-factors", both, "bytes", "", even, padded, runs=True)
     partition = f"{EXPLICIT},sdy-resolve-permutation-factors,{padded[1]},sdy-drop-sharding-and-mesh"
     kinds = (SPREAD, SPREAD | dict(uneven=True), shifted)
     for mode in ("", "{mode=global}"):
-        yield Row(f"pipeline partition{mode}", kinds, "bytes", partition, f"{PROPAGATE},{EVEN}")
+        yield Row(f"pipeline partition{mode}", kinds, "bytes", partition, f"{PROPAGATE},{EVEN}", runs=True)
 
 
 def _pipelines() -> Iterator[Row]:

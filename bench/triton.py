@@ -98,7 +98,8 @@ def table(rows: Sequence[Row]) -> Table:
         "assembled code. gap %: of the plans. s: planning after / instead, Triton's compilation",
     )
     for name in ("kernel", "target", *_COLUMNS.values(), "gap %", "s", ""):
-        out.add_column(name, justify="left" if name in ("kernel", "target", "") else "right")
+        left = name in ("kernel", "target", "")
+        out.add_column(name, justify="left" if left else "right", overflow="fold")
     for row in rows:
         shown = [_compact(row, name) for name in _COLUMNS]
         gaps = [f.gap for way, f in row.figures.items() if way != "triton" and f.gap is not None]

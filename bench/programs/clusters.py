@@ -6,6 +6,7 @@ multiples of 4,096, but for heads, sequences, experts, and what is said to be un
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -55,6 +56,10 @@ def _specs(arguments: Sequence[str]) -> tuple[str, ...]:
     return tuple(argument.partition(": ")[2] for argument in arguments)
 
 
+#: Programs that a usual run leaves out: they take half of the time of all of them.
+_LONG = frozenset({
+    "GQA training, 1 layer", "GQA training, Adam, 4 layers", "GQA training, scan of 8 layers", "heat, loop of 100",
+})  # fmt: skip
 #: Name, arguments, function, where results lie.
 _Row = tuple[str, Sequence[str], Callable[..., Any], Any]
 
@@ -103,14 +108,68 @@ def _on(axes: frozenset[str], text: str) -> str:
     return " ".join(dim or "-" for dim in dims)
 
 
-def names() -> list[str]:
-    """The kinds of programs."""
-    return [name for name, *_ in _rows()]
+def names(everything: bool = True) -> list[str]:
+    """The kinds of programs; but for the longest, unless asked for everything."""
+    return [name for name, *_ in _rows() if everything or name not in _LONG]
+
+
+def variants(seed: int, count: int) -> list[str]:
+    """The names of ``count`` other programs, the same for the same seed."""
+    return [name for name, *_ in _drawn(seed, count)]
+
+
+def _drawn(seed: int, count: int) -> list[_Row]:
+    """Reshards, products, steps of stencils and layers by turns, of random sizes and shardings."""
+    rng = random.Random(seed)
+    makers = (_drawn_reshard, _drawn_mlp, _drawn_stencil, _drawn_layer)
+    return [makers[i % len(makers)](f"variant {seed}.{i}: ", rng) for i in range(count)]
+
+
+def _drawn_spec(rng: random.Random, rank: int) -> str:
+    """A sharding that uses each axis at most once."""
+    dims: list[list[str]] = [[] for _ in range(rank)]
+    for axis in rng.sample("xyz", 3):
+        if (d := rng.randrange(rank + 1)) < rank:
+            dims[d].append(axis)
+    return " ".join(",".join(dim) or "-" for dim in dims)
+
+
+def _drawn_reshard(prefix: str, rng: random.Random) -> _Row:
+    rank = rng.choice((2, 3))
+    shape = "x".join(str(4096 * rng.choice((1, 2, 3, 5))) for _ in range(rank))
+    source, target = _drawn_spec(rng, rank), _drawn_spec(rng, rank)
+    return _reshard(f"{prefix}reshard {shape}: {source} to {target}", shape, source, target)
+
+
+def _drawn_mlp(prefix: str, rng: random.Random) -> _Row:
+    rows, width, hidden = (4096 * rng.choice((1, 2, 3, 4, 6, 8)) for _ in range(3))
+    specs = [_drawn_spec(rng, 2) for _ in range(4)]
+    arguments = (f"{rows}x{width}: {specs[0]}", f"{width}x{hidden}: {specs[1]}", f"{hidden}x{width}: {specs[2]}")
+    return f"{prefix}MLP {rows}x{width}x{hidden}: {' | '.join(specs)}", arguments, mlp, specs[3]
+
+
+def _drawn_stencil(prefix: str, rng: random.Random) -> _Row:
+    rows, columns = (4096 * rng.choice((1, 2, 3, 4)) for _ in range(2))
+    spec, steps, periodic = _drawn_spec(rng, 2), rng.randint(1, 4), rng.random() < 0.5
+    step = by_shift(FIVE_POINT, roll, "periodic") if periodic else by_pad(FIVE_POINT)
+    name = f"{prefix}5-point, {steps} steps, {'periodic' if periodic else 'zeros'}, {rows}x{columns}: {spec}"
+    return name, (f"{rows}x{columns}: {spec}",), repeated(step, steps), spec
+
+
+def _drawn_layer(prefix: str, rng: random.Random) -> _Row:
+    tokens, batch = rng.choice(("x,z - -", "x - -", "x,z y -")), 4096 * rng.choice((1, 2))
+    argument = f"{batch}x128x8192: {tokens}"
+    return f"{prefix}GQA block, {argument}", (argument, *_WEIGHTS), gated_layer(64, 32), tokens
 
 
 def program(name: str, mesh: str) -> BenchProgram:
     """The program of this name on a mesh such as ``16x16x16``."""
-    arguments, function, out = next(row[1:] for row in _rows() if row[0] == name)
+    if name.startswith("variant "):
+        seed, _, number = name.split()[1].rstrip(":").partition(".")
+        rows = _drawn(int(seed), int(number) + 1)
+    else:
+        rows = _rows()
+    arguments, function, out = next(row[1:] for row in rows if row[0] == name)
     axes = frozenset(axis for axis, _ in axes_of(mesh))
 
     def placed(spec: Any) -> Any:

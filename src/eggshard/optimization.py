@@ -274,15 +274,19 @@ def _within(plan: Plan, memory_limit: int, outputs: int, problems: Sequence[Regi
 
     if plan.memory.peak <= memory_limit:
         return plan
+    least = plan.memory.arguments + outputs
     held = [least_held(problem.graph, problem.encoding) for problem in problems]
-    least = plan.memory.arguments + max([outputs, *held])
-    found, peak = (None, plan.memory.peak) if least > memory_limit else cheapest_within(memory_limit, plan, planner)
+    whole = max(least, plan.memory.arguments + max(held, default=0))
+    found, peak = None, plan.memory.peak
+    if least <= memory_limit:
+        found, peak = cheapest_within(memory_limit, plan, planner, whole)
     if found is not None:
         return found
     proof = "so that no plan can" if least > memory_limit else "which is no proof that no plan can"
     raise LimitError(
         f"no plan found stays under memory_limit={memory_limit} bytes per device; the least peak found is {peak}; "
-        f"every plan of the candidates holds at least {least}, {proof}"
+        f"inputs and outputs take at least {least}, {proof}"
+        + (f"; candidates that do every step whole hold at least {whole}" if whole > least else "")
     )
 
 

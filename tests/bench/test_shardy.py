@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from bench import shardy
 from bench.shardy_rows import EXAMPLES, Row, example, rows
 from rich.console import Console
 
+from eggshard.shardy.catalogue import PASSES, read_steps
 from eggshard.shardy.peer import run_peer
 
 STATED = (dict(stated=1.0, open=1.0),)
@@ -49,6 +52,36 @@ def test_bytes_of_either_side() -> None:
     assert fewer.counts == {"fewer": 3} and fewer.ours == 0
     more = shardy.compare(Row("close-shardings", moved, "bytes", after=(f"jaxlib:{GATHERED}", "")), 0)
     assert more.counts == {"more": 3} and "bytes, jaxlib's 0" in more.examples["more"]
+
+
+UNEVEN = """
+  sdy.mesh @mesh = <["x"=4]>
+  func.func @main(%a: tensor<6xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x":(1)2}]>}) -> tensor<6xf32> {
+    %0 = sdy.reshard %a <@mesh, [{"x"}]> : tensor<6xf32>
+    %1 = stablehlo.negate %0 {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}]>]>} : tensor<6xf32>
+    %2 = sdy.reshard %1 <@mesh, [{}]> : tensor<6xf32>
+    return %2 : tensor<6xf32>
+  }
+"""
+
+
+def test_a_rival_that_computes_something_else_has_failed() -> None:
+    """jaxlib pads uneven shards and slices them where they lie: rows of other shards are zeros, without any bytes."""
+    class Uneven(Row):
+        def module(self, seed: int) -> str:
+            return UNEVEN
+
+    even, local = ("func.func(sdy-pad-for-divisibility)", "sdy-convert-global-to-local")
+    row = Uneven("reshard-to-collectives", (), "bytes", "", "", (
+        "pad-for-divisibility,convert-global-to-local", f"{even},{local}"), runs=True)
+    assert outcomes(row) == {"peer failed": 3}
+    assert outcomes(replace(row, runs=False)) == {"more": 3}
+
+
+def test_every_pass_of_jaxlibs_is_in_a_row() -> None:
+    passes = [row.passes for row in rows() if not row.passes.startswith("pipeline")]
+    compared = {step.pass_.name for text in passes for step in read_steps(text)}
+    assert {name for name, found in PASSES.items() if found.on} <= compared
 
 
 def test_rows_are_of_passes_that_there_are() -> None:

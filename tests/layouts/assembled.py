@@ -158,7 +158,7 @@ def assemble(text: str, machine: Machine) -> Assembled:
 def _amd(code: str, metadata: dict[str, Any]) -> Assembled:
     shuffles = r"call .*@llvm\.amdgcn\.(?:ds\.bpermute|ds\.swizzle|update\.dpp|permlane\w*|mov\.dpp)"
     return Assembled(
-        shuffles=len(re.findall(shuffles, code)),
+        shuffles=len(re.findall(shuffles, code)) + code.count("call i64 @llvm.amdgcn.update.dpp.i64"),
         shared_stores=len(re.findall(r"\bstore .*ptr addrspace\(3\)", code)),
         shared_loads=len(re.findall(r"= load .*ptr addrspace\(3\)", code)),
         barriers=len(re.findall(r"call .*@llvm\.amdgcn\.s\.barrier", code)),

@@ -12,7 +12,7 @@ from eggshard.layouts.encodings import read
 from eggshard.layouts.families import linear_layout
 from eggshard.layouts.linear import LinearLayout
 from eggshard.layouts.machine import Machine
-from eggshard.layouts.reduction import Combination, gather, reduction, scan
+from eggshard.layouts.reduction import Combination, reduction, scan
 
 pytest.importorskip("triton")
 
@@ -77,10 +77,3 @@ def test_a_reduction_within_threads_needs_only_arithmetic() -> None:
     layout = LinearLayout.of((4, 128), [(1, 0), (2, 0)], [(0, 1 << i) for i in range(5)], [(0, 32), (0, 64)])
     counts = reduction(layout, 0, Combination((32,)), Machine("cuda:80"))
     assert counts == Counts(arithmetic=(("float", 3.0 * 4),))
-
-
-def test_a_lookup_within_warps_needs_no_shared_memory() -> None:
-    table = LinearLayout.of((128, 4), [(1, 0)], [(2 << i, 0) for i in range(5)], [(64, 0), (0, 0)])
-    within = LinearLayout.of((64, 4), [(1, 0)], [(2 << i, 0) for i in range(5)], [(0, 1), (0, 2)])
-    assert gather(table, table, 0, 32, Machine("cuda:80")).shared_loads > 0
-    assert gather(within, within, 0, 32, Machine("cuda:80")).shared_loads == 0

@@ -133,5 +133,6 @@ def test_a_pipeline_of_another_design_runs_untapped() -> None:
 def test_targets_are_named() -> None:
     assert target_of("sm90").arch == 90
     assert target_of("gfx942").warp_size == 64
+    assert target_of("gfx1100").warp_size == 32
     with pytest.raises(ProgramError, match="expected sm"):
         target_of("cuda")

@@ -69,7 +69,8 @@ def solve(graph: Graph, incumbent: Selection | None, seconds: float, gap: float)
                     needed[a][q] = None
     for c, q in problem.roots:
         needed[c][q] = None
-    computed = [[column(s.cost) if s.cost <= limit and s.cost < math.inf else -1 for s in choices] for choices in problem.choices]
+    computed = [[column(s.cost) if s.cost <= limit and s.cost < math.inf else -1 for s in choices]
+                for choices in problem.choices]
     integers = [x for some in computed for x in some if x >= 0]
     there: dict[tuple[int, int], int] = {}
     for c, placements in enumerate(needed):
@@ -94,6 +95,8 @@ def solve(graph: Graph, incumbent: Selection | None, seconds: float, gap: float)
             if x >= 0:
                 for need in choice.needs:
                     rows.add(0.0, ([there[need]], 1.0), ([x], -1.0))
+    for c in graph.essential:  # the rows above let half a shard serve, converted, two halves of what is needed
+        rows.add(1.0, ([x for x in computed[c] if x >= 0], 1.0))
     for root in problem.roots:
         rows.add(1.0, ([there[root]], 1.0))
     unit = SCALE / max(sum(cost) if incumbent is None else incumbent.cost, TINY)

@@ -1,4 +1,4 @@
-"""What combining elements along a dimension costs at a layout: reductions, scans, look-ups.
+"""What combining elements along a dimension costs at a layout: reductions and scans.
 
 Reductions are lowered as Triton lowers them: within threads, then within warps by shuffles, then, as often as warps
 hold different elements of the dimension, through shared memory into lanes and by shuffles again.
@@ -13,7 +13,10 @@ from typing import NamedTuple
 from eggshard.layouts.conversion import conversion, xor_shuffles
 from eggshard.layouts.counts import NOTHING, Counts
 from eggshard.layouts.linear import LinearLayout, equal, pack
+from eggshard.layouts.lookup import gather, histogram
 from eggshard.layouts.machine import Machine
+
+__all__ = ["WHOLE_WARP", "Combination", "gather", "histogram", "reduction", "scan"]
 
 #: Integer combinations that one instruction does over a whole warp (PTX ``redux.sync``, compute capability 8.0).
 WHOLE_WARP = frozenset({
@@ -170,16 +173,18 @@ def scan(
     if reverse:  # the lanes are mirrored before and after
         shuffles += 2 * elements * words
     operands = len(combination.bits)
+    # The last element of the lane before is fetched, though nobody may need it (AMD's compiler sees that).
+    passed = contiguous > 1 or machine.vendor == "cuda"
     counts = NOTHING
     if axis_warps > 1:
         groups = chunks // pieces
         combined += chunks + (contiguous - 1) * chunks + chunks * axis_warps - groups
-        shuffles += chunks * words
+        shuffles += chunks * words * passed
         moves += chunks * (axis_warps + contiguous) * operands
         non_axis = 1 << sum(1 for v in source.lane + source.warp if v and not v & mask)
         # What the last warp adds to the last piece nobody reads.
         loads = chunks * axis_warps - groups
-        if non_axis == 1:  # those of one piece lie side by side
+        if non_axis == 1 and machine.vendor == "cuda":  # those of one piece lie side by side
             loads = chunks * max(1, axis_warps * sum(combination.bits) // 128)
         scratch = non_axis * axis_warps * chunks * sum(max(8, b) // 8 for b in combination.bits)
         counts = Counts(
@@ -194,7 +199,12 @@ def scan(
     elif elements > 1:
         combined += chunks - chunks // pieces + (contiguous - 1) * chunks
         if lanes > 1:
-            shuffles += chunks * words * (2 if pieces > 1 else 1)
+            shuffles += chunks * words * passed
+            if pieces > 1 and machine.vendor == "cuda":
+                shuffles += chunks * words
+            elif pieces > 1 and any(v and not v & mask for v in source.lane):
+                # Each piece's sum but the last; where it is in the same lane for all, it is read without a shuffle.
+                shuffles += (chunks - chunks // pieces) * words
         moves += chunks * contiguous * operands
     return counts.plus(Counts(combination.times(combined * warps), moves=moves * warps, shuffles=shuffles * warps))
 
@@ -210,28 +220,3 @@ def _contiguous(layout: LinearLayout, axis: int, order: Sequence[int]) -> int:
         if dim == axis:
             return run
     return 1
-
-
-def gather(source: LinearLayout, indices: LinearLayout, axis: int, bits: int, machine: Machine) -> Counts:
-    """Looking elements up along an axis: by shuffles where each warp holds the axis of its columns, else the table is
-    written to shared memory and read element by element (wavefronts as if no two lanes met in a bank)."""
-    table, wanted = source.without_duplicates(), indices.without_duplicates()
-    mask = table.axis_mask(axis)
-    words, warps = max(1, bits // 32), machine.num_warps
-    held = 1 << sum(1 for v in table.register if v & mask)
-    same = not any(v & mask for v in (*table.warp, *table.block)) and all(
-        [v for v in a if v & ~mask] == [v for v in b if v & ~mask]
-        for a, b in zip(table.hardware()[1:], wanted.hardware()[1:], strict=True))
-    reads = 1 << len(wanted.register)
-    if same:
-        return Counts(moves=(held - 1) * reads * warps, shuffles=held * reads * words * warps)
-    writes = 1 << len(table.register)
-    return Counts(
-        shared_stores=writes * warps,
-        shared_loads=reads * warps,
-        shared_store_wavefronts=writes * words * warps,
-        shared_load_wavefronts=reads * words * warps,
-        barriers=1,
-        scratch=(1 << table.size_log2) * max(8, bits) // 8,
-        takeovers=1,
-    )

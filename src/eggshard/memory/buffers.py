@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eggshard.memory.fusion import fused
-from eggshard.memory.graph import Graph, Kind
+from eggshard.memory.graph import ALIGNED, Graph, Kind
 
 Reads = dict[int, dict[int, bool]]
 
@@ -71,7 +71,9 @@ def temporaries(graph: Graph, carried: Sequence[int] | None = None) -> int:
     for n in order:
         if n in over:
             continue
-        buffer = Buffer(graph.nodes[n].bytes, at[n], len(order) if n in outputs else last[n])
+        node = graph.nodes[n]
+        start = at[node.operands[1]] if node.name == "carried" else at[n]  # a loop has it from its first iteration
+        buffer = Buffer(node.bytes, start, len(order) if n in outputs else last[n])
         shared = next((
             old for o in reads[n]
             if (old := buffers.get(o)) is not None and old not in kept and old.end == at[n] == last[o]
@@ -132,7 +134,7 @@ def place(buffers: Sequence[Buffer], rooms: Sequence[Buffer] = ()) -> int:
         for low, high in sorted((p.offset, p.offset + p.size) for p in placed if p.meets(b)):
             if low - at >= b.size and (best is None or low - at < best[0]):
                 best = low - at, at
-            at = max(at, high)
+            at = max(at, -(-high // ALIGNED) * ALIGNED)
         b.offset = at if best is None else best[1]
         placed.append(b)
     return max((b.offset + b.size for b in placed), default=0)

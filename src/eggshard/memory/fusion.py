@@ -23,6 +23,8 @@ _ARITHMETIC = frozenset({
     "rsqrt", "broadcast_in_dim", "constant", "convert", "tanh", "log",
 })  # fmt: skip
 _FUSIBLE = (Kind.LOOP, Kind.JOIN)
+#: A kernel evaluates a loop at no more places than this.
+_REPEATED = 15
 #: A node reads several operands if these are each larger than one part in so many of it.
 _SMALL = 8
 
@@ -51,6 +53,8 @@ class _Fusion:
         self.sums: set[int] = set()
         #: Per node the kernels that compute it, and how often each does.
         self.homes: list[dict[int, int]] = [{} for _ in self.nodes]
+        #: Per node and kernel the nodes that say where it is needed.
+        self.places: list[dict[int, set[int]]] = [{} for _ in self.nodes]
         for n in range(len(self.nodes) - 1, -1, -1):
             if self.nodes[n].kind not in (Kind.VIEW, Kind.INPUT) and (self.users[n] or n in self.outputs):
                 self._decide(n)
@@ -62,24 +66,33 @@ class _Fusion:
 
     def _decide(self, n: int) -> None:
         node = self.nodes[n]
-        homes: dict[int, int] = {}
-        for u in self.users[n]:
-            times = sum(self.graph.base(o) == n for o in self.nodes[u].operands) if self._joins(u) else 1
-            for kernel, count in self.homes[u].items():
-                homes[kernel] = homes.get(kernel, 0) + count * times
+        homes = self._evaluated(n)
+        places = self.places[n]
         if n not in self.outputs and self._taken_in(n, homes):
             self.homes[n] = homes
             return
         self.written.add(n)
-        self.homes[n] = {n: 1}
+        self.homes[n], self.places[n] = {n: 1}, {n: {n}}
         if node.kind is Kind.SUM:
             self.sums.add(n)
         cheap = node.kind is Kind.LOOP and not node.expensive and node.name not in ("pad", "blocks")
         if cheap and node.bytes and n not in self.single:
             self.again.add(n)
+            for k in {k for u in self.users[n] if self._may_fuse(n, u) for k in self.homes[u] if k not in self.sums}:
+                if homes[k] <= _REPEATED:
+                    self.homes[n][k], self.places[n][k] = homes[k], places[k]
 
-    def _joins(self, n: int) -> bool:
-        return self.nodes[n].kind is Kind.JOIN
+    def _evaluated(self, n: int) -> dict[int, int]:
+        """Per kernel that would compute a node, at how many places: elementwise users need it where they are needed."""
+        places: dict[int, set[int]] = {}
+        for u in self.users[n]:
+            for kernel in self.homes[u]:
+                through = self.places[u][kernel] if self.nodes[u].elementwise else {u}
+                places[kernel] = places.get(kernel, set()) | through
+        self.places[n] = places
+        times = {u: sum(self.graph.base(o) == n for o in self.nodes[u].operands)
+                 for u in self.users[n] if self.nodes[u].kind is Kind.JOIN}
+        return {k: sum(self.homes[w][k] * times.get(w, 1) for w in found) for k, found in places.items()}
 
     def _taken_in(self, n: int, homes: dict[int, int]) -> bool:
         """Whether all users of a node compute it themselves."""
@@ -94,8 +107,10 @@ class _Fusion:
                 return True
             if node.kind is Kind.JOIN or homes.keys() & self.sums:
                 return False
+            if max(homes.values()) > (1 if node.name == "pad" else _REPEATED):
+                return False
             if node.name == "pad":
-                return max(homes.values()) < 2
+                return True
             return not node.expensive and n not in self.single
         if node.kind is Kind.SUM:
             return self._continues(n, homes)
@@ -145,7 +160,7 @@ class _Fusion:
     def _reads_one(self, node: Node) -> bool:
         """Whether repeating a node reads no more than one operand of its size again."""
         operands = [self.nodes[b] for b in {self.graph.base(o) for o in node.operands}]
-        sizes = [o.bytes for o in operands if o.name not in ("broadcast_in_dim", "constant")]
+        sizes = [o.bytes for o in operands if not o.spread]
         return sum(size * _SMALL > node.bytes for size in sizes) <= 1 or sum(sizes) <= node.bytes
 
     def _may_fuse(self, n: int, user: int) -> bool:
@@ -179,7 +194,7 @@ class _Fusion:
             if (n, same) in seen:
                 continue
             seen.add((n, same))
-            repeated = n in self.again and kernel not in self.sums and self._may_fuse(n, user)
+            repeated = n in self.again and kernel in self.homes[n] and self._may_fuse(n, user)
             if self.nodes[n].kind is Kind.INPUT or (n in self.written and not repeated):
                 reads[n] = reads.get(n, True) and same
             else:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+#: Buffers begin at multiples of so many bytes.
+ALIGNED = 64
+
 
 class Kind(Enum):
     """What a node does with memory."""
@@ -29,8 +32,8 @@ class Node:
     """A value. ``bytes`` is 0 for what takes no memory.
 
     elementwise: a loop whose elements need their operands' at the same place. expensive: not worth computing twice.
-    vectorised: a reduction that a library of vector kernels does, which only takes in arithmetic. pieces: how many
-    buffers it is, each computed on its own.
+    spread: a broadcast of something smaller. vectorised: a reduction that a library of vector kernels does, which only
+    takes in arithmetic. pieces: how many buffers it is, each computed on its own.
     """
 
     kind: Kind
@@ -39,6 +42,7 @@ class Node:
     name: str = ""
     elementwise: bool = False
     expensive: bool = False
+    spread: bool = False
     vectorised: bool = False
     pieces: int = 1
 
@@ -66,6 +70,17 @@ class Graph:
     def reads(self, n: int) -> tuple[int, ...]:
         """The different nodes behind the operands of a node."""
         return tuple(dict.fromkeys(self.base(o) for o in self.nodes[n].operands))
+
+    def ancestors(self, n: int) -> set[int]:
+        """The nodes that a node waits for."""
+        found: set[int] = set()
+        stack = [n]
+        while stack:
+            for o in self.nodes[stack.pop()].operands:
+                if o not in found:
+                    found.add(o)
+                    stack.append(o)
+        return found
 
     def users(self) -> list[list[int]]:
         """Per node those that read it, views looked through; of nodes that some output needs."""

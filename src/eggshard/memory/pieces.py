@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from eggshard.memory.graph import Graph, Kind, Node
 from eggshard.program.types import TensorType
 
+#: Concatenations of more parts, or along minor dimensions at least so long, are kernels of their own.
+_PARTS, _LONG = 8, 128
+
 #: A node and the type of what it stands for.
 Typed = tuple[int, TensorType]
 
@@ -23,14 +26,15 @@ class Pieces:
         self._known: dict[tuple[object, ...], int] = {}
 
     def join(self, dim: int, parts: Sequence[Typed]) -> int:
-        """A concatenation. Along the minor dimension it is a call: what it joins is written to memory first."""
+        """A concatenation. Of many parts, or along a long minor dimension, it is a call: parts are written first."""
         if len(parts) == 1:
             return parts[0][0]
         key = ("join", dim, *(n for n, _ in parts))
         if key not in self._known:
-            minor = math.prod(parts[0][1].shape[dim + 1 :]) == 1
+            shape, length = parts[0][1].shape, sum(t.shape[dim] for _, t in parts)
+            minor = len(shape) > 1 and math.prod(shape[dim + 1 :]) == 1 and length >= _LONG
             size = sum(t.bytes for _, t in parts)
-            kind = Kind.CALL if minor else Kind.JOIN
+            kind = Kind.CALL if minor or len(parts) > _PARTS else Kind.JOIN
             self._known[key] = n = self.graph.add(Node(kind, tuple(n for n, _ in parts), size, "concatenate"))
             self._joins[n] = dim, tuple(parts)
         return self._known[key]

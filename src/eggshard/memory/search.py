@@ -1,8 +1,9 @@
-"""Plans that take less memory: the same search at prices that count the bytes that steps touch.
+"""Plans that take less memory: the same search at prices that count the bytes that steps touch, and steps in strips.
 
 A price per byte (a Lagrange multiplier) leads the choice of placements and conversions to smaller shards; what the plan
 found at a price really takes is then looked up in `Plan.memory`, and what it costs in the user's own model. The order
-of steps is no way to less memory: the compiler schedules for itself, whatever order they are written in.
+of steps is no way to less memory: the compiler schedules for itself, whatever order they are written in. A loop is: the
+steps that hold most run in strips (`strip_mining.py`), one loop after the other until the plan fits.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from eggshard.costmodel.protocol import CostModel, StepInfo
+from eggshard.memory.prediction import predicted
+from eggshard.memory.strip_mining import cuts
 from eggshard.plan.plan import Plan
 from eggshard.plan.pricing import Pricer, step_info
 from eggshard.plan.schedule import scheduled
@@ -20,6 +23,12 @@ from eggshard.plan.steps import StepPlan
 _FACTOR, _FIRST = 4.0, 1 / 16
 #: So many prices are tried before a limit counts as out of reach, and then so many between the last two.
 _PRICES, _HALVINGS = 8, 3
+#: So many loops over strips at most are put into a plan, each of which must save this part of its temporaries.
+_LOOPS, _SAVING = 4, 0.01
+#: So many of the other plans, those that take least, are tried in strips where the cheapest does not fit in them.
+_LEAST = 1
+#: A plan in strips that costs at most so much more than the cheapest is good enough.
+_NEAR = 0.01
 
 
 @dataclass(frozen=True)
@@ -38,15 +47,28 @@ class MemoryPriced:
 Planner = Callable[[CostModel], Plan]
 
 
-def cheapest_within(limit: float, cheapest: Plan, planner: Planner) -> tuple[Plan | None, int]:
+def cheapest_within(limit: float, cheapest: Plan, planner: Planner, whole: float = 0) -> tuple[Plan | None, int]:
     """The cheapest plan found whose memory stays within ``limit`` bytes, None if none does; and the least peak found.
 
-    ``cheapest`` is the best plan without a limit, and is returned where it fits.
+    ``cheapest`` is the best plan without a limit, and is returned where it fits. ``whole``: what all plans take at
+    least that do every step whole.
     """
-    found = [cheapest]
     if cheapest.memory.peak <= limit:
         return cheapest, cheapest.memory.peak
-    found.append(cheapest.baseline)
+    found = [in_strips_within(limit, cheapest)]
+    if found[0].memory.peak > limit or found[0].cost.total > (1 + _NEAR) * cheapest.cost.total:
+        others = [cheapest.baseline, *(_at_prices_within(limit, cheapest, planner) if whole <= limit else ())]
+        found += others
+        if all(p.memory.peak > limit for p in found):
+            least = sorted(others, key=lambda p: p.memory.peak)[:_LEAST]
+            found += [in_strips_within(limit, p) for p in least if p.device_program != cheapest.device_program]
+    within = [p for p in found if p.memory.peak <= limit]
+    return min(within, key=lambda p: p.cost.total, default=None), min(p.memory.peak for p in found)
+
+
+def _at_prices_within(limit: float, cheapest: Plan, planner: Planner) -> list[Plan]:
+    """The plans found at rising prices, until one fits, and at prices between the last two."""
+    found: list[Plan] = []
     low = high = 0.0
     for price in prices(cheapest):
         found.append(at_price(cheapest, planner, price))
@@ -58,8 +80,35 @@ def cheapest_within(limit: float, cheapest: Plan, planner: Planner) -> tuple[Pla
             middle = (low * high) ** 0.5 if low else high / _FACTOR
             found.append(at_price(cheapest, planner, middle))
             low, high = (low, middle) if found[-1].memory.peak <= limit else (middle, high)
-    within = [p for p in found if p.memory.peak <= limit]
-    return min(within, key=lambda p: p.cost.total, default=None), min(p.memory.peak for p in found)
+    return found
+
+
+def in_strips_within(limit: float, plan: Plan) -> Plan:
+    """The plan with loops over strips: the cheapest one found that fits, or else the one that takes least."""
+    program, memory = plan.device_program, plan.memory
+    pricer = Pricer(plan.cost_model, plan.mesh)
+    for _ in range(_LOOPS):
+        fitting: list[tuple[float, int, StepPlan]] = []
+        least, best = memory, program
+        for cut in cuts(program):
+            form = cut.into(cut.parts[-1])
+            taken = predicted(form)
+            if taken.peak < least.peak:
+                least, best = taken, form
+            if taken.peak <= limit:  # in as few strips as will do
+                forms = ((predicted(f).peak, f) for f in map(cut.into, cut.parts[:-1]))
+                peak, form = next(((p, f) for p, f in forms if p <= limit), (taken.peak, form))
+                fitting.append((pricer.program(form), peak, form))
+        if fitting:
+            program = min(fitting, key=lambda f: f[:2])[2]
+            break
+        if least.temporaries > (1 - _SAVING) * memory.temporaries:
+            break
+        program, memory = best, least
+    if program is plan.device_program:
+        return plan
+    search = replace(plan.search, notes=(*plan.search.notes, "memory: steps in strips"))
+    return replace(plan, device_program=program, search=search)
 
 
 def prices(plan: Plan, count: int = _PRICES) -> Iterator[float]:

@@ -21,6 +21,9 @@ from eggshard.plan.steps import Action, Exchange, Round
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType, element_bytes
 
+#: Numbers stay below this.
+_NUMBERS = 1 << 62
+
 
 @dataclass(frozen=True, slots=True)
 class ExchangeOutline(Action):
@@ -149,10 +152,14 @@ def _assign(
 
 def _row_numbers(rows: np.ndarray) -> np.ndarray:
     """A number per row, equal for equal rows and in their order; rows hold no negative numbers."""
-    out = np.zeros(len(rows), np.int64)
+    out, most = np.zeros(len(rows), np.int64), 1
     for column in rows.T:
-        column = np.unique(column, return_inverse=True)[1].reshape(-1)
-        out = np.unique(out * (int(column.max(initial=0)) + 1) + column, return_inverse=True)[1].reshape(-1)
+        size = int(column.max(initial=0)) + 1
+        if most * size > _NUMBERS:
+            out = np.unique(out, return_inverse=True)[1].reshape(-1)
+            column = np.unique(column, return_inverse=True)[1].reshape(-1)
+            most, size = int(out.max(initial=0)) + 1, int(column.max(initial=0)) + 1
+        out, most = out * size + column, most * size
     return out
 
 
@@ -160,7 +167,8 @@ def _round(mesh: Mesh, senders: np.ndarray, receivers: np.ndarray, source_start:
            target_start: np.ndarray) -> Round:
     starts = np.zeros((2, mesh.size, source_start.shape[1]), int)
     starts[0, senders], starts[1, receivers] = source_start, target_start
-    pairs = tuple(sorted(zip(senders.tolist(), receivers.tolist(), strict=True)))
+    order = np.argsort(senders)
+    pairs = tuple(zip(senders[order].tolist(), receivers[order].tolist(), strict=True))
     return Round(pairs, tuple(map(tuple, starts[0].tolist())), tuple(map(tuple, starts[1].tolist())))
 
 

@@ -20,6 +20,8 @@ from eggshard.program.types import TensorType
 #: (tensor dimension, mesh axes major to minor): which axes a step adds to or takes from a dimension.
 Moves = tuple[tuple[int, tuple[str, ...]], ...]
 Pairs = tuple[tuple[int, int], ...]
+#: Hashes of steps look at so many devices.
+_HASHED = 16
 
 
 def moved_axes(moves: Moves) -> tuple[str, ...]:
@@ -211,6 +213,11 @@ class Round:
     pairs: Pairs
     source_starts: tuple[tuple[int, ...], ...]
     target_starts: tuple[tuple[int, ...], ...]
+
+    def __hash__(self) -> int:
+        """Of the first devices: rounds that agree there are mostly equal, and there may be thousands of others."""
+        first = (rows[:_HASHED] for rows in (self.pairs, self.source_starts, self.target_starts))
+        return hash((len(self.pairs), *first))
 
 
 @dataclass(frozen=True, slots=True)

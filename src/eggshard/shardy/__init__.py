@@ -18,9 +18,10 @@ from eggshard.shardy.pipelines import PIPELINES as PIPELINES
 
 if TYPE_CHECKING:
     from eggshard.program.program import Program
+    from eggshard.shardy.passes import Step
 
 
-def run(program: Any, passes: str | Sequence[str]) -> Program:
+def run(program: Any, passes: str | Sequence[str | Step]) -> Program:
     """The program after some passes: names separated by commas, with options in braces, as MLIR writes them.
 
     ProgramError for an unknown pass or option, and where a pass refuses the program, naming the op.
@@ -49,7 +50,7 @@ def steps_of(pipeline: str) -> list[str]:
     return PIPELINES[name].steps(**{key.replace("-", "_"): value for key, value in options.items()})
 
 
-def transform(text: str, passes: str | Sequence[str]) -> str:
+def transform(text: str, passes: str | Sequence[str | Step]) -> str:
     """The same from text to text."""
     from eggshard.shardy.catalogue import read_steps
     from eggshard.shardy.module import parsed
@@ -82,13 +83,14 @@ def __getattr__(name: str) -> Callable[..., Program]:
     import inspect
 
     from eggshard.shardy.catalogue import PASSES
+    from eggshard.shardy.passes import step_of
 
     found = PASSES.get(name.replace("_", "-"))
     if found is None:
         raise AttributeError(f"module 'eggshard.shardy' has no attribute {name!r}")
 
     def apply(program: Any, **options: Any) -> Program:
-        return run(program, [found.name + _braced(options)])
+        return run(program, [step_of(found, options)])
 
     first = inspect.Parameter("program", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     options = [

@@ -10,6 +10,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from eggshard.errors import ProgramError
 from eggshard.placement.sharding import DimSharding
 from eggshard.shardy.attributes import TensorSharding
 from eggshard.shardy.module import BODIES, ShardyModule
@@ -61,8 +62,12 @@ def owner_of_source(op: Any, operand: int) -> Any | None:
 
 
 def sources(owner: Any) -> list[Any]:
-    """The values that flow into an edge."""
+    """The values that flow into an edge; ProgramError for an edge of a value that owns none."""
     op = owner_of(owner)
+    if op.name not in DATA_FLOW:
+        raise ProgramError(
+            f"an sdy.data_flow_edge is behind a value of {op.name}, of type {owner.type}, which owns no edge; leave "
+            f"them to add-data-flow-edges, which puts them behind {', '.join(DATA_FLOW)}")
     if isinstance(owner, ir.BlockArgument):
         return [op.operands[ir.BlockArgument(owner).arg_number]]
     number = ir.OpResult(owner).result_number

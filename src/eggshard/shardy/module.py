@@ -45,7 +45,7 @@ class ShardyModule:
         try:
             self.module.operation.verify()
         except ir.MLIRError as error:
-            raise ProgramError(f"the module does not verify: {_first(error)}") from None
+            raise ProgramError(f"the module does not verify: {first_complaint(error)}") from None
         return str(self.module.operation.get_asm())
 
     # -- ops ---------------------------------------------------------------------------------------------------------
@@ -254,7 +254,8 @@ def _entries(function: Any, key: str, count: int) -> list[TensorSharding | None]
     return [TensorSharding.parse(str(entry[SHARDING])) if SHARDING in entry else None for entry in entries]
 
 
-def _first(error: Any) -> str:
+def first_complaint(error: Any) -> str:
+    """What an MLIRError says first."""
     diagnostics = getattr(error, "error_diagnostics", None)
     return diagnostics[0].message if diagnostics else str(error)
 

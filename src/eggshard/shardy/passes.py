@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from jaxlib.mlir import ir
+
 from eggshard.errors import ProgramError
-from eggshard.shardy.module import ShardyModule
+from eggshard.shardy.module import ShardyModule, first_complaint
 
 PREFIX = "sdy-"
 Run = Callable[..., None]
@@ -59,10 +61,17 @@ class Step(NamedTuple):
     options: Mapping[str, Any]
 
     def run(self, module: ShardyModule) -> None:
-        self.pass_.run(module, **{name.replace("-", "_"): value for name, value in self.options.items()})
+        """Change a module. ProgramError for one that MLIR finds invalid on the way."""
+        try:
+            self.pass_.run(module, **{name.replace("-", "_"): value for name, value in self.options.items()})
+        except ir.MLIRError as error:
+            raise ProgramError(
+                f"pass {self.pass_.name} finds the module invalid: {first_complaint(error)}; shardings and data-flow "
+                "edges must stand where Shardy's import passes put them"
+            ) from None
 
 
-def read_steps(text: str | Sequence[str]) -> list[Step]:
+def read_steps(text: str | Sequence[str | Step]) -> list[Step]:
     """The steps of ``close-shardings,reshard-to-collectives{keep-redundant-reshards=true}``.
 
     ProgramError for unknown passes and options, and for values that do not fit, naming those that there are.
@@ -70,7 +79,25 @@ def read_steps(text: str | Sequence[str]) -> list[Step]:
     from eggshard.program.ops.codec import split_top_level
 
     parts = split_top_level(text) if isinstance(text, str) else text
-    return [_read_step(part.strip()) for part in parts if part.strip()]
+    return [_read_step(part.strip()) if isinstance(part, str) else part
+            for part in parts if not isinstance(part, str) or part.strip()]
+
+
+def step_of(pass_: Pass, options: Mapping[str, Any]) -> Step:
+    """A pass with the values of its options, by their names in Python; ProgramError as in text.
+
+    Of options that are words, values of other types are left to the pass.
+    """
+    what, read = f"pass {pass_.name}", dict[str, Any]()
+    for name, value in options.items():
+        key = name.replace("_", "-")
+        default = _default(what, key, pass_.options)
+        if isinstance(value, (bool, int, str)):
+            value = _value(what, key, str(value).lower(), default)
+        elif not isinstance(default, str):
+            raise ProgramError(f"option {key} of {what} is {type(default).__name__}, not {value!r}")
+        read[key] = value
+    return Step(pass_, read)
 
 
 def _read_step(text: str) -> Step:
@@ -94,10 +121,14 @@ def read_options(what: str, text: str, defaults: Mapping[str, Any]) -> dict[str,
     options: dict[str, Any] = {}
     for item in text.split():
         key, _, value = item.partition("=")
-        if key not in defaults:
-            raise ProgramError(f"{what} has no option {key!r}; it has {', '.join(defaults) or 'none'}")
-        options[key] = _value(what, key, value, defaults[key])
+        options[key] = _value(what, key, value, _default(what, key, defaults))
     return options
+
+
+def _default(what: str, key: str, defaults: Mapping[str, Any]) -> Any:
+    if key not in defaults:
+        raise ProgramError(f"{what} has no option {key!r}; it has {', '.join(defaults) or 'none'}")
+    return defaults[key]
 
 
 def _value(what: str, key: str, text: str, default: Any) -> Any:

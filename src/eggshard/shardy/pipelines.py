@@ -124,7 +124,7 @@ def export_steps(
         (f"insert-explicit-reshards{_given({'enable-full-version': explicit, **chosen})}", partitioning),
         ("canonicalize-reshards{common=false}", partitioning and explicit),
         (f"reshard-to-collectives{_given(chosen)}", partitioning and explicit),
-        ("canonicalize-collectives", partitioning),
+        ("canonicalize-collectives{reshards=false}", partitioning),
         ("remove-all-gather-reduce-scatter-for-cmv1", partitioning and explicit
          and remove_all_gather_reduce_scatter_for_cmv1),
         ("remove-propagation-debug-info", (dump_sharding_origins or dump_propagation_edges) and not keep_notes),

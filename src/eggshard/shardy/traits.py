@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -54,17 +55,20 @@ def is_terminator(op: Any) -> bool:
     return bool(op.name.endswith(".return"))
 
 
-def is_pure(op: Any) -> bool:
-    """Whether nothing but its results would be missed if an op, with its regions, were not there."""
+def is_pure(op: Any, also: Collection[str] = ()) -> bool:
+    """Whether nothing but its results would be missed if an op, with its regions, were not there.
+
+    also: names of further ops that are taken as nothing but their results.
+    """
     name = op.name
     if name == "stablehlo.custom_call":
         return "has_side_effect" not in op.attributes or not ir.BoolAttr(op.attributes["has_side_effect"]).value
     if name in _EFFECTS:
         return False
-    if not (name.startswith(_PURE_DIALECTS) or name in _PURE or name in _AS_REGIONS):
+    if not (name.startswith(_PURE_DIALECTS) or name in _PURE or name in _AS_REGIONS or name in also):
         return False
-    return all(
-        is_pure(inner.operation) for region in op.regions for block in region.blocks for inner in block.operations)
+    blocks = (block for region in op.regions for block in region.blocks)
+    return all(is_pure(inner.operation, also) for block in blocks for inner in block.operations)
 
 
 def is_static(value: Any) -> bool:

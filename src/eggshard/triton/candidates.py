@@ -60,14 +60,13 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
         known = found.encodings[c]
         if encoding in known:
             return True
-        layout = linear_layout(encoding, classes.types[c].shape, machine)
-        key = encoding if layout is None else layout.without_duplicates()
-        number = numbers[c].get(key)
+        which = key(c, encoding)
+        number = numbers[c].get(which)
         if number is None:
             if len(numbers[c]) >= LAYOUTS and not wanted:
                 found.capped = True
                 return False
-            number = numbers[c][key] = len(numbers[c])
+            number = numbers[c][which] = len(numbers[c])
             spelled[c].append(0)
         elif spelled[c][number] >= SPELLINGS and not wanted:
             return False
@@ -87,7 +86,16 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
         if all([add(c, e, wanted, spread) for c, e in tensors(op, option)]):
             found.options[op][option] = None
 
+    def key(c: int, encoding: Encoding) -> LinearLayout | Encoding:
+        layout = linear_layout(encoding, classes.types[c].shape, machine)
+        return encoding if layout is None else layout.without_duplicates()
+
+    def only_respelled(op: Operation, option: Option) -> bool:
+        """Whether an option has the layouts of the given one."""
+        return [(c, key(c, e)) for c, e in tensors(op, option)] == [(c, key(c, e)) for c, e in tensors(op, current(op))]
+
     free: list[Operation] = []
+    kept: dict[Operation, None] = {}
     for op in computing(kernel, classes):
         tied = ties(op)
         if tied is not None:
@@ -100,9 +108,10 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
         found.options[op] = {}
         if anchored(op, kernel):
             take(op, current(op), wanted=True)
+            kept[op] = None
         else:
             free.append(op)
-    for op in free:
+    for op in (*free, *kept):
         for i, value in enumerate(op.operands):
             if value in classes.of:
                 mentions[classes.of[value]].append((op, i, True))
@@ -112,7 +121,8 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
     for c, encoding in work:  # grows as it is read
         for op, i, operand in mentions[c]:
             for option in (from_operand if operand else from_result)(op, i, encoding, machine):
-                take(op, option)
+                if op not in kept or only_respelled(op, option):
+                    take(op, option)
         for other in shared.get(c, ()):
             add(other, encoding)
     # What is there, of an op and of its repetitions: it is possible, but nothing asks for it.

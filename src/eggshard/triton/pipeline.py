@@ -36,9 +36,9 @@ def target_of(name: str) -> Any:
 
     if name.startswith("sm") and name[2:].isdigit():
         return GPUTarget("cuda", int(name[2:]), 32)
-    if name.startswith("gfx9"):
-        return GPUTarget("hip", name, 64)
-    raise ProgramError(f"target {name!r}: expected sm followed by a number, or gfx9 and what follows")
+    if name.startswith("gfx"):
+        return GPUTarget("hip", name, 64 if name.startswith("gfx9") else 32)
+    raise ProgramError(f"target {name!r}: expected sm or gfx and what follows, e.g. sm90, gfx942")
 
 
 @dataclass(frozen=True)

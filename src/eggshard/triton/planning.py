@@ -108,6 +108,8 @@ def plan_layouts(
     planned = rewrite(problem, spell(problem, found.selection, seconds))
     given_cost = cost(kernel, model, assumed)
     planned_cost = cost(planned, model, assumed)
+    if planned_cost > given_cost:  # the search ran out of time
+        planned, planned_cost = kernel, given_cost
     bound = min(planned_cost, found.bound + problem.fixed)
     return LayoutPlan(kernel, planned, planned_cost, given_cost, bound, time.monotonic() - began, found.method,
                       candidates.capped, model, assumed)

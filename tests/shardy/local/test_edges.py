@@ -122,3 +122,17 @@ def test_whole_programs_keep_no_addends() -> None:
     text = f"module {{ {MESH} func.func @main(%a: tensor<8xf32> {{sdy.sharding = {FIRST}}}) {{ return }} }}"
     with pytest.raises(ShardingError, match="holds addends"):
         whole_program(shardy.transform(text, "convert-global-to-local"))
+
+
+def test_named_computations_that_state_nothing_are_computed_whole() -> None:
+    text = """
+      sdy.mesh @mesh = <["x"=2]>
+      func.func @main(%a: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}) -> tensor<8xf32> {
+        %0 = sdy.all_gather [{"x"}] %a out_sharding=<@mesh, [{}]> : tensor<8xf32>
+        %1 = sdy.named_computation<"f">(%0) (%b: tensor<8xf32>) {
+          %2 = stablehlo.add %b, %b : tensor<8xf32>
+          sdy.return %2 : tensor<8xf32>
+        } : (tensor<8xf32>) -> tensor<8xf32>
+        return %1 : tensor<8xf32>
+      }"""
+    assert_runs_equal(text, shardy.transform(text, "convert-global-to-local"))

@@ -259,6 +259,20 @@ def test_an_empty_tensor_is_not_cut():
     assert 'sdy.reshard' in ours and "manual_computation" not in ours
 
 
+@pytest.mark.parametrize(("reduced", "left"), [('"y"', ""), ('"x", "y"', '"x"'), ('"x"', '"x"')])
+def test_kernels_are_whole_along_their_taps_and_not_summed_up_there(reduced, left):
+    text = module(f"""%v = stablehlo.convolution(%a, %k) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
+        window = {{pad = [[2, 2]]}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64,
+        sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{{}}, {{}}, {{}}]>]>}}
+        : (tensor<2x3x4xf32>, tensor<4x4x2xf32>) -> tensor<2x4x2xf32>
+      %r = sdy.all_reduce {{{reduced}}} %v out_sharding=<@mesh, [{{}}, {{}}, {{}}]> : tensor<2x4x2xf32>""",
+                  "2x3x4", "2x4x2", '[{}, {}, {"x"}]', "[{}, {}, {}]",
+                  more=', %k: tensor<4x4x2xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {"x"}, {}]>}')
+    ours = shardy.transform(text, NAME)
+    assert 'sdy.reshard %arg1 <@mesh, [{}, {"x"}, {}]> : tensor<4x4x2xf32>' in ours
+    assert f"sdy.all_reduce {{{left}}}" in ours if left else "sdy.all_reduce" not in ours
+
+
 def test_an_update_that_may_lie_anywhere_is_made_whole():
     text = module("""%k = stablehlo.constant dense<2> : tensor<i32>
       %r = stablehlo.dynamic_update_slice %a, %u, %k, %k {SHARDED}

@@ -49,6 +49,30 @@ def test_generated_programs(kind: str) -> None:
         assert_runs_equal(before, local, text, seed)
 
 
+#: A kernel's taps, the windows' number, stride and padding: without a factor for the taps, with one that is summed
+#: up, and with one that is a minor part of the input's dimension.
+TAPS = {"no factor": (3, 8, 1, [1, 1]), "more taps than windows": (6, 3, 1, [0, 0]), "strided": (2, 4, 2, [0, 0])}
+
+
+@pytest.mark.parametrize("mode", ["shardy", "global"])
+@pytest.mark.parametrize("name", TAPS)
+def test_kernels_sharded_along_their_taps(name: str, mode: str) -> None:
+    taps, windows, stride, padding = TAPS[name]
+    text = f"""
+      sdy.mesh @mesh = <["x"=2, "y"=3]>
+      func.func @main(%a: tensor<4x8x6xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}, {{}}]>}},
+                      %k: tensor<{taps}x6x8xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"y"}}, {{}}, {{"x"}}]>}})
+          -> (tensor<4x{windows}x8xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}, {{}}]>}}) {{
+        %0 = stablehlo.convolution(%a, %k) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
+          window = {{stride = [{stride}], pad = [{padding}]}}
+          {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}
+          : (tensor<4x8x6xf32>, tensor<{taps}x6x8xf32>) -> tensor<4x{windows}x8xf32>
+        return %0 : tensor<4x{windows}x8xf32>
+      }}"""
+    before, local = to_device(text, mode)
+    assert_runs_equal(before, local, text)
+
+
 @pytest.mark.parametrize(("body", "start"), [("add", "2.5"), ("maximum", "0.5"), ("multiply", "3.0")])
 def test_what_a_reduction_starts_from_enters_once(body: str, start: str) -> None:
     text = f"""

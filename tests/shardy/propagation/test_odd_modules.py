@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from jaxlib.mlir import ir
 
 from eggshard import shardy
 from eggshard.errors import ProgramError
 from eggshard.shardy.catalogue import PASSES
+from eggshard.shardy.module import ShardyModule
+from eggshard.shardy.passes import Pass, Step
 
 NOTED = "{debug-sharding-origins=true debug-propagation-edge-sharding=true}"
 PASSES_HERE = [name for name, found in PASSES.items() if ".propagation." in found.run.__module__]
@@ -101,3 +104,44 @@ def test_tuples_are_refused() -> None:
       }"""
     with pytest.raises(ProgramError, match=r"stablehlo\.tuple has a result of type tuple<.*no tuples"):
         shardy.transform(text, "basic-propagate")
+
+
+def test_edges_of_what_owns_none_are_refused() -> None:
+    """jaxlib overflows its stack."""
+    text = """
+      sdy.mesh @mesh = <["x"=2]>
+      func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
+        %0 = sdy.data_flow_edge %a sharding=<@mesh, [{"x"}]> : tensor<8xf32>
+        return %0 : tensor<8xf32>
+      }"""
+    with pytest.raises(ProgramError, match=r"a value of func\.func, of type tensor<8xf32>, .* add-data-flow-edges"):
+        shardy.transform(text, "basic-propagate")
+
+
+def test_edges_of_calls_do_not_become_edges_of_computations_twice() -> None:
+    """What the user has put behind a call stays the edge of its computation; jaxlib puts a second one behind it."""
+    text = """
+      sdy.mesh @mesh = <["x"=2]>
+      func.func private @f(%a: tensor<8xf32>) -> tensor<8xf32> {
+        %0 = sdy.named_computation<"g">(%a) (%b: tensor<8xf32>) {
+          %1 = sdy.data_flow_edge %b : tensor<8xf32>
+          sdy.return %1 : tensor<8xf32>
+        } : (tensor<8xf32>) -> tensor<8xf32>
+        return %0 : tensor<8xf32>
+      }
+      func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
+        %0 = call @f(%a) : (tensor<8xf32>) -> tensor<8xf32>
+        %1 = sdy.data_flow_edge %0 sharding=<@mesh, [{"x"}]> : tensor<8xf32>
+        %2 = call @f(%1) : (tensor<8xf32>) -> tensor<8xf32>
+        return %2 : tensor<8xf32>
+      }"""
+    assert shardy.transform(text, "import-func-calls").count("sdy.data_flow_edge") == 8
+
+
+def test_what_mlir_finds_invalid_within_a_pass_is_an_error_of_ours() -> None:
+    def broken(module: ShardyModule) -> None:
+        ir.Attribute.parse("#sdy.sharding<@mesh, [{")
+
+    step = Step(Pass("broken", broken, ""), {})
+    with pytest.raises(ProgramError, match="pass broken finds the module invalid: .*data-flow edges must stand where"):
+        shardy.transform("module {}", [step])

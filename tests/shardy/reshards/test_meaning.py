@@ -25,7 +25,7 @@ from eggshard.shardy.attributes import TensorSharding
 from eggshard.shardy.module import parsed, shape as shape_of
 from eggshard.shardy.reshards.collectives import Collective
 from eggshard.shardy.reshards.planned_collectives import Reshard, planned_moves
-from eggshard.shardy.sub_axes import count
+from eggshard.shardy.sub_axes import count, overlap
 
 MODES = ("shardy", "global")
 MESHES = ({"x": 2, "y": 2, "z": 2}, {"x": 4, "y": 2}, {"x": 2, "y": 3, "z": 2}, {"x": 4, "y": 6}, {"x": 6, "y": 2})
@@ -61,6 +61,45 @@ def assert_reshards_hold(seed: int, mode: str) -> None:
         assert isinstance(reached.mesh, str)
         for copy in whole(held, shape, target, meshes[reached.mesh]):
             assert np.array_equal(copy, values), text
+
+
+def assert_reduced_and_resharded(seed: int, mode: str) -> None:
+    """A reduction of some addends, then one reshard or two of the others."""
+    draw = random.Random(seed)
+    sizes = draw.choice(MESHES[:4])
+    header = meshes_text(sizes, draw)
+    shape = (math.prod(sizes.values()),) * 2
+    cuts = random_cuts(draw, sizes) if draw.random() < 0.5 else None
+    dims = tuple(axes[:1] for axes in random_dims(draw, sizes, 2, cuts))
+    addends = random_addends(draw, sizes, dims, cuts)
+    reduced = tuple(axis for axis in addends if draw.random() < 0.5)
+    kept = tuple(axis for axis in addends if axis not in reduced)
+    source, between = (TensorSharding.closed("mesh", dims, axes) for axes in (addends, kept))
+    lines = [Collective("all_reduce", between, axes=reduced).text("%0")]
+    for _ in range(draw.choice([1, 2])):
+        left = tuple(
+            tuple(a for a in axes if not any(overlap(a, k, sizes) for k in kept))
+            for axes in random_dims(draw, sizes, 2, cuts))
+        target = TensorSharding.closed("mesh", left, kept)
+        lines.append(f"sdy.reshard %{len(lines)} {target.body()}")
+    text = header + function("f", shape, source, lines, target)
+    text = shardy.transform(text, f"reshard-to-collectives{{mode={mode}}}")
+    with parsed(text) as module:
+        steps = [step for op in module.walk() if (step := Collective.read(op))]
+        mesh = module.meshes["mesh"]
+    assert isinstance(mesh, Mesh)
+    values = np.random.default_rng(seed).integers(0, 99, shape).astype(np.float32)
+    held = simulate(steps, shards(values, source, mesh), source, {"mesh": mesh})
+    reached = steps[-1].to
+    assert (reached.axes, reached.sharding.unreduced) == (target.axes, target.sharding.unreduced), text
+    for copy in whole(held, shape, target, mesh):
+        assert np.array_equal(copy, values), text
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_reductions_of_some_addends_before_reshards_of_the_others(mode: str) -> None:
+    for seed in range(40):
+        assert_reduced_and_resharded(seed, mode)
 
 
 @pytest.mark.parametrize("mode", MODES)

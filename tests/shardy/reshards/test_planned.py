@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from tests.shardy.reshards.realised import FULL, NotInPlace, passed, realised
 from tests.shardy.reshards.written import BRANCH, COMPARED, LOOP, PRODUCT
 
 from eggshard import shardy
-from eggshard.costmodel import WireBytes
-from eggshard.errors import EggshardError, EggshardWarning
+from eggshard.costmodel import Messages, WireBytes
+from eggshard.costmodel.protocol import StepInfo
+from eggshard.errors import EggshardError, EggshardWarning, ProgramError
 from eggshard.limits import Limits
 from eggshard.plan.plan import Plan
 from eggshard.shardy.module import ShardyModule, create, parsed
@@ -158,3 +160,37 @@ def _warning(text: str) -> str:
 def test_cost_models_by_name() -> None:
     text = passed(COMPARED["product"], "sdy-propagation-pipeline")
     assert shardy.transform(text, f"{PASS}{{cost-model=messages}}").count("sdy.reshard") == 1
+
+
+@dataclass(frozen=True)
+class PerCollective:
+    """Every collective costs as much as another."""
+
+    def seconds(self, step: StepInfo) -> float:
+        return 1.0 if step.wire_bytes else 0.0
+
+
+def test_cost_models_from_python() -> None:
+    """As objects or by name, of the pass that plans and of the mode."""
+    text = passed(COMPARED["product"], "sdy-propagation-pipeline")
+    by_name = shardy.transform(text, f"{PASS}{{cost-model=messages}}")
+    for model in ("messages", Messages()):
+        for program in (
+            shardy.plan_explicit_reshards(text, cost_model=model),
+            shardy.insert_explicit_reshards(text, mode="global", cost_model=model),
+        ):
+            assert program.text == by_name
+    assert shardy.plan_explicit_reshards(text, cost_model=PerCollective()).text.count("sdy.reshard") == 1
+
+
+def test_what_is_no_cost_model_and_modes_without_one_are_refused() -> None:
+    text = passed(COMPARED["product"], "sdy-propagation-pipeline")
+    for model in ("bytes", 1.5):
+        with pytest.raises(ProgramError, match="there is no cost model"):
+            shardy.insert_explicit_reshards(text, mode="global", cost_model=model)
+    with pytest.raises(ProgramError, match="give one with mode=global"):
+        shardy.insert_explicit_reshards(text, cost_model=Messages())
+    with pytest.raises(ProgramError, match="option enable-full-version of pass insert-explicit-reshards is bool"):
+        shardy.insert_explicit_reshards(text, enable_full_version=Messages())
+    with pytest.raises(ProgramError, match="has no option 'model'"):
+        shardy.insert_explicit_reshards(text, model=Messages())

@@ -58,6 +58,20 @@ def test_a_reduction_that_is_only_resharded_scatters() -> None:
     assert ops(both, "reshard-to-collectives{mode=global}") == expected
 
 
+def test_a_reduction_that_keeps_other_addends_scatters() -> None:
+    text = f"""{MESHES}
+func.func @main(%a: tensor<16x16xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{}}], unreduced={{"y", "z"}}>}})
+    -> tensor<16x16xf32> {{
+  %0 = sdy.all_reduce {{"y"}} %a out_sharding=<@mesh, [{{}}, {{}}], unreduced={{"z"}}> : tensor<16x16xf32>
+  %1 = sdy.reshard %0 <@mesh, [{{}}, {{"y"}}], unreduced={{"z"}}> : tensor<16x16xf32>
+  %2 = sdy.reshard %1 <@mesh, [{{}}, {{"y", "x"}}], unreduced={{"z"}}> : tensor<16x16xf32>
+  return %2 : tensor<16x16xf32>
+}}"""
+    scatter = 'reduce_scatter [{}, {"y"}] <@mesh, [{}, {"y"}], unreduced={"z"}>'
+    sliced = 'all_slice [{}, {"x"}] <@mesh, [{}, {"y", "x"}], unreduced={"z"}>'
+    assert ops(text, "reshard-to-collectives{mode=global}") == [scatter, sliced]
+
+
 def test_regions_do_not_share_what_is_inside_of_them() -> None:
     text = f"""{MESHES}
 func.func @main(%i: tensor<i32>, %a: tensor<16x16xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}})

@@ -39,7 +39,8 @@ def _compile(text: str, machine: Machine) -> None:
 
     architecture = machine.capability or machine.architecture
     backend = make_backend(GPUTarget(machine.vendor, architecture, machine.threads_per_warp))
-    options = backend.parse_options({"num_warps": machine.num_warps})
+    clusters = {"num_ctas": machine.num_ctas} if machine.num_ctas > 1 else {}
+    options = backend.parse_options({"num_warps": machine.num_warps, **clusters})
     stages: dict[str, object] = {}
     backend.add_stages(stages, options, Language.TRITON)
     metadata = dict(vars(options))

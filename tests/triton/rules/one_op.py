@@ -18,6 +18,7 @@ from eggshard.triton.rules import Option, with_option
 SM80 = Machine("cuda:80", 4, 32)
 SM90 = Machine("cuda:90", 4, 32)
 GFX942 = Machine("hip:gfx942", 4, 64)
+CLUSTER = Machine("cuda:90", 4, 32, 2)
 
 @dataclass(frozen=True)
 class Sample:

@@ -11,9 +11,12 @@ from eggshard.layouts.machine import Machine
 
 def random_encoding(random: random.Random, shape: Sequence[int], machine: Machine, depth: int = 1) -> Encoding:
     """An encoding of a tensor of the shape on the machine, of any kind."""
-    kinds = [blocked, blocked, linear]
+    kinds = [blocked, blocked]
     if depth:
         kinds += [sliced, sliced]
+    if machine.num_ctas > 1:
+        return random.choice(kinds)(random, shape, machine, depth)
+    kinds.append(linear)
     if len(shape) == 2:
         kinds += [mfma, mfma_operand] if machine.vendor == "hip" else [mma, mma_operand, blocked_operand]
         if machine.capability >= 90 and machine.num_warps % 4 == 0:
@@ -26,7 +29,9 @@ def blocked(random: random.Random, shape: Sequence[int], machine: Machine, depth
     order = random.sample(range(rank), rank)
     sizes = tuple(random.choice([1, 1, 2, 4]) for _ in shape)
     threads, warps = (_shares(random, count, rank) for count in (machine.threads_per_warp, machine.num_warps))
-    return make("ttg.blocked", sizePerThread=sizes, threadsPerWarp=threads, warpsPerCTA=warps, order=tuple(order))
+    blocks = {"CGALayout": _blocks(random, shape, machine)} if machine.num_ctas > 1 else {}
+    return make("ttg.blocked", sizePerThread=sizes, threadsPerWarp=threads, warpsPerCTA=warps, order=tuple(order),
+                **blocks)
 
 
 def linear(random: random.Random, shape: Sequence[int], machine: Machine, depth: int = 0) -> Encoding:
@@ -80,6 +85,17 @@ def mfma(random: random.Random, shape: Sequence[int], machine: Machine, depth: i
 def mfma_operand(random: random.Random, shape: Sequence[int], machine: Machine, depth: int = 0) -> Encoding:
     parent = mfma(random, shape, machine)
     return make("ttg.dot_op", opIdx=random.randrange(2), parent=parent, kWidth=random.choice([4, 8]))
+
+
+def _blocks(random: random.Random, shape: Sequence[int], machine: Machine) -> tuple[tuple[int, ...], ...]:
+    """Each bit of a block's number steps along one dimension, or none where there is no room."""
+    found, counts = [], [1] * len(shape)
+    for _ in range(machine.num_ctas.bit_length() - 1):
+        dim = random.randrange(len(shape))
+        room = counts[dim] < shape[dim]
+        found.append(tuple(counts[dim] if d == dim and room else 0 for d in range(len(shape))))
+        counts[dim] *= 2 if room else 1
+    return tuple(found)
 
 
 def _shares(random: random.Random, count: int, rank: int) -> tuple[int, ...]:

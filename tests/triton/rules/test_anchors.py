@@ -8,6 +8,7 @@ from eggshard.kernels.ir import Kernel, Operation
 from eggshard.kernels.text import read_generic
 from eggshard.layouts.machine import Machine
 from eggshard.triton.rules import anchored, current, from_operand, movable, repeatable, speculatable, ties
+from eggshard.triton.rules.aliasing import base
 from eggshard.triton.rules.rule import encoding_of
 from eggshard.triton.rules.table import TABLE
 
@@ -27,18 +28,28 @@ def find(kernel: Kernel, name: str) -> Operation:
     return next(op for op in kernel.walk() if op.name == name)
 
 
-def _load(elements: int, volatile: str = "false") -> Kernel:
+def _accesses(elements: int, volatile: str = "false", source: str = "%p") -> Kernel:
+    """A load, and a store of what it read; ``source``: where from, argument %p or %q, where the store goes."""
     pointers, values = (f"tensor<{elements}x{e}, {_BLOCKED}>" for e in ("!tt.ptr<f32>", "f32"))
     return kernel_of(f"""
-%p = "test.pointers"() : () -> {pointers}
-%x = "tt.load"(%p) <{{boundaryCheck = array<i32>, isVolatile = {volatile}}}> : ({pointers}) -> {values}
-"tt.store"(%p, %x) <{{boundaryCheck = array<i32>}}> : ({pointers}, {values}) -> ()
+"tt.func"() <{{sym_name = "f"}}> ({{
+^bb0(%p: !tt.ptr<f32>, %q: !tt.ptr<f32>, %c: i32):
+  %s = "tt.splat"({source}) : (!tt.ptr<f32>) -> {pointers}
+  %t = "tt.splat"(%q) : (!tt.ptr<f32>) -> {pointers}
+  %e = "scf.for"(%c, %c, %c, %s) ({{
+  ^bb1(%i: i32, %a: {pointers}):
+    %x = "tt.load"(%a) <{{boundaryCheck = array<i32>, isVolatile = {volatile}}}> : ({pointers}) -> {values}
+    "tt.store"(%t, %x) <{{boundaryCheck = array<i32>}}> : ({pointers}, {values}) -> ()
+    "scf.yield"(%a) : ({pointers}) -> ()
+  }}) : (i32, i32, i32, {pointers}) -> {pointers}
+  "tt.return"() : () -> ()
+}}) : () -> ()
 """)
 
 
 @pytest.mark.parametrize("elements, kept", [(1, False), (64, False), (128, True), (1024, True)])
 def test_accesses_with_work_for_all_threads_are_anchors(elements: int, kept: bool) -> None:
-    kernel = _load(elements)
+    kernel = _accesses(elements)
     load, store = find(kernel, "tt.load"), find(kernel, "tt.store")
     assert anchored(load, kernel) == anchored(store, kernel) == kept
     assert repeatable(load, kernel) != kept
@@ -46,9 +57,17 @@ def test_accesses_with_work_for_all_threads_are_anchors(elements: int, kept: boo
 
 
 def test_volatile_loads_are_anchors() -> None:
-    kernel = _load(64, "true")
+    kernel = _accesses(64, "true")
     load = find(kernel, "tt.load")
     assert anchored(load, kernel) and not repeatable(load, kernel)
+
+
+def test_what_is_read_and_written_keeps_its_layout() -> None:
+    """Several threads that read an element might do so after one of them has written it."""
+    kernel = _accesses(64, source="%q")
+    load, store = find(kernel, "tt.load"), find(kernel, "tt.store")
+    assert base(load.operands[0]) is base(store.operands[0]) is kernel.functions[0].body.arguments[1]
+    assert anchored(load, kernel) and anchored(store, kernel) and not repeatable(load, kernel)
 
 
 def test_unknown_ops_run_as_given() -> None:
@@ -126,6 +145,14 @@ def test_anchors(name: str) -> None:
     op = find(kernel, name)
     assert name in TABLE
     assert anchored(op, kernel) and not movable(op)
+
+
+@pytest.mark.parametrize("name", ["tt.scan", "tt.gather", "tt.histogram", "ttg.local_load", "ttg.local_store"])
+def test_blocks_of_clusters_have_their_own_shared_memory(name: str) -> None:
+    for count in (1, 2):
+        kernel = read_generic(f'"builtin.module"() ({{\n"{name}"() : () -> ()\n}}) '
+                              f'{{"ttg.num-ctas" = {count} : i32}} : () -> ()')
+        assert anchored(find(kernel, name), kernel) == (count > 1)
 
 
 def test_dots_on_cuda_cores() -> None:

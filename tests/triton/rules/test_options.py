@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("triton")
 
 from tests.triton.rules.compiling import compile_kernel
-from tests.triton.rules.one_op import Sample, held, verify
+from tests.triton.rules.one_op import CLUSTER, Sample, held, verify
 from tests.triton.rules.options import asked, put, random_options, undecided
 from tests.triton.rules.samples import COMBINING, MEMORY, MOVEMENT, POINTWISE, SAMPLES, same_elements
 
@@ -30,11 +30,15 @@ def _cases(samples: list[Sample]) -> list[tuple[Sample, Machine]]:
     return [(sample, machine) for sample in samples for machine in sample.machines]
 
 
+#: Of kernels that run in clusters of blocks.
+_IN_CLUSTERS = [(sample, CLUSTER) for sample in (POINTWISE[0], *MOVEMENT, *COMBINING[:3])]
+
+
 def _name(case: object) -> str:
-    return case.target if isinstance(case, Machine) else str(case)
+    return f"{case.target}x{case.num_ctas}" if isinstance(case, Machine) else str(case)
 
 
-@pytest.mark.parametrize("sample, machine", _cases(SAMPLES), ids=_name)
+@pytest.mark.parametrize("sample, machine", [*_cases(SAMPLES), *_IN_CLUSTERS], ids=_name)
 def test_verified(sample: Sample, machine: Machine) -> None:
     for option in islice(_many(sample, machine, 0), 6):
         verify(put(sample, option, machine)[0])
@@ -62,7 +66,7 @@ def test_asked_for(sample: Sample, machine: Machine) -> None:
                     assert option in from_result(op, i, e, machine)
 
 
-@pytest.mark.parametrize("sample, machine", _cases(MOVEMENT), ids=_name)
+@pytest.mark.parametrize("sample, machine", [*_cases(MOVEMENT), *_IN_CLUSTERS[1:-3]], ids=_name)
 def test_nothing_moves(sample: Sample, machine: Machine) -> None:
     """Each thread holds of the results the elements that it holds of the operands."""
     for option in islice(_many(sample, machine, 2), 4):
@@ -89,9 +93,12 @@ def _numbered(op: Operation, index: tuple[np.ndarray, ...]) -> list[set[int]]:
 def _many(sample: Sample, machine: Machine, seed: int) -> Iterator[Option]:
     """Options that random encodings lead to; at least one."""
     source = random.Random(seed)
-    found = [option for _ in range(12) for option in random_options(sample, machine, source)]
+    found = False
+    for _ in range(40):
+        for option in random_options(sample, machine, source):
+            found = True
+            yield option
     assert found
-    yield from found
 
 
 @pytest.mark.parametrize("sample", [POINTWISE[0], *MOVEMENT[3:4], COMBINING[0], MEMORY[0]], ids=str)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -87,11 +87,12 @@ def _branches(conversion: Conversion, op: Any) -> None:
 def _body(conversion: Conversion, op: Any) -> None:
     """A manual or a named computation: its ops are put in its place."""
     block, axes = op.regions[0].blocks[0], manual_axes(op)
-    ins, outs = (read_per_value(str(op.attributes[key])) for key in ("in_shardings", "out_shardings"))
+    ins, outs = (_stated_for_body(op, key, values) for key, values in (
+        ("in_shardings", op.operands), ("out_shardings", op.results)))
     returned = list(block.operations)[-1].operation.operands
 
-    def inside(value: Any, sharding: TensorSharding, what: str) -> Layout:
-        free = TensorSharding(sharding.mesh, sharding.sharding.without(axes))
+    def inside(value: Any, sharding: TensorSharding | None, what: str) -> Layout:
+        free = sharding and TensorSharding(sharding.mesh, sharding.sharding.without(axes))
         return conversion.stated(tensor_type(value.type), free, f"{what} of its body")
 
     for i, (value, sharding) in enumerate(zip(op.operands, ins, strict=True)):
@@ -113,6 +114,11 @@ def _body(conversion: Conversion, op: Any) -> None:
     values = list(terminator.operands)
     terminator.erase()
     conversion.replace(op, values, results)
+
+
+def _stated_for_body(op: Any, key: str, values: Sequence[Any]) -> Sequence[TensorSharding | None]:
+    """The shardings of a body's operands or results; those of a named computation may be left out."""
+    return read_per_value(str(op.attributes[key])) if key in op.attributes else [None] * len(values)
 
 
 def _identity(conversion: Conversion, op: Any) -> None:

@@ -11,13 +11,15 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.program.mesh import axis_ref
-from eggshard.shardy.attributes import Axes, TensorSharding
+from eggshard.shardy.attributes import Axes, TensorSharding, axis_list_text
 from eggshard.shardy.local.emission import channels
 from eggshard.shardy.local.halo_exchange import Exchange, Shards, grids, is_outermost, on_shards, refined
+from eggshard.shardy.local.layouts import without
 from eggshard.shardy.local.permuted import PERMUTED, Permuted
 from eggshard.shardy.local.reshapes import local_axes
-from eggshard.shardy.module import ShardyModule, create, rank, shape
+from eggshard.shardy.module import ShardyModule, create, rank, shape, uses
 from eggshard.shardy.passes import shardy_pass
+from eggshard.shardy.reshards.collectives import Collective
 
 
 @shardy_pass("resolve-permutation-factors")
@@ -29,11 +31,15 @@ def resolve_permutation_factors(module: ShardyModule, enable_halo_exchange: bool
     manual computations, and for ops that have none of that kind (windows that scatter; convolutions that are grouped
     or contract a sharded dimension) the dimensions are made whole before the op by ``sdy.reshard``, and sharded again
     behind it. So are dimensions of reshapes, as far as devices do not hold what their shards of the result are made of,
-    and those of updates that are smaller than what they update.
+    and those of updates that are smaller than what they update. Kernels are made whole along their spatial dimensions,
+    and nothing is reduced along these any more.
     """
     channel = channels(module)
     for op in module.walk(*PERMUTED):
-        _resolve(module, PERMUTED[op.name](op), channel if enable_halo_exchange else None)
+        permuted = PERMUTED[op.name](op)
+        for number in range(len(op.operands)):
+            _make_whole(module, permuted, number)
+        _resolve(module, permuted, channel if enable_halo_exchange else None)
     for op in module.walk("stablehlo.reshape"):
         _resolve_reshape(module, op)
     for op in module.walk("stablehlo.dynamic_update_slice"):
@@ -68,6 +74,30 @@ def _resolve(module: ShardyModule, permuted: Permuted, channel: Iterator[int] | 
     for old, new in zip(op.results, on_shards(module, channel, operands, results, body, op), strict=True):
         old.replace_all_uses_with(new)
     op.erase()
+
+
+def _make_whole(module: ShardyModule, permuted: Permuted, number: int) -> None:
+    """Make an operand whole along dimensions that no result has, but are not summed up shard by shard either.
+
+    Shardy may have the result reduced along the axes that shard them: it holds no addends along these then.
+    """
+    op, dims = permuted.op, permuted.whole(number)
+    x, sharding = op.operands[number], module.sharding(op.operands[number])
+    if sharding is None or sharding.sharding.device is not None:
+        return
+    gathered = tuple(axis for d in dims for axis in sharding.axes[d])
+    whole = sharding.with_axes(() if d in dims else axes for d, axes in enumerate(sharding.axes))
+    op.operands[number] = _resharded(module, x, sharding, whole, op)
+    for user, _ in uses(op.results[0]) if gathered else ():
+        reduction = Collective.read(user)
+        if reduction is None or reduction.kind != "all_reduce":
+            continue
+        left = without(module.mesh(reduction.to), reduction.axes, gathered)
+        if left:
+            user.attributes["reduction_axes"] = ir.Attribute.parse(axis_list_text(left))
+        else:
+            user.results[0].replace_all_uses_with(op.results[0])
+            user.erase()
 
 
 def _aligned(

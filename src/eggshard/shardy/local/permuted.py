@@ -56,6 +56,10 @@ class Permuted:
         """How many operands are sharded like the results; the others are scalars."""
         return len(self.op.operands)
 
+    def whole(self, number: int) -> list[int]:
+        """The dimensions of an operand that every element of the results is made of all of, along with moved ones."""
+        return []
+
     def aligned(self, dim: int, operand: int, result: int) -> bool:
         """Whether shards of these sizes need nothing of each other along a dimension, and begin at the same index."""
         return False
@@ -250,6 +254,9 @@ class Convolution(Windowed):
             size = (kernel[self.numbers.kernel_spatial_dimensions[i]] - 1) * dilation + 1
             self.entry[result] = i
             self.windows[Pair(0, d, result)] = Window(edges[i][0], size, stride, base - 1)
+
+    def whole(self, number: int) -> list[int]:
+        return list(self.numbers.kernel_spatial_dimensions) if number else []
 
     def operand_axes(self, number: int, axes: Sequence[Axes], operand: Sequence[Axes]) -> list[Axes] | None:
         """As the results' batch, spatial and feature dimensions; contracted ones must not be sharded."""

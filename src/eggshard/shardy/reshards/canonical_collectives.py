@@ -9,40 +9,42 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.shardy.attributes import Axes, TensorSharding, per_value_text, read_per_value
+from eggshard.shardy.dead_ops import erase_dead
 from eggshard.shardy.module import ShardyModule, create, manual_axes, uses
 from eggshard.shardy.passes import shardy_pass
+from eggshard.shardy.reshards.canonical_reshards import RESHARD, share_in_other_shapes
 from eggshard.shardy.reshards.collectives import KINDS, Collective, leading
-from eggshard.shardy.reshards.shared_reshards import shared_reshard
 from eggshard.shardy.sub_axes import in_mesh_order, merged
 
-#: Ops without effects that go when nobody uses them.
-_PURE = (*(f"sdy.{kind}" for kind in KINDS), "sdy.reshard")
+#: Collectives have no effects but their results, though jaxlib keeps those that nobody uses.
+_COLLECTIVES = tuple(f"sdy.{kind}" for kind in KINDS)
 
 
 @shardy_pass("canonicalize-collectives", on="")
-def canonicalize_collectives(module: ShardyModule) -> None:
+def canonicalize_collectives(module: ShardyModule, reshards: bool = True) -> None:
     """Fuse and drop collectives, reshards and manual computations, as jaxlib's `canonicalize` does with Shardy's ops.
+
+    reshards: without it reshards stay as they are, as Shardy's export pipeline has it
+    (``canonicalize{enable-patterns=sdy-collective}``).
 
     A reduction that is only sliced is a reduce-scatter and a slice of what is left, all-to-alls of different
     dimensions in a row are one, a reduction of what was placed in zeros is a gather, equal ops on the same value are
-    one, and what changes nothing goes.
+    one, and what changes nothing or has no users goes.
     """
     changed = True
     while changed:
-        changed = False
-        for op in reversed(module.walk(*_PURE)):
-            if not uses(op.results[0]):
-                op.erase()
-                changed = True
+        changed = erase_dead(module, _COLLECTIVES)
         for op in module.walk("sdy.manual_computation"):
             if _redundant_manual_computation(module, op) or _unused_inputs(op):
                 changed = True
                 break  # what was walked may be gone
         if changed:
             continue
-        for op in module.walk(*_PURE):
+        for op in module.walk(*_COLLECTIVES, *((RESHARD,) if reshards else ())):
             if uses(op.results[0]) and any(simplify(module, op) for simplify in (_same_as_before, *_PATTERNS[op.name])):
                 changed = True
+        if reshards and not changed:  # chains that end elsewhere are folded by now
+            changed = share_in_other_shapes(module)
 
 
 def _replace(op: Any, value: Any) -> bool:
@@ -179,12 +181,6 @@ def _reshard_of_reshard(module: ShardyModule, op: Any) -> bool:
     return True
 
 
-def _shared(module: ShardyModule, op: Any) -> bool:
-    """The same elements are brought to the same devices before, in another shape."""
-    value = shared_reshard(module, op)
-    return value is not None and _replace(op, value)
-
-
 _Simplify = Callable[[ShardyModule, Any], bool]
 _PATTERNS: dict[str, tuple[_Simplify, ...]] = {
     "sdy.all_gather": (_nothing_moves,),
@@ -195,7 +191,7 @@ _PATTERNS: dict[str, tuple[_Simplify, ...]] = {
     "sdy.reduce_scatter": (_nothing_moves,),
     "sdy.replicated_to_unreduced": (_nothing_moves,),
     "sdy.sharded_to_unreduced": (_nothing_moves,),
-    "sdy.reshard": (_reshard_of_reshard, _shared),
+    "sdy.reshard": (_reshard_of_reshard,),
 }
 
 

@@ -5,31 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 from eggshard.shardy.attributes import TensorSharding
+from eggshard.shardy.dead_ops import erase_dead
 from eggshard.shardy.edges import owner_of
 from eggshard.shardy.module import ShardyModule, uses
 from eggshard.shardy.passes import shardy_pass
+from eggshard.shardy.reshards.shared_reshards import shared_reshard
 
 RESHARD = "sdy.reshard"
 
 
 @shardy_pass("canonicalize-reshards", on="")
 def canonicalize_reshards(module: ShardyModule, common: bool = True) -> None:
-    """Drop reshards that nobody uses and those that only another reshard uses, and share equal ones.
+    """Drop reshards that only another reshard uses and all ops that nobody uses, and share equal reshards.
 
     As jaxlib's `canonicalize` does; common: also let equal reshards of a value in a block be one, which Shardy's
     export pipeline does not (its ``canonicalize{enable-patterns=sdy-reshard}``).
     """
     changed = True
     while changed:
-        changed = False
-        for op in reversed(module.walk(RESHARD)):
-            if not uses(op.results[0]):
-                op.erase()
-                changed = True
+        changed = erase_dead(module)
         for op in module.walk(RESHARD):
             if uses(op.results[0]):
                 changed |= _folded(op)
                 changed |= common and _shared(op)
+        if common and not changed:  # chains that end elsewhere are folded by now
+            changed = share_in_other_shapes(module)
 
 
 def _folded(op: Any) -> bool:
@@ -42,6 +42,15 @@ def _folded(op: Any) -> bool:
     return changed
 
 
+def share_in_other_shapes(module: ShardyModule) -> bool:
+    """Let a reshard be the result of an earlier one of the same elements, brought into its shape; whether one was."""
+    for op in module.walk(RESHARD):
+        value = shared_reshard(module, op) if uses(op.results[0]) else None
+        if value is not None:
+            return _replace(op, value)
+    return False
+
+
 def _shared(op: Any) -> bool:
     """Use an equal reshard of the same value, earlier in the block, in place of this one."""
     for use in op.operands[0].uses:
@@ -49,10 +58,14 @@ def _shared(op: Any) -> bool:
         if (
                 other != op and other.name == RESHARD and other.block == op.block
                 and other.is_before_in_block(op) and same_shards(_sharding(other), _sharding(op))):
-            op.results[0].replace_all_uses_with(other.results[0])
-            op.erase()
-            return True
+            return _replace(op, other.results[0])
     return False
+
+
+def _replace(op: Any, value: Any) -> bool:
+    op.results[0].replace_all_uses_with(value)
+    op.erase()
+    return True
 
 
 def same_shards(first: TensorSharding, second: TensorSharding) -> bool:

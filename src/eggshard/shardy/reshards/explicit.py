@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from eggshard.costmodel import CostModel
 from eggshard.errors import ProgramError, ShardingError
 from eggshard.shardy.attributes import Axes, TensorSharding, axes_text
 from eggshard.shardy.module import ShardyModule, inside_first, shape
@@ -39,6 +40,7 @@ MODES = ("shardy", "global")
 @shardy_pass("insert-explicit-reshards", on="func.func")
 def insert_explicit_reshards(
     module: ShardyModule, enable_full_version: bool = False, mode: str = "shardy", custom_rules: bool = False,
+    cost_model: str | CostModel = "",
 ) -> None:
     """Insert reshards and all-reduces so that every op can compute on shards.
 
@@ -46,14 +48,19 @@ def insert_explicit_reshards(
     operands, ragged products, products that are cheaper to reshard after, and ops on addends.
     custom_rules: also of ops whose sharding rule the user has stated, which the original leaves alone.
     mode: ``shardy``, each op by itself, as the original; ``global``, the cheapest plan of the whole program.
+    cost_model: of ``mode=global``, as in plan-explicit-reshards; bytes on the wire if none is given.
     """
     if mode not in MODES:
         raise ProgramError(f"mode {mode!r} of insert-explicit-reshards is none of {', '.join(MODES)}")
     if mode == "global":
         from eggshard.shardy.reshards.planned import insert_planned_reshards
 
-        insert_planned_reshards(module)
+        insert_planned_reshards(module, cost_model or "wire-bytes")
         return
+    if cost_model:
+        raise ProgramError(
+            "insert-explicit-reshards decides on each op by numbers of elements, without a cost model; give one with "
+            "mode=global")
     values = Values(module)
     functions = {_name(function): function for function in module.functions}
     for function in module.functions:

@@ -147,10 +147,11 @@ class Parts:
     def edges(self, state: State, goal: State, shape: tuple[int, ...], at_once: bool = False) -> Iterator[Edge]:
         """The single collectives that apply to a sharding; no dimension without elements is sharded.
 
-        at_once: addends are to be reduced before anything else, all together.
+        at_once: addends that the goal does not have are to be reduced before anything else, all together.
         """
-        if at_once and state.addends:
-            yield from self._reductions(state, goal, shape, len(state.addends))
+        spare = len(set(state.addends) - set(goal.addends))
+        if at_once and spare:
+            yield from self._reductions(state, goal, shape, spare)
             return
         yield from self._slices(state, shape)
         yield from self._gathers(state)

@@ -27,7 +27,7 @@ COST_MODELS: dict[str, CostModel] = {
 
 
 @shardy_pass("plan-explicit-reshards", on="")
-def insert_planned_reshards(module: ShardyModule, cost_model: str = "wire-bytes") -> None:
+def insert_planned_reshards(module: ShardyModule, cost_model: str | CostModel = "wire-bytes") -> None:
     """Reshards where the cheapest plan of the whole program has them, under a cost model.
 
     The module's ops stay; which placements they are computed at is chosen by extraction. Function arguments and stated
@@ -37,14 +37,18 @@ def insert_planned_reshards(module: ShardyModule, cost_model: str = "wire-bytes"
 
     Where the program cannot be planned so (single devices, several meshes), its reshards are those of Shardy's
     decision for each op, with an EggshardWarning; so are they, counted in wire bytes, where that sends less.
-    cost_model: ``wire-bytes``, ``messages`` or ``alpha-beta``; ProgramError for another.
+    cost_model: ``wire-bytes``, ``messages`` or ``alpha-beta``, or from Python a cost model itself; ProgramError for
+    another.
     """
-    if cost_model not in COST_MODELS:
-        raise ProgramError(f"there is no cost model {cost_model!r}; there are {', '.join(COST_MODELS)}")
+    model = COST_MODELS.get(cost_model) if isinstance(cost_model, str) else cost_model
+    if not isinstance(model, CostModel):
+        raise ProgramError(
+            f"there is no cost model {cost_model!r}; there are {', '.join(COST_MODELS)}, and from Python any object "
+            "with a method `seconds`")
     if next(stated_shardings(module), None) is None:
         return
     try:
-        context = Context(module, COST_MODELS[cost_model], Limits())
+        context = Context(module, model, Limits())
         plans = [(f, _planned(context, f)) for f in module.functions if len(f.regions[0].blocks)]
     except (ProgramError, ShardingError, LimitError) as error:
         if not reshard_op_by_op(module):
@@ -55,7 +59,7 @@ def insert_planned_reshards(module: ShardyModule, cost_model: str = "wire-bytes"
     for function, plan in plans:
         write(plan)
         _state_ends(context, function, plan)
-    if cost_model == "wire-bytes":
+    if isinstance(model, WireBytes):
         keep_the_cheaper(module, original, context)
 
 

@@ -1,78 +1,209 @@
-"""Reshards of one value in several shapes: one reshard, and a reshape of its result."""
+"""Reshards of one value in several shapes and orders of dimensions: one reshard, and its result in the others."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from jaxlib.mlir import ir
 
 from eggshard.program.mesh import AxisRef
-from eggshard.shardy.attributes import TensorSharding, per_value_text
+from eggshard.shardy.attributes import Axes, TensorSharding, per_value_text
 from eggshard.shardy.module import SHARDING, ShardyModule, create, shape, uses
-from eggshard.shardy.sub_axes import Sizes, size_of
+from eggshard.shardy.sub_axes import Sizes, merged, size_of
+
+RESHAPE, TRANSPOSE = "stablehlo.reshape", "stablehlo.transpose"
+#: Of a dimension, major to minor: in row-major order of another tensor, the distance of indices, and their number.
+Steps = tuple[tuple[int, int], ...]
+#: Per axis how far apart its shards begin in that order, in parts where a shard is of several runs of elements.
+Shards = dict[AxisRef, Steps]
+
+
+class Moved(NamedTuple):
+    """What a value's elements are moved by, none of them to another device: a reshape, or a transpose."""
+
+    type: Any
+    permutation: tuple[int, ...] = ()
 
 
 def shared_reshard(module: ShardyModule, op: Any) -> Any:
     """The result of an earlier reshard of the same elements to the same devices, in this reshard's shape; else None.
 
-    jaxlib's canonicalisation shares such reshards too, but leaves on the reshape the sharding from before.
+    jaxlib's canonicalisation shares a reshard with those of the reshaped or transposed value too, but leaves on reshape
+    and transpose the sharding from before.
     """
     target = TensorSharding.parse(str(op.attributes["sharding"]))
-    wanted = strides(shape(op.results[0]), target, module.mesh(target).axes)
-    if wanted is None or target.sharding.unreduced or not any(target.axes):
+    root, path = _root(op.operands[0])
+    wanted = _shards(_dims(root, path), target, module.mesh(target).axes)
+    if wanted is None or target.sharding.unreduced or target.sharding.device is not None:
         return None
-    others = [other for other in _reshards(_root(op.operands[0])) if other != op and uses(other.results[0])]
-    before = list(_before(op)) if others else []
-    for other in others:
-        if other not in before:
+    for other in _reshards(root):
+        if other.block != op.block or not other.is_before_in_block(op):
             continue
         to = TensorSharding.parse(str(other.attributes["sharding"]))
-        same_mesh = to.mesh == target.mesh and not to.sharding.unreduced and to.sharding.device is None
-        if same_mesh and strides(shape(other.results[0]), to, module.mesh(to).axes) == wanted:
-            if other.results[0].type == op.results[0].type:
-                return other.results[0]
-            attributes = {SHARDING: per_value_text([target])}
-            return create("stablehlo.reshape", [other.results[0]], [op.results[0].type], attributes, op).results[0]
+        if to.mesh != target.mesh or to.sharding.unreduced or to.sharding.device is not None:
+            continue
+        other_path = _root(other.operands[0])[1]
+        dims = _dims(root, other_path)
+        if _shards(dims, to, module.mesh(to).axes) == wanted:
+            value = _written(module, op, other, _between(other_path, path), dims, wanted, target)
+            if value is not None:
+                return value
     return None
 
 
-def strides(shape_: tuple[int, ...], sharding: TensorSharding, sizes: Sizes) -> dict[AxisRef, int] | None:
-    """Per axis the distance between its shards in the row-major order of elements; None if shards are uneven.
-
-    Tensors of the same elements in different shapes lie on the same devices if these are equal.
-    """
-    out: dict[AxisRef, int] = {}
-    for i, (n, axes) in enumerate(zip(shape_, sharding.axes, strict=True)):
-        length = n * math.prod(shape_[i + 1 :])
-        for axis in axes:
-            if length == 0 or n % size_of(axis, sizes):
-                return None
-            n //= size_of(axis, sizes)
-            length //= size_of(axis, sizes)
-            out[axis] = length
-    return out
-
-
-def _root(value: Any) -> Any:
-    """The value before reshapes."""
-    while not isinstance(value, ir.BlockArgument) and value.owner.name == "stablehlo.reshape":
-        value = value.owner.operands[0]
+def _written(
+    module: ShardyModule, op: Any, other: Any, moves: Sequence[Moved], dims: tuple[Steps, ...] | None,
+    wanted: Shards, target: TensorSharding,
+) -> Any:
+    """Another reshard's result after these moves, stated to lie where it does; None where that is no sharding."""
+    shardings = []
+    for move in moves:
+        dims = _after(dims, move)
+        sharding = _sharding(wanted, dims, target, module.mesh(target).axes)
+        if sharding is None:
+            return None
+        shardings.append(sharding)
+    value = other.results[0]
+    for i, (move, sharding) in enumerate(zip(moves, shardings, strict=True)):
+        stated = {SHARDING: per_value_text([target if i + 1 == len(moves) else sharding])}
+        if move.permutation:
+            stated["permutation"] = f"array<i64: {', '.join(map(str, move.permutation))}>"
+        value = create(TRANSPOSE if move.permutation else RESHAPE, [value], [move.type], stated, op).results[0]
     return value
 
 
+# -- paths -----------------------------------------------------------------------------------------------------------
+
+
+def _root(value: Any) -> tuple[Any, list[Any]]:
+    """The value before reshapes and transposes, and these in the order in which they apply."""
+    path: list[Any] = []
+    while not isinstance(value, ir.BlockArgument) and value.owner.name in (RESHAPE, TRANSPOSE):
+        path.append(value.owner.operation)
+        value = value.owner.operands[0]
+    return value, path[::-1]
+
+
 def _reshards(value: Any) -> Iterator[Any]:
-    """Reshards of a value and of its reshapes."""
+    """Reshards of a value in whatever shape, the results of which are used."""
     for user, _ in uses(value):
-        if user.name == "sdy.reshard":
+        if user.name == "sdy.reshard" and uses(user.results[0]):
             yield user
-        elif user.name == "stablehlo.reshape":
+        elif user.name in (RESHAPE, TRANSPOSE):
             yield from _reshards(user.results[0])
 
 
-def _before(op: Any) -> Iterator[Any]:
-    for inner in op.block.operations:
-        if inner.operation == op:
-            return
-        yield inner.operation
+def _between(before: Sequence[Any], after: Sequence[Any]) -> list[Moved]:
+    """The moves from what one path from a value leads to, to what another one leads to."""
+    same = 0
+    while same < min(len(before), len(after)) and before[same] == after[same]:
+        same += 1
+    back = [Moved(step.operands[0].type, _inverse(_permutation(step))) for step in reversed(before[same:])]
+    moves: list[Moved] = []
+    for move in [*back, *(Moved(step.results[0].type, _permutation(step)) for step in after[same:])]:
+        if moves and not moves[-1].permutation and not move.permutation:
+            moves.pop()
+        moves.append(move)
+    return moves
+
+
+def _permutation(step: Any) -> tuple[int, ...]:
+    if step.name == RESHAPE:
+        return ()
+    return tuple(int(d) for d in ir.DenseI64ArrayAttr(step.attributes["permutation"]))
+
+
+def _inverse(permutation: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(permutation.index(d) for d in range(len(permutation)))
+
+
+# -- where elements lie ----------------------------------------------------------------------------------------------
+
+
+def _dims(root: Any, path: Sequence[Any]) -> tuple[Steps, ...] | None:
+    """A value's dimensions in the root's order; None where a reshape parts them unevenly."""
+    sizes = shape(root)
+    if any(n <= 0 for n in sizes):
+        return None
+    dims: tuple[Steps, ...] | None = tuple(
+        ((math.prod(sizes[i + 1 :]), n),) if n > 1 else () for i, n in enumerate(sizes))
+    for step in path:
+        dims = _after(dims, Moved(step.results[0].type, _permutation(step)))
+    return dims
+
+
+def _after(dims: tuple[Steps, ...] | None, move: Moved) -> tuple[Steps, ...] | None:
+    if dims is None:
+        return None
+    if move.permutation:
+        return tuple(dims[d] for d in move.permutation)
+    left = [step for steps in dims for step in steps]
+    out: list[Steps] = []
+    for n in move.type.shape:
+        taken = _taken(left, n)
+        if taken is None:
+            return None
+        joined: list[tuple[int, int]] = []
+        for distance, count in taken[0]:
+            if joined and joined[-1][0] == distance * count:
+                joined[-1] = (distance, count * joined[-1][1])
+            else:
+                joined.append((distance, count))
+        out.append(tuple(joined))
+        left = taken[1]
+    return tuple(out)
+
+
+def _taken(steps: Sequence[tuple[int, int]], count: int) -> tuple[Steps, list[tuple[int, int]]] | None:
+    """The major steps that make so many, and those that are left; None where no steps make as many."""
+    left, taken = list(steps), []
+    while count > 1:
+        distance, n = left.pop(0) if left else (0, 0)
+        if n and count % n == 0:
+            taken.append((distance, n))
+            count //= n
+        elif n and n % count == 0:
+            taken.append((distance * n // count, count))
+            left.insert(0, (distance, n // count))
+            count = 1
+        else:
+            return None
+    return tuple(taken), left
+
+
+def _shards(dims: tuple[Steps, ...] | None, sharding: TensorSharding, sizes: Sizes) -> Shards | None:
+    """Where axes begin their shards; None if these are uneven. Tensors of equal ones lie on the same devices."""
+    if dims is None:
+        return None
+    out: Shards = {}
+    for steps, axes in zip(dims, sharding.axes, strict=True):
+        left = list(steps)
+        for axis in axes:
+            taken = _taken(left, size_of(axis, sizes))
+            if taken is None:
+                return None
+            out[axis], left = taken
+    return out
+
+
+def _sharding(
+    wanted: Shards, dims: tuple[Steps, ...] | None, like: TensorSharding, sizes: Sizes
+) -> TensorSharding | None:
+    """The sharding of which axes begin their shards so; None if there is none."""
+    if dims is None:
+        return None
+    left, out = dict(wanted), list[Axes]()
+    for steps in dims:
+        remaining, axes = list(steps), list[AxisRef]()
+        while True:
+            fits = ((axis, _taken(remaining, size_of(axis, sizes))) for axis in left)
+            axis, taken = next(((a, t) for a, t in fits if t is not None and t[0] == left[a]), (None, None))
+            if axis is None or taken is None:
+                break
+            del left[axis]
+            axes.append(axis)
+            remaining = taken[1]
+        out.append(merged(axes, sizes))
+    return None if left else TensorSharding.closed(like.mesh, out)

@@ -54,9 +54,12 @@ class Wanted:
 
     @property
     def plain(self) -> bool:
-        """Whether it stays on its mesh, and has no addends."""
-        return self.source.mesh == self.target.mesh and not (
-            self.source.sharding.unreduced or self.target.sharding.unreduced)
+        """Whether it stays on its mesh, and keeps its addends."""
+        return self.source.mesh == self.target.mesh and self.keeps_addends
+
+    @property
+    def keeps_addends(self) -> bool:
+        return self.source.sharding.unreduced == self.target.sharding.unreduced
 
 
 def _wanted(module: ShardyModule, op: Any, keep_redundant: bool) -> Wanted | None:
@@ -170,11 +173,11 @@ def _at(ways: Sequence[Way], i: int) -> Way:
 def _reduction_of(module: ShardyModule, group: list[Wanted]) -> Any:
     """The reduction whose result is only resharded, so that it may scatter at once; None if there is none."""
     reduction = _defining(group[0].value, "sdy.all_reduce")
-    if reduction is None:
+    reduced = None if reduction is None else Collective.read(reduction)
+    if reduced is None or not reduced.axes:
         return None
     before = module.sharding(reduction.operands[0])
-    addends_ = [w.source.sharding.unreduced + w.target.sharding.unreduced for w in group]
-    if before is None or any(addends_) or before.axes != group[0].source.axes:
+    if before is None or before.axes != group[0].source.axes or not all(w.keeps_addends for w in group):
         return None
     ops = [w.op for w in group if w.value == group[0].value]
     return reduction if all(user in ops for user, _ in uses(reduction.results[0])) else None
@@ -187,9 +190,11 @@ def _ways(wanted: Wanted, mode: str, reduction: Any) -> list[Way]:
     if stages is not None and mode == "shardy":
         return [_on_meshes(wanted, stages)]
     reduced = Collective.read(reduction) if reduction is not None else None
-    addends_ = source.sharding.unreduced if reduced is None else reduced.axes
-    if reduced is not None and stages is not None:
-        stages = [Move("all_reduce", source.axes, axes=addends_), *stages]
+    addends_ = kept = source.sharding.unreduced
+    if reduced is not None:
+        addends_ = in_mesh_order((*kept, *reduced.axes), sizes)
+        if stages is not None:
+            stages = [Move("all_reduce", source.axes, kept, axes=reduced.axes), *stages]
     reshard = Reshard(
         shape(wanted.value), element_bytes_of(wanted.value), wanted.source_mesh, wanted.mesh, source.axes, target.axes,
         addends_, target.sharding.unreduced, at_once=reduced is not None)

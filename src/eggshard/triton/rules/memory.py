@@ -9,6 +9,7 @@ from eggshard.layouts.counts import NOTHING, Counts
 from eggshard.layouts.encodings import Encoding
 from eggshard.layouts.machine import Machine
 from eggshard.triton.rules import structure
+from eggshard.triton.rules.aliasing import read_and_written
 from eggshard.triton.rules.costs import accesses, bits, registers
 from eggshard.triton.rules.rule import Option, Uniform
 
@@ -27,7 +28,8 @@ class Access(Uniform):
     """A load or store through pointers: pointers, mask, other and value at one encoding.
 
     One that has work for all threads keeps its encoding, which was chosen for the order of its addresses; a smaller one
-    (each element is read by several threads, or by one of few) runs at any, as every cache line is touched anyway.
+    (each element is read by several threads, or by one of few) runs at any, as every cache line is touched anyway,
+    unless the memory is both read and written (`aliasing`).
     """
 
     def __init__(self, stored: int | None = None) -> None:
@@ -41,7 +43,7 @@ class Access(Uniform):
         elements = math.prod(tensor.tensor.shape)
         if elements > 1 and elements >= kernel.num_warps * kernel.threads_per_warp:
             return True
-        return self.loads and _feeds_pipeline(op)
+        return self.loads and _feeds_pipeline(op) or read_and_written(op)
 
     def repeatable(self, op: Operation, kernel: Kernel) -> bool:
         return self.loads and not self.anchored(op, kernel)
@@ -80,6 +82,9 @@ class Shared(Uniform):
 
     def __init__(self, loads: bool, copied: bool = False) -> None:
         self.loads, self.copied = loads, copied
+
+    def anchored(self, op: Operation, kernel: Kernel) -> bool:
+        return kernel.num_ctas > 1  # each block of a cluster reaches its own part
 
     def repeatable(self, op: Operation, kernel: Kernel) -> bool:
         return self.loads and not self.copied

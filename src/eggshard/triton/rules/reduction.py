@@ -1,4 +1,7 @@
-"""Ops that combine elements along a dimension, or that look elements up."""
+"""Ops that combine elements along a dimension, or that look elements up.
+
+Those that use a block's own shared memory keep their layouts in clusters: what other blocks hold is not there.
+"""
 
 from __future__ import annotations
 
@@ -57,6 +60,9 @@ class Scan(Uniform):
     def from_result(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
         return self.from_operand(op, i, encoding, machine)
 
+    def anchored(self, op: Operation, kernel: Kernel) -> bool:
+        return kernel.num_ctas > 1  # no scan crosses blocks
+
     def movable(self, op: Operation) -> bool:
         return True
 
@@ -81,7 +87,7 @@ class Histogram(Rule):
         return _distinct(Option(current(op).operands, (encoding,)), uniform(op, encoding))
 
     def anchored(self, op: Operation, kernel: Kernel) -> bool:
-        return False
+        return kernel.num_ctas > 1
 
     def movable(self, op: Operation) -> bool:
         return True
@@ -113,7 +119,7 @@ class Gather(Rule):
         return self.from_operand(op, 1, encoding, machine)
 
     def anchored(self, op: Operation, kernel: Kernel) -> bool:
-        return op.attribute("efficient_layout") is not None
+        return op.attribute("efficient_layout") is not None or kernel.num_ctas > 1
 
     def movable(self, op: Operation) -> bool:
         return True
