@@ -24,6 +24,7 @@ from eggshard.layouts.machine import Machine
 from eggshard.triton.candidates import Candidates, computing, encoding_of
 from eggshard.triton.classes import Classes
 from eggshard.triton.control import Tie, Use, ties
+from eggshard.triton.liveness import find_live
 from eggshard.triton.rules import Option, repeatable, work
 from eggshard.triton.rules.costs import bits
 
@@ -149,12 +150,13 @@ class Builder:
     def build(self) -> KernelProblem:
         for c, value in enumerate(self.classes.first):
             self.conversions.append(self._conversions(c, self.times[_block_of(value)]))
+        live = find_live(self.kernel, self.classes)
         for op in computing(self.kernel, self.classes):
-            tied = ties(op)
-            if tied is None:
+            if op in live.operations:
                 self._run(op)
-            for tie in tied or ():
-                self._tie(tie)
+            for tie in ties(op) or ():
+                if tie in live.ties:
+                    self._tie(tie)
         for function in self.kernel.functions:
             for op in function.walk():
                 for region in op.regions:
@@ -261,8 +263,6 @@ class Builder:
 
     def _tie(self, tie: Tie) -> None:
         of = self.classes.of
-        if tie.targets[0] not in of:
-            return
         values = [*(use.value for use in (*tie.sources, *tie.back)), *tie.targets]
         same: dict[tuple[int | None, ...], list[Encoding]] = {}
         for encoding in self.candidates.encodings[of[values[0]]]:

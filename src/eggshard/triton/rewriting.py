@@ -210,5 +210,5 @@ class _Rewriter:
         return clone
 
     def _carried(self, tie: Tie) -> tuple[Encoding | None, ...]:
-        """The encodings of a tie; (None,) for what is no tensor."""
-        return tuple(self.layouts.carried.get(tie, ())) if tie in self.problem.ties else (None,)
+        """The encodings of a tie, none of one that nothing needs; (None,) for what is no tensor."""
+        return tuple(self.layouts.carried.get(tie, ())) if tie.targets[0] in self.classes.of else (None,)
