@@ -1,4 +1,4 @@
-"""TritonGPU kernels drawn at random: tensors of all encodings through all ops, loops and branches that the planner sees.
+"""TritonGPU kernels drawn at random: tensors of all encodings through ops, loops and branches.
 
 What they compute makes no sense, but is defined: indices are masked to what they index, loops end.
 """
@@ -9,6 +9,8 @@ import math
 import random
 from collections.abc import Callable, Sequence
 
+from tests.layouts.random_encodings import Draw
+
 from eggshard.kernels.ir import Block, Kernel, Operation, Region, TensorType, Type, Value
 from eggshard.kernels.text import write_generic
 from eggshard.layouts.encodings import Encoding, make, read
@@ -16,7 +18,6 @@ from eggshard.layouts.machine import Machine
 from eggshard.triton.rules import structure
 from eggshard.triton.rules.rule import Mapped
 from eggshard.triton.rules.table import rule_of
-from tests.layouts.random_encodings import Draw
 
 _FAST = {"fastmath": "#arith.fastmath<none>"}
 _OVERFLOW = {"overflowFlags": "#arith.overflow<none>"}
