@@ -50,7 +50,9 @@ class LayoutPlan:
         """The kernel as TritonGPU IR, in libtriton's own spelling; verified. Raises `ProgramError` if it is refused."""
         from eggshard.frontends.triton.libtriton import module_of
 
-        return str(module_of(self.kernel))
+        module = module_of(self.kernel)
+        located = any(op.location for op in self.kernel.walk())
+        return str(module) if located else str(module.str_nodebug())
 
     def priced(self) -> list[Priced]:
         """The kernel's ops on tensors with their prices, conversions among them."""
