@@ -1,11 +1,25 @@
-"""jaxlib's own MLIR passes on a module's text. Some abort the process on ordinary inputs: run them in the worker."""
+"""jaxlib's own MLIR passes on a module's text. Some abort the process on ordinary inputs: run them in a worker.
+
+That is not the e-graph's worker: the two work at the same time, and start at the same time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
+from eggshard.egraph.worker import Worker, shared_worker
 from eggshard.errors import ProgramError
+
+#: What the worker imports while idle.
+_PRELOAD = ("eggshard.frontends.propagation", "jax.interpreters.mlir")
+
+
+@cache
+def worker() -> Worker:
+    """The process for passes, shared by all calls."""
+    return shared_worker(_PRELOAD)
 
 
 def after_passes(text: str, pipeline: str, read: Callable[[Any], Any]) -> Any:

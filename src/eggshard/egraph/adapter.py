@@ -14,11 +14,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import egglog.bindings as bindings
 import numpy as np
 
+from eggshard.egraph.outcome import Outcome, Result
 from eggshard.egraph.worker import scratch_directory, when_idle
 
 #: The worst growth of rows seen in one iteration.
@@ -27,21 +28,6 @@ _KEPT_ENGINES = 3
 
 #: relation -> rows of integers.
 Tables = Mapping[str, Sequence[Sequence[int]]]
-
-
-#: Tables as arrays (`Engine.tables`), and the matches per rule.
-Result = tuple[dict[str, np.ndarray], dict[str, int]]
-
-
-class Outcome(NamedTuple):
-    """After an iteration: did anything change, how many rows the counted tables have, was it undone for its size, the
-    rows of the watched relations, and the run's result where nothing changed and nothing is watched any more."""
-
-    changed: bool
-    rows: int
-    undone: bool
-    watched: dict[str, list[tuple[int, ...]]]
-    result: Result | None = None
 
 
 class Engine:
