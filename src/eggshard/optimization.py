@@ -30,7 +30,7 @@ from eggshard.errors import (
 from eggshard.extract.decode import Decoder
 from eggshard.extract.encode import Encoder
 from eggshard.extract.portfolio import extract
-from eggshard.frontends import load
+from eggshard.frontends import load, op_count
 from eggshard.frontends.propagation import warm as start_propagation
 from eggshard.layers.planning import MANY_OPS, extract_layers, handed, look_across_shards, reaching
 from eggshard.layers.shortening import shorten
@@ -102,9 +102,9 @@ def _optimize(
     rules = select(default_rules() if rewrites is None else rewrites, exact)
     if rules and worker().pid is None:
         warm(rules)  # the engine is made while the program is read
-    loaded = load(program)
-    if len(loaded.region.ops) > MANY_OPS:
+    if op_count(program) > MANY_OPS:
         start_propagation()
+    loaded = load(program)
     bodies = RegionPlanner(rules)
     planning = Planning(loaded, AlphaBeta() if cost_model is None else cost_model, limits, exact, bodies)
     problems: list[RegionProblem] = []
@@ -184,14 +184,19 @@ def _search_layers(
     if short is None:
         return None
     small = planning.of(short.program)
-    wait = begun(lambda: small.hints)
-    reached = reaching(short.program.region)
-    if reached and look_across_shards(reached, timed(clock, "propagate", wait)):
-        return None  # layers share exchanges of halos
+    # Two processes at work, and this one meanwhile at what needs neither.
     region = short.region
-    graph = timed(clock, "saturate", lambda: saturate(region, rules, planning.limits, planning.mesh))
-    hints = timed(clock, "propagate", wait)
+    hinted = begun(lambda: small.hints)
+    reached = reaching(short.program.region)
+    if reached and look_across_shards(reached, timed(clock, "propagate", hinted)):
+        return None  # layers share exchanges of halos
+    saturated = begun(lambda: saturate(region, rules, planning.limits, planning.mesh))
+    hints = timed(clock, "propagate", hinted)
+    timed(clock, "price", lambda: small.price_ahead(short.program.region))
     outputs = _output_options(small, hints)
+    plain = timed(clock, "baseline", lambda: baseline_program(
+        small, short.program.region, small.propagated, small.inputs, [o[0] for o in outputs]))
+    graph = timed(clock, "saturate", saturated)
     roots = [(graph.values[v], o) for v, o in zip(region.outputs, outputs, strict=True)]
 
     def propagated() -> list[tuple[int, Placement]]:
@@ -211,7 +216,6 @@ def _search_layers(
     search = Search(
         0.0, 0.0, found.terms, found.extraction.method, planning.exact, "", clock, len(graph.classes), graph.size,
         dict(graph.report.matches), tuple(found.extraction.notes), encoding.capped, True)
-    plain = baseline_program(small, short.program.region, small.propagated, small.inputs, [o[0] for o in outputs])
     if planning.pricer.total(plain) < found.extraction.selection.cost * (1 - 1e-9):
         return _replaced(baseline(), search, "the search found nothing cheaper than the baseline")
     lifted = found.lifted
