@@ -80,16 +80,20 @@ def extract_layers(
     copies = copies_of(short, graph)
     found = extract(encoding.problem)
     lift = Lift(short, graph, encoding, copies, tables, roots)
-    lifted: list[Lifted] = []
+    prices: list[float] = []
+    patterns: list[list[int]] = []
     for follows in _patterns(short.repeats):
-        made = lift.lift(found.selection, follows)
-        if made is None:
+        price = lift.price(found.selection, follows)
+        if price is None:
             return None
-        if lifted and math.isclose(made.selection.cost, lifted[0].selection.cost, rel_tol=EQUAL):
+        if prices and math.isclose(price, prices[0], rel_tol=EQUAL):
             break  # the copies do the same
-        lifted.append(made)
-    best = min(lifted, key=lambda made: made.selection.cost)
-    copy = min(range(min(KEPT, len(lifted))), key=lambda i: lifted[i].selection.cost)
+        prices.append(price)
+        patterns.append(follows)
+    best = lift.lift(found.selection, patterns[prices.index(min(prices))])
+    if best is None:
+        return None
+    copy = min(range(min(KEPT, len(prices))), key=prices.__getitem__)
     bound = 0.0
     if time.monotonic() < deadline:
         bound = Ring(lift, copy).bound(found.selection, best.selection.cost, CLOSE, deadline)
