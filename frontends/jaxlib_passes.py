@@ -13,7 +13,7 @@ from eggshard.egraph.worker import Worker, shared_worker
 from eggshard.errors import ProgramError
 
 #: What the worker imports while idle.
-_PRELOAD = ("eggshard.frontends.propagation", "jax.interpreters.mlir")
+_PRELOAD = ("eggshard.frontends.propagation", "eggshard.frontends.jaxlib_context", "jaxlib.mlir.passmanager")
 
 
 @cache
@@ -27,11 +27,12 @@ def after_passes(text: str, pipeline: str, read: Callable[[Any], Any]) -> Any:
 
     ProgramError for malformed text and for a pass that fails.
     """
-    from jax.interpreters import mlir as jax_mlir
     from jaxlib.mlir import ir
     from jaxlib.mlir.passmanager import PassManager
 
-    with jax_mlir.make_ir_context():
+    from eggshard.frontends.jaxlib_context import make_context
+
+    with make_context():
         try:
             module = ir.Module.parse(text)
             PassManager.parse(f"builtin.module({pipeline})").run(module.operation)
