@@ -101,7 +101,7 @@ class Ring:
 
     def _sources(self, tag: Handed, layers: Iterable[int]) -> list[Instance]:
         """What some layers (-1: what layers share) take as this value."""
-        (index,) = [n.attributes["index"] for n in self.lift.graph.classes[tag.cls].nodes if n.op == "input"]
+        index = self.lift.input_index(tag)
         return [self.lift.handed(index, layer, self.follows) for layer in layers]
 
     def _without_links(self) -> list[list[Choice]]:
