@@ -37,9 +37,9 @@ def parse(text: str, inside: Any = None) -> Any:
 
     Raises `ProgramError` where libtriton does not parse it.
     """
+    where = context() if inside is None else inside
     from triton._C.libtriton import ir
 
-    where = context() if inside is None else inside
     with tempfile.NamedTemporaryFile("w", suffix=".mlir", delete=False) as file:
         file.write(text)
     try:
