@@ -90,3 +90,18 @@ def test_without_anchors_what_is_there_is_followed() -> None:
       }) : (tensor<256xi32, #two>) -> i32
       tt.store %o, %s : !tt.ptr<i32>""", "%o: !tt.ptr<i32>"))
     assert plan.given_conversions == 1 and plan.conversions == 0
+
+
+def test_what_varies_by_itself_is_mixed() -> None:
+    """A table that one anchor wants somewhere, and indices that another wants elsewhere: neither is converted."""
+    plan = checked(kernel_of(f"""{vector("one")}{vector("four", "4", "%q")}
+      %x = tt.load %at : tensor<256x!tt.ptr<f32>, #one>
+      %e = arith.constant dense<3> : tensor<256xi32, #two>
+      %t = ttg.convert_layout %x : tensor<256xf32, #one> -> tensor<256xf32, #two>
+      %g = tt.gather %t[%e] {{axis = 0 : i32}} : (tensor<256xf32, #two>, tensor<256xi32, #two>) -> tensor<256xf32, #two>
+      %u = ttg.convert_layout %g : tensor<256xf32, #two> -> tensor<256xf32, #four>
+      tt.store %at4, %u : tensor<256x!tt.ptr<f32>, #four>"""))
+    (op,) = ops(plan.kernel, "tt.gather")
+    assert plan.conversions == 0
+    assert op.operands[0].type == ops(plan.kernel, "tt.load")[0].results[0].type
+    assert encoding_of(op.results[0]) == encoding_of(ops(plan.kernel, "tt.store")[0].operands[1])

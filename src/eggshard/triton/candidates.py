@@ -17,7 +17,7 @@ from eggshard.layouts.linear import LinearLayout
 from eggshard.layouts.machine import Machine
 from eggshard.triton.classes import CONVERT, Classes
 from eggshard.triton.control import holds_tensors, ties
-from eggshard.triton.rules import Option, anchored, current, from_operand, from_result
+from eggshard.triton.rules import Option, anchored, current, from_operand, from_result, mixed, varied
 
 #: No tensor has more layouts than these, and no layout more spellings; those that are met first stay.
 LAYOUTS, SPELLINGS = 16, 4
@@ -144,6 +144,12 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
     for op, first in classes.same.items():
         if first in found.options:
             take(first, current(op), wanted=True, spread=False)
+    for op in filter(varied, free):
+        spelled_once: dict[object, Option] = {}
+        for option in found.options[op]:
+            spelled_once.setdefault(tuple((c, key(c, e)) for c, e in tensors(op, option)), option)
+        for option in mixed(op, spelled_once.values()):
+            take(op, option, wanted=True, spread=False)
     for value, c in classes.of.items():
         add(c, encoding_of(value), wanted=True, spread=False)
     return found

@@ -47,5 +47,5 @@ def find_live(kernel: Kernel, classes: Classes) -> Live:
                 if maker not in live:
                     live.add(maker)
                     waiting.append(maker)
-    tied = frozenset(x for x in live if isinstance(x, Tie))
-    return Live(frozenset(x for x in live if isinstance(x, Operation)), tied)
+    carried = frozenset(x for x in live if isinstance(x, Tie))
+    return Live(frozenset(x for x in live if isinstance(x, Operation)), carried)

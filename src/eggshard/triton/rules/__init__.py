@@ -5,6 +5,9 @@ One file per family of ops, one table by name (`table`), the same questions of a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import product
+
 from eggshard.kernels.ir import Kernel, Operation
 from eggshard.layouts.counts import Counts
 from eggshard.layouts.encodings import Encoding
@@ -15,8 +18,8 @@ from eggshard.triton.rules.rule import Option, current
 from eggshard.triton.rules.table import rule_of
 
 __all__ = [
-    "Option", "anchored", "current", "from_operand", "from_result", "movable", "repeatable", "speculatable", "ties",
-    "with_option", "work",
+    "Option", "anchored", "current", "from_operand", "from_result", "mixed", "movable", "repeatable", "speculatable",
+    "ties", "varied", "with_option", "work",
 ]
 
 
@@ -29,6 +32,23 @@ def from_operand(op: Operation, i: int, encoding: Encoding, machine: Machine) ->
 def from_result(op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
     """The options in which result ``i`` has an encoding, or one that lies equal; [] if there are none."""
     return rule_of(op.name).from_result(op, i, encoding, machine)
+
+
+def varied(op: Operation) -> bool:
+    """Whether the op has parts whose encodings vary by themselves."""
+    return bool(rule_of(op.name).parts(op))
+
+
+def mixed(op: Operation, options: Iterable[Option]) -> list[Option]:
+    """The options of such an op in which each part is as in any of these."""
+    some, parts = list(options), rule_of(op.name).parts(op)
+    found = []
+    for picked in product(*(dict.fromkeys(part.of(option) for option in some) for part in parts)):
+        option = current(op)
+        for part, encodings in zip(parts, picked, strict=True):
+            option = part.put(option, encodings)
+        found.append(option)
+    return found
 
 
 def anchored(op: Operation, kernel: Kernel) -> bool:

@@ -16,7 +16,7 @@ from eggshard.triton.rules import structure
 from eggshard.triton.rules.costs import bits, layout_of, registers
 from eggshard.triton.rules.kinds import KINDS
 from eggshard.triton.rules.movement import shape_of
-from eggshard.triton.rules.rule import Mapped, Option, Rule, Uniform, both, current, uniform
+from eggshard.triton.rules.rule import Mapped, Option, Part, Rule, Uniform, both, current, uniform
 
 #: A dimension longer than this is not gathered in single threads in order to reduce it there.
 MOST_IN_A_THREAD = 8
@@ -86,6 +86,9 @@ class Histogram(Rule):
     def from_result(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
         return _distinct(Option(current(op).operands, (encoding,)), uniform(op, encoding))
 
+    def parts(self, op: Operation) -> tuple[Part, ...]:
+        return Part(operands=tuple(range(len(op.operands)))), Part(results=(0,))
+
     def anchored(self, op: Operation, kernel: Kernel) -> bool:
         return kernel.num_ctas > 1
 
@@ -117,6 +120,9 @@ class Gather(Rule):
 
     def from_result(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
         return self.from_operand(op, 1, encoding, machine)
+
+    def parts(self, op: Operation) -> tuple[Part, ...]:
+        return Part(operands=(0,)), Part(operands=(1,), results=(0,))
 
     def anchored(self, op: Operation, kernel: Kernel) -> bool:
         return op.attribute("efficient_layout") is not None or kernel.num_ctas > 1

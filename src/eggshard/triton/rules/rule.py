@@ -22,6 +22,24 @@ class Option(NamedTuple):
     results: tuple[Encoding | None, ...]
 
 
+class Part(NamedTuple):
+    """Some of an op's operands and results, by their numbers."""
+
+    operands: tuple[int, ...] = ()
+    results: tuple[int, ...] = ()
+
+    def of(self, option: Option) -> Option:
+        """An option's encodings of these tensors alone."""
+        return Option(tuple(option.operands[i] for i in self.operands), tuple(option.results[i] for i in self.results))
+
+    def put(self, option: Option, encodings: Option) -> Option:
+        """An option with other encodings of these tensors."""
+        operands, results = dict(enumerate(option.operands)), dict(enumerate(option.results))
+        operands.update(zip(self.operands, encodings.operands, strict=True))
+        results.update(zip(self.results, encodings.results, strict=True))
+        return Option(tuple(operands.values()), tuple(results.values()))
+
+
 def encoding_of(value: Value) -> Encoding | None:
     """The encoding of a tensor as the kernel has it; None for what is no tensor, or has no layout."""
     tensor = value.tensor
@@ -46,6 +64,10 @@ class Rule:
         """The options in which result ``i`` has an encoding, or one that lies equal; [] if there are none."""
         given = current(op)
         return [given] if given.results[i] == encoding else []
+
+    def parts(self, op: Operation) -> tuple[Part, ...]:
+        """Groups of tensors, alike in each, whose encodings vary by themselves; () where all hang together."""
+        return ()
 
     def anchored(self, op: Operation, kernel: Kernel) -> bool:
         """Whether the op runs at no option but the given one."""
