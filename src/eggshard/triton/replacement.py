@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from eggshard.errors import ProgramError
 from eggshard.triton.outcomes import Outcome, record
-from eggshard.triton.pipeline import Compilation
+from eggshard.triton.pipeline import Compilation, Tap
+from eggshard.triton.replacing import replaced
 
 #: Modelled costs closer than this part of one another are the same.
 SAME = 1e-9
@@ -131,7 +132,7 @@ def _better(how: Replacement, work: _Work, source: str, theirs: Any) -> tuple[An
     given_cost = after.given_cost
     found = [(after.cost, after.text)]
     if how.mode == "replace":
-        found.append(_replaced(how, work, source, context))
+        found.append(_replaced(how, work, source, context, after.cost))
     margin = SAME * abs(given_cost)
     cheaper = sorted((c for c in found if c[0] < given_cost - margin), key=lambda c: c[0])
     if not cheaper:
@@ -153,24 +154,20 @@ def _better(how: Replacement, work: _Work, source: str, theirs: Any) -> tuple[An
     raise doubts[0]
 
 
-def _replaced(how: Replacement, work: _Work, source: str, context: Any) -> tuple[float, str]:
-    """Triton's pipeline with the planner in place of its removals, and once more on what that leaves."""
+def _replaced(how: Replacement, work: _Work, source: str, context: Any, enough: float) -> tuple[float, str]:
+    """Of Triton's pipeline with the planner in place of removals, and once more on what that leaves."""
     from eggshard.frontends.triton.libtriton import parse
 
-    removals = 0
+    def run(tap: Tap) -> Any:
+        module = work.compilation(context).gpu_ir(parse(source, context), tap)
+        if not module.verify():
+            raise Doubt("does not verify")
+        return module
 
-    def tap(position: int, module: Any, remove: Callable[[Any], None]) -> Any:
-        nonlocal removals
-        removals += 1
-        return _verified(how.plan(module).text, context)
-
-    module = work.compilation(context).gpu_ir(parse(source, context), tap)
-    if not removals:
+    found = replaced(run, how.plan, lambda planned: _verified(planned.text, context), enough)
+    if found is None:
         raise Doubt("no removal of layout conversions in this version's pipeline")
-    if not module.verify():
-        raise Doubt("does not verify")
-    planned = how.plan(module)
-    return planned.cost, planned.text
+    return found.cost, found.text
 
 
 def _verified(text: str, context: Any) -> Any:
