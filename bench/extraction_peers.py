@@ -77,7 +77,8 @@ def and_or_program(problem: Problem, seconds: float, scale: float) -> tuple[Chos
     """The choices of the best solution that HiGHS finds, and its bound.
 
     A variable per e-node and e-class; an e-class that is chosen has a chosen e-node, whose needs are chosen; order
-    variables in every strongly connected component. ``scale`` is the cost of some plan.
+    variables in every strongly connected component; one e-node at most of a class that may be computed once. ``scale``
+    is the cost of some plan.
     """
     began = time.monotonic()
     graph = ShardGraph(problem, apart=True)
@@ -108,6 +109,9 @@ def and_or_program(problem: Problem, seconds: float, scale: float) -> tuple[Chos
                 size = float(len(parts[part_of[need]]) + 1)
                 rows.append({t + node.out: 1.0, t + need: -1.0, n: -size} if need != node.out else {n: -1.0})
                 low.append(1.0 - size if need != node.out else 0.0)
+    for c in sorted(problem.single):
+        rows.append({n: -1.0 for n, node in enumerate(nodes) if node.choice is not None and node.choice[0] == c})
+        low.append(-1.0)
     where = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
     model.add_rows(np.array(low), np.full(len(rows), math.inf), where,
                    np.array([column for row in rows for column in row]),

@@ -28,8 +28,8 @@ class LayoutCosts:
     arithmetic: by class; others than the known ones cost as ``float``. move: selects, byte permutes. shuffle: 32 bits
     between lanes. shared_issue: a load or store of shared memory, besides its wavefronts. wavefront: 32 banks served
     once. barrier: a barrier of the block with the round trip through shared memory that it waits for; warp_barrier: of
-    a warp; takeover: the barrier before shared memory is used again. global_access: a load or store of 128 bits a lane
-    that hits the cache.
+    a warp; takeover: the barrier before shared memory is used again. global_issue: a load or store, besides its lines;
+    global_line: 128 bytes that hit the cache.
     """
 
     arithmetic: dict[str, float] = field(hash=False)
@@ -40,7 +40,8 @@ class LayoutCosts:
     barrier: float
     warp_barrier: float
     takeover: float
-    global_access: float
+    global_issue: float
+    global_line: float
 
     def price(self, counts: Counts) -> float:
         default = self.arithmetic["float"]
@@ -54,7 +55,8 @@ class LayoutCosts:
             + self.barrier * counts.barriers
             + self.warp_barrier * counts.warp_barriers
             + self.takeover * counts.takeovers
-            + self.global_access * (counts.global_loads + counts.global_stores)
+            + self.global_issue * (counts.global_loads + counts.global_stores)
+            + self.global_line * counts.global_lines
         )
 
 
@@ -62,19 +64,20 @@ class LayoutCosts:
 #: capability 8.0, results per clock and multiprocessor: float 64, integer 64, shuffles 32, special functions 16,
 #: conversions 16 to 64; a warp's instruction takes 32 results. Division is a reciprocal, a Newton step and a fix-up,
 #: about ten instructions. Shared memory: 32 banks of 4 bytes a clock; its latency is 29 cycles, L1's 38 (Luo et al.,
-#: "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024, arXiv:2402.13499, table of memory
-#: latencies), to which a barrier adds the wait for the last warp (an estimate, as are the prices of a warp's barrier
-#: and of a takeover). Global: 512 bytes of a warp at L1's 128 bytes a clock, and as much again for L2's half rate.
+#: "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024, arXiv:2402.13499, table of memory latencies):
+#: a barrier's price is that of a store, a load and the wait for the last warp between them (an estimate, as are the
+#: prices of a warp's barrier and of a takeover). Global: 128 bytes a clock of L1, and as much again for L2's half rate.
 SM80 = LayoutCosts(
     arithmetic={"integer": 0.5, "float": 0.5, "conversion": 1.0, "special": 2.5, "division": 6.0},
     move=0.5,
     shuffle=1.0,
     shared_issue=1.0,
     wavefront=1.0,
-    barrier=40.0,
+    barrier=100.0,
     warp_barrier=4.0,
     takeover=20.0,
-    global_access=8.0,
+    global_issue=1.0,
+    global_line=2.0,
 )
 
 #: NVIDIA H100: as above, compute capability 9.0: float 128, integer 64; the same latency of shared memory.
@@ -84,26 +87,28 @@ SM90 = LayoutCosts(
     shuffle=1.0,
     shared_issue=1.0,
     wavefront=1.0,
-    barrier=40.0,
+    barrier=100.0,
     warp_barrier=4.0,
     takeover=20.0,
-    global_access=8.0,
+    global_issue=1.0,
+    global_line=2.0,
 )
 
 #: AMD MI300X: AMD CDNA 3 white paper and instruction set: four units of 16 lanes take 4 cycles each for a wavefront of
 #: 64 (one instruction a cycle and compute unit), transcendental functions a quarter of that; local data share 128 bytes
-#: a clock, so that a permutation of 64 lanes takes two; vector L1 64 bytes a clock. The latency of the local data share
-#: is about 64 cycles.
+#: a clock, so that a permutation of 64 lanes takes two; vector L1 64 bytes a clock, and 16 addresses. The latency of
+#: the local data share is about 64 cycles.
 GFX942 = LayoutCosts(
     arithmetic={"integer": 1.0, "float": 1.0, "conversion": 1.0, "special": 4.0, "division": 12.0},
     move=1.0,
     shuffle=2.0,
     shared_issue=1.0,
     wavefront=1.0,
-    barrier=80.0,
+    barrier=190.0,
     warp_barrier=4.0,
     takeover=20.0,
-    global_access=16.0,
+    global_issue=4.0,
+    global_line=2.0,
 )
 
 

@@ -33,3 +33,16 @@ def load(program: Any) -> Program:
     except ImportError as error:
         raise ProgramError(f"reading StableHLO needs JAX ({error}); install eggshard[jax]") from None
     return read(program)
+
+
+def op_count(program: Any) -> int:
+    """About how many ops a source holds, where that is known without reading it; else 0."""
+    from eggshard.frontends.jax import is_lowered
+
+    if isinstance(program, Program):
+        return len(program.region.ops)
+    module = program.compiler_ir("stablehlo") if is_lowered(program) else program
+    if module is None or not hasattr(module, "body"):
+        return 0
+    return sum(len(block.operations) for function in module.body.operations
+               for region in function.regions for block in region.blocks)

@@ -1,11 +1,25 @@
-"""jaxlib's own MLIR passes on a module's text. Some abort the process on ordinary inputs: run them in the worker."""
+"""jaxlib's own MLIR passes on a module's text. Some abort the process on ordinary inputs: run them in a worker.
+
+That is not the e-graph's worker: the two work at the same time, and start at the same time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
+from eggshard.egraph.worker import Worker, shared_worker
 from eggshard.errors import ProgramError
+
+#: What the worker imports while idle.
+_PRELOAD = ("eggshard.frontends.propagation", "eggshard.frontends.jaxlib_context", "jaxlib.mlir.passmanager")
+
+
+@cache
+def worker() -> Worker:
+    """The process for passes, shared by all calls."""
+    return shared_worker(_PRELOAD)
 
 
 def after_passes(text: str, pipeline: str, read: Callable[[Any], Any]) -> Any:
@@ -13,11 +27,12 @@ def after_passes(text: str, pipeline: str, read: Callable[[Any], Any]) -> Any:
 
     ProgramError for malformed text and for a pass that fails.
     """
-    from jax.interpreters import mlir as jax_mlir
     from jaxlib.mlir import ir
     from jaxlib.mlir.passmanager import PassManager
 
-    with jax_mlir.make_ir_context():
+    from eggshard.frontends.jaxlib_context import make_context
+
+    with make_context():
         try:
             module = ir.Module.parse(text)
             PassManager.parse(f"builtin.module({pipeline})").run(module.operation)

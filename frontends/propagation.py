@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any
 
 from eggshard.errors import EggshardError, EggshardWarning, ShardingError
-from eggshard.frontends.jaxlib_passes import after_passes
+from eggshard.frontends.jaxlib_passes import after_passes, worker
 from eggshard.lower.module_text import PRINTED_REGIONS, TAG, program_text
 from eggshard.placement.sharding import DimSharding, Sharding, atoms, gather_cuts, whole_mesh
 from eggshard.placement.sharding_text import read_sharding
@@ -109,14 +109,19 @@ def propagate_program(program: Program, seconds: float = SECONDS) -> Program:
     )
 
 
+def warm() -> None:
+    """Start the process that propagates, ahead of its first call."""
+    if importlib.util.find_spec("jaxlib") is not None:
+        worker().warm()
+
+
 def _call(program: Program, seconds: float) -> Found | None:
     """What propagation finds; None, with a warning, when it fails, and when there is nothing to find."""
     if not program.mesh.axes or importlib.util.find_spec("jaxlib") is None:
         return None
-    from eggshard.egraph.worker import call
-
+    warm()  # it starts while the text is written
     try:
-        found: Found = call(f"{__name__}:propagate_tagged", program_text(program, tag=True), seconds=seconds)
+        found: Found = worker().call(f"{__name__}:propagate_tagged", program_text(program, tag=True), seconds=seconds)
     except EggshardError as error:
         warnings.warn(f"Shardy's propagation failed, so only stated shardings are used: {error}", EggshardWarning,
                       stacklevel=3)

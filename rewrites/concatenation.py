@@ -20,6 +20,14 @@ for _n in (2, 3, 4):
     _types = dict.fromkeys(_parts, tensors((2, 3), (1, 3), (2, 1)))
     _list = ", ".join(_parts)
     _DIMS = [{"dimension": 0}, {"dimension": 1}]
+    _slices = [
+        slice_of([(a, b, t), (0, k, 1)] if swap else [(0, k, 1), (a, b, t)])
+        for swap in (0, 1)
+        for k in (1, 2)
+        for a in range(2 * _n)
+        for b in range(a + 1, 3 * _n + 1)
+        for t in (1, 2)
+    ]
 
     for _first in range(_n):
         for _last in range(_first, _n):
@@ -34,14 +42,7 @@ for _n in (2, 3, 4):
                 cases=each(
                     **dict.fromkeys(_parts, tensors((2, 3))),
                     c=_DIMS,
-                    s=[
-                        slice_of([(a, b, t), (0, k, 1)] if swap else [(0, k, 1), (a, b, t)])
-                        for swap in (0, 1)
-                        for k in (1, 2)
-                        for a in range(2 * _n)
-                        for b in range(a + 1, 3 * _n + 1)
-                        for t in (1, 2)
-                    ],
+                    s=_slices,
                 ),
             )
             def _slice_of_concatenate(m: Match, parts: str = _parts, first: int = _first, last: int = _last) -> Any:

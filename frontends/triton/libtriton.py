@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from functools import cache
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 from eggshard.errors import ProgramError
 from eggshard.kernels.ir import Kernel
 from eggshard.kernels.text import read_generic, write_generic
+
+_GENERIC = re.compile(r'^"builtin\.module"\(', re.MULTILINE)
+_SPOILING = "spoiled_to_print_generically"
 
 
 @cache
@@ -60,15 +64,33 @@ def generic_text(module: Any, locations: bool = True) -> str:
     module.set_attr(name, builder.get_int32_attr(2 * warps))
     text: str = str(module) if locations else module.str_nodebug()
     module.set_attr(name, builder.get_int32_attr(warps))
+    if not _GENERIC.search(text):  # without tensors nothing depends on the number of warps
+        return _spoiled(module, locations)
     return text.replace(f'"{name}" = {2 * warps} : i32', f'"{name}" = {warps} : i32')
 
 
-def load(source: Any) -> Kernel:
+def _spoiled(module: Any, locations: bool) -> str:
+    """The generic text of any module, by way of a copy that gets an attribute of a name that modules do not take."""
+    from triton._C.libtriton import ir
+
+    copy = parse(str(module), module.context)
+    copy.set_attr(_SPOILING, ir.builder(copy.context).get_unit_attr())
+    text: str = str(copy) if locations else copy.str_nodebug()
+    head, _, tail = text.rpartition(_SPOILING)
+    if head.endswith(", "):
+        return head.removesuffix(", ") + tail
+    return head + tail.removeprefix(", ")
+
+
+def load(source: Any, *, layouts: bool = True) -> Kernel:
     """The kernel of TTGIR text (either form) or of a libtriton module.
 
+    layouts: whether the kernel must have them; if not, TTIR is read too.
     Raises `ProgramError` without libtriton, for text that it refuses, and for modules without layouts.
     """
     module = parse(source) if isinstance(source, str) else source
+    if not layouts and module.get_int_attr("ttg.num-warps") is None:
+        return read_generic(_spoiled(module, locations=True))
     return read_generic(generic_text(module))
 
 

@@ -22,7 +22,7 @@ from eggshard.limits import Limits as Limits
 from eggshard.program.mesh import Mesh as Mesh
 
 if TYPE_CHECKING:
-    from eggshard import shardy as shardy
+    from eggshard import shardy as shardy, triton as triton
     from eggshard.frontends import load as load
     from eggshard.frontends.builder import ProgramBuilder as ProgramBuilder
     from eggshard.jit import jit as jit
@@ -47,6 +47,7 @@ _LAZY = {
     "Sharding": "eggshard.placement.sharding",
     "rewrites": "",
     "shardy": "",
+    "triton": "",
 }
 
 

@@ -1,4 +1,4 @@
-"""The command line: ``eggshard optimize``, ``explain``, ``reshard``, ``shardy``."""
+"""The command line: ``eggshard optimize``, ``explain``, ``reshard``, ``shardy``, ``layouts``."""
 
 from __future__ import annotations
 
@@ -132,6 +132,24 @@ def shardy(
         output.write_text(text)
     else:
         typer.echo(text, nl=not text.endswith("\n"))
+
+
+@app.command()
+def layouts(
+    kernel: Annotated[str, typer.Argument(help="A TritonGPU module (.ttgir), or - for stdin.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the module here.")] = None,
+    trips: Annotated[float, typer.Option("--trips", help="Iterations of loops whose count is not known.")] = 32.0,
+    seconds: Annotated[float, typer.Option("--seconds", help="Time limit of the search.")] = 5.0,
+) -> None:
+    """Plan the layout conversions of a Triton kernel, and print what is left of them."""
+    import eggshard.triton
+    from eggshard.triton.frequencies import Frequencies
+
+    text = sys.stdin.read() if kernel == "-" else Path(kernel).read_text()
+    plan = eggshard.triton.optimize(text, assumed=Frequencies(trips=trips), seconds=seconds)
+    typer.echo(str(plan))
+    if output:
+        output.write_text(plan.text())
 
 
 def parse_spec(text: str) -> str | tuple[tuple[str, ...], ...]:

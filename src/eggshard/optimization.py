@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from eggshard.baseline import baseline_program
 from eggshard.costmodel import AlphaBeta, CostModel
-from eggshard.egraph.saturate import saturate
+from eggshard.egraph.saturate import saturate, warm
+from eggshard.egraph.worker import worker
 from eggshard.errors import (
     CostModelError,
     EggshardWarning,
@@ -29,8 +30,9 @@ from eggshard.errors import (
 from eggshard.extract.decode import Decoder
 from eggshard.extract.encode import Encoder
 from eggshard.extract.portfolio import extract
-from eggshard.frontends import load
-from eggshard.layers.planning import MANY_OPS, extract_layers, handed, looks_across_shards
+from eggshard.frontends import load, op_count
+from eggshard.frontends.propagation import warm as start_propagation
+from eggshard.layers.planning import MANY_OPS, extract_layers, handed, look_across_shards, reaching
 from eggshard.layers.shortening import shorten
 from eggshard.limits import Limits
 from eggshard.placement.placement import Placement, is_even, place
@@ -41,7 +43,7 @@ from eggshard.planning import Planning
 from eggshard.program.mesh import Mesh, axis_ref
 from eggshard.program.program import Program, Region, RegionBuilder
 from eggshard.program.types import TensorType, mlir_dtype, static_shape
-from eggshard.regions import RegionPlanner, RegionProblem, encoded, extraction_seconds, ordered, solve, timed
+from eggshard.regions import RegionPlanner, RegionProblem, begun, encoded, extraction_seconds, ordered, solve, timed
 from eggshard.rewrites import default_rules, select
 
 if TYPE_CHECKING:
@@ -97,8 +99,12 @@ def _optimize(
     program: Any, began: float, cost_model: CostModel | None, rewrites: Sequence[Any] | None, limits: Limits,
     memory_limit: int | None, exact: bool,
 ) -> Plan:
-    loaded = load(program)
     rules = select(default_rules() if rewrites is None else rewrites, exact)
+    if rules and worker().pid is None:
+        warm(rules)  # the engine is made while the program is read
+    if op_count(program) > MANY_OPS:
+        start_propagation()
+    loaded = load(program)
     bodies = RegionPlanner(rules)
     planning = Planning(loaded, AlphaBeta() if cost_model is None else cost_model, limits, exact, bodies)
     problems: list[RegionProblem] = []
@@ -110,7 +116,7 @@ def _optimize(
         plan = _search_layers(planning, rules, clock, baseline)
         layered = plan is not None
         if plan is None:
-            plan = _search(planning, rules, outputs(), clock, problems)
+            plan = _search(planning, rules, outputs, clock, problems)
         # A certified plan is not dearer than the baseline, which the search space holds, unless candidates were left
         # out, or conversions of one value may share steps in the baseline: the search pays for each of them whole.
         shares = plan.cost.communication > 0 and _uses_a_value_twice(loaded.region)
@@ -178,12 +184,19 @@ def _search_layers(
     if short is None:
         return None
     small = planning.of(short.program)
-    hints = timed(clock, "propagate", lambda: small.hints)
-    if looks_across_shards(short.program.region, hints):
-        return None  # layers share exchanges of halos
-    outputs = _output_options(small, hints)
+    # Two processes at work, and this one meanwhile at what needs neither.
     region = short.region
-    graph = timed(clock, "saturate", lambda: saturate(region, rules, planning.limits, planning.mesh))
+    hinted = begun(lambda: small.hints)
+    reached = reaching(short.program.region)
+    if reached and look_across_shards(reached, timed(clock, "propagate", hinted)):
+        return None  # layers share exchanges of halos
+    saturated = begun(lambda: saturate(region, rules, planning.limits, planning.mesh))
+    hints = timed(clock, "propagate", hinted)
+    timed(clock, "price", lambda: small.price_ahead(short.program.region))
+    outputs = _output_options(small, hints)
+    plain = timed(clock, "baseline", lambda: baseline_program(
+        small, short.program.region, small.propagated, small.inputs, [o[0] for o in outputs]))
+    graph = timed(clock, "saturate", saturated)
     roots = [(graph.values[v], o) for v, o in zip(region.outputs, outputs, strict=True)]
 
     def propagated() -> list[tuple[int, Placement]]:
@@ -203,7 +216,6 @@ def _search_layers(
     search = Search(
         0.0, 0.0, found.terms, found.extraction.method, planning.exact, "", clock, len(graph.classes), graph.size,
         dict(graph.report.matches), tuple(found.extraction.notes), encoding.capped, True)
-    plain = baseline_program(small, short.program.region, small.propagated, small.inputs, [o[0] for o in outputs])
     if planning.pricer.total(plain) < found.extraction.selection.cost * (1 - 1e-9):
         return _replaced(baseline(), search, "the search found nothing cheaper than the baseline")
     lifted = found.lifted
@@ -214,13 +226,15 @@ def _search_layers(
     return Plan(program, steps, planning.inputs, placements, planning.model, search)
 
 
-def _search(planning: Planning, rules: Sequence[Any], outputs: list[list[Placement]], clock: dict[str, float],
-            problems: list[RegionProblem]) -> Plan:
+def _search(planning: Planning, rules: Sequence[Any], outputs: Callable[[], list[list[Placement]]],
+            clock: dict[str, float], problems: list[RegionProblem]) -> Plan:
     """The plan, and among the ``problems`` that of the program itself."""
     region = planning.program.region
+    hints = begun(lambda: planning.hints)
     graph = timed(clock, "saturate", lambda: saturate(region, rules, planning.limits, planning.mesh))
+    timed(clock, "propagate", hints)
     encoder = Encoder(graph, planning.strategies, planning.router, planning.limits)
-    problem = timed(clock, "encode", lambda: encoded(planning, encoder, region, planning.inputs, outputs))
+    problem = timed(clock, "encode", lambda: encoded(planning, encoder, region, planning.inputs, outputs()))
     problems.append(problem)
     found = solve(planning, problem, clock)
     return Plan(planning.program, found.steps, planning.inputs, found.placements, planning.model, found.search)

@@ -240,6 +240,13 @@ class Planning:
             self._priced[key] = [(s, self.price(op, operands, results, s)) for s in self._all(op, operands, results)]
         return self._priced[key]
 
+    def price_ahead(self, region: Region) -> None:
+        """Find and price the strategies of a region's ops, for which `strategies` then has them."""
+        for op in region.ops:
+            if op.name not in CONTROL_FLOW:
+                operands, results = (tuple([region.types[v] for v in values]) for values in (op.operands, op.results))
+                self.strategies(op, operands, results)
+
     def windows(
         self, inputs: Sequence[tuple[int, Placement]], outputs: Sequence[tuple[int, Placement]]
     ) -> Widener:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -290,3 +291,11 @@ def timed(clock: dict[str, float], name: str, work: Callable[[], T]) -> T:
     result = work()
     clock[name] = clock.get(name, 0.0) + time.perf_counter() - began
     return result
+
+
+def begun(work: Callable[[], T]) -> Callable[[], T]:
+    """Begin work that mostly waits for another process, in a thread; what waits for its result."""
+    executor = ThreadPoolExecutor(1)
+    future = executor.submit(work)
+    executor.shutdown(wait=False)
+    return future.result

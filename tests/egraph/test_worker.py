@@ -120,3 +120,28 @@ def test_importing_the_package_loads_no_heavy_module():
 
 def test_the_shared_worker_is_used_by_call():
     assert call("os:getpid", seconds=10) == call("os:getpid", seconds=10)
+
+
+def test_the_engine_is_loaded_alone_and_in_the_worker_only():
+    """The rest of its package takes ten times as long to import, and this process has no use for either."""
+    script = (
+        "import sys\n"
+        "from eggshard.egraph.saturate import saturate\n"
+        "from eggshard.egraph.worker import call\n"
+        "from eggshard.program.program import RegionBuilder\n"
+        "from eggshard.program.types import TensorType\n"
+        "from eggshard.rewrites import default_rules\n"
+        "builder = RegionBuilder([TensorType((4,), 'f32')])\n"
+        "saturate(builder.build(builder.add('abs', builder.inputs)), default_rules())\n"
+        "loaded = \"[m for m in __import__('sys').modules if m.split('.')[0] == 'egglog']\"\n"
+        "print(call('builtins:eval', loaded, seconds=60), eval(loaded))\n"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", script],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert out.stdout.strip() == "['egglog.bindings'] []"

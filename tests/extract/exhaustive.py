@@ -91,7 +91,8 @@ class _Enumeration:
             by_out: dict[int, list[Choice | None]] = {}
             for choice in self.choices[c]:
                 by_out.setdefault(choice.out, [None]).append(choice)
-            options.append([[choice for choice in pick if choice] for pick in itertools.product(*by_out.values())])
+            picks = [[choice for choice in pick if choice] for pick in itertools.product(*by_out.values())]
+            options.append([pick for pick in picks if len(pick) < 2 or c not in self.problem.single])
         for pick in itertools.product(*options):
             self.left -= 1
             if self.left < 0:

@@ -16,7 +16,7 @@ from jax.experimental.shard_alike import shard_alike
 from jax.sharding import AxisType, PartitionSpec as P
 
 from eggshard.errors import ProgramError, ShardingError
-from eggshard.frontends import load
+from eggshard.frontends import load, op_count
 from eggshard.frontends.jax import lower
 from eggshard.lower.module_text import program_text
 from eggshard.placement.sharding import Sharding
@@ -380,3 +380,16 @@ def test_complex_constants_with_other_attributes():
     }"""
     (op,) = load(text).region.ops
     assert op.attributes["value"].array.tolist() == [1 - 2j, 1 - 2j]
+
+
+def test_about_how_many_ops_a_source_holds_is_known_before_it_is_read() -> None:
+    def steps(x: jax.Array) -> jax.Array:
+        for _ in range(50):
+            x = jnp.sin(x) * 2
+        return x
+
+    lowered = jax.jit(steps).lower(X)
+    program = load(lowered)
+    assert 100 <= op_count(lowered) <= 2 * len(program.region.ops) + 10
+    assert op_count(program) == len(program.region.ops)
+    assert op_count(lowered.as_text()) == op_count("no module") == 0

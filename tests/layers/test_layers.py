@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ import eggshard as es
 from eggshard import optimization
 from eggshard.costmodel import WireBytes
 from eggshard.errors import EggshardWarning
+from eggshard.extract.problem import Selection
 from eggshard.layers.layering import find_layers
+from eggshard.layers.lifting import Lift
 from eggshard.layers.runs import Stretch, stretches
 from eggshard.layers.shortening import shorten
 from eggshard.program.evaluate import evaluate_program
@@ -136,3 +139,18 @@ def test_a_run_that_only_other_runs_join_to_the_layers_finds_its_place():
         b.output(value)
     short = shorten(b.build())
     assert short is not None and sorted(seam.user for seam in short.seams) == [-1, -1, 0, 0, 1, 1]
+
+
+def test_what_a_lifted_plan_costs_is_known_before_it_is_made(monkeypatch: pytest.MonkeyPatch):
+    compared = []
+    price = Lift.price
+
+    def both(lift: Lift, selection: Selection, follows: Sequence[int]) -> float | None:
+        found, made = price(lift, selection, follows), lift.lift(selection, follows)
+        compared.append((found, made and made.selection.cost))
+        return found
+
+    monkeypatch.setattr(Lift, "price", both)
+    for seed in range(6):
+        planned(layered(random_design(random.Random(seed)), random.Random(seed)))
+    assert compared and all(found == made for found, made in compared)

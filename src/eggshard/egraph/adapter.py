@@ -10,16 +10,36 @@ again if it did, so that the last good state remains.
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from typing import TYPE_CHECKING, Any
 
-import egglog.bindings as bindings
 import numpy as np
 
+from eggshard.egraph.outcome import Outcome, Result
 from eggshard.egraph.worker import scratch_directory, when_idle
+
+if TYPE_CHECKING:
+    import egglog.bindings as bindings
+else:
+    def _engine_alone() -> Any:
+        """``egglog.bindings`` without the rest of its package, which takes ten times as long to import."""
+        name = "egglog.bindings"
+        package = None if name in sys.modules else find_spec("egglog")
+        spec = None if package is None else PathFinder.find_spec(name, package.submodule_search_locations)
+        if spec is None or spec.loader is None:
+            return importlib.import_module(name)
+        module = sys.modules[name] = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    bindings = _engine_alone()
 
 #: The worst growth of rows seen in one iteration.
 GROWTH = 12
@@ -27,21 +47,6 @@ _KEPT_ENGINES = 3
 
 #: relation -> rows of integers.
 Tables = Mapping[str, Sequence[Sequence[int]]]
-
-
-#: Tables as arrays (`Engine.tables`), and the matches per rule.
-Result = tuple[dict[str, np.ndarray], dict[str, int]]
-
-
-class Outcome(NamedTuple):
-    """After an iteration: did anything change, how many rows the counted tables have, was it undone for its size, the
-    rows of the watched relations, and the run's result where nothing changed and nothing is watched any more."""
-
-    changed: bool
-    rows: int
-    undone: bool
-    watched: dict[str, list[tuple[int, ...]]]
-    result: Result | None = None
 
 
 class Engine:

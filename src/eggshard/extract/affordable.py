@@ -61,4 +61,4 @@ def narrow(shrunk: Shrunk | Narrowed, least: Sequence[Sequence[float]], limit: f
             made[s.out] = min(made[s.out], s.cost + max((least[a][q] for a, q in s.needs), default=0.0))
         conversions.append(np.where(np.eye(len(table), dtype=bool) | (table + np.array(made)[:, None] <= limit),
                                     table, math.inf))
-    return Narrowed(shrunk, shrink(Problem(choices, conversions, problem.roots)))
+    return Narrowed(shrunk, shrink(Problem(choices, conversions, problem.roots, single=problem.single)))

@@ -112,7 +112,7 @@ def _shared(problem: Problem, once: Collection[tuple[int, int]], known: Collecti
         [[s._replace(cost=s.cost / trips) if (c, i) in once else s for i, s in enumerate(made)]
          for c, made in enumerate(problem.choices)],
         [tables[id(t)] if c in known else t for c, t in enumerate(problem.conversions)],
-        problem.roots, problem.seeds,
+        problem.roots, problem.seeds, problem.single,
     )
 
 

@@ -17,6 +17,9 @@ from eggshard.extract.verify import complete
 #: An ascent among all plans ends where so many times the last rise would not bring the bound to this part of the best
 #: plan's cost. Rises shrink about as the temperature does, so that all that come yet are mostly less than the last one.
 HOPE, NEAR = 3.0, 0.9
+#: While the bound rises by more than this part of the known plan's cost from one look to the next, no plan is decoded:
+#: those of later prices are better.
+STEEP = 0.05
 
 
 class Ascent(NamedTuple):
@@ -68,10 +71,11 @@ def ascend(
     for part in dual.ascend():
         rise, before = part - before, part
         late = time.monotonic() > deadline
-        plan = complete(graph.problem, dual.decoded())
-        plan = plan and search.improve(plan.chosen)
-        if plan is not None and (found is None or plan.cost < found.cost):
-            found, cost = plan, min(plan.cost, known)
+        if late or rise <= STEEP or dual.bound >= cost * (1 - gap):
+            plan = complete(graph.problem, dual.decoded())
+            plan = plan and search.improve(plan.chosen)
+            if plan is not None and (found is None or plan.cost < found.cost):
+                found, cost = plan, min(plan.cost, known)
         if late or dual.bound >= cost * (1 - gap):
             break
         if not patient and (part + HOPE * rise) * known < min(NEAR, 1 - gap) * cost:

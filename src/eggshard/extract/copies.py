@@ -62,7 +62,8 @@ def detour(conversions: np.ndarray, needed: set[int], once: bool = False) -> np.
 def single_copies(problem: Problem, cyclic: list[bool], users: Consumers | None = None) -> list[bool]:
     """Per class, whether some optimal plan computes it at most once.
 
-    Two proofs, which apply together since each only drops choices from a plan:
+    Every plan does where the problem says so. Else two proofs, which apply together since each only drops choices from
+    a plan:
     - it has one consumer slot, and that consumer is computed at most once: then one placement is needed;
     - of any two copies one costs at least the detour from the other, and is dropped for conversions from it. Inside a
       cycle the copy that remains must not depend on the dropped one, so there it must hold for either of the two.
@@ -70,6 +71,9 @@ def single_copies(problem: Problem, cyclic: list[bool], users: Consumers | None 
     slots, needed = users or consumers(problem)
     single = []
     for c, choices in enumerate(problem.choices):
+        if c in problem.single:
+            single.append(True)
+            continue
         cheapest: dict[int, float] = {}
         for s in choices:
             if s.cost < math.inf:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -78,7 +78,9 @@ def fold_chains(problem: Problem, origin: list[list[Origin]]) -> None:
     computed at most once. Then a plan with C's choice s, which needs (u, q), has one choice t of u and one conversion:
     together they are one choice of C, of the summed cost and the united needs. Conversely such a choice is both. Done
     where it does not add choices: u has one choice, or C is a function of u alone and the composites that are not
-    dominated are no more than the choices before.
+    dominated are no more than the choices before (of those that differ in where they take a value that only u needs,
+    too: a conversion before u is as good as one after it). Where u may be computed once C may be from then on: some
+    optimal plan computes it at most once.
     """
     graph = Graph(problem)
     users = slots, needed = consumers(problem)
@@ -94,17 +96,20 @@ def fold_chains(problem: Problem, origin: list[list[Origin]]) -> None:
             continue
         below = [(c, i) for c, i in slots[consumer]]
         once = len(below) == 1 and (below[0][0] < 0 or single[below[0][0]])
-        folded = _fold(problem, origin, u, consumer, needed[consumer], once)
+        folded = _fold(problem, origin, u, consumer, needed[consumer], once, slots)
         if folded is None:
             continue
         into[u] = consumer
+        if u in problem.single:
+            problem.single |= {consumer}
         problem.choices[consumer], origin[consumer] = folded
         problem.choices[u], origin[u] = [], []
         problem.conversions[u] = np.zeros((0, 0))
 
 
 def _fold(
-    problem: Problem, origin: list[list[Origin]], u: int, consumer: int, needed: set[int], once: bool
+    problem: Problem, origin: list[list[Origin]], u: int, consumer: int, needed: set[int], once: bool,
+    slots: Sequence[Collection[tuple[int, int]]],
 ) -> tuple[list[Choice], list[Origin]] | None:
     """The consumer's choices with u's inside, and their origins; None where folding does not pay."""
     lower, upper = problem.choices[u], problem.choices[consumer]
@@ -139,6 +144,7 @@ def _fold(
         (cost[:, :, None] == cost[:, None, :]) & (number[:, None] < number))
     kept = np.argwhere((cost < math.inf) & ~(better & strict).any(axis=1)).tolist()
     limit = len(lower) + len(upper)
+    kept = _without_moves(problem, lower, kept, cost, more, slots)
     if len(kept) > 4 * limit:
         return None
     choices = [Choice(int(outs[s]), float(cost[t, s]), lower[t].needs) for t, s in kept]
@@ -148,3 +154,32 @@ def _fold(
     origins = [(*origin[consumer][s], *origin[u][t]) for t, s in kept]
     left = [i for i in range(len(choices)) if i not in gone]
     return [choices[i] for i in left], [origins[i] for i in left]
+
+
+def _without_moves(
+    problem: Problem, lower: Sequence[Choice], kept: list[list[int]], cost: np.ndarray, more: np.ndarray,
+    slots: Sequence[Collection[tuple[int, int]]],
+) -> list[list[int]]:
+    """Of composites (t, s) those that no other makes needless by taking u's only operand elsewhere.
+
+    Only u needs that operand, and u is computed at most once here: so it is needed at one placement, and computed once
+    if at all. Taken at y' instead of y from wherever it is made, at x, it costs conversion[x, y'] - conversion[x, y]
+    more at most. With `detour` that is a preorder, of which the least remain; of equals the first.
+    """
+    operand = {a for t in lower for a, _ in t.needs}
+    if len(operand) != 1 or any(len(t.needs) != 1 for t in lower) or len(kept) < 2:
+        return kept
+    (a,) = operand
+    if len(slots[a]) != 1 or not problem.choices[a]:
+        return kept
+    made = sorted({s.out for s in problem.choices[a]})
+    ts, ss = np.array(kept, np.int64).T
+    needs, which = np.unique([t.needs[0][1] for t in lower], return_inverse=True)
+    table = problem.conversions[a][np.ix_(np.array(made), needs)]
+    with np.errstate(invalid="ignore"):
+        moved = np.nan_to_num(np.maximum(table[:, :, None] - table[:, None, :], 0.0), posinf=math.inf).max(axis=0)
+    costs, places = cost[ts, ss], which[ts]
+    better = costs[:, None] + more[np.ix_(ss, ss)] + moved[np.ix_(places, places)] <= costs[None, :]
+    first = np.arange(len(kept))
+    gone = (better & (~better.T | (first[:, None] < first[None, :]))).any(axis=0)
+    return [pair for pair, drop in zip(kept, gone.tolist(), strict=True) if not drop]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ from eggshard.extract.verify import complete
 SHARED = 1e-3
 #: Tree costs stop here: a chain of shared classes doubles them at every link, and infinity means underivable.
 HUGE = 1e280
+#: So many tree costs are computed at most to find a plan that computes once what may be computed once.
+PINNINGS = 200
 
 
 class TreeCosts(NamedTuple):
@@ -29,13 +32,17 @@ class TreeCosts(NamedTuple):
     best: list[np.ndarray]
 
 
-def tree_costs(graph: Graph, shares: list[float] | None = None) -> TreeCosts:
+def tree_costs(
+    graph: Graph, shares: list[float] | None = None, pinned: Mapping[int, int] | None = None
+) -> TreeCosts:
     """The cheapest derivation of every class at every placement as a tree.
 
     A tree pays a shared operand at every use; ``shares[a]`` in (0, 1] scales what a use of operand a is charged.
     Inside cycles shares are 1: then costs only grow along a derivation, and since an entry changes on a strict
     improvement only, ``best`` is free of circles even at zero cost (the argument for Bellman-Ford's predecessors).
+    ``pinned``: {class: its only choice}; the others cost infinitely much.
     """
+    pinned = pinned or {}
     problem = graph.problem
     count = len(problem.choices)
     choice_cost: list[np.ndarray] = [np.full(len(s), math.inf) for s in problem.choices]
@@ -62,6 +69,8 @@ def tree_costs(graph: Graph, shares: list[float] | None = None) -> TreeCosts:
                     continue
                 cost = np.array(costs)
                 cost[(cost > HUGE) & (cost < math.inf)] = HUGE
+                if c in pinned:
+                    cost[np.arange(len(cost)) != pinned[c]] = math.inf
                 choice_cost[c] = cost
                 order = np.argsort(cost, kind="stable")
                 made, first = np.unique(outs[c][order], return_index=True)
@@ -139,19 +148,69 @@ class GreedyPlans(NamedTuple):
     split: TreeCosts
 
 
-def greedy(graph: Graph) -> GreedyPlans:
+def greedy(graph: Graph, pinned: Mapping[int, int] | None = None) -> GreedyPlans:
     """Valid plans, distinct, the cheapest first: by tree costs, and with shared classes' costs split among users.
 
-    None if some root cannot be derived.
+    None if some root cannot be derived, or in the time that is worth it no plan is found that computes once what may
+    be computed once. ``pinned``: {class: its only choice}.
     """
     problem = graph.problem
     shares = split_shares(problem)
     whole, split = tree_costs(graph), tree_costs(graph, shares)
     plans: list[Selection] = []
-    if not all(len(whole.placed[c]) and whole.placed[c][q] < math.inf for c, q in problem.roots):
+    if not _derives(problem, whole):
         return GreedyPlans(plans, whole, split)
-    for found in (whole, split, tree_costs(graph, [SHARED if share < 1 else 1.0 for share in shares])):
-        plan = complete(problem, decode(graph, found))
+    shared = [SHARED if share < 1 else 1.0 for share in shares]
+    for charge, found in ((None, whole), (shares, split), (shared, tree_costs(graph, shared))):
+        plan = _Pinning(graph, charge).plan(tree_costs(graph, charge, pinned) if pinned else found, pinned or {})
         if plan is not None and all(plan.chosen != other.chosen for other in plans):
             plans.append(plan)
     return GreedyPlans(sorted(plans, key=lambda plan: plan.cost), whole, split)
+
+
+def _derives(problem: Problem, costs: TreeCosts) -> bool:
+    return all(len(costs.placed[c]) and costs.placed[c][q] < math.inf for c, q in problem.roots)
+
+
+class _Pinning:
+    """The greedy plan in which classes that may be computed once are: one after the other is pinned to one choice.
+
+    Trees may need such a class at several placements. Consumers come first: what a class is pinned to decides what its
+    operands are needed for.
+    """
+
+    def __init__(self, graph: Graph, shares: list[float] | None) -> None:
+        self.graph, self.shares = graph, shares
+        #: How many trees may yet be computed.
+        self.left = PINNINGS
+
+    def plan(self, costs: TreeCosts, pinned: Mapping[int, int]) -> Selection | None:
+        """A plan by these tree costs, which are those with these pins; None if none was found."""
+        problem = self.graph.problem
+        if not _derives(problem, costs):
+            return None
+        chosen = decode(self.graph, costs)
+        order = reversed(self.graph.order)
+        twice = next((c for c in order if c in problem.single and len(chosen.get(c, ())) > 1), None)
+        if twice is None:
+            return complete(problem, chosen)
+        wanted = [(s, self._pinned(pinned, twice, s)) for s in chosen[twice]]
+        for s, found in sorted(wanted, key=lambda option: self._cost(option[1])):
+            plan = self.plan(found, {**pinned, twice: s}) if found is not None else None
+            if plan is not None:
+                return plan
+        others = [s for s in np.argsort(costs.choice[twice], kind="stable").tolist()
+                  if costs.choice[twice][s] < math.inf and s not in chosen[twice]]
+        for s in others:
+            found = self._pinned(pinned, twice, s)
+            plan = self.plan(found, {**pinned, twice: s}) if found is not None else None
+            if plan is not None:
+                return plan
+        return None
+
+    def _pinned(self, pinned: Mapping[int, int], c: int, s: int) -> TreeCosts | None:
+        self.left -= 1
+        return tree_costs(self.graph, self.shares, {**pinned, c: s}) if self.left >= 0 else None
+
+    def _cost(self, costs: TreeCosts | None) -> float:
+        return math.inf if costs is None else sum(float(costs.placed[c][q]) for c, q in self.graph.problem.roots)

@@ -14,7 +14,7 @@ from eggshard.extract.covers import Covers
 from eggshard.extract.edge_model import EdgeModel, expand
 from eggshard.extract.graph import Graph
 from eggshard.extract.highs import LinearSolution, Model, SolverError, deadline_left
-from eggshard.extract.problem import Selection
+from eggshard.extract.problem import Problem, Selection
 
 #: The incumbent's cost in the solver's units: its tolerances (1e-7) are then relative to what matters.
 SCALE = 1e3
@@ -222,9 +222,26 @@ class EdgeProgram:
         shape = self.shape
         out = np.flatnonzero((self.reduced[: shape.choices] > room) & shape.x_allowed)
         self.model.set_upper(out, np.zeros(len(out)))
+        self.left = shape.x_allowed.copy()
+        self.left[out] = False
         self.open(np.flatnonzero(~self.opened & (self.slack <= room)))
         self._cap(np.flatnonzero((self.flow_column >= 0) & shape.flow_relaxed))
         return int(shape.x_allowed.sum()) - len(out), int(self.opened.sum())
+
+    def remaining(self) -> Problem:
+        """What `tighten` left, as a problem; what it dropped costs infinitely much, so that choices keep their numbers.
+
+        It has every plan cheaper than the cost given to `tighten`.
+        """
+        shape, problem = self.shape, self.graph.problem
+        left = iter(self.left.tolist())
+        choices = [[s if next(left) else s._replace(cost=math.inf) for s in row] for row in problem.choices]
+        conversions = [np.where(np.eye(len(m), dtype=bool), m, math.inf) for m in problem.conversions]
+        shard, to = np.divmod(shape.pair_key[self.opened], shape.width)
+        kept = zip(shape.shard_class[shard].tolist(), shape.shard_out[shard].tolist(), to.tolist(), strict=True)
+        for c, p, q in kept:
+            conversions[c][p, q] = problem.conversions[c][p, q]
+        return Problem(choices, conversions, problem.roots, single=problem.single)
 
     def integer(self, seconds: float, gap: float, start: Selection | None) -> tuple[np.ndarray | None, float, bool]:
         """The integer program over what `tighten` left: (values or None, bound in the problem's units, finished).

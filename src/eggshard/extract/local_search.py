@@ -93,7 +93,7 @@ class LocalSearch:
                         improved = True
                         p = choice.out
                         worth = state.switch_bounds(c, p)
-        if len(state.count[c]) > 1 and state.conversion_cost[c] > 0:
+        if len(state.count[c]) > 1 and state.conversion_cost[c] > 0 and c not in self.graph.problem.single:
             for q in list(state.count[c]):
                 if q not in state.made[c]:
                     for s in self.by_out[c].get(q, ()):

@@ -147,4 +147,8 @@ class _Groups:
             choices.append(list(made.values()))
             conversions.append(matrix)
         roots = dict.fromkeys((number[self.group[c]], self.at[c][q]) for c, q in self.original.roots)
-        return Problem(choices, conversions, list(roots))
+        # Of several members each may be computed once.
+        single = frozenset(
+            number[group] for group, members in self.members.items()
+            if len(members) == 1 and members[0] in self.original.single)
+        return Problem(choices, conversions, list(roots), single=single)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from eggshard.errors import LimitError
-from eggshard.extract import cpsat
+from eggshard.extract import availability, cpsat
 from eggshard.extract.affordable import Narrowed, narrow
 from eggshard.extract.ascent import Terms, ascend
 from eggshard.extract.bound import cheap_bound, least_derivations
@@ -22,7 +22,7 @@ from eggshard.extract.verify import check, complete
 
 #: Methods in the order in which they run. Greedy always runs: it is where every other method starts. CP-SAT, where it
 #: is installed, is left out of problems without circles unless it is asked for by name: there it takes long.
-METHODS = ("greedy", "local", "dual", "cpsat", "linear", "integer")
+METHODS = ("greedy", "local", "shards", "dual", "cpsat", "linear", "integer")
 
 #: With more choices than these local search does not change groups of classes at once, and begins only at the few
 #: cheapest plans, of those that cost no more than so many times the cheapest.
@@ -34,6 +34,8 @@ FEW_STARTS = 3
 #: gap (the last hundredth would take as long as all the rest), and where it gets nowhere the linear program is not
 #: begun.
 MANY_FLOWS, DUAL_FLOWS, CLOSE = 2000, 10_000, 1e-2
+#: With more flows than these the integer program over shards is not asked.
+SHARD_FLOWS = 20_000
 #: How often it may go on with the terms of a neighbour that is cheaper by this part.
 TERMS, WORTH = 3, 1e-3
 #: A plan that is cheaper by less than this part is not taken where a certificate would go with the other.
@@ -60,11 +62,13 @@ def flow_count(problem: Problem) -> int:
 
 def extract(
     problem: Problem, *, seconds: float = 10.0, gap: float = 1e-4, methods: Sequence[str] | None = None,
-    most: float = 0.0,
+    most: float = 0.0, exact: bool = False,
 ) -> Extraction:
     """The best plan found within about ``seconds``, to a relative ``gap``, with a bound that holds for every plan.
 
-    The dual ascent mostly pays: it is begun, too, where that many seconds do not suffice, but ``most`` do.
+    The dual ascent mostly pays: it is begun, too, where that many seconds do not suffice, but ``most`` do. ``exact``: a
+    certificate among plans that compute nothing twice is not enough, where there is time for the linear program; the
+    dual ascent, which gives no other, is left out then.
 
     Never worse than any valid seed. The result depends on the clock only where the time runs out; then it is the best
     plan so far. ``methods`` restricts the portfolio to some of `METHODS`. Raises `LimitError` if no plan exists, and
@@ -75,7 +79,7 @@ def extract(
     if unknown:
         raise ValueError(f"unknown extraction methods {unknown}; there are {', '.join(METHODS)}")
     began = time.monotonic()
-    search = _Portfolio(problem, began + seconds, gap, wanted, began + max(seconds, most), methods is not None)
+    search = _Portfolio(problem, began + seconds, gap, wanted, began + max(seconds, most), methods is not None, exact)
     search.run()
     return search.result(time.monotonic() - began)
 
@@ -84,7 +88,8 @@ class _Portfolio:
     """The best plan and bound so far, and the methods that improve them."""
 
     def __init__(
-        self, problem: Problem, deadline: float, gap: float, methods: Sequence[str], most: float, by_name: bool = False
+        self, problem: Problem, deadline: float, gap: float, methods: Sequence[str], most: float, by_name: bool = False,
+        exact: bool = False,
     ) -> None:
         self.original = problem
         self.deadline, self.most = deadline, most
@@ -92,6 +97,8 @@ class _Portfolio:
         self.methods = methods
         #: Whether the methods were asked for one by one.
         self.by_name = by_name
+        #: Whether only bounds of all plans count, where the problem is not too large for those.
+        self.exact = exact
         self.notes: list[str] = []
         self.bound = 0.0
         self.once = 0.0
@@ -110,18 +117,25 @@ class _Portfolio:
 
     def run(self) -> None:
         plans = self._bounded(self._start(self.original.seeds))
-        if self._done():
-            return
         self.flows = flow_count(self.problem)
+        if self.best is None and self._may_copy():
+            self._solve_shards()
+        if self.best is None or self._done():
+            return
         if "local" in self.methods:
             # Where dual ascent finds the plan a start will do.
-            ascends = "dual" in self.methods and self.flows > DUAL_FLOWS
+            ascends = "dual" in self.methods and self.flows > DUAL_FLOWS and not self.exact
             for plan in plans[:1] if ascends else plans:
                 self._offer(self.search.improve(plan), "local")
             self._note("local")
         if self._done() or time.monotonic() >= self.most:
             return
-        if "dual" in self.methods and self.flows > MANY_FLOWS:
+        if self._may_copy():
+            self._solve_shards()
+            if self._done() or self._late():
+                return
+        exact = self.exact and self._fits(LINEAR_SECONDS, "exact")
+        if "dual" in self.methods and self.flows > MANY_FLOWS and not exact:
             before = time.monotonic()
             self._ascend()
             if self.flows <= DUAL_FLOWS:
@@ -140,17 +154,19 @@ class _Portfolio:
             self._polish()
 
     def result(self, seconds: float) -> Extraction:
-        best = self.best
-        assert best is not None
-        lifted = self.shrunk.lift(best)
+        lifted = None if self.best is None else self.shrunk.lift(self.best)
         if self.known is not None and (lifted is None or self.known.cost < lifted.cost):
             lifted = self.known
-        for seed in self.original.seeds:  # only rounding could make a seed cheaper than what was found
+        for seed in self.original.seeds:  # rounding could make a seed cheaper, or nothing else was found
             plan = complete(self.original, {c: (s,) for c, s in seed.items()})
             if plan is not None and (lifted is None or plan.cost < lifted.cost):
                 lifted = plan
                 self.method = "seed"
-        assert lifted is not None and not check(self.original, lifted)
+        if lifted is None:
+            raise LimitError(
+                f"no plan was found that computes each of {len(self.original.single)} classes at one placement; allow "
+                "more candidate placements, or state one such plan as a seed")
+        assert not check(self.original, lifted)
         bound = min(self.bound, lifted.cost)
         if self._proved(lifted.cost):
             bound = lifted.cost
@@ -192,7 +208,8 @@ class _Portfolio:
     def _enough(self) -> bool:
         """Whether the best plan is certified among those that compute nothing twice, and proving more takes long."""
         best = self.best
-        return best is not None and best.cost - self.once <= self.gap * best.cost and self.flows > MANY_FLOWS
+        many = self.flows > MANY_FLOWS and not self.exact
+        return best is not None and best.cost - self.once <= self.gap * best.cost and many
 
     def _close(self) -> bool:
         """Whether a larger problem's best plan is certified as far as the dual ascent goes."""
@@ -225,6 +242,9 @@ class _Portfolio:
         """Greedy plans and seeds; the distinct ones to search from, of many choices those near the cheapest."""
         found = greedy(self.graph)
         plans, costs = found.plans, found.whole
+        for seed in () if plans else seeds:
+            chosen = self.shrunk.lower({c: (s,) for c, s in seed.items()})
+            plans += greedy(self.graph, {c: chosen[c][0] for c in self.problem.single if c in chosen}).plans
         for c, q in self.problem.roots:
             if not self.problem.conversions[c].size or not costs.placed[c][q] < math.inf:
                 old, placement = self.original.roots[self.problem.roots.index((c, q))]
@@ -247,7 +267,7 @@ class _Portfolio:
                     starts.append(adopted)
         if seeds:
             self._note("seeds")
-        if self._many:
+        if self._many and starts:
             least = min(start.cost for start in starts)
             near = [start for start in starts if start.cost <= NEAR * least]
             starts = sorted(near, key=lambda start: start.cost)[:FEW_STARTS]
@@ -265,17 +285,38 @@ class _Portfolio:
         least = least_derivations(self.graph)
         self._raise_bound(cheap_bound(self.graph, least), "cheap")
         best = self.best
-        assert best is not None
+        if best is None:
+            return plans
         narrowed = None if self._done() else narrow(self.shrunk, least.placed, best.cost * (1 + self.gap))
         if narrowed is None:
             return plans
-        self.known = self.shrunk.lift(best)
+        smaller = self._go_on(narrowed)
+        if smaller is None:
+            return plans
+        self._raise_bound(cheap_bound(self.graph), "cheap")
+        return smaller
+
+    def _go_on(self, narrowed: Narrowed) -> list[Mapping[int, tuple[int, ...]]] | None:
+        """Go on with a problem that has every plan cheaper than the best; the plans to search from.
+
+        None, with nothing changed, where the search finds no plan in it (for classes that may be computed once).
+        """
+        best = self.best
+        assert best is not None
+        known = self.shrunk.lift(best)
+        if known is not None and (self.known is None or known.cost < self.known.cost):
+            self.known = known
+        before = self.shrunk, self.problem, self.graph, self.search, self.costs
         self.shrunk, self.problem, self.graph = narrowed, narrowed.problem, Graph(narrowed.problem)
         self.notes.append(f"affordable: {sum(map(len, self.problem.choices))} choices")
-        self.best = None
+        self.best, method = None, self.method
         plans = self._start(() if self._many else self.original.seeds)
-        self._offer(self.search.adopt(narrowed.inner.lower(best.chosen)), self.method)
-        self._raise_bound(cheap_bound(self.graph), "cheap")
+        self._offer(self.search.adopt(narrowed.inner.lower(best.chosen)), method)
+        if self.best is None:
+            self.shrunk, self.problem, self.graph, self.search, self.costs = before
+            self.best = best
+            return None
+        self.flows = flow_count(self.problem)
         return plans
 
     def _fits(self, seconds: float, method: str) -> bool:
@@ -334,6 +375,24 @@ class _Portfolio:
         self._note("local")
         self.polished = self.best
 
+    def _may_copy(self) -> bool:
+        """Whether to ask the program over shards, which bounds plans that compute classes at several placements, and
+        needs none to start from."""
+        if "shards" not in self.methods or self.graph.has_cycles or self.flows > SHARD_FLOWS:
+            return False
+        return self.best is None or self.exact and self.best.cost > 0
+
+    def _solve_shards(self) -> None:
+        """The integer program over shards."""
+
+        def solve() -> None:
+            answer = availability.solve(self.graph, self.best, deadline_left(self.deadline), self.gap / 2)
+            self._offer(answer.plan, "shards")
+            self._raise_bound(answer.bound, "shards")
+
+        self._guarded(solve)
+        self._note("shards")
+
     def _may_constrain(self) -> bool:
         """Whether CP-SAT is to be asked: in circles its program is much stronger than the linear one."""
         if "cpsat" not in self.methods or not (self.graph.has_cycles or self.by_name) or self._done():
@@ -372,6 +431,8 @@ class _Portfolio:
             return
         graph = Graph(shrink(merged).problem)
         starts = greedy(graph)
+        if not starts.plans:
+            return
         search = LocalSearch(graph, starts.split.best, self.deadline)
         better = [search.improve(start.chosen) for start in starts.plans]
         least = min((plan for plan in (*starts.plans, *better) if plan is not None), key=lambda plan: plan.cost)
@@ -394,13 +455,21 @@ class _Portfolio:
     def _solve(self) -> None:
         from eggshard.extract.programs import improve_by_programs
 
-        best = self.best
-        if best is None or not self._fits(LINEAR_SECONDS, "linear"):
-            return
-        self._guarded(lambda: improve_by_programs(
-            self.graph, best, self.search, self.deadline, self.gap, "integer" in self.methods,
-            self._offer, self._raise_bound, self._raise_once, self._done, self._enough))
-        self._note("programs")
+        again = self._fits(LINEAR_SECONDS, "linear")
+
+        def go_on(problem: Problem) -> bool:
+            nonlocal again
+            if self.terms is not None:  # those are of this problem
+                return False
+            again = self._go_on(Narrowed(self.shrunk, shrink(problem))) is not None
+            return again
+
+        while again and self.best is not None and not self._done():
+            again, best = False, self.best
+            self._guarded(lambda best=best: improve_by_programs(  # type: ignore[misc]
+                self.graph, best, self.search, self.deadline, self.gap, "integer" in self.methods,
+                self._offer, self._raise_bound, self._raise_once, self._done, self._enough, go_on))
+            self._note("programs")
 
     def _guarded(self, solve: Callable[[], None]) -> None:
         try:

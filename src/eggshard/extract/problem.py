@@ -32,13 +32,16 @@ class Problem:
     choices[c]: the ways to compute class c. conversions[c]: ``[P, P]`` array of costs from placement p to q of class
     c (0 on the diagonal, inf where impossible; obeys the triangle inequality). roots: (class, placement) pairs that
     the plan must deliver. seeds: selections known to be valid (the baseline), as one choice index per class.
-    The class graph may have cycles (equal tensors computed from each other); selections may not.
+    The class graph may have cycles (equal tensors computed from each other); selections may not. single: classes that
+    a selection computes at most once, by one choice; all that is needed of such a class comes from there (what a loop
+    carries lies at one placement: at another it would be another loop).
     """
 
     choices: list[list[Choice]]
     conversions: list[np.ndarray]
     roots: list[tuple[int, int]]
     seeds: list[dict[int, int]] = field(default_factory=list)
+    single: frozenset[int] = frozenset()
 
 
 @dataclass

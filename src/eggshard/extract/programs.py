@@ -10,26 +10,30 @@ from eggshard.extract.graph import Graph
 from eggshard.extract.highs import SolverError, deadline_left
 from eggshard.extract.linear import EdgeProgram
 from eggshard.extract.local_search import LocalSearch
-from eggshard.extract.problem import Selection
+from eggshard.extract.problem import Problem, Selection
 from eggshard.extract.verify import complete
 
 #: The most rounds of rows: covers, and cuts of plans in circles.
 ROUNDS = 80
 #: Covers are added until so many rounds each closed less than this fraction of the gap.
 PROGRESS, PATIENCE = 0.02, 4
+#: So small a part of the choices is worth starting again with.
+SMALLER = 0.7
 
 
 def improve_by_programs(
     graph: Graph, incumbent: Selection, search: LocalSearch, deadline: float, gap: float, integer: bool,
     offer: Callable[[Selection | None, str], object], raise_bound: Callable[[float, str], None],
     raise_single: Callable[[float], None], done: Callable[[], bool], enough: Callable[[], bool],
+    go_on: Callable[[Problem], bool] | None = None,
 ) -> None:
     """Solve the linear program, tighten and round it, then the integer program; the callbacks get plans and bounds.
 
     The program without copies comes first: it is tight, and its plan is mostly the best one; ``enough`` says whether
-    its certificate will do. Then the full program
-    bounds all plans, with cover rows as long as they close the gap. Plans in which choices wait for each other are cut
-    off and the programs solved again. Raises `SolverError`.
+    its certificate will do. Then the full program bounds all plans, with cover rows as long as they close the gap;
+    plans in which choices wait for each other are cut off and the programs solved again. Where tightening leaves a much
+    smaller problem ``go_on`` gets that, with every plan cheaper than the best one, and says whether it goes on with it
+    instead. Raises `SolverError`.
     """
     problem = graph.problem
     program = EdgeProgram(graph, incumbent, deadline)
@@ -77,6 +81,8 @@ def improve_by_programs(
             return
         cutoff = min(cutoff, best.cost)
         left, _ = program.tighten(best.cost)
+        if go_on is not None and left <= SMALLER * int(program.shape.x_allowed.sum()) and go_on(program.remaining()):
+            return
         # The solver begins the integer program with the linear one from scratch, and looks at no clock meanwhile.
         if deadline_left(deadline) * len(relaxation.x) < relaxing * left:
             return

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from eggshard.extract.copies import consumers
 from eggshard.extract.fold import Origin, dominated, fold_chains
 from eggshard.extract.graph import strong_components
 from eggshard.extract.problem import Choice, Problem, Selection
@@ -61,10 +62,10 @@ def shrink(problem: Problem) -> Shrunk:
     alive = [[s.cost < math.inf and (c, s.out) not in s.needs for s in choices]
              for c, choices in enumerate(problem.choices)]
     needs = [[s.needs for s in choices] for choices in problem.choices]
-    free = _drop_free_needs(problem, alive, needs)
+    stand_in: dict[tuple[int, int], int] = {}
+    free = _drop_free_needs(problem, alive, needs, stand_in)
     _drop_underivable(problem, alive, needs)
     live, needed = _reachable(problem, alive, needs)
-    stand_in: dict[tuple[int, int], int] = {}
     for c in live:
         some = [s for s, ok in enumerate(alive[c]) if ok]
         choices = [problem.choices[c][s]._replace(needs=needs[c][s]) for s in some]
@@ -78,13 +79,16 @@ def shrink(problem: Problem) -> Shrunk:
 
 
 def _drop_free_needs(
-    problem: Problem, alive: list[list[bool]], needs: list[list[tuple[tuple[int, int], ...]]]
+    problem: Problem, alive: list[list[bool]], needs: list[list[tuple[tuple[int, int], ...]]],
+    stand_in: dict[tuple[int, int], int],
 ) -> dict[int, tuple[int, ...]]:
     """Remove needs that can be served at no cost whatever else is chosen (inputs where they lie, constants).
 
     A class is free at q if a choice of cost 0 whose needs are all free converts to q at no cost. Adding it to a plan
-    costs nothing and closes no circle, since it needs nothing else.
+    costs nothing and closes no circle, since it needs nothing else. A class that may be computed once is free where one
+    such choice serves all that anything needs of it; that choice stands in for its others then.
     """
+    needed = consumers(problem).placements if problem.single else []
     free: dict[int, dict[int, None]] = {}  # class -> its free choices, in order of discovery
     free_at: dict[int, np.ndarray] = {}
     waiting = [(c, s) for c, choices in enumerate(problem.choices) for s, choice in enumerate(choices)
@@ -100,7 +104,14 @@ def _drop_free_needs(
                 later.append((c, s))
                 continue
             reached = problem.conversions[c][choice.out] == 0
-            if c not in free_at:
+            if c in problem.single:
+                if c in free_at or not all(reached[q] for q in needed[c]):
+                    continue
+                free_at[c] = reached
+                for t in range(len(alive[c])):
+                    if t != s and alive[c][t]:
+                        alive[c][t], stand_in[c, t] = False, s
+            elif c not in free_at:
                 free_at[c] = reached
             elif (reached & ~free_at[c]).any():
                 free_at[c] = reached | free_at[c]
@@ -185,4 +196,5 @@ def _renumber(
     conversions = [problem.conversions[c][np.ix_(some, some)] for c, some in zip(live, placements, strict=True)]
     roots = [(new_class[c], number[new_class[c]][q]) for c, q in problem.roots]
     origin: list[list[Origin]] = [[((c, s),) for s in some] for c, some in zip(live, kept, strict=True)]
-    return Problem(choices, conversions, roots), origin
+    single = frozenset(new_class[c] for c in problem.single if c in new_class)
+    return Problem(choices, conversions, roots, single=single), origin

@@ -36,7 +36,7 @@ class PlanState:
         self._spread()
         self._preferred = {}
         self.cost = self._change()
-        if self.cost < math.inf and not self._legal():
+        if self.cost < math.inf and not (self._legal() and all(len(self.made[c]) < 2 for c in problem.single)):
             self.cost = math.inf
         for c, price in self._prices.items():
             self.conversion_cost[c] = price

@@ -22,7 +22,7 @@ def of_same_terms(problem: Problem, chosen: Mapping[int, tuple[int, ...]]) -> Pr
     for c, choices in enumerate(problem.choices):
         mine = [_operands(choices[s]) for s in chosen.get(c, ())]
         kept.append([choice if _among(choice, mine, chosen) else choice._replace(cost=math.inf) for choice in choices])
-    return Problem(kept, problem.conversions, problem.roots)
+    return Problem(kept, problem.conversions, problem.roots, single=problem.single)
 
 
 def _among(choice: Choice, mine: Collection[frozenset[int]], classes: Collection[int]) -> bool:

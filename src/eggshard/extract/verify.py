@@ -25,7 +25,8 @@ def check(problem: Problem, selection: Selection) -> list[str]:
 
     A choice is ready once all its needs are; a need (class, q) is there once a ready choice of the class has out q,
     or a ready out p with a listed conversion p -> q. Every chosen choice must become ready: what never does needs
-    itself, or something that is not chosen. A placement is computed or converted to, not both.
+    itself, or something that is not chosen. A placement is computed or converted to, not both. Classes of which the
+    problem says so have one chosen choice at most.
     """
     reasons = []
     made: dict[Need, list[int]] = {}
@@ -36,6 +37,8 @@ def check(problem: Problem, selection: Selection) -> list[str]:
             if not math.isfinite(problem.choices[c][s].cost):
                 reasons.append(f"choice {s} of class {c} has no finite cost")
             made.setdefault((c, problem.choices[c][s].out), []).append(s)
+        if c in problem.single and len(set(chosen)) > 1:
+            reasons.append(f"class {c} is computed {len(set(chosen))} times, and may be once")
     sources: dict[Need, list[Need]] = {shard: [shard] for shard in made}
     for c, p, q in selection.conversions:
         if (c, p) not in made:
@@ -63,7 +66,8 @@ def check(problem: Problem, selection: Selection) -> list[str]:
 def complete(problem: Problem, chosen: Mapping[int, Iterable[int]]) -> Selection | None:
     """The selection that converts from the cheapest chosen source and drops the choices that nothing needs.
 
-    None if these choices make no valid plan. Where the cheapest sources run in a circle, sources are taken in the
+    None if these choices make no valid plan, as where a class that may be computed once is needed from two of its
+    choices. Where the cheapest sources run in a circle, sources are taken in the
     order in which the choices become ready instead.
     """
     for find_sources in (_cheapest_sources, _ready_sources):

@@ -6,9 +6,11 @@ prices are exact and the decoder emits it like any other.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -91,6 +93,9 @@ class Lift:
                  tables: ConversionTable, roots: Sequence[tuple[int, Sequence[Placement]]]):
         self.short, self.graph, self.encoding, self.copies, self.tables = short, graph, encoding, copies, tables
         self.roots = roots
+        groups = encoding.views.group
+        #: Whether no view mixes what layers share with what they do not.
+        self._apart = all(copies[c] == copies[groups[c]] for c in range(len(groups)))
         self.whole = short.whole.region
         self._kept = list(short.values)
         self._input_number = {v: i for i, v in enumerate(self.whole.inputs)}
@@ -99,10 +104,14 @@ class Lift:
 
     def lift(self, selection: Selection, follows: Sequence[int]) -> Lifted | None:
         """The whole program's plan; None where views mix what layers share with what they do not."""
-        groups = self.encoding.views.group
-        if any(self.copies[c] != self.copies[groups[c]] for c in range(len(groups))):
-            return None
-        return _Lifting(self, selection, follows).result()
+        return _Lifting(self, selection, follows).result() if self._apart else None
+
+    def price(self, selection: Selection, follows: Sequence[int]) -> float | None:
+        """What `lift`'s plan costs, found without making it; None where there is none.
+
+        (Where cheapest sources run in a circle, the plan takes others, and costs more.)
+        """
+        return _Pricing(self, selection, follows).total() if self._apart else None
 
     def stand_in(self, v: int, follows: Sequence[int]) -> int:
         """The value of the whole program, in the copy that its layer follows, that ``v`` is planned as."""
@@ -111,6 +120,33 @@ class Lift:
             return v
         layering = self.short.layering
         return self.whole.ops[layering.at[self.short.first + follows[layer]][layering.place[i]]].results[k]
+
+    def instance(self, cls: int, layer: int) -> Instance:
+        """A class in a layer. What layers share may be computed by way of one of them; any will do."""
+        return cls, max(layer, 0) if self.copies[cls] >= 0 else -1
+
+    def outputs(self, selection: Selection, follows: Sequence[int]) -> list[Placement]:
+        """Where the whole program's outputs lie: of the layers left out as in the copy that they follow."""
+        short = self.short
+        chosen: dict[int, list[Placement]] = {}
+        for v, (_, options), root in zip(
+            short.program.region.outputs, self.roots, self.encoding.problem.roots, strict=True
+        ):
+            placement = options[0]
+            if len(options) > 1:
+                if root[0] not in selection.chosen:
+                    continue  # of a copy that no layer follows
+                tag = self.encoding.problem.choices[root[0]][selection.chosen[root[0]][0]].tag
+                assert isinstance(tag, Delivered) and isinstance(tag.placement, Placement)
+                placement = tag.placement
+            chosen.setdefault(v, []).append(placement)
+        found = []
+        seen: Counter[int] = Counter()
+        for v in self.whole.outputs:
+            stands = short.values[self.stand_in(v, follows)]
+            found.append(chosen[stands][seen[v]])
+            seen[v] += 1
+        return found
 
     def value(self, v: int, follows: Sequence[int]) -> Instance:
         """The class of a value of the whole program, and in which equal layer (or -1)."""
@@ -122,6 +158,12 @@ class Lift:
         """The class that a further input of the short program stands for, where an equal layer (or -1) takes it."""
         seam = self.short.seams[index - len(self.short.program.region.inputs)]
         return self.value(seam.value if seam.user < 0 else self.short.operand(seam.port, layer), follows)
+
+    def input_index(self, tag: Handed) -> int:
+        """The number of the further input that stands for a class taken from elsewhere."""
+        (node,) = [n for n in self.graph.classes[tag.cls].nodes if n.op == "input"]
+        index: int = node.attributes["index"]
+        return index
 
     def table(self, cls: int) -> np.ndarray:
         """The conversions of a class, with those to placements that only other copies take it at."""
@@ -147,7 +189,7 @@ class _Lifting:
     def __init__(self, lift: Lift, selection: Selection, follows: Sequence[int]):
         self.lift, self.follows = lift, follows
         self.graph, self.encoding = lift.graph, lift.encoding
-        self.chosen = selection.chosen
+        self.selection, self.chosen = selection, selection.chosen
         self.number: dict[Instance, int] = {}
         self.classes: list[EClass] = []
         self.groups: list[int] = []
@@ -158,7 +200,7 @@ class _Lifting:
 
     def result(self) -> Lifted | None:
         roots, needs = [], []
-        for v, placement in zip(self.lift.whole.outputs, self._outputs(), strict=True):
+        for v, placement in zip(self.lift.whole.outputs, self.lift.outputs(self.selection, self.follows), strict=True):
             cls, layer = self.lift.value(v, self.follows)
             roots.append((self._id(cls, layer), [placement]))
             needs.append(self._need(self.encoding.need(cls, placement), layer))
@@ -171,42 +213,16 @@ class _Lifting:
         placements = [encoding.placements[c] for c, _ in instances]
         index = [encoding.index[c] for c, _ in instances]
         conversions = [self.lift.table(c) for c, _ in instances]
-        problem = Problem(self.choices, conversions, needs)
+        single = frozenset(i for i, (c, _) in enumerate(instances) if c in encoding.problem.single)
+        problem = Problem(self.choices, conversions, needs, single=single)
         chosen = {c: tuple(range(len(made))) for c, made in enumerate(self.choices) if made}
         found = complete(problem, chosen)
         lifted = Encoding(Views(graph, groups, self.orders), problem, placements, index)
         return None if found is None else Lifted(graph, lifted, found, roots)
 
-    def _outputs(self) -> list[Placement]:
-        """Where the whole program's outputs lie: of the layers left out as in the copy that they follow."""
-        short, lift = self.lift.short, self.lift
-        chosen: dict[int, list[Placement]] = {}
-        for v, (_, options), root in zip(
-            short.program.region.outputs, lift.roots, self.encoding.problem.roots, strict=True
-        ):
-            placement = options[0]
-            if len(options) > 1:
-                if root[0] not in self.chosen:
-                    continue  # of a copy that no layer follows
-                tag = self.encoding.problem.choices[root[0]][self.chosen[root[0]][0]].tag
-                assert isinstance(tag, Delivered) and isinstance(tag.placement, Placement)
-                placement = tag.placement
-            chosen.setdefault(v, []).append(placement)
-        found = []
-        seen: Counter[int] = Counter()
-        for v in lift.whole.outputs:
-            stands = short.values[lift.stand_in(v, self.follows)]
-            found.append(chosen[stands][seen[v]])
-            seen[v] += 1
-        return found
-
-    def _instance(self, cls: int, layer: int) -> Instance:
-        """A class in a layer. What layers share may be computed by way of one of them; any will do."""
-        return cls, max(layer, 0) if self.lift.copies[cls] >= 0 else -1
-
     def _id(self, cls: int, layer: int) -> int:
         """The number of a class in an equal layer; -1 for one that needs nothing of a layer."""
-        key = self._instance(cls, layer)
+        key = self.lift.instance(cls, layer)
         found = self.number.get(key)
         if found is None:
             found = self.number[key] = len(self.classes)
@@ -223,7 +239,7 @@ class _Lifting:
         number = self._id(group, layer)
         if number not in self.made:
             self.made.add(number)
-            self.waiting.append(self._instance(group, layer))
+            self.waiting.append(self.lift.instance(group, layer))
         return number, placement
 
     def _group(self, group: int, layer: int) -> None:
@@ -234,8 +250,7 @@ class _Lifting:
             choice = problem.choices[group][i]
             tag = choice.tag
             if isinstance(tag, Handed):
-                (node,) = [n for n in self.graph.classes[tag.cls].nodes if n.op == "input"]
-                source, there = self.lift.handed(node.attributes["index"], layer, self.follows)
+                source, there = self.lift.handed(self.lift.input_index(tag), layer, self.follows)
                 need = self._need(self.encoding.shard(source, tag.placement), there)
                 made = Handed(self._id(tag.cls, layer), self._id(source, there), tag.placement)
                 self.choices[number].append(choice._replace(needs=(need,), tag=made))
@@ -251,3 +266,78 @@ class _Lifting:
             needs = tuple([self._need(need, layer) for need in choice.needs])
             computed = Computed(cls, len(self.classes[cls].nodes) - 1, tag.strategy)
             self.choices[number].append(choice._replace(needs=needs, tag=computed))
+
+
+class _Pricing:
+    """What one plan costs, lifted: walked from the outputs, as `extract.verify.complete` does."""
+
+    def __init__(self, lift: Lift, selection: Selection, follows: Sequence[int]):
+        self.lift, self.selection, self.follows = lift, selection, follows
+        #: Per shard of the short program what delivers it, found when first asked for.
+        self.ways: dict[tuple[int, int], _Way | None] = {}
+
+    def total(self) -> float | None:
+        """The sum; None where some shard is not to be had."""
+        lift, ways, encoding = self.lift, self.ways, self.lift.encoding
+        computed: list[float] = []
+        converted: list[float] = []
+        made: set[tuple[int, int, int]] = set()
+        stack: list[tuple[tuple[int, int], int]] = []
+        for v, placement in zip(lift.whole.outputs, lift.outputs(self.selection, self.follows), strict=True):
+            cls, layer = lift.value(v, self.follows)
+            need = encoding.need(cls, placement)
+            stack.append((need, lift.instance(need[0], layer)[1]))
+        seen = set(stack)
+        while stack:
+            need, layer = stack.pop()
+            if need not in ways:
+                ways[need] = self._way(*need)
+            way = ways[need]
+            if way is None:
+                return None
+            if way.conversion is not None:
+                converted.append(way.conversion)
+            if (need[0], way.out, layer) in made:
+                continue
+            made.add((need[0], way.out, layer))
+            computed.append(way.choice.cost)
+            for taken in self._taken(way, layer):
+                if taken not in seen:
+                    seen.add(taken)
+                    stack.append(taken)
+        return math.fsum(computed) + math.fsum(converted)
+
+    def _taken(self, way: _Way, layer: int) -> list[tuple[tuple[int, int], int]]:
+        tag = way.choice.tag
+        if not isinstance(tag, Handed):
+            return [(need, layer if own else self.lift.instance(need[0], layer)[1])
+                    for need, own in zip(way.choice.needs, way.own, strict=True)]
+        source, there = self.lift.handed(self.lift.input_index(tag), layer, self.follows)
+        need = self.lift.encoding.shard(source, tag.placement)
+        return [(need, self.lift.instance(need[0], there)[1])]
+
+    def _way(self, group: int, placement: int) -> _Way | None:
+        """The cheapest chosen source of a shard, of which every layer has the same."""
+        best: dict[int, Choice] = {}
+        for i in self.selection.chosen.get(group, ()):
+            choice = self.lift.encoding.problem.choices[group][i]
+            if choice.out not in best or choice.cost < best[choice.out].cost:
+                best[choice.out] = choice
+        table = self.lift.table(group)
+        source = min(best, key=lambda p: (p != placement, table[p, placement], p), default=None)
+        if source is None or not table[source, placement] < math.inf:
+            return None
+        choice, copies = best[source], self.lift.copies
+        own = [copies[group] >= 0 and copies[c] >= 0 for c, _ in choice.needs]
+        return _Way(source, choice, None if source == placement else float(table[source, placement]), own)
+
+
+class _Way(NamedTuple):
+    """The placement at which a class is made for a shard, by which choice, and the conversion's price, if there is one;
+    which needs are of the same layer.
+    """
+
+    out: int
+    choice: Choice
+    conversion: float | None
+    own: list[bool]

@@ -26,19 +26,30 @@ CLOSE = 1e-2
 EQUAL = 1e-9
 
 
-def looks_across_shards(region: Region, shardings: Sequence[Sharding | None]) -> bool:
-    """Whether some op looks at neighbours along a dimension of an operand that is sharded."""
+#: An operand that an op reaches around along some dimensions: the value, and whether it does, per dimension.
+Reaching = tuple[int, tuple[bool, ...]]
+
+
+def reaching(region: Region) -> list[Reaching]:
+    """The operands whose neighbours some op looks at."""
+    found = []
     for op in region.ops:
         if not registry.known(op.name) or op.regions:
             continue
         operands, results = (tuple([region.types[v] for v in values]) for values in (op.operands, op.results))
         reaches = registry.get(op.name).reaches(op.attributes, operands, results) or ()
         for v, row in zip(op.operands, reaches, strict=False):
-            sharding = shardings[v]
-            if sharding is not None and any(
-                r is not None and d.axes for r, d in zip(row, sharding.dims, strict=True)
-            ):
-                return True
+            if any(r is not None for r in row):
+                found.append((v, tuple([r is not None for r in row])))
+    return found
+
+
+def look_across_shards(found: Sequence[Reaching], shardings: Sequence[Sharding | None]) -> bool:
+    """Whether one of the dimensions that ops reach along is sharded."""
+    for v, row in found:
+        sharding = shardings[v]
+        if sharding is not None and any(r and d.axes for r, d in zip(row, sharding.dims, strict=True)):
+            return True
     return False
 
 
@@ -69,16 +80,20 @@ def extract_layers(
     copies = copies_of(short, graph)
     found = extract(encoding.problem)
     lift = Lift(short, graph, encoding, copies, tables, roots)
-    lifted: list[Lifted] = []
+    prices: list[float] = []
+    patterns: list[list[int]] = []
     for follows in _patterns(short.repeats):
-        made = lift.lift(found.selection, follows)
-        if made is None:
+        price = lift.price(found.selection, follows)
+        if price is None:
             return None
-        if lifted and math.isclose(made.selection.cost, lifted[0].selection.cost, rel_tol=EQUAL):
+        if prices and math.isclose(price, prices[0], rel_tol=EQUAL):
             break  # the copies do the same
-        lifted.append(made)
-    best = min(lifted, key=lambda made: made.selection.cost)
-    copy = min(range(min(KEPT, len(lifted))), key=lambda i: lifted[i].selection.cost)
+        prices.append(price)
+        patterns.append(follows)
+    best = lift.lift(found.selection, patterns[prices.index(min(prices))])
+    if best is None:
+        return None
+    copy = min(range(min(KEPT, len(prices))), key=prices.__getitem__)
     bound = 0.0
     if time.monotonic() < deadline:
         bound = Ring(lift, copy).bound(found.selection, best.selection.cost, CLOSE, deadline)

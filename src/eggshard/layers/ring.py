@@ -56,8 +56,9 @@ class Ring:
             lift.table(c) * (self.short.repeats if of_group[c] >= 0 else 1) for c in range(len(self.choices))]
         open_ = self._without_links()
         alive = _computable(open_)
-        self.problem = Problem(self.choices, conversions, [r for r in encoding.problem.roots if r[0] in alive])
-        self.opened = Problem(open_, conversions, self.problem.roots)
+        roots, single = [r for r in encoding.problem.roots if r[0] in alive], encoding.problem.single
+        self.problem = Problem(self.choices, conversions, roots, single=single)
+        self.opened = Problem(open_, conversions, roots, single=single)
         self.leaving = {
             group for c, choices in enumerate(encoding.problem.choices) if of_group[c] < 0
             for choice in choices if isinstance(choice.tag, Handed) for group, _ in self.taken[choice.tag]
@@ -100,7 +101,7 @@ class Ring:
 
     def _sources(self, tag: Handed, layers: Iterable[int]) -> list[Instance]:
         """What some layers (-1: what layers share) take as this value."""
-        (index,) = [n.attributes["index"] for n in self.lift.graph.classes[tag.cls].nodes if n.op == "input"]
+        index = self.lift.input_index(tag)
         return [self.lift.handed(index, layer, self.follows) for layer in layers]
 
     def _without_links(self) -> list[list[Choice]]:

@@ -12,9 +12,10 @@ class Counts(NamedTuple):
     shuffles: between the lanes of a warp, 32 bits each. shared_stores, shared_loads: of any width.
     shared_store_wavefronts, shared_load_wavefronts: how often they occupy shared memory, bank conflicts and width
     included. barriers: of the block, each counted once. warp_barriers: of single warps, all warps added up.
-    global_loads, global_stores: instructions. scratch: bytes of shared memory, held while it runs. takeovers: how often
-    such memory is taken over, for which all warps must have done with what was there before: one more barrier, unless
-    nothing was.
+    global_loads, global_stores: instructions; global_lines: the lines of 128 bytes that they touch, where neighbouring
+    elements lie side by side in memory, each counted once per instruction of a warp. scratch: bytes of shared memory,
+    held while it runs. takeovers: how often such memory is taken over, for which all warps must have done with what was
+    there before: one more barrier, unless nothing was.
     """
 
     arithmetic: tuple[tuple[str, float], ...] = ()
@@ -30,6 +31,7 @@ class Counts(NamedTuple):
     global_stores: float = 0
     scratch: int = 0
     takeovers: float = 0
+    global_lines: float = 0
 
     def plus(self, other: Counts) -> Counts:
         """Both, one after the other: instructions add up, scratch memory is used again."""
@@ -54,6 +56,7 @@ class Counts(NamedTuple):
             self.global_stores + other.global_stores,
             max(self.scratch, other.scratch),
             self.takeovers + other.takeovers,
+            self.global_lines + other.global_lines,
         )
 
     def times(self, factor: float) -> Counts:
@@ -74,6 +77,7 @@ class Counts(NamedTuple):
             self.global_stores * factor,
             self.scratch,
             self.takeovers * factor,
+            self.global_lines * factor,
         )
 
 

@@ -16,11 +16,11 @@ class Peer(NamedTuple):
 
 def run_peer(text: str, pipeline: str, seconds: float = SECONDS) -> Peer:
     """The module after jaxlib's passes, given as its pass manager reads them (``sdy-close-shardings``)."""
-    from eggshard.egraph.worker import call
     from eggshard.errors import EggshardError
+    from eggshard.frontends.jaxlib_passes import worker
 
     try:
-        return Peer(text=call(f"{__name__}:passed", text, pipeline, seconds=seconds))
+        return Peer(text=worker().call(f"{__name__}:passed", text, pipeline, seconds=seconds))
     except EggshardError as error:
         return Peer(failure=str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__)
 

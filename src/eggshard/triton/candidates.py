@@ -1,4 +1,8 @@
-"""Which encodings each tensor of a kernel may have: what anchors want and what is there, followed through the ops."""
+"""Which encodings each tensor of a kernel may have: what anchors want and what is there, followed through the ops.
+
+An encoding spells a layout, and one layout has many spellings (a slice, a linear encoding, a blocked one of fewer
+dimensions), between which nothing moves. Layouts are what is chosen; spellings are chosen afterwards (`spelling`).
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,32 @@ from dataclasses import dataclass, field
 
 from eggshard.kernels.ir import Kernel, Operation, Value
 from eggshard.layouts.encodings import Encoding, read
+from eggshard.layouts.families import linear_layout
+from eggshard.layouts.linear import LinearLayout
 from eggshard.layouts.machine import Machine
 from eggshard.triton.classes import CONVERT, Classes
 from eggshard.triton.control import ties
 from eggshard.triton.rules import Option, anchored, current, from_operand, from_result
 
-#: No tensor has more candidates than these; those that are met first stay.
-MOST = 24
+#: No tensor has more layouts than these, and no layout more spellings; those that are met first stay.
+LAYOUTS, SPELLINGS = 16, 4
 
 
 @dataclass
 class Candidates:
-    """Per class its encodings, numbered; per op that computes classes, the options it may run at."""
+    """Per class its encodings, each with the number of its layout; per op that computes classes its options."""
 
     encodings: list[dict[Encoding, int]]
     options: dict[Operation, dict[Option, None]] = field(default_factory=dict)
-    #: Whether some class had more than `MOST`.
+    #: Whether some class had more than `LAYOUTS`.
     capped: bool = False
+
+    def layouts(self, c: int) -> list[Encoding]:
+        """A spelling of each layout of a class, by its number."""
+        found: dict[int, Encoding] = {}
+        for encoding, number in self.encodings[c].items():
+            found.setdefault(number, encoding)
+        return [found[number] for number in range(len(found))]
 
 
 def encoding_of(value: Value) -> Encoding:
@@ -40,16 +53,27 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
     mentions: list[list[tuple[Operation, int, bool]]] = [[] for _ in classes.types]
     shared: dict[int, set[int]] = {}
     work: list[tuple[int, Encoding]] = []
+    numbers: list[dict[LinearLayout | Encoding, int]] = [{} for _ in classes.types]
+    spelled: list[list[int]] = [[] for _ in classes.types]
 
-    def add(c: int, encoding: Encoding) -> bool:
+    def add(c: int, encoding: Encoding, wanted: bool = False, spread: bool = True) -> bool:
         known = found.encodings[c]
         if encoding in known:
             return True
-        if len(known) >= MOST:
-            found.capped = True
+        which = key(c, encoding)
+        number = numbers[c].get(which)
+        if number is None:
+            if len(numbers[c]) >= LAYOUTS and not wanted:
+                found.capped = True
+                return False
+            number = numbers[c][which] = len(numbers[c])
+            spelled[c].append(0)
+        elif spelled[c][number] >= SPELLINGS and not wanted:
             return False
-        known[encoding] = len(known)
-        work.append((c, encoding))
+        spelled[c][number] += 1
+        known[encoding] = number
+        if spread:
+            work.append((c, encoding))
         return True
 
     def tensors(op: Operation, option: Option) -> Iterator[tuple[int, Encoding]]:
@@ -58,11 +82,20 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
                 if encoding is not None and value in classes.of:
                     yield classes.of[value], encoding
 
-    def take(op: Operation, option: Option) -> None:
-        if all([add(c, e) for c, e in tensors(op, option)]):
+    def take(op: Operation, option: Option, wanted: bool = False, spread: bool = True) -> None:
+        if all([add(c, e, wanted, spread) for c, e in tensors(op, option)]):
             found.options[op][option] = None
 
+    def key(c: int, encoding: Encoding) -> LinearLayout | Encoding:
+        layout = linear_layout(encoding, classes.types[c].shape, machine)
+        return encoding if layout is None else layout.without_duplicates()
+
+    def only_respelled(op: Operation, option: Option) -> bool:
+        """Whether an option has the layouts of the given one."""
+        return [(c, key(c, e)) for c, e in tensors(op, option)] == [(c, key(c, e)) for c, e in tensors(op, current(op))]
+
     free: list[Operation] = []
+    kept: dict[Operation, None] = {}
     for op in computing(kernel, classes):
         tied = ties(op)
         if tied is not None:
@@ -74,26 +107,29 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
             continue
         found.options[op] = {}
         if anchored(op, kernel):
-            take(op, current(op))
+            take(op, current(op), wanted=True)
+            kept[op] = None
         else:
             free.append(op)
-    for op in free:
-        take(op, current(op))
+    for op in (*free, *kept):
         for i, value in enumerate(op.operands):
             if value in classes.of:
                 mentions[classes.of[value]].append((op, i, True))
         for i, value in enumerate(op.results):
             if value in classes.of:
                 mentions[classes.of[value]].append((op, i, False))
-    # What is there, in the text's order: arguments of blocks, and layouts that only conversions name.
-    for value, c in classes.of.items():
-        add(c, encoding_of(value))
     for c, encoding in work:  # grows as it is read
         for op, i, operand in mentions[c]:
             for option in (from_operand if operand else from_result)(op, i, encoding, machine):
-                take(op, option)
+                if op not in kept or only_respelled(op, option):
+                    take(op, option)
         for other in shared.get(c, ()):
             add(other, encoding)
+    # What is there: it is possible, but nothing asks for it.
+    for op in free:
+        take(op, current(op), wanted=True, spread=False)
+    for value, c in classes.of.items():
+        add(c, encoding_of(value), wanted=True, spread=False)
     return found
 
 

@@ -1,7 +1,7 @@
 """Tensors up to their layouts: which values of a kernel are one tensor.
 
-A conversion of layout gives the same tensor, and so do equal pure ops on equal tensors, where the first of them is there
-whenever the second is. That is congruence; what is computed several times in the text, for the sake of several
+A conversion of layout gives the same tensor, and so do equal pure ops on equal tensors, where the first of them is
+there whenever the second is. That is congruence; what is computed several times in the text, for the sake of several
 layouts, is one class that may be computed at any of them.
 """
 
@@ -18,8 +18,8 @@ CONVERT = "ttg.convert_layout"
 
 @dataclass
 class Classes:
-    """``of[value]``: its class. Per class its meaning (``types``, without encodings) and the value that is defined first
-    (``first``). ``same[op]``: the earlier op that an op repeats."""
+    """``of[value]``: its class. Per class its meaning (``types``, without encodings) and the value that is defined
+    first (``first``). ``same[op]``: the earlier op that an op repeats."""
 
     of: dict[Value, int] = field(default_factory=dict)
     types: list[TensorType] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Values of loops and branches that have one encoding: what goes in, what is carried, what is yielded, what comes out."""
+"""Values of loops and branches that have one encoding: what goes in, is carried, is yielded, and comes out."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from eggshard.kernels.ir import Operation, Value
 
 
 class Use(NamedTuple):
-    """An operand of an op."""
+    """An operand of an op, by its number."""
 
     op: Operation
-    index: int
+    operand: int
 
     @property
     def value(self) -> Value:
-        return self.op.operands[self.index]
+        return self.op.operands[self.operand]
 
 
-@dataclass(eq=False, frozen=True)
+@dataclass(frozen=True)
 class Tie:
     """One value of a region op through its blocks.
 

@@ -1,4 +1,4 @@
-"""The layouts of a whole kernel, chosen at once: conversions that are left, and what is computed in two layouts instead."""
+"""The layouts of a whole kernel, chosen at once: what is converted, and what is computed in several layouts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from eggshard.extract.portfolio import extract
 from eggshard.kernels.ir import Kernel
 from eggshard.triton.candidates import find_candidates
 from eggshard.triton.classes import CONVERT, find_classes
-from eggshard.triton.frequencies import Frequencies, frequencies
-from eggshard.triton.pricing import cost
+from eggshard.triton.frequencies import USUAL, Frequencies, frequencies
+from eggshard.triton.pricing import Priced, cost, priced
 from eggshard.triton.problem import Builder
 from eggshard.triton.rewriting import rewrite
+from eggshard.triton.spelling import spell
 
 #: Plans are proved optimal to this part of their cost, ops that no choice changes left out.
 GAP = 1e-9
+#: Plans this near to their bound count as optimal: rounding.
+PROVED = 1e-6
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class LayoutPlan:
     """A kernel at the layouts chosen.
 
     cost, given_cost: of ``kernel`` and of ``given``, in the cost model's units (SM cycles per thread block). bound: no
-    choice among the candidates costs less. candidates: "all", or "capped" where some tensor had too many encodings.
+    choice among the candidates costs less. capped: some tensor had more encodings than are kept. seconds: of planning.
     """
 
     given: Kernel
@@ -35,6 +38,42 @@ class LayoutPlan:
     seconds: float
     method: str
     capped: bool
+    cost_model: LayoutCostModel
+    assumed: Frequencies
+
+    def __str__(self) -> str:
+        from eggshard.report.layouts import plan_table
+
+        return plan_table(self)
+
+    def text(self) -> str:
+        """The kernel as TritonGPU IR, in libtriton's own spelling; verified. Raises `ProgramError` if it is refused."""
+        from eggshard.frontends.triton.libtriton import module_of
+
+        return str(module_of(self.kernel))
+
+    def priced(self) -> list[Priced]:
+        """The kernel's ops on tensors with their prices, conversions among them."""
+        return list(priced(self.kernel, self.cost_model, self.assumed))
+
+    @property
+    def name(self) -> str:
+        """The function's name, of the first where there are several."""
+        functions = self.kernel.functions
+        return (functions[0].attribute("sym_name") or "").strip('"') if functions else ""
+
+    @property
+    def given_conversions(self) -> int:
+        """``ttg.convert_layout`` ops of the kernel as it came."""
+        return count_conversions(self.given)
+
+    @property
+    def certificate(self) -> str:
+        """What is proved."""
+        among = "the candidates that were kept" if self.capped else "all candidates"
+        if self.gap <= PROVED:
+            return f"optimal among {among}"
+        return f"at most {100 * self.gap:.2g} % above the best of {among}"
 
     @property
     def gap(self) -> float:
@@ -52,8 +91,8 @@ def count_conversions(kernel: Kernel) -> int:
 
 
 def plan_layouts(
-    kernel: Kernel, cost_model: LayoutCostModel | None = None, *, assumed: Frequencies = Frequencies(),
-    seconds: float = 2.0,
+    kernel: Kernel, cost_model: LayoutCostModel | None = None, *, assumed: Frequencies = USUAL,
+    seconds: float = 5.0,
 ) -> LayoutPlan:
     """The cheapest layouts for a kernel's tensors under a cost model, within about ``seconds`` of search.
 
@@ -63,11 +102,23 @@ def plan_layouts(
     model = default_costs(kernel.target) if cost_model is None else cost_model
     classes = find_classes(kernel)
     candidates = find_candidates(kernel, classes)
-    problem = Builder(kernel, classes, candidates, frequencies(kernel, assumed), model).build()
-    found = extract(problem.problem, seconds=seconds, gap=GAP)
-    planned = rewrite(kernel, classes, problem, found.selection)
+    times = frequencies(kernel, assumed)
+    problem = Builder(kernel, classes, candidates, times, model).build()
+    found = extract(problem.problem, seconds=seconds, gap=GAP, exact=True)
+    planned = rewrite(problem, spell(problem, found.selection, seconds))
     given_cost = cost(kernel, model, assumed)
     planned_cost = cost(planned, model, assumed)
+    if planned_cost > given_cost:  # the search ran out of time
+        planned, planned_cost = kernel, given_cost
     bound = min(planned_cost, found.bound + problem.fixed)
     return LayoutPlan(kernel, planned, planned_cost, given_cost, bound, time.monotonic() - began, found.method,
-                      candidates.capped)
+                      candidates.capped, model, assumed)
+
+
+def given_plan(
+    kernel: Kernel, cost_model: LayoutCostModel | None = None, assumed: Frequencies = USUAL
+) -> LayoutPlan:
+    """The kernel as it is: the baseline. Nothing is known of how much better it might be."""
+    model = default_costs(kernel.target) if cost_model is None else cost_model
+    price = cost(kernel, model, assumed)
+    return LayoutPlan(kernel, kernel, price, price, 0.0, 0.0, "as given", True, model, assumed)

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from eggshard.costmodel.layouts import LayoutCostModel
-from eggshard.kernels.ir import Kernel, Operation, Value
+from eggshard.kernels.ir import Block, Kernel, Operation, Value
 from eggshard.layouts.conversion import Conversion, conversion
-from eggshard.layouts.counts import bit_width
-from eggshard.layouts.linear import linear_layout
+from eggshard.layouts.families import linear_layout
 from eggshard.layouts.machine import Machine
 from eggshard.triton.candidates import encoding_of
-from eggshard.triton.classes import CONVERT
+from eggshard.triton.classes import CONVERT, Classes, find_classes
 from eggshard.triton.control import ties
-from eggshard.triton.frequencies import Frequencies, frequencies
-from eggshard.triton.rules import current, work
+from eggshard.triton.frequencies import USUAL, Frequencies, frequencies
+from eggshard.triton.rules import current, movable, work
+from eggshard.triton.rules.costs import bits
 
 
 class Priced(NamedTuple):
@@ -26,24 +26,52 @@ class Priced(NamedTuple):
     cost: float
     conversion: Conversion | None
 
+    @property
+    def is_conversion(self) -> bool:
+        return self.op.name == CONVERT
 
-def priced(kernel: Kernel, model: LayoutCostModel, assumed: Frequencies = Frequencies()) -> Iterator[Priced]:
-    """All ops of a kernel on tensors, in the text's order, with their prices in the model's units."""
-    times, machine = frequencies(kernel, assumed), Machine.of(kernel)
+
+def priced(kernel: Kernel, model: LayoutCostModel, assumed: Frequencies = USUAL) -> Iterator[Priced]:
+    """All ops of a kernel on tensors, in the text's order, with their prices in the model's units.
+
+    Equal ops at one layout are paid once, however that is spelled: the compiler makes the same instructions of them.
+    """
+    times, machine, classes = frequencies(kernel, assumed), Machine.of(kernel), find_classes(kernel)
+    computed: dict[object, list[Block]] = {}
     for op in kernel.walk():
         if op.parent is None or ties(op) is not None or not any(_laid(v) for v in (*op.operands, *op.results)):
             continue
         if op is op.parent.terminator:
             continue
+        often = times[op.parent]
         if op.name == CONVERT:
             found = conversion_of(op, machine)
-            cost = 0.0 if found is None else model.price(found.counts)
-            yield Priced(op, times[op.parent], times[op.parent] * cost, found)
-        else:
-            yield Priced(op, times[op.parent], times[op.parent] * model.price(work(op, current(op), machine)), None)
+            yield Priced(op, often, 0.0 if found is None else often * model.price(found.counts), found)
+            continue
+        key = _computes(op, classes, machine) if movable(op) else None
+        before = computed.setdefault(key, []) if key is not None else []
+        paid = any(block in before for block in _around(op))
+        before.append(op.parent)
+        yield Priced(op, often, 0.0 if paid else often * model.price(work(op, current(op), machine)), None)
 
 
-def cost(kernel: Kernel, model: LayoutCostModel, assumed: Frequencies = Frequencies()) -> float:
+def _computes(op: Operation, classes: Classes, machine: Machine) -> object:
+    """The tensors that an op computes and their layouts."""
+    return tuple(
+        (classes.of[v], linear_layout(encoding_of(v), v.tensor.shape, machine) or v.tensor.encoding)
+        for v in op.results if v.tensor is not None and v in classes.of)
+
+
+def _around(op: Operation) -> Iterator[Block]:
+    """The blocks that an op stands in, the innermost first."""
+    block = op.parent
+    while block is not None:
+        yield block
+        outer = block.parent.parent if block.parent is not None else None
+        block = outer.parent if outer is not None else None
+
+
+def cost(kernel: Kernel, model: LayoutCostModel, assumed: Frequencies = USUAL) -> float:
     """The kernel's modelled cost."""
     return sum(found.cost for found in priced(kernel, model, assumed))
 
@@ -55,7 +83,7 @@ def conversion_of(op: Operation, machine: Machine) -> Conversion | None:
     layouts = [linear_layout(encoding_of(v), source.tensor.shape, machine) for v in (source, target)]
     if layouts[0] is None or layouts[1] is None:
         return None
-    return conversion(layouts[0], layouts[1], bit_width(source.tensor.element), machine)
+    return conversion(layouts[0], layouts[1], bits(source.tensor.element), machine)
 
 
 def _laid(value: Value) -> bool:

@@ -1,9 +1,9 @@
 """A kernel's layouts as a selection problem: classes are tensors, placements their encodings, choices ops at options.
 
 What carries a value around a loop is a class that is computed once (`Problem.single`): its choice at an encoding needs
-the initial value there, the arguments of the body come of it, and a root needs what the body yields at the same encoding.
-Where a block runs less often than a value that it takes is computed, the value's view in the block is a class of
-its own, whose conversions are paid as often as the block runs.
+the initial value there, the arguments of the body come of it, and a root needs what the body yields at the same
+encoding. Where a block runs less often than a value that it takes is computed, the value's view in the block is a class
+of its own, whose conversions are paid as often as the block runs.
 """
 
 from __future__ import annotations
@@ -18,74 +18,133 @@ from eggshard.costmodel.layouts import LayoutCostModel
 from eggshard.extract.problem import Choice, Problem
 from eggshard.kernels.ir import Block, Kernel, Operation, Value
 from eggshard.layouts.conversion import conversion
-from eggshard.layouts.counts import bit_width
 from eggshard.layouts.encodings import Encoding
-from eggshard.layouts.linear import linear_layout
+from eggshard.layouts.families import linear_layout
 from eggshard.layouts.machine import Machine
 from eggshard.triton.candidates import Candidates, computing, encoding_of
 from eggshard.triton.classes import Classes
 from eggshard.triton.control import Tie, Use, ties
-from eggshard.triton.rules import Option, movable, work
+from eggshard.triton.rules import Option, repeatable, work
+from eggshard.triton.rules.costs import bits
 
-#: What a conversion costs that moves nothing: it still is an op, and of two equal plans the one with fewer is taken.
+#: What a conversion costs besides: of two equal plans the one with fewer is taken.
 NOTHING = 1e-3
 
 
 class Run(NamedTuple):
-    """A choice's tag: an op run at an option."""
+    """A choice's tag: an op run at one of the options, which differ in spelling alone."""
 
     op: Operation
-    option: Option
+    options: tuple[Option, ...]
 
 
 class Result(NamedTuple):
-    """A choice's tag: a result of an op that has several, or of a loop or branch."""
+    """The tag of a result, by its number, of an op that has not just one."""
 
+    run: Run
     number: int
 
 
-class Carried(NamedTuple):
-    """A choice's tag: a tie of a loop or branch, at an encoding."""
+class Entered(NamedTuple):
+    """The tag of what a tie carries: at one of the encodings, which differ in spelling alone."""
 
     tie: Tie
+    encodings: tuple[Encoding, ...]
+
+
+class Carried(NamedTuple):
+    """The tag of an argument or result that a tie carries."""
+
+    entered: Entered
+
+
+class Completed(NamedTuple):
+    """The tag of a root: an iteration delivers what the tie carries."""
+
+    entered: Entered
+
+
+class Ran(NamedTuple):
+    """The tag of a root: an op runs, for its effects."""
+
+    run: Run
+
+
+class Viewed(NamedTuple):
+    """The tag of a tensor's view in a block."""
+
+    cls: int
+
+
+class Argument(NamedTuple):
+    """The tag of a block's argument that keeps its encoding."""
+
     encoding: Encoding
+
+
+Tag = Run | Result | Entered | Carried | Completed | Ran | Viewed | Argument
 
 
 @dataclass
 class KernelProblem:
-    """The problem with the meaning of its numbers.
+    """The problem with the meaning of its numbers; choices' tags are `Tag`.
 
-    ``encodings[c][p]``: placement p of problem class c; the first classes are those of `Classes`. ``ties``, ``runs``: the
-    class of what each tie carries, and of each op that has not just one tensor for a result. ``views``: per block
-    and class the class of its view there. ``fixed``: what every plan pays besides, in the cost model's units.
+    ``classes`` of tensors come first. ``views``: per block and class the class of its view there; ``base`` the other
+    way. ``ties``, ``runs``: the class of what each tie carries, and of each op that has not just one tensor for a
+    result. ``times``: how often blocks run. ``fixed``: what every plan pays besides, in the cost model's units.
     """
 
     problem: Problem
-    encodings: list[list[Encoding]]
+    kernel: Kernel
+    classes: Classes
+    candidates: Candidates
+    views: dict[tuple[Block, int], int]
+    base: dict[int, int]
     ties: dict[Tie, int]
     runs: dict[Operation, int]
-    views: dict[tuple[Block, int], int]
+    times: dict[Block, float]
     fixed: float = 0.0
+
+    def number(self, c: int, encoding: Encoding) -> int | None:
+        """The placement of a tensor's class, or a view's, that an encoding is."""
+        return self.candidates.encodings[self.base.get(c, c)].get(encoding)
+
+    def view_block(self, value: Value, op: Operation) -> Block | None:
+        """The block in whose view an op finds a tensor: of those around it, inside the tensor's own, the outermost of
+        those that run least often, if they run less often than that; else None."""
+        home = _block_of(self.classes.first[self.classes.of[value]])
+        path = []
+        block = op.parent
+        while block is not None and block is not home:
+            path.append(block)
+            block = outside(block)
+        if block is None or not path:
+            return None
+        rarest = min(reversed(path), key=lambda b: self.times[b])
+        return rarest if self.times[rarest] < self.times[home] else None
+
+    def seen(self, value: Value, op: Operation) -> int:
+        """The class that an op finds a tensor in: the tensor's, or that of its view."""
+        c, block = self.classes.of[value], self.view_block(value, op)
+        return c if block is None else self.views[block, c]
 
 
 class Builder:
     """Builds the problem of one kernel."""
 
     def __init__(
-        self, kernel: Kernel, classes: Classes, candidates: Candidates, times: dict[Block, float], model: LayoutCostModel
+        self, kernel: Kernel, classes: Classes, candidates: Candidates, times: dict[Block, float],
+        model: LayoutCostModel,
     ) -> None:
         self.kernel, self.classes, self.candidates, self.times, self.model = kernel, classes, candidates, times, model
         self.machine = Machine.of(kernel)
-        self.encodings = [list(found) for found in candidates.encodings]
-        self.choices: list[list[Choice]] = [[] for _ in self.encodings]
+        self.choices: list[list[Choice]] = [[] for _ in classes.types]
         self.conversions: list[np.ndarray] = []
         self.single: set[int] = set()
+        self.prices: dict[tuple[tuple[Encoding, ...], tuple[int, ...], int], np.ndarray] = {}
         self.roots: list[tuple[int, int]] = []
-        self.ties: dict[Tie, int] = {}
-        self.runs: dict[Operation, int] = {}
-        self.views: dict[tuple[Block, int], int] = {}
-        self.base: dict[int, int] = {}
-        self.fixed = 0.0
+        self.found = KernelProblem(
+            Problem(self.choices, self.conversions, self.roots), kernel, classes, candidates, {}, {}, {}, {}, times)
 
     def build(self) -> KernelProblem:
         for c, value in enumerate(self.classes.first):
@@ -101,110 +160,102 @@ class Builder:
                 for region in op.regions:
                     for block in region.blocks:
                         self._arguments(block)
-        problem = Problem(self.choices, self.conversions, self.roots, single=frozenset(self.single))
-        return KernelProblem(problem, self.encodings, self.ties, self.runs, self.views, self.fixed)
+        self.found.problem.single = frozenset(self.single)
+        return self.found
 
     # -- classes -----------------------------------------------------------------------------------------------------
 
-    def _new(self, encodings: Sequence[Encoding] | int, conversions: np.ndarray | None = None) -> int:
-        """A class; without conversions its placements are apart."""
-        count = encodings if isinstance(encodings, int) else len(encodings)
-        self.encodings.append([] if isinstance(encodings, int) else list(encodings))
+    def _new(self, count: int, conversions: np.ndarray | None = None) -> int:
+        """A class of so many placements; without conversions they are apart."""
         self.choices.append([])
         if conversions is None:
             conversions = np.where(np.eye(count, dtype=bool), 0.0, np.inf)
         self.conversions.append(conversions)
         return len(self.choices) - 1
 
+    def _root(self, choices: Sequence[Choice]) -> None:
+        """A class that every plan computes, by one of these choices."""
+        root = self._new(1)
+        self.choices[root] = list(choices)
+        self.roots.append((root, 0))
+
     def _conversions(self, c: int, times: float) -> np.ndarray:
-        """``[P, P]``: what converting costs between a class's encodings, as often as ``times``."""
-        encodings, type_ = list(self.candidates.encodings[c]), self.classes.types[c]
-        layouts = [linear_layout(e, type_.shape, self.machine) for e in encodings]
-        costs = np.zeros((len(encodings), len(encodings)))
+        """``[P, P]``: what converting costs between a class's layouts, as often as ``times``."""
+        type_ = self.classes.types[c]
+        key = tuple(self.candidates.layouts(c)), type_.shape, bits(type_.element)
+        if key not in self.prices:
+            self.prices[key] = self._prices(*key)
+        costs = NOTHING + times * self.prices[key]
+        np.fill_diagonal(costs, 0.0)
+        return costs
+
+    def _prices(self, encodings: tuple[Encoding, ...], shape: tuple[int, ...], width: int) -> np.ndarray:
+        """The prices of conversions between encodings of a tensor; inf where one is not understood."""
+        layouts = [linear_layout(e, shape, self.machine) for e in encodings]
+        found = np.full((len(layouts), len(layouts)), np.inf)
         for p, source in enumerate(layouts):
             for q, target in enumerate(layouts):
                 if p == q:
-                    continue
-                if source is None or target is None:
-                    costs[p, q] = np.inf
-                    continue
-                found = conversion(source, target, bit_width(type_.element), self.machine)
-                costs[p, q] = NOTHING + times * self.model.price(found.counts)
-        return costs
+                    found[p, q] = 0.0
+                elif source is not None and target is not None:
+                    found[p, q] = self.model.price(conversion(source, target, width, self.machine).counts)
+        return found
 
-    def seen(self, value: Value, op: Operation) -> int:
-        """The class that an op finds a tensor in: the tensor's, or that of its view in a block that runs less often."""
-        c = self.classes.of[value]
-        home = _block_of(self.classes.first[c])
-        path = []
-        block = op.parent
-        while block is not None and block is not home:
-            path.append(block)
-            block = _outside(block)
-        if block is None or not path:
+    def _seen(self, value: Value, op: Operation) -> int:
+        """`KernelProblem.seen`; the view is made when it is first asked for."""
+        c, block = self.classes.of[value], self.found.view_block(value, op)
+        if block is None:
             return c
-        rarest = min(reversed(path), key=lambda b: self.times[b])
-        if self.times[rarest] >= self.times[home]:
-            return c
-        if (rarest, c) not in self.views:
-            view = self._new(self.encodings[c], self._conversions(c, self.times[rarest]))
-            self.views[rarest, c] = view
-            self.base[view] = c
-            self.choices[view] = [Choice(p, 0.0, ((c, p),)) for p in range(len(self.encodings[c]))]
-        return self.views[rarest, c]
-
-    def number(self, c: int, encoding: Encoding) -> int | None:
-        """The placement of a class that an encoding is."""
-        return self.candidates.encodings[self.base.get(c, c)].get(encoding)
+        if (block, c) not in self.found.views:
+            count = len(self.conversions[c])
+            view = self._new(count, self._conversions(c, self.times[block]))
+            self.found.views[block, c], self.found.base[view] = view, c
+            self.choices[view] = [Choice(p, 0.0, ((c, p),), Viewed(c)) for p in range(count)]
+        return self.found.views[block, c]
 
     # -- ops ---------------------------------------------------------------------------------------------------------
 
     def _run(self, op: Operation) -> None:
         assert op.parent is not None
-        options = list(self.candidates.options[op])
+        options = self._options(op)
         results = [(i, self.classes.of[v]) for i, v in enumerate(op.results) if v in self.classes.of]
-        costs = [self.times[op.parent] * self.model.price(work(op, option, self.machine)) for option in options]
+        costs = [self.times[op.parent] * self.model.price(work(op, same[0], self.machine)) for same in options.values()]
         if len(options) == 1:
-            self.fixed += costs[0]
+            self.found.fixed += costs[0]
             costs = [0.0]
-        plain = len(op.results) == 1 and len(results) == 1
-        target = results[0][1] if plain else self._new(len(options))
+        plain = len(op.results) == 1 and op.results[0] in self.classes.of
+        target = self.classes.of[op.results[0]] if plain else self._new(len(options))
         if not plain:
-            self.runs[op] = target
-            if len(results) < len(op.results) or not op.results:
-                self.roots_of(target, op)
-        if not movable(op):
+            self.found.runs[op] = target
+        run = {key: Run(op, tuple(same)) for key, same in options.items()}
+        outs = [key[1][0] if plain else n for n, key in enumerate(options)]
+        if not repeatable(op, self.kernel):
             self.single.add(target)
-        for number, (option, cost) in enumerate(zip(options, costs, strict=True)):
-            needs: dict[tuple[int, int], None] = {}
+        if not repeatable(op, self.kernel) or any(v not in self.classes.of for v in op.results):
+            self._root([Choice(0, 0.0, ((target, out),), Ran(r)) for out, r in zip(outs, run.values(), strict=True)])
+        for number, (needs, placements) in enumerate(options):
+            tag = run[needs, placements]
+            self.choices[target].append(Choice(outs[number], costs[number], needs, tag))
+            if not plain:
+                for (i, c), p in zip(results, placements, strict=True):
+                    self.choices[c].append(Choice(p, 0.0, ((target, number),), Result(tag, i)))
+
+    def _options(self, op: Operation) -> dict[tuple[tuple[tuple[int, int], ...], tuple[int, ...]], list[Option]]:
+        """{(needs, outs): the options that have them}: they differ in spelling alone."""
+        found: dict[tuple[tuple[tuple[int, int], ...], tuple[int, ...]], list[Option]] = {}
+        for option in self.candidates.options[op]:
+            needs: dict[tuple[int, int | None], None] = {}
             for value, encoding in zip(op.operands, option.operands, strict=True):
                 if value in self.classes.of and encoding is not None:
-                    a = self.seen(value, op)
-                    p = self.number(a, encoding)
-                    assert p is not None
-                    needs[a, p] = None
-            out = number
-            if plain:
-                encoding = option.results[0]
-                assert encoding is not None
-                found = self.number(target, encoding)
-                assert found is not None
-                out = found
-            self.choices[target].append(Choice(out, cost, tuple(needs), Run(op, option)))
-            if not plain:
-                for i, c in results:
-                    encoding = option.results[i]
-                    assert encoding is not None
-                    p = self.number(c, encoding)
-                    assert p is not None
-                    self.choices[c].append(Choice(p, 0.0, ((target, number),), Result(i)))
-
-    def roots_of(self, target: int, op: Operation) -> None:
-        """What has effects, or results that are no tensors, is run: a root that takes any option."""
-        root = self._new(1)
-        count = len(self.candidates.options[op])
-        self.choices[root] = [Choice(0, 0.0, ((target, n),)) for n in range(count)]
-        self.roots.append((root, 0))
+                    a = self._seen(value, op)
+                    needs[a, self.found.number(a, encoding)] = None
+            outs = [self.found.number(self.classes.of[value], encoding)
+                    for value, encoding in zip(op.results, option.results, strict=True)
+                    if value in self.classes.of and encoding is not None]
+            if all(p is not None for _, p in needs) and None not in outs:
+                key = tuple((a, p) for a, p in needs if p is not None), tuple(p for p in outs if p is not None)
+                found.setdefault(key, []).append(option)
+        return found
 
     # -- loops and branches ------------------------------------------------------------------------------------------
 
@@ -212,32 +263,32 @@ class Builder:
         of = self.classes.of
         if tie.targets[0] not in of:
             return
-        encodings = list(self.candidates.encodings[of[tie.targets[0]]])
-        encodings = [e for e in encodings if all(self._possible(e, u) for u in (*tie.sources, *tie.back))]
-        carried = self.ties[tie] = self._new(encodings)
+        values = [*(use.value for use in (*tie.sources, *tie.back)), *tie.targets]
+        same: dict[tuple[int | None, ...], list[Encoding]] = {}
+        for encoding in self.candidates.encodings[of[values[0]]]:
+            numbers = tuple(self.found.number(of[v], encoding) for v in values)
+            if None not in numbers:
+                same.setdefault(numbers, []).append(encoding)
+        entered = [Entered(tie, tuple(encodings)) for encodings in same.values()]
+        carried = self.found.ties[tie] = self._new(len(entered))
         if tie.once:
             self.single.add(carried)
-        for p, encoding in enumerate(encodings):
-            self.choices[carried].append(Choice(p, 0.0, self._needs(tie.sources, encoding), Carried(tie, encoding)))
+        for p, tag in enumerate(entered):
+            self.choices[carried].append(Choice(p, 0.0, self._needs(tie.sources, tag.encodings[0]), tag))
         if tie.back:
-            root = self._new(1)
-            self.choices[root] = [
-                Choice(0, 0.0, ((carried, p), *self._needs(tie.back, e))) for p, e in enumerate(encodings)]
-            self.roots.append((root, 0))
+            self._root([Choice(0, 0.0, ((carried, p), *self._needs(tie.back, tag.encodings[0])), Completed(tag))
+                        for p, tag in enumerate(entered)])
         for value in tie.targets:
-            for p, encoding in enumerate(encodings):
-                out = self.number(of[value], encoding)
-                if out is not None:
-                    self.choices[of[value]].append(Choice(out, 0.0, ((carried, p),), Carried(tie, encoding)))
-
-    def _possible(self, encoding: Encoding, use: Use) -> bool:
-        return encoding in self.candidates.encodings[self.classes.of[use.value]]
+            for p, tag in enumerate(entered):
+                out = self.found.number(of[value], tag.encodings[0])
+                assert out is not None
+                self.choices[of[value]].append(Choice(out, 0.0, ((carried, p),), Carried(tag)))
 
     def _needs(self, uses: Sequence[Use], encoding: Encoding) -> tuple[tuple[int, int], ...]:
         needs: dict[tuple[int, int], None] = {}
         for use in uses:
-            c = self.seen(use.value, use.op)
-            p = self.number(c, encoding)
+            c = self._seen(use.value, use.op)
+            p = self.found.number(c, encoding)
             assert p is not None
             needs[c, p] = None
         return tuple(needs)
@@ -247,9 +298,9 @@ class Builder:
         for value in block.arguments:
             c = self.classes.of.get(value)
             if c is not None and not self.choices[c]:
-                p = self.number(c, encoding_of(value))
+                p = self.found.number(c, encoding_of(value))
                 assert p is not None
-                self.choices[c].append(Choice(p, 0.0, ()))
+                self.choices[c].append(Choice(p, 0.0, (), Argument(encoding_of(value))))
 
 
 def _block_of(value: Value) -> Block:
@@ -258,7 +309,7 @@ def _block_of(value: Value) -> Block:
     return block
 
 
-def _outside(block: Block) -> Block | None:
+def outside(block: Block) -> Block | None:
     """The block in which the op stands that a block belongs to."""
     op = block.parent.parent if block.parent is not None else None
     return op.parent if op is not None else None

@@ -9,34 +9,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eggshard.errors import ProgramError
-from eggshard.extract.problem import Selection
 from eggshard.kernels.ir import Block, Kernel, Operation, Region, Value
 from eggshard.layouts.encodings import Encoding
 from eggshard.triton.candidates import encoding_of
-from eggshard.triton.classes import CONVERT, Classes
+from eggshard.triton.classes import CONVERT
 from eggshard.triton.control import Tie, ties
-from eggshard.triton.problem import KernelProblem, Run
+from eggshard.triton.problem import KernelProblem
 from eggshard.triton.rules import Option, current, with_option
+from eggshard.triton.spelling import Layouts
 
 
-def rewrite(kernel: Kernel, classes: Classes, problem: KernelProblem, selection: Selection) -> Kernel:
-    """The kernel at the selection's layouts. The kernel given stays as it is."""
-    return Kernel(_Rewriter(classes, problem, selection).module(kernel.module), dict(kernel.aliases))
+def rewrite(problem: KernelProblem, layouts: Layouts) -> Kernel:
+    """The problem's kernel at these layouts. The kernel given stays as it is."""
+    kernel = problem.kernel
+    return Kernel(_Rewriter(problem, layouts).module(kernel.module), dict(kernel.aliases))
 
 
 class _Rewriter:
-    def __init__(self, classes: Classes, problem: KernelProblem, selection: Selection) -> None:
-        self.classes, self.problem, self.selection = classes, problem, selection
-        #: Tensors by problem class and placement; other values.
-        self.at: dict[tuple[int, int], Value] = {}
+    def __init__(self, problem: KernelProblem, layouts: Layouts) -> None:
+        self.classes, self.problem, self.layouts = problem.classes, problem, layouts
+        #: Tensors by class (or view) and encoding; other values.
+        self.at: dict[tuple[int, Encoding], Value] = {}
         self.other: dict[Value, Value] = {}
-        self.converted: dict[int, list[tuple[int, int]]] = {}
-        for c, p, q in selection.conversions:
-            self.converted.setdefault(c, []).append((p, q))
         self.views: dict[Block, list[tuple[int, int]]] = {}
         for (block, c), view in problem.views.items():
             self.views.setdefault(block, []).append((c, view))
-        self.numbers = [{e: p for p, e in enumerate(some)} for some in problem.encodings]
 
     def module(self, op: Operation) -> Operation:
         """A module, function or any op that holds blocks of no known meaning, with its blocks rewritten."""
@@ -66,7 +63,7 @@ class _Rewriter:
         if c is None:
             self.other[old] = new
         else:
-            self.at[c, self.numbers[c][encoding_of(new)]] = new
+            self.at[c, encoding_of(new)] = new
 
     def _same(self, value: Value, op: Operation) -> Value:
         """A value as an op takes it whose operands keep their encodings."""
@@ -74,31 +71,24 @@ class _Rewriter:
 
     def _fetch(self, value: Value, encoding: Encoding, op: Operation) -> Value:
         """A tensor at an encoding, as it is there for an op: itself, or its view in a block around the op."""
-        c = self.classes.of[value]
-        p = self.numbers[c][encoding]
-        block = op.parent
-        while block is not None:
-            view = self.problem.views.get((block, c))
-            if view is not None and (view, p) in self.at:
-                return self.at[view, p]
-            outer = block.parent.parent if block.parent is not None else None
-            block = outer.parent if outer is not None else None
-        found = self.at.get((c, p))
+        c, block = self.classes.of[value], self.problem.view_block(value, op)
+        view = c if block is None else self.problem.views.get((block, c), c)
+        found = self.at.get((view, encoding)) or self.at.get((c, encoding))
         if found is None:
             raise ProgramError(f"{op.name}: an operand of type {value.type} is not there at {encoding}")
         return found
 
     def _convert(self, c: int, block: Block, location: str) -> None:
         """The conversions of a class, after what they convert."""
-        for p, q in self.converted.get(c, ()):
-            source = self.at.get((c, p))
-            if source is None or (c, q) in self.at:
+        for source, target in self.layouts.converted.get(c, ()):
+            value = self.at.get((c, source))
+            if value is None or (c, target) in self.at:
                 continue
-            assert source.tensor is not None
-            op = Operation(CONVERT, [source], parent=block, location=location)
-            op.results = [Value(source.tensor._replace(encoding=str(self.problem.encodings[c][q])), op, 0)]
+            assert value.tensor is not None
+            op = Operation(CONVERT, [value], parent=block, location=location)
+            op.results = [Value(value.tensor._replace(encoding=str(target)), op, 0)]
             block.operations.append(op)
-            self.at[c, q] = op.results[0]
+            self.at[c, target] = op.results[0]
 
     # -- blocks and ops ----------------------------------------------------------------------------------------------
 
@@ -109,9 +99,8 @@ class _Rewriter:
             if argument in self.classes.of:
                 self._convert(self.classes.of[argument], new, location)
         for c, view in self.views.get(old, ()):
-            for s in self.selection.chosen.get(view, ()):
-                p = self.problem.problem.choices[view][s].out
-                self.at[view, p] = self.at[c, p]
+            for encoding in self.layouts.viewed.get(view, ()):
+                self.at[view, encoding] = self.at[c, encoding]
             self._convert(view, new, location)
         for op in old.operations:
             self._operation(op, new)
@@ -129,7 +118,7 @@ class _Rewriter:
         elif any(v in self.classes.of for v in (*op.operands, *op.results)):
             if op.parent is not None and op is op.parent.terminator and ties(op.parent_op or op) is not None:
                 return  # written by the op that it ends
-            for option in self._options(op):
+            for option in self.layouts.runs.get(op, ()):
                 clone = with_option(op, option, self._operands(op, option))
                 self._put(clone, block)
                 for old, new in zip(op.results, clone.results, strict=True):
@@ -156,16 +145,6 @@ class _Rewriter:
             if old in self.other:
                 self.other[new] = self.other[old]
 
-    def _options(self, op: Operation) -> Iterable[Option]:
-        """The options at which an op is run; none where nothing needs it."""
-        c = self.problem.runs.get(op)
-        if c is None:
-            c = self.classes.of[op.results[0]]
-        for s in self.selection.chosen.get(c, ()):
-            tag = self.problem.problem.choices[c][s].tag
-            if isinstance(tag, Run) and tag.op is op:
-                yield tag.option
-
     def _operands(self, op: Operation, option: Option) -> list[Value]:
         found = []
         for value, encoding in zip(op.operands, option.operands, strict=True):
@@ -185,10 +164,10 @@ class _Rewriter:
     # -- loops and branches ------------------------------------------------------------------------------------------
 
     def _control(self, op: Operation, tied: list[Tie]) -> Operation:
-        """A loop or branch with what it carries at the encodings chosen, several of them where a branch delivers several."""
+        """A loop or branch with what it carries at the encodings chosen, several where a branch delivers several."""
         at = {tie: self._carried(tie) for tie in tied}
         clone = Operation(op.name, [], [], dict(op.properties), dict(op.attributes), [], [], None, op.location)
-        numbers = {(use.op, use.index): tie for tie in tied for use in (*tie.sources, *tie.back)}
+        numbers = {(use.op, use.operand): tie for tie in tied for use in (*tie.sources, *tie.back)}
 
         def expanded(user: Operation) -> list[Value]:
             found = []
@@ -232,8 +211,4 @@ class _Rewriter:
 
     def _carried(self, tie: Tie) -> tuple[Encoding | None, ...]:
         """The encodings of a tie; (None,) for what is no tensor."""
-        c = self.problem.ties.get(tie)
-        if c is None:
-            return (None,)
-        chosen = self.selection.chosen.get(c, ())
-        return tuple(self.problem.encodings[c][self.problem.problem.choices[c][s].out] for s in chosen)
+        return tuple(self.layouts.carried.get(tie, ())) if tie in self.problem.ties else (None,)

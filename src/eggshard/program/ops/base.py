@@ -212,7 +212,8 @@ def is_pure(name: str, regions: Sequence[Region] = ()) -> bool:
     Names that are not registered (an e-graph's own) stand for pure things.
     """
     found = _REGISTRY.get(name)
-    return (found is None or found.pure) and all(
+    pure = found is None or found.pure
+    return pure if not regions else pure and all(
         is_pure(inner.name, inner.regions) for region in regions for inner in region.ops
     )
 

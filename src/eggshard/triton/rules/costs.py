@@ -9,12 +9,16 @@ from eggshard.kernels.ir import Operation, Value
 from eggshard.layouts.counts import NOTHING, Counts
 from eggshard.layouts.encodings import Encoding
 from eggshard.layouts.families import linear_layout
-from eggshard.layouts.linear import LinearLayout
+from eggshard.layouts.gf2 import rank
+from eggshard.layouts.linear import LinearLayout, pack
 from eggshard.layouts.machine import Machine
+from eggshard.triton.rules.progressions import once
 from eggshard.triton.rules.rule import Option
 
 #: The widest access of a thread to memory, in bits (``ld.global.v4.b32``, ``global_load_dwordx4``).
 WIDEST = 128
+#: The line of a first-level cache, in bytes.
+LINE = 128
 
 
 @cache
@@ -53,14 +57,15 @@ def measured(op: Operation, option: Option) -> tuple[Value, Encoding] | None:
 
 
 def arithmetic(kind: str | None, op: Operation, option: Option, machine: Machine) -> Counts:
-    """One instruction of a class per register, two where elements are 64 bits wide."""
+    """One instruction of a class per register, or for all of them (`once`); two where elements are 64 bits wide."""
     found = measured(op, option)
     if kind is None or found is None:
         return NOTHING
     value, encoding = found
     assert value.tensor is not None
     each = 2 if bits(value.tensor.element) == 64 else 1
-    return Counts(((kind, float(each * registers(value, encoding, machine) * machine.num_warps)),))
+    count = 1 if once(op) else registers(value, encoding, machine)
+    return Counts(((kind, float(each * count * machine.num_warps)),))
 
 
 def accesses(value: Value, encoding: Encoding, element: str, machine: Machine, widest: int = WIDEST) -> float:
@@ -72,14 +77,32 @@ def accesses(value: Value, encoding: Encoding, element: str, machine: Machine, w
     return float(count // width * machine.num_warps)
 
 
+def lines(value: Value, encoding: Encoding, machine: Machine) -> int:
+    """The lines of memory that one access of a warp touches: neighbours along the dimension in which a thread holds
+    most of them, else the last, are taken to lie side by side."""
+    layout = layout_of(value, encoding, machine)
+    assert value.tensor is not None
+    size = max(8, bits(value.tensor.element)) // 8
+    if layout is None:
+        return max(1, machine.threads_per_warp * size // LINE)
+    runs = [_run(layout, dim) for dim in range(len(layout.shape))]
+    longest = max(runs, default=1)
+    wide = [dim for dim, n in enumerate(layout.shape) if n > 1]
+    fast = runs.index(longest) if longest > 1 else (wide or [0])[-1]
+    inside = max(1, LINE // size) - 1  # the bits of an index within a line
+    starts = (tuple(i & ~inside if dim == fast else i for dim, i in enumerate(b)) for b in layout.bases("lane"))
+    return 1 << rank(pack(start, layout.shape) for start in starts)
+
+
 def contiguous(layout: LinearLayout) -> int:
     """How many neighbouring elements of a row-major tensor, or of another order of its dimensions, the first registers
     of a thread hold."""
-    best = 1
-    bases = layout.bases("register")
-    for dim in range(len(layout.shape)):
-        run = 1
-        while any(basis[dim] == run and sum(basis) == run for basis in bases):
-            run *= 2
-        best = max(best, run)
-    return best
+    return max((_run(layout, dim) for dim in range(len(layout.shape))), default=1)
+
+
+def _run(layout: LinearLayout, dim: int) -> int:
+    """How many neighbours along a dimension the first registers hold."""
+    run, bases = 1, layout.bases("register")
+    while any(basis[dim] == run and sum(basis) == run for basis in bases):
+        run *= 2
+    return run

@@ -8,7 +8,7 @@ from eggshard.kernels.ir import Kernel, Operation, Value, users
 from eggshard.layouts.counts import NOTHING, Counts
 from eggshard.layouts.machine import Machine
 from eggshard.triton.rules.aliasing import read_and_written
-from eggshard.triton.rules.costs import accesses, bits, layout_of, registers
+from eggshard.triton.rules.costs import accesses, bits, layout_of, lines, registers
 from eggshard.triton.rules.rule import Option, Uniform
 from eggshard.triton.rules.shared_memory import read_buffer, traffic
 
@@ -47,7 +47,10 @@ class Access(Uniform):
             return NOTHING
         encoding = next(e for e in (*option.operands, *option.results) if e is not None)
         count = accesses(value, encoding, value.tensor.element, machine)
-        return Counts(global_loads=count) if self.loads else Counts(global_stores=count)
+        touched = count * lines(value, encoding, machine)
+        if self.loads:
+            return Counts(global_loads=count, global_lines=touched)
+        return Counts(global_stores=count, global_lines=touched)
 
 
 def _feeds_pipeline(op: Operation) -> bool:

@@ -1,0 +1,217 @@
+"""One kernel for one target, up to three times: as Triton leaves it, planned after all of Triton's passes, and planned
+in place of each of its removals of layout conversions."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from bench.programs.kernels import KernelProgram
+from eggshard.errors import EggshardError, ProgramError, VerificationError
+from eggshard.frontends.triton import load
+from eggshard.frontends.triton.libtriton import parse
+from eggshard.kernels.interpreter import check_layouts, judge
+from eggshard.kernels.ir import Kernel
+from eggshard.kernels.text import write_generic
+from eggshard.triton.compilation import compile_kernel
+from eggshard.triton.counting import CodeCounts, count
+from eggshard.triton.pipeline import Compilation
+
+WAYS = ("triton", "after", "replace")
+
+#: Called with a kernel as `eggshard.triton.planning.plan_layouts` is.
+Planner = Callable[[Any], Any]
+
+
+#: Planned in place of Triton's removals, other passes may cut a product's sum elsewhere: floats differ by this part.
+TOLERANCE = 1e-3
+
+
+@dataclass
+class Figures:
+    """Of one way. cost: modelled, in SM cycles per thread block. shared: bytes, scratch and buffers of loads together.
+
+    gap: the largest of the plans', relative; 0 is proved optimal among the candidates. capped: some plan left encodings
+    out. Of planning, the kernel's text read and written: seconds: of all plans, longest: of one, processor: their
+    processor time. judged: what the interpreter says of it against Triton's result on the same memory: ``equal``,
+    ``close`` (floats within `TOLERANCE`), or why it did not run.
+    """
+
+    conversions: int
+    shared: int
+    code: dict[str, int]
+    cost: float | None = None
+    gap: float | None = None
+    capped: bool = False
+    plans: int = 0
+    seconds: float = 0.0
+    longest: float = 0.0
+    processor: float = 0.0
+    judged: str = ""
+
+    def figure(self, name: str) -> float | None:
+        """By name: a field, or a count of the code."""
+        found: float | None = self.code[name] if name in self.code else getattr(self, name)
+        return found
+
+
+@dataclass
+class Row:
+    """figures, failures: by way. compile_seconds, compile_processor: Triton's own from the kernel's source to machine
+    code, on the clock and of the processor."""
+
+    kernel: str
+    target: str
+    figures: dict[str, Figures] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    compile_seconds: float = 0.0
+    compile_processor: float = 0.0
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of(cls, record: dict[str, Any]) -> Row:
+        """Back from `json`."""
+        figures = {way: Figures(**found) for way, found in record["figures"].items()}
+        return cls(**{**record, "figures": figures})
+
+
+class _Timed:
+    """A context that tells how long it took: on the clock, and of the processor, ended child processes included."""
+
+    def __enter__(self) -> _Timed:
+        self._began = self._now()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds, self.processor = (a - b for a, b in zip(self._now(), self._began, strict=True))
+
+    @staticmethod
+    def _now() -> tuple[float, float]:
+        used = os.times()
+        return time.perf_counter(), used.user + used.system + used.children_user + used.children_system
+
+
+def measure(program: KernelProgram, target: str, planner: Planner, ways: Collection[str] = WAYS) -> Row:
+    """A row of these ways; ``triton`` is always among them. What goes wrong in one is noted and leaves the others."""
+    run = _Run(Row(program.name, target), program, planner, Compilation.of(target, program.options))
+    run.attempt("triton", run.theirs)
+    for way, make in (("after", run.after), ("replace", run.replace)):
+        if way in ways and "triton" not in run.row.failures:
+            run.attempt(way, make)
+    return run.row
+
+
+@dataclass
+class _Run:
+    """source: without layouts; final: Triton's result, both as text. codes: of what is compiled already, by its text
+    without locations."""
+
+    row: Row
+    program: KernelProgram
+    planner: Planner
+    compilation: Compilation
+    source: str = ""
+    final: str = ""
+    codes: dict[str, tuple[int, CodeCounts]] = field(default_factory=dict)
+
+    def attempt(self, way: str, make: Callable[[], None]) -> None:
+        try:
+            make()
+        except EggshardError as error:
+            self.row.failures[way] = str(error)
+        except Exception as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{last.filename.rsplit('/', 1)[-1]}:{last.lineno}"
+            self.row.failures[way] = f"{type(error).__name__}: {error} ({where})"
+
+    def theirs(self) -> None:
+        with _Timed() as first:
+            module = self.compilation.tensor_ir(self.program.source())
+        self.source = str(module)
+        with _Timed() as second:
+            final = self.compilation.gpu_ir(module)
+        self._compiling(first)
+        self._compiling(second)
+        self.final = str(final)
+        self._figures("triton", self.final)
+
+    def _compiling(self, timed: _Timed) -> None:
+        self.row.compile_seconds += timed.seconds
+        self.row.compile_processor += timed.processor
+
+    def after(self) -> None:
+        plans = _Plans(self.planner)
+        plan = plans.make(parse(self.final, self.compilation.context))
+        self.row.figures["triton"].cost = plan.given_cost
+        self._figures("after", write_generic(plan.kernel), plans)
+
+    def replace(self) -> None:
+        plans = _Plans(self.planner)
+
+        def tap(position: int, module: Any, remove: Callable[[Any], None]) -> Any:
+            return parse(write_generic(plans.make(module).kernel), self.compilation.context)
+
+        final = self.compilation.gpu_ir(parse(self.source, self.compilation.context), tap)
+        self._figures("replace", write_generic(plans.make(final).kernel), plans)
+
+    def _figures(self, way: str, text: str, plans: _Plans | None = None) -> None:
+        known = str(parse(text, self.compilation.context).str_nodebug())
+        if known not in self.codes:
+            with _Timed() as timed:
+                compiled = compile_kernel(text, self.row.target, self.program.options)
+            if way == "triton":
+                self._compiling(timed)
+            self.codes[known] = compiled.shared, count(compiled)
+        shared, code = self.codes[known]
+        found = self.row.figures[way] = Figures(known.count("ttg.convert_layout"), shared, code._asdict())
+        if plans is not None:
+            plans.into(found)
+            found.judged = self._judged(way, load(text))
+
+    def _judged(self, way: str, kernel: Kernel) -> str:
+        """Raises `VerificationError` for a kernel that computes something else, `ProgramError` for layouts that lie."""
+        check_layouts(kernel)
+        theirs = load(self.final)
+        try:
+            judge(theirs, kernel)
+            return "equal"
+        except ProgramError as error:
+            return str(error)
+        except VerificationError:
+            if way == "after":
+                raise
+        judge(theirs, kernel, tolerance=TOLERANCE)
+        return "close"
+
+
+class _Plans:
+    """Those of one way, as they are made."""
+
+    def __init__(self, planner: Planner) -> None:
+        self.planner = planner
+        self.found: list[Any] = []
+        self.timed: list[_Timed] = []
+
+    def make(self, module: Any) -> Any:
+        """Of a libtriton module."""
+        with _Timed() as timed:
+            plan = self.planner(load(module))
+            write_generic(plan.kernel)
+        self.timed.append(timed)
+        self.found.append(plan)
+        return plan
+
+    def into(self, figures: Figures) -> None:
+        figures.cost = self.found[-1].cost
+        figures.gap = max(plan.gap for plan in self.found)
+        figures.capped = any(plan.capped for plan in self.found)
+        figures.plans = len(self.found)
+        figures.seconds = sum(timed.seconds for timed in self.timed)
+        figures.longest = max(timed.seconds for timed in self.timed)
+        figures.processor = sum(timed.processor for timed in self.timed)

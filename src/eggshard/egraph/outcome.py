@@ -1,0 +1,21 @@
+"""What an iteration of the engine answers; apart from the engine, so that who reads it need not import that."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+#: Tables as arrays (`Engine.tables`), and the matches per rule.
+Result = tuple[dict[str, np.ndarray], dict[str, int]]
+
+
+class Outcome(NamedTuple):
+    """After an iteration: did anything change, how many rows the counted tables have, was it undone for its size, the
+    rows of the watched relations, and the run's result where nothing changed and nothing is watched any more."""
+
+    changed: bool
+    rows: int
+    undone: bool
+    watched: dict[str, list[tuple[int, ...]]]
+    result: Result | None = None

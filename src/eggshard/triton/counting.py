@@ -1,0 +1,110 @@
+"""What assembled code says of layouts: barriers, shared memory, shuffles, registers, counted in its text."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from eggshard.errors import ProgramError
+from eggshard.triton.compilation import Compiled
+
+
+class CodeCounts(NamedTuple):
+    """Instructions in a program's text, each once however often it runs.
+
+    instructions: all. barriers: of a whole thread block. shared_loads, shared_stores: matrix forms included. shuffles:
+    between the lanes of a warp, through registers or the crossbar of shared memory. registers: vector registers per
+    thread, 0 where the text does not say (PTX). spills: bytes per thread kept in memory for want of registers.
+    """
+
+    instructions: int
+    barriers: int
+    shared_loads: int
+    shared_stores: int
+    shuffles: int
+    registers: int = 0
+    spills: int = 0
+
+
+_SASS = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[T\d]+\s+)?([A-Z][A-Z0-9_.]*)", re.MULTILINE)
+_PTX = re.compile(r"^[ \t]*(?:@!?%\w+[ \t]+)?([a-z]\w*(?:[.:]+\w+)*)[ \t;]", re.MULTILINE)
+_AMDGCN = re.compile(r"^\s+([a-z][a-z0-9_]+)(?:[ \t]+(\S.*))?$", re.MULTILINE)
+_DPP = re.compile(r"\b(?:quad_perm|row_(?:shl|shr|ror|mirror|half_mirror|bcast|newbcast)|wave_\w+)\b")
+
+
+def count(compiled: Compiled) -> CodeCounts:
+    """Of the machine code: SASS or amdgcn. Raises `ProgramError` where it cannot be disassembled."""
+    return count_sass(compiled.cubin) if "cubin" in compiled.stages else count_amdgcn(compiled.amdgcn)
+
+
+def count_sass(cubin: bytes) -> CodeCounts:
+    """Of a cubin, by the disassembler that Triton brings."""
+    text, usage = disassembled(cubin)
+    found = _counted(
+        [match[1] for match in _SASS.finditer(text)],
+        barriers=("BAR.",), loads=("LDS", "LDSM"), stores=("STS", "STSM"), shuffles=("SHFL",),
+    )
+    return found._replace(registers=_number(usage, r"REG:(\d+)"), spills=_number(usage, r"LOCAL:(\d+)"))
+
+
+def disassembled(cubin: bytes) -> tuple[str, str]:
+    """SASS text and the resource usage of a cubin. Raises `ProgramError` without the tools or for what they refuse."""
+    from triton import knobs
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        tools = knobs.nvidia
+        commands = ([tools.nvdisasm.path, "-c", str(path)], [tools.cuobjdump.path, "-res-usage", str(path)])
+        out = []
+        for command in commands:
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, check=True)
+            except (OSError, subprocess.CalledProcessError) as error:
+                detail = getattr(error, "stderr", "")
+                raise ProgramError(f"{Path(command[0]).name} failed: {error} {detail}") from error
+            out.append(done.stdout)
+    return out[0], out[1]
+
+
+def count_ptx(text: str) -> CodeCounts:
+    """Of PTX, before ptxas removes and merges instructions."""
+    return _counted(
+        [match[1] for match in _PTX.finditer(text)],
+        barriers=("bar.", "barrier."), loads=("ld.shared", "ldmatrix"), stores=("st.shared", "stmatrix"),
+        shuffles=("shfl",),
+    )
+
+
+def count_amdgcn(text: str) -> CodeCounts:
+    """Of amdgcn assembly; lanes exchanged by the operand modifiers of a vector instruction (DPP) are shuffles too."""
+    body = text.split(".amdgpu_metadata")[0].split(".section\t.AMDGPU.csdata")[0].split(".section\t.rodata")[0]
+    lines = [(match[1], match[2] or "") for match in _AMDGCN.finditer(body)]
+    found = _counted(
+        [name for name, _ in lines],
+        barriers=("s_barrier",), loads=("ds_read", "ds_load"), stores=("ds_write", "ds_store"),
+        shuffles=("ds_bpermute", "ds_permute", "ds_swizzle", "v_permlane"),
+    )
+    moved = sum(name.startswith("v_") and bool(_DPP.search(operands)) for name, operands in lines)
+    return found._replace(
+        shuffles=found.shuffles + moved,
+        registers=_number(text, r"\.vgpr_count:\s*(\d+)"),
+        spills=4 * _number(text, r"\.vgpr_spill_count:\s*(\d+)"),
+    )
+
+
+def _counted(
+    names: list[str], barriers: Iterable[str], loads: Iterable[str], stores: Iterable[str], shuffles: Iterable[str],
+) -> CodeCounts:
+    def of(prefixes: Iterable[str]) -> int:
+        return sum(name.startswith(tuple(prefixes)) for name in names)
+
+    return CodeCounts(len(names), of(barriers), of(loads), of(stores), of(shuffles))
+
+
+def _number(text: str, pattern: str) -> int:
+    return max((int(n) for n in re.findall(pattern, text)), default=0)

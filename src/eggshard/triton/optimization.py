@@ -1,0 +1,42 @@
+"""The way of a kernel in one call: text or module in, plan out; what cannot be planned stays, with a warning."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+from eggshard.costmodel.layouts import LayoutCostModel
+from eggshard.errors import EggshardError, EggshardWarning
+from eggshard.kernels.ir import Kernel
+from eggshard.triton.frequencies import USUAL, Frequencies
+from eggshard.triton.planning import LayoutPlan, given_plan, plan_layouts
+
+
+def optimize(
+    kernel: Any, *, cost_model: LayoutCostModel | None = None, assumed: Frequencies = USUAL, seconds: float = 5.0,
+    verify: bool = True,
+) -> LayoutPlan:
+    """The cheapest layouts for a TritonGPU kernel.
+
+    kernel: a file of TTGIR, its text in either form, a libtriton module, or a `Kernel`. cost_model: anything with
+    ``price(counts)``; by default that of the kernel's target. assumed: trip counts and branch frequencies where the
+    kernel does not say. seconds: for the search. verify: have libtriton verify the result.
+
+    Where planning fails the kernel is returned as it came, with an `EggshardWarning`. Raises `ProgramError` for what is
+    no TritonGPU IR.
+    """
+    from eggshard.frontends.triton.libtriton import load, module_of
+
+    if isinstance(kernel, Path):
+        kernel = kernel.read_text()
+    given = kernel if isinstance(kernel, Kernel) else load(kernel)
+    try:
+        plan = plan_layouts(given, cost_model, assumed=assumed, seconds=seconds)
+        if verify:
+            module_of(plan.kernel)
+    except Exception as error:  # whatever it was, the kernel that came in is still right
+        what = str(error) if isinstance(error, EggshardError) else f"{type(error).__name__}: {error}"
+        warnings.warn(f"the kernel keeps its layouts: {what}", EggshardWarning, stacklevel=2)
+        return given_plan(given, cost_model, assumed)
+    return plan

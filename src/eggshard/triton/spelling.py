@@ -1,0 +1,194 @@
+"""How chosen layouts are spelled, with as few conversions as need be that move nothing.
+
+A selection says which layouts each tensor is computed at and converted to; each of them is a class here, its spellings
+are the placements, and between them stand conversions that cost no instruction. Nothing else is left to choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from eggshard.extract.portfolio import extract
+from eggshard.extract.problem import Choice, Problem, Selection
+from eggshard.kernels.ir import Operation
+from eggshard.layouts.encodings import Encoding
+from eggshard.triton.control import Tie, Use
+from eggshard.triton.problem import Argument, Carried, Completed, Entered, KernelProblem, Ran, Result, Run, Tag, Viewed
+from eggshard.triton.rules import Option, movable
+
+#: What an op costs that is written twice for the sake of two spellings, as a part of such a conversion.
+OP = 1e-2
+
+#: A layout of a class of the kernel's problem.
+Shard = tuple[int, int]
+
+
+@dataclass
+class Layouts:
+    """What is written: the options at which ops run, what ties carry, and conversions per class (of tensors, or of
+    views), in an order in which each starts at what is there."""
+
+    runs: dict[Operation, list[Option]] = field(default_factory=dict)
+    carried: dict[Tie, list[Encoding]] = field(default_factory=dict)
+    viewed: dict[int, list[Encoding]] = field(default_factory=dict)
+    converted: dict[int, list[tuple[Encoding, Encoding]]] = field(default_factory=dict)
+
+
+class Alternative(NamedTuple):
+    """One spelling of a choice: of its result, and of what it needs."""
+
+    out: object
+    needs: tuple[tuple[Shard, object], ...]
+    what: Run | Entered | Viewed | tuple[Encoding, Encoding] | None = None
+
+
+def _may_repeat(alternative: Alternative) -> bool:
+    """Whether a layout may be come by several times, in several spellings: ops that the compiler merges again, but not
+    conversions, reads of memory, or what is carried."""
+    what = alternative.what
+    return movable(what.op) if isinstance(what, Run) else what is None or isinstance(what, Viewed)
+
+
+def spell(problem: KernelProblem, selection: Selection, seconds: float) -> Layouts:
+    """The spelling with the fewest conversions found in about ``seconds``."""
+    found = _Spelling(problem, selection)
+    return found.read(extract(found.problem(), seconds=seconds, gap=OP / 10, exact=True).selection)
+
+
+class _Spelling:
+    def __init__(self, problem: KernelProblem, selection: Selection) -> None:
+        self.of, self.selection = problem, selection
+        self.classes: dict[Shard, int] = {}
+        self.members: list[dict[object, int]] = []
+        self.alternatives: list[list[Alternative]] = []
+
+    # -- the problem -------------------------------------------------------------------------------------------------
+
+    def problem(self) -> Problem:
+        choices = self.of.problem.choices
+        for c, some in self.selection.chosen.items():
+            for s in some:
+                self._shard((c, choices[c][s].out))
+        for c, _, q in self.selection.conversions:
+            self._shard((c, q))
+        for c, some in self.selection.chosen.items():
+            for s in some:
+                choice = choices[c][s]
+                self.alternatives[self.classes[c, choice.out]] += self._alternatives(c, choice)
+        for c, p, q in self.selection.conversions:
+            self.alternatives[self.classes[c, q]] += [
+                Alternative(target, (((c, p), source),), (source, target))
+                for source in self._spellings(c, p) for target in self._spellings(c, q)]
+        for shard, alternatives in zip(list(self.classes), self.alternatives, strict=True):
+            for alternative in alternatives:
+                self._member(shard, alternative.out)
+                for need, key in alternative.needs:
+                    self._member(need, key)
+        found = [[Choice(self.members[k][a.out], OP, tuple(dict.fromkeys(
+            (self.classes[need], self.members[self.classes[need]][key]) for need, key in a.needs)), a) for a in same]
+            for k, same in enumerate(self.alternatives)]
+        roots = [(self.classes[root], 0) for root in self.of.problem.roots]
+        single = frozenset(k for k, same in enumerate(self.alternatives) if not all(map(_may_repeat, same)))
+        return Problem(found, [self._conversions(shard) for shard in self.classes], roots, single=single)
+
+    def _shard(self, shard: Shard) -> None:
+        if shard not in self.classes:
+            self.classes[shard] = len(self.members)
+            self.members.append({})
+            self.alternatives.append([])
+
+    def _member(self, shard: Shard, key: object) -> None:
+        known = self.members[self.classes[shard]]
+        known.setdefault(key, len(known))
+
+    def _conversions(self, shard: Shard) -> np.ndarray:
+        """One spelling of a tensor's layout becomes another by a conversion that moves nothing; nothing else does."""
+        count = len(self.members[self.classes[shard]])
+        price = 1.0 if self._is_tensor(shard[0]) else np.inf
+        return np.where(np.eye(count, dtype=bool), 0.0, price)
+
+    def _is_tensor(self, c: int) -> bool:
+        return c < len(self.of.classes.types) or c in self.of.base
+
+    def _spellings(self, c: int, p: int) -> list[Encoding]:
+        return [e for e, number in self.of.candidates.encodings[self.of.base.get(c, c)].items() if number == p]
+
+    def _alternatives(self, c: int, choice: Choice) -> Iterator[Alternative]:
+        tag: Tag = choice.tag
+        if isinstance(tag, Run):
+            plain = self.of.runs.get(tag.op) != c
+            for option in tag.options:
+                needs = tuple(
+                    (self._placed(self.of.seen(value, tag.op), encoding), encoding)
+                    for value, encoding in zip(tag.op.operands, option.operands, strict=True)
+                    if value in self.of.classes.of and encoding is not None)
+                yield Alternative(option.results[0] if plain else option, needs, Run(tag.op, (option,)))
+        elif isinstance(tag, Result):
+            for option in tag.run.options:
+                yield Alternative(option.results[tag.number], ((choice.needs[0], option),))
+        elif isinstance(tag, Entered):
+            for encoding in tag.encodings:
+                yield Alternative(encoding, self._uses(tag.tie.sources, encoding), Entered(tag.tie, (encoding,)))
+        elif isinstance(tag, Carried):
+            for encoding in tag.entered.encodings:
+                yield Alternative(encoding, ((choice.needs[0], encoding),))
+        elif isinstance(tag, Completed):
+            for encoding in tag.entered.encodings:
+                uses = self._uses(tag.entered.tie.back, encoding)
+                yield Alternative(None, ((choice.needs[0], encoding), *uses))
+        elif isinstance(tag, Ran):
+            shard = choice.needs[0]
+            for key in self._spellings(*shard) if self._is_tensor(shard[0]) else tag.run.options:
+                yield Alternative(None, ((shard, key),))
+        elif isinstance(tag, Viewed):
+            for encoding in self._spellings(c, choice.out):
+                yield Alternative(encoding, ((choice.needs[0], encoding),), tag)
+        else:
+            assert isinstance(tag, Argument)
+            yield Alternative(tag.encoding, ())
+
+    def _placed(self, c: int, encoding: Encoding) -> Shard:
+        p = self.of.number(c, encoding)
+        assert p is not None
+        return c, p
+
+    def _uses(self, uses: tuple[Use, ...], encoding: Encoding) -> tuple[tuple[Shard, object], ...]:
+        return tuple((self._placed(self.of.seen(u.value, u.op), encoding), encoding) for u in uses)
+
+    # -- reading it back ---------------------------------------------------------------------------------------------
+
+    def read(self, chosen: Selection) -> Layouts:
+        layouts = Layouts()
+        shards = list(self.classes)
+        moved: dict[int, list[tuple[Encoding, Encoding]]] = {}
+        for k, some in chosen.chosen.items():
+            c, _ = shards[k]
+            for s in some:
+                alternative = self.alternatives[k][s]
+                what = alternative.what
+                if isinstance(what, Run):
+                    layouts.runs.setdefault(what.op, []).append(what.options[0])
+                elif isinstance(what, Entered):
+                    layouts.carried.setdefault(what.tie, []).append(what.encodings[0])
+                elif isinstance(what, Viewed):
+                    assert isinstance(alternative.out, Encoding)
+                    layouts.viewed.setdefault(c, []).append(alternative.out)
+                elif what is not None:
+                    moved.setdefault(c, []).append(what)
+        before: dict[int, list[tuple[Encoding, Encoding]]] = {}
+        after: dict[int, list[tuple[Encoding, Encoding]]] = {}
+        targets = {c: {target for _, target in some} for c, some in moved.items()}
+        for k, p, q in chosen.conversions:
+            c, _ = shards[k]
+            keys = list(self.members[k])
+            source, target = keys[p], keys[q]
+            assert isinstance(source, Encoding) and isinstance(target, Encoding)
+            later = source in targets.get(c, ())
+            (after if later else before).setdefault(c, []).append((source, target))
+        for c in {**before, **moved, **after}:
+            layouts.converted[c] = [*before.get(c, ()), *moved.get(c, ()), *after.get(c, ())]
+        return layouts
