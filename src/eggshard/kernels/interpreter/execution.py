@@ -48,6 +48,7 @@ class Program:
         self.values: dict[Value, Any] = {}
         self.state: dict[Any, Any] = {}
         self._steps: dict[Block, list[_Step]] = {}
+        self._wait: Callable[[Callable[[], bool]], None] | None = None
 
     def run(self, function: Operation, arguments: Sequence[Any]) -> None:
         """All instances, the first dimension of the grid fastest."""
@@ -56,6 +57,19 @@ class Program:
                 self.instance = (x, y, z)
                 self.state = {}
                 self.call(function, arguments)
+
+    def wait(self, ready: Callable[[], bool]) -> None:
+        """Waits for what other warps of the instance do; without such, it has happened or never will."""
+        if self._wait is not None:
+            self._wait(ready)
+        elif not ready():
+            raise ProgramError("waits for a barrier that nobody completes")
+
+    def beside(self, wait: Callable[[Callable[[], bool]], None]) -> Program:
+        """For other warps of the same instance: the same memory and values so far, values of its own from here on."""
+        found = Program(self.kernel, self.memory, self.grid, self.undefined, self.watch)
+        found.instance, found.state, found.values, found._wait = self.instance, self.state, dict(self.values), wait
+        return found
 
     def call(self, function: Operation, arguments: Sequence[Any]) -> tuple[Any, ...]:
         """The results of a function for its arguments."""
