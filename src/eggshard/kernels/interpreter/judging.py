@@ -36,7 +36,7 @@ def judge(given: Kernel, rewritten: Kernel, *, numbers: Mapping[int, Any] | None
     """Raises `VerificationError` unless a rewritten kernel leaves what the given one leaves, bit for bit.
 
     Pointers get memory without bounds, of drawn contents. numbers: the other arguments by position; those not given
-    are small and different, integers multiples of what the function's attributes say. grid: the instances run.
+    are a few hundred and different, integers multiples of what the function's attributes say. grid: the instances run.
     tolerance: floats may differ by it, relative to the larger of 1 and their size: for rewrites that sum in another
     order, which new layouts are not.
     Raises `ProgramError` for ops that are not understood, and where the kernels' arguments differ.
@@ -78,4 +78,6 @@ def _argument(function: Operation, parameter: Value, memory: Endless, numbers: M
         return np.asarray(0.5).astype(dtype)
     attributes = split((function.attribute("arg_attrs") or "[]")[1:-1])
     multiple = _DIVISIBLE.search(attributes[parameter.index]) if attributes else None
-    return np.asarray((3 + parameter.index) * int(multiple[1]) if multiple else 37 + 2 * parameter.index).astype(dtype)
+    # large enough for most loops over tiles to take several turns
+    size = (20 + parameter.index) * int(multiple[1]) if multiple else 269 + 2 * parameter.index
+    return np.asarray(size if dtype.itemsize > 1 else 1).astype(dtype)
