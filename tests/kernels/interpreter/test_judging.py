@@ -123,6 +123,18 @@ def test_numbers_may_be_given() -> None:
     assert not judge(kernel, kernel, numbers={4: 40}).unreached
 
 
+def test_reorderings_keep_their_encodings() -> None:
+    kernel, other = (compiled("arranged", "sm80")["last"] for _ in range(2))
+    for k in (kernel, other):
+        next(op for op in k.walk() if op.name == "tt.reshape").properties["allow_reorder"] = "unit"
+    judge(kernel, other)
+    value = next(op for op in other.walk() if op.name == "tt.reshape").results[0]
+    assert value.tensor is not None
+    value.type = elsewhere(value.tensor)
+    with pytest.raises(VerificationError, match="orders elements otherwise: tt.reshape"):
+        judge(kernel, other)
+
+
 def elsewhere(type_: TensorType) -> TensorType:
     """The type at a layout that no compiler chooses: all elements in registers of every thread."""
     bases = [tuple(1 << k if d == e else 0 for e in range(len(type_.shape)))
