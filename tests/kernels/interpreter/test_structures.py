@@ -188,6 +188,71 @@ def test_shared_memory() -> None:
     np.testing.assert_array_equal(whole, expected.ravel())
 
 
+def test_shared_memory_by_indices_and_as_other_elements() -> None:
+    memory = "!ttg.memdesc<4x4xi32, #s, #ttg.shared_memory, mutable>"
+    bytes_ = "!ttg.memdesc<64xi8, #s, #ttg.shared_memory, mutable>"
+    kernel = module(function(["tensor<4x4xi32>", "tensor<4x4xi32>", "tensor<2x4xi32>"], f'''
+%m = "ttg.local_alloc"() : () -> {memory}
+"ttg.local_scatter"(%m, %a0, %a1) <{{axis = 0 : i32}}> : ({memory}, tensor<4x4xi32>, tensor<4x4xi32>) -> ()
+%g = "ttg.local_gather"(%m, %a2) <{{axis = 1 : i32}}> : ({memory}, tensor<2x4xi32>) -> tensor<2x4xi32>
+%b = "ttg.memdesc_reinterpret"(%m) : ({memory}) -> {bytes_}
+%all = "ttg.local_load"(%b) : ({bytes_}) -> tensor<64xi8>
+"tt.return"(%g, %all) : (tensor<2x4xi32>, tensor<64xi8>) -> ()'''))
+    values = RNG.integers(-1000, 1000, (4, 4)).astype(np.int32)
+    rows = np.argsort(RNG.random((4, 4)), 0).astype(np.int32)
+    columns = RNG.integers(0, 4, (2, 4)).astype(np.int32)
+    gathered, whole = call(kernel, [values, rows, columns])
+    expected = np.zeros_like(values)
+    np.put_along_axis(expected, rows.astype(np.int64), values, 0)
+    np.testing.assert_array_equal(gathered, np.take_along_axis(expected[:2], columns.astype(np.int64), 1))
+    np.testing.assert_array_equal(whole, expected.view(np.int8).ravel())
+
+
+def test_packed_floats() -> None:
+    packed = RNG.integers(0, 256, (4, 8)).astype(np.uint8)
+    (found,) = apply("ttg.fp4_to_fp", [("tensor<4x8xi8>", packed.view(np.int8))], ["tensor<4x16xf16>"],
+                     "axis = 1 : i32")
+    nibbles = np.stack([packed & 15, packed >> 4], -1).reshape(4, 16).view(ml_dtypes.float4_e2m1fn)
+    np.testing.assert_array_equal(found, nibbles.astype(np.float16))
+    (found,) = apply("ttg.fp4_to_fp", [("tensor<4x8xi8>", packed.view(np.int8))], ["tensor<8x8xbf16>"],
+                     "axis = 0 : i32")
+    nibbles = np.stack([packed & 15, packed >> 4], 1).reshape(8, 8).view(ml_dtypes.float4_e2m1fn)
+    np.testing.assert_array_equal(found.astype(np.float32), nibbles.astype(np.float32))
+
+
+@pytest.mark.parametrize("predicate", [False, True])
+def test_masked_regions(predicate: bool) -> None:
+    region = '''%x = "tt.splat"(%a1) : (i32) -> tensor<4xi32>
+"ttg.mask.return"(%x) : (tensor<4xi32>) -> ()'''
+    body = f'''%r = "ttg.mask"(%a0) ({{
+{region}
+}}) : (i1) -> tensor<4xi32>
+"tt.return"(%r) : (tensor<4xi32>) -> ()'''
+    (found,) = call(module(function(["i1", "i32"], body)), [np.bool_(predicate), np.int32(7)], undefined=0xFF)
+    assert found.tolist() == ([7] * 4 if predicate else [-1] * 4)
+
+
+def test_stages_of_pipelined_loops() -> None:
+    """Of 3 stages, the first runs two turns ahead: it has none left in the last two."""
+    properties = "maxStage = 2 : i32, stage = 0 : i32"
+    for turn, expected in enumerate([True, True, True, False, False]):
+        operands = [("i32", np.int32(turn)), ("i32", np.int32(5)), ("i32", np.int32(1))]
+        assert bool(apply("ttg.predicate_stage", operands, ["i1"], properties)[0]) == expected
+
+
+def test_switches() -> None:
+    def case(value: int) -> str:
+        return f'''{{
+%c = "arith.constant"() <{{value = {value} : i32}}> : () -> i32
+"scf.yield"(%c) : (i32) -> ()
+}}'''
+    body = f'''%r = "scf.index_switch"(%a0) <{{cases = array<i64: 3, 5>}}> ({case(10)}, {case(30)}, {case(50)})
+ : (index) -> i32
+"tt.return"(%r) : (i32) -> ()'''.replace("\n : (index)", " : (index)")
+    kernel = module(function(["index"], body))
+    assert [int(call(kernel, [np.int64(i)])[0]) for i in (0, 3, 5)] == [10, 30, 50]
+
+
 LOADS = function(["!tt.ptr<f32>", "!tt.ptr<f32>", "i32"], '''
 %r = "tt.make_range"() <{end = 8 : i32, start = 0 : i32}> : () -> tensor<8xi32>
 %n = "tt.splat"(%a2) : (i32) -> tensor<8xi32>

@@ -13,7 +13,7 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.kernels.interpreter.elements import Array
-from eggshard.kernels.interpreter.execution import Program
+from eggshard.kernels.interpreter.execution import Program, Wait
 from eggshard.kernels.interpreter.registry import meaning, optional, segmented
 from eggshard.kernels.interpreter.shared import Shared
 from eggshard.kernels.ir import Operation
@@ -82,10 +82,6 @@ def _wait(program: Program, op: Operation, *operands: Any) -> None:
     if not predicate or optional(predicate):
         barrier = barrier_at(program, memory)
         program.wait(lambda: barrier.phase & 1 != int(parity) & 1)
-
-
-#: What waits: called with a test, comes back once the test is true.
-Wait = Callable[[Callable[[], bool]], None]
 
 
 class Turns:
