@@ -12,7 +12,9 @@ class Counts(NamedTuple):
     shuffles: between the lanes of a warp, 32 bits each. shared_stores, shared_loads: of any width.
     shared_store_wavefronts, shared_load_wavefronts: how often they occupy shared memory, bank conflicts and width
     included. barriers: of the block, each counted once. warp_barriers: of single warps, all warps added up.
-    global_loads, global_stores: instructions. scratch: bytes of shared memory, held while it runs.
+    global_loads, global_stores: instructions. scratch: bytes of shared memory, held while it runs. takeovers: how often
+    such memory is taken over, for which all warps must have done with what was there before: one more barrier, unless
+    nothing was.
     """
 
     arithmetic: tuple[tuple[str, float], ...] = ()
@@ -27,6 +29,7 @@ class Counts(NamedTuple):
     global_loads: float = 0
     global_stores: float = 0
     scratch: int = 0
+    takeovers: float = 0
 
     def plus(self, other: Counts) -> Counts:
         """Both, one after the other: instructions add up, scratch memory is used again."""
@@ -37,15 +40,41 @@ class Counts(NamedTuple):
         arithmetic = dict(self.arithmetic)
         for name, count in other.arithmetic:
             arithmetic[name] = arithmetic.get(name, 0) + count
-        added = [a + b for a, b in zip(self[1:-1], other[1:-1], strict=True)]
-        return Counts(tuple(sorted(arithmetic.items())), *added, scratch=max(self.scratch, other.scratch))
+        return Counts(
+            tuple(sorted(arithmetic.items())),
+            self.moves + other.moves,
+            self.shuffles + other.shuffles,
+            self.shared_stores + other.shared_stores,
+            self.shared_loads + other.shared_loads,
+            self.shared_store_wavefronts + other.shared_store_wavefronts,
+            self.shared_load_wavefronts + other.shared_load_wavefronts,
+            self.barriers + other.barriers,
+            self.warp_barriers + other.warp_barriers,
+            self.global_loads + other.global_loads,
+            self.global_stores + other.global_stores,
+            max(self.scratch, other.scratch),
+            self.takeovers + other.takeovers,
+        )
 
     def times(self, factor: float) -> Counts:
         """As often: a loop's trips, a branch's frequency."""
         if factor == 1 or self is NOTHING:
             return self
-        arithmetic = tuple((name, count * factor) for name, count in self.arithmetic)
-        return Counts(arithmetic, *(count * factor for count in self[1:-1]), scratch=self.scratch)
+        return Counts(
+            tuple((name, count * factor) for name, count in self.arithmetic),
+            self.moves * factor,
+            self.shuffles * factor,
+            self.shared_stores * factor,
+            self.shared_loads * factor,
+            self.shared_store_wavefronts * factor,
+            self.shared_load_wavefronts * factor,
+            self.barriers * factor,
+            self.warp_barriers * factor,
+            self.global_loads * factor,
+            self.global_stores * factor,
+            self.scratch,
+            self.takeovers * factor,
+        )
 
 
 NOTHING = Counts()

@@ -14,18 +14,20 @@ class Span:
         for column in columns:
             self.add(column)
 
-    def add(self, column: int) -> bool:
-        """Takes in the next column; whether it is independent of those before."""
-        chosen = 1 << self._count
+    def add(self, column: int, name: int | None = None) -> bool:
+        """Takes in the next column; whether it is independent of those before. ``name``: its bit in solutions, by
+        default that of its position."""
+        chosen = 1 << self._count if name is None else name
         self._count += 1
+        pivots = self._pivots
         while column:
             top = column.bit_length()
-            if top not in self._pivots:
-                self._pivots[top] = (column, chosen)
+            found = pivots.get(top)
+            if found is None:
+                pivots[top] = (column, chosen)
                 return True
-            vector, mask = self._pivots[top]
-            column ^= vector
-            chosen ^= mask
+            column ^= found[0]
+            chosen ^= found[1]
         return False
 
     @property
@@ -35,13 +37,13 @@ class Span:
     def solve(self, vector: int) -> int | None:
         """The columns whose sum is the vector, as a bit set; None if there are none."""
         chosen = 0
+        pivots = self._pivots
         while vector:
-            top = vector.bit_length()
-            if top not in self._pivots:
+            found = pivots.get(vector.bit_length())
+            if found is None:
                 return None
-            column, mask = self._pivots[top]
-            vector ^= column
-            chosen ^= mask
+            vector ^= found[0]
+            chosen ^= found[1]
         return chosen
 
     def __contains__(self, vector: int) -> bool:

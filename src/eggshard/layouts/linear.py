@@ -7,7 +7,7 @@ that are set. Hardware indices that differ by a zero basis hold the same element
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 from eggshard.layouts.gf2 import Span
@@ -135,7 +135,7 @@ def pack(indices: Sequence[int], shape: Sequence[int]) -> int:
     return vector
 
 
-@lru_cache(maxsize=None)
+@cache
 def _starts(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Where each dimension's bits begin."""
     found, start = [], 0
@@ -145,7 +145,7 @@ def _starts(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _reshaped_bits(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, ...]:
     """Per bit of a basis, where row-major reshaping puts it."""
 
