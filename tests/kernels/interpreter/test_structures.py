@@ -240,6 +240,17 @@ def test_stages_of_pipelined_loops() -> None:
         assert bool(apply("ttg.predicate_stage", operands, ["i1"], properties)[0]) == expected
 
 
+def test_threads_do_nothing_alone() -> None:
+    start = '''%t = "rocdl.workitem.id.x"() : () -> i32
+%h = "arith.cmpi"(%t, %a0) <{predicate = 2 : i64}> : (i32, i32) -> i1'''
+    end = '"tt.return"(%a0) : (i32) -> ()'
+    barrier = '"amdg.cond_barrier"(%h) : (i1) -> ()'
+    assert call(module(function(["i32"], f"{start}\n{barrier}\n{end}")), [np.int32(4)]) == [4]
+    branch = '"scf.if"(%h) ({\n"scf.yield"() : () -> ()\n}, {\n}) : (i1) -> ()'
+    with pytest.raises(ProgramError, match="rocdl.workitem.id.x.*what a single thread does is not known: scf.if"):
+        call(module(function(["i32"], f"{start}\n{branch}\n{end}")), [np.int32(4)])
+
+
 def test_switches() -> None:
     def case(value: int) -> str:
         return f'''{{
