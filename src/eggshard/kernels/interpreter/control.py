@@ -121,6 +121,7 @@ _NOTHING = (
     "tt.grid_dependency_wait", "tt.grid_dependency_launch_dependents", "amdg.cluster_barrier_arrive",
     "amdg.cluster_barrier_wait", "ttng.cluster_barrier", "ttng.cluster_arrive", "ttng.cluster_wait",
     "ttng.fence_async_shared", "ttng.fence_mbarrier_init_release_cluster", "amdg.tdm_prefetch", "llvm.intr.assume",
+    "llvm.fence", "rocdl.s.waitcnt", "rocdl.iglp.opt", "rocdl.s.sleep", "nvvm.barrier", "nvvm.barrier0",
 )
 
 
