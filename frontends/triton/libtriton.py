@@ -89,9 +89,11 @@ def load(source: Any, *, layouts: bool = True) -> Kernel:
     Raises `ProgramError` without libtriton, for text that it refuses, and for modules without layouts.
     """
     module = parse(source) if isinstance(source, str) else source
+    # Where a text says no locations, libtriton says the file that it was parsed from, which is none of the user's.
+    located = not isinstance(source, str) or "loc(" in source
     if not layouts and module.get_int_attr("ttg.num-warps") is None:
-        return read_generic(_spoiled(module, locations=True))
-    return read_generic(generic_text(module))
+        return read_generic(_spoiled(module, located))
+    return read_generic(generic_text(module, located))
 
 
 def module_of(kernel: Kernel, inside: Any = None) -> Any:

@@ -17,7 +17,7 @@ _USE = re.compile(r'"(?:[^"\\]|\\.)*"|[#!][A-Za-z_][\w$-]*(?![\w$.<-])')
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)(.*)>$", re.DOTALL)
 _NAME = re.compile(r'"(?:[^"\\]|\\.)*"|[A-Za-z_][\w$.-]*')
 _VALUE = re.compile(r"%[\w$.-]+")
-_SPACE = re.compile(r"\s*")
+_SPACE = re.compile(r"(?:\s+|//[^\n]*)*")
 _OPENING, _CLOSING = "([{<", ")]}>"
 
 

@@ -6,6 +6,7 @@ dimensions), between which nothing moves. Layouts are what is chosen; spellings 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -15,7 +16,7 @@ from eggshard.layouts.families import linear_layout
 from eggshard.layouts.linear import LinearLayout
 from eggshard.layouts.machine import Machine
 from eggshard.triton.classes import CONVERT, Classes
-from eggshard.triton.control import ties
+from eggshard.triton.control import holds_tensors, ties
 from eggshard.triton.rules import Option, anchored, current, from_operand, from_result
 
 #: No tensor has more layouts than these, and no layout more spellings; those that are met first stay.
@@ -52,7 +53,7 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
     found = Candidates([{} for _ in classes.types])
     mentions: list[list[tuple[Operation, int, bool]]] = [[] for _ in classes.types]
     shared: dict[int, set[int]] = {}
-    work: list[tuple[int, Encoding]] = []
+    work: deque[tuple[int, Encoding]] = deque()
     numbers: list[dict[LinearLayout | Encoding, int]] = [{} for _ in classes.types]
     spelled: list[list[int]] = [[] for _ in classes.types]
 
@@ -94,6 +95,16 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
         """Whether an option has the layouts of the given one."""
         return [(c, key(c, e)) for c, e in tensors(op, option)] == [(c, key(c, e)) for c, e in tensors(op, current(op))]
 
+    def follow() -> None:
+        while work:
+            c, encoding = work.popleft()
+            for op, i, operand in mentions[c]:
+                for option in (from_operand if operand else from_result)(op, i, encoding, machine):
+                    if op not in kept or only_respelled(op, option):
+                        take(op, option)
+            for other in shared.get(c, ()):
+                add(other, encoding)
+
     free: list[Operation] = []
     kept: dict[Operation, None] = {}
     for op in computing(kernel, classes):
@@ -106,7 +117,9 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
                     shared.setdefault(c, set()).update(members - {c})
             continue
         found.options[op] = {}
-        if anchored(op, kernel):
+        if _given(op):
+            take(op, current(op), wanted=True)
+        elif anchored(op, kernel):
             take(op, current(op), wanted=True)
             kept[op] = None
         else:
@@ -118,16 +131,19 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
         for i, value in enumerate(op.results):
             if value in classes.of:
                 mentions[classes.of[value]].append((op, i, False))
-    for c, encoding in work:  # grows as it is read
-        for op, i, operand in mentions[c]:
-            for option in (from_operand if operand else from_result)(op, i, encoding, machine):
-                if op not in kept or only_respelled(op, option):
-                    take(op, option)
-        for other in shared.get(c, ()):
-            add(other, encoding)
-    # What is there: it is possible, but nothing asks for it.
+    follow()
+    # Where no anchor asks for anything, what is there is all that there is to follow.
+    unasked = [op for op in free if not any(found.encodings[classes.of[v]] for v in (*op.operands, *op.results)
+                                            if v in classes.of)]
+    for op in unasked:
+        take(op, current(op), wanted=True)
+    follow()
+    # What is there, of an op and of its repetitions: it is possible, but nothing asks for it.
     for op in free:
         take(op, current(op), wanted=True, spread=False)
+    for op, first in classes.same.items():
+        if first in found.options:
+            take(first, current(op), wanted=True, spread=False)
     for value, c in classes.of.items():
         add(c, encoding_of(value), wanted=True, spread=False)
     return found
@@ -143,3 +159,12 @@ def computing(kernel: Kernel, classes: Classes) -> Iterator[Operation]:
                 continue
             if any(v in classes.of for v in (*op.operands, *op.results)):
                 yield op
+
+
+def _given(op: Operation) -> bool:
+    """Whether an op keeps the very encodings that it has: what blocks of no known meaning give must be what they are
+    said to give."""
+    if holds_tensors(op):
+        return True
+    around = op.parent_op
+    return op.parent is not None and op is op.parent.terminator and around is not None and holds_tensors(around)

@@ -15,6 +15,17 @@ from eggshard.triton.rules import movable
 
 CONVERT = "ttg.convert_layout"
 
+#: What is in them has warps of its own, and takes nothing from around: it stays as it is.
+SEALED = frozenset({"ttg.warp_specialize.partitions"})
+
+
+def is_sealed(op: Operation) -> bool:
+    """Whether an op stands in blocks that stay as they are."""
+    around = op.parent_op
+    while around is not None and around.name not in SEALED:
+        around = around.parent_op
+    return around is not None
+
 
 @dataclass
 class Classes:
@@ -60,7 +71,7 @@ def find_classes(kernel: Kernel) -> Classes:
                 found.add(result)
             if key is not None:
                 known[key] = op
-            for region in op.regions:
+            for region in op.regions if op.name not in SEALED else ():
                 for inner in region.blocks:
                     visit(inner, dict(known))
 
@@ -71,7 +82,7 @@ def find_classes(kernel: Kernel) -> Classes:
 
 def _meaning(op: Operation, classes: Classes, scalars: dict[Value, Value]) -> object:
     """What two equal ops have in common: all but layouts and locations; None for what is not compared."""
-    regions = tuple(_region_meaning(op)) if op.regions else ()
+    regions = _region_meaning(op, scalars, {})
     operands = tuple(classes.of.get(v, scalars.get(v, v)) for v in op.operands)
     types = tuple(str(v.type._replace(encoding=None)) if isinstance(v.type, TensorType) else v.type for v in op.results)
     properties = tuple((name, without_encodings(text)) for name, text in op.properties.items())
@@ -79,17 +90,18 @@ def _meaning(op: Operation, classes: Classes, scalars: dict[Value, Value]) -> ob
     return op.name, operands, types, properties, attributes, regions
 
 
-def _region_meaning(op: Operation) -> list[object]:
+def _region_meaning(op: Operation, scalars: dict[Value, Value], numbers: dict[Value, int]) -> tuple[object, ...]:
     """A combining region's ops, with what is defined inside numbered."""
-    numbers: dict[Value, int] = {}
     found: list[object] = []
     for region in op.regions:
-        for block in region.blocks:
-            for argument in block.arguments:
-                numbers[argument] = len(numbers)
+        for label, block in enumerate(region.blocks):
+            for value in (*block.arguments, *(v for inner in block.operations for v in inner.results)):
+                numbers[value] = len(numbers)
+            found.append((label, tuple(str(argument.type) for argument in block.arguments)))
             for inner in block.operations:
-                for value in inner.results:
-                    numbers[value] = len(numbers)
-                operands = tuple(numbers.get(v, v) for v in inner.operands)
-                found.append((inner.name, operands, tuple(inner.properties.items()), tuple(_region_meaning(inner))))
-    return found
+                operands = tuple(numbers.get(v, scalars.get(v, v)) for v in inner.operands)
+                types = tuple(str(v.type) for v in inner.results)
+                found.append((inner.name, operands, types, tuple(inner.properties.items()),
+                              tuple(inner.attributes.items()), tuple(inner.successors),
+                              _region_meaning(inner, scalars, numbers)))
+    return tuple(found)

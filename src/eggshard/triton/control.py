@@ -40,6 +40,14 @@ def ties(op: Operation) -> list[Tie] | None:
     return found(op) if found is not None else None
 
 
+def holds_tensors(op: Operation) -> bool:
+    """Whether an op has blocks with tensors in them and is no loop or branch that is understood: it and what ends its
+    blocks keep the encodings that they have."""
+    return bool(op.regions) and ties(op) is None and any(
+        v.tensor is not None for inner in op.walk() if inner is not op
+        for v in (*inner.operands, *inner.results, *(a for r in inner.regions for b in r.blocks for a in b.arguments)))
+
+
 def _for(op: Operation) -> list[Tie]:
     body = op.body
     return [Tie(op, (Use(op, 3 + i),), (Use(body.terminator, i),), (body.arguments[1 + i], result))

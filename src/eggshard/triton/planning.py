@@ -9,7 +9,7 @@ from eggshard.costmodel.layouts import LayoutCostModel, default_costs
 from eggshard.extract.portfolio import extract
 from eggshard.kernels.ir import Kernel
 from eggshard.triton.candidates import find_candidates
-from eggshard.triton.classes import CONVERT, find_classes
+from eggshard.triton.classes import CONVERT, find_classes, is_sealed
 from eggshard.triton.frequencies import USUAL, Frequencies, frequencies
 from eggshard.triton.pricing import Priced, cost, priced
 from eggshard.triton.problem import Builder
@@ -50,7 +50,9 @@ class LayoutPlan:
         """The kernel as TritonGPU IR, in libtriton's own spelling; verified. Raises `ProgramError` if it is refused."""
         from eggshard.frontends.triton.libtriton import module_of
 
-        return str(module_of(self.kernel))
+        module = module_of(self.kernel)
+        located = any(op.location for op in self.kernel.walk())
+        return str(module) if located else str(module.str_nodebug())
 
     def priced(self) -> list[Priced]:
         """The kernel's ops on tensors with their prices, conversions among them."""
@@ -106,11 +108,13 @@ def plan_layouts(
     problem = Builder(kernel, classes, candidates, times, model).build()
     found = extract(problem.problem, seconds=seconds, gap=GAP, exact=True)
     planned = rewrite(problem, spell(problem, found.selection, seconds))
-    given_cost = cost(kernel, model, assumed)
+    prices = list(priced(kernel, model, assumed))
+    given_cost = sum(p.cost for p in prices)
     planned_cost = cost(planned, model, assumed)
     if planned_cost > given_cost:  # the search ran out of time
         planned, planned_cost = kernel, given_cost
-    bound = min(planned_cost, found.bound + problem.fixed)
+    fixed = problem.fixed + sum(p.cost for p in prices if is_sealed(p.op))
+    bound = min(planned_cost, found.bound + fixed)
     return LayoutPlan(kernel, planned, planned_cost, given_cost, bound, time.monotonic() - began, found.method,
                       candidates.capped, model, assumed)
 

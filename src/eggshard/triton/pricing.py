@@ -15,7 +15,7 @@ from eggshard.triton.classes import CONVERT, Classes, find_classes
 from eggshard.triton.control import ties
 from eggshard.triton.frequencies import USUAL, Frequencies, frequencies
 from eggshard.triton.rules import current, movable, work
-from eggshard.triton.rules.costs import bits
+from eggshard.triton.rules.costs import bits, layout_of
 
 
 class Priced(NamedTuple):
@@ -56,10 +56,11 @@ def priced(kernel: Kernel, model: LayoutCostModel, assumed: Frequencies = USUAL)
 
 
 def _computes(op: Operation, classes: Classes, machine: Machine) -> object:
-    """The tensors that an op computes and their layouts."""
-    return tuple(
-        (classes.of[v], linear_layout(encoding_of(v), v.tensor.shape, machine) or v.tensor.encoding)
-        for v in op.results if v.tensor is not None and v in classes.of)
+    """The tensors that an op computes and their layouts; None where nothing is said of equal ones."""
+    if any(v not in classes.of for v in op.results if v.tensor is not None):
+        return None
+    return tuple((classes.of[v], layout_of(v, encoding_of(v), machine) or encoding_of(v))
+                 for v in op.results if v.tensor is not None)
 
 
 def _around(op: Operation) -> Iterator[Block]:

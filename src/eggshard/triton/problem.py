@@ -22,8 +22,9 @@ from eggshard.layouts.encodings import Encoding
 from eggshard.layouts.families import linear_layout
 from eggshard.layouts.machine import Machine
 from eggshard.triton.candidates import Candidates, computing, encoding_of
-from eggshard.triton.classes import Classes
+from eggshard.triton.classes import CONVERT, Classes
 from eggshard.triton.control import Tie, Use, ties
+from eggshard.triton.liveness import find_live
 from eggshard.triton.rules import Option, repeatable, work
 from eggshard.triton.rules.costs import bits
 
@@ -141,20 +142,28 @@ class Builder:
         self.choices: list[list[Choice]] = [[] for _ in classes.types]
         self.conversions: list[np.ndarray] = []
         self.single: set[int] = set()
+        #: Per class the conversions that the kernel has.
+        self.there: dict[int, set[tuple[int | None, int | None]]] = {}
         self.prices: dict[tuple[tuple[Encoding, ...], tuple[int, ...], int], np.ndarray] = {}
         self.roots: list[tuple[int, int]] = []
         self.found = KernelProblem(
             Problem(self.choices, self.conversions, self.roots), kernel, classes, candidates, {}, {}, {}, {}, times)
 
     def build(self) -> KernelProblem:
+        for op in self.kernel.walk():
+            if op.name == CONVERT and op.operands[0] in self.classes.of:
+                c = self.classes.of[op.operands[0]]
+                ends = [self.found.number(c, encoding_of(v)) for v in (op.operands[0], op.results[0])]
+                self.there.setdefault(c, set()).add((ends[0], ends[1]))
         for c, value in enumerate(self.classes.first):
             self.conversions.append(self._conversions(c, self.times[_block_of(value)]))
+        live = find_live(self.kernel, self.classes)
         for op in computing(self.kernel, self.classes):
-            tied = ties(op)
-            if tied is None:
+            if op in live.operations:
                 self._run(op)
-            for tie in tied or ():
-                self._tie(tie)
+            for tie in ties(op) or ():
+                if tie in live.ties:
+                    self._tie(tie)
         for function in self.kernel.functions:
             for op in function.walk():
                 for region in op.regions:
@@ -186,6 +195,9 @@ class Builder:
         if key not in self.prices:
             self.prices[key] = self._prices(*key)
         costs = NOTHING + times * self.prices[key]
+        for p, q in self.there.get(c, ()):
+            if p is not None and q is not None and np.isinf(costs[p, q]):
+                costs[p, q] = NOTHING  # not understood, so it has no price; but it is possible
         np.fill_diagonal(costs, 0.0)
         return costs
 
@@ -261,8 +273,6 @@ class Builder:
 
     def _tie(self, tie: Tie) -> None:
         of = self.classes.of
-        if tie.targets[0] not in of:
-            return
         values = [*(use.value for use in (*tie.sources, *tie.back)), *tie.targets]
         same: dict[tuple[int | None, ...], list[Encoding]] = {}
         for encoding in self.candidates.encodings[of[values[0]]]:

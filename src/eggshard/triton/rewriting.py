@@ -113,28 +113,30 @@ class _Rewriter:
             return
         tied = ties(op)
         if tied is not None:
-            clone = self._control(op, tied)
-            self._put(clone, block)
-        elif any(v in self.classes.of for v in (*op.operands, *op.results)):
-            if op.parent is not None and op is op.parent.terminator and ties(op.parent_op or op) is not None:
-                return  # written by the op that it ends
-            for option in self.layouts.runs.get(op, ()):
-                clone = with_option(op, option, self._operands(op, option))
-                self._put(clone, block)
-                for old, new in zip(op.results, clone.results, strict=True):
-                    self._define(old, new)
-        elif op.regions and any(v in self.classes.of for inner in op.walk() for v in (*inner.operands, *inner.results)):
+            self._put(self._control(op, tied), block)
+        elif op.parent is not None and op is op.parent.terminator and ties(op.parent_op or op) is not None:
+            return  # written by the op that it ends
+        elif op.regions and any(v in self.classes.of for inner in op.walk() if inner is not op
+                                for v in (*inner.operands, *inner.results)):
             self._put(self.module(op), block)
+        elif any(v in self.classes.of for v in (*op.operands, *op.results)):
+            for option in self.layouts.runs.get(op, ()):
+                self._clone(op, option, block)
         else:
-            if op.parent is not None and op is op.parent.terminator and ties(op.parent_op or op) is not None:
-                return
-            clone = with_option(op, current(op), [self.other[v] for v in op.operands])
-            self._put(clone, block)
-            for old, new in zip(op.results, clone.results, strict=True):
-                self.other[old] = new
+            self._clone(op, current(op), block)
         for result in op.results:
             if result in self.classes.of:
                 self._convert(self.classes.of[result], block, op.location)
+
+    def _clone(self, op: Operation, option: Option, block: Block) -> None:
+        """The op at an option; what its regions take from outside is taken from what is written."""
+        clone = with_option(op, option, self._operands(op, option))
+        for inner in clone.walk():
+            if inner is not clone:
+                inner.operands = [self.other.get(v, v) for v in inner.operands]
+        self._put(clone, block)
+        for old, new in zip(op.results, clone.results, strict=True):
+            self._define(old, new)
 
     def _put(self, op: Operation, block: Block) -> None:
         op.parent = block
@@ -210,5 +212,5 @@ class _Rewriter:
         return clone
 
     def _carried(self, tie: Tie) -> tuple[Encoding | None, ...]:
-        """The encodings of a tie; (None,) for what is no tensor."""
-        return tuple(self.layouts.carried.get(tie, ())) if tie in self.problem.ties else (None,)
+        """The encodings of a tie, none of one that nothing needs; (None,) for what is no tensor."""
+        return tuple(self.layouts.carried.get(tie, ())) if tie.targets[0] in self.classes.of else (None,)

@@ -1,0 +1,51 @@
+"""What a kernel needs of its tensors: what runs for its effects, and all that this is computed from.
+
+What loops carry for nothing but themselves is not needed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from eggshard.kernels.ir import Kernel, Operation
+from eggshard.triton.candidates import computing
+from eggshard.triton.classes import Classes
+from eggshard.triton.control import Tie, ties
+from eggshard.triton.rules import repeatable
+
+
+class Live(NamedTuple):
+    """Ops that run, and ties whose values are needed."""
+
+    operations: frozenset[Operation]
+    ties: frozenset[Tie]
+
+
+def find_live(kernel: Kernel, classes: Classes) -> Live:
+    """What is live of the ops that compute tensors, and of loops' and branches' values."""
+    makers: dict[int, list[Operation]] = {}
+    carriers: dict[int, list[Tie]] = {}
+    waiting: list[Operation | Tie] = []
+    for op in computing(kernel, classes):
+        tied = ties(op)
+        for tie in tied or ():
+            for value in tie.targets:
+                if value in classes.of:
+                    carriers.setdefault(classes.of[value], []).append(tie)
+        if tied is None:
+            for value in op.results:
+                if value in classes.of:
+                    makers.setdefault(classes.of[value], []).append(op)
+            if not repeatable(op, kernel) or any(v not in classes.of for v in op.results):
+                waiting.append(op)
+    live: set[Operation | Tie] = set(waiting)
+    while waiting:
+        found = waiting.pop()
+        values = found.operands if isinstance(found, Operation) else [u.value for u in (*found.sources, *found.back)]
+        for c in {classes.of[v] for v in values if v in classes.of}:
+            for maker in (*makers.get(c, ()), *carriers.get(c, ())):
+                if maker not in live:
+                    live.add(maker)
+                    waiting.append(maker)
+    tied = frozenset(x for x in live if isinstance(x, Tie))
+    return Live(frozenset(x for x in live if isinstance(x, Operation)), tied)
