@@ -54,7 +54,7 @@ def checked(kernel: Kernel, judged: bool = True, **how: Any) -> LayoutPlan:
 
     how: for `judge`.
     """
-    plan = plan_layouts(kernel)
+    plan = plan_layouts(kernel, seconds=60.0)
     module_of(plan.kernel)
     check_layouts(plan.kernel)
     if judged:
