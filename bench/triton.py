@@ -1,6 +1,6 @@
 """Layout conversions of Triton's kernels: ours against Triton's own pipeline, on kernels of our own, for each target.
 
-``after``: Triton's passes, then our planner. ``replace``: our planner in place of each of Triton's removals of layout
+``after``: Triton's passes, then our planner. ``replace``: our planner in place of Triton's removals of layout
 conversions, and at the end. Costs are modelled; everything else is counted in the assembled code, instructions as they
 stand in its text. A way that fails, or falls short of Triton in a figure, is shown as such: nothing falls back here.
 """

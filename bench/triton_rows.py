@@ -1,5 +1,5 @@
 """One kernel for one target, up to three times: as Triton leaves it, planned after all of Triton's passes, and planned
-in place of each of its removals of layout conversions."""
+in place of its removals of layout conversions."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from eggshard.kernels.text import write_generic
 from eggshard.triton.compilation import compile_kernel
 from eggshard.triton.counting import CodeCounts, count
 from eggshard.triton.pipeline import Compilation
+from eggshard.triton.replacing import replaced
 
 WAYS = ("triton", "after", "replace")
 
@@ -149,18 +150,20 @@ class _Run:
         plans = _Plans(self.planner)
         plan = plans.make(parse(self.final, self.compilation.context))
         self.row.figures["triton"].cost = plan.given_cost
-        self._figures("after", write_generic(plan.kernel), plans)
+        self._figures("after", write_generic(plan.kernel), plans, plan)
 
     def replace(self) -> None:
         plans = _Plans(self.planner)
+        context = self.compilation.context
+        enough = min(f.cost for f in self.row.figures.values() if f.cost is not None)
+        best = replaced(
+            lambda tap: self.compilation.gpu_ir(parse(self.source, context), tap), plans.make,
+            lambda plan: parse(write_generic(plan.kernel), context), enough)
+        if best is None:
+            raise ProgramError("no removal of layout conversions in this version's pipeline")
+        self._figures("replace", write_generic(best.kernel), plans, best)
 
-        def tap(position: int, module: Any, remove: Callable[[Any], None]) -> Any:
-            return parse(write_generic(plans.make(module).kernel), self.compilation.context)
-
-        final = self.compilation.gpu_ir(parse(self.source, self.compilation.context), tap)
-        self._figures("replace", write_generic(plans.make(final).kernel), plans)
-
-    def _figures(self, way: str, text: str, plans: _Plans | None = None) -> None:
+    def _figures(self, way: str, text: str, plans: _Plans | None = None, plan: Any = None) -> None:
         known = str(parse(text, self.compilation.context).str_nodebug())
         if known not in self.codes:
             with _Timed() as timed:
@@ -172,6 +175,7 @@ class _Run:
         found = self.row.figures[way] = Figures(known.count("ttg.convert_layout"), shared, code._asdict())
         if plans is not None:
             plans.into(found)
+            found.cost = plan.cost
             found.judged = self._judged(way, load(text))
 
     def _judged(self, way: str, kernel: Kernel) -> str:
@@ -208,7 +212,6 @@ class _Plans:
         return plan
 
     def into(self, figures: Figures) -> None:
-        figures.cost = self.found[-1].cost
         figures.gap = max(plan.gap for plan in self.found)
         figures.capped = any(plan.capped for plan in self.found)
         figures.plans = len(self.found)

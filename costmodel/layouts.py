@@ -60,6 +60,21 @@ class LayoutCosts:
         )
 
 
+@dataclass(frozen=True)
+class WithinScratch:
+    """Another model's prices, and a prohibitive one for what holds more than ``scratch`` bytes of shared memory."""
+
+    model: LayoutCostModel
+    scratch: int
+
+    def price(self, counts: Counts) -> float:
+        return self.model.price(counts) + (PROHIBITIVE if counts.scratch > self.scratch else 0.0)
+
+
+#: More cycles than any kernel's layouts cost.
+PROHIBITIVE = 1e9
+
+
 #: NVIDIA A100. Throughputs: CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions", compute
 #: capability 8.0, results per clock and multiprocessor: float 64, integer 64, shuffles 32, special functions 16,
 #: conversions 16 to 64; a warp's instruction takes 32 results. Division is a reciprocal, a Newton step and a fix-up,

@@ -34,7 +34,7 @@ class Value:
     """A result of an op or an argument of a block; equal to nothing but itself. ``index``: which of its owner's."""
 
     type: Type
-    owner: Operation | Block
+    owner: Operation | Block = field(repr=False)
     index: int
     location: str = ""
 
@@ -48,7 +48,7 @@ class Value:
 class Block:
     """Arguments, and ops in order, the last one the terminator."""
 
-    parent: Region | None = None
+    parent: Region | None = field(default=None, repr=False)
     arguments: list[Value] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
 
@@ -59,7 +59,7 @@ class Block:
 
 @dataclass(eq=False)
 class Region:
-    parent: Operation | None = None
+    parent: Operation | None = field(default=None, repr=False)
     blocks: list[Block] = field(default_factory=list)
 
 
@@ -72,9 +72,9 @@ class Operation:
     results: list[Value] = field(default_factory=list)
     properties: dict[str, str] = field(default_factory=dict)
     attributes: dict[str, str] = field(default_factory=dict)
-    regions: list[Region] = field(default_factory=list)
+    regions: list[Region] = field(default_factory=list, repr=False)
     successors: list[str] = field(default_factory=list)
-    parent: Block | None = None
+    parent: Block | None = field(default=None, repr=False)
     location: str = ""
 
     def attribute(self, name: str) -> str | None:

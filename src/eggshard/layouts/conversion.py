@@ -247,8 +247,14 @@ def _accesses(layout: LinearLayout, shared: SharedLayout, access: Access, bits: 
         # Up to four matrices of 8 rows of 128 bits at a time; each is one wavefront if its rows meet no bank twice.
         words = (bits << registers) // 32
         return max(1, words // 4), words
+    return accesses(offsets, bits)
+
+
+def accesses(offsets: LinearLayout, bits: int) -> tuple[int, int]:
+    """Instructions of a warp that move registers between offsets in shared memory and threads, and the wavefronts that
+    they take. ``offsets``: the bases are the offsets, in elements, that hardware bits add."""
     vector = _vector_bits(offsets, bits)
-    instructions = 1 << (registers - vector)
+    instructions = 1 << (len(offsets.register) - vector)
     return instructions, instructions * _wavefronts(offsets.lane, bits << vector, bits)
 
 

@@ -89,9 +89,10 @@ def install(
     """Plan the layouts of kernels that Triton compiles from here on, until `uninstall` or the end of a ``with``.
 
     kernels: names or functions under ``triton.jit``; by default all. mode: ``after`` plans what Triton's pipeline
-    leaves; ``replace`` runs it once more with the planner in place of each of Triton's removals of layout conversions,
-    and takes the cheaper. cost_model: of layouts; its ``repr`` becomes part of Triton's cache key and must say all that
-    it is. planner: called as `eggshard.triton.planning.plan_layouts` is, which it is by default.
+    leaves; ``replace`` runs it again with the planner in place of Triton's removals of layout conversions (of all, of
+    all but the first, and so on), and takes the cheapest. cost_model: of layouts; its ``repr`` becomes part of Triton's
+    cache key and must say all that it is. planner: called as `eggshard.triton.planning.plan_layouts` is, which it is by
+    default.
 
     Of several installations the last is in force. Those that Triton cached under the same key are taken from its cache.
     Raises `ProgramError` without Triton, for an unknown mode, and for a cost model whose ``repr`` is an address.

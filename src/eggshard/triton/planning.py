@@ -18,6 +18,8 @@ from eggshard.triton.spelling import spell
 
 #: Plans are proved optimal to this part of their cost, ops that no choice changes left out.
 GAP = 1e-9
+#: Costs closer than this part of one another are the same.
+SAME = 1e-9
 #: Plans this near to their bound count as optimal: rounding.
 PROVED = 1e-6
 
@@ -111,7 +113,7 @@ def plan_layouts(
     prices = list(priced(kernel, model, assumed))
     given_cost = sum(p.cost for p in prices)
     planned_cost = cost(planned, model, assumed)
-    if planned_cost > given_cost:  # the search ran out of time
+    if planned_cost >= (1 - SAME) * given_cost:  # nothing better, or the search ran out of time
         planned, planned_cost = kernel, given_cost
     fixed = problem.fixed + sum(p.cost for p in prices if is_sealed(p.op))
     bound = min(planned_cost, found.bound + fixed)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from eggshard.costmodel.layouts import LayoutCostModel
 from eggshard.kernels.ir import Block, Kernel, Operation, Value
 from eggshard.layouts.conversion import Conversion, conversion
+from eggshard.layouts.counts import NOTHING, Counts
 from eggshard.layouts.families import linear_layout
 from eggshard.layouts.machine import Machine
 from eggshard.triton.candidates import encoding_of
@@ -75,6 +76,23 @@ def _around(op: Operation) -> Iterator[Block]:
 def cost(kernel: Kernel, model: LayoutCostModel, assumed: Frequencies = USUAL) -> float:
     """The kernel's modelled cost."""
     return sum(found.cost for found in priced(kernel, model, assumed))
+
+
+def scratch(kernel: Kernel) -> int:
+    """The most bytes of shared memory that one op of a kernel holds while it runs, buffers of its own left out."""
+    machine = Machine.of(kernel)
+    held = 0
+    for found in priced(kernel, _Nothing()):
+        counts = found.conversion.counts if found.conversion is not None else NOTHING
+        if not found.is_conversion:
+            counts = work(found.op, current(found.op), machine)
+        held = max(held, counts.scratch)
+    return held
+
+
+class _Nothing:
+    def price(self, counts: Counts) -> float:
+        return 0.0
 
 
 def conversion_of(op: Operation, machine: Machine) -> Conversion | None:

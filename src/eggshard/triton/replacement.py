@@ -11,9 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from eggshard.costmodel.layouts import WithinScratch, default_costs
 from eggshard.errors import ProgramError
+from eggshard.layouts.machine import Machine
 from eggshard.triton.outcomes import Outcome, record
-from eggshard.triton.pipeline import Compilation
+from eggshard.triton.pipeline import Compilation, Tap
+from eggshard.triton.replacing import replaced
+from eggshard.triton.residency import resident_blocks
 
 #: Modelled costs closer than this part of one another are the same.
 SAME = 1e-9
@@ -43,26 +47,31 @@ class Replacement:
     cost_model: Any = None
     planner: Callable[..., Any] | None = None
 
-    def plan(self, module: Any) -> Planned:
-        """Of libtriton's module, which stays as it is. The same text is planned once."""
+    def plan(self, module: Any, within: bool = False) -> Planned:
+        """Of libtriton's module, which stays as it is. The same text is planned once. ``within``: no op may hold more
+        shared memory than the module's ops do."""
         from eggshard.frontends.triton.libtriton import generic_text
 
-        return _plan(self, generic_text(module))
+        return _plan(self, generic_text(module), within)
 
 
 _planning = threading.Lock()
-_remembered: OrderedDict[tuple[str, Any, Any], Planned] = OrderedDict()
+_remembered: OrderedDict[tuple[str, Any, Any, bool], Planned] = OrderedDict()
 
 
-def _plan(how: Replacement, text: str) -> Planned:
+def _plan(how: Replacement, text: str, within: bool) -> Planned:
     from eggshard.kernels.interpreter import check_layouts
     from eggshard.kernels.text import read_generic, write_generic
+    from eggshard.triton.pricing import scratch
 
     planner = how.planner or importlib.import_module("eggshard.triton.planning").plan_layouts
-    key = (text, repr(how.cost_model), planner)
+    key = (text, repr(how.cost_model), planner, within)
     with _planning:
         if key not in _remembered:
-            found = planner(read_generic(text), how.cost_model)
+            kernel, model = read_generic(text), how.cost_model
+            if within:
+                model = WithinScratch(default_costs(kernel.target) if model is None else model, scratch(kernel))
+            found = planner(kernel, model)
             try:
                 check_layouts(found.kernel)
             except ProgramError as error:
@@ -131,7 +140,7 @@ def _better(how: Replacement, work: _Work, source: str, theirs: Any) -> tuple[An
     given_cost = after.given_cost
     found = [(after.cost, after.text)]
     if how.mode == "replace":
-        found.append(_replaced(how, work, source, context))
+        found.append(_replaced(how, work, source, context, after.cost))
     margin = SAME * abs(given_cost)
     cheaper = sorted((c for c in found if c[0] < given_cost - margin), key=lambda c: c[0])
     if not cheaper:
@@ -142,35 +151,44 @@ def _better(how: Replacement, work: _Work, source: str, theirs: Any) -> tuple[An
     doubts = []
     for cost, text in cheaper:
         try:
-            module = _verified(text, context)
-            ours = work.code(text, context)
-            for what, mine, other in zip(("shared memory", "barriers"), ours, own, strict=True):
-                if mine > other:
-                    raise Doubt(f"more {what}: {mine}, Triton's {other}")
-            return module, given_cost, cost
+            return _checked(work, text, own, context), given_cost, cost
         except Doubt as doubt:
             doubts.append(doubt)
+    small = how.plan(theirs, within=True)
+    if small.cost < given_cost - margin:
+        return _checked(work, small.text, own, context), given_cost, small.cost
     raise doubts[0]
 
 
-def _replaced(how: Replacement, work: _Work, source: str, context: Any) -> tuple[float, str]:
-    """Triton's pipeline with the planner in place of its removals, and once more on what that leaves."""
+def _checked(work: _Work, text: str, own: tuple[int, int], context: Any) -> Any:
+    """The module of a text that is no worse than Triton's, ``own``, in barriers, and in blocks that are resident at
+    once for the shared memory that they hold; else a `Doubt`."""
+    from eggshard.frontends.triton.libtriton import load
+
+    module = _verified(text, context)
+    (held, barriers), (others_held, others) = work.code(text, context), own
+    if barriers > others:
+        raise Doubt(f"more barriers: {barriers}, Triton's {others}")
+    machine = Machine.of(load(module))
+    if resident_blocks(machine, held) < resident_blocks(machine, others_held):
+        raise Doubt(f"more shared memory: {held} bytes, Triton's {others_held}, so that fewer blocks run at once")
+    return module
+
+
+def _replaced(how: Replacement, work: _Work, source: str, context: Any, enough: float) -> tuple[float, str]:
+    """Of Triton's pipeline with the planner in place of removals, and once more on what that leaves."""
     from eggshard.frontends.triton.libtriton import parse
 
-    removals = 0
+    def run(tap: Tap) -> Any:
+        module = work.compilation(context).gpu_ir(parse(source, context), tap)
+        if not module.verify():
+            raise Doubt("does not verify")
+        return module
 
-    def tap(position: int, module: Any, remove: Callable[[Any], None]) -> Any:
-        nonlocal removals
-        removals += 1
-        return _verified(how.plan(module).text, context)
-
-    module = work.compilation(context).gpu_ir(parse(source, context), tap)
-    if not removals:
+    found = replaced(run, how.plan, lambda planned: _verified(planned.text, context), enough)
+    if found is None:
         raise Doubt("no removal of layout conversions in this version's pipeline")
-    if not module.verify():
-        raise Doubt("does not verify")
-    planned = how.plan(module)
-    return planned.cost, planned.text
+    return found.cost, found.text
 
 
 def _verified(text: str, context: Any) -> Any:

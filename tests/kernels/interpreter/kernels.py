@@ -266,4 +266,4 @@ def exchanges(x, y, N: tl.constexpr):
     values = tl.load(x + at, mask=at % 3 != 0, other=5)
     old = tl.atomic_cas(x + at, values, values + 4)
     tl.store(y + at, old, mask=old >= 0)
-    tl.atomic_add(x + at, old, mask=old > 10)
+    tl.atomic_add(x + at, old, mask=old > 3)

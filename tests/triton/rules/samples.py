@@ -12,6 +12,8 @@ _ACCESS = "boundaryCheck = array<i32>, cache = 1 : i32, evict = 1 : i32"
 _ASM = 'asm_string = "mov.b32 $0, $1;", constraints = "=r,r"'
 _SHARED = "#ttg.swizzled_shared<{vec = 4, perPhase = 2, maxPhase = 4, order = [1, 0]}>"
 _NVMMA = "#ttg.nvmma_shared<{swizzlingByteWidth = 128, transposed = false, elementBitWidth = 16}>"
+_WIDE = "#ttg.swizzled_shared<{vec = 8, perPhase = 1, maxPhase = 8, order = [1, 0]}>"
+_TALL = "#ttg.swizzled_shared<{vec = 8, perPhase = 2, maxPhase = 2, order = [0, 1]}>"
 _BUFFER = f"!ttg.memdesc<16x64xf16, {_SHARED}, #ttg.shared_memory, mutable>"
 _CONSTANT_BUFFER = f"!ttg.memdesc<16x64xf16, {_SHARED}, #ttg.shared_memory>"
 _DESCRIPTOR = f"!tt.tensordesc<16x64xf16, {_NVMMA}>"
@@ -91,6 +93,10 @@ MEMORY = [
     Sample("amdg.buffer_store", ("tensor<64xf32>", "!tt.ptr<f32>", "tensor<64xi32>"), (),
            "cache = 1 : i32, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>", machines=_AMD),
     Sample("ttg.local_load", (_BUFFER,), ("tensor<16x64xf16>",)),
+    Sample("ttg.local_load", (_BUFFER.replace(_SHARED, _WIDE),), ("tensor<16x64xf16>",)),
+    Sample("ttg.local_load", (_BUFFER.replace(_SHARED, _TALL),), ("tensor<16x64xf16>",)),
+    Sample("ttg.local_load", (_BUFFER.replace(_SHARED, _NVMMA),), ("tensor<16x64xf16>",), machines=_NVIDIA),
+    Sample("ttg.local_store", ("tensor<16x64xf16>", _BUFFER.replace(_SHARED, _NVMMA)), (), machines=_NVIDIA),
     Sample("ttg.local_store", ("tensor<16x64xf16>", _BUFFER), ()),
     Sample("ttg.local_alloc", ("tensor<16x64xf16>",), (_CONSTANT_BUFFER,)),
     Sample("tt.descriptor_load", (_DESCRIPTOR, "i32", "i32"), ("tensor<16x64xf16>",),

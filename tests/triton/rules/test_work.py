@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.triton.rules.one_op import SM80, Sample
+from tests.layouts.assembled import assemble
+from tests.triton.rules.one_op import GFX942, SM80, SM90, Sample
 from tests.triton.rules.options import put, random_options
 from tests.triton.rules.samples import SAMPLES
 
 from eggshard.costmodel.layouts import default_costs
+from eggshard.kernels.text import write_generic
 from eggshard.layouts.encodings import Encoding, make
 from eggshard.layouts.machine import Machine
 from eggshard.triton.rules import Option, work
@@ -46,10 +48,26 @@ def test_arithmetic_is_paid_per_register_of_each_warp() -> None:
 
 
 def test_accesses_are_as_wide_as_neighbours_lie() -> None:
+    """The buffer is swizzled by 4 elements at a time: no more are neighbours."""
     buffer = _sample("ttg.local_load")
-    for size, instructions in ((1, 8 * 4), (2, 4 * 4), (4, 2 * 4), (8, 1 * 4)):
+    for size, instructions in ((1, 8 * 4), (2, 4 * 4), (4, 2 * 4), (8, 2 * 4)):
         option = Option((None,), (_blocked(1, size),))
         assert work(put(buffer, option, SM80)[1], option, SM80).shared_loads == instructions
+
+
+@pytest.mark.parametrize("machine", [SM80, SM90, GFX942], ids=lambda machine: machine.target)
+def test_shared_memory_is_accessed_as_counted(machine: Machine) -> None:
+    """Instructions as in the code. Of operands over blocked encodings LLVM merges loads that repeat others."""
+    for sample in (s for s in SAMPLES if s.name in ("ttg.local_load", "ttg.local_store") and machine in s.machines):
+        seed = random.Random(5)
+        for option in (o for _ in range(3) for o in random_options(sample, machine, seed)):
+            encoding = next(e for e in (*option.operands, *option.results) if e is not None)
+            if "dot_op" in str(encoding) and "blocked" in str(encoding):
+                continue
+            kernel, op = put(sample, option, machine)
+            counts, code = work(op, option, machine), assemble(write_generic(kernel), machine)
+            compiled = tuple(machine.num_warps * n for n in (code.shared_loads, code.shared_stores))
+            assert (counts.shared_loads, counts.shared_stores) == compiled, encoding
 
 
 def test_reductions_between_warps_cost_more_than_in_threads() -> None:

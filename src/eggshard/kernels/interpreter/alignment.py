@@ -25,8 +25,8 @@ _POINTWISE = (
     "tt.addptr", "tt.bitcast", "tt.fp_to_fp", "tt.clampf", "tt.precise_sqrt", "tt.precise_divf", "tt.approx_divf",
     "tt.mulhiui", "tt.int_to_ptr", "tt.ptr_to_int", "tt.extern_elementwise", "tt.elementwise_inline_asm",
     "tt.map_elementwise", "tt.load", "tt.store", "tt.atomic_rmw", "tt.atomic_cas", "tt.atomic_load", "tt.atomic_store",
-    "tt.scan", "ttg.async_copy_global_to_local", "ttng.warp_group_dot_wait", "amdg.buffer_load", "amdg.buffer_store",
-    "amdg.buffer_atomic_rmw", "amdg.buffer_atomic_cas", "amdg.buffer_load_to_local",
+    "tt.scan", "ttg.async_copy_global_to_local", "amdg.buffer_load", "amdg.buffer_store", "amdg.buffer_atomic_rmw",
+    "amdg.buffer_atomic_cas", "amdg.buffer_load_to_local",
 )
 
 
@@ -197,6 +197,11 @@ def _dot(layouts: _Layouts, op: Operation) -> Faults:
 
 def _zipped(layouts: _Layouts, why: str, *groups: Sequence[Value]) -> Faults:
     return [fault for values in zip(*groups, strict=True) for fault in layouts.alike(values, why)]
+
+
+@_rule("ttng.warp_group_dot_wait")
+def _wait(layouts: _Layouts, op: Operation) -> Faults:
+    return _zipped(layouts, "what is waited for", op.operands, op.results)
 
 
 @_rule("scf.for")

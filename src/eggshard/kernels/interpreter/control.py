@@ -10,7 +10,7 @@ from eggshard.errors import ProgramError
 from eggshard.kernels.interpreter.elements import Array, spec
 from eggshard.kernels.interpreter.execution import MOST_TURNS, Program
 from eggshard.kernels.interpreter.registry import meaning, pure
-from eggshard.kernels.ir import Operation
+from eggshard.kernels.ir import Operation, users
 
 
 @meaning("scf.for")
@@ -79,6 +79,23 @@ def _num_programs(program: Program, op: Operation) -> Array:
     return np.asarray(program.grid[op.integer("axis") or 0], np.int32)
 
 
+@meaning("ttg.warp_id", "rocdl.workitem.id.x", "gpu.thread_id")
+def _thread(program: Program, op: Operation) -> Array:
+    """The first thread's: there are no threads here, so nothing but barriers may depend on it."""
+    key = "thread", op
+    if key not in program.state:
+        uses = users(program.kernel.module)
+        program.state[key] = waiting = [op]
+        while waiting:
+            for user, _ in (use for value in waiting.pop().results for use in uses.get(value, [])):
+                if user.regions or (not user.name.startswith("arith.") and user.name != "amdg.cond_barrier"):
+                    raise ProgramError(f"what a single thread does is not known: {user.name}")
+                waiting.append(user)
+    found = spec(op.results[0].type)
+    assert found is not None
+    return np.zeros((), found[1])
+
+
 @pure("tt.assert")
 def _assert(op: Operation, condition: Array) -> None:
     if not np.all(condition):
@@ -104,6 +121,7 @@ _NOTHING = (
     "tt.grid_dependency_wait", "tt.grid_dependency_launch_dependents", "amdg.cluster_barrier_arrive",
     "amdg.cluster_barrier_wait", "ttng.cluster_barrier", "ttng.cluster_arrive", "ttng.cluster_wait",
     "ttng.fence_async_shared", "ttng.fence_mbarrier_init_release_cluster", "amdg.tdm_prefetch", "llvm.intr.assume",
+    "llvm.fence", "rocdl.s.waitcnt", "rocdl.iglp.opt", "rocdl.s.sleep", "nvvm.barrier", "nvvm.barrier0",
 )
 
 

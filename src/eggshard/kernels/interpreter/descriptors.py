@@ -11,6 +11,7 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.kernels.interpreter.accesses import UPDATES, load, store, update
+from eggshard.kernels.interpreter.concurrency import barrier_at
 from eggshard.kernels.interpreter.elements import Array, dtype_of
 from eggshard.kernels.interpreter.execution import Program
 from eggshard.kernels.interpreter.registry import meaning, pure, segmented
@@ -129,11 +130,12 @@ def _scatter(program: Program, op: Operation, descriptor: Descriptor, rows: Arra
 
 @meaning("ttng.async_tma_copy_global_to_local")
 def _copy_in(program: Program, op: Operation, *operands: Any) -> None:
-    (descriptor,), offsets, around, _, (memory,), (predicate,) = segmented(op, operands)
+    (descriptor,), offsets, around, (barrier,), (memory,), (predicate,) = segmented(op, operands)
     if around:
         raise ProgramError("im2col copies are not known")
     if predicate:
         memory.cells[...] = read(program, descriptor, block_at(descriptor, offsets)).reshape(memory.cells.shape)
+        barrier_at(program, barrier).change(expected=-memory.cells.nbytes)
 
 
 @meaning("ttng.async_tma_copy_local_to_global", "ttng.async_tma_reduce")
@@ -148,10 +150,11 @@ def _copy_out(program: Program, op: Operation, descriptor: Descriptor, *operands
 
 
 @meaning("ttng.async_tma_gather")
-def _gather_in(program: Program, op: Operation, descriptor: Descriptor, rows: Array, column: Array, barrier: Any,
+def _gather_in(program: Program, op: Operation, descriptor: Descriptor, rows: Array, column: Array, barrier: Shared,
                memory: Shared, predicate: Array) -> None:
     if predicate:
         memory.cells[...] = read(program, descriptor, rows_at(descriptor, rows, column))
+        barrier_at(program, barrier).change(expected=-memory.cells.nbytes)
 
 
 @meaning("ttng.async_tma_scatter")

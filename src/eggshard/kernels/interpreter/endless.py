@@ -16,8 +16,8 @@ from eggshard.kernels.interpreter.memory import SPACING, Memory
 #: Bytes of a page, as a power of two: what is drawn at once.
 _PAGE = 16
 #: Integers are drawn below this: as indices, counts and shifts they stay harmless. Those of 64 bits are multiples of
-#: 16, for tables of pointers.
-_INTEGERS = 16
+#: 16, for tables of pointers; those of 8 bits, which are data, are any.
+_INTEGERS = 8
 
 
 class Endless(Memory):
@@ -54,7 +54,8 @@ class Endless(Memory):
             if is_float(dtype):
                 drawn = generator.standard_normal(size, np.float32).astype(dtype)
             else:
-                drawn = generator.integers(0, 2 if dtype == np.bool_ else _INTEGERS, size)
+                low, high = (-128, 128) if dtype == np.int8 else (0, 2 if dtype == np.bool_ else _INTEGERS)
+                drawn = generator.integers(low, high, size)
                 drawn = (drawn * 16 if dtype == np.int64 else drawn).astype(dtype)
             self.pages[number] = drawn.view(np.uint8)
             self.kinds[number] = dtype

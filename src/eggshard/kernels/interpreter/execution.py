@@ -18,7 +18,15 @@ from eggshard.kernels.ir import Block, Kernel, Operation, Region, Value
 MOST_TURNS = 100_000
 
 
+#: What is told of every op that has run.
+Watch = Callable[[Operation], None]
+#: What waits: called with a test, it comes back once the test is true.
+Wait = Callable[[Callable[[], bool]], None]
+
+
 class _Step(NamedTuple):
+    """An op made ready: what it does, and the shape and type that each result must have (None: no numbers)."""
+
     op: Operation
     act: Callable[..., Any]
     operands: tuple[Value, ...]
@@ -26,14 +34,12 @@ class _Step(NamedTuple):
     specs: tuple[tuple[tuple[int, ...], np.dtype[Any]] | None, ...]
 
 
-Watch = Callable[[Operation], None]
-
-
 class Program:
     """One run of a kernel: its memory, and where in the grid the instance at hand stands.
 
     ``undefined``: the byte of which values consist that the kernel leaves undefined (elements masked off without an
     ``other``, fresh shared memory, poison). A kernel that means something gives the same outputs for any.
+    ``values``: of the function that runs. ``state``: what ops remember of the instance (barriers, descriptors).
     """
 
     def __init__(self, kernel: Kernel, memory: Memory, grid: tuple[int, int, int], undefined: int = 0,
@@ -48,6 +54,7 @@ class Program:
         self.values: dict[Value, Any] = {}
         self.state: dict[Any, Any] = {}
         self._steps: dict[Block, list[_Step]] = {}
+        self._wait: Wait | None = None
 
     def run(self, function: Operation, arguments: Sequence[Any]) -> None:
         """All instances, the first dimension of the grid fastest."""
@@ -56,6 +63,19 @@ class Program:
                 self.instance = (x, y, z)
                 self.state = {}
                 self.call(function, arguments)
+
+    def wait(self, ready: Callable[[], bool]) -> None:
+        """Waits for what other warps of the instance do; without such, it has happened or never will."""
+        if self._wait is not None:
+            self._wait(ready)
+        elif not ready():
+            raise ProgramError("waits for a barrier that nobody completes")
+
+    def beside(self, wait: Wait) -> Program:
+        """For other warps of the same instance: the same memory and values so far, values of its own from here on."""
+        found = Program(self.kernel, self.memory, self.grid, self.undefined, self.watch)
+        found.instance, found.state, found.values, found._wait = self.instance, self.state, dict(self.values), wait
+        return found
 
     def call(self, function: Operation, arguments: Sequence[Any]) -> tuple[Any, ...]:
         """The results of a function for its arguments."""
@@ -110,6 +130,8 @@ class Program:
                 if error.located:
                     raise
                 raise at(op, str(error)) from error
+            except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+                raise at(op, f"the interpreter fails: {error!r}") from error
             if self.watch is not None:
                 self.watch(op)
             if len(results) == 1 and not isinstance(found, (tuple, list)):

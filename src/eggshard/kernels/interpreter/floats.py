@@ -148,7 +148,8 @@ _MATH = {f"math.{name}": function for name, function in _FUNCTIONS.items()}
 
 @pure(*_MATH)
 def _function(op: Operation, a: Array) -> Array:
-    return rounded(np.asarray(_MATH[op.name](wide(a))), a.dtype)
+    """On a contiguous copy: how NumPy rounds some functions depends on strides."""
+    return rounded(np.asarray(_MATH[op.name](np.asarray(wide(a), order="C"))), a.dtype)
 
 
 @pure("tt.precise_sqrt")

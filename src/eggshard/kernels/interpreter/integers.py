@@ -18,7 +18,6 @@ from eggshard.kernels.interpreter.elements import (
     constant,
     dtype_of,
     fitted,
-    is_float,
     rounded,
     signed,
     unsigned,
@@ -255,8 +254,3 @@ def _count(op: Operation, a: Array) -> Array:
 @pure("math.absi")
 def _absolute(op: Operation, a: Array) -> Array:
     return fitted(np.abs(signed(a)), a.dtype)
-
-
-def promoted(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Integers or floats as a float or integer type for accumulation."""
-    return values.astype(dtype) if is_float(dtype) == is_float(values.dtype) else wide(values).astype(dtype)

@@ -13,6 +13,7 @@ from eggshard.kernels.interpreter.descriptors import Descriptor, block_of
 from eggshard.kernels.interpreter.elements import dtype_of, is_float
 from eggshard.kernels.interpreter.endless import Endless, difference
 from eggshard.kernels.interpreter.execution import Program
+from eggshard.kernels.interpreter.registry import described
 from eggshard.kernels.interpreter.running import entry
 from eggshard.kernels.ir import Kernel, Operation, Value
 from eggshard.kernels.text import split
@@ -36,15 +37,19 @@ def judge(given: Kernel, rewritten: Kernel, *, numbers: Mapping[int, Any] | None
     """Raises `VerificationError` unless a rewritten kernel leaves what the given one leaves, bit for bit.
 
     Pointers get memory without bounds, of drawn contents. numbers: the other arguments by position; those not given
-    are small and different, integers multiples of what the function's attributes say. grid: the instances run.
+    are a few hundred and different, integers multiples of what the function's attributes say. grid: the instances run.
     tolerance: floats may differ by it, relative to the larger of 1 and their size: for rewrites that sum in another
     order, which new layouts are not.
-    Raises `ProgramError` for ops that are not understood, and where the kernels' arguments differ.
+    Ops that place elements by their encodings (concatenations, reshapes that may reorder) must keep the given ones:
+    here all of them are run in one order. Raises `ProgramError` for ops that are not understood, and where the kernels'
+    arguments differ.
     """
     functions = [entry(kernel, function) for kernel in (given, rewritten)]
     types, others = ([str(p.type) for p in f.regions[0].blocks[0].arguments] for f in functions)
     if types != others:
         raise ProgramError(f"the kernels take different arguments: {', '.join(types)} and {', '.join(others)}")
+    for text in _reordering(rewritten) - _reordering(given):
+        raise VerificationError(f"the rewritten kernel orders elements otherwise: {text}")
     reached: set[Operation] = set()
     memories = []
     for kernel, found in zip((given, rewritten), functions, strict=True):
@@ -78,4 +83,12 @@ def _argument(function: Operation, parameter: Value, memory: Endless, numbers: M
         return np.asarray(0.5).astype(dtype)
     attributes = split((function.attribute("arg_attrs") or "[]")[1:-1])
     multiple = _DIVISIBLE.search(attributes[parameter.index]) if attributes else None
-    return np.asarray((3 + parameter.index) * int(multiple[1]) if multiple else 37 + 2 * parameter.index).astype(dtype)
+    # large enough for most loops over tiles to take several turns
+    size = (20 + parameter.index) * int(multiple[1]) if multiple else 269 + 2 * parameter.index
+    return np.asarray(size if dtype.itemsize > 1 else 1).astype(dtype)
+
+
+def _reordering(kernel: Kernel) -> set[str]:
+    """The ops whose order of elements depends on encodings, with these."""
+    return {described(op).partition(" at ")[0] for op in kernel.walk()
+            if op.name == "tt.cat" or (op.name == "tt.reshape" and op.attribute("allow_reorder") is not None)}

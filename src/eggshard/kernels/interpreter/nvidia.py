@@ -1,15 +1,18 @@
-"""NVIDIA's matrix units: products of operands in shared memory, tensor memory, and the barriers around them."""
+"""NVIDIA's matrix units: products of operands in shared memory, and tensor memory."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from eggshard.errors import ProgramError
+from eggshard.kernels.interpreter.concurrency import barrier_at
 from eggshard.kernels.interpreter.dots import product, scaled
 from eggshard.kernels.interpreter.elements import Array
-from eggshard.kernels.interpreter.registry import pure, segmented
+from eggshard.kernels.interpreter.execution import Program
+from eggshard.kernels.interpreter.registry import meaning, pure, segmented
 from eggshard.kernels.interpreter.shared import Shared
 from eggshard.kernels.ir import Operation
 
@@ -29,23 +32,32 @@ def _wait(op: Operation, *values: Any) -> tuple[Any, ...]:
     return values
 
 
-@pure("ttng.tc_gen5_mma")
-def _tensor_core(op: Operation, *operands: Any) -> Any:
-    (a,), (b,), (d,), _, (use_d,), (predicate,), *_ = segmented(op, operands)
+def _arrive(program: Program, barriers: Sequence[Shared], predicates: Sequence[Array]) -> None:
+    """At the barriers that are told of a product's completion; it is complete where it was issued."""
+    for barrier, predicate in zip(barriers, predicates, strict=True):
+        if predicate:
+            barrier_at(program, barrier).change(1)
+
+
+@meaning("ttng.tc_gen5_mma")
+def _tensor_core(program: Program, op: Operation, *operands: Any) -> Any:
+    (a,), (b,), (d,), _, (use_d,), (predicate,), barriers, predicates = segmented(op, operands)
     if predicate:
         d.cells[...] = product(_elements(a), _elements(b), d.cells if use_d else np.zeros_like(d.cells))
+        _arrive(program, barriers, predicates)
     return (None,) * len(op.results)
 
 
-@pure("ttng.tc_gen5_mma_scaled")
-def _tensor_core_scaled(op: Operation, *operands: Any) -> Any:
-    (a,), (b,), (d,), _, (a_scale,), (b_scale,), (use_d,), (predicate,), *_ = segmented(op, operands)
+@meaning("ttng.tc_gen5_mma_scaled")
+def _tensor_core_scaled(program: Program, op: Operation, *operands: Any) -> Any:
+    (a,), (b,), (d,), _, (a_scale,), (b_scale,), (use_d,), (predicate,), barriers, predicates = segmented(op, operands)
     left, right = op.integer("a_type"), op.integer("b_type")
     assert left is not None and right is not None
     if predicate:
         d.cells[...] = product(scaled(_elements(a), _elements(a_scale), left, -1),
                                scaled(_elements(b), _elements(b_scale), right, -2),
                                d.cells if use_d else np.zeros_like(d.cells))
+        _arrive(program, barriers, predicates)
     return (None,) * len(op.results)
 
 
@@ -78,14 +90,6 @@ def _stage(op: Operation, index: Array, end: Array, step: Array) -> Array:
     return np.asarray(index < end - step * np.asarray(ahead, step.dtype))
 
 
-_BARRIERS = (
-    "ttng.init_barrier", "ttng.inval_barrier", "ttng.barrier_expect", "ttng.wait_barrier", "ttng.arrive_barrier",
-    "ttng.async_copy_mbarrier_arrive", "ttng.tc_gen5_commit", "ttng.tensormap_fenceproxy_acquire", "ttng.tmem_wait",
-    "amdg.init_barrier", "amdg.arrive_barrier", "amdg.wait_barrier", "amdg.async_copy_mbarrier_arrive",
-)
-
-
-@pure(*_BARRIERS)
-def _barrier(op: Operation, *operands: Any) -> tuple[Any, ...]:
-    """What barriers wait for has happened where it was issued."""
+@pure("ttng.tensormap_fenceproxy_acquire", "ttng.tmem_wait")
+def _fence(op: Operation, *operands: Any) -> tuple[Any, ...]:
     return (None,) * len(op.results)

@@ -78,8 +78,7 @@ def _local_gather(op: Operation, memory: Shared, indices: Array, token: Any = No
 
 
 @pure("ttg.local_scatter")
-def _local_scatter(op: Operation, memory: Shared, *operands: Array) -> None:
-    values, indices = operands[:2] if operands[0].dtype == memory.cells.dtype else operands[1::-1]
+def _local_scatter(op: Operation, memory: Shared, values: Array, indices: Array, token: Any = None) -> None:
     memory.cells[_around(memory, indices, op.integer("axis") or 0)] = values
 
 

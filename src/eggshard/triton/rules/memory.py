@@ -6,18 +6,11 @@ import math
 
 from eggshard.kernels.ir import Kernel, Operation, Value, users
 from eggshard.layouts.counts import NOTHING, Counts
-from eggshard.layouts.encodings import Encoding
 from eggshard.layouts.machine import Machine
-from eggshard.triton.rules import structure
 from eggshard.triton.rules.aliasing import read_and_written
-from eggshard.triton.rules.costs import accesses, bits, lines, registers
+from eggshard.triton.rules.costs import accesses, bits, layout_of, lines, registers
 from eggshard.triton.rules.rule import Option, Uniform
-
-
-def _by_matrices(encoding: Encoding, element: str) -> bool:
-    """Whether a fragment is read as matrices of 8 by 8 (``ldmatrix``), four at a time, 32 bits of each per thread."""
-    return (encoding.kind == structure.DOT_OPERAND and encoding.parent.kind == "ttg.nvidia_mma"
-            and encoding.integer("kWidth") * bits(element) == 32 and bits(element) == 16)
+from eggshard.triton.rules.shared_memory import read_buffer, traffic
 
 
 def first_tensor(op: Operation) -> Value | None:
@@ -94,15 +87,19 @@ class Shared(Uniform):
 
     def work(self, op: Operation, option: Option, machine: Machine) -> Counts:
         values = zip((*op.results, *op.operands), (*option.results, *option.operands), strict=True)
-        for value, encoding in values:
-            if value.tensor is not None and encoding is not None:
-                element = value.tensor.element
-                instructions = accesses(value, encoding, element, machine)
-                if self.loads and _by_matrices(encoding, element):
-                    instructions /= 4
-                amount = registers(value, encoding, machine) * machine.num_warps * max(8, bits(element)) / 32
-                waves = max(instructions, float(amount))
-                if self.loads:
-                    return Counts(shared_loads=instructions, shared_load_wavefronts=waves)
-                return Counts(shared_stores=instructions, shared_store_wavefronts=waves)
-        return NOTHING
+        value, encoding = next(((v, e) for v, e in values if v.tensor is not None), (None, None))
+        if value is None or value.tensor is None or encoding is None:
+            return NOTHING
+        element = value.tensor.element
+        buffer = next((found for v in (*op.operands, *op.results) if (found := read_buffer(str(v.type)))), None)
+        layout = layout_of(value, encoding, machine)
+        known = traffic(layout, buffer, bits(element), machine, self.loads) if buffer and layout else None
+        if known is not None:
+            instructions, waves = (float(n * machine.num_warps) for n in known)
+        else:
+            instructions = accesses(value, encoding, element, machine)
+            amount = registers(value, encoding, machine) * machine.num_warps * max(8, bits(element)) / 32
+            waves = max(instructions, float(amount))
+        if self.loads:
+            return Counts(shared_loads=instructions, shared_load_wavefronts=waves)
+        return Counts(shared_stores=instructions, shared_store_wavefronts=waves)

@@ -10,10 +10,11 @@ from collections import Counter
 from eggshard.kernels.ir import Kernel, Operation
 from eggshard.layouts.counts import NOTHING, Counts
 from eggshard.layouts.encodings import Encoding
+from eggshard.layouts.lookup import gather, histogram
 from eggshard.layouts.machine import Machine
-from eggshard.layouts.reduction import Combination, gather, reduction, scan
+from eggshard.layouts.reduction import Combination, reduction, scan
 from eggshard.triton.rules import structure
-from eggshard.triton.rules.costs import bits, layout_of, registers
+from eggshard.triton.rules.costs import bits, layout_of
 from eggshard.triton.rules.kinds import KINDS
 from eggshard.triton.rules.movement import shape_of
 from eggshard.triton.rules.rule import Mapped, Option, Part, Rule, Uniform, both, current, uniform
@@ -97,15 +98,12 @@ class Histogram(Rule):
 
 
     def work(self, op: Operation, option: Option, machine: Machine) -> Counts:
-        """Per element one vote of the warp for each bit of a bin's number, the warps' bins added up in shared memory,
-        from where the result is read."""
-        (bins,) = shape_of(op, False)
-        votes = registers(op.operands[0], option.operands[0], machine) * (bins.bit_length() - 1) * machine.num_warps
-        added = max(1, bins // machine.threads_per_warp) * machine.num_warps
-        read = registers(op.results[0], option.results[0], machine) * machine.num_warps
-        return Counts(
-            shuffles=votes, shared_stores=added, shared_store_wavefronts=added, shared_loads=read,
-            shared_load_wavefronts=read, barriers=2, scratch=4 * bins)
+        source = layout_of(op.operands[0], option.operands[0], machine)
+        result = layout_of(op.results[0], option.results[0], machine)
+        tensor = op.results[0].tensor
+        if source is None or result is None or tensor is None:
+            return NOTHING
+        return histogram(source, result, bits(tensor.element), machine)
 
 
 class Gather(Rule):

@@ -1,0 +1,20 @@
+"""Blocks of a multiprocessor that are resident at once."""
+
+import pytest
+
+from eggshard.layouts.machine import Machine
+from eggshard.triton.residency import resident_blocks
+
+
+@pytest.mark.parametrize(("target", "warps", "threads", "shared", "blocks"), [
+    ("cuda:80", 4, 32, 0, 16),  # by threads
+    ("cuda:80", 4, 32, 8192, 16),
+    ("cuda:80", 4, 32, 32768, 4),  # 33 KiB each with what is reserved
+    ("cuda:80", 4, 32, 49152, 3),
+    ("cuda:90", 8, 32, 49152, 4),
+    ("hip:gfx942", 4, 64, 8192, 8),
+    ("hip:gfx942", 4, 64, 16384, 4),
+    ("cuda:120", 1, 32, 0, 32),  # by blocks
+])
+def test_blocks_at_once(target, warps, threads, shared, blocks):
+    assert resident_blocks(Machine(target, warps, threads), shared) == blocks
