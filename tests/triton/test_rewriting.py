@@ -193,3 +193,36 @@ def test_locations_and_attributes_stay() -> None:
     plan = checked(given)
     (op,) = ops(plan.kernel, "math.exp2")
     assert op.attribute("tt.hint") == "3 : i32" and "here" in plan.text()
+
+
+def test_a_branch_may_compute_again_what_is_there_outside() -> None:
+    """As the kernel itself does: to widen a row after it is converted is cheaper than to convert the wide tensor, and
+    in the branch cheaper than before it."""
+    at, other = "#ttg.slice<{dim = 0, parent = #columns}>", "#ttg.slice<{dim = 0, parent = #rows}>"
+    plan = checked(kernel_of(f"""
+      %r = tt.make_range {{start = 0 : i32, end = 64 : i32}} : tensor<64xi32, {at}>
+      %b = tt.splat %p : !tt.ptr<f32> -> tensor<64x!tt.ptr<f32>, {at}>
+      %a = tt.addptr %b, %r : tensor<64x!tt.ptr<f32>, {at}>, tensor<64xi32, {at}>
+      %k = arith.constant dense<1.0> : tensor<64xf32, {at}>
+      %x = tt.atomic_rmw fadd, acq_rel, gpu, %a, %k : (tensor<64x!tt.ptr<f32>, {at}>, tensor<64xf32, {at}>)
+        -> tensor<64xf32, {at}>
+      %e = tt.expand_dims %x {{axis = 0 : i32}} : tensor<64xf32, {at}> -> tensor<1x64xf32, #columns>
+      %w = tt.broadcast %e : tensor<1x64xf32, #columns> -> tensor<64x64xf32, #columns>
+      %o = tt.splat %q : !tt.ptr<f32> -> tensor<64x64x!tt.ptr<f32>, #columns>
+      tt.store %o, %w : tensor<64x64x!tt.ptr<f32>, #columns>
+      %z = ttg.convert_layout %w : tensor<64x64xf32, #columns> -> tensor<64x64xf32, #rows>
+      %v = ttg.convert_layout %z : tensor<64x64xf32, #rows> -> tensor<64x64xf32, #columns>
+      tt.store %o, %v : tensor<64x64x!tt.ptr<f32>, #columns>
+      scf.if %c {{
+        %y = ttg.convert_layout %x : tensor<64xf32, {at}> -> tensor<64xf32, {other}>
+        %f = tt.expand_dims %y {{axis = 0 : i32}} : tensor<64xf32, {other}> -> tensor<1x64xf32, #rows>
+        %g = tt.broadcast %f : tensor<1x64xf32, #rows> -> tensor<64x64xf32, #rows>
+        %h = math.exp2 %g : tensor<64x64xf32, #rows>
+        %i = tt.splat %q : !tt.ptr<f32> -> tensor<64x64x!tt.ptr<f32>, #rows>
+        %old = tt.atomic_rmw fadd, acq_rel, gpu, %i, %h : (tensor<64x64x!tt.ptr<f32>, #rows>,
+          tensor<64x64xf32, #rows>) -> tensor<64x64xf32, #rows>
+      }}"""))
+    (left,) = conversions(plan.kernel)
+    assert inside(left)[0] == "scf.if" and plan.gap == pytest.approx(0)
+    tensor = left.results[0].tensor
+    assert tensor is not None and tensor.shape in ((64,), (1, 64))

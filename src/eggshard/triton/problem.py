@@ -3,7 +3,7 @@
 What carries a value around a loop is a class that is computed once (`Problem.single`): its choice at an encoding needs
 the initial value there, the arguments of the body come of it, and a root needs what the body yields at the same
 encoding. Where a block runs less often than a value that it takes is computed, the value's view in the block is a class
-of its own, whose conversions are paid as often as the block runs.
+of its own, whose conversions are paid as often as the block runs, and which may compute again what the kernel does.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ NOTHING = 1e-3
 
 
 class Run(NamedTuple):
-    """A choice's tag: an op run at one of the options, which differ in spelling alone."""
+    """A choice's tag: an op run at one of the options, which differ in spelling alone; in its block, or once more at
+    the start of another that its place is there for."""
 
     op: Operation
     options: tuple[Option, ...]
+    block: Block
 
 
 class Result(NamedTuple):
@@ -110,12 +112,12 @@ class KernelProblem:
         """The placement of a tensor's class, or a view's, that an encoding is."""
         return self.candidates.encodings[self.base.get(c, c)].get(encoding)
 
-    def view_block(self, value: Value, op: Operation) -> Block | None:
-        """The block in whose view an op finds a tensor: of those around it, inside the tensor's own, the outermost of
-        those that run least often, if they run less often than that; else None."""
+    def view_block(self, value: Value, at: Block | None) -> Block | None:
+        """The block in whose view the ops of a block find a tensor: of those around it, inside the tensor's own, the
+        outermost of those that run least often, if they run less often than that; else None."""
         home = _block_of(self.classes.first[self.classes.of[value]])
         path = []
-        block = op.parent
+        block = at
         while block is not None and block is not home:
             path.append(block)
             block = outside(block)
@@ -124,9 +126,9 @@ class KernelProblem:
         rarest = min(reversed(path), key=lambda b: self.times[b])
         return rarest if self.times[rarest] < self.times[home] else None
 
-    def seen(self, value: Value, op: Operation) -> int:
-        """The class that an op finds a tensor in: the tensor's, or that of its view."""
-        c, block = self.classes.of[value], self.view_block(value, op)
+    def seen(self, value: Value, at: Block | None) -> int:
+        """The class that the ops of a block find a tensor in: the tensor's, or that of its view."""
+        c, block = self.classes.of[value], self.view_block(value, at)
         return c if block is None else self.views[block, c]
 
 
@@ -142,6 +144,8 @@ class Builder:
         self.choices: list[list[Choice]] = [[] for _ in classes.types]
         self.conversions: list[np.ndarray] = []
         self.single: set[int] = set()
+        #: Per class that the kernel also computes in a block that runs less often: by which op.
+        self.again: dict[int, Operation] = {}
         #: Per class the conversions that the kernel has.
         self.there: dict[int, set[tuple[int | None, int | None]]] = {}
         self.prices: dict[tuple[tuple[Encoding, ...], tuple[int, ...], int], np.ndarray] = {}
@@ -157,6 +161,10 @@ class Builder:
                 self.there.setdefault(c, set()).add((ends[0], ends[1]))
         for c, value in enumerate(self.classes.first):
             self.conversions.append(self._conversions(c, self.times[_block_of(value)]))
+        for op, first in self.classes.same.items():
+            value = first.results[0]
+            if value in self.classes.of and len(first.results) == 1 and self.found.view_block(value, op.parent):
+                self.again[self.classes.of[value]] = first
         live = find_live(self.kernel, self.classes)
         for op in computing(self.kernel, self.classes):
             if op in live.operations:
@@ -213,9 +221,9 @@ class Builder:
                     found[p, q] = self.model.price(conversion(source, target, width, self.machine).counts)
         return found
 
-    def _seen(self, value: Value, op: Operation) -> int:
+    def _seen(self, value: Value, at: Block | None) -> int:
         """`KernelProblem.seen`; the view is made when it is first asked for."""
-        c, block = self.classes.of[value], self.found.view_block(value, op)
+        c, block = self.classes.of[value], self.found.view_block(value, at)
         if block is None:
             return c
         if (block, c) not in self.found.views:
@@ -223,13 +231,15 @@ class Builder:
             view = self._new(count, self._conversions(c, self.times[block]))
             self.found.views[block, c], self.found.base[view] = view, c
             self.choices[view] = [Choice(p, 0.0, ((c, p),), Viewed(c)) for p in range(count)]
+            if c in self.again:
+                self._run_again(self.again[c], view, block)
         return self.found.views[block, c]
 
     # -- ops ---------------------------------------------------------------------------------------------------------
 
     def _run(self, op: Operation) -> None:
         assert op.parent is not None
-        options = self._options(op)
+        options = self._options(op, op.parent)
         results = [(i, self.classes.of[v]) for i, v in enumerate(op.results) if v in self.classes.of]
         costs = [self.times[op.parent] * self.model.price(work(op, same[0], self.machine)) for same in options.values()]
         if len(options) == 1:
@@ -239,7 +249,7 @@ class Builder:
         target = self.classes.of[op.results[0]] if plain else self._new(len(options))
         if not plain:
             self.found.runs[op] = target
-        run = {key: Run(op, tuple(same)) for key, same in options.items()}
+        run = {key: Run(op, tuple(same), op.parent) for key, same in options.items()}
         outs = [key[1][0] if plain else n for n, key in enumerate(options)]
         if not repeatable(op, self.kernel):
             self.single.add(target)
@@ -252,14 +262,22 @@ class Builder:
                 for (i, c), p in zip(results, placements, strict=True):
                     self.choices[c].append(Choice(p, 0.0, ((target, number),), Result(tag, i)))
 
-    def _options(self, op: Operation) -> dict[tuple[tuple[tuple[int, int], ...], tuple[int, ...]], list[Option]]:
-        """{(needs, outs): the options that have them}: they differ in spelling alone."""
+    def _run_again(self, op: Operation, view: int, block: Block) -> None:
+        """The choices of a view in which an op is run once more, at the start of the block."""
+        for (needs, (out,)), same in self._options(op, block).items():
+            price = self.times[block] * self.model.price(work(op, same[0], self.machine))
+            self.choices[view].append(Choice(out, price, needs, Run(op, tuple(same), block)))
+
+    def _options(
+        self, op: Operation, at: Block
+    ) -> dict[tuple[tuple[tuple[int, int], ...], tuple[int, ...]], list[Option]]:
+        """{(needs, outs): the options that have them}, for the op in a block; they differ in spelling alone."""
         found: dict[tuple[tuple[tuple[int, int], ...], tuple[int, ...]], list[Option]] = {}
         for option in self.candidates.options[op]:
             needs: dict[tuple[int, int | None], None] = {}
             for value, encoding in zip(op.operands, option.operands, strict=True):
                 if value in self.classes.of and encoding is not None:
-                    a = self._seen(value, op)
+                    a = self._seen(value, at)
                     needs[a, self.found.number(a, encoding)] = None
             outs = [self.found.number(self.classes.of[value], encoding)
                     for value, encoding in zip(op.results, option.results, strict=True)
@@ -297,7 +315,7 @@ class Builder:
     def _needs(self, uses: Sequence[Use], encoding: Encoding) -> tuple[tuple[int, int], ...]:
         needs: dict[tuple[int, int], None] = {}
         for use in uses:
-            c = self._seen(use.value, use.op)
+            c = self._seen(use.value, use.op.parent)
             p = self.found.number(c, encoding)
             assert p is not None
             needs[c, p] = None

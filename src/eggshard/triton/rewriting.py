@@ -67,15 +67,15 @@ class _Rewriter:
 
     def _same(self, value: Value, op: Operation) -> Value:
         """A value as an op takes it whose operands keep their encodings."""
-        return self.other[value] if value not in self.classes.of else self._fetch(value, encoding_of(value), op)
+        return self.other[value] if value not in self.classes.of else self._fetch(value, encoding_of(value), op.parent)
 
-    def _fetch(self, value: Value, encoding: Encoding, op: Operation) -> Value:
-        """A tensor at an encoding, as it is there for an op: itself, or its view in a block around the op."""
-        c, block = self.classes.of[value], self.problem.view_block(value, op)
+    def _fetch(self, value: Value, encoding: Encoding, at: Block | None) -> Value:
+        """A tensor at an encoding, as it is there in a block: itself, or its view in that or one around it."""
+        c, block = self.classes.of[value], self.problem.view_block(value, at)
         view = c if block is None else self.problem.views.get((block, c), c)
         found = self.at.get((view, encoding)) or self.at.get((c, encoding))
         if found is None:
-            raise ProgramError(f"{op.name}: an operand of type {value.type} is not there at {encoding}")
+            raise ProgramError(f"a value of type {value.type} is not there at {encoding}")
         return found
 
     def _convert(self, c: int, block: Block, location: str) -> None:
@@ -98,9 +98,12 @@ class _Rewriter:
         for argument in old.arguments:
             if argument in self.classes.of:
                 self._convert(self.classes.of[argument], new, location)
-        for c, view in self.views.get(old, ()):
+        for c, view in sorted(self.views.get(old, ())):  # operands before what is computed of them
             for encoding in self.layouts.viewed.get(view, ()):
                 self.at[view, encoding] = self.at[c, encoding]
+            for op, option in self.layouts.again.get(view, ()):
+                (result,) = self._clone(op, option, new, old).results
+                self.at[view, encoding_of(result)] = result
             self._convert(view, new, location)
         for op in old.operations:
             self._operation(op, new)
@@ -121,20 +124,24 @@ class _Rewriter:
             self._put(self.module(op), block)
         elif any(v in self.classes.of for v in (*op.operands, *op.results)):
             for option in self.layouts.runs.get(op, ()):
-                self._clone(op, option, block)
+                self._defined(op, self._clone(op, option, block, op.parent))
         else:
-            self._clone(op, current(op), block)
+            self._defined(op, self._clone(op, current(op), block, op.parent))
         for result in op.results:
             if result in self.classes.of:
                 self._convert(self.classes.of[result], block, op.location)
 
-    def _clone(self, op: Operation, option: Option, block: Block) -> None:
-        """The op at an option; what its regions take from outside is taken from what is written."""
-        clone = with_option(op, option, self._operands(op, option))
+    def _clone(self, op: Operation, option: Option, block: Block, at: Block | None) -> Operation:
+        """The op at an option, at the end of a block, on what is there in ``at``. What its regions take from outside is
+        taken from what is written."""
+        clone = with_option(op, option, self._operands(op, option, at))
         for inner in clone.walk():
             if inner is not clone:
                 inner.operands = [self.other.get(v, v) for v in inner.operands]
         self._put(clone, block)
+        return clone
+
+    def _defined(self, op: Operation, clone: Operation) -> None:
         for old, new in zip(op.results, clone.results, strict=True):
             self._define(old, new)
 
@@ -147,13 +154,13 @@ class _Rewriter:
             if old in self.other:
                 self.other[new] = self.other[old]
 
-    def _operands(self, op: Operation, option: Option) -> list[Value]:
+    def _operands(self, op: Operation, option: Option, at: Block | None) -> list[Value]:
         found = []
         for value, encoding in zip(op.operands, option.operands, strict=True):
             if value not in self.classes.of:
                 found.append(self.other[value])
             elif encoding is not None:
-                found.append(self._fetch(value, encoding, op))
+                found.append(self._fetch(value, encoding, at))
             else:
                 found.append(self._any(value))
         return found
@@ -179,7 +186,7 @@ class _Rewriter:
                     if tie is None or at[tie]:
                         found.append(self._same(value, user))
                 else:
-                    found += [self._fetch(value, encoding, user) for encoding in at[tie] if encoding is not None]
+                    found += [self._fetch(value, encoding, user.parent) for encoding in at[tie] if encoding is not None]
             return found
 
         def defined(values: Iterable[Value], owner: Operation | Block) -> list[Value]:

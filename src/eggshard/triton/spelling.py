@@ -30,9 +30,10 @@ Shard = tuple[int, int]
 @dataclass
 class Layouts:
     """What is written: the options at which ops run, what ties carry, and conversions per class (of tensors, or of
-    views), in an order in which each starts at what is there."""
+    views), in an order in which each starts at what is there. ``again``: ops that views run once more."""
 
     runs: dict[Operation, list[Option]] = field(default_factory=dict)
+    again: dict[int, list[tuple[Operation, Option]]] = field(default_factory=dict)
     carried: dict[Tie, list[Encoding]] = field(default_factory=dict)
     viewed: dict[int, list[Encoding]] = field(default_factory=dict)
     converted: dict[int, list[tuple[Encoding, Encoding]]] = field(default_factory=dict)
@@ -123,10 +124,10 @@ class _Spelling:
             plain = self.of.runs.get(tag.op) != c
             for option in tag.options:
                 needs = tuple(
-                    (self._placed(self.of.seen(value, tag.op), encoding), encoding)
+                    (self._placed(self.of.seen(value, tag.block), encoding), encoding)
                     for value, encoding in zip(tag.op.operands, option.operands, strict=True)
                     if value in self.of.classes.of and encoding is not None)
-                yield Alternative(option.results[0] if plain else option, needs, Run(tag.op, (option,)))
+                yield Alternative(option.results[0] if plain else option, needs, Run(tag.op, (option,), tag.block))
         elif isinstance(tag, Result):
             for option in tag.run.options:
                 yield Alternative(option.results[tag.number], ((choice.needs[0], option),))
@@ -157,7 +158,7 @@ class _Spelling:
         return c, p
 
     def _uses(self, uses: tuple[Use, ...], encoding: Encoding) -> tuple[tuple[Shard, object], ...]:
-        return tuple((self._placed(self.of.seen(u.value, u.op), encoding), encoding) for u in uses)
+        return tuple((self._placed(self.of.seen(u.value, u.op.parent), encoding), encoding) for u in uses)
 
     # -- reading it back ---------------------------------------------------------------------------------------------
 
@@ -170,7 +171,9 @@ class _Spelling:
             for s in some:
                 alternative = self.alternatives[k][s]
                 what = alternative.what
-                if isinstance(what, Run):
+                if isinstance(what, Run) and what.block is not what.op.parent:
+                    layouts.again.setdefault(c, []).append((what.op, what.options[0]))
+                elif isinstance(what, Run):
                     layouts.runs.setdefault(what.op, []).append(what.options[0])
                 elif isinstance(what, Entered):
                     layouts.carried.setdefault(what.tie, []).append(what.encodings[0])
