@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eggshard.costmodel.layouts import GFX942, SM80, SM90, LayoutCostModel, LayoutCosts, default_costs
+from eggshard.costmodel.layouts import GFX942, SM80, SM90, LayoutCostModel, LayoutCosts, WithinScratch, default_costs
 from eggshard.layouts.counts import NOTHING, Counts
 
 MUCH = Counts((("float", 3.0), ("special", 2.0)), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
@@ -35,3 +35,11 @@ def test_targets_without_a_table_cost_as_the_nearest_older_one() -> None:
 
 def test_an_unknown_class_of_arithmetic_costs_as_floats() -> None:
     assert SM80.price(Counts((("something", 4.0),))) == SM80.price(Counts((("float", 4.0),)))
+
+
+def test_more_scratch_than_allowed_is_prohibitive():
+    model = default_costs("cuda:80")
+    within = WithinScratch(model, 512)
+    small, large = Counts(shared_stores=4, scratch=512), Counts(shared_stores=4, scratch=513)
+    assert within.price(small) == model.price(small)
+    assert within.price(large) > 1e6 * model.price(large)
