@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from jaxlib.mlir import ir
 
 from eggshard.program.ops.dense import parse_dense
@@ -76,7 +77,9 @@ def _constant(attribute: Any) -> Known | None:
     if attribute.is_splat:
         return Known(int(attribute[0]), int(attribute[0]))
     array = parse_dense(str(attribute))
-    return Known(int(array.min()), int(array.max()))
+    positions = np.ogrid[tuple(map(slice, array.shape))]
+    counted = frozenset(d for d, along in enumerate(positions) if (array == along).all())
+    return Known(int(array.min()), int(array.max()), counted)
 
 
 def _selected(wanted: Known | None, true: Known | None, false: Known | None) -> Known | None:
