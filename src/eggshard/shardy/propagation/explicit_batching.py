@@ -29,8 +29,9 @@ def explicit_gather_scatter_batching(module: ShardyModule) -> None:
     uses go, and constants are at the beginning.
     """
     share_constants(module)
-    known = known_indices(module)
-    for op in module.walk(GATHER, SCATTER):
+    ops = module.walk(GATHER, SCATTER)
+    known = known_indices(module) if ops else {}
+    for op in ops:
         _batch(op, known)
     erase_dead(module)
 
