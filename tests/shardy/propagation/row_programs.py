@@ -134,6 +134,8 @@ STATED = """
   %two = stablehlo.constant {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"y"}]>]>} dense<1.0> : tensor<4xf32>
   %sum = stablehlo.add %one, %two : tensor<4xf32>
   return %sum : tensor<4xf32>"""
+RULED = (", sdy.sharding_rule = #sdy.op_sharding_rule<([j, k], [i, l])->([i]) {i=4, j=4, k=8, l=2} reduction={j, k} "
+         "need_replication={l}>")
 #: Modules that jaxlib's pass takes otherwise, and how many become batched here. wrong: it changes what is computed.
 DIFFERING: Mapping[str, tuple[str, int]] = {
     "wrong: positions along another dimension": (gather(VECTOR + """
@@ -161,6 +163,7 @@ DIFFERING: Mapping[str, tuple[str, int]] = {
     "of another integer type": (gather(POSITIONS.replace("%rows =", "%wide =").replace(
         "iota dim = 0 : tensor<4x1xi32>", """iota dim = 0 : tensor<4x1xi64>
   %rows = stablehlo.convert %wide : (tensor<4x1xi64>) -> tensor<4x1xi32>""")), 1),
+    "a stated rule": (gather(POSITIONS, attributes=RULED), 0),
     "positions as a constant": (gather(POSITIONS.replace(
         "iota dim = 0 : tensor<4x1xi32>", "constant dense<[[0], [1], [2], [3]]> : tensor<4x1xi32>")), 1),
     "selected behind a broadcast": (gather("""

@@ -11,7 +11,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from eggshard.shardy.dead_ops import erase_dead, share_constants
 from eggshard.shardy.edges import owner_of
-from eggshard.shardy.module import ShardyModule, create, shape
+from eggshard.shardy.module import RULE, ShardyModule, create, shape
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.propagation.known_indices import Known, known_indices
 from eggshard.shardy.traits import is_static
@@ -41,8 +41,8 @@ def _batch(op: Any, known: Mapping[Any, Known]) -> None:
     gather = op.name == GATHER
     place = 1 if gather else (len(op.operands) - 1) // 2
     operands, indices = list(op.operands)[:place], op.operands[place]
-    if not is_static(operands[0]) or not is_static(indices):
-        return
+    if RULE in op.attributes or not is_static(operands[0]) or not is_static(indices):
+        return  # a rule that is stated is of these indices
     key = "dimension_numbers" if gather else "scatter_dimension_numbers"
     numbers = (stablehlo.GatherDimensionNumbers if gather else stablehlo.ScatterDimensionNumbers)(op.attributes[key])
     indexed = list(numbers.start_index_map if gather else numbers.scattered_dims_to_operand_dims)
