@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,14 +10,14 @@ from tests.program.ops.oracles import assert_close
 from tests.shardy.differential import assert_agrees
 from tests.shardy.modules import random_module
 from tests.shardy.propagation.row_programs import DIFFERING, WRITTEN, jax_programs
-from tests.shardy.running import inputs_of
+from tests.shardy.running import assert_runs_equal, inputs_of
 
 from eggshard import shardy
 from eggshard.frontends.stablehlo import read
 from eggshard.program.evaluate import evaluate_region
-from eggshard.shardy.module import parsed
 from eggshard.shardy.peer import run_peer
 
+COLLECTIVE = re.compile(r"all_gather|all_reduce|all_to_all|reduce_scatter|collective_permute")
 PASS = "explicit-gather-scatter-batching"
 PEER = f"func.func(sdy-{PASS})"
 #: What random modules have. Constants have no shardings there, as jaxlib drops them where it shares constants.
@@ -90,16 +91,24 @@ def test_jaxlib_computes_something_else(name: str) -> None:
         assert_computes_the_same(text, run_peer(text, PEER).text)
 
 
-def test_programs_of_jax_are_batched_and_shard_by_rows() -> None:
+def on_devices(text: str, before: str) -> tuple[str, str]:
+    """A program with its table sharded by rows: with closed shardings, and of a device; after the passes `before`."""
+    head, body = text.split("{\n", 1)
+    table, stated = "tensor<4x8xf32>", '{sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}'
+    annotated = head + '{\nsdy.mesh @mesh = <["x"=4]>\n' + body.replace(f"{table},", f"{table} {stated},", 1)
+    explicit = "export{enable-insert-explicit-collectives=true}"
+    for steps in (before, shardy.steps_of("import"), "user-priority-propagate", shardy.steps_of(explicit)):
+        annotated = shardy.transform(annotated, steps)
+    return annotated, shardy.transform(annotated, shardy.steps_of("partition")[:-1])
+
+
+def test_programs_of_jax_are_batched_and_need_no_collectives() -> None:
     for name, text in jax_programs().items():
         after = shardy.transform(text, PASS)
         assert batched(after) == 1, name
         assert_computes_the_same(text, after)
-        mesh = 'sdy.mesh @mesh = <["x"=2]>\n'
-        head, rest = after.split("func.func public @main(%arg0: tensor<4x8xf32>", 1)
-        stated = ' {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}'
-        annotated = f"{head}{mesh}func.func public @main(%arg0: tensor<4x8xf32>{stated}{rest}"
-        with parsed(shardy.transform(annotated, "basic-propagate")) as module:
-            (op,) = module.walk("stablehlo.gather", "stablehlo.scatter")
-            sharding = module.sharding(op.results[0])
-            assert sharding is not None and '{"x"' in str(sharding), name
+        sharded, local = on_devices(text, PASS)
+        assert_runs_equal(sharded, local, text)
+        assert not COLLECTIVE.search(local), name
+        if "x[" in name:
+            assert COLLECTIVE.search(on_devices(text, "")[1]), name
