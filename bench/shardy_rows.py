@@ -95,6 +95,10 @@ def _propagation() -> Iterator[Row]:
     yield Row("add-data-flow-edges", (module,))
     yield Row("apply-sharding-constraints", (module,), before="sdy-add-data-flow-edges")
     yield Row("sharding-group-import", (dict(groups=True, stated=0.2),))
+    # jaxlib takes constants for equal whatever their shardings, so they have none here.
+    rows: Features = dict(families=("row_gather", "row_scatter"), uneven=True)
+    yield Row("explicit-gather-scatter-batching",
+              (rows, rows | dict(stated=0.0, constants=True, regions=REGIONS)))
     flat = module | dict(families=RULED, groups=False)
     for name in ("basic", "aggressive", "op-priority", "user-priority"):
         kinds = (flat, flat | dict(uneven=True), flat | dict(sub_axes=False, priorities=0.0))

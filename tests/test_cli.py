@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from eggshard import shardy
 from eggshard.cli import app, main, parse_mesh, parse_spec, parse_tensor
 from eggshard.errors import EggshardError
 from eggshard.plan.plan import Plan
@@ -108,8 +109,23 @@ def test_shardy_runs_passes_on_files_and_stdin(program: Path, tmp_path: Path) ->
 def test_shardy_lists_passes_and_pipelines() -> None:
     listed = CliRunner().invoke(app, ["shardy", "--list"])
     assert listed.exit_code == 0
-    for wanted in ("close-shardings", "sink-debug-sharding-origins=false", "Merge constants", "pipelines", "export"):
+    for wanted in ("close-shardings", "sink-debug-sharding-origins=false", "Merge constants", "pipelines", "export",
+                   "explicit-gather-scatter-batching"):
         assert wanted in listed.output
+
+
+@pytest.mark.parametrize(("arguments", "steps"), [
+    (["--pass", "close-shardings,insert-explicit-reshards"], "close-shardings,insert-explicit-reshards"),
+    (["--pass", "sdy-insert-explicit-reshards{enable-full-version=true mode=global}"],
+     "insert-explicit-reshards{enable-full-version=true mode=global}"),
+    (["--pass", "explicit-gather-scatter-batching"], "explicit-gather-scatter-batching"),
+    *((["--pipeline", name], shardy.steps_of(name)) for name in shardy.PIPELINES),
+    (["--pipeline", "export{inline-meshes=true}"], shardy.steps_of("export{inline-meshes=true}")),
+], ids=lambda given: " ".join(given) if given[0].startswith("--") else "")  # fmt: skip
+def test_shardy_prints_what_the_passes_make(program: Path, arguments: list[str], steps: str | list[str]) -> None:
+    ran = CliRunner().invoke(app, ["shardy", str(program), *arguments])
+    assert ran.exit_code == 0, ran.output
+    assert ran.output == shardy.transform(MODULE, steps)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tests.shardy import module_regions as module_regions
+from tests.shardy import module_regions as module_regions, module_rows as module_rows
 from tests.shardy.module_ops import FAMILIES
 
 from eggshard.placement.sharding import DimSharding, Sharding, mesh_text

@@ -74,6 +74,7 @@ def kept(text: str) -> Counter[str]:
     ("canonicalize-reshards", "canonicalize"),
     ("canonicalize-reshards{common=false}", "canonicalize{enable-patterns=sdy-reshard}"),
     ("basic-propagate", "sdy-basic-propagate"),
+    ("explicit-gather-scatter-batching", "func.func(sdy-explicit-gather-scatter-batching)"),
 ])
 def test_what_nobody_uses_goes_as_in_jaxlib(ours: str, theirs: str) -> None:
     left = kept(run_peer(UNUSED, theirs).text)

@@ -26,6 +26,7 @@ from eggshard.shardy.propagation import (  # noqa: F401
     constants as constant_splitter,
     constraints as applied_constraints,
     data_flow as data_flow,
+    explicit_batching as explicit_batching,
     groups as groups,
     manual_axes as manual_axes,
     strategies as strategies,

@@ -1,11 +1,16 @@
-"""Ops that nobody would miss."""
+"""Ops that nobody would miss: what MLIR's greedy rewriting tidies up besides what its patterns say."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
-from eggshard.shardy.module import ShardyModule, uses
+from eggshard.shardy.module import BODIES, ShardyModule, uses
 from eggshard.shardy.traits import is_pure
+
+CONSTANT = "stablehlo.constant"
+#: Ops whose regions see no values from outside.
+ISOLATED = ("func.func", *BODIES)
 
 
 def erase_dead(module: ShardyModule, pure: Collection[str] = ()) -> bool:
@@ -19,3 +24,41 @@ def erase_dead(module: ShardyModule, pure: Collection[str] = ()) -> bool:
             op.erase()
             changed = True
     return changed
+
+
+def share_constants(module: ShardyModule) -> None:
+    """Keep one of equal constants, at the beginning of the function, manual or named computation that they are in.
+
+    As MLIR's greedy rewriting does, which also orders them: each goes in front of those before it, unless it follows
+    them already. It compares values alone; here shardings and other attributes too, so that none is lost.
+    """
+    for op in module.walk(*ISOLATED):
+        if len(op.regions[0].blocks):
+            _share_in(op.regions[0].blocks[0])
+
+
+def _share_in(beginning: Any) -> None:
+    known: dict[Any, Any] = {}
+    following = True  # only constants that are kept stand before the op
+    for op in _ops_of(beginning):
+        following = following and op.block == beginning
+        if op.name != CONSTANT:
+            following = False
+            continue
+        attributes = frozenset((name, op.attributes[name]) for name in op.attributes)
+        first = known.setdefault((attributes, op.results[0].type), op)
+        if first is not op:
+            op.results[0].replace_all_uses_with(first.results[0])
+            op.erase()
+        elif not following:
+            op.move_before(beginning.operations[0])
+
+
+def _ops_of(block: Any) -> list[Any]:
+    """The ops of a block, each before those of its regions, which are left out where no values reach into them."""
+    listed: list[Any] = []
+    for op in block.operations:
+        listed.append(op.operation)
+        if op.operation.name not in ISOLATED:
+            listed += [op for region in op.operation.regions for inner in region.blocks for op in _ops_of(inner)]
+    return listed
