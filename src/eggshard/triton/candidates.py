@@ -21,6 +21,8 @@ from eggshard.triton.rules import Option, anchored, current, from_operand, from_
 
 #: No tensor has more layouts than these, and no layout more spellings; those that are met first stay.
 LAYOUTS, SPELLINGS = 16, 4
+#: In kernels of more tensors than these, so many layouts of each: most of the time goes into pricing conversions.
+MANY, FEW = 200, 8
 
 
 @dataclass
@@ -29,7 +31,7 @@ class Candidates:
 
     encodings: list[dict[Encoding, int]]
     options: dict[Operation, dict[Option, None]] = field(default_factory=dict)
-    #: Whether some class had more than `LAYOUTS`.
+    #: Whether some class had more layouts than are kept.
     capped: bool = False
 
     def layouts(self, c: int) -> list[Encoding]:
@@ -54,6 +56,7 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
     mentions: list[list[tuple[Operation, int, bool]]] = [[] for _ in classes.types]
     shared: dict[int, set[int]] = {}
     work: deque[tuple[int, Encoding]] = deque()
+    most = LAYOUTS if len(classes.types) <= MANY else FEW
     numbers: list[dict[LinearLayout | Encoding, int]] = [{} for _ in classes.types]
     spelled: list[list[int]] = [[] for _ in classes.types]
 
@@ -64,7 +67,7 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
         which = key(c, encoding)
         number = numbers[c].get(which)
         if number is None:
-            if len(numbers[c]) >= LAYOUTS and not wanted:
+            if len(numbers[c]) >= most and not wanted:
                 found.capped = True
                 return False
             number = numbers[c][which] = len(numbers[c])
