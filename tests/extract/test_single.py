@@ -12,7 +12,7 @@ from tests.extract.carried import large_kernel, small_loops
 from tests.extract.exhaustive import Tally, TooLarge, made_up, optimum
 
 from eggshard.errors import LimitError
-from eggshard.extract import cpsat, greedy as greedy_module, programs
+from eggshard.extract import cpsat, fold, greedy as greedy_module, programs
 from eggshard.extract.affordable import narrow
 from eggshard.extract.bound import least_derivations
 from eggshard.extract.graph import Graph
@@ -184,3 +184,17 @@ def test_a_kernel_is_solved_to_a_certificate_of_all_plans():
     found = extract(problem, exact=True, gap=1e-5, seconds=60.0)
     assert check(problem, found.selection) == []
     assert found.selection.cost - found.bound <= 1e-5 * found.selection.cost
+
+
+def test_comparing_composites_of_chains_changes_no_optimum(monkeypatch):
+    """There may be too many to compare with one another."""
+    problems = [small_loops(random.Random(seed), 8) for seed in range(6)]
+    costs = [[], []]
+    for most in (1, 1000):
+        monkeypatch.setattr(fold, "COMPARED", most)
+        for problem in problems:
+            try:
+                costs[most > 1].append(extract(problem, gap=0.0, exact=True).selection.cost)
+            except LimitError:
+                costs[most > 1].append(None)
+    assert costs[0] == pytest.approx(costs[1], rel=1e-6) and any(costs[0])

@@ -156,6 +156,10 @@ def _fold(
     return [choices[i] for i in left], [origins[i] for i in left]
 
 
+#: Composites are compared with one another, in arrays of the square of their number, if they are no more than these.
+COMPARED = 1000
+
+
 def _without_moves(
     problem: Problem, lower: Sequence[Choice], kept: list[list[int]], cost: np.ndarray, more: np.ndarray,
     slots: Sequence[Collection[tuple[int, int]]],
@@ -167,7 +171,7 @@ def _without_moves(
     more at most. With `detour` that is a preorder, of which the least remain; of equals the first.
     """
     operand = {a for t in lower for a, _ in t.needs}
-    if len(operand) != 1 or any(len(t.needs) != 1 for t in lower) or len(kept) < 2:
+    if len(operand) != 1 or any(len(t.needs) != 1 for t in lower) or not 2 <= len(kept) <= COMPARED:
         return kept
     (a,) = operand
     if len(slots[a]) != 1 or not problem.choices[a]:
