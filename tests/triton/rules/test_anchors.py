@@ -7,7 +7,7 @@ import pytest
 from eggshard.kernels.ir import Kernel, Operation
 from eggshard.kernels.text import read_generic
 from eggshard.layouts.machine import Machine
-from eggshard.triton.rules import anchored, current, from_operand, movable, repeatable, speculatable, ties
+from eggshard.triton.rules import anchored, current, from_operand, movable, repeatable, ties
 from eggshard.triton.rules.aliasing import base
 from eggshard.triton.rules.rule import encoding_of
 from eggshard.triton.rules.table import TABLE
@@ -110,16 +110,7 @@ def test_assembly_moves_only_where_it_is_pure() -> None:
             f'packed_element = 1 : i32, pure = {pure}}}> : () -> tensor<64xi32, {_BLOCKED}>')
         op = find(kernel, "tt.elementwise_inline_asm")
         assert not anchored(op, kernel)
-        assert movable(op) == repeatable(op, kernel) == speculatable(op) == (pure == "true")
-
-
-def test_integer_divisions_are_not_speculated() -> None:
-    kernel = kernel_of(f'%x = "test.values"() : () -> tensor<64xi32, {_BLOCKED}>\n' + "\n".join(
-        f'%y{i} = "{name}"(%x, %x) : (tensor<64xi32, {_BLOCKED}>, tensor<64xi32, {_BLOCKED}>) -> '
-        f'tensor<64xi32, {_BLOCKED}>' for i, name in enumerate(("arith.divsi", "arith.addi"))))
-    division, addition = find(kernel, "arith.divsi"), find(kernel, "arith.addi")
-    assert movable(division) and not speculatable(division)
-    assert movable(addition) and speculatable(addition)
+        assert movable(op) == repeatable(op, kernel) == (pure == "true")
 
 
 def test_partitions_keep_everything() -> None:

@@ -18,7 +18,7 @@ from eggshard.triton.rules.rule import Option, current
 from eggshard.triton.rules.table import rule_of
 
 __all__ = [
-    "Option", "anchored", "current", "from_operand", "from_result", "mixed", "movable", "repeatable", "speculatable",
+    "Option", "anchored", "current", "from_operand", "from_result", "mixed", "movable", "repeatable",
     "ties", "varied", "with_option", "work",
 ]
 
@@ -73,11 +73,6 @@ def movable(op: Operation) -> bool:
 def repeatable(op: Operation, kernel: Kernel) -> bool:
     """Whether the op may be computed several times at its place: movable ones, and reads of memory that are cheap."""
     return rule_of(op.name).repeatable(op, kernel)
-
-
-def speculatable(op: Operation) -> bool:
-    """Whether the op may be computed where it would not have run: movable ones but integer divisions."""
-    return rule_of(op.name).speculatable(op)
 
 
 def work(op: Operation, option: Option, machine: Machine) -> Counts:

@@ -29,7 +29,3 @@ _NAMES: dict[str | None, str] = {
 }
 
 KINDS: dict[str, str | None] = {name: kind for kind, names in _NAMES.items() for name in names.split()}
-
-#: Integer division by zero is undefined: no such op runs where it would not have run.
-DIVISIONS = frozenset("""
-    arith.ceildivsi arith.ceildivui arith.divsi arith.divui arith.floordivsi arith.remsi arith.remui""".split())

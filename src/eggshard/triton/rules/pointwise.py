@@ -16,14 +16,11 @@ _PURE = ("arith", "math", "cf", "ub")
 class Pointwise(Uniform):
     """A pure op of so much arithmetic of a class per element; no class: it costs nothing."""
 
-    def __init__(self, kind: str | None, speculated: bool = True) -> None:
-        self.kind, self.speculated = kind, speculated
+    def __init__(self, kind: str | None) -> None:
+        self.kind = kind
 
     def movable(self, op: Operation) -> bool:
         return True
-
-    def speculatable(self, op: Operation) -> bool:
-        return self.speculated
 
     def work(self, op: Operation, option: Option, machine: Machine) -> Counts:
         return arithmetic(self.kind, op, option, machine)
@@ -34,9 +31,6 @@ class Asserted(Pointwise):
 
     def movable(self, op: Operation) -> bool:
         return op.attribute("pure") == "true"
-
-    def speculatable(self, op: Operation) -> bool:
-        return self.movable(op)
 
 
 class Packed(Pointwise):
@@ -56,9 +50,6 @@ class Packed(Pointwise):
     def movable(self, op: Operation) -> bool:
         inside = (inner for region in op.regions for block in region.blocks for inner in block.operations)
         return all(op.name.partition(".")[0] in _PURE or op.name == "tt.map_elementwise.return" for op in inside)
-
-    def speculatable(self, op: Operation) -> bool:
-        return False
 
 
 class Observed(Uniform):

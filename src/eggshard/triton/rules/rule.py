@@ -82,10 +82,6 @@ class Rule:
         """Whether the op may be computed several times at its place."""
         return self.movable(op)
 
-    def speculatable(self, op: Operation) -> bool:
-        """Whether the op may run where it would not have run."""
-        return self.movable(op)
-
     def work(self, op: Operation, option: Option, machine: Machine) -> Counts:
         """What running the op so costs a thread block."""
         return Counts()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from eggshard.triton.rules.contraction import Dot
 from eggshard.triton.rules.control import Carrying
 from eggshard.triton.rules.conversion import Conversion, Unpacking
-from eggshard.triton.rules.kinds import DIVISIONS, KINDS
+from eggshard.triton.rules.kinds import KINDS
 from eggshard.triton.rules.memory import Access, Shared
 from eggshard.triton.rules.movement import Broadcast, ExpandDims, Join, Reshape, Split, Transpose
 from eggshard.triton.rules.pointwise import Asserted, Observed, Packed, Pointwise
@@ -39,7 +39,7 @@ ANCHORS = frozenset("""
     amdg.scaled_upcast_fp8""".split())
 
 TABLE: dict[str, Rule] = {
-    **{name: Pointwise(kind, speculated=name not in DIVISIONS) for name, kind in KINDS.items()},
+    **{name: Pointwise(kind) for name, kind in KINDS.items()},
     **{name: Carrying() for name in _CARRYING.split()},
     **{name: _OPAQUE for name in ANCHORS},
     "tt.extern_elementwise": Asserted("special"),
