@@ -102,7 +102,7 @@ def test_what_is_shared_computes_the_same() -> None:
 
 @pytest.mark.slow
 def test_many_programs() -> None:
-    compared(range(100, 800))
+    assert compared(range(100, 800)) >= 1
 
 
 def cube(*lines: str, returned: str) -> str:

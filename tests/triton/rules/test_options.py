@@ -103,16 +103,16 @@ def _many(sample: Sample, machine: Machine, seed: int) -> Iterator[Option]:
 
 @pytest.mark.parametrize("sample", [POINTWISE[0], *MOVEMENT[3:4], COMBINING[0], MEMORY[0]], ids=str)
 def test_lowered(sample: Sample) -> None:
-    _lower(sample, 1)
+    _check_lowered(sample, 1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sample", [s for s in SAMPLES if s.name not in NOT_LOWERED], ids=str)
 def test_all_lowered(sample: Sample) -> None:
-    _lower(sample, 4)
+    _check_lowered(sample, 4)
 
 
-def _lower(sample: Sample, count: int) -> None:
+def _check_lowered(sample: Sample, count: int) -> None:
     for machine in sample.machines:
         for option in islice(_many(sample, machine, 3), count):
             assert compile_kernel(put(sample, option, machine)[0], machine) is None, (machine, option)
