@@ -14,7 +14,7 @@ from eggshard.placement.placement import Placement
 from eggshard.placement.sharding import Sharding
 from eggshard.placement.transfer import Strategy, useful
 from eggshard.plan.assemble import Assembler
-from eggshard.plan.steps import StepPlan
+from eggshard.plan.steps import Held, StepPlan
 from eggshard.planning import Planning, Types
 from eggshard.program.program import Op, Region
 
@@ -34,10 +34,11 @@ def baseline_program(
     for v, placement in zip(region.inputs, inputs, strict=True):
         at[v] = placement
         value[v] = {placement: assembler.input(placement.local_type(region.types[v]))}
+        assembler.held[value[v][placement]] = Held(-1, v, region.types[v], placement)
 
     def get(v: int, placement: Placement) -> int:
         if placement not in value[v]:
-            made = assembler.convert(value[v][at[v]], region.types[v], at[v], [placement], f"%{v}")
+            made = assembler.convert(value[v][at[v]], region.types[v], at[v], [placement], f"%{v}", (-1, v))
             value[v] = {**made, **value[v]}
         return value[v][placement]
 
@@ -66,6 +67,7 @@ def baseline_program(
         made = assembler.emit(action, tuple(operands), ("baseline",), op.location)
         for i, (v, new, placement) in enumerate(zip(op.results, made, strategy.results, strict=True)):
             at[v], value[v] = placement, {placement: new}
+            assembler.held.setdefault(new, Held(-1, v, region.types[v], placement))
             if want is not None and placement != want[i]:
                 new = get(v, want[i])
                 at[v], value[v] = want[i], {want[i]: new}

@@ -30,10 +30,12 @@ from eggshard.errors import (
 from eggshard.extract.decode import Decoder
 from eggshard.extract.encode import Encoder
 from eggshard.extract.portfolio import extract
+from eggshard.extract.weighing import Weighing
 from eggshard.frontends import load, op_count
 from eggshard.frontends.propagation import warm as start_propagation
 from eggshard.layers.planning import MANY_OPS, extract_layers, handed, look_across_shards, reaching
-from eggshard.layers.shortening import shorten
+from eggshard.layers.lifting import Lifted
+from eggshard.layers.shortening import KEPT, shorten
 from eggshard.limits import Limits
 from eggshard.placement.placement import Placement, is_even, place
 from eggshard.placement.sharding import Sharding
@@ -223,7 +225,17 @@ def _search_layers(
     steps, placements = timed(clock, "assemble", lambda: decoder.decode(
         program.input_types, planning.inputs, lifted.roots))
     steps = timed(clock, "join", lambda: ordered(planning, joined(steps, planning.pricer)))
-    return Plan(program, steps, planning.inputs, placements, planning.model, search)
+    held = tuple(h and h._replace(cls=lifted.follows[h.cls] if h.cls >= 0 else -1) for h in steps.held)
+    steps = replace(steps, held=held)
+    weighing = Weighing(
+        graph, encoding, found.extraction.selection, small.router, planning.pricer, _whole_values(lifted),
+        f"priced in the program of {KEPT} layers that stand for {short.repeats} equal ones; each layer does as one of them")
+    return Plan(program, steps, planning.inputs, placements, planning.model, search, reasons_factory=weighing.reasons)
+
+
+def _whole_values(lifted: Lifted) -> list[int]:
+    """Per value of the whole program the class of the short one's problem that it follows."""
+    return [lifted.follows[c] if c >= 0 else -1 for c in lifted.graph.values]
 
 
 def _search(planning: Planning, rules: Sequence[Any], outputs: Callable[[], list[list[Placement]]],
@@ -237,7 +249,8 @@ def _search(planning: Planning, rules: Sequence[Any], outputs: Callable[[], list
     problem = timed(clock, "encode", lambda: encoded(planning, encoder, region, planning.inputs, outputs()))
     problems.append(problem)
     found = solve(planning, problem, clock)
-    return Plan(planning.program, found.steps, planning.inputs, found.placements, planning.model, found.search)
+    return Plan(planning.program, found.steps, planning.inputs, found.placements, planning.model, found.search,
+                reasons_factory=found.reasons)
 
 
 def _output_options(planning: Planning, propagated: Sequence[Sharding | None]) -> list[list[Placement]]:

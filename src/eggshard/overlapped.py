@@ -24,6 +24,7 @@ from eggshard.extract.problem import Problem
 from eggshard.placement.placement import Placement
 from eggshard.plan.plan import Search
 from eggshard.plan.pricing import Chains, Pricer, Weighted
+from eggshard.plan.reasons import Reasons
 from eggshard.plan.schedule import COMPUTE, Schedule
 from eggshard.plan.steps import StepPlan
 
@@ -35,11 +36,12 @@ LEAST = 1e-4
 
 @dataclass(frozen=True)
 class Found:
-    """A device program in the order of its schedule, where its outputs lie, and how it was found."""
+    """A device program in the order of its schedule, where its outputs lie, how it was found, and what explains it."""
 
     steps: StepPlan
     placements: tuple[Placement, ...]
     search: Search
+    reasons: Callable[[], Reasons] | None = None
 
 
 def fastest(

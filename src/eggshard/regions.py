@@ -25,6 +25,7 @@ from eggshard.extract.encode import Computed, Encoder, Encoding
 from eggshard.extract.graph import Graph
 from eggshard.extract.portfolio import extract
 from eggshard.extract.problem import Extraction, Problem
+from eggshard.extract.weighing import Weighing
 from eggshard.overlapped import Found, fastest
 from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy
@@ -242,10 +243,13 @@ def _selected(planning: Planning, context: Planning, problem: RegionProblem, clo
     steps = timed(clock, "join", lambda: ordered(planning, joined(steps, planning.pricer)))
     # The bounds know nothing of exchanges that are cheaper together.
     shared = encoding.shared or encoding.widens > 1
+    note = "" if not planning.pricer.overlap else (
+        "prices are weighted sums of what every resource is held for: what the search compared, no times of schedules")
+    weighing = Weighing(graph, encoding, found.selection, context.router, context.pricer, graph.values, note)
     return Found(steps, placements, Search(
         found.bound, found.once, found.terms, found.method, planning.exact, "", clock, len(graph.classes), graph.size,
         dict(graph.report.matches), tuple(found.notes), encoding.capped, shared,
-    ))
+    ), weighing.reasons)
 
 
 def ordered(planning: Planning, steps: StepPlan) -> StepPlan:

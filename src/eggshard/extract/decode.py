@@ -13,7 +13,7 @@ from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy
 from eggshard.placement.window_routes import contains, hull_of, rewindowed
 from eggshard.plan.assemble import Assembler, Conversions
-from eggshard.plan.steps import Action, Local, StepPlan
+from eggshard.plan.steps import Action, Held, Local, StepPlan
 from eggshard.plan.window_steps import HaloExchange, JointExchange
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Attributes
@@ -45,6 +45,10 @@ class Decoder:
         self._taken = {
             need for c, chosen in selection.chosen.items() for i in chosen for need in self.problem.choices[c][i].needs
         }
+        #: Per e-class a value of the program that it is.
+        self._number: dict[int, int] = {}
+        for v, cls in enumerate(graph.values):
+            self._number.setdefault(cls, v)
         self._converted: dict[Shard, list[int]] = {}
         self._origin: dict[Shard, Shard] = {}
         for c, p, q in selection.conversions:
@@ -83,8 +87,9 @@ class Decoder:
     def _inputs(self, input_types: Types, placements: Sequence[Placement]) -> None:
         """Every program input becomes an input of the device program, used or not."""
         self._input_values = []
-        for type_, placement in zip(input_types, placements, strict=True):
+        for i, (type_, placement) in enumerate(zip(input_types, placements, strict=True)):
             self._input_values.append(self.assembler.input(placement.local_type(type_)))
+            self.assembler.held[self._input_values[-1]] = Held(-1, i, type_, placement)
 
     def _require(self, shard: Shard) -> None:
         stack = [shard]
@@ -137,6 +142,7 @@ class Decoder:
         node = eclass.nodes[choice.tag.node]
         if node.op == "input":
             made: tuple[int, ...] = (self._input_values[node.attributes["index"]],)
+            self.assembler.held[made[0]] = self._held(cls, strategy.results[0])
         elif node.op == "result":
             made = (self.tuples[choice.needs[0]][node.attributes["index"]],)
         else:
@@ -150,7 +156,16 @@ class Decoder:
             return
         here = strategy.results[0]
         self.values[shard] = {self._form(cls, here): made[0]}
+        self.assembler.held.setdefault(made[0], self._held(cls, here))
         self._convert(shard, cls, made[0], here)
+
+    def _held(self, cls: int, placement: Placement) -> Held:
+        return Held(*self._of(cls), self.graph.type_of(cls), placement)
+
+    def _of(self, cls: int) -> tuple[int, int]:
+        """The class of the problem, and the value of the program, that an e-class is."""
+        group = self.views.group[cls]
+        return group, self._number.get(cls, self._number.get(group, -1))
 
     def _widen(self, shard: Shard, tag: Widened, source: Shard) -> None:
         """Take a window of a shard."""
@@ -158,12 +173,14 @@ class Decoder:
         target = self.views.from_core(tag.group, self._needed_of(shard, tag))
         type_ = self.graph.type_of(tag.group)
         start = self.views.from_core(tag.group, tag.source)
-        value = self.assembler.convert(value, type_, start, [target], f"class {tag.group}")[target]
+        value = self.assembler.convert(
+            value, type_, start, [target], f"class {tag.group}", self._of(tag.group))[target]
         self._hold(shard, tag.group, value, target)
 
     def _hold(self, shard: Shard, group: int, value: int, target: Placement) -> None:
         """A window, and narrower ones out of it."""
         self.values[shard] = {self._form(group, target): value}
+        self.assembler.held.setdefault(value, self._held(group, target))
         self._convert(shard, group, value, target)
 
     def _widen_together(self, tag: Jointly) -> tuple[int, ...]:
@@ -202,7 +219,8 @@ class Decoder:
         targets = self._converted.get(shard, ())
         if targets:
             there = [self.views.from_core(cls, self._core((shard[0], q))) for q in targets]
-            reached = self.assembler.convert(value, self.graph.type_of(cls), here, there, f"class {cls}")
+            reached = self.assembler.convert(
+                value, self.graph.type_of(cls), here, there, f"class {cls}", self._of(cls))
             for q, placement in zip(targets, there, strict=True):
                 self.values.setdefault((shard[0], q), {self._form(cls, placement): reached[placement]})
 
@@ -216,7 +234,9 @@ class Decoder:
 
     def _value(self, cls: int, placement: Placement) -> int:
         """The value of an e-class at a placement, by local views of whatever form the shard was made in."""
-        return self._as(self.encoding.need(cls, placement), self._form(cls, placement))
+        value = self._as(self.encoding.need(cls, placement), self._form(cls, placement))
+        self.assembler.held.setdefault(value, self._held(cls, placement))
+        return value
 
     def _as(self, shard: Shard, form: Form) -> int:
         """A shard's value in this form."""

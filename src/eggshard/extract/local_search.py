@@ -53,7 +53,7 @@ class LocalSearch:
         for _ in range(sweeps):
             changed: set[int] = set()
             for c in reversed(order):
-                if c in dirty and state.made[c] and self._improve_class(state, c):
+                if c in dirty and state.made[c] and self.improve_class(state, c):
                     changed.add(c)
                     if time.monotonic() > self.deadline:
                         break
@@ -75,7 +75,7 @@ class LocalSearch:
         state = PlanState(self.graph, chosen, self.fallback)
         return complete(self.graph.problem, state.chosen()) if state.cost < math.inf else None
 
-    def _improve_class(self, state: PlanState, c: int) -> bool:
+    def improve_class(self, state: PlanState, c: int) -> bool:
         """Other choices for class c, further copies of it, fewer copies of it."""
         below = -1e-12 * abs(state.cost)
         improved = False
@@ -108,15 +108,15 @@ class LocalSearch:
             if not choice.cost < math.inf or choice.out in state.made[c]:
                 continue
             group = {c: s}
-            self._pull_operands(state, group, choice.needs, most)
+            self.pull_operands(state, group, choice.needs, most)
             if len(group) > 1 and state.try_group(group.items(), below):
                 return True
-            self._push_users(state, group, c, choice.out, most)
+            self.push_users(state, group, c, choice.out, most)
             if len(group) > 1 and state.try_group(group.items(), below):
                 return True
         return False
 
-    def _pull_operands(
+    def pull_operands(
         self, state: PlanState, group: dict[int, int], needs: Iterable[tuple[int, int]], most: int
     ) -> None:
         """Add to the group, depth first, the cheapest choices by which operands deliver the needs in place."""
@@ -131,7 +131,7 @@ class LocalSearch:
                 group[a] = s
                 work.extend(state.choices[a][s].needs)
 
-    def _push_users(self, state: PlanState, group: dict[int, int], c: int, out: int, most: int) -> None:
+    def push_users(self, state: PlanState, group: dict[int, int], c: int, out: int, most: int) -> None:
         """Add to the group the live consumers' choices that take the class at ``out``, and their consumers'."""
         work = [(c, out)]
         while work and len(group) < most:

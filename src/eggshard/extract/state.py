@@ -9,6 +9,9 @@ import numpy as np
 
 from eggshard.extract.graph import Graph
 
+#: What a plan pays for: a choice (class, number), or a conversion (class, from, to).
+Item = tuple[int, ...]
+
 
 class PlanState:
     """The choices of a plan with the consumers of every shard counted.
@@ -30,6 +33,8 @@ class PlanState:
         self.count: list[dict[int, int]] = [{} for _ in self.choices]
         self.conversion_cost: list[float] = [0.0] * len(self.choices)
         self._preferred = {c: tuple(some) for c, some in chosen.items()}
+        #: Moves that were kept, for `undo`; None where nobody asks for that.
+        self.journal: list[tuple[list[tuple[dict[int, int], int, int | None]], dict[int, float], float]] | None = None
         self._begin()
         for c, q in problem.roots:
             self._retain(c, q)
@@ -103,6 +108,16 @@ class PlanState:
         """The conversion for need q of class a from what is made of it; 0 if nothing is."""
         return min([self.conversions[a][p][q] for p in self.made[a]], default=0.0)
 
+    def items(self, c: int) -> dict[Item, float]:
+        """What the plan pays for class c: its choices, and its conversions as (class, from, to)."""
+        made, costs = self.made[c], self.conversions[c]
+        paid: dict[Item, float] = {(c, s): self.choices[c][s].cost for s in made.values()}
+        for q in self.count[c]:
+            p = self.source(c, q)
+            if p != q:
+                paid[c, p, q] = costs[p][q]
+        return paid
+
     def chosen(self) -> dict[int, tuple[int, ...]]:
         return {c: tuple(sorted(made.values())) for c, made in enumerate(self.made) if made}
 
@@ -118,16 +133,31 @@ class PlanState:
     def _settle(self, below: float) -> bool:
         change = self._change()
         if change < below and self._legal():
+            if self.journal is not None:
+                before = {c: self.conversion_cost[c] for c in self._prices}
+                self.journal.append((self._log, before, self.cost))
             for c, price in self._prices.items():
                 self.conversion_cost[c] = price
             self.cost += change
             return True
-        for table, key, value in reversed(self._log):
+        self._restore(self._log)
+        return False
+
+    def undo(self, moves: int) -> None:
+        """Take back the moves in the journal but for the first so many."""
+        assert self.journal is not None
+        while len(self.journal) > moves:
+            log, prices, self.cost = self.journal.pop()
+            self._restore(log)
+            for c, price in prices.items():
+                self.conversion_cost[c] = price
+
+    def _restore(self, log: list[tuple[dict[int, int], int, int | None]]) -> None:
+        for table, key, value in reversed(log):
             if value is None:
                 del table[key]
             else:
                 table[key] = value
-        return False
 
     def _set(self, table: dict[int, int], key: int, value: int | None) -> None:
         self._log.append((table, key, table.get(key)))

@@ -84,6 +84,8 @@ class Lifted:
     selection: Selection
     #: The whole program's outputs: class and the placements to choose from (one).
     roots: list[tuple[int, list[Placement]]]
+    #: Per class that of the short program's problem which it follows.
+    follows: list[int]
 
 
 class Lift:
@@ -207,7 +209,9 @@ class _Lifting:
         while self.waiting:
             self._group(*self.waiting.pop())
         encoding, views = self.encoding, self.encoding.views
-        graph = EGraph(self.classes, [], self.graph.report)
+        whole = [self.number.get(self.lift.instance(*self.lift.value(v, self.follows)), -1)
+                 for v in range(len(self.lift.whole.types))]
+        graph = EGraph(self.classes, whole, self.graph.report)
         groups = [self.number[views.group[c], layer] for c, layer in self.number]
         instances = list(self.number)
         placements = [encoding.placements[c] for c, _ in instances]
@@ -218,7 +222,7 @@ class _Lifting:
         chosen = {c: tuple(range(len(made))) for c, made in enumerate(self.choices) if made}
         found = complete(problem, chosen)
         lifted = Encoding(Views(graph, groups, self.orders), problem, placements, index)
-        return None if found is None else Lifted(graph, lifted, found, roots)
+        return None if found is None else Lifted(graph, lifted, found, roots, [c for c, _ in instances])
 
     def _id(self, cls: int, layer: int) -> int:
         """The number of a class in an equal layer; -1 for one that needs nothing of a layer."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import numpy as np
 
 from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy
-from eggshard.plan.steps import Action, Local, Mask, Step, StepPlan
+from eggshard.plan.steps import Action, Held, Local, Mask, Step, StepPlan
 from eggshard.plan.window_steps import BoxSelect
 from eggshard.program import monoids
 from eggshard.program.mesh import Mesh
@@ -35,6 +35,7 @@ class Assembler:
         self.steps: list[Step] = []
         self.types: list[TensorType] = []
         self.inputs: list[int] = []
+        self.held: dict[int, Held] = {}
         self._emitted: dict[tuple[Action, tuple[int, ...]], tuple[int, ...]] = {}
 
     def input(self, type_: TensorType) -> int:
@@ -65,6 +66,13 @@ class Assembler:
             self._emitted[key] = results
         return results
 
+    def hold_as(self, plan: StepPlan, values: Mapping[int, int], held: Iterable[int]) -> None:
+        """Say of some values of another plan, here ``values``, what tensors they are."""
+        for v in held if plan.held else ():
+            tensor = plan.held[v]
+            if tensor is not None:
+                self.held.setdefault(values[v], tensor)
+
     def mask(self, operands: list[int], strategy: Strategy) -> list[int]:
         """Overwrite what a strategy's operands that are about to be reduced over hold outside their tensors."""
         out = list(operands)
@@ -80,9 +88,13 @@ class Assembler:
         return out
 
     def convert(
-        self, value: int, type_: TensorType, source: Placement, targets: Iterable[Placement], label: str = ""
+        self, value: int, type_: TensorType, source: Placement, targets: Iterable[Placement], label: str = "",
+        of: tuple[int, int] = (-1, -1),
     ) -> dict[Placement, int]:
-        """Values of the same tensor at all target placements, by shared prefixes where that is cheaper."""
+        """Values of the same tensor at all target placements, by shared prefixes where that is cheaper.
+
+        of: its class and its number in the program, for `Held`.
+        """
         available = {source: value}
         wanted = [t for t in dict.fromkeys(targets) if t != source]
         if not wanted:
@@ -93,6 +105,7 @@ class Assembler:
             for action, after in path:
                 if after not in available:
                     (available[after],) = self.emit(action, (here,), (f"reshard {at} to {after}",), label)
+                    self.held.setdefault(available[after], Held(*of, type_, after))
                 here, at = available[after], after
         return available
 
@@ -116,4 +129,5 @@ class Assembler:
             for s in kept
         )
         inputs = tuple(range(len(self.inputs)))
-        return StepPlan(self.mesh, inputs, steps, tuple(number[v] for v in outputs), tuple(types))
+        held = tuple(self.held.get(v) for v in number) if self.held else ()
+        return StepPlan(self.mesh, inputs, steps, tuple(number[v] for v in outputs), tuple(types), held)

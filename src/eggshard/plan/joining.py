@@ -141,6 +141,7 @@ def _rebuilt(plan: StepPlan, order: Dependencies, bundles: Iterable[Sequence[int
     bundle_of = {i: tuple(members) for members in bundles for i in members}
     assembler = Assembler(plan.mesh)
     values = {v: assembler.input(plan.types[v]) for v in plan.inputs}
+    assembler.hold_as(plan, values, plan.inputs)
     done: set[int] = set()
     for first in range(len(plan.steps)):
         stack = [bundle_of.get(first, (first,))]
@@ -160,5 +161,6 @@ def _rebuilt(plan: StepPlan, order: Dependencies, bundles: Iterable[Sequence[int
             label = ", ".join(dict.fromkeys(step.label for step in steps if step.label))
             made = assembler.emit(action, operands, why, label)
             values.update(zip((v for step in steps for v in step.results), made, strict=True))
+            assembler.hold_as(plan, values, (v for step in steps for v in step.results))
             done.update(members)
     return assembler.build([values[v] for v in plan.outputs])

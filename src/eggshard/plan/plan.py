@@ -13,6 +13,7 @@ from eggshard.costmodel.protocol import CostModel
 from eggshard.placement.placement import Placement
 from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.pricing import Pricer
+from eggshard.plan.reasons import Reasons
 from eggshard.plan.schedule import Schedule
 from eggshard.plan.steps import Step, StepPlan
 from eggshard.program.mesh import Mesh
@@ -85,6 +86,8 @@ class Plan:
     search: Search = Search()
     baseline_factory: Callable[[], Plan] | None = field(default=None, compare=False, repr=False)
     calling_convention: CallingConvention | None = field(default=None, compare=False, repr=False)
+    #: What weighs the plan's decisions against their alternatives, or the outcome, as it was read from JSON.
+    reasons_factory: Callable[[], Reasons] | Reasons | None = field(default=None, compare=False, repr=False)
 
     @property
     def mesh(self) -> Mesh:
@@ -194,6 +197,18 @@ class Plan:
         The baseline's own baseline is itself, and so is that of a plan read from JSON, which does not hold it.
         """
         return self if self.baseline_factory is None else self.baseline_factory()
+
+    @cached_property
+    def reasons(self) -> Reasons:
+        """Every decision of the plan: its rules, its alternatives with their prices, and what would change it.
+
+        Found when first asked for. A baseline has none, and says so.
+        """
+        if isinstance(self.reasons_factory, Reasons):
+            return self.reasons_factory
+        if self.reasons_factory is None:
+            return Reasons(note=self.search.fallback or "nothing was searched for: this is the baseline")
+        return self.reasons_factory()
 
     def run(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         """Run on the NumPy device simulator: global arrays in, global arrays out. No JAX needed."""

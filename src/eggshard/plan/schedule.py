@@ -243,5 +243,6 @@ def _reordered(plan: StepPlan, order: Sequence[int]) -> StepPlan:
         results = tuple(number.setdefault(v, len(number)) for v in step.results)
         steps.append(Step(step.action, operands, results, step.why, step.label))
     types = tuple(plan.types[v] for v in number)
+    held = tuple(plan.held[v] for v in number) if plan.held else ()
     return StepPlan(plan.mesh, tuple(range(len(plan.inputs))), tuple(steps), tuple(number[v] for v in plan.outputs),
-                    types)
+                    types, held)

@@ -7,11 +7,12 @@ action states its result shape and the bytes that each device receives; nothing 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from eggshard.placement.placement import Placement
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops import registry
 from eggshard.program.program import Attributes, Region
@@ -337,11 +338,25 @@ class Step:
     label: str = ""
 
 
+class Held(NamedTuple):
+    """What the shards of a plan value are to people: a tensor of the program, and how it lies on the mesh.
+
+    cls: the class of the selection problem (-1: of none). value: the number of a value of the program's region that
+    it equals (-1: the algebra made it). type: of the whole tensor.
+    """
+
+    cls: int
+    value: int
+    type: TensorType
+    placement: Placement
+
+
 @dataclass(frozen=True)
 class StepPlan:
     """Steps in order over numbered values of local types: the whole device program.
 
     ``inputs`` are values ``0..n-1``. ``types[v]`` is the shard-local type of value v, the same on all devices.
+    ``held[v]`` says which tensor that is, where it is known; it is for people, and no part of what the program does.
     """
 
     mesh: Mesh
@@ -349,6 +364,7 @@ class StepPlan:
     steps: tuple[Step, ...]
     outputs: tuple[int, ...]
     types: tuple[TensorType, ...]
+    held: tuple[Held | None, ...] = field(default=(), compare=False, repr=False)
 
     def received(self, step: Step) -> np.ndarray:
         """Bytes that each device receives in a step."""

@@ -1,0 +1,123 @@
+"""Why a plan is as it is: every decision with its rules, its alternatives and their prices. Plain data, kept in JSON.
+
+Prices are those of the selection problem, in seconds under the plan's cost model, differences of two plans' totals
+(`extract.marginal`). What a plan's steps share beyond the selection (joined exchanges, shared prefixes of reshards) is
+not in them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+
+class Part(NamedTuple):
+    """Something that one of two plans pays for and the other does not: in words, its kind (an op or a collective), the
+    class that it is of (`Held.cls`), and its price."""
+
+    what: str
+    kind: str
+    cls: int
+    seconds: float
+
+
+class Flip(NamedTuple):
+    """A price that would have to move for an alternative to be as cheap as the plan: from ``seconds`` to ``becomes``.
+
+    of_plan: whether the plan pays it (and it has to rise) or the alternative (and it has to fall). Of a kind of step:
+    ``seconds`` and ``becomes`` are 1 and a factor on the price of every step of that kind.
+    """
+
+    what: str
+    seconds: float
+    becomes: float
+    of_plan: bool
+    every: bool = False
+
+    @property
+    def factor(self) -> float:
+        """What the price has to be multiplied by."""
+        return self.becomes / self.seconds if self.seconds else math.inf
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another way to decide.
+
+    own: seconds of the step itself. held: by how much the plan's total would rise, all else held. change: the same where
+    other decisions may follow, as far as local search finds (at most ``held``). leaves, joins: what makes up ``change``.
+    at_least: ``change`` is a lower bound (bodies of loops and branches are planned when they are chosen).
+    """
+
+    what: str
+    rules: tuple[str, ...]
+    own: float
+    held: float
+    change: float
+    leaves: tuple[Part, ...]
+    joins: tuple[Part, ...]
+    at_least: bool = False
+
+    @property
+    def flips(self) -> list[Flip]:
+        """What would have to change, one price alone, for this to be as cheap as the plan; the least change first."""
+        gap = max(0.0, self.change)
+        found = [Flip(p.what, p.seconds, p.seconds + gap, True) for p in self.leaves if p.seconds > 0]
+        found += [Flip(p.what, p.seconds, p.seconds - gap, False) for p in self.joins if p.seconds > max(gap, 0.0)]
+        kinds: Counter[str] = Counter()
+        for part in self.leaves:
+            kinds[part.kind] += part.seconds  # type: ignore[assignment]
+        for part in self.joins:
+            kinds[part.kind] -= part.seconds  # type: ignore[assignment]
+        for kind, less in kinds.items():
+            if abs(less) > 1e-15 and 1 + gap / less > 0:
+                found.append(Flip(f"every {kind}", 1.0, 1 + gap / less, less > 0, True))
+        return sorted(found, key=lambda flip: abs(math.log(flip.factor)) if flip.factor > 0 else math.inf)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One thing that the plan decided.
+
+    kind: "op" (by which op, at which placement), "reshard", "output" (where it lies), "window" (how much is held around
+    a tile). cls: `Held.cls` of the steps that it is about. values: values of the program that the tensor is. rules: the
+    chain of rules that led to the op: its own first, then those that made its operands, as (rule, op made). weighed: how
+    many alternatives were priced; the cheapest are kept.
+    """
+
+    cls: int
+    kind: str
+    what: str
+    tensor: str
+    placement: str
+    seconds: float
+    values: tuple[int, ...] = ()
+    rules: tuple[tuple[str, str], ...] = ()
+    weighed: int = 0
+    alternatives: tuple[Alternative, ...] = ()
+
+    @property
+    def next_best(self) -> Alternative | None:
+        """The alternative that costs least more."""
+        return min(self.alternatives, key=lambda a: a.change, default=None)
+
+
+@dataclass(frozen=True)
+class Reasons:
+    """All decisions of a plan. total: seconds of the selection. note: what readers should know, e.g. why there are none.
+    """
+
+    decisions: tuple[Decision, ...] = ()
+    total: float = 0.0
+    note: str = ""
+
+    @cached_property
+    def of_class(self) -> dict[int, list[Decision]]:
+        """Decisions by class."""
+        found: dict[int, list[Decision]] = {}
+        for decision in self.decisions:
+            found.setdefault(decision.cls, []).append(decision)
+        return found
