@@ -210,6 +210,7 @@ class _Lifting:
             self._group(*self.waiting.pop())
         encoding, views = self.encoding, self.encoding.views
         whole = [self.number.get(self.lift.instance(*self.lift.value(v, self.follows)), -1)
+                 if self.lift.stand_in(v, self.follows) in self.lift.short.values else -1
                  for v in range(len(self.lift.whole.types))]
         graph = EGraph(self.classes, whole, self.graph.report)
         groups = [self.number[views.group[c], layer] for c, layer in self.number]

@@ -267,11 +267,12 @@ class Plan:
 
         return export(self, platforms)
 
-    def to_json(self) -> str:
-        """The whole plan as JSON text; `from_json` reads it back."""
+    def to_json(self, reasons: bool = True) -> str:
+        """The whole plan as JSON text; `from_json` reads it back. reasons: with the plan's `reasons`, found now if they
+        were not asked for before (seconds, for programs of thousands of ops)."""
         from eggshard.plan.serialization import to_json
 
-        return to_json(self)
+        return to_json(self, reasons)
 
     @staticmethod
     def from_json(text: str) -> Plan:

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Part(NamedTuple):
@@ -121,3 +121,41 @@ class Reasons:
         for decision in self.decisions:
             found.setdefault(decision.cls, []).append(decision)
         return found
+
+
+def packed(reasons: Reasons) -> dict[str, object]:
+    """As JSON values, every text once."""
+    number: dict[str, int] = {}
+
+    def text(what: str) -> int:
+        return number.setdefault(what, len(number))
+
+    def parts(some: tuple[Part, ...]) -> list[list[object]]:
+        return [[text(p.what), text(p.kind), p.cls, p.seconds] for p in some]
+
+    decisions = [
+        [d.cls, text(d.kind), text(d.what), text(d.tensor), text(d.placement), d.seconds, list(d.values),
+         [[text(rule), text(op)] for rule, op in d.rules], d.weighed,
+         [[text(a.what), [text(rule) for rule in a.rules], a.own, a.held, a.change, parts(a.leaves), parts(a.joins),
+           int(a.at_least)] for a in d.alternatives]]
+        for d in reasons.decisions
+    ]
+    return {"decisions": decisions, "total": reasons.total, "note": reasons.note, "texts": list(number)}
+
+
+def unpacked(data: dict[str, Any]) -> Reasons:
+    """What `packed` was given."""
+    texts = data["texts"]
+
+    def parts(rows: list[list[Any]]) -> tuple[Part, ...]:
+        return tuple(Part(texts[what], texts[kind], cls, seconds) for what, kind, cls, seconds in rows)
+
+    decisions = []
+    for cls, kind, what, tensor, placement, seconds, values, rules, weighed, alternatives in data["decisions"]:
+        others = tuple(
+            Alternative(texts[a], tuple(texts[r] for r in rules), own, held, change, parts(leaves), parts(joins), bool(least))
+            for a, rules, own, held, change, leaves, joins, least in alternatives)
+        decisions.append(Decision(
+            cls, texts[kind], texts[what], texts[tensor], texts[placement], seconds, tuple(values),
+            tuple((texts[rule], texts[op]) for rule, op in rules), weighed, others))
+    return Reasons(tuple(decisions), data["total"], data["note"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ from eggshard.placement import placement, sharding, windows
 from eggshard.plan import authored_steps, control_steps, steps, window_steps
 from eggshard.plan.plan import Plan, Search
 from eggshard.plan.pricing import Pricer
+from eggshard.plan.reasons import Reasons, packed, unpacked
 from eggshard.program import mesh, program, types
 from eggshard.program.types import mlir_dtype, numpy_dtype
 
@@ -95,6 +96,8 @@ def _encode(value: Any) -> Any:
                 "splat": value.splat, "data": data}
     if isinstance(value, program.Attributes):
         return {"@": "Attributes", "items": {k: _encode(v) for k, v in value.items()}}
+    if isinstance(value, steps.StepPlan) and value.held:
+        return {**_encode(replace(value, held=())), "held": _held(value.held)}
     if _is_known(value):
         names = [f.name for f in fields(value)] if is_dataclass(value) else list(value._fields)
         return {"@": type(value).__name__, **{n: _encode(getattr(value, n)) for n in names}}
@@ -105,6 +108,13 @@ def _encode(value: Any) -> Any:
     if isinstance(value, np.generic):
         return _encode(value.item())
     raise ProgramError(f"cannot write {type(value).__name__} as JSON")
+
+
+def _held(values: tuple[steps.Held | None, ...]) -> Any:
+    """What tensors a program's values are: the distinct types and placements, and three numbers for each value."""
+    kinds: dict[tuple[object, ...], int] = {}
+    rows = [h and [h.cls, h.value, kinds.setdefault((h.type, h.placement), len(kinds))] for h in values]
+    return {"@": "held", "kinds": [_encode(kind) for kind in kinds], "rows": rows}
 
 
 def _decode(value: Any) -> Any:
@@ -123,6 +133,9 @@ def _decode(value: Any) -> Any:
         return program.Literal(np.broadcast_to(flat.reshape(()), shape) if value["splat"] else flat.reshape(shape))
     if tag == "Attributes":
         return program.Attributes({k: _decode(v) for k, v in value["items"].items()})
+    if tag == "held":
+        kinds = [_decode(kind) for kind in value["kinds"]]
+        return tuple(row and steps.Held(row[0], row[1], *kinds[row[2]]) for row in value["rows"])
     if tag == "dict":
         return {_decode(k): _decode(v) for k, v in value["items"]}
     if tag not in _CLASSES:
@@ -130,12 +143,15 @@ def _decode(value: Any) -> Any:
     return _CLASSES[tag](**{k: _decode(v) for k, v in value.items() if k != "@"})
 
 
-def to_json(plan: Plan) -> str:
-    """The plan as JSON text (without its baseline)."""
+def to_json(plan: Plan, reasons: bool = True) -> str:
+    """The plan as JSON text (without its baseline), with its reasons or without."""
     body = {f: _encode(getattr(plan, f)) for f in
             ("program", "device_program", "input_placements", "output_placements", "search")}
     model = plan.cost_model if _is_known(plan.cost_model) else Recorded.of(plan)
-    return json.dumps({"eggshard plan": FORMAT, **body, "cost_model": _encode(model)})
+    body["cost_model"] = _encode(model)
+    if reasons:
+        body["reasons"] = packed(plan.reasons)
+    return json.dumps({"eggshard plan": FORMAT, **body})
 
 
 def from_json(text: str) -> Plan:
@@ -147,7 +163,9 @@ def from_json(text: str) -> Plan:
     if not isinstance(data, dict) or data.get("eggshard plan") != FORMAT:
         raise ProgramError(f"not an eggshard plan of format {FORMAT}; write it with Plan.to_json")
     try:
-        return Plan(**{k: _decode(v) for k, v in data.items() if k != "eggshard plan"})
+        reasons = unpacked(data["reasons"]) if "reasons" in data else Reasons(note="the JSON was written without reasons")
+        body = {k: _decode(v) for k, v in data.items() if k not in ("eggshard plan", "reasons")}
+        return Plan(**body, reasons_factory=reasons)
     except EggshardError:
         raise
     except Exception as error:
