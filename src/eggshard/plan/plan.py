@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,9 +21,12 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.program import Program
 
 if TYPE_CHECKING:
+    from networkx import DiGraph
+
     from eggshard.lower.calling_convention import CallingConvention
     from eggshard.lower.comparison import Comparison
     from eggshard.memory.prediction import Memory
+    from eggshard.report.difference import Difference
 
 
 class Cost(NamedTuple):
@@ -281,11 +285,48 @@ class Plan:
 
         return from_json(text)
 
-    def explain(self) -> str:
-        """The table of `str(plan)` with the search behind it and the comparison with the baseline."""
+    def explain(self, step: int | None = None) -> str:
+        """The table of `str(plan)` with the search behind it and the comparison with the baseline.
+
+        Of one step: WHY it is there (the rules that led to it), WHAT ELSE there was (alternatives, each with what the
+        plan would cost more), and which prices would have to move by how much for the choice to flip (`reasons`).
+        """
+        from eggshard.report.explanation import explain_step
         from eggshard.report.tables import explain
 
-        return explain(self)
+        return explain(self) if step is None else explain_step(self, step)
+
+    def diff(self, other: Plan, names: tuple[str, str] = ("first", "second")) -> Difference:
+        """This plan and another side by side, step by step: print it."""
+        from eggshard.report.difference import difference
+
+        return difference(self, other, names)
+
+    def to_networkx(self) -> DiGraph:
+        """The steps as a ``networkx.DiGraph`` (`report.graphs.to_networkx` lists its attributes)."""
+        from eggshard.report.graphs import to_networkx
+
+        return to_networkx(self)
+
+    def to_dot(self) -> str:
+        """The steps as text for Graphviz."""
+        from eggshard.report.graphs import to_dot
+
+        return to_dot(self)
+
+    def report(self, path: str | Path, comparison: Comparison | None = None) -> Path:
+        """Write one HTML page that needs no network: graph, timeline, collectives, who holds what, why, and what else.
+
+        comparison: of `compare_with_xla`, to be shown with the rest. Returns the path.
+        """
+        from eggshard.report.page import write_page
+
+        return write_page(self, path, comparison)
+
+    def _repr_html_(self) -> str:
+        from eggshard.report.notebook import plan_html
+
+        return plan_html(self)
 
     def __str__(self) -> str:
         from eggshard.report.tables import plan_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -112,29 +112,41 @@ def folded(plan: Plan) -> list[range]:
     return rows
 
 
+#: The columns of a plan's table, and to which side their cells stand.
+COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
+    ("step", "left"), ("what", "left"), ("over", "left"), ("operands", "left"), ("result (per device)", "left"),
+    ("bytes", "right"), ("seconds", "right"), ("why", "left"),
+)
+
+
 def plan_table(plan: Plan) -> str:
     """Step, what, over which axes, local result, bytes per device, seconds, why."""
     table = Table(box=None, padding=(0, 1), show_edge=False)
-    for name in ("step", "what", "over", "operands", "result (per device)"):
-        table.add_column(name, overflow="fold")
-    table.add_column("bytes", justify="right", no_wrap=True)
-    table.add_column("seconds", justify="right", no_wrap=True)
-    table.add_column("why", overflow="fold")
+    for name, side in COLUMNS:
+        table.add_column(name, justify=side, no_wrap=side == "right", overflow="fold" if side == "left" else "ellipsis")
+    for row in table_rows(plan):
+        table.add_row(*row)
+    return headline(plan) + "\n" + render(table)
+
+
+def table_rows(plan: Plan) -> list[tuple[str, ...]]:
+    """The cells of a plan's table."""
+    rows: list[tuple[str, ...]] = []
     received = plan.received
     types = plan.device_program.types
     for row in folded(plan):
         i, step = row.start, plan.steps[row.start]
         if len(row) > 1:
             seconds = sum(plan.prices[j] for j in row)
-            table.add_row(f"{i}-{row[-1]}", f"{len(row)} local steps", "-", "", "", "-", duration(seconds), "")
+            rows.append((f"{i}-{row[-1]}", f"{len(row)} local steps", "-", "", "", "-", duration(seconds), ""))
             continue
-        table.add_row(
+        rows.append((
             str(i), what(step.action), over(step.action) or "-", " ".join(f"%{v}" for v in step.operands),
             " ".join(f"%{v}:{'x'.join(map(str, types[v].shape)) or 'scalar'} {types[v].dtype}" for v in step.results),
             size(float(received[i].max())) if step.action.messages else "-", duration(plan.prices[i]),
             "; ".join(step.why),
-        )
-    return headline(plan) + "\n" + render(table)
+        ))
+    return rows
 
 
 def schedule_table(schedule: Schedule, steps: Sequence[Step]) -> str:

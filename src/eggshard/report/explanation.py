@@ -1,0 +1,113 @@
+"""One step explained: why it is there, what else there was, and what would have to change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from eggshard.errors import EggshardError
+from eggshard.plan.reasons import Alternative, Decision, Flip
+from eggshard.report.tables import duration, over, render, size, what
+
+if TYPE_CHECKING:
+    from eggshard.plan.plan import Plan
+
+#: How many alternatives, and how many ways to flip each decision, are printed.
+SHOWN, FLIPS = 6, 3
+
+
+def decisions_of(plan: Plan, step: int) -> list[Decision]:
+    """The decisions behind a step, the nearest first: of a reshard where to, of an op how; then what else was decided
+    of the same tensor."""
+    held = [plan.device_program.held[v] for v in plan.steps[step].results] if plan.device_program.held else []
+    reshards = any(w.startswith(("reshard", "regroup")) for w in plan.steps[step].why)
+    here = {str(h.placement) for h in held if h is not None}
+    classes = dict.fromkeys(h.cls for h in held if h is not None)
+    found = [d for c in classes for d in plan.reasons.of_class.get(c, ())]
+    return sorted(found, key=lambda d: ((d.kind in ("reshard", "window")) is not reshards, d.placement not in here))
+
+
+def flip_text(flip: Flip) -> str:
+    """A flip in words."""
+    times = f"{flip.factor:.3g} times its price"
+    if flip.every:
+        return f"{flip.what} at {times}"
+    return f"{flip.what}: {duration(flip.seconds)} -> {duration(flip.becomes)} ({times})"
+
+
+def why(plan: Plan, step: int) -> list[str]:
+    """Sentences: what the step makes, the rules that led to it, and why here."""
+    taken, held = plan.steps[step], plan.device_program.held
+    lines = []
+    for v in taken.results:
+        tensor = held[v] if held else None
+        if tensor is not None:
+            of = f"%{tensor.value} of the program" if tensor.value >= 0 else "a tensor that the algebra made"
+            location = _location(plan, tensor.value)
+            lines.append(f"%{v} holds {of}, {tensor.type}, at {tensor.placement}{location}")
+    decisions = decisions_of(plan, step)
+    for decision in decisions[:1]:
+        if decision.rules:
+            lines += [f"rule {rule} made {op}" for rule, op in decision.rules]
+        elif decision.kind == "op":
+            lines.append("the op is the program's own: no rule made it")
+        if decision.weighed:
+            best = decision.next_best
+            than = "" if best is None else f"; the next best costs {_more(best)}"
+            lines.append(f"{decision.what}: the cheapest of {decision.weighed + 1} ways{than}")
+        else:
+            lines.append(f"{decision.what}: there was no other way")
+    notes = [w for w in taken.why if not w.startswith("reshard") and all(w != r for d in decisions for r, _ in d.rules)]
+    return lines + ([f"noted: {', '.join(notes)}"] if notes else [])
+
+
+def _location(plan: Plan, value: int) -> str:
+    for op in plan.program.region.ops:
+        if value in op.results:
+            return f" ({op.name}{', ' + op.location if op.location else ''})"
+    return ""
+
+
+def _more(alternative: Alternative) -> str:
+    least = "at least " if alternative.at_least else ""
+    return f"{least}{duration(alternative.change)} more" if alternative.change > 0 else "the same"
+
+
+def explain_step(plan: Plan, step: int) -> str:
+    """WHY, WHAT ELSE and what flips of one step. EggshardError for a step that the plan does not have."""
+    if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < len(plan.steps):
+        raise EggshardError(f"step {step!r}: this plan has steps 0 to {len(plan.steps) - 1}; print(plan) lists them")
+    taken, types = plan.steps[step], plan.device_program.types
+    received = float(plan.received[step].max())
+    lines = [
+        f"step {step}: {what(taken.action)}" + (f" over {over(taken.action)}" if over(taken.action) else "")
+        + f" -> {' '.join(str(types[v]) for v in taken.results)} per device, {duration(plan.prices[step])}"
+        + (f", {size(received)} received" if taken.action.messages else ""),
+        "", "WHY", *(f"  {line}" for line in why(plan, step)),
+    ]
+    decisions = decisions_of(plan, step)
+    if not decisions:
+        lines.append(f"  {plan.reasons.note or 'nothing was decided here: it is a local view, or part of another step'}")
+    for decision in decisions:
+        lines += ["", f"WHAT ELSE than {decision.what}  ({decision.weighed} alternatives priced)"]
+        if not decision.alternatives:
+            lines.append("  nothing")
+            continue
+        table = Table(box=None, padding=(0, 1), show_edge=False)
+        table.add_column("alternative", overflow="fold")
+        for name in ("more", "all else held", "own price"):
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("rules", overflow="fold")
+        for a in decision.alternatives[:SHOWN]:
+            least = ">= " if a.at_least else ""
+            table.add_row(a.what, least + duration(max(0.0, a.change)), duration(max(0.0, a.held)), duration(a.own),
+                          "; ".join(a.rules))
+        lines += ["  " + line for line in render(table).splitlines()]
+        best = decision.next_best
+        if best is not None and best.flips:
+            lines.append(f"  it would flip to {best.what} with one of")
+            lines += [f"    {flip_text(flip)}" for flip in best.flips[:FLIPS]]
+    if decisions and plan.reasons.note:
+        lines += ["", f"note: {plan.reasons.note}"]
+    return "\n".join(lines)

@@ -1,0 +1,26 @@
+"""A plan in a notebook: the table of `print(plan)` in HTML."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from eggshard.report.tables import COLUMNS, headline, table_rows
+
+if TYPE_CHECKING:
+    from eggshard.plan.plan import Plan
+
+#: A notebook shows so many rows.
+ROWS = 200
+
+
+def plan_html(plan: Plan) -> str:
+    """The headline, and the steps as a table that a notebook's own style sheet dresses."""
+    rows = table_rows(plan)
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name, _ in COLUMNS)
+    body = "".join(
+        "<tr>" + "".join(
+            f'<td style="text-align: {side}">{escape(cell)}</td>' for cell, (_, side) in zip(row, COLUMNS, strict=True)
+        ) + "</tr>" for row in rows[:ROWS])
+    more = f"<p>and {len(rows) - ROWS} more rows: plan.report('plan.html') shows all</p>" if len(rows) > ROWS else ""
+    return f"<pre>{escape(headline(plan))}</pre><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
