@@ -319,7 +319,7 @@ class Plan:
 
         comparison: of `compare_with_xla`, to be shown with the rest. Returns the path.
         """
-        from eggshard.report.page import write_page
+        from eggshard.report.page_file import write_page
 
         return write_page(self, path, comparison)
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: How many alternatives, and how many ways to flip each decision, are printed.
 SHOWN, FLIPS = 6, 3
+#: Of who takes a value so many are named.
+USERS = 6
 
 
 def decisions_of(plan: Plan, step: int) -> list[Decision]:
@@ -28,6 +30,23 @@ def decisions_of(plan: Plan, step: int) -> list[Decision]:
     return sorted(found, key=lambda d: ((d.kind in ("reshard", "window")) is not reshards, d.placement not in here))
 
 
+class Locations:
+    """Where the values of a plan's program come from: the op, and where its author wrote it."""
+
+    def __init__(self, plan: Plan):
+        self._of = {
+            v: f" ({op.name}{', ' + op.location if op.location else ''})"
+            for op in plan.program.region.ops for v in op.results}
+        self.users: dict[int, list[int]] = {}
+        for i, step in enumerate(plan.steps):
+            for v in dict.fromkeys(step.operands):
+                self.users.setdefault(v, []).append(i)
+
+    def of(self, value: int) -> str:
+        """Of a value of the program, in brackets; "" of an input."""
+        return self._of.get(value, "")
+
+
 def flip_text(flip: Flip) -> str:
     """A flip in words."""
     times = f"{flip.factor:.3g} times its price"
@@ -36,16 +55,23 @@ def flip_text(flip: Flip) -> str:
     return f"{flip.what}: {duration(flip.seconds)} -> {duration(flip.becomes)} ({times})"
 
 
-def why(plan: Plan, step: int) -> list[str]:
-    """Sentences: what the step makes, the rules that led to it, and why here."""
+def why(plan: Plan, step: int, locations: Locations | None = None) -> list[str]:
+    """Sentences: what the step makes, who takes it, the rules that led to it, and why here."""
     taken, held = plan.steps[step], plan.device_program.held
+    locations = locations or Locations(plan)
     lines = []
     for v in taken.results:
         tensor = held[v] if held else None
         if tensor is not None:
             of = f"%{tensor.value} of the program" if tensor.value >= 0 else "a tensor that the algebra made"
-            location = _location(plan, tensor.value)
-            lines.append(f"%{v} holds {of}, {tensor.type}, at {tensor.placement}{location}")
+            lines.append(f"%{v} holds {of}{locations.of(tensor.value)}, {tensor.type}, at {tensor.placement}")
+    users = list(dict.fromkeys(i for v in taken.results for i in locations.users.get(v, ())))
+    delivered = [i for i, v in enumerate(plan.device_program.outputs) if v in taken.results]
+    takers = [f"step {i} {what(plan.steps[i].action)}" for i in users[:USERS]]
+    takers += [f"and {len(users) - USERS} more"] if len(users) > USERS else []
+    takers += [f"output {', '.join(map(str, delivered))}"] if delivered else []
+    if takers:
+        lines.append("taken so by " + ", ".join(takers))
     decisions = decisions_of(plan, step)
     for decision in decisions[:1]:
         if decision.rules:
@@ -60,13 +86,6 @@ def why(plan: Plan, step: int) -> list[str]:
             lines.append(f"{decision.what}: there was no other way")
     notes = [w for w in taken.why if not w.startswith("reshard") and all(w != r for d in decisions for r, _ in d.rules)]
     return lines + ([f"noted: {', '.join(notes)}"] if notes else [])
-
-
-def _location(plan: Plan, value: int) -> str:
-    for op in plan.program.region.ops:
-        if value in op.results:
-            return f" ({op.name}{', ' + op.location if op.location else ''})"
-    return ""
 
 
 def _more(alternative: Alternative) -> str:
