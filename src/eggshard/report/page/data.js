@@ -1,0 +1,99 @@
+"use strict";
+// The plan's data: read once, with accessors that put texts back.
+const E = { data: null, listeners: {}, state: { step: -1, tab: "graph" } };
+
+E.load = async function () {
+  const coded = document.getElementById("data").textContent;
+  const bytes = Uint8Array.from(atob(coded), (c) => c.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  E.data = JSON.parse(await new Response(stream).text());
+  E.prepare(E.data);
+};
+
+E.prepare = function (d) {
+  const s = d.steps;
+  E.count = s.what.length;
+  E.maker = new Int32Array(d.values.length).fill(-1);
+  E.users = d.values.map(() => []);
+  for (let i = 0; i < E.count; i++) {
+    for (const v of s.results[i]) E.maker[v] = i;
+    for (const v of new Set(s.operands[i])) E.users[v].push(i);
+  }
+  E.inputOf = new Map(d.inputs.map((v, i) => [v, i]));
+  E.groupOf = new Int32Array(E.count);
+  d.groups.forEach(([, start, count], g) => E.groupOf.fill(g, start, start + count));
+  E.mask = new Uint8Array(E.count).fill(1);
+  E.texts = s.what.map((_, i) => E.searchable(i));
+};
+
+E.text = (n) => E.data.texts[n];
+E.what = (i) => E.text(E.data.steps.what[i]);
+E.over = (i) => E.text(E.data.steps.over[i]);
+E.title = (i) => E.what(i) + (E.over(i) ? " over " + E.over(i) : "");
+E.kind = (i) => E.data.steps.kind[i];
+E.seconds = (i) => E.data.steps.seconds[i];
+E.bytes = (i) => E.data.steps.bytes[i];
+E.tensorOf = (v) => (E.data.values[v][0] < 0 ? null : E.data.tensors[E.data.values[v][0]]);
+E.result = (i) => (E.data.steps.results[i].length ? E.tensorOf(E.data.steps.results[i][0]) : null);
+E.placementText = (t) => E.text(t[5]);
+E.tensorType = (t) => (t[0].length ? t[0].join("\u00d7") : "scalar") + " " + t[1];
+E.localType = (v) => E.text(E.data.values[v][1]).replace(/^tensor<(.*)>$/, "$1").replace(/x(?=[a-z]\w*$)/, " ").replace(/x/g, "\u00d7");
+
+E.searchable = function (i) {
+  const s = E.data.steps, words = [`step ${i}`, E.title(i), E.text(s.op[i]), E.data.groups[E.groupOf[i]][0]];
+  for (const r of s.rules[i]) words.push(E.text(r));
+  for (const v of [...s.results[i], ...s.operands[i]]) words.push("%" + v);
+  for (const v of s.results[i]) {
+    const t = E.tensorOf(v);
+    if (t) words.push(E.placementText(t), E.tensorType(t).replace(/\u00d7/g, "x"));
+    if (E.data.values[v][3] >= 0) words.push("program %" + E.data.values[v][3]);
+  }
+  for (const d of s.decisions[i]) for (const [rule] of E.data.reasons.decisions[d][7]) words.push(E.data.reasons.texts[rule]);
+  return words.join(" \n").toLowerCase();
+};
+
+// A decision with its alternatives, texts put back (plan/reasons.py, packed).
+E.decision = function (n) {
+  const t = (k) => E.data.reasons.texts[k];
+  const [cls, kind, what, tensor, placement, seconds, values, rules, weighed, others] = E.data.reasons.decisions[n];
+  const parts = (rows) => rows.map(([w, k, c, s]) => ({ what: t(w), kind: t(k), cls: c, seconds: s }));
+  return {
+    number: n, cls, kind: t(kind), what: t(what), tensor: t(tensor), placement: t(placement), seconds, values, weighed,
+    rules: rules.map(([r, op]) => [t(r), t(op)]),
+    alternatives: others.map(([w, r, own, held, change, leaves, joins, least]) => ({
+      what: t(w), rules: r.map(t), own, held, change, leaves: parts(leaves), joins: parts(joins), least: !!least })),
+  };
+};
+
+// What would have to move, alone, for an alternative to be as cheap as the plan (plan/reasons.py, Alternative.flips).
+E.flips = function (a) {
+  const gap = Math.max(0, a.change), found = [], kinds = new Map();
+  for (const p of a.leaves) {
+    if (p.seconds > 0) found.push({ what: p.what, from: p.seconds, to: p.seconds + gap });
+    kinds.set(p.kind, (kinds.get(p.kind) || 0) + p.seconds);
+  }
+  for (const p of a.joins) {
+    if (p.seconds > gap) found.push({ what: p.what, from: p.seconds, to: p.seconds - gap });
+    kinds.set(p.kind, (kinds.get(p.kind) || 0) - p.seconds);
+  }
+  for (const [kind, less] of kinds) {
+    if (Math.abs(less) > 1e-15 && 1 + gap / less > 0) found.push({ what: "every " + kind, from: 1, to: 1 + gap / less, every: true });
+  }
+  return found.sort((x, y) => Math.abs(Math.log(x.to / x.from)) - Math.abs(Math.log(y.to / y.from)));
+};
+
+// Steps of a class, for links from decisions.
+E.stepOfClass = function (cls) {
+  for (let i = 0; i < E.count; i++) {
+    if (E.data.steps.results[i].some((v) => E.data.values[v][2] === cls)) return i;
+  }
+  return -1;
+};
+
+E.on = (event, f) => (E.listeners[event] ||= []).push(f);
+E.emit = (event, ...values) => (E.listeners[event] || []).forEach((f) => f(...values));
+E.select = function (i, source) {
+  if (i < 0 || i >= E.count) return;
+  E.state.step = i;
+  E.emit("select", i, source);
+};
