@@ -29,27 +29,39 @@ E.Graph = class {
 
   // Groups in groups, so that no node ever opens into more than FEW others.
   tree() {
-    const FEW = 60, leaf = (i) => ({ step: i, start: i, count: 1 });
+    const FEW = 120, leaf = (i) => ({ step: i, start: i, count: 1 });
     const cut = (label, start, count) => {
       const node = { label, start, count, children: null };
       node.make = () => {
         if (count <= FEW) return d3.range(start, start + count).map(leaf);
-        const pieces = Math.min(FEW, Math.ceil(count / 40)), ends = d3.range(pieces + 1).map((k) => start + Math.round((k * count) / pieces));
+        const pieces = Math.min(60, Math.ceil(count / 40)), ends = d3.range(pieces + 1).map((k) => start + Math.round((k * count) / pieces));
         return ends.slice(1).map((end, k) => cut(`steps ${ends[k]}\u2013${end - 1}`, ends[k], end - ends[k]));
       };
       return node;
     };
     let nodes = E.data.groups.map(([name, start, count]) => cut(name, start, count));
     if (nodes.length === 1) return Object.assign(nodes[0], { label: "all steps" });
-    while (nodes.length > 100) {
+    // Equal parts in a row are one node: the layers of a model.
+    const runs = [];
+    for (const node of nodes) {
+      const run = runs[runs.length - 1];
+      if (run && run[0].count === node.count) run.push(node); else runs.push([node]);
+    }
+    nodes = runs.flatMap((run) => (run.length < 4 ? run : [this.bundle(run, `${run.length} equal parts: ${run[0].label} \u2026 ${run[run.length - 1].label}`)]));
+    while (nodes.length > 60) {
       const parts = [];
       for (let k = 0; k < nodes.length; k += 12) {
-        const some = nodes.slice(k, k + 12), last = some[some.length - 1];
-        parts.push({ label: `${some[0].label} \u2026 ${last.label}`, start: some[0].start, count: last.start + last.count - some[0].start, children: some });
+        const some = nodes.slice(k, k + 12);
+        parts.push(this.bundle(some, `${some[0].label} \u2026 ${some[some.length - 1].label}`));
       }
       nodes = parts;
     }
     return { label: "all steps", start: 0, count: E.count, children: nodes };
+  }
+
+  bundle(nodes, label) {
+    const [first, last] = [nodes[0], nodes[nodes.length - 1]];
+    return { label, start: first.start, count: last.start + last.count - first.start, children: nodes };
   }
 
   children(node) { return (node.children ||= node.make()); }
@@ -101,7 +113,17 @@ E.Graph = class {
         if (E.maker[v] >= 0) link(of[E.maker[v]], id, v);
       });
     }
-    for (let i = 0; i < E.count; i++) for (const v of E.data.steps.operands[i]) if (E.maker[v] >= 0) link(of[E.maker[v]], of[i], v);
+    // Constants that several parts share would tie everything to everything: their edges are drawn within a part only.
+    const parent = new Map(shown.map((n) => [n.id, n.parent]));
+    for (let i = 0; i < E.count; i++) {
+      for (const v of E.data.steps.operands[i]) {
+        const m = E.maker[v];
+        if (m < 0) continue;
+        const a = of[m], b = of[i];
+        if (a !== b && !E.data.steps.operands[m].length && E.count > 100 && (parent.get(a) !== parent.get(b) || a[0] === "g" || b[0] === "g")) continue;
+        link(a, b, v);
+      }
+    }
     this.lay([...shown, ...ends], clusters, [...edges.values()]);
   }
 

@@ -42,6 +42,7 @@ E.held = function (t, most) {
   for (let device = 0; device < Math.min(total, most); device++) {
     const at = {};
     let rest = device;
+    for (const [name] of axes) at[name] = 0;
     for (const [name, size] of [...axes].reverse()) { at[name] = rest % size; rest = Math.floor(rest / size); }
     const size = Object.fromEntries(axes);
     const box = dims.map(([over, tile, low, high, wrapped], i) => {
@@ -64,9 +65,9 @@ E.devices = function (t) {
   for (const i of shape.map((n, i) => i).sort((a, b) => shape[b] - shape[a])) if (drawn.length < 2 && !drawn.includes(i)) drawn.push(i);
   drawn.sort((a, b) => a - b);
   const [down, across] = drawn.length > 1 ? drawn : [-1, drawn[0] ?? -1];
-  const W = columns > 4 ? 62 : 100, H = down < 0 ? 18 : columns > 4 ? 42 : 54, gap = 10, top = 14;
+  const W = Math.min(150, 400 / columns - 8), H = down < 0 ? 16 : rows > 2 ? 28 : 48, gap = 8, top = 13;
   const svg = d3.create("svg").attr("class", "devices").attr("viewBox", `0 0 ${columns * (W + gap) + 4} ${rows * (H + gap + top) + 4}`).attr("role", "img")
-    .style("max-width", columns * (W + gap) * 1.25 + "px");
+    .style("max-width", columns * (W + gap) * 1.15 + "px");
   const hues = new Map();
   for (const device of found) if (!hues.has(device.piece)) hues.set(device.piece, Math.round((hues.size * 137.508 + 200) % 360));
   const say = (d) => `device ${d.device} (${Object.entries(d.at).map(([a, n]) => `${a}=${n}`).join(", ")}): ` +
@@ -82,7 +83,7 @@ E.devices = function (t) {
     const [x0, x1] = across < 0 || !shape[across] ? [0, W] : clip(d.box[across], W, shape[across]);
     const [y0, y1] = down < 0 || !shape[down] ? [0, H] : clip(d.box[down], H, shape[down]);
     g.append("rect").attr("class", "part").attr("x", x0).attr("y", top + y0).attr("width", Math.max(1, x1 - x0)).attr("height", Math.max(1, y1 - y0))
-      .style("fill", `oklch(var(--chip-l) .12 ${hues.get(d.piece)})`).style("stroke-dasharray", partial.length ? "3 2" : null);
+      .style("fill", `oklch(var(--chip-l) ${hues.size > 1 ? .12 : .02} ${hues.get(d.piece)})`).style("stroke-dasharray", partial.length ? "3 2" : null);
     if (partial.length) g.append("text").attr("x", x0 + 3).attr("y", top + y0 + 12).text("+");
   });
   const axisNames = axes.map(([name]) => name).join(",");

@@ -33,12 +33,14 @@ E.choices = function (panel) {
     const d = E.decision(n), best = d3.least(d.alternatives, (a) => a.change);
     return { d, best, factor: E.flips(best)[0] };
   });
-  const orders = [["closest", "Closest to flipping", (r) => (r.factor ? Math.abs(Math.log(r.factor.to / r.factor.from)) : Infinity)], ["dearest", "Most at stake", (r) => -Math.max(0, r.best.change)]];
+  const tie = (r) => r.best.change <= 1e-9 * E.data.totals.seconds;
+  const orders = [["closest", "Closest to flipping", (r) => (tie(r) || !r.factor ? Infinity : Math.abs(Math.log(r.factor.to / r.factor.from)))], ["dearest", "Most at stake", (r) => -Math.max(0, r.best.change)],
+    ["ties", "Ties", (r) => (tie(r) ? -r.d.seconds : Infinity)]];
   let order = orders[0], most = 60;
   const body = E.el("div", {});
   const draw = () => {
     const some = d3.sort(rows, order[2]);
-    body.replaceChildren(E.table(`${rows.length} decisions that have alternatives; ties (other ways at the same price) come first when sorted by closeness.`, [
+    body.replaceChildren(E.table(`${rows.length} decisions that have alternatives. A tie is another way at the same price.`, [
       ["decision", (r) => r.d.what], ["of", (r) => (r.d.values.length ? "%" + r.d.values[0] + " " : "") + r.d.tensor.replace(/^tensor<(.*)>$/, "$1")],
       ["next best", (r) => r.best.what], ["costs more", (r) => (r.best.least ? "\u2265 " : "+") + E.duration(Math.max(0, r.best.change)), true],
       ["flips if", (r) => (r.factor ? `${r.factor.what}${r.factor.every ? "" : " " + E.duration(r.factor.from)} \u00d7 ${+(r.factor.to / r.factor.from).toPrecision(3)}` : "\u2013")],

@@ -10,7 +10,8 @@ E.Timeline = class {
       E.el("span", { class: "note" }, `${E.duration(E.data.makespan)} in all; ` + E.data.lanes.map(([n, s]) => `${n} held ${E.duration(s)}`).join(", ")));
     this.canvas = E.el("canvas", { id: "timeline", tabindex: "0", role: "application", "aria-roledescription": "timeline",
       "aria-label": "Timeline of steps. Left and Right go from step to step, Home and End to the first and last, plus and minus zoom. The list of steps has the same as text." });
-    panel.append(this.bar, this.canvas);
+    this.canvas.style.height = 46 + 34 + this.lanes.length * Math.min(80, Math.max(30, 320 / this.lanes.length)) + "px";
+    panel.append(this.bar, this.canvas, this.parts());
     this.x = d3.scaleLinear().domain([0, E.data.makespan || 1]);
     this.zoom = d3.zoom().scaleExtent([1, Math.max(50, E.count)]).on("zoom", (e) => { this.transform = e.transform; this.draw(); });
     this.transform = d3.zoomIdentity;
@@ -24,6 +25,25 @@ E.Timeline = class {
     E.on("select", (i) => { this.show(i); this.draw(); });
     E.on("filter", () => this.draw());
     E.on("theme", () => this.draw());
+  }
+
+  // What each part takes; choosing one goes there.
+  parts() {
+    const s = E.data.steps, total = E.data.makespan || 1;
+    const rows = E.data.groups.map(([name, start, count]) => {
+      const range = d3.range(start, start + count), sends = range.filter((i) => E.bytes(i));
+      return { name, start, count, seconds: d3.sum(range, E.seconds), sends: sends.length, sending: d3.sum(sends, E.seconds), bytes: d3.sum(sends, E.bytes) };
+    });
+    const most = d3.max(rows, (r) => r.seconds) || 1;
+    const share = (r) => E.el("span", { class: "share", style: `width:${(140 * r.seconds) / most}px`, title: "communication and all of it" }, E.el("span", { style: `width:${(100 * r.sending) / (r.seconds || 1)}%` }));
+    return E.el("div", { class: "pad" }, E.table("Parts of the plan; choosing one goes there.", [
+      ["part", (r) => r.name], ["steps", (r) => String(r.count), true], ["time", (r) => E.duration(r.seconds), true], ["of the plan", (r) => `${((100 * r.seconds) / total).toFixed(1)} %`, true],
+      ["", share], ["communication", (r) => E.duration(r.sending), true], ["collectives", (r) => String(r.sends), true], ["received", (r) => (r.bytes ? E.size(r.bytes) : "\u2013"), true],
+    ], rows, (r) => {
+      const a = s.start[r.start], b = s.end[r.start + r.count - 1];
+      if (b > a) this.select.call(this.zoom.transform, d3.zoomIdentity).call(this.zoom.scaleTo, Math.max(1, (0.8 * total) / (b - a))).call(this.zoom.translateTo, this.x((a + b) / 2), 0);
+      E.select(r.start, "parts");
+    }));
   }
 
   resize() {
