@@ -1,4 +1,4 @@
-"""The command line: ``eggshard optimize``, ``explain``, ``reshard``, ``shardy``, ``layouts``."""
+"""The command line: ``eggshard optimize``, ``explain``, ``report``, ``diff``, ``reshard``, ``shardy``, ``layouts``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from eggshard.errors import EggshardError, MeshError, ProgramError, ShardingErro
 
 if TYPE_CHECKING:
     from eggshard.costmodel import CostModel
+    from eggshard.plan.plan import Plan
     from eggshard.program.mesh import Mesh
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Plan sharded tensor programs.",
                   pretty_exceptions_enable=False)
 
 Source = Annotated[Path, typer.Argument(help="A StableHLO module with Shardy annotations (.mlir).")]
+PlanSource = Annotated[Path, typer.Argument(help="A module as for optimize, or a plan written by optimize --json.")]
 Model = Annotated[str, typer.Option("--cost-model", help="wire-bytes, messages, or a machine: h100-node, tpu-v5e, ...")]
 Exact = Annotated[bool, typer.Option("--exact", help="Forbid reassociation and whatever NaN, Inf or -0 could tell.")]
 Seconds = Annotated[float, typer.Option("--seconds", help="Time limit of the search.")]
@@ -78,13 +80,48 @@ def optimize(
 
 
 @app.command()
-def explain(program: Source, model: Model = "h100-node", exact: Exact = False, seconds: Seconds = 60.0) -> None:
-    """Find the cheapest plan, and say why it is so: rules, search, and the baseline beside it."""
+def explain(
+    program: PlanSource,
+    step: Annotated[int | None, typer.Option("--step", help="Why this step, what else there was, its flips.")] = None,
+    model: Model = "h100-node", exact: Exact = False, seconds: Seconds = 60.0,
+) -> None:
+    """Find the cheapest plan, and say why it is so: rules, search, the baseline beside it; or all about one step."""
+    typer.echo(plan_of(program, model, exact, seconds).explain(step))
+
+
+@app.command()
+def report(
+    program: PlanSource,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Write the page here.")] = Path("plan.html"),
+    xla: Annotated[bool, typer.Option("--xla", help="Compile XLA's own program, too, and compare.")] = False,
+    model: Model = "h100-node", exact: Exact = False, seconds: Seconds = 60.0,
+) -> None:
+    """Write a plan as one HTML page that needs no network: graph, timeline, who holds what, why, and what else."""
+    plan = plan_of(program, model, exact, seconds)
+    typer.echo(f"{plan.report(output, plan.compare_with_xla() if xla else None)}")
+
+
+@app.command()
+def diff(
+    first: Annotated[Path, typer.Argument(help="A plan as JSON.")],
+    second: Annotated[Path, typer.Argument(help="Another one.")],
+) -> None:
+    """Two plans side by side: steps, placements, bytes, cost."""
+    from eggshard.plan.plan import Plan
+
+    plans = [Plan.from_json(path.read_text()) for path in (first, second)]
+    names = (first.name, second.name) if first.name != second.name else ("first", "second")
+    typer.echo(str(plans[0].diff(plans[1], names)))
+
+
+def plan_of(source: Path, model: str, exact: bool, seconds: float) -> Plan:
+    """The plan in a JSON file, or the cheapest one of a module."""
     import eggshard
 
+    if source.suffix == ".json":
+        return eggshard.Plan.from_json(source.read_text())
     limits = eggshard.Limits(seconds=seconds)
-    plan = eggshard.optimize(program, cost_model=cost_model(model), exact=exact, limits=limits)
-    typer.echo(plan.explain())
+    return eggshard.optimize(source, cost_model=cost_model(model), exact=exact, limits=limits)
 
 
 @app.command()

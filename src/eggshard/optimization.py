@@ -33,8 +33,8 @@ from eggshard.extract.portfolio import extract
 from eggshard.extract.weighing import Weighing
 from eggshard.frontends import load, op_count
 from eggshard.frontends.propagation import warm as start_propagation
-from eggshard.layers.planning import MANY_OPS, extract_layers, handed, look_across_shards, reaching
 from eggshard.layers.lifting import Lifted
+from eggshard.layers.planning import MANY_OPS, extract_layers, handed, look_across_shards, reaching
 from eggshard.layers.shortening import KEPT, shorten
 from eggshard.limits import Limits
 from eggshard.placement.placement import Placement, is_even, place
@@ -45,6 +45,7 @@ from eggshard.planning import Planning
 from eggshard.program.mesh import Mesh, axis_ref
 from eggshard.program.program import Program, Region, RegionBuilder
 from eggshard.program.types import TensorType, mlir_dtype, static_shape
+from eggshard.progress import Bar, Clock, Progress
 from eggshard.regions import RegionPlanner, RegionProblem, begun, encoded, extraction_seconds, ordered, solve, timed
 from eggshard.rewrites import default_rules, select
 
@@ -63,6 +64,7 @@ def optimize(
     limits: Limits | None = None,
     memory_limit: int | None = None,
     exact: bool = False,
+    progress: Progress = None,
 ) -> Plan:
     """The cheapest plan found for a sharded tensor program.
 
@@ -70,7 +72,9 @@ def optimize(
     with ``seconds(step)``; `AlphaBeta` by default. rewrites: rules instead of ``default_rules()``; an empty list
     turns the tensor algebra off. memory_limit: bytes per device that inputs, outputs and temporaries may take
     (`Plan.memory`); a plan over it is replaced by the cheapest one found within it. exact: forbid reassociation of
-    floating-point sums and every rule that NaN, Inf or -0 could tell.
+    floating-point sums and every rule that NaN, Inf or -0 could tell. progress: a bar on stderr with the stages (read,
+    saturate, select, lower) once two seconds have passed; by default where stderr is a terminal. True and False force
+    it; a function is called with every stage as it begins, and the seconds since the start.
 
     Inputs and outputs lie evenly, as JAX arrays do: axes of a stated sharding that do not divide a dimension are left
     out there (``Plan.input_placements`` and ``output_placements`` say what holds). Inside, values may lie unevenly.
@@ -80,8 +84,8 @@ def optimize(
     """
     began = time.perf_counter()
     _check_limits(limits, memory_limit)
-    with _collector_paused():
-        return _optimize(program, began, cost_model, rewrites, limits or Limits(), memory_limit, exact)
+    with _collector_paused(), Bar(progress) as bar:
+        return _optimize(program, began, cost_model, rewrites, limits or Limits(), memory_limit, exact, bar)
 
 
 @contextmanager
@@ -99,8 +103,9 @@ def _collector_paused() -> Iterator[None]:
 
 def _optimize(
     program: Any, began: float, cost_model: CostModel | None, rewrites: Sequence[Any] | None, limits: Limits,
-    memory_limit: int | None, exact: bool,
+    memory_limit: int | None, exact: bool, bar: Bar,
 ) -> Plan:
+    bar.stage("read")
     rules = select(default_rules() if rewrites is None else rewrites, exact)
     if rules and worker().pid is None:
         warm(rules)  # the engine is made while the program is read
@@ -110,7 +115,8 @@ def _optimize(
     bodies = RegionPlanner(rules)
     planning = Planning(loaded, AlphaBeta() if cost_model is None else cost_model, limits, exact, bodies)
     problems: list[RegionProblem] = []
-    clock = {"load": time.perf_counter() - began}
+    clock = Clock(bar.stage)
+    clock["load"] = time.perf_counter() - began
     outputs = cache(lambda: _output_options(planning, timed(clock, "propagate", lambda: planning.hints)))
     convention = _convention(program)
     baseline = cache(lambda: _baseline(planning, [o[0] for o in outputs()], convention))
@@ -142,12 +148,13 @@ def _optimize(
         return plan
     placed = zip(loaded.output_types, outputs(), strict=True)
     held = sum(min(p.local_type(t).bytes for p in options) for t, options in placed)
-    return _within(plan, memory_limit, held, problems, partial(_at_prices, program, rewrites, limits, exact))
+    return _within(plan, memory_limit, held, problems, partial(_at_prices, program, rewrites, limits, exact, bar))
 
 
-def _at_prices(program: Any, rewrites: Sequence[Any] | None, limits: Limits, exact: bool, model: CostModel) -> Plan:
+def _at_prices(program: Any, rewrites: Sequence[Any] | None, limits: Limits, exact: bool, bar: Bar,
+               model: CostModel) -> Plan:
     """The plan at other prices, without a limit of memory."""
-    return _optimize(program, time.perf_counter(), model, rewrites, limits, None, exact)
+    return _optimize(program, time.perf_counter(), model, rewrites, limits, None, exact, bar)
 
 
 def _uses_a_value_twice(region: Region) -> bool:
@@ -229,7 +236,8 @@ def _search_layers(
     steps = replace(steps, held=held)
     weighing = Weighing(
         graph, encoding, found.extraction.selection, small.router, planning.pricer, _whole_values(lifted),
-        f"priced in the program of {KEPT} layers that stand for {short.repeats} equal ones; each layer does as one of them")
+        f"priced in the program of {KEPT} layers that stand for {short.repeats} equal ones, each of which does as one of "
+        "them")
     return Plan(program, steps, planning.inputs, placements, planning.model, search, reasons_factory=weighing.reasons)
 
 

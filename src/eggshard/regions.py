@@ -38,6 +38,7 @@ from eggshard.plan.steps import CollectivePermute, StepPlan
 from eggshard.planning import Planning
 from eggshard.program.program import Region
 from eggshard.program.types import element_bytes
+from eggshard.progress import watched
 
 Placements = tuple[Placement, ...]
 #: A region in a context, at placements of its inputs and outputs, and how often it runs: once, but for a loop's body.
@@ -291,6 +292,7 @@ def extraction_seconds(planning: Planning, clock: Mapping[str, float], graph: EG
 
 def timed(clock: dict[str, float], name: str, work: Callable[[], T]) -> T:
     """What the work returns, its seconds added to the clock."""
+    watched(clock, name)
     began = time.perf_counter()
     result = work()
     clock[name] = clock.get(name, 0.0) + time.perf_counter() - began

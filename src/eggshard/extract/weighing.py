@@ -1,4 +1,4 @@
-"""The decisions of a selection in words, with alternatives and rules (`plan.reasons`), from the problem it was found in.
+"""The decisions of a selection in words, with alternatives and rules (`plan.reasons`), from the problem it solves.
 
 Computed when asked for: a plan keeps its problem for that, as it keeps what makes its baseline.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from eggshard.control_flow import CONTROL_FLOW
 from eggshard.egraph.graph import EGraph
@@ -19,15 +19,10 @@ from eggshard.placement.placement import Placement
 from eggshard.plan.assemble import Conversions
 from eggshard.plan.pricing import Pricer
 from eggshard.plan.reasons import Alternative, Decision, Part, Reasons
+from eggshard.progress import tracked
 
 #: How many detours of a reshard are listed, and how long a chain of rules may be.
 DETOURS, CHAIN = 3, 12
-#: With more choices than these in the problem, what may follow an alternative is looked for only near the cheapest.
-MANY_CHOICES = 60_000
-
-
-class Router(Conversions, Protocol):
-    """The reshard planner."""
 
 
 class Weighing(NamedTuple):
@@ -36,7 +31,7 @@ class Weighing(NamedTuple):
     graph: EGraph
     encoding: Encoding
     selection: Selection
-    router: Router
+    router: Conversions
     pricer: Pricer
     values: Sequence[int]
     note: str = ""
@@ -59,7 +54,8 @@ class _Weigher:
     def reasons(self) -> Reasons:
         if not self.marginal.total < math.inf:
             return Reasons((), self.given.selection.cost, "alternatives are not priced for plans that run in circles")
-        found = [d for item in list(self.marginal.decisions()) if (d := self._decision(item)) is not None]
+        items = tracked(list(self.marginal.decisions()), "weighing alternatives")
+        found = [d for item in items if (d := self._decision(item)) is not None]
         return Reasons(tuple(found), self.marginal.total, self.given.note)
 
     def _decision(self, item: Item) -> Decision | None:
@@ -92,7 +88,8 @@ class _Weigher:
             return None
         about = self._about((c, p, q))
         through = table[p] + table[:, q]
-        ways = sorted((float(through[r]), r) for r in range(len(table)) if r not in (p, q) and math.isfinite(through[r]))
+        others = [r for r in range(len(table)) if r not in (p, q) and math.isfinite(through[r])]
+        ways = sorted((float(through[r]), r) for r in others)
         weighed += len(ways)
         for cost, r in [way for way in ways if way[0] > price * (1 + 1e-9)][:DETOURS]:
             joins = (*self._parts((c, p, r), float(table[p, r])), *self._parts((c, r, q), float(table[r, q])))
@@ -116,7 +113,8 @@ class _Weigher:
                 what = f"computed there, too: {what}"
             rules, bounded = self._rules(choice.tag), self._bounded(choice.tag)
         return Alternative(
-            what, rules, own, switch.held, switch.followed, self._paid(switch.leaves), self._paid(switch.joins), bounded)
+            what, rules, own, switch.held, switch.followed, self._paid(switch.leaves), self._paid(switch.joins),
+            bounded)
 
     def _bounded(self, tag: object) -> bool:
         return isinstance(tag, Computed) and self.graph.classes[tag.cls].nodes[tag.node].op in CONTROL_FLOW
@@ -134,7 +132,8 @@ class _Weigher:
             return [Part(f"{self._said(item)} of {self._name(about)}", kind, about, price)]
         c, p, q = item
         hops = self._hops(c, p, q, price)
-        return [Part(f"{kind} to {there} of {self._name(about)}", kind, about, seconds) for kind, there, seconds in hops]
+        of = self._name(about)
+        return [Part(f"{kind} to {there} of {of}", kind, about, seconds) for kind, there, seconds in hops]
 
     def _hops(self, c: int, p: int, q: int, price: float) -> list[tuple[str, str, float]]:
         """The steps of a conversion: kind, placement reached, price; as one where it is not a plain reshard."""
@@ -188,7 +187,8 @@ class _Weigher:
         tag = self.problem.choices[item[0]][item[1]].tag
         if isinstance(tag, Computed):
             node = self.graph.classes[tag.cls].nodes[tag.node]
-            operands, results = (" ".join(map(str, placements)) for placements in (tag.strategy.operands, tag.strategy.results))
+            lie = tag.strategy
+            operands, results = (" ".join(map(str, placements)) for placements in (lie.operands, lie.results))
             return f"{node.op} {operands} -> {results}" if operands else f"{node.op} -> {results}"
         if isinstance(tag, Delivered):
             return f"delivered at {self._shown(item[0], tag.placement)}"

@@ -47,9 +47,9 @@ class Flip(NamedTuple):
 class Alternative:
     """Another way to decide.
 
-    own: seconds of the step itself. held: by how much the plan's total would rise, all else held. change: the same where
-    other decisions may follow, as far as local search finds (at most ``held``). leaves, joins: what makes up ``change``.
-    at_least: ``change`` is a lower bound (bodies of loops and branches are planned when they are chosen).
+    own: seconds of the step itself. held: by how much the plan's total would rise, all else held. change: the same
+    where other decisions may follow, as far as local search finds (at most ``held``). leaves, joins: what makes up
+    ``change``. at_least: ``change`` is a lower bound (bodies of loops and branches are planned when they are chosen).
     """
 
     what: str
@@ -84,8 +84,8 @@ class Decision:
 
     kind: "op" (by which op, at which placement), "reshard", "output" (where it lies), "window" (how much is held around
     a tile). cls: `Held.cls` of the steps that it is about. values: values of the program that the tensor is. rules: the
-    chain of rules that led to the op: its own first, then those that made its operands, as (rule, op made). weighed: how
-    many alternatives were priced; the cheapest are kept.
+    chain of rules that led to the op: its own first, then those that made its operands, as (rule, op made). weighed:
+    how many alternatives were priced; the cheapest are kept.
     """
 
     cls: int
@@ -107,7 +107,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Reasons:
-    """All decisions of a plan. total: seconds of the selection. note: what readers should know, e.g. why there are none.
+    """All decisions of a plan. total: seconds of the selection. note: what readers should know, or why there are none.
     """
 
     decisions: tuple[Decision, ...] = ()
@@ -153,8 +153,9 @@ def unpacked(data: dict[str, Any]) -> Reasons:
     decisions = []
     for cls, kind, what, tensor, placement, seconds, values, rules, weighed, alternatives in data["decisions"]:
         others = tuple(
-            Alternative(texts[a], tuple(texts[r] for r in rules), own, held, change, parts(leaves), parts(joins), bool(least))
-            for a, rules, own, held, change, leaves, joins, least in alternatives)
+            Alternative(texts[a], tuple(texts[r] for r in names), own, held, change, parts(leaves), parts(joins),
+                        bool(least))
+            for a, names, own, held, change, leaves, joins, least in alternatives)
         decisions.append(Decision(
             cls, texts[kind], texts[what], texts[tensor], texts[placement], seconds, tuple(values),
             tuple((texts[rule], texts[op]) for rule, op in rules), weighed, others))

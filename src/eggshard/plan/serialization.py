@@ -163,7 +163,8 @@ def from_json(text: str) -> Plan:
     if not isinstance(data, dict) or data.get("eggshard plan") != FORMAT:
         raise ProgramError(f"not an eggshard plan of format {FORMAT}; write it with Plan.to_json")
     try:
-        reasons = unpacked(data["reasons"]) if "reasons" in data else Reasons(note="the JSON was written without reasons")
+        without = Reasons(note="the JSON was written without reasons")
+        reasons = unpacked(data["reasons"]) if "reasons" in data else without
         body = {k: _decode(v) for k, v in data.items() if k not in ("eggshard plan", "reasons")}
         return Plan(**body, reasons_factory=reasons)
     except EggshardError:

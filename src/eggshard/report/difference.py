@@ -29,7 +29,7 @@ class Side(NamedTuple):
 class Difference:
     """Two plans aligned: each row has a step of the one, of the other, or of both (the same step).
 
-    Steps are the same if they do the same over the same axes and their results are tensors of one type at one placement.
+    Steps are the same if they do the same over the same axes, and their results are tensors of a type at a placement.
     """
 
     names: tuple[str, str]
@@ -97,7 +97,8 @@ def sides(plan: Plan) -> list[Side]:
         axes = over(step.action)
         tensors = [held[v] if held else None for v in step.results]
         types = plan.device_program.types
-        where = ", ".join(f"{t.type} {t.placement}" if t else str(types[v]) for t, v in zip(tensors, step.results, strict=True))
+        pairs = zip(tensors, step.results, strict=True)
+        where = ", ".join(f"{t.type} {t.placement}" if t else str(types[v]) for t, v in pairs)
         found.append(Side(i, what(step.action) + (f" over {axes}" if axes else ""), where, float(received[i].max()),
                           plan.prices[i]))
     return found
@@ -116,9 +117,9 @@ def difference(a: Plan, b: Plan, names: tuple[str, str] = ("first", "second")) -
 
 def _blocks(left: Sequence[Side], right: Sequence[Side]) -> list[tuple[int, int, int, int]]:
     """What stands before each pair of equal steps, and behind the last: ranges of both."""
-    keys = [[(s.what, s.placements) for s in some] for some in (left, right)]
+    ours, theirs = ([(s.what, s.placements) for s in some] for some in (left, right))
     found, i, j = [], 0, 0
-    for block in SequenceMatcher(None, *keys, autojunk=len(left) > 10 * LONG).get_matching_blocks():
+    for block in SequenceMatcher(None, ours, theirs, autojunk=len(left) > 10 * LONG).get_matching_blocks():
         for n in range(max(block.size, 1 if block.a == len(left) else 0)):
             found.append((i, block.a + n, j, block.b + n))
             i, j = block.a + n + 1, block.b + n + 1

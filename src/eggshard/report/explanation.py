@@ -107,7 +107,7 @@ def explain_step(plan: Plan, step: int) -> str:
     ]
     decisions = decisions_of(plan, step)
     if not decisions:
-        lines.append(f"  {plan.reasons.note or 'nothing was decided here: it is a local view, or part of another step'}")
+        lines.append(f"  {plan.reasons.note or 'nothing was decided: it is a local view, or part of another step'}")
     for decision in decisions:
         lines += ["", f"WHAT ELSE than {decision.what}  ({decision.weighed} alternatives priced)"]
         if not decision.alternatives:

@@ -28,7 +28,8 @@ def to_networkx(plan: Plan) -> networkx.DiGraph:
         axes = over(step.action)
         graph.add_node(
             ("step", i), kind="collective" if step.action.messages else "local", seconds=plan.prices[i],
-            bytes=float(plan.received[i].max()), why=step.why, label=what(step.action) + (f" over {axes}" if axes else ""))
+            bytes=float(plan.received[i].max()), why=step.why,
+            label=what(step.action) + (f" over {axes}" if axes else ""))
         for v in step.operands:
             _connect(graph, plan, made[v], ("step", i), v)
         made.update((v, ("step", i)) for v in step.results)

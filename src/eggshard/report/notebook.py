@@ -23,4 +23,5 @@ def plan_html(plan: Plan) -> str:
             f'<td style="text-align: {side}">{escape(cell)}</td>' for cell, (_, side) in zip(row, COLUMNS, strict=True)
         ) + "</tr>" for row in rows[:ROWS])
     more = f"<p>and {len(rows) - ROWS} more rows: plan.report('plan.html') shows all</p>" if len(rows) > ROWS else ""
-    return f"<pre>{escape(headline(plan))}</pre><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<pre>{escape(headline(plan))}</pre>{table}{more}"

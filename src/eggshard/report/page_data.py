@@ -18,7 +18,7 @@ from eggshard.report.explanation import Locations, decisions_of, why
 from eggshard.report.tables import headline, over, what
 
 if TYPE_CHECKING:
-    from eggshard.lower.comparison import CompiledFigures, Comparison
+    from eggshard.lower.comparison import Comparison, CompiledFigures
     from eggshard.plan.plan import Plan
 
 #: From so many steps on a run of one layer's steps is a group of its own, and one of fewer steps joins its neighbour.
@@ -117,7 +117,8 @@ class PageData:
             "why": [[self.text(line) for line in why(plan, i, locations)] for i in range(len(plan.steps))],
             "rules": [[self.text(w) for w in s.why] for s in plan.steps],
             "decisions": [[number[id(d)] for d in decisions_of(plan, i)] for i in range(len(plan.steps))],
-            "bodies": {i: self._bodies(s.action) for i, s in enumerate(plan.steps) if isinstance(s.action, (Loop, Branch))},
+            "bodies": {i: self._bodies(s.action) for i, s in enumerate(plan.steps)
+                       if isinstance(s.action, (Loop, Branch))},
         }
 
     def _bodies(self, action: Action) -> list[Any]:
@@ -150,7 +151,8 @@ class PageData:
         seen: dict[int, int] = {}
         for run in runs:
             seen[run[0]] = part = seen.get(run[0], 0) + 1
-            name = f"layer {run[0]}" if run[0] >= 0 else "between layers" if len(runs) > 1 else "all steps"
+            where = "before the" if run is runs[0] else "after the" if run is runs[-1] else "between"
+            name = f"layer {run[0]}" if run[0] >= 0 else f"{where} layers" if len(runs) > 1 else "all steps"
             run[0] = name + (f", part {part}" if part > 1 else "")
         return runs
 

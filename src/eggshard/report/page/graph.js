@@ -14,7 +14,7 @@ E.Graph = class {
       this.note = E.el("span", { class: "note" }));
     this.svg = d3.select(panel.appendChild(this.bar).parentNode).append("svg").attr("id", "graph").attr("role", "group")
       .attr("aria-label", "Graph of steps. Arrow keys go along the edges, Enter selects a step or opens a part.");
-    this.svg.append("defs").append("marker").attr("id", "arrow").attr("viewBox", "0 0 8 8").attr("refX", 7).attr("refY", 4).attr("markerWidth", 7).attr("markerHeight", 7).attr("orient", "auto").append("path").attr("d", "M0,0L8,4L0,8z");
+    this.svg.append("defs").append("marker").attr("id", "arrow").attr("viewBox", "0 0 8 8").attr("refX", 7).attr("refY", 4).attr("markerWidth", 9).attr("markerHeight", 9).attr("markerUnits", "userSpaceOnUse").attr("orient", "auto").append("path").attr("d", "M0,0L8,4L0,8z");
     this.canvas = this.svg.append("g");
     this.zoom = d3.zoom().scaleExtent([0.02, 4]).on("zoom", (e) => this.canvas.attr("transform", e.transform));
     this.svg.call(this.zoom).on("dblclick.zoom", null);
