@@ -236,8 +236,8 @@ def _search_layers(
     steps = replace(steps, held=held)
     weighing = Weighing(
         graph, encoding, found.extraction.selection, small.router, planning.pricer, _whole_values(lifted),
-        f"priced in the program of {KEPT} layers that stand for {short.repeats} equal ones, each of which does as one of "
-        "them")
+        f"priced in the program of {KEPT} layers that stand for {short.repeats} equal ones, each of which does as one "
+        "of them")
     return Plan(program, steps, planning.inputs, placements, planning.model, search, reasons_factory=weighing.reasons)
 
 

@@ -101,7 +101,8 @@ class Bar:
                 return
             bar = RichProgress(
                 TextColumn("{task.fields[title]}"), BarColumn(24), TextColumn("{task.description}"),
-                TimeElapsedColumn(), console=self._console or Console(stderr=True), transient=True, refresh_per_second=5)
+                TimeElapsedColumn(), console=self._console or Console(stderr=True), transient=True,
+                refresh_per_second=5)
             bar.add_task(self._now, total=None, title=self.title)
             bar.start()
             self._bar = bar

@@ -1,0 +1,72 @@
+"""Plans that tests of reports share: small ones that are planned, and a long one that is put together."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import eggshard
+from eggshard.costmodel import WireBytes
+from eggshard.placement.placement import place
+from eggshard.plan.plan import Plan
+from eggshard.plan.steps import Held, Local, Step, StepPlan
+from eggshard.program.mesh import Mesh
+from eggshard.program.program import Attributes, Program, RegionBuilder
+from eggshard.program.types import TensorType
+
+#: Two products and what is between them: the plan keeps addends for the end, and has an all-reduce there.
+MLP = """
+sdy.mesh @mesh = <["x"=4, "y"=2]>
+func.func @mlp(%a: tensor<512x1024xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>},
+               %b: tensor<1024x4096xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"y"}]>},
+               %c: tensor<4096x1024xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>})
+    -> (tensor<512x1024xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) {
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+      : (tensor<512x1024xf32>, tensor<1024x4096xf32>) -> tensor<512x4096xf32>
+  %1 = stablehlo.tanh %0 : tensor<512x4096xf32>
+  %2 = stablehlo.dot_general %1, %c, contracting_dims = [1] x [0]
+      : (tensor<512x4096xf32>, tensor<4096x1024xf32>) -> tensor<512x1024xf32>
+  return %2 : tensor<512x1024xf32>
+}
+"""
+
+#: A chain of products that the algebra reorders: rules are in the plan's reasons.
+CHAIN = """
+sdy.mesh @mesh = <["x"=4, "y"=2]>
+func.func @chain(%a: tensor<256x4096xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {"y"}]>},
+                 %b: tensor<4096x4096xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {"y"}]>},
+                 %c: tensor<4096x64xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>})
+    -> (tensor<256x64xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) {
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+      : (tensor<256x4096xf32>, tensor<4096x4096xf32>) -> tensor<256x4096xf32>
+  %1 = stablehlo.dot_general %0, %c, contracting_dims = [1] x [0]
+      : (tensor<256x4096xf32>, tensor<4096x64xf32>) -> tensor<256x64xf32>
+  return %1 : tensor<256x64xf32>
+}
+"""
+
+
+@cache
+def mlp() -> Plan:
+    return eggshard.optimize(MLP)
+
+
+@cache
+def chain() -> Plan:
+    return eggshard.optimize(CHAIN)
+
+
+def long_plan(steps: int = 8000) -> Plan:
+    """One op after the other, as many as asked."""
+    mesh, type_ = Mesh({"x": 4}), TensorType((64, 64), "f32")
+    builder = RegionBuilder([type_])
+    value = 0
+    for i in range(steps):
+        (value,) = builder.add("tanh" if i % 3 else "sine", (value,))
+    program = Program(mesh, builder.build([value]), (None,), (None,), "long")
+    placement = place(mesh, type_.shape, (("x",), ()))
+    local = placement.local_type(type_)
+    made = tuple(
+        Step(Local("tanh" if i % 3 else "sine", Attributes(), (local,)), (i,), (i + 1,)) for i in range(steps))
+    held = tuple(Held(-1, i, type_, placement) for i in range(steps + 1))
+    device_program = StepPlan(mesh, (0,), made, (steps,), (local,) * (steps + 1), held)
+    return Plan(program, device_program, (placement,), (placement,), WireBytes())

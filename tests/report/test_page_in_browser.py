@@ -1,0 +1,281 @@
+"""The report in a real Chromium: it opens without asking the network for anything, and every control has a key.
+
+Needs playwright (``pip install 'eggshard[browser]'``) and a Chromium of the system; skipped without. With
+EGGSHARD_SCREENSHOTS=docs/images the screenshots of the documentation are written there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.report.samples import chain, long_plan, mlp
+
+from eggshard.plan.plan import Plan
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: eggshard[browser]")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+if CHROMIUM is None:
+    pytest.skip("no Chromium is installed", allow_module_level=True)
+SCREENSHOTS = os.environ.get("EGGSHARD_SCREENSHOTS", "")
+ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+Open = Callable[[Plan], Any]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
+    """Opens a plan's report; errors of scripts, and requests for anything but the file, fail the test."""
+    wrong: list[str] = []
+    pages = []
+
+    def open_(plan: Plan) -> Any:
+        path = plan.report(tmp_path / "plan.html")
+        page = browser.new_page(viewport={"width": 1400, "height": 900})
+        pages.append(page)
+        page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+        page.on("console", lambda said: wrong.append(f"console: {said.text}") if said.type == "error" else None)
+        page.on("request", lambda asked: wrong.append(asked.url) if not asked.url.startswith(("file:", "data:")) else None)
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-ready]", timeout=30_000)
+        return page
+
+    yield open_
+    for page in pages:
+        page.close()
+    assert not wrong
+
+
+def shot(page: Any, name: str, tmp_path: Path) -> None:
+    """A screenshot that shows something."""
+    path = Path(SCREENSHOTS or tmp_path) / f"report-{name}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=path)
+    assert path.stat().st_size > 10_000
+
+
+def focused(page: Any) -> str:
+    return str(page.evaluate("document.activeElement.id"))
+
+
+def selected(page: Any) -> int:
+    return int(page.evaluate("E.state.step"))
+
+
+def shown(page: Any) -> str:
+    return str(page.evaluate("document.querySelector('[role=tab][aria-selected=true]').textContent"))
+
+
+def test_a_report_explains_its_steps(opened: Open, tmp_path: Path) -> None:
+    plan = mlp()
+    page = opened(plan)
+    assert page.inner_text("#name") == "mlp"
+    assert page.locator("#graph .node").count() == len(plan.steps) + 4
+    page.locator("#node-s3").click()
+    details = page.inner_text("#details")
+    assert "step 3 \u00b7 all-reduce over y" in details and "the cheapest of" in details
+    assert "reshard by way of" in details and "one of these prices has to move" in details
+    assert "4 different parts" in details
+    shot(page, "graph", tmp_path)
+
+
+def test_devices_hold_what_the_placement_says(opened: Open) -> None:
+    plan = mlp()
+    page = opened(plan)
+    from eggshard.placement.placement import held
+
+    for v, tensor in enumerate(plan.device_program.held):
+        assert tensor is not None
+        boxes = page.evaluate(f"E.held(E.tensorOf({v}), 64).found.map((d) => d.box)")
+        assert boxes == held(plan.mesh, tensor.type.shape, tensor.placement).tolist()
+
+
+def test_numbers_of_flips_are_those_of_python(opened: Open) -> None:
+    plan = mlp()
+    page = opened(plan)
+    for n, decision in enumerate(plan.reasons.decisions):
+        for k, other in enumerate(decision.alternatives):
+            found = page.evaluate(f"E.flips(E.decision({n}).alternatives[{k}]).map((f) => f.to / f.from)")
+            assert sorted(found) == pytest.approx(sorted(flip.factor for flip in other.flips))
+
+
+def test_every_view_is_reached_by_a_key(opened: Open, tmp_path: Path) -> None:
+    page = opened(chain())
+    page.evaluate("E.select(E.first(0, 1))")
+    for key, name in enumerate(("Graph", "Timeline", "Steps", "Collectives", "Choices", "Compare", "Search"), 1):
+        page.keyboard.press(str(key))
+        assert shown(page) == name and focused(page) == f"tab-{name.lower()}"
+        assert page.locator(f"#panel-{name.lower()}").is_visible()
+        page.wait_for_timeout(100)
+        shot(page, name.lower() + ("-view" if name == "Graph" else ""), tmp_path)
+    page.keyboard.press("ArrowRight")
+    assert shown(page) == "Graph"
+    page.keyboard.press("End")
+    assert shown(page) == "Search"
+
+
+def test_keys_of_the_page(opened: Open, tmp_path: Path) -> None:
+    plan = mlp()
+    page = opened(plan)
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    assert selected(page) == 1
+    page.keyboard.press("k")
+    assert selected(page) == 0
+    page.keyboard.press("/")
+    assert focused(page) == "search"
+    page.keyboard.type("op:all-reduce")
+    page.keyboard.press("Enter")
+    assert selected(page) == 3 and page.inner_text("#matches") == "1 of 4 steps"
+    page.keyboard.press("Escape")
+    page.keyboard.press("c")
+    page.wait_for_timeout(50)
+    assert page.inner_text("#matches") == "4 steps"
+    page.keyboard.press("t")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    shot(page, "dark", tmp_path)
+    page.keyboard.press("?")
+    assert page.locator("#help").is_visible() and "Chris Pettitt" in page.inner_text("#notice, #help pre")
+    page.keyboard.press("Escape")
+    assert not page.locator("#help").is_visible()
+    page.keyboard.press("d")
+    assert focused(page) == "details"
+
+
+def test_the_graph_by_keys(opened: Open) -> None:
+    page = opened(mlp())
+    page.locator("#node-s0").focus()
+    page.keyboard.press("ArrowDown")
+    assert focused(page) == "node-s1"
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert selected(page) == 2
+    page.keyboard.press("ArrowUp")
+    assert focused(page) in ("node-s1", "node-in2")
+    before = page.evaluate("d3.zoomTransform(E.graph.svg.node()).k")
+    page.keyboard.press("+")
+    assert page.evaluate("d3.zoomTransform(E.graph.svg.node()).k") > before
+    page.keyboard.press("0")
+
+
+def test_the_timeline_and_the_list_by_keys(opened: Open) -> None:
+    page = opened(mlp())
+    page.keyboard.press("2")
+    page.locator("#timeline").focus()
+    for key, step in (("Home", 0), ("ArrowRight", 1), ("End", 3), ("ArrowLeft", 2)):
+        page.keyboard.press(key)
+        assert selected(page) == step
+    page.keyboard.press("+")
+    assert page.evaluate("E.timeline.transform.k") > 1
+    page.keyboard.press("0")
+    assert page.evaluate("E.timeline.transform.k") == 1
+    page.keyboard.press("3")
+    page.locator("#steps").focus()
+    for key, step in (("Home", 0), ("ArrowDown", 1), ("End", 3), ("ArrowUp", 2)):
+        page.keyboard.press(key)
+        assert selected(page) == step
+        assert page.get_attribute("#steps", "aria-activedescendant") == f"row-{step}"
+    page.locator("#steps .head button").nth(5).focus()
+    page.keyboard.press("Enter")
+    assert page.get_attribute("#steps [role=columnheader]:nth-child(6)", "aria-sort") == "descending"
+    prices = mlp().prices
+    assert page.evaluate("E.list.rows") == sorted(range(4), key=lambda i: (-prices[i], i))
+
+
+def test_every_control_can_be_tabbed_to(opened: Open) -> None:
+    """Whatever reacts to a click is an element that keys reach, or has a key of its own."""
+    page = opened(chain())
+    page.keyboard.press("j")
+    for key in "1234567":
+        page.keyboard.press(key)
+        page.wait_for_timeout(50)
+        lost = page.evaluate("""() => [...document.querySelectorAll('button, select, input, a, summary, [role=button]')]
+            .filter((e) => e.getClientRects().length && e.tabIndex < 0 && !e.closest('#graph, [role=tablist]'))
+            .map((e) => e.outerHTML)""")
+        assert not lost
+        nameless = page.evaluate("""() => [...document.querySelectorAll('button, select, input, [role=button]')]
+            .filter((e) => e.getClientRects().length)
+            .filter((e) => !(e.textContent.trim() || e.getAttribute('aria-label') || e.closest('label'))).length""")
+        assert nameless == 0
+
+
+CONTRAST = """() => {
+  const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+  const rgb = (c, under) => { canvas.fillStyle = `rgb(${under.join()})`; canvas.fillRect(0, 0, 1, 1); canvas.fillStyle = c;
+    canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3); };
+  const light = (c) => c.map((v) => v / 255).map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((n, v, i) => n + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const back = (e) => { const above = []; for (; e; e = e.parentElement) above.unshift(getComputedStyle(e).backgroundColor);
+    return above.reduce((under, c) => rgb(c, under), [255, 255, 255]); };
+  const poor = [];
+  for (const e of document.querySelectorAll('body *')) {
+    if (!e.getClientRects().length || e.closest('svg, canvas, option') || ![...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim())) continue;
+    const under = back(e), [a, b] = [light(rgb(getComputedStyle(e).color, under)), light(under)].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < 4.5) poor.push(`${e.tagName}.${e.className} ${e.textContent.slice(0, 30)}: ${ratio.toFixed(2)}`);
+  }
+  for (const e of document.querySelectorAll('#graph .node')) {
+    const under = rgb(getComputedStyle(e.querySelector('rect')).fill, [255, 255, 255]);
+    const [a, b] = [light(rgb(getComputedStyle(e.querySelector('text')).fill, under)), light(under)].sort((x, y) => y - x);
+    if ((a + 0.05) / (b + 0.05) < 4.5) poor.push('node ' + e.textContent);
+  }
+  return [...new Set(poor)];
+}"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_has_contrast(opened: Open, theme: str) -> None:
+    page = opened(chain())
+    page.evaluate(f"E.theme({str(theme == 'dark').lower()})")
+    page.keyboard.press("j")
+    for key in "1234567":
+        page.keyboard.press(key)
+        page.wait_for_timeout(50)
+        assert page.evaluate(CONTRAST) == []
+
+
+def test_a_plan_of_8000_steps_is_drawn_by_parts(opened: Open, tmp_path: Path) -> None:
+    page = opened(long_plan())
+    nodes = page.locator("#graph .node")
+    assert 1 <= nodes.count() <= 120
+    page.keyboard.press("3")
+    page.locator("#steps").focus()
+    page.keyboard.press("End")
+    assert selected(page) == 7999
+    assert page.locator("#steps .body .row").count() < 100
+    page.keyboard.press("1")
+    assert page.locator("#node-s7999").is_visible()
+    assert nodes.count() < 400
+    page.locator("#collapse").focus()
+    page.keyboard.press("Enter")
+    assert nodes.count() <= 120
+    page.locator("#graph .node.group").first.focus()
+    before = nodes.count()
+    page.keyboard.press("Enter")
+    assert nodes.count() > before
+    page.locator("#graph .fold").first.focus()
+    page.keyboard.press("Enter")
+    assert nodes.count() == before
+    shot(page, "long", tmp_path)
+
+
+def test_a_narrow_window_shows_one_after_the_other(opened: Open) -> None:
+    page = opened(mlp())
+    page.set_viewport_size({"width": 480, "height": 800})
+    page.keyboard.press("j")
+    page.wait_for_timeout(50)
+    views, details = page.locator("#views").bounding_box(), page.locator("#details").bounding_box()
+    assert details["y"] >= views["y"] + views["height"] - 1
+    assert page.evaluate("document.documentElement.scrollWidth") <= 481

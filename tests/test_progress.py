@@ -1,0 +1,69 @@
+"""Progress: stages in order, a bar only where and when it helps, nothing left behind."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+import time
+
+import pytest
+from rich.console import Console
+from tests.report.samples import MLP
+
+import eggshard
+from eggshard import progress
+from eggshard.progress import STAGES, Bar, Clock, tracked
+
+
+def test_a_function_hears_of_every_stage_in_order() -> None:
+    heard: list[tuple[str, float]] = []
+    eggshard.optimize(MLP, progress=lambda stage, seconds: heard.append((stage, seconds)))
+    stages = list(dict.fromkeys(stage for stage, _ in heard))
+    assert stages == list(STAGES)
+    assert [seconds for _, seconds in heard] == sorted(seconds for _, seconds in heard)
+    assert all(a != b for (a, _), (b, _) in zip(heard, heard[1:], strict=False))
+
+
+def test_nothing_is_drawn_without_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "WAIT", 0.0)
+    assert not Bar(None).drawn and Bar(True).drawn and not Bar(False).drawn
+    eggshard.optimize(MLP)
+    captured = capsys.readouterr()
+    assert not captured.err and not captured.out
+
+
+def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert Bar(None).drawn and not Bar(False).drawn
+
+
+def drawn(console: Console, steps: int) -> None:
+    with Bar(True, ("one", "two"), "working", console) as bar:
+        bar.stage("one")
+        until = time.monotonic() + 10
+        while bar._bar is None and steps and time.monotonic() < until:
+            time.sleep(0.01)
+        bar.stage("two")
+        if bar._bar is not None:
+            bar._bar.refresh()  # type: ignore[attr-defined]
+
+
+def test_long_work_is_drawn_and_short_work_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=80)
+    drawn(console, 0)
+    assert not out.getvalue()
+    monkeypatch.setattr(progress, "WAIT", 0.0)
+    drawn(console, 1)
+    assert "working" in out.getvalue() and "two" in out.getvalue()
+
+
+def test_items_are_counted() -> None:
+    assert list(tracked([1, 2, 3], "counting", False)) == [1, 2, 3]
+
+
+def test_a_clock_is_a_dictionary_elsewhere() -> None:
+    clock = Clock(lambda stage: None)
+    clock["load"] = 1.0
+    assert type(pickle.loads(pickle.dumps(clock))) is dict
