@@ -138,16 +138,16 @@ def test_keys_of_the_page(opened: Open, tmp_path: Path) -> None:
     assert focused(page) == "search"
     page.keyboard.type("op:all-reduce")
     page.keyboard.press("Enter")
-    assert selected(page) == 3 and page.inner_text("#matches") == "1 of 4 steps"
+    assert selected(page) == 3 and page.inner_text("#count") == "1 of 4 steps"
     page.keyboard.press("Escape")
     page.keyboard.press("c")
     page.wait_for_timeout(50)
-    assert page.inner_text("#matches") == "4 steps"
+    assert page.inner_text("#count") == "4 steps"
     page.keyboard.press("t")
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     shot(page, "dark", tmp_path)
     page.keyboard.press("?")
-    assert page.locator("#help").is_visible() and "Chris Pettitt" in page.inner_text("#notice, #help pre")
+    assert page.locator("#help").is_visible() and "Chris Pettitt" in page.text_content("#help")
     page.keyboard.press("Escape")
     assert not page.locator("#help").is_visible()
     page.keyboard.press("d")

@@ -48,7 +48,7 @@ E.filter = function () {
     count += fits;
   }
   E.filtered = count < E.count;
-  document.getElementById("matches").textContent = E.filtered ? `${count} of ${E.count} steps` : `${E.count} steps`;
+  document.getElementById("count").textContent = E.filtered ? `${count} of ${E.count} steps` : `${E.count} steps`;
   E.emit("filter");
 };
 
