@@ -25,7 +25,9 @@ def test_a_function_hears_of_every_stage_in_order() -> None:
     assert all(a != b for (a, _), (b, _) in zip(heard, heard[1:], strict=False))
 
 
-def test_nothing_is_drawn_without_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_drawn_without_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(progress, "WAIT", 0.0)
     assert not Bar(None).drawn and Bar(True).drawn and not Bar(False).drawn
     eggshard.optimize(MLP)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.table import Table
 
+from eggshard.plan.steps import Local
 from eggshard.report.tables import LONG, duration, over, render, size, what
 
 if TYPE_CHECKING:
@@ -16,20 +17,28 @@ if TYPE_CHECKING:
 
 
 class Side(NamedTuple):
-    """A step of one plan: its number, what it does, the placements of its results, received bytes, seconds."""
+    """A step of one plan: its number, what it does, the placements of its results, received bytes, seconds; and the
+    value of the program that it makes (-1: none), by which op."""
 
     step: int
     what: str
     placements: str
     bytes: float
     seconds: float
+    value: int
+    op: str
+
+    def same(self, other: Side) -> bool:
+        """Whether both do the same, at the same placements."""
+        return self.what == other.what and self.placements == other.placements
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Two plans aligned: each row has a step of the one, of the other, or of both (the same step).
+    """Two plans side by side: each row has a step of the one, of the other, or of both.
 
-    Steps are the same if they do the same over the same axes, and their results are tensors of a type at a placement.
+    Steps are paired that do the same over the same axes with results of the same type and placement, wherever they
+    stand; and of plans of one program those that compute the same value by the same op at other placements.
     """
 
     names: tuple[str, str]
@@ -38,8 +47,8 @@ class Difference:
 
     @property
     def same(self) -> int:
-        """How many steps the plans share."""
-        return sum(a is not None and b is not None for a, b in self.rows)
+        """How many steps the plans share, placements included."""
+        return sum(a is not None and b is not None and a.same(b) for a, b in self.rows)
 
     def __str__(self) -> str:
         a, b = self.plans
@@ -53,14 +62,17 @@ class Difference:
             table.add_column(column, overflow="fold", justify="right" if column in ("bytes", "seconds") else "left")
         long = len(self.rows) > LONG
         for left, right in self.rows:
-            if long and (left is not None and right is not None or not max(s.bytes for s in (left, right) if s)):
+            both = left is not None and right is not None
+            if long and (both or not max(s.bytes for s in (left, right) if s)):
                 continue
             side = left or right
             assert side is not None
+            same = left is not None and right is not None and left.same(right)
+            where = side.placements if right is None or same or not both else f"{side.placements} / {right.placements}"
             table.add_row(
-                "=" if left and right else "-" if left else "+",
+                "=" if same else "~" if both else "-" if left else "+",
                 f"{left.step} {left.what}" if left else "", f"{right.step} {right.what}" if right else "",
-                side.placements, size(side.bytes) if side.bytes else "-", duration(side.seconds))
+                where, size(side.bytes) if side.bytes else "-", duration(side.seconds))
         shown = "; listed: collectives that only one of them has" if long else ""
         return (render(totals) + f"\n\n{self.same} of {len(a.steps)} and {len(b.steps)} steps are the same{shown}\n"
                 + render(table))
@@ -99,28 +111,48 @@ def sides(plan: Plan) -> list[Side]:
         types = plan.device_program.types
         pairs = zip(tensors, step.results, strict=True)
         where = ", ".join(f"{t.type} {t.placement}" if t else str(types[v]) for t, v in pairs)
+        value = next((t.value for t in tensors if t is not None), -1)
+        op = step.action.name if isinstance(step.action, Local) else step.action.kind
         found.append(Side(i, what(step.action) + (f" over {axes}" if axes else ""), where, float(received[i].max()),
-                          plan.prices[i]))
+                          plan.prices[i], value, op))
     return found
 
 
 def difference(a: Plan, b: Plan, names: tuple[str, str] = ("first", "second")) -> Difference:
-    """Align two plans of any programs; of the same one mostly."""
+    """Put two plans side by side, mostly of the same program."""
     left, right = sides(a), sides(b)
-    rows: list[tuple[Side | None, Side | None]] = []
-    for start, stop, other, end in _blocks(left, right):
-        rows += [(side, None) for side in left[start:stop]] + [(None, side) for side in right[other:end]]
-        if stop < len(left) and end < len(right):
-            rows.append((left[stop], right[end]))
+    partner: dict[int, int] = {}
+    _pair(left, right, partner, lambda side: (side.what, side.placements, side.value))
+    _pair(left, right, partner, lambda side: (side.what, side.placements))
+    if a.program == b.program:
+        _pair(left, right, partner, lambda side: (side.value, side.op) if side.value >= 0 else None)
+    # Steps of the second plan alone stand behind what they follow there.
+    taken = {j: i for i, j in partner.items()}
+    behind: dict[int, list[Side]] = {}
+    last = -1
+    for j, side in enumerate(right):
+        if j in taken:
+            last = taken[j]
+        else:
+            behind.setdefault(last, []).append(side)
+    rows: list[tuple[Side | None, Side | None]] = [(None, side) for side in behind.get(-1, ())]
+    for i, side in enumerate(left):
+        rows.append((side, right[partner[i]] if i in partner else None))
+        rows += [(None, other) for other in behind.get(i, ())]
     return Difference(names, (a, b), tuple(rows))
 
 
-def _blocks(left: Sequence[Side], right: Sequence[Side]) -> list[tuple[int, int, int, int]]:
-    """What stands before each pair of equal steps, and behind the last: ranges of both."""
-    ours, theirs = ([(s.what, s.placements) for s in some] for some in (left, right))
-    found, i, j = [], 0, 0
-    for block in SequenceMatcher(None, ours, theirs, autojunk=len(left) > 10 * LONG).get_matching_blocks():
-        for n in range(max(block.size, 1 if block.a == len(left) else 0)):
-            found.append((i, block.a + n, j, block.b + n))
-            i, j = block.a + n + 1, block.b + n + 1
-    return found
+def _pair(
+    left: Sequence[Side], right: Sequence[Side], partner: dict[int, int], key: Callable[[Side], object]
+) -> None:
+    """Pair steps of equal keys that have no partner yet, in order; a key of None is no key."""
+    waiting: dict[object, deque[int]] = {}
+    taken = set(partner.values())
+    for j, side in enumerate(right):
+        if j not in taken:
+            waiting.setdefault(key(side), deque()).append(j)
+    waiting.pop(None, None)
+    for i, side in enumerate(left):
+        line = waiting.get(key(side)) if i not in partner else None
+        if line:
+            partner[i] = line.popleft()

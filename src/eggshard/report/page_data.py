@@ -112,7 +112,7 @@ class PageData:
             "seconds": list(plan.prices),
             "bytes": [round(float(n)) for n in received],
             "start": list(schedule.starts), "end": list(schedule.ends),
-            "hidden": list(schedule.hidden),
+            "hidden": [h if h > 1e-9 * schedule.makespan else 0.0 for h in schedule.hidden],  # sums are rounded
             "lanes": [[*([COMPUTE] if w.computing or not w.channels else []), *w.channels] for w in schedule.work],
             "why": [[self.text(line) for line in why(plan, i, locations)] for i in range(len(plan.steps))],
             "rules": [[self.text(w) for w in s.why] for s in plan.steps],

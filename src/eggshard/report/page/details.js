@@ -40,7 +40,7 @@ E.details = function (i) {
       ...users.slice(0, 12).flatMap((u, n) => [n ? ", " : "", E.stepLink(u, `${u} ${E.what(u)}`)]), users.length > 12 ? ` and ${users.length - 12} more` : "",
       outputs.length ? `${users.length ? " and " : ""}output ${outputs.join(", ")}` : ""),
     choices.length ? E.el("h3", {}, "Who holds what") : "", choices.length ? pick : "", picture,
-    E.el("h3", {}, "Why"), E.el("ul", { class: "why", id: "why" }, ...s.why[i].map((line) => E.el("li", {}, E.text(line)))),
+    E.el("h3", {}, "Why"), E.el("ul", { class: "why", id: "why" }, ...s.why[i].map((line) => E.el("li", {}, E.micro(E.text(line))))),
     ...(s.bodies[i] ? E.bodies(s.bodies[i]) : []),
     E.el("h3", {}, "What else"),
     ...(decisions.length ? decisions.map(E.whatElse) : [E.el("p", { class: "note" }, E.data.reasons.note || "Nothing was decided here: it is a local view, or part of another step.")]),
@@ -69,7 +69,7 @@ E.whatElse = function (decision) {
       E.el("strong", {}, "To flip to "), E.el("span", {}, a.what), list.length ? ", one of these prices has to move:" : ": no single price can move that far.",
       list.length ? E.el("table", {}, E.el("tbody", {}, ...list.slice(0, 6).map((f) => E.el("tr", {}, E.el("td", {}, f.what),
         E.el("td", { class: "number" }, f.every ? "" : `${E.duration(f.from)} \u2192 ${E.duration(f.to)}`),
-        E.el("td", { class: "number" }, E.times(f.to / f.from)))))) : "",
+        E.el("td", { class: "number" }, E.moved(f, true)))))) : "",
       E.el("details", {}, E.el("summary", {}, `What would go (${a.leaves.length}) and come (${a.joins.length})`),
         E.el("p", {}, "goes"), E.el("ul", {}, ...a.leaves.map(part)), E.el("p", {}, "comes"), E.el("ul", {}, ...a.joins.map(part))));
   };

@@ -33,17 +33,17 @@ E.choices = function (panel) {
     const d = E.decision(n), best = d3.least(d.alternatives, (a) => a.change);
     return { d, best, factor: E.flips(best)[0] };
   });
-  const tie = (r) => r.best.change <= 1e-9 * E.data.totals.seconds;
+  const tie = (r) => r.best.change <= 1e-4 * E.data.totals.seconds;
   const orders = [["closest", "Closest to flipping", (r) => (tie(r) || !r.factor ? Infinity : Math.abs(Math.log(r.factor.to / r.factor.from)))], ["dearest", "Most at stake", (r) => -Math.max(0, r.best.change)],
     ["ties", "Ties", (r) => (tie(r) ? -r.d.seconds : Infinity)]];
   let order = orders[0], most = 60;
   const body = E.el("div", {});
   const draw = () => {
     const some = d3.sort(rows, order[2]);
-    body.replaceChildren(E.table(`${rows.length} decisions that have alternatives. A tie is another way at the same price.`, [
+    body.replaceChildren(E.table(`${rows.length} decisions that have alternatives. Ties: another way within 0.01 % of the plan's time.`, [
       ["decision", (r) => r.d.what], ["of", (r) => (r.d.values.length ? "%" + r.d.values[0] + " " : "") + r.d.tensor.replace(/^tensor<(.*)>$/, "$1")],
       ["next best", (r) => r.best.what], ["costs more", (r) => (r.best.least ? "\u2265 " : "+") + E.duration(Math.max(0, r.best.change)), true],
-      ["flips if", (r) => (r.factor ? `${r.factor.what}${r.factor.every ? "" : " " + E.duration(r.factor.from)} \u00d7 ${+(r.factor.to / r.factor.from).toPrecision(3)}` : "\u2013")],
+      ["flips if", (r) => (r.factor ? `${r.factor.what} ${E.moved(r.factor)}` : "\u2013")],
     ], some.slice(0, most), (r) => { const i = E.stepOfClass(r.d.cls); if (i >= 0) E.select(i, "table"); }));
     if (some.length > most) body.append(E.el("button", { type: "button", onclick: () => { most += 200; draw(); } }, `Show ${Math.min(200, some.length - most)} more`));
   };
@@ -58,16 +58,16 @@ E.compare = function (panel) {
   const ratio = (a, b) => (a === b ? "=" : b ? (a / b).toPrecision(3) + "\u00d7" : "\u2013");
   if (c) {
     box.append(E.el("h2", {}, "Against the baseline"), E.el("p", { class: "note" }, "The baseline takes the propagated shardings as they are and reshards every op on its own."),
-      E.table("", [["", (r) => r[0]], ["plan", (r) => r[3], true], ["baseline", (r) => r[4], true], ["plan / baseline", (r) => ratio(r[1], r[2]), true]], c.figures));
+      E.table("", [["", (r) => r[0]], ["plan", (r) => E.micro(r[3]), true], ["baseline", (r) => E.micro(r[4]), true], ["plan / baseline", (r) => ratio(r[1], r[2]), true]], c.figures));
     const bars = E.el("div", {});
-    box.append(bars, E.el("h3", {}, `Steps: ${c.same} are the same`));
+    box.append(bars, E.el("h3", {}, `Steps: ${c.same} of ${E.count} are the same`));
     let all = false;
     const list = E.el("div", {});
     const draw = () => list.replaceChildren(E.table("", [
-      ["", (r) => (r[0] && r[1] ? "=" : r[0] ? "only the plan" : "only the baseline")],
+      ["", (r) => (r[0] && r[1] ? (r[0][1] === r[1][1] && r[0][2] === r[1][2] ? "same" : "otherwise") : r[0] ? "only the plan" : "only the baseline")],
       ["plan", (r) => (r[0] ? E.stepLink(r[0][0], `${r[0][0]} ${E.text(r[0][1])}`) : "")], ["baseline", (r) => (r[1] ? `${r[1][0]} ${E.text(r[1][1])}` : "")],
-      ["placement", (r) => E.text((r[0] || r[1])[2])], ["received", (r) => ((r[0] || r[1])[3] ? E.size((r[0] || r[1])[3]) : "\u2013"), true], ["time", (r) => E.duration((r[0] || r[1])[4]), true],
-    ], c.rows.filter((r) => all || !(r[0] && r[1])).slice(0, 1500)));
+      ["placement", (r) => (r[0] && r[1] && r[0][2] !== r[1][2] ? `${E.text(r[0][2])}, not ${E.text(r[1][2]).replace(/^tensor<[^>]*> /, "")}` : E.text((r[0] || r[1])[2]))], ["received", (r) => ((r[0] || r[1])[3] ? E.size((r[0] || r[1])[3]) : "\u2013"), true], ["time", (r) => E.duration((r[0] || r[1])[4]), true],
+    ], c.rows.filter((r) => all || !(r[0] && r[1]) || r[0][1] !== r[1][1] || r[0][2] !== r[1][2]).slice(0, 1500)));
     const toggle = E.el("button", { type: "button", "aria-pressed": "false", onclick: () => { all = !all; toggle.setAttribute("aria-pressed", String(all)); draw(); } }, "Show equal steps too");
     box.append(toggle, list, c.left_out ? E.el("p", { class: "note" }, `${c.left_out} equal steps are left out.`) : "");
     draw();

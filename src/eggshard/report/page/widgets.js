@@ -23,6 +23,12 @@ E.size = function (n) {
     n /= 1024;
   }
 };
+// How far a price has to move: in percent, or as a factor where that is much.
+E.moved = function (f, short) {
+  const x = f.to / f.from, by = x > 3 ? `\u00d7 ${+x.toPrecision(3)}` : `${x > 1 ? "+" : "\u2212"}${+(100 * Math.abs(x - 1)).toPrecision(3)} %`;
+  return short || f.every ? by : `${E.duration(f.from)} ${by}`;
+};
+E.micro = (text) => text.replace(/(\d) us\b/g, "$1 \u00b5s");
 E.times = (x) => (x >= 100 ? Math.round(x) : +x.toPrecision(3)) + "\u00d7";
 E.count3 = (n) => (n >= 1e4 ? n.toPrecision(4).replace("e+", "e") : String(+n.toPrecision(4)));
 
