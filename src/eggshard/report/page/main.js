@@ -59,7 +59,7 @@ E.header = function () {
   const than = (a, c) => (b && c && a !== c ? ` ${((100 * a) / c).toFixed(a / c > 0.1 ? 0 : 1)} % of the baseline` : "");
   const figures = [["time", E.duration(t.seconds), than(t.seconds, b && b.seconds)], ["communication", E.duration(t.communication), t.hidden ? ` ${E.duration(t.hidden)} hidden` : ""],
     ["compute", E.duration(t.compute), ""], ["received", E.size(t.bytes), than(t.bytes, b && b.bytes)], ["collectives", String(d3.sum(Object.values(t.collectives))), ""],
-    ["memory", E.size(t.peak), ""], ["gap", d.search.bound ? `${(100 * d.search.gap).toFixed(2)} %` : "no bound", ""]];
+    ["memory", t.peak === null ? "unknown" : E.size(t.peak), ""], ["gap", d.search.bound ? `${(100 * d.search.gap).toFixed(2)} %` : "no bound", ""]];
   document.getElementById("totals").append(...figures.map(([name, value, more]) => E.el("div", {}, E.el("dt", {}, name), E.el("dd", {}, value, E.el("small", {}, more)))));
   if (d.search.fallback) { const p = document.getElementById("fallback"); p.hidden = false; p.textContent = "This is the baseline: " + d.search.fallback; }
 };

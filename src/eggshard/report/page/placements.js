@@ -77,14 +77,13 @@ E.devices = function (t) {
     const x = 3 + (n % columns) * (W + gap), y = 3 + Math.floor(n / columns) * (H + gap + top);
     const g = svg.append("g").attr("transform", `translate(${x},${y})`);
     g.append("title").text(say(d));
-    g.append("text").attr("y", 9).text(axes.length > 1 ? Object.values(d.at).join(",") : d.device);
+    g.append("text").attr("y", 9).text((axes.length > 1 ? axes.map(([name]) => d.at[name]).join(",") : d.device) + (partial.length ? " addend" : ""));
     g.append("rect").attr("class", "whole").attr("y", top).attr("width", W).attr("height", H);
     const clip = ([a, b], size, n) => [Math.max(0, (a / n) * size), Math.min(size, (b / n) * size)];
     const [x0, x1] = across < 0 || !shape[across] ? [0, W] : clip(d.box[across], W, shape[across]);
     const [y0, y1] = down < 0 || !shape[down] ? [0, H] : clip(d.box[down], H, shape[down]);
     g.append("rect").attr("class", "part").attr("x", x0).attr("y", top + y0).attr("width", Math.max(1, x1 - x0)).attr("height", Math.max(1, y1 - y0))
       .style("fill", `oklch(var(--chip-l) ${hues.size > 1 ? .12 : .02} ${hues.get(d.piece)})`).style("stroke-dasharray", partial.length ? "3 2" : null);
-    if (partial.length) g.append("text").attr("x", x0 + 3).attr("y", top + y0 + 12).text("+");
   });
   const axisNames = axes.map(([name]) => name).join(",");
   const note = [
