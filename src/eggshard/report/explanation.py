@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -15,19 +16,8 @@ if TYPE_CHECKING:
 
 #: How many alternatives, and how many ways to flip each decision, are printed.
 SHOWN, FLIPS = 6, 3
-#: Of who takes a value so many are named.
-USERS = 6
-
-
-def decisions_of(plan: Plan, step: int) -> list[Decision]:
-    """The decisions behind a step, the nearest first: of a reshard where to, of an op how; then what else was decided
-    of the same tensor."""
-    held = [plan.device_program.held[v] for v in plan.steps[step].results] if plan.device_program.held else []
-    reshards = any(w.startswith(("reshard", "regroup")) for w in plan.steps[step].why)
-    here = {str(h.placement) for h in held if h is not None}
-    classes = dict.fromkeys(h.cls for h in held if h is not None)
-    found = [d for c in classes for d in plan.reasons.of_class.get(c, ())]
-    return sorted(found, key=lambda d: ((d.kind in ("reshard", "window")) is not reshards, d.placement not in here))
+#: Of who takes a value so many are named, and of so many the decisions are shown.
+USERS, TAKERS = 6, 3
 
 
 class Locations:
@@ -45,6 +35,42 @@ class Locations:
     def of(self, value: int) -> str:
         """Of a value of the program, in brackets; "" of an input."""
         return self._of.get(value, "")
+
+
+def decisions_of(plan: Plan, step: int, locations: Locations | None = None) -> list[Decision]:
+    """The decisions behind a step, the nearest first: of a reshard where to, of an op how; then what else was decided
+    of the same tensor; and, of a step that communicates, how the ops work that take it so."""
+    held = plan.device_program.held
+    if not held:
+        return []
+    reshards = any(w.startswith(("reshard", "regroup")) for w in plan.steps[step].why)
+    tensors = [held[v] for v in plan.steps[step].results]
+    here = {str(h.placement) for h in tensors if h is not None}
+    classes = dict.fromkeys(h.cls for h in tensors if h is not None)
+    of_class = plan.reasons.of_class
+    found = [d for c in classes for d in of_class.get(c, ())]
+    found.sort(key=lambda d: ((d.kind in ("reshard", "window")) is not reshards, d.placement not in here))
+    if plan.steps[step].action.messages:
+        takers = _takers(plan, step, classes, locations or Locations(plan))
+        found += [d for c in takers[:TAKERS] for d in of_class.get(c, ()) if d.kind == "op"]
+    return found
+
+
+def _takers(plan: Plan, step: int, classes: Iterable[int], locations: Locations) -> list[int]:
+    """The classes of the ops that take what a step makes, or what that is converted to on the way."""
+    held = plan.device_program.held
+    found: dict[int, None] = {}
+    seen, work = {step}, [step]
+    for i in work:
+        for user in dict.fromkeys(u for v in plan.steps[i].results for u in locations.users.get(v, ())):
+            tensors = [held[v] for v in plan.steps[user].results]
+            theirs = {h.cls for h in tensors if h is not None}
+            if theirs & set(classes):
+                work += [user] if user not in seen else []
+                seen.add(user)
+            else:
+                found.update(dict.fromkeys(sorted(theirs)))
+    return list(found)
 
 
 def flip_text(flip: Flip) -> str:
@@ -72,7 +98,7 @@ def why(plan: Plan, step: int, locations: Locations | None = None) -> list[str]:
     takers += [f"output {', '.join(map(str, delivered))}"] if delivered else []
     if takers:
         lines.append("taken so by " + ", ".join(takers))
-    decisions = decisions_of(plan, step)
+    decisions = decisions_of(plan, step, locations)
     for decision in decisions[:1]:
         if decision.rules:
             lines += [f"rule {rule} made {op}" for rule, op in decision.rules]
@@ -83,7 +109,7 @@ def why(plan: Plan, step: int, locations: Locations | None = None) -> list[str]:
             than = "" if best is None else f"; the next best costs {_more(best)}"
             lines.append(f"{decision.what}: the cheapest of {decision.weighed + 1} ways{than}")
         else:
-            lines.append(f"{decision.what}: there was no other way")
+            lines.append(f"{decision.what}: there was no other way, as it is needed so")
     notes = [w for w in taken.why if not w.startswith("reshard") and all(w != r for d in decisions for r, _ in d.rules)]
     return lines + ([f"noted: {', '.join(notes)}"] if notes else [])
 

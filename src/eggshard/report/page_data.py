@@ -120,7 +120,7 @@ class PageData:
             "lanes": [[*([COMPUTE] if w.computing or not w.channels else []), *w.channels] for w in schedule.work],
             "why": [[self.text(line) for line in why(plan, i, locations)] for i in range(len(plan.steps))],
             "rules": [[self.text(w) for w in s.why] for s in plan.steps],
-            "decisions": [[number[id(d)] for d in decisions_of(plan, i)] for i in range(len(plan.steps))],
+            "decisions": [[number[id(d)] for d in decisions_of(plan, i, locations)] for i in range(len(plan.steps))],
             "bodies": {i: self._bodies(s.action) for i, s in enumerate(plan.steps)
                        if isinstance(s.action, (Loop, Branch))},
         }
