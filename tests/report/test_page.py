@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.report.samples import chain, long_plan, mlp
 
+import eggshard
 from eggshard.plan.plan import Plan
 from eggshard.report.page_data import PageData
 from eggshard.report.page_file import SCRIPTS, page
@@ -68,6 +69,28 @@ def test_long_plans_stay_small() -> None:
     text = page(long_plan())
     assert len(text) < 5 << 20
     assert len(data_in(text)["steps"]["what"]) == 8000
+
+
+def test_loops_show_what_is_inside() -> None:
+    import jax
+    import jax.numpy as jnp
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    mesh = jax.make_mesh((4,), ("x",), devices=jax.devices()[:4])
+    rows = NamedSharding(mesh, PartitionSpec("x", None))
+
+    def loop(a: Any) -> Any:
+        return jax.lax.fori_loop(0, 5, lambda i, b: jnp.tanh(b @ b), a)
+
+    a = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=rows)
+    plan = eggshard.optimize(jax.jit(loop, out_shardings=rows).lower(a))
+    data = data_in(page(plan))
+    (bodies,) = data["steps"]["bodies"].values()
+    names = [data["texts"][row[0]] for _, _, rows in bodies for row in rows]
+    assert "dot_general" in names and [name for name, _, _ in bodies] == ["condition", "body, 5 times"]
+    (loop_step,) = (i for i, kind in enumerate(data["steps"]["kind"]) if kind == "control")
+    assert any(a.at_least for d in plan.reasons.decisions for a in d.alternatives), "bodies are planned when chosen"
+    assert "WHAT ELSE" in plan.explain(loop_step)
 
 
 def test_groups_cover_every_step_once() -> None:

@@ -5,7 +5,8 @@ A decision is one thing that a plan pays for: a choice, or a conversion. An alte
 a conversion. Its price is a difference of totals, of two plans that `extract.verify.check` finds valid, so it needs no
 model of its own:
 
-- *held*: everything else stays as it is. Conversions come from the cheapest placement at hand, values that nothing
+- *held*: everything else stays as it is (but for results of an op with several, which lie where it gives them).
+  Conversions come from the cheapest placement at hand, values that nothing
   needs any more leave the plan, and values that it lacked join it in the way that is cheapest for a tree.
 - *followed*: other decisions may follow, by local search around this one, which itself stays. Never more than held.
 """
@@ -116,12 +117,27 @@ class Marginal:
         adds = () if choice < 0 else (choice,)
         stays = choice >= 0 and self.problem.choices[c][choice].out == out
         if not self.state.try_switch(c, adds, () if out < 0 or stays else (out,), math.inf):
-            return False
+            if stays or choice < 0 or out < 0 or not self._with_users(c, out, choice):
+                return False
         for a in self._touched():  # copies that serve nothing any more
             for p in list(self.state.made[a]):
                 if len(self.state.made[a]) > 1 and (a, self.state.made[a].get(p)) != (c, choice):
                     self.state.try_switch(a, (), (p,), -1e-12 * abs(self.state.cost))
         return True
+
+    def _with_users(self, c: int, out: int, choice: int) -> bool:
+        """The same where there is no conversion (results of an op with several): together with those who take it."""
+        new = self.problem.choices[c][choice].out
+        group = {c: choice}
+        for user in self.search.users[c]:
+            takes = [s for s in self.state.made[user].values() if (c, out) in self.problem.choices[user][s].needs]
+            if not takes:
+                continue
+            options = [s for s, x in enumerate(self.problem.choices[user]) if (c, new) in x.needs and x.cost < math.inf]
+            if len(self.state.made[user]) > 1 or not options:
+                return False
+            group[user] = min(options, key=lambda s: (self.problem.choices[user][s].cost, s))
+        return len(self.state.made[c]) == 1 and len(group) > 1 and self.state.try_group(group.items(), math.inf)
 
     def _held(self, c: int, out: int, choice: int) -> float:
         before = self.state.cost

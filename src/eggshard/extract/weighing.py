@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from eggshard.control_flow import CONTROL_FLOW
-from eggshard.egraph.graph import EGraph
+from eggshard.egraph.graph import EGraph, ENode
 from eggshard.extract.encode import Computed, Delivered, Encoding, Handed, Joined, Jointly, Shape, Widened
 from eggshard.extract.marginal import Marginal, Switch
 from eggshard.extract.problem import Selection
@@ -50,6 +50,13 @@ class _Weigher:
         for v, cls in enumerate(given.values):
             if cls >= 0:
                 self.values.setdefault(self.views.group[cls], []).append(v)
+        #: Per class of tuples one of the results that the plan has of it.
+        self.result_of: dict[int, int] = {}
+        for c, chosen in given.selection.chosen.items():
+            for s in chosen:
+                choice = self.problem.choices[c][s]
+                if isinstance(choice.tag, Computed) and self._node(choice.tag).op == "result":
+                    self.result_of.setdefault(choice.needs[0][0], c)
 
     def reasons(self) -> Reasons:
         if not self.marginal.total < math.inf:
@@ -74,9 +81,12 @@ class _Weigher:
             about, kind, self._said(item), self._type(about), self._placed(c, choice.out), choice.cost,
             tuple(self.values.get(about, ())), self._chain(tag), weighed, alternatives)
 
+    def _node(self, tag: Computed) -> ENode:
+        return self.graph.classes[tag.cls].nodes[tag.node]
+
     def _given(self, tag: Computed) -> bool:
         """Whether there is nothing to decide: an input, or one of the results of an op."""
-        return self.graph.classes[tag.cls].nodes[tag.node].op in ("input", "result")
+        return self._node(tag).op in ("input", "result")
 
     def _reshard(self, c: int, p: int, q: int) -> Decision | None:
         """A conversion: compute the class there, too, or go another way."""
@@ -117,7 +127,7 @@ class _Weigher:
             bounded)
 
     def _bounded(self, tag: object) -> bool:
-        return isinstance(tag, Computed) and self.graph.classes[tag.cls].nodes[tag.node].op in CONTROL_FLOW
+        return isinstance(tag, Computed) and self._node(tag).op in CONTROL_FLOW
 
     def _paid(self, items: Mapping[Item, float]) -> tuple[Part, ...]:
         """What costs something of what is paid for, the dearest first."""
@@ -128,7 +138,7 @@ class _Weigher:
         about = self._about(item)
         if len(item) == 2:
             tag = self.problem.choices[item[0]][item[1]].tag
-            kind = self.graph.classes[tag.cls].nodes[tag.node].op if isinstance(tag, Computed) else "exchange"
+            kind = self._node(tag).op if isinstance(tag, Computed) else "exchange"
             return [Part(f"{self._said(item)} of {self._name(about)}", kind, about, price)]
         c, p, q = item
         hops = self._hops(c, p, q, price)
@@ -157,7 +167,7 @@ class _Weigher:
         """The group of e-classes that a choice or conversion of the problem is about."""
         c = item[0]
         if c < len(self.views.group):
-            return c
+            return self.result_of.get(c, c)
         choice = self.problem.choices[c][item[1] if len(item) == 2 else 0]
         if isinstance(choice.tag, Delivered):
             return choice.needs[0][0]
@@ -186,7 +196,7 @@ class _Weigher:
             return f"reshard {self._placed(c, p)} to {self._placed(c, q)}"
         tag = self.problem.choices[item[0]][item[1]].tag
         if isinstance(tag, Computed):
-            node = self.graph.classes[tag.cls].nodes[tag.node]
+            node = self._node(tag)
             lie = tag.strategy
             operands, results = (" ".join(map(str, placements)) for placements in (lie.operands, lie.results))
             return f"{node.op} {operands} -> {results}" if operands else f"{node.op} -> {results}"
@@ -201,7 +211,7 @@ class _Weigher:
         return "out of a joint exchange"
 
     def _rules(self, tag: object) -> tuple[str, ...]:
-        return self.graph.classes[tag.cls].nodes[tag.node].rules if isinstance(tag, Computed) else ()
+        return self._node(tag).rules if isinstance(tag, Computed) else ()
 
     def _chain(self, tag: object) -> tuple[tuple[str, str], ...]:
         """The rules behind a choice, and behind those of its operands that no value of the program is."""
@@ -210,7 +220,7 @@ class _Weigher:
         for tag in queue:
             if not isinstance(tag, Computed) or len(found) >= CHAIN:
                 continue
-            node = self.graph.classes[tag.cls].nodes[tag.node]
+            node = self._node(tag)
             found.update(dict.fromkeys((rule, node.op) for rule in node.rules))
             for child in node.children:
                 group = self.views.group[child]

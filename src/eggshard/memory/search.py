@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from eggshard.costmodel.protocol import CostModel, StepInfo
 from eggshard.memory.prediction import predicted
 from eggshard.memory.strip_mining import cuts
 from eggshard.plan.plan import Plan
 from eggshard.plan.pricing import Pricer, step_info
+from eggshard.plan.reasons import Reasons
 from eggshard.plan.schedule import scheduled
 from eggshard.plan.steps import StepPlan
 
@@ -139,7 +141,13 @@ def at_price(cheapest: Plan, planner: Planner, price: float) -> Plan:
         notes=(*plan.search.notes, f"memory: {price:.3g} s per byte"),
     )
     return replace(plan, device_program=steps, cost_model=cheapest.cost_model, search=search,
-                   baseline_factory=cheapest.baseline_factory)
+                   baseline_factory=cheapest.baseline_factory, reasons_factory=partial(_charged, plan))
+
+
+def _charged(plan: Plan) -> Reasons:
+    """The reasons of a plan found at a price per byte."""
+    note = "a charge on every byte that a step touches is in these prices: by it the search kept to the memory limit"
+    return replace(plan.reasons, note=note)
 
 
 def front(plans: Iterable[Plan]) -> list[Plan]:
