@@ -59,18 +59,6 @@ E.compare = function (panel) {
   if (c) {
     box.append(E.el("h2", {}, "Against the baseline"), E.el("p", { class: "note" }, "The baseline takes the propagated shardings as they are and reshards every op on its own."),
       E.table("", [["", (r) => r[0]], ["plan", (r) => E.micro(r[3]), true], ["baseline", (r) => E.micro(r[4]), true], ["plan / baseline", (r) => ratio(r[1], r[2]), true]], c.figures));
-    const bars = E.el("div", {});
-    box.append(bars, E.el("h3", {}, `Steps: ${c.same} of ${E.count} are the same`));
-    let all = false;
-    const list = E.el("div", {});
-    const draw = () => list.replaceChildren(E.table("", [
-      ["", (r) => (r[0] && r[1] ? (r[0][1] === r[1][1] && r[0][2] === r[1][2] ? "same" : "otherwise") : r[0] ? "only the plan" : "only the baseline")],
-      ["plan", (r) => (r[0] ? E.stepLink(r[0][0], `${r[0][0]} ${E.text(r[0][1])}`) : "")], ["baseline", (r) => (r[1] ? `${r[1][0]} ${E.text(r[1][1])}` : "")],
-      ["placement", (r) => (r[0] && r[1] && r[0][2] !== r[1][2] ? `${E.text(r[0][2])}, not ${E.text(r[1][2]).replace(/^tensor<[^>]*> /, "")}` : E.text((r[0] || r[1])[2]))], ["received", (r) => ((r[0] || r[1])[3] ? E.size((r[0] || r[1])[3]) : "\u2013"), true], ["time", (r) => E.duration((r[0] || r[1])[4]), true],
-    ], c.rows.filter((r) => all || !(r[0] && r[1]) || r[0][1] !== r[1][1] || r[0][2] !== r[1][2]).slice(0, 1500)));
-    const toggle = E.el("button", { type: "button", "aria-pressed": "false", onclick: () => { all = !all; toggle.setAttribute("aria-pressed", String(all)); draw(); } }, "Show equal steps too");
-    box.append(toggle, list, c.left_out ? E.el("p", { class: "note" }, `${c.left_out} equal steps are left out.`) : "");
-    draw();
   } else {
     box.append(E.el("p", {}, "There is no baseline to compare with: this plan is the baseline, or was read from JSON, which does not hold it."));
   }
@@ -85,6 +73,19 @@ E.compare = function (panel) {
       E.table("", [["per device", (r) => r[0]], ["plan", (r) => r[3](r[1]), true], ["XLA", (r) => r[3](r[2]), true], ["plan / XLA", (r) => ratio(r[1], r[2]), true]], rows));
   } else {
     box.append(E.el("p", {}, "Not compared. ", E.el("code", {}, "plan.report(path, plan.compare_with_xla())"), " compiles both and puts them here."));
+  }
+  if (c) {
+    box.append(E.el("h2", {}, "Step by step"), E.el("h3", {}, `Steps: ${c.same} of ${E.count} are the same`));
+    let all = false;
+    const list = E.el("div", {});
+    const draw = () => list.replaceChildren(E.table("", [
+      ["", (r) => (r[0] && r[1] ? (r[0][1] === r[1][1] && r[0][2] === r[1][2] ? "same" : "otherwise") : r[0] ? "only the plan" : "only the baseline")],
+      ["plan", (r) => (r[0] ? E.stepLink(r[0][0], `${r[0][0]} ${E.text(r[0][1])}`) : "")], ["baseline", (r) => (r[1] ? `${r[1][0]} ${E.text(r[1][1])}` : "")],
+      ["placement", (r) => (r[0] && r[1] && r[0][2] !== r[1][2] ? `${E.text(r[0][2])}, not ${E.text(r[1][2]).replace(/^tensor<[^>]*> /, "")}` : E.text((r[0] || r[1])[2]))], ["received", (r) => ((r[0] || r[1])[3] ? E.size((r[0] || r[1])[3]) : "\u2013"), true], ["time", (r) => E.duration((r[0] || r[1])[4]), true],
+    ], c.rows.filter((r) => all || !(r[0] && r[1]) || r[0][1] !== r[1][1] || r[0][2] !== r[1][2]).slice(0, 1500)));
+    const toggle = E.el("button", { type: "button", "aria-pressed": "false", onclick: () => { all = !all; toggle.setAttribute("aria-pressed", String(all)); draw(); } }, "Show equal steps too");
+    box.append(toggle, list, c.left_out ? E.el("p", { class: "note" }, `${c.left_out} equal steps are left out.`) : "");
+    draw();
   }
   panel.append(box);
 };
