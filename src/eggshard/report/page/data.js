@@ -37,10 +37,15 @@ E.tensorOf = (v) => (E.data.values[v][0] < 0 ? null : E.data.tensors[E.data.valu
 E.result = (i) => (E.data.steps.results[i].length ? E.tensorOf(E.data.steps.results[i][0]) : null);
 E.placementText = (t) => E.text(t[5]);
 E.tensorType = (t) => (t[0].length ? t[0].join("\u00d7") : "scalar") + " " + t[1];
-E.localType = (v) => E.text(E.data.values[v][1]).replace(/^tensor<(.*)>$/, "$1").replace(/x(?=[a-z]\w*$)/, " ").replace(/x/g, "\u00d7");
+E.localType = (v) =>
+  E.text(E.data.values[v][1])
+    .replace(/^tensor<(.*)>$/, "$1")
+    .replace(/x(?=[a-z]\w*$)/, " ")
+    .replace(/x/g, "\u00d7");
 
 E.searchable = function (i) {
-  const s = E.data.steps, words = [`step ${i}`, E.title(i), E.text(s.op[i]), E.data.groups[E.groupOf[i]][0]];
+  const s = E.data.steps,
+    words = [`step ${i}`, E.title(i), E.text(s.op[i]), E.data.groups[E.groupOf[i]][0]];
   for (const r of s.rules[i]) words.push(E.text(r));
   for (const v of [...s.results[i], ...s.operands[i]]) words.push("%" + v);
   for (const v of s.results[i]) {
@@ -48,7 +53,8 @@ E.searchable = function (i) {
     if (t) words.push(E.placementText(t), E.tensorType(t).replace(/\u00d7/g, "x"));
     if (E.data.values[v][3] >= 0) words.push("program %" + E.data.values[v][3]);
   }
-  for (const d of s.decisions[i]) for (const [rule] of E.data.reasons.decisions[d][7]) words.push(E.data.reasons.texts[rule]);
+  for (const d of s.decisions[i])
+    for (const [rule] of E.data.reasons.decisions[d][7]) words.push(E.data.reasons.texts[rule]);
   return words.join(" \n").toLowerCase();
 };
 
@@ -58,16 +64,34 @@ E.decision = function (n) {
   const [cls, kind, what, tensor, placement, seconds, values, rules, weighed, others] = E.data.reasons.decisions[n];
   const parts = (rows) => rows.map(([w, k, c, s]) => ({ what: t(w), kind: t(k), cls: c, seconds: s }));
   return {
-    number: n, cls, kind: t(kind), what: t(what), tensor: t(tensor), placement: t(placement), seconds, values, weighed,
+    number: n,
+    cls,
+    kind: t(kind),
+    what: t(what),
+    tensor: t(tensor),
+    placement: t(placement),
+    seconds,
+    values,
+    weighed,
     rules: rules.map(([r, op]) => [t(r), t(op)]),
     alternatives: others.map(([w, r, own, held, change, leaves, joins, least]) => ({
-      what: t(w), rules: r.map(t), own, held, change, leaves: parts(leaves), joins: parts(joins), least: !!least })),
+      what: t(w),
+      rules: r.map(t),
+      own,
+      held,
+      change,
+      leaves: parts(leaves),
+      joins: parts(joins),
+      least: !!least,
+    })),
   };
 };
 
 // What would have to move, alone, for an alternative to be as cheap as the plan (plan/reasons.py, Alternative.flips).
 E.flips = function (a) {
-  const gap = Math.max(0, a.change), found = [], kinds = new Map();
+  const gap = Math.max(0, a.change),
+    found = [],
+    kinds = new Map();
   for (const p of a.leaves) {
     if (p.seconds > 0) found.push({ what: p.what, from: p.seconds, to: p.seconds + gap });
     kinds.set(p.kind, (kinds.get(p.kind) || 0) + p.seconds);
@@ -77,7 +101,8 @@ E.flips = function (a) {
     kinds.set(p.kind, (kinds.get(p.kind) || 0) - p.seconds);
   }
   for (const [kind, less] of kinds) {
-    if (Math.abs(less) > 1e-15 && 1 + gap / less > 0) found.push({ what: "every " + kind, from: 1, to: 1 + gap / less, every: true });
+    if (Math.abs(less) > 1e-15 && 1 + gap / less > 0)
+      found.push({ what: "every " + kind, from: 1, to: 1 + gap / less, every: true });
   }
   return found.sort((x, y) => Math.abs(Math.log(x.to / x.from)) - Math.abs(Math.log(y.to / y.from)));
 };

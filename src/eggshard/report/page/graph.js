@@ -3,74 +3,98 @@
 E.Graph = class {
   constructor(panel) {
     this.open = new Set();
-    this.root = this.tree();
+    this.root = E.parts();
     this.inputs = E.data.inputs.length <= 12 && E.count <= 100;
-    this.bar = E.el("div", { class: "bar" },
+    this.bar = E.el(
+      "div",
+      { class: "bar" },
       E.el("button", { type: "button", onclick: () => this.zoomBy(1.35) }, "Zoom in ", E.el("kbd", {}, "+")),
       E.el("button", { type: "button", onclick: () => this.zoomBy(1 / 1.35) }, "Zoom out ", E.el("kbd", {}, "\u2212")),
       E.el("button", { type: "button", onclick: () => this.fit() }, "Fit ", E.el("kbd", {}, "0")),
-      E.el("button", { type: "button", id: "collapse", onclick: () => { this.open = new Set([this.root]); this.draw(); this.fit(); } }, "Collapse all"),
-      E.el("button", { type: "button", "aria-pressed": String(this.inputs), onclick: (e) => { this.inputs = !this.inputs; e.currentTarget.setAttribute("aria-pressed", String(this.inputs)); this.draw(); this.fit(); } }, "Inputs, outputs"),
-      this.note = E.el("span", { class: "note" }));
-    this.svg = d3.select(panel.appendChild(this.bar).parentNode).append("svg").attr("id", "graph").attr("role", "group")
+      E.el(
+        "button",
+        {
+          type: "button",
+          id: "collapse",
+          onclick: () => {
+            this.open = new Set([this.root]);
+            this.draw();
+            this.fit();
+          },
+        },
+        "Collapse all",
+      ),
+      E.el(
+        "button",
+        {
+          type: "button",
+          "aria-pressed": String(this.inputs),
+          onclick: (e) => {
+            this.inputs = !this.inputs;
+            e.currentTarget.setAttribute("aria-pressed", String(this.inputs));
+            this.draw();
+            this.fit();
+          },
+        },
+        "Inputs, outputs",
+      ),
+      (this.note = E.el("span", { class: "note" })),
+    );
+    this.svg = d3
+      .select(panel.appendChild(this.bar).parentNode)
+      .append("svg")
+      .attr("id", "graph")
+      .attr("role", "group")
       .attr("aria-label", "Graph of steps. Arrow keys go along the edges, Enter selects a step or opens a part.");
-    this.svg.append("defs").append("marker").attr("id", "arrow").attr("viewBox", "0 0 8 8").attr("refX", 7).attr("refY", 4).attr("markerWidth", 9).attr("markerHeight", 9).attr("markerUnits", "userSpaceOnUse").attr("orient", "auto").append("path").attr("d", "M0,0L8,4L0,8z");
+    this.svg
+      .append("defs")
+      .append("marker")
+      .attr("id", "arrow")
+      .attr("viewBox", "0 0 8 8")
+      .attr("refX", 7)
+      .attr("refY", 4)
+      .attr("markerWidth", 9)
+      .attr("markerHeight", 9)
+      .attr("markerUnits", "userSpaceOnUse")
+      .attr("orient", "auto")
+      .append("path")
+      .attr("d", "M0,0L8,4L0,8z");
     this.canvas = this.svg.append("g");
-    this.zoom = d3.zoom().scaleExtent([0.02, 4]).on("zoom", (e) => this.canvas.attr("transform", e.transform));
+    this.zoom = d3
+      .zoom()
+      .scaleExtent([0.02, 4])
+      .on("zoom", (e) => this.canvas.attr("transform", e.transform));
     this.svg.call(this.zoom).on("dblclick.zoom", null);
     this.svg.on("keydown", (e) => this.key(e));
     this.open.add(this.root);
     if (E.count <= 100) this.openAll(this.root);
     this.draw();
     requestAnimationFrame(() => this.fit());
-    E.on("select", (i, source) => { if (source !== "graph") this.reveal(i); this.mark(); });
+    E.on("select", (i, source) => {
+      if (source !== "graph") this.reveal(i);
+      this.mark();
+    });
     E.on("filter", () => this.mark());
   }
 
-  // Groups in groups, so that no node ever opens into more than FEW others.
-  tree() {
-    const FEW = 120, leaf = (i) => ({ step: i, start: i, count: 1 });
-    const cut = (label, start, count) => {
-      const node = { label, start, count, children: null };
-      node.make = () => {
-        if (count <= FEW) return d3.range(start, start + count).map(leaf);
-        const pieces = Math.min(60, Math.ceil(count / 40)), ends = d3.range(pieces + 1).map((k) => start + Math.round((k * count) / pieces));
-        return ends.slice(1).map((end, k) => cut(`steps ${ends[k]}\u2013${end - 1}`, ends[k], end - ends[k]));
-      };
-      return node;
-    };
-    let nodes = E.data.groups.map(([name, start, count]) => cut(name, start, count));
-    if (nodes.length === 1) return Object.assign(nodes[0], { label: "all steps" });
-    // Equal parts in a row are one node: the layers of a model.
-    const runs = [];
-    for (const node of nodes) {
-      const run = runs[runs.length - 1];
-      if (run && run[0].count === node.count) run.push(node); else runs.push([node]);
-    }
-    nodes = runs.flatMap((run) => (run.length < 4 ? run : [this.bundle(run, `${run.length} equal parts: ${run[0].label} \u2026 ${run[run.length - 1].label}`)]));
-    while (nodes.length > 60) {
-      const parts = [];
-      for (let k = 0; k < nodes.length; k += 12) {
-        const some = nodes.slice(k, k + 12);
-        parts.push(this.bundle(some, `${some[0].label} \u2026 ${some[some.length - 1].label}`));
-      }
-      nodes = parts;
-    }
-    return { label: "all steps", start: 0, count: E.count, children: nodes };
+  children(node) {
+    return (node.children ||= node.make());
   }
-
-  bundle(nodes, label) {
-    const [first, last] = [nodes[0], nodes[nodes.length - 1]];
-    return { label, start: first.start, count: last.start + last.count - first.start, children: nodes };
+  openAll(node) {
+    if (node.step === undefined) {
+      this.open.add(node);
+      this.children(node).forEach((c) => this.openAll(c));
+    }
   }
-
-  children(node) { return (node.children ||= node.make()); }
-  openAll(node) { if (node.step === undefined) { this.open.add(node); this.children(node).forEach((c) => this.openAll(c)); } }
 
   reveal(i) {
-    let node = this.root, changed = false;
+    let node = this.root,
+      changed = false;
     while (node.step === undefined) {
-      if (!this.open.has(node)) { this.open.add(node); changed = true; }
+      if (!this.open.has(node)) {
+        this.open.add(node);
+        changed = true;
+      }
       node = this.children(node).find((c) => i >= c.start && i < c.start + c.count);
     }
     if (changed) this.draw();
@@ -78,9 +102,15 @@ E.Graph = class {
   }
 
   draw() {
-    const shown = [], clusters = [], of = new Array(E.count);
+    const shown = [],
+      clusters = [],
+      of = new Array(E.count);
     const visit = (node, parent) => {
-      if (node.step !== undefined) { shown.push({ id: "s" + node.step, node, parent }); of[node.step] = "s" + node.step; return; }
+      if (node.step !== undefined) {
+        shown.push({ id: "s" + node.step, node, parent });
+        of[node.step] = "s" + node.step;
+        return;
+      }
       if (this.open.has(node)) {
         const id = node === this.root ? parent : "c" + node.start + "+" + node.count;
         if (node !== this.root) clusters.push({ id, node, parent });
@@ -92,24 +122,29 @@ E.Graph = class {
       of.fill(id, node.start, node.start + node.count);
     };
     visit(this.root, undefined);
-    const edges = new Map(), link = (a, b, v) => {
-      if (a === b) return;
-      const key = a + ">" + b, known = edges.get(key);
-      if (known) known.values.add(v); else edges.set(key, { a, b, values: new Set([v]) });
-    };
+    const edges = new Map(),
+      link = (a, b, v) => {
+        if (a === b) return;
+        const key = a + ">" + b,
+          known = edges.get(key);
+        if (known) known.values.add(v);
+        else edges.set(key, { a, b, values: new Set([v]) });
+      };
     const ends = [];
     if (this.inputs) {
       const single = E.data.inputs.length > 40;
       E.data.inputs.forEach((v, n) => {
         if (!E.users[v].length) return;
         const id = single ? "in" : "in" + n;
-        if (!ends.some((e) => e.id === id)) ends.push({ id, end: single ? `${E.data.inputs.length} inputs` : `input ${n}`, value: single ? -1 : v });
+        if (!ends.some((e) => e.id === id))
+          ends.push({ id, end: single ? `${E.data.inputs.length} inputs` : `input ${n}`, value: single ? -1 : v });
         for (const u of E.users[v]) link(id, of[u], v);
       });
       const one = E.data.outputs.length > 40;
       E.data.outputs.forEach((v, n) => {
         const id = one ? "out" : "out" + n;
-        if (!ends.some((e) => e.id === id)) ends.push({ id, end: one ? `${E.data.outputs.length} outputs` : `output ${n}`, value: one ? -1 : v });
+        if (!ends.some((e) => e.id === id))
+          ends.push({ id, end: one ? `${E.data.outputs.length} outputs` : `output ${n}`, value: one ? -1 : v });
         if (E.maker[v] >= 0) link(of[E.maker[v]], id, v);
       });
     }
@@ -119,8 +154,15 @@ E.Graph = class {
       for (const v of E.data.steps.operands[i]) {
         const m = E.maker[v];
         if (m < 0) continue;
-        const a = of[m], b = of[i];
-        if (a !== b && !E.data.steps.operands[m].length && E.count > 100 && (parent.get(a) !== parent.get(b) || a[0] === "g" || b[0] === "g")) continue;
+        const a = of[m],
+          b = of[i];
+        if (
+          a !== b &&
+          !E.data.steps.operands[m].length &&
+          E.count > 100 &&
+          (parent.get(a) !== parent.get(b) || a[0] === "g" || b[0] === "g")
+        )
+          continue;
         link(a, b, v);
       }
     }
@@ -129,119 +171,235 @@ E.Graph = class {
 
   lay(nodes, clusters, edges) {
     const g = new dagre.graphlib.Graph({ compound: true, multigraph: false });
-    g.setGraph({ rankdir: "TB", nodesep: 16, ranksep: 34, marginx: 10, marginy: 10, ranker: nodes.length > 150 ? "longest-path" : "network-simplex" }).setDefaultEdgeLabel(() => ({}));
+    g.setGraph({
+      rankdir: "TB",
+      nodesep: 16,
+      ranksep: 34,
+      marginx: 10,
+      marginy: 10,
+      ranker: nodes.length > 150 ? "longest-path" : "network-simplex",
+    }).setDefaultEdgeLabel(() => ({}));
     for (const n of nodes) {
       const lines = this.lines(n);
       n.lines = lines;
-      g.setNode(n.id, { width: Math.max(70, d3.max(lines, (l, k) => l.length * (k ? 6.1 : 7)) + 16), height: 12 + 15 * lines.length });
+      g.setNode(n.id, {
+        width: Math.max(70, d3.max(lines, (l, k) => l.length * (k ? 6.1 : 7)) + 16),
+        height: 12 + 15 * lines.length,
+      });
     }
     for (const c of clusters) g.setNode(c.id, {});
     for (const n of [...nodes, ...clusters]) if (n.parent) g.setParent(n.id, n.parent);
     for (const e of edges) g.setEdge(e.a, e.b, {});
     dagre.layout(g);
     this.placed = new Map(nodes.map((n) => [n.id, Object.assign(n, g.node(n.id))]));
-    this.next = new Map(); this.before = new Map();
-    for (const e of edges) { (this.next.get(e.a) || this.next.set(e.a, []).get(e.a)).push(e.b); (this.before.get(e.b) || this.before.set(e.b, []).get(e.b)).push(e.a); }
+    this.next = new Map();
+    this.before = new Map();
+    for (const e of edges) {
+      (this.next.get(e.a) || this.next.set(e.a, []).get(e.a)).push(e.b);
+      (this.before.get(e.b) || this.before.set(e.b, []).get(e.b)).push(e.a);
+    }
     this.canvas.selectAll("*").remove();
-    const boxes = this.canvas.append("g").selectAll("g").data(clusters).join("g").attr("class", "cluster").each(function (c) { c.at = g.node(c.id); })
+    const boxes = this.canvas
+      .append("g")
+      .selectAll("g")
+      .data(clusters)
+      .join("g")
+      .attr("class", "cluster")
+      .each(function (c) {
+        c.at = g.node(c.id);
+      })
       .attr("transform", (c) => `translate(${c.at.x - c.at.width / 2},${c.at.y - c.at.height / 2})`);
-    boxes.append("rect").attr("width", (c) => c.at.width).attr("height", (c) => c.at.height).attr("rx", 8);
-    const line = d3.line().x((p) => p.x).y((p) => p.y).curve(d3.curveBasis);
-    this.canvas.append("g").selectAll("path").data(edges).join("path").attr("class", "edge").attr("marker-end", "url(#arrow)")
-      .attr("d", (e) => line(g.edge(e.a, e.b).points)).attr("stroke-width", (e) => Math.min(5, 1 + Math.log2(e.values.size) / 2))
-      .append("title").text((e) => [...e.values].slice(0, 6).map((v) => `%${v} ${E.localType(v)}${E.tensorOf(v) ? " " + E.placementText(E.tensorOf(v)) : ""}`).join("\n") + (e.values.size > 6 ? `\nand ${e.values.size - 6} more` : ""));
-    const fold = boxes.append("g").attr("class", "fold").attr("tabindex", 0).attr("role", "button").attr("aria-label", (c) => `Close ${c.node.label}`)
-      .on("click", (e, c) => this.close(c.node)).on("keydown", (e, c) => { if (e.key === "Enter" || e.key === " ") { e.preventDefault(); e.stopPropagation(); this.close(c.node); } });
-    fold.append("rect").attr("x", 6).attr("y", 5).attr("width", (c) => 24 + c.node.label.length * 7).attr("height", 19).attr("rx", 4);
-    fold.append("text").attr("x", 12).attr("y", 18).text((c) => "\u2212 " + c.node.label);
+    boxes
+      .append("rect")
+      .attr("width", (c) => c.at.width)
+      .attr("height", (c) => c.at.height)
+      .attr("rx", 8);
+    const line = d3
+      .line()
+      .x((p) => p.x)
+      .y((p) => p.y)
+      .curve(d3.curveBasis);
+    this.canvas
+      .append("g")
+      .selectAll("path")
+      .data(edges)
+      .join("path")
+      .attr("class", "edge")
+      .attr("marker-end", "url(#arrow)")
+      .attr("d", (e) => line(g.edge(e.a, e.b).points))
+      .attr("stroke-width", (e) => Math.min(5, 1 + Math.log2(e.values.size) / 2))
+      .append("title")
+      .text(
+        (e) =>
+          [...e.values]
+            .slice(0, 6)
+            .map((v) => `%${v} ${E.localType(v)}${E.tensorOf(v) ? " " + E.placementText(E.tensorOf(v)) : ""}`)
+            .join("\n") + (e.values.size > 6 ? `\nand ${e.values.size - 6} more` : ""),
+      );
+    const fold = boxes
+      .append("g")
+      .attr("class", "fold")
+      .attr("tabindex", 0)
+      .attr("role", "button")
+      .attr("aria-label", (c) => `Close ${c.node.label}`)
+      .on("click", (e, c) => this.close(c.node))
+      .on("keydown", (e, c) => {
+        if (e.key === "Enter" || e.key === " ") {
+          e.preventDefault();
+          e.stopPropagation();
+          this.close(c.node);
+        }
+      });
+    fold
+      .append("rect")
+      .attr("x", 6)
+      .attr("y", 5)
+      .attr("width", (c) => 24 + c.node.label.length * 7)
+      .attr("height", 19)
+      .attr("rx", 4);
+    fold
+      .append("text")
+      .attr("x", 12)
+      .attr("y", 18)
+      .text((c) => "\u2212 " + c.node.label);
     const self = this;
-    this.nodes = this.canvas.append("g").selectAll("g").data(nodes).join("g").attr("id", (n) => "node-" + n.id)
-      .attr("transform", (n) => `translate(${n.x},${n.y})`).attr("tabindex", (n, k) => (k ? -1 : 0)).attr("role", "button")
+    this.nodes = this.canvas
+      .append("g")
+      .selectAll("g")
+      .data(nodes)
+      .join("g")
+      .attr("id", (n) => "node-" + n.id)
+      .attr("transform", (n) => `translate(${n.x},${n.y})`)
+      .attr("tabindex", (n, k) => (k ? -1 : 0))
+      .attr("role", "button")
       .attr("class", (n) => "node " + (n.end ? "end" : n.node.step === undefined ? "group" : E.kind(n.node.step)))
-      .attr("aria-label", (n) => n.lines.join(", ") + (n.node && n.node.step === undefined ? ", closed part, Enter opens" : ""))
+      .attr(
+        "aria-label",
+        (n) => n.lines.join(", ") + (n.node && n.node.step === undefined ? ", closed part, Enter opens" : ""),
+      )
       .attr("aria-expanded", (n) => (n.node && n.node.step === undefined ? "false" : null))
-      .on("click", (e, n) => this.choose(n)).on("focus", function (e, n) { self.focused = n.id; self.nodes.attr("tabindex", (m) => (m === n ? 0 : -1)); });
-    this.nodes.append("rect").attr("x", (n) => -n.width / 2).attr("y", (n) => -n.height / 2).attr("width", (n) => n.width).attr("height", (n) => n.height).attr("rx", (n) => (n.end ? 14 : 5));
+      .on("click", (e, n) => this.choose(n))
+      .on("focus", function (e, n) {
+        self.focused = n.id;
+        self.nodes.attr("tabindex", (m) => (m === n ? 0 : -1));
+      });
+    this.nodes
+      .append("rect")
+      .attr("x", (n) => -n.width / 2)
+      .attr("y", (n) => -n.height / 2)
+      .attr("width", (n) => n.width)
+      .attr("height", (n) => n.height)
+      .attr("rx", (n) => (n.end ? 14 : 5));
     this.nodes.each(function (n) {
-      const t = n.end ? (n.value >= 0 ? E.tensorOf(n.value) : null) : n.node.step !== undefined ? E.result(n.node.step) : null;
+      const t = n.end
+        ? n.value >= 0
+          ? E.tensorOf(n.value)
+          : null
+        : n.node.step !== undefined
+          ? E.result(n.node.step)
+          : null;
       if (t && E.dress(this, t)) this.classList.add("placed");
       const text = d3.select(this).append("text").attr("text-anchor", "middle");
-      n.lines.forEach((l, k) => text.append("tspan").attr("x", 0).attr("y", -n.height / 2 + 17 + 15 * k).attr("font-size", k ? 10.5 : 12).text(l));
+      n.lines.forEach((l, k) =>
+        text
+          .append("tspan")
+          .attr("x", 0)
+          .attr("y", -n.height / 2 + 17 + 15 * k)
+          .attr("font-size", k ? 10.5 : 12)
+          .text(l),
+      );
     });
     this.size = [g.graph().width, g.graph().height];
     const closed = nodes.filter((n) => n.node && n.node.step === undefined).length;
-    this.note.textContent = closed ? `${closed} of ${nodes.length} nodes are closed parts: Enter or click opens one` : `${nodes.length} nodes`;
+    this.note.textContent = closed
+      ? `${closed} of ${nodes.length} nodes are closed parts: Enter or click opens one`
+      : `${nodes.length} nodes`;
     this.mark();
   }
 
   lines(n) {
     if (n.end) return [n.end, ...(n.value >= 0 && E.tensorOf(n.value) ? [E.placementText(E.tensorOf(n.value))] : [])];
     if (n.node.step !== undefined) {
-      const i = n.node.step, t = E.result(i), where = t ? E.placementText(t) : "";
-      return [`${i} ${E.title(i)}`.slice(0, 44), [where.slice(0, 34), E.seconds(i) > 0 ? E.duration(E.seconds(i)) : "", E.bytes(i) ? E.size(E.bytes(i)) : ""].filter(Boolean).join(" \u00b7 ")].filter(Boolean);
+      const i = n.node.step,
+        t = E.result(i),
+        where = t ? E.placementText(t) : "";
+      return [
+        `${i} ${E.title(i)}`.slice(0, 44),
+        [where.slice(0, 34), E.seconds(i) > 0 ? E.duration(E.seconds(i)) : "", E.bytes(i) ? E.size(E.bytes(i)) : ""]
+          .filter(Boolean)
+          .join(" \u00b7 "),
+      ].filter(Boolean);
     }
-    const range = d3.range(n.node.start, n.node.start + n.node.count), sends = range.filter((i) => E.bytes(i));
-    return [`${n.node.label}`, `${n.node.count} steps \u00b7 ${E.duration(d3.sum(range, E.seconds))}`, ...(sends.length ? [`${sends.length} collective${sends.length > 1 ? "s" : ""} \u00b7 ${E.size(d3.sum(sends, E.bytes))}`] : [])];
+    const range = d3.range(n.node.start, n.node.start + n.node.count),
+      sends = range.filter((i) => E.bytes(i));
+    return [
+      `${n.node.label}`,
+      `${n.node.count} steps \u00b7 ${E.duration(d3.sum(range, E.seconds))}`,
+      ...(sends.length
+        ? [`${sends.length} collective${sends.length > 1 ? "s" : ""} \u00b7 ${E.size(d3.sum(sends, E.bytes))}`]
+        : []),
+    ];
   }
 
   choose(n) {
-    if (n.end) { if (n.value >= 0) E.say(n.lines.join(", ")); return; }
-    if (n.node.step !== undefined) { E.select(n.node.step, "graph"); return; }
+    if (n.end) {
+      if (n.value >= 0) E.say(n.lines.join(", "));
+      return;
+    }
+    if (n.node.step !== undefined) {
+      E.select(n.node.step, "graph");
+      return;
+    }
     this.open.add(n.node);
     this.draw();
-    const first = this.children(n.node)[0], id = (first.step !== undefined ? "s" + first.step : "g" + first.start + "+" + first.count);
-    this.center(id); this.focus(id);
+    const first = this.children(n.node)[0],
+      id = first.step !== undefined ? "s" + first.step : "g" + first.start + "+" + first.count;
+    this.center(id);
+    this.focus(id);
   }
 
   close(node) {
     this.open.delete(node);
     this.draw();
     const id = "g" + node.start + "+" + node.count;
-    this.center(id); this.focus(id);
+    this.center(id);
+    this.focus(id);
   }
-
-  focus(id) { const node = document.getElementById("node-" + id); if (node) node.focus({ preventScroll: true }); }
-
-  key(e) {
-    const here = e.target.closest && e.target.closest(".node"), n = here && d3.select(here).datum();
-    if (e.ctrlKey || e.metaKey || e.altKey) return;
-    if (e.key === "+" || e.key === "=") { this.zoomBy(1.35); e.preventDefault(); return; }
-    if (e.key === "-") { this.zoomBy(1 / 1.35); e.preventDefault(); return; }
-    if (e.key === "0") { this.fit(); e.preventDefault(); return; }
-    if (!n) return;
-    if (e.key === "Enter" || e.key === " ") { e.preventDefault(); this.choose(n); return; }
-    let to;
-    if (e.key === "ArrowDown") to = this.near(n, this.next.get(n.id));
-    else if (e.key === "ArrowUp") to = this.near(n, this.before.get(n.id));
-    else if (e.key === "ArrowLeft" || e.key === "ArrowRight") {
-      const sign = e.key === "ArrowRight" ? 1 : -1;
-      const row = [...this.placed.values()].filter((m) => m !== n && (m.x - n.x) * sign > 0);
-      to = d3.least(row, (m) => Math.abs(m.x - n.x) + 6 * Math.abs(m.y - n.y));
-    } else return;
-    e.preventDefault();
-    if (to) { this.center(to.id); this.focus(to.id); }
-  }
-
-  near(n, ids) { return d3.least((ids || []).map((id) => this.placed.get(id)), (m) => Math.hypot(m.x - n.x, m.y - n.y)); }
 
   mark() {
     if (!this.nodes) return;
     const step = E.state.step;
-    this.nodes.classed("selected", (n) => n.node && step >= n.node.start && step < n.node.start + n.node.count)
-      .classed("out", (n) => { if (!n.node || !E.filtered) return false; for (let i = n.node.start; i < n.node.start + n.node.count; i++) if (E.mask[i]) return false; return true; });
+    this.nodes
+      .classed("selected", (n) => n.node && step >= n.node.start && step < n.node.start + n.node.count)
+      .classed("out", (n) => {
+        if (!n.node || !E.filtered) return false;
+        for (let i = n.node.start; i < n.node.start + n.node.count; i++) if (E.mask[i]) return false;
+        return true;
+      });
   }
 
-  area() { const box = this.svg.node().getBoundingClientRect(); return [box.width || 800, box.height || 500]; }
-  zoomBy(k) { this.svg.call(this.zoom.scaleBy, k); }
+  area() {
+    const box = this.svg.node().getBoundingClientRect();
+    return [box.width || 800, box.height || 500];
+  }
+  zoomBy(k) {
+    this.svg.call(this.zoom.scaleBy, k);
+  }
   fit() {
-    const [w, h] = this.area(), [gw, gh] = this.size, k = Math.max(Math.min(1.1, (w - 20) / gw, Math.max((h - 20) / gh, 0.45)), 0.05);
+    const [w, h] = this.area(),
+      [gw, gh] = this.size,
+      k = Math.max(Math.min(1.1, (w - 20) / gw, Math.max((h - 20) / gh, 0.45)), 0.05);
     const tall = gh * k > h;
-    this.svg.call(this.zoom.transform, d3.zoomIdentity.translate((w - gw * k) / 2, tall ? 8 : (h - gh * k) / 2).scale(k));
+    this.svg.call(
+      this.zoom.transform,
+      d3.zoomIdentity.translate((w - gw * k) / 2, tall ? 8 : (h - gh * k) / 2).scale(k),
+    );
   }
   center(id) {
     const n = this.placed.get(id);
     if (!n) return;
-    const [w, h] = this.area(), k = Math.max(d3.zoomTransform(this.svg.node()).k, 0.75);
+    const [w, h] = this.area(),
+      k = Math.max(d3.zoomTransform(this.svg.node()).k, 0.75);
     this.svg.call(this.zoom.transform, d3.zoomIdentity.translate(w / 2 - n.x * k, h / 2 - n.y * k).scale(k));
   }
 };

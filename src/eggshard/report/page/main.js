@@ -1,18 +1,47 @@
 "use strict";
 // Puts the page together: header, filters, views, keys. Views are made when they are first looked at.
 E.views = [
-  ["graph", "Graph", (p) => { E.graph = new E.Graph(p); }], ["timeline", "Timeline", (p) => { E.timeline = new E.Timeline(p); }],
-  ["steps", "Steps", (p) => { E.list = new E.Steps(p); }], ["collectives", "Collectives", E.collectives], ["choices", "Choices", E.choices],
-  ["compare", "Compare", E.compare], ["search", "Search", E.found],
+  [
+    "graph",
+    "Graph",
+    (p) => {
+      E.graph = new E.Graph(p);
+    },
+  ],
+  [
+    "timeline",
+    "Timeline",
+    (p) => {
+      E.timeline = new E.Timeline(p);
+    },
+  ],
+  [
+    "steps",
+    "Steps",
+    (p) => {
+      E.list = new E.Steps(p);
+    },
+  ],
+  ["collectives", "Collectives", E.collectives],
+  ["choices", "Choices", E.choices],
+  ["compare", "Compare", E.compare],
+  ["search", "Search", E.found],
 ];
 E.made = {};
 
 E.show = function (name, focus) {
   E.state.tab = name;
   for (const [key, , make] of E.views) {
-    const tab = document.getElementById("tab-" + key), panel = document.getElementById("panel-" + key), on = key === name;
-    tab.setAttribute("aria-selected", String(on)); tab.tabIndex = on ? 0 : -1; panel.hidden = !on;
-    if (on && !E.made[key]) { E.made[key] = true; make(panel); }
+    const tab = document.getElementById("tab-" + key),
+      panel = document.getElementById("panel-" + key),
+      on = key === name;
+    tab.setAttribute("aria-selected", String(on));
+    tab.tabIndex = on ? 0 : -1;
+    panel.hidden = !on;
+    if (on && !E.made[key]) {
+      E.made[key] = true;
+      make(panel);
+    }
     if (on && focus) tab.focus();
   }
 };
@@ -25,7 +54,8 @@ E.first = function (from, by) {
 // To the next step that the filters let through: in the order of the list where that is shown, else of the plan.
 E.move = function (by) {
   if (E.state.tab === "steps" && E.order) {
-    const now = E.order.indexOf(E.state.step), to = E.order[now < 0 ? 0 : now + by];
+    const now = E.order.indexOf(E.state.step),
+      to = E.order[now < 0 ? 0 : now + by];
     if (to !== undefined) E.select(to, "keys");
     return;
   }
@@ -33,17 +63,37 @@ E.move = function (by) {
   if (to >= 0) E.select(to, "keys");
 };
 
-E.search = function (text) { document.getElementById("search").value = text; E.filter(); };
+E.search = function (text) {
+  document.getElementById("search").value = text;
+  E.filter();
+};
 
 E.filter = function () {
-  const words = (document.getElementById("search").value.toLowerCase().match(/"[^"]*"|\S+/g) || []).map((w) => w.replace(/"/g, ""));
+  const words = (
+    document
+      .getElementById("search")
+      .value.toLowerCase()
+      .match(/"[^"]*"|\S+/g) || []
+  ).map((w) => w.replace(/"/g, ""));
   const kinds = new Set([...document.querySelectorAll("#kinds button[aria-pressed=true]")].map((b) => b.dataset.kind));
-  const placement = document.getElementById("placement").value, group = document.getElementById("group").value;
+  const placement = document.getElementById("placement").value,
+    group = document.getElementById("group").value;
   let count = 0;
   for (let i = 0; i < E.count; i++) {
     const t = E.result(i);
-    const fits = (!kinds.size || kinds.has(E.kind(i))) && (!placement || (t && E.placementText(t) === placement)) && (!group || E.groupOf[i] === +group) &&
-      words.every((w) => w.startsWith("op:") ? E.text(E.data.steps.op[i]).toLowerCase() === w.slice(3) : w.startsWith("over:") ? E.over(i).toLowerCase() === w.slice(5) : /^\d+$/.test(w) ? i === +w || E.texts[i].includes("%" + w) : E.texts[i].includes(w));
+    const fits =
+      (!kinds.size || kinds.has(E.kind(i))) &&
+      (!placement || (t && E.placementText(t) === placement)) &&
+      (!group || E.groupOf[i] === +group) &&
+      words.every((w) =>
+        w.startsWith("op:")
+          ? E.text(E.data.steps.op[i]).toLowerCase() === w.slice(3)
+          : w.startsWith("over:")
+            ? E.over(i).toLowerCase() === w.slice(5)
+            : /^\d+$/.test(w)
+              ? i === +w || E.texts[i].includes("%" + w)
+              : E.texts[i].includes(w),
+      );
     E.mask[i] = fits ? 1 : 0;
     count += fits;
   }
@@ -53,30 +103,83 @@ E.filter = function () {
 };
 
 E.header = function () {
-  const d = E.data, t = d.totals, b = d.compared && d.compared.totals;
+  const d = E.data,
+    t = d.totals,
+    b = d.compared && d.compared.totals;
   document.getElementById("name").textContent = d.name;
-  document.getElementById("mesh").textContent = `${d.mesh.map(([n, s]) => `${n}=${s}`).join(", ")} \u00b7 ${d.mesh.reduce((n, [, s]) => n * s, 1)} devices`;
-  const than = (a, c) => (b && c && a !== c ? ` ${((100 * a) / c).toFixed(a / c > 0.1 ? 0 : 1)} % of the baseline` : "");
-  const figures = [["time", E.duration(t.seconds), than(t.seconds, b && b.seconds)], ["communication", E.duration(t.communication), t.hidden ? ` ${E.duration(t.hidden)} hidden` : ""],
-    ["compute", E.duration(t.compute), ""], ["received", E.size(t.bytes), than(t.bytes, b && b.bytes)], ["collectives", String(d3.sum(Object.values(t.collectives))), ""],
-    ["memory", t.peak === null ? "unknown" : E.size(t.peak), ""], ["gap", d.search.bound ? `${(100 * d.search.gap).toFixed(2)} %` : "no bound", ""]];
-  document.getElementById("totals").append(...figures.map(([name, value, more]) => E.el("div", {}, E.el("dt", {}, name), E.el("dd", {}, value, E.el("small", {}, more)))));
-  if (d.search.fallback) { const p = document.getElementById("fallback"); p.hidden = false; p.textContent = "This is the baseline: " + d.search.fallback; }
+  document.getElementById("mesh").textContent =
+    `${d.mesh.map(([n, s]) => `${n}=${s}`).join(", ")} \u00b7 ${d.mesh.reduce((n, [, s]) => n * s, 1)} devices`;
+  const than = (a, c) =>
+    b && c && a !== c ? ` ${((100 * a) / c).toFixed(a / c > 0.1 ? 0 : 1)} % of the baseline` : "";
+  const figures = [
+    ["time", E.duration(t.seconds), than(t.seconds, b && b.seconds)],
+    ["communication", E.duration(t.communication), t.hidden ? ` ${E.duration(t.hidden)} hidden` : ""],
+    ["compute", E.duration(t.compute), ""],
+    ["received", E.size(t.bytes), than(t.bytes, b && b.bytes)],
+    ["collectives", String(d3.sum(Object.values(t.collectives))), ""],
+    ["memory", t.peak === null ? "unknown" : E.size(t.peak), ""],
+    ["gap", d.search.bound ? `${(100 * d.search.gap).toFixed(2)} %` : "no bound", ""],
+  ];
+  document
+    .getElementById("totals")
+    .append(
+      ...figures.map(([name, value, more]) =>
+        E.el("div", {}, E.el("dt", {}, name), E.el("dd", {}, value, E.el("small", {}, more))),
+      ),
+    );
+  if (d.search.fallback) {
+    const p = document.getElementById("fallback");
+    p.hidden = false;
+    p.textContent = "This is the baseline: " + d.search.fallback;
+  }
 };
 
 E.controls = function () {
   const kinds = d3.rollups(d3.range(E.count), (v) => v.length, E.kind).sort((a, b) => b[1] - a[1]);
-  document.getElementById("kinds").append(...kinds.map(([kind, n]) => E.el("button", { type: "button", "data-kind": kind, "aria-pressed": "false", title: `${n} steps`, onclick: (e) => {
-    e.currentTarget.setAttribute("aria-pressed", String(e.currentTarget.getAttribute("aria-pressed") !== "true")); E.filter(); } }, E.el("span", { class: "dot " + kind }), kind)));
-  document.getElementById("placement").append(...E.placements.slice(0, 200).map(([text, n]) => E.el("option", { value: text }, `${text} \u00b7 ${n}`)));
+  document.getElementById("kinds").append(
+    ...kinds.map(([kind, n]) =>
+      E.el(
+        "button",
+        {
+          type: "button",
+          "data-kind": kind,
+          "aria-pressed": "false",
+          title: `${n} steps`,
+          onclick: (e) => {
+            e.currentTarget.setAttribute(
+              "aria-pressed",
+              String(e.currentTarget.getAttribute("aria-pressed") !== "true"),
+            );
+            E.filter();
+          },
+        },
+        E.el("span", { class: "dot " + kind }),
+        kind,
+      ),
+    ),
+  );
+  document
+    .getElementById("placement")
+    .append(...E.placements.slice(0, 200).map(([text, n]) => E.el("option", { value: text }, `${text} \u00b7 ${n}`)));
   document.getElementById("group").append(...E.data.groups.map(([name], g) => E.el("option", { value: g }, name)));
   document.getElementById("group").parentNode.hidden = E.data.groups.length < 2;
   let waiting;
-  document.getElementById("search").addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(E.filter, 80); });
+  document.getElementById("search").addEventListener("input", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(E.filter, 80);
+  });
   for (const id of ["placement", "group"]) document.getElementById(id).addEventListener("change", E.filter);
   const form = document.getElementById("filters");
-  form.addEventListener("submit", (e) => { e.preventDefault(); E.filter(); const i = E.first(0, 1); if (i >= 0) E.select(i, "search"); });
-  form.addEventListener("reset", () => { document.querySelectorAll("#kinds button").forEach((b) => b.setAttribute("aria-pressed", "false")); setTimeout(E.filter); });
+  form.addEventListener("submit", (e) => {
+    e.preventDefault();
+    E.filter();
+    const i = E.first(0, 1);
+    if (i >= 0) E.select(i, "search");
+  });
+  form.addEventListener("reset", () => {
+    document.querySelectorAll("#kinds button").forEach((b) => b.setAttribute("aria-pressed", "false"));
+    setTimeout(E.filter);
+  });
 };
 
 E.theme = function (dark) {
@@ -87,25 +190,78 @@ E.theme = function (dark) {
 };
 
 E.keys = [
-  ["/", "search"], ["1 \u2013 7", "views"], ["j, k", "next and previous step"], ["d", "details of the step"], ["t", "light or dark"], ["c", "clear search and filters"], ["?", "this list"],
-  ["graph: arrows, Enter", "along the edges; select, or open a part"], ["graph, timeline: + \u2212 0", "zoom, and all of it"], ["timeline: Left, Right, Home, End", "through the steps"], ["steps: Up, Down, Page Up, Page Down, Home, End", "through the rows"],
+  ["/", "search"],
+  ["1 \u2013 7", "views"],
+  ["j, k", "next and previous step"],
+  ["d", "details of the step"],
+  ["t", "light or dark"],
+  ["c", "clear search and filters"],
+  ["?", "this list"],
+  ["graph: arrows, Enter", "along the edges; select, or open a part"],
+  ["graph, timeline: + \u2212 0", "zoom, and all of it"],
+  ["timeline: Left, Right, Home, End", "through the steps"],
+  ["steps: Up, Down, Page Up, Page Down, Home, End", "through the rows"],
 ];
 
 E.help = function () {
   const help = document.getElementById("help");
-  help.replaceChildren(E.el("h2", { id: "help-title" }, "Keys"), E.table("", [["key", (r) => E.el("kbd", {}, r[0])], ["does", (r) => r[1]]], E.keys),
-    E.el("h3", {}, "Searching"), E.el("p", {}, "Words must all occur in a step's op, axes, values (%12), placements, rules or part; quotes keep words together; ", E.el("code", {}, "op:all-gather"), " and ", E.el("code", {}, "over:x"), " are exact; a number is a step or a value."),
-    E.el("h3", {}, "Colours"), E.el("p", {}, "One colour is one way to cut a tensor over the mesh; white is held by every device. Double borders: addends. Dashed: windows."),
-    E.el("div", { class: "legend" }, ...E.placements.slice(0, 24).map(([text]) => { const i = d3.range(E.count).find((n) => E.result(n) && E.placementText(E.result(n)) === text); return E.chip(E.result(i)); })),
-    E.el("h3", {}, "Prices"), E.el("p", {}, "What an alternative costs more is the difference of two plans' totals under the plan's cost model: with everything else held, and where other decisions may follow."),
-    E.el("details", {}, E.el("summary", {}, "Libraries in this page, and their licences"), E.el("pre", { tabindex: "0" }, document.getElementById("notice").textContent)),
-    E.el("p", {}, E.el("button", { type: "button", onclick: () => help.close() }, "Close")));
+  help.replaceChildren(
+    E.el("h2", { id: "help-title" }, "Keys"),
+    E.table(
+      "",
+      [
+        ["key", (r) => E.el("kbd", {}, r[0])],
+        ["does", (r) => r[1]],
+      ],
+      E.keys,
+    ),
+    E.el("h3", {}, "Searching"),
+    E.el(
+      "p",
+      {},
+      "Words must all occur in a step's op, axes, values (%12), placements, rules or part; quotes keep words together; ",
+      E.el("code", {}, "op:all-gather"),
+      " and ",
+      E.el("code", {}, "over:x"),
+      " are exact; a number is a step or a value.",
+    ),
+    E.el("h3", {}, "Colours"),
+    E.el(
+      "p",
+      {},
+      "One colour is one way to cut a tensor over the mesh; white is held by every device. Double borders: addends. Dashed: windows.",
+    ),
+    E.el(
+      "div",
+      { class: "legend" },
+      ...E.placements.slice(0, 24).map(([text]) => {
+        const i = d3.range(E.count).find((n) => E.result(n) && E.placementText(E.result(n)) === text);
+        return E.chip(E.result(i));
+      }),
+    ),
+    E.el("h3", {}, "Prices"),
+    E.el(
+      "p",
+      {},
+      "What an alternative costs more is the difference of two plans' totals under the plan's cost model: with everything else held, and where other decisions may follow.",
+    ),
+    E.el(
+      "details",
+      {},
+      E.el("summary", {}, "Libraries in this page, and their licences"),
+      E.el("pre", { tabindex: "0" }, document.getElementById("notice").textContent),
+    ),
+    E.el("p", {}, E.el("button", { type: "button", onclick: () => help.close() }, "Close")),
+  );
   help.showModal();
 };
 
 E.key = function (e) {
   const typing = e.target.matches("input, select, textarea") || document.getElementById("help").open;
-  if (e.key === "Escape" && e.target.id === "search") { e.target.blur(); return; }
+  if (e.key === "Escape" && e.target.id === "search") {
+    e.target.blur();
+    return;
+  }
   if (typing || e.ctrlKey || e.metaKey || e.altKey) return;
   const view = E.views[+e.key - 1];
   if (e.key === "/") document.getElementById("search").focus();
@@ -124,19 +280,34 @@ E.start = async function () {
   E.theme(matchMedia("(prefers-color-scheme: dark)").matches);
   await E.load();
   E.prepareColours();
-  E.header(); E.controls();
+  E.header();
+  E.controls();
   const tabs = document.getElementById("tabs");
-  tabs.append(...E.views.map(([key, title]) => E.el("button", { type: "button", role: "tab", id: "tab-" + key, "aria-controls": "panel-" + key, onclick: () => E.show(key) }, title)));
+  tabs.append(
+    ...E.views.map(([key, title]) =>
+      E.el(
+        "button",
+        { type: "button", role: "tab", id: "tab-" + key, "aria-controls": "panel-" + key, onclick: () => E.show(key) },
+        title,
+      ),
+    ),
+  );
   tabs.addEventListener("keydown", (e) => {
-    const at = E.views.findIndex(([key]) => key === E.state.tab), to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: E.views.length - 1 }[e.key];
+    const at = E.views.findIndex(([key]) => key === E.state.tab),
+      to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: E.views.length - 1 }[e.key];
     if (to === undefined) return;
     e.preventDefault();
     E.show(E.views[(to + E.views.length) % E.views.length][0], true);
   });
-  document.getElementById("theme").addEventListener("click", () => E.theme(document.documentElement.dataset.theme !== "dark"));
+  document
+    .getElementById("theme")
+    .addEventListener("click", () => E.theme(document.documentElement.dataset.theme !== "dark"));
   document.getElementById("help-open").addEventListener("click", E.help);
   document.addEventListener("keydown", E.key);
-  E.on("select", (i) => { E.details(i); E.say(`step ${i}, ${E.title(i)}, ${E.duration(E.seconds(i))}`); });
+  E.on("select", (i) => {
+    E.details(i);
+    E.say(`step ${i}, ${E.title(i)}, ${E.duration(E.seconds(i))}`);
+  });
   E.filter();
   E.details(-1);
   E.show("graph");

@@ -3,80 +3,183 @@
 E.Timeline = class {
   constructor(panel) {
     this.lanes = E.data.lanes.map(([name]) => name);
-    this.bar = E.el("div", { class: "bar" },
+    this.bar = E.el(
+      "div",
+      { class: "bar" },
       E.el("button", { type: "button", onclick: () => this.zoomBy(1.6) }, "Zoom in ", E.el("kbd", {}, "+")),
       E.el("button", { type: "button", onclick: () => this.zoomBy(1 / 1.6) }, "Zoom out ", E.el("kbd", {}, "\u2212")),
       E.el("button", { type: "button", onclick: () => this.reset() }, "All ", E.el("kbd", {}, "0")),
-      E.el("span", { class: "note" }, `${E.duration(E.data.makespan)} in all; ` + E.data.lanes.map(([n, s]) => `${n} held ${E.duration(s)}`).join(", ")));
-    this.canvas = E.el("canvas", { id: "timeline", tabindex: "0", role: "application", "aria-roledescription": "timeline",
-      "aria-label": "Timeline of steps. Left and Right go from step to step, Home and End to the first and last, plus and minus zoom. The list of steps has the same as text." });
+      E.el(
+        "span",
+        { class: "note" },
+        `${E.duration(E.data.makespan)} in all; ` +
+          E.data.lanes.map(([n, s]) => `${n} held ${E.duration(s)}`).join(", "),
+      ),
+    );
+    this.canvas = E.el("canvas", {
+      id: "timeline",
+      tabindex: "0",
+      role: "application",
+      "aria-roledescription": "timeline",
+      "aria-label":
+        "Timeline of steps. Left and Right go from step to step, Home and End to the first and last, plus and minus zoom. The list of steps has the same as text.",
+    });
     this.canvas.style.height = 46 + 34 + this.lanes.length * Math.min(80, Math.max(30, 320 / this.lanes.length)) + "px";
     panel.append(this.bar, this.canvas, this.parts());
     this.x = d3.scaleLinear().domain([0, E.data.makespan || 1]);
-    this.zoom = d3.zoom().scaleExtent([1, Math.max(50, E.count)]).on("zoom", (e) => { this.transform = e.transform; this.draw(); });
+    this.zoom = d3
+      .zoom()
+      .scaleExtent([1, Math.max(50, E.count)])
+      .on("zoom", (e) => {
+        this.transform = e.transform;
+        this.draw();
+      });
     this.transform = d3.zoomIdentity;
     this.select = d3.select(this.canvas).call(this.zoom).on("dblclick.zoom", null);
     this.canvas.addEventListener("keydown", (e) => this.key(e));
-    this.canvas.addEventListener("click", (e) => { const i = this.at(e.offsetX, e.offsetY); if (i >= 0) E.select(i, "timeline"); });
-    this.canvas.addEventListener("mousemove", (e) => { const i = this.at(e.offsetX, e.offsetY); E.tip(i < 0 ? "" : `${i} ${E.title(i)}: ${E.duration(E.seconds(i))}${E.bytes(i) ? ", " + E.size(E.bytes(i)) : ""}`, e.clientX, e.clientY); });
+    this.canvas.addEventListener("click", (e) => {
+      const i = this.at(e.offsetX, e.offsetY);
+      if (i >= 0) E.select(i, "timeline");
+    });
+    this.canvas.addEventListener("mousemove", (e) => {
+      const i = this.at(e.offsetX, e.offsetY);
+      E.tip(
+        i < 0 ? "" : `${i} ${E.title(i)}: ${E.duration(E.seconds(i))}${E.bytes(i) ? ", " + E.size(E.bytes(i)) : ""}`,
+        e.clientX,
+        e.clientY,
+      );
+    });
     this.canvas.addEventListener("mouseleave", () => E.tip(""));
     this.canvas.addEventListener("focus", () => this.draw());
     new ResizeObserver(() => this.resize()).observe(this.canvas);
-    E.on("select", (i) => { this.show(i); this.draw(); });
+    E.on("select", (i) => {
+      this.show(i);
+      this.draw();
+    });
     E.on("filter", () => this.draw());
     E.on("theme", () => this.draw());
   }
 
   // What each part takes; choosing one goes there.
   parts() {
-    const s = E.data.steps, total = E.data.makespan || 1;
+    const s = E.data.steps,
+      total = E.data.makespan || 1;
     const rows = E.data.groups.map(([name, start, count]) => {
-      const range = d3.range(start, start + count), sends = range.filter((i) => E.bytes(i));
-      return { name, start, count, seconds: d3.sum(range, E.seconds), sends: sends.length, sending: d3.sum(sends, E.seconds), bytes: d3.sum(sends, E.bytes) };
+      const range = d3.range(start, start + count),
+        sends = range.filter((i) => E.bytes(i));
+      return {
+        name,
+        start,
+        count,
+        seconds: d3.sum(range, E.seconds),
+        sends: sends.length,
+        sending: d3.sum(sends, E.seconds),
+        bytes: d3.sum(sends, E.bytes),
+      };
     });
     const most = d3.max(rows, (r) => r.seconds) || 1;
-    const share = (r) => E.el("span", { class: "share", style: `width:${(140 * r.seconds) / most}px`, title: "communication and all of it" }, E.el("span", { style: `width:${(100 * r.sending) / (r.seconds || 1)}%` }));
-    return E.el("div", { class: "pad" }, E.table("Parts of the plan; choosing one goes there.", [
-      ["part", (r) => r.name], ["steps", (r) => String(r.count), true], ["time", (r) => E.duration(r.seconds), true], ["of the plan", (r) => `${((100 * r.seconds) / total).toFixed(1)} %`, true],
-      ["", share], ["communication", (r) => E.duration(r.sending), true], ["collectives", (r) => String(r.sends), true], ["received", (r) => (r.bytes ? E.size(r.bytes) : "\u2013"), true],
-    ], rows, (r) => {
-      const a = s.start[r.start], b = s.end[r.start + r.count - 1];
-      if (b > a) this.select.call(this.zoom.transform, d3.zoomIdentity).call(this.zoom.scaleTo, Math.max(1, (0.8 * total) / (b - a))).call(this.zoom.translateTo, this.x((a + b) / 2), 0);
-      E.select(r.start, "parts");
-    }));
+    const share = (r) =>
+      E.el(
+        "span",
+        { class: "share", style: `width:${(140 * r.seconds) / most}px`, title: "communication and all of it" },
+        E.el("span", { style: `width:${(100 * r.sending) / (r.seconds || 1)}%` }),
+      );
+    return E.el(
+      "div",
+      { class: "pad" },
+      E.table(
+        "Parts of the plan; choosing one goes there.",
+        [
+          ["part", (r) => r.name],
+          ["steps", (r) => String(r.count), true],
+          ["time", (r) => E.duration(r.seconds), true],
+          ["of the plan", (r) => `${((100 * r.seconds) / total).toFixed(1)} %`, true],
+          ["", share],
+          ["communication", (r) => E.duration(r.sending), true],
+          ["collectives", (r) => String(r.sends), true],
+          ["received", (r) => (r.bytes ? E.size(r.bytes) : "\u2013"), true],
+        ],
+        rows,
+        (r) => {
+          const a = s.start[r.start],
+            b = s.end[r.start + r.count - 1];
+          if (b > a)
+            this.select
+              .call(this.zoom.transform, d3.zoomIdentity)
+              .call(this.zoom.scaleTo, Math.max(1, (0.8 * total) / (b - a)))
+              .call(this.zoom.translateTo, this.x((a + b) / 2), 0);
+          E.select(r.start, "parts");
+        },
+      ),
+    );
   }
 
   resize() {
-    const box = this.canvas.getBoundingClientRect(), k = devicePixelRatio || 1;
+    const box = this.canvas.getBoundingClientRect(),
+      k = devicePixelRatio || 1;
     if (!box.width) return;
     [this.w, this.h] = [box.width, box.height];
-    this.canvas.width = Math.round(box.width * k); this.canvas.height = Math.round(box.height * k);
+    this.canvas.width = Math.round(box.width * k);
+    this.canvas.height = Math.round(box.height * k);
     this.x.range([90, this.w - 14]);
-    this.zoom.translateExtent([[90, 0], [this.w - 14, this.h]]).extent([[90, 0], [this.w - 14, this.h]]);
+    this.zoom
+      .translateExtent([
+        [90, 0],
+        [this.w - 14, this.h],
+      ])
+      .extent([
+        [90, 0],
+        [this.w - 14, this.h],
+      ]);
     this.draw();
   }
 
-  rows() { const top = 46, each = Math.max(26, Math.min(90, (this.h - top - 34) / this.lanes.length)); return { top, each }; }
+  rows() {
+    const top = 46,
+      each = Math.max(26, Math.min(90, (this.h - top - 34) / this.lanes.length));
+    return { top, each };
+  }
 
   draw() {
     if (!this.w) return;
-    const c = this.canvas.getContext("2d"), k = devicePixelRatio || 1, css = getComputedStyle(document.documentElement), colour = (n) => css.getPropertyValue("--" + n).trim();
-    c.setTransform(k, 0, 0, k, 0, 0); c.clearRect(0, 0, this.w, this.h);
-    const x = this.transform.rescaleX(this.x), { top, each } = this.rows(), s = E.data.steps;
-    c.font = "12px system-ui, sans-serif"; c.textBaseline = "middle";
-    c.save(); c.beginPath(); c.rect(90, 0, this.w - 104, this.h); c.clip();
+    const c = this.canvas.getContext("2d"),
+      k = devicePixelRatio || 1,
+      css = getComputedStyle(document.documentElement),
+      colour = (n) => css.getPropertyValue("--" + n).trim();
+    c.setTransform(k, 0, 0, k, 0, 0);
+    c.clearRect(0, 0, this.w, this.h);
+    const x = this.transform.rescaleX(this.x),
+      { top, each } = this.rows(),
+      s = E.data.steps;
+    c.font = "12px system-ui, sans-serif";
+    c.textBaseline = "middle";
+    c.save();
+    c.beginPath();
+    c.rect(90, 0, this.w - 104, this.h);
+    c.clip();
     if (E.data.groups.length > 1) {
       E.data.groups.forEach(([name, start, count], g) => {
-        const a = x(s.start[start]), b = x(s.end[start + count - 1]);
+        const a = x(s.start[start]),
+          b = x(s.end[start + count - 1]);
         if (b < 90 || a > this.w || b - a < 1) return;
-        c.fillStyle = colour(g % 2 ? "panel" : "line"); c.fillRect(a, 22, b - a, 18);
-        if (b - a > 24) { c.save(); c.beginPath(); c.rect(a, 22, b - a - 2, 18); c.clip(); c.fillStyle = colour("text"); c.fillText(name, Math.max(a, 90) + 4, 31); c.restore(); }
+        c.fillStyle = colour(g % 2 ? "panel" : "line");
+        c.fillRect(a, 22, b - a, 18);
+        if (b - a > 24) {
+          c.save();
+          c.beginPath();
+          c.rect(a, 22, b - a - 2, 18);
+          c.clip();
+          c.fillStyle = colour("text");
+          c.fillText(name, Math.max(a, 90) + 4, 31);
+          c.restore();
+        }
       });
     }
     const colours = Object.fromEntries(["collective", "compute", "move", "control", "view"].map((n) => [n, colour(n)]));
     const last = new Float64Array(this.lanes.length).fill(-1);
     for (let i = 0; i < E.count; i++) {
-      const a = x(s.start[i]), b = x(s.end[i]);
+      const a = x(s.start[i]),
+        b = x(s.end[i]);
       if (b < 88 || a > this.w || s.end[i] <= s.start[i]) continue;
       for (const name of s.lanes[i]) {
         const lane = this.lanes.indexOf(name);
@@ -85,51 +188,91 @@ E.Timeline = class {
         c.globalAlpha = E.mask[i] ? 1 : 0.15;
         c.fillStyle = colours[E.kind(i)];
         c.fillRect(a, top + lane * each + 3, Math.max(0.7, b - a - (b - a > 4 ? 1 : 0)), each - 6);
-        if (b - a > 46) { c.save(); c.beginPath(); c.rect(a, top, b - a - 4, 4000); c.clip(); c.fillStyle = colour("page"); c.fillText(`${i} ${E.what(i)}`, Math.max(a, 90) + 5, top + lane * each + each / 2); c.restore(); }
+        if (b - a > 46) {
+          c.save();
+          c.beginPath();
+          c.rect(a, top, b - a - 4, 4000);
+          c.clip();
+          c.fillStyle = colour("page");
+          c.fillText(`${i} ${E.what(i)}`, Math.max(a, 90) + 5, top + lane * each + each / 2);
+          c.restore();
+        }
       }
     }
     c.globalAlpha = 1;
     const i = E.state.step;
     if (i >= 0) {
-      const a = x(s.start[i]), b = x(s.end[i]);
-      c.strokeStyle = colour("text"); c.lineWidth = 2.5;
-      for (const name of s.lanes[i]) c.strokeRect(a - 1, top + this.lanes.indexOf(name) * each + 1, Math.max(3, b - a) + 1, each - 2);
-      c.fillStyle = colour("text"); c.fillText("\u25bc", Math.min(Math.max((a + b) / 2 - 5, 90), this.w - 20), 12);
+      const a = x(s.start[i]),
+        b = x(s.end[i]);
+      c.strokeStyle = colour("text");
+      c.lineWidth = 2.5;
+      for (const name of s.lanes[i])
+        c.strokeRect(a - 1, top + this.lanes.indexOf(name) * each + 1, Math.max(3, b - a) + 1, each - 2);
+      c.fillStyle = colour("text");
+      c.fillText("\u25bc", Math.min(Math.max((a + b) / 2 - 5, 90), this.w - 20), 12);
     }
     c.restore();
     c.fillStyle = colour("text");
-    this.lanes.forEach((name, n) => { c.fillText(name, 10, top + n * each + each / 2); });
+    this.lanes.forEach((name, n) => {
+      c.fillText(name, 10, top + n * each + each / 2);
+    });
     const y = top + this.lanes.length * each + 4;
-    c.strokeStyle = c.fillStyle = colour("soft"); c.lineWidth = 1; c.beginPath(); c.moveTo(90, y); c.lineTo(this.w - 14, y); c.stroke();
+    c.strokeStyle = c.fillStyle = colour("soft");
+    c.lineWidth = 1;
+    c.beginPath();
+    c.moveTo(90, y);
+    c.lineTo(this.w - 14, y);
+    c.stroke();
     c.textAlign = "center";
-    for (const t of x.ticks(Math.max(2, Math.floor(this.w / 130)))) { const at = x(t); if (at < 90) continue; c.beginPath(); c.moveTo(at, y); c.lineTo(at, y + 5); c.stroke(); c.fillText(E.duration(t), at, y + 15); }
+    for (const t of x.ticks(Math.max(2, Math.floor(this.w / 130)))) {
+      const at = x(t);
+      if (at < 90) continue;
+      c.beginPath();
+      c.moveTo(at, y);
+      c.lineTo(at, y + 5);
+      c.stroke();
+      c.fillText(E.duration(t), at, y + 15);
+    }
     c.textAlign = "left";
   }
 
   at(px, py) {
-    const { top, each } = this.rows(), lane = this.lanes[Math.floor((py - top) / each)], x = this.transform.rescaleX(this.x), t = x.invert(px), s = E.data.steps, near = x.invert(px + 3) - t;
+    const { top, each } = this.rows(),
+      lane = this.lanes[Math.floor((py - top) / each)],
+      x = this.transform.rescaleX(this.x),
+      t = x.invert(px),
+      s = E.data.steps,
+      near = x.invert(px + 3) - t;
     if (!lane) return -1;
-    let best = -1, least = Infinity;
+    let best = -1,
+      least = Infinity;
     for (let i = 0; i < E.count; i++) {
       if (s.end[i] <= s.start[i] || !s.lanes[i].includes(lane)) continue;
       const away = t < s.start[i] ? s.start[i] - t : t > s.end[i] ? t - s.end[i] : 0;
-      if (away < least) { least = away; best = i; }
+      if (away < least) {
+        least = away;
+        best = i;
+      }
     }
     return least <= near ? best : -1;
   }
 
   show(i) {
     if (!this.w) return;
-    const s = E.data.steps, [a, b] = this.transform.rescaleX(this.x).domain();
+    const s = E.data.steps,
+      [a, b] = this.transform.rescaleX(this.x).domain();
     if (s.end[i] < a || s.start[i] > b) this.select.call(this.zoom.translateTo, this.x((s.start[i] + s.end[i]) / 2), 0);
   }
 
   zoomBy(k) {
-    const i = E.state.step, s = E.data.steps;
+    const i = E.state.step,
+      s = E.data.steps;
     this.select.call(this.zoom.scaleBy, k);
     if (i >= 0) this.select.call(this.zoom.translateTo, this.x((s.start[i] + s.end[i]) / 2), 0);
   }
-  reset() { this.select.call(this.zoom.transform, d3.zoomIdentity); }
+  reset() {
+    this.select.call(this.zoom.transform, d3.zoomIdentity);
+  }
 
   key(e) {
     if (e.ctrlKey || e.metaKey || e.altKey) return;

@@ -4,7 +4,8 @@ E.el = function (tag, attributes, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes || {})) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value === true ? "" : value);
+    else if (value !== null && value !== undefined && value !== false)
+      node.setAttribute(name, value === true ? "" : value);
   }
   node.append(...children.filter((c) => c !== null && c !== undefined && c !== false));
   return node;
@@ -13,26 +14,39 @@ E.el = function (tag, attributes, ...children) {
 E.duration = function (s) {
   if (!s) return "0 s";
   const size = Math.abs(s);
-  for (const [unit, scale] of [["s", 1], ["ms", 1e-3], ["\u00b5s", 1e-6]]) if (size >= scale) return `${+(s / scale).toPrecision(3)} ${unit}`;
+  for (const [unit, scale] of [
+    ["s", 1],
+    ["ms", 1e-3],
+    ["\u00b5s", 1e-6],
+  ])
+    if (size >= scale) return `${+(s / scale).toPrecision(3)} ${unit}`;
   return `${+(s / 1e-9).toPrecision(3)} ns`;
 };
 
 E.size = function (n) {
   for (const unit of ["B", "KiB", "MiB", "GiB"]) {
-    if (Math.abs(n) < 1024 || unit === "GiB") return unit === "B" || Number.isInteger(n) ? `${Math.round(n)} ${unit}` : `${n.toFixed(1)} ${unit}`;
+    if (Math.abs(n) < 1024 || unit === "GiB")
+      return unit === "B" || Number.isInteger(n) ? `${Math.round(n)} ${unit}` : `${n.toFixed(1)} ${unit}`;
     n /= 1024;
   }
 };
 // How far a price has to move: in percent, or as a factor where that is much.
 E.moved = function (f, short) {
-  const x = f.to / f.from, by = x > 3 ? `\u00d7 ${+x.toPrecision(3)}` : `${x > 1 ? "+" : "\u2212"}${+(100 * Math.abs(x - 1)).toPrecision(3)} %`;
+  const x = f.to / f.from,
+    by =
+      x > 3 ? `\u00d7 ${+x.toPrecision(3)}` : `${x > 1 ? "+" : "\u2212"}${+(100 * Math.abs(x - 1)).toPrecision(3)} %`;
   return short || f.every ? by : `${E.duration(f.from)} ${by}`;
 };
 E.micro = (text) => text.replace(/(\d) us\b/g, "$1 \u00b5s");
 E.times = (x) => (x >= 100 ? Math.round(x) : +x.toPrecision(3)) + "\u00d7";
 E.count3 = (n) => (n >= 1e4 ? n.toPrecision(4).replace("e+", "e") : String(+n.toPrecision(4)));
 
-E.stepLink = (i, text) => E.el("button", { class: "link", type: "button", onclick: () => E.select(i, "link") }, text || `step ${i} ${E.title(i)}`);
+E.stepLink = (i, text) =>
+  E.el(
+    "button",
+    { class: "link", type: "button", onclick: () => E.select(i, "link") },
+    text || `step ${i} ${E.title(i)}`,
+  );
 
 // A table: columns are [title, cell(row), number?]; onrow(row) when one is chosen by pointer or key.
 E.table = function (caption, columns, rows, onrow) {
@@ -40,14 +54,24 @@ E.table = function (caption, columns, rows, onrow) {
     const cells = columns.map(([, cell, number]) => E.el("td", { class: number ? "number" : null }, cell(row)));
     if (!onrow) return E.el("tr", {}, ...cells);
     const first = cells[0];
-    first.replaceChildren(E.el("button", { class: "link", type: "button", onclick: () => onrow(row) }, ...first.childNodes));
+    first.replaceChildren(
+      E.el("button", { class: "link", type: "button", onclick: () => onrow(row) }, ...first.childNodes),
+    );
     return E.el("tr", {}, ...cells);
   });
   const head = columns.map(([title, , number]) => E.el("th", { scope: "col", class: number ? "number" : null }, title));
-  return E.el("table", {}, caption ? E.el("caption", {}, caption) : null, E.el("thead", {}, E.el("tr", {}, ...head)), E.el("tbody", {}, ...body));
+  return E.el(
+    "table",
+    {},
+    caption ? E.el("caption", {}, caption) : null,
+    E.el("thead", {}, E.el("tr", {}, ...head)),
+    E.el("tbody", {}, ...body),
+  );
 };
 
-E.say = (text) => { document.getElementById("live").textContent = text; };
+E.say = (text) => {
+  document.getElementById("live").textContent = text;
+};
 
 E.tip = function (text, x, y) {
   const tip = document.getElementById("tip");

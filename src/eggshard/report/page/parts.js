@@ -1,0 +1,45 @@
+"use strict";
+// Groups in groups, so that no node ever opens into more than FEW others.
+E.parts = function () {
+  const FEW = 120,
+    leaf = (i) => ({ step: i, start: i, count: 1 });
+  const cut = (label, start, count) => {
+    const node = { label, start, count, children: null };
+    node.make = () => {
+      if (count <= FEW) return d3.range(start, start + count).map(leaf);
+      const pieces = Math.min(60, Math.ceil(count / 40)),
+        ends = d3.range(pieces + 1).map((k) => start + Math.round((k * count) / pieces));
+      return ends.slice(1).map((end, k) => cut(`steps ${ends[k]}\u2013${end - 1}`, ends[k], end - ends[k]));
+    };
+    return node;
+  };
+  let nodes = E.data.groups.map(([name, start, count]) => cut(name, start, count));
+  if (nodes.length === 1) return Object.assign(nodes[0], { label: "all steps" });
+  // Equal parts in a row are one node: the layers of a model.
+  const runs = [];
+  for (const node of nodes) {
+    const run = runs[runs.length - 1];
+    if (run && run[0].count === node.count) run.push(node);
+    else runs.push([node]);
+  }
+  nodes = runs.flatMap((run) =>
+    run.length < 4
+      ? run
+      : [E.bundle(run, `${run.length} equal parts: ${run[0].label} \u2026 ${run[run.length - 1].label}`)],
+  );
+  while (nodes.length > 60) {
+    const parts = [];
+    for (let k = 0; k < nodes.length; k += 12) {
+      const some = nodes.slice(k, k + 12);
+      parts.push(E.bundle(some, `${some[0].label} \u2026 ${some[some.length - 1].label}`));
+    }
+    nodes = parts;
+  }
+  return { label: "all steps", start: 0, count: E.count, children: nodes };
+};
+
+// Nodes in a row as one.
+E.bundle = function (nodes, label) {
+  const [first, last] = [nodes[0], nodes[nodes.length - 1]];
+  return { label, start: first.start, count: last.start + last.count - first.start, children: nodes };
+};
