@@ -14,7 +14,8 @@ from eggshard.placement.placement import Placement
 from eggshard.placement.sharding import Sharding
 from eggshard.placement.transfer import Strategy, useful
 from eggshard.plan.assemble import Assembler
-from eggshard.plan.steps import Held, StepPlan
+from eggshard.plan.held import Held
+from eggshard.plan.steps import StepPlan
 from eggshard.planning import Planning, Types
 from eggshard.program.program import Op, Region
 

@@ -7,8 +7,9 @@ from functools import cache
 import eggshard
 from eggshard.costmodel import WireBytes
 from eggshard.placement.placement import place
+from eggshard.plan.held import Held
 from eggshard.plan.plan import Plan
-from eggshard.plan.steps import Held, Local, Step, StepPlan
+from eggshard.plan.steps import Local, Step, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Attributes, Program, RegionBuilder
 from eggshard.program.types import TensorType

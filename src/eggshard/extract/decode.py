@@ -13,7 +13,8 @@ from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy
 from eggshard.placement.window_routes import contains, hull_of, rewindowed
 from eggshard.plan.assemble import Assembler, Conversions
-from eggshard.plan.steps import Action, Held, Local, StepPlan
+from eggshard.plan.held import Held
+from eggshard.plan.steps import Action, Local, StepPlan
 from eggshard.plan.window_steps import HaloExchange, JointExchange
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Attributes

@@ -9,7 +9,8 @@ import numpy as np
 
 from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy
-from eggshard.plan.steps import Action, Held, Local, Mask, Step, StepPlan
+from eggshard.plan.held import Held
+from eggshard.plan.steps import Action, Local, Mask, Step, StepPlan
 from eggshard.plan.window_steps import BoxSelect
 from eggshard.program import monoids
 from eggshard.program.mesh import Mesh

@@ -13,7 +13,7 @@ import numpy as np
 from eggshard.costmodel import AlphaBeta, Messages, StepInfo, WireBytes
 from eggshard.errors import CostModelError, EggshardError, ProgramError
 from eggshard.placement import placement, sharding, windows
-from eggshard.plan import authored_steps, control_steps, steps, window_steps
+from eggshard.plan import authored_steps, control_steps, held, steps, window_steps
 from eggshard.plan.plan import Plan, Search
 from eggshard.plan.pricing import Pricer
 from eggshard.plan.reasons import Reasons, packed, unpacked
@@ -110,7 +110,7 @@ def _encode(value: Any) -> Any:
     raise ProgramError(f"cannot write {type(value).__name__} as JSON")
 
 
-def _held(values: tuple[steps.Held | None, ...]) -> Any:
+def _held(values: tuple[held.Held | None, ...]) -> Any:
     """What tensors a program's values are: the distinct types and placements, and three numbers for each value."""
     kinds: dict[tuple[object, ...], int] = {}
     rows = [h and [h.cls, h.value, kinds.setdefault((h.type, h.placement), len(kinds))] for h in values]
@@ -135,7 +135,7 @@ def _decode(value: Any) -> Any:
         return program.Attributes({k: _decode(v) for k, v in value["items"].items()})
     if tag == "held":
         kinds = [_decode(kind) for kind in value["kinds"]]
-        return tuple(row and steps.Held(row[0], row[1], *kinds[row[2]]) for row in value["rows"])
+        return tuple(row and held.Held(row[0], row[1], *kinds[row[2]]) for row in value["rows"])
     if tag == "dict":
         return {_decode(k): _decode(v) for k, v in value["items"]}
     if tag not in _CLASSES:

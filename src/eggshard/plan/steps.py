@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
-from eggshard.placement.placement import Placement
+from eggshard.plan.held import Held
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops import registry
 from eggshard.program.program import Attributes, Region
@@ -336,19 +336,6 @@ class Step:
     results: tuple[int, ...]
     why: tuple[str, ...] = ()
     label: str = ""
-
-
-class Held(NamedTuple):
-    """What the shards of a plan value are to people: a tensor of the program, and how it lies on the mesh.
-
-    cls: the class of the selection problem (-1: of none). value: the number of a value of the program's region that
-    it equals (-1: the algebra made it). type: of the whole tensor.
-    """
-
-    cls: int
-    value: int
-    type: TensorType
-    placement: Placement
 
 
 @dataclass(frozen=True)

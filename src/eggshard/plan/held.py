@@ -1,0 +1,21 @@
+"""What the values of a device program are to people."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from eggshard.placement.placement import Placement
+from eggshard.program.types import TensorType
+
+
+class Held(NamedTuple):
+    """What the shards of a plan value are to people: a tensor of the program, and how it lies on the mesh.
+
+    cls: the class of the selection problem (-1: of none). value: the number of a value of the program's region that
+    it equals (-1: the algebra made it). type: of the whole tensor.
+    """
+
+    cls: int
+    value: int
+    type: TensorType
+    placement: Placement
