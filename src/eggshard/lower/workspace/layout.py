@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eggshard.errors import WorkspaceError
-from eggshard.lower.workspace.packing import Buffer, extent, max_live, pack
+from eggshard.lower.workspace.packing import Buffer, max_live, pack
 from eggshard.lower.workspace.requests import GRANULE, Request, power_of_two
-from eggshard.lower.workspace.sizes import Size, SizeLike, integer, maximum
+from eggshard.lower.workspace.sizes import Size, SizeLike, aligned_up, fitting, integer, maximum
 
 FORMAT = 1
 #: What symbols are taken for where no sample is given: an order is good if it is so at several sizes.
@@ -132,12 +132,12 @@ class Layout:
     def guard_range(self, symbols: Symbols | None = None) -> tuple[int, int]:
         """The bytes [low, high) of a slice that nobody may write; its last ones."""
         stride = self.stride(symbols)
-        return stride - Size.of(self.guard).aligned(self.alignment).value(), stride
+        return stride - aligned_up(self.guard, self.alignment), stride
 
     def total(self, devices: SizeLike, symbols: Symbols | None = None) -> int:
         """Bytes of the whole workspace. ``devices``: a number, or a size known at the launch; never below 1."""
         count = Size.of(devices).count(symbols, "the number of devices")
-        return Size.of(self.stride(symbols)).__mul__(count).value()
+        return fitting(self.stride(symbols) * count, f"a workspace of {count} slices")
 
     def address(
         self, name: str, device: int, devices: SizeLike, ring: int = 0, slot: int = 0, lane: int = 0,
@@ -186,18 +186,17 @@ class Layout:
 
     def _evaluate(self, symbols: dict[str, int]) -> _Evaluated:
         places: dict[str, Place] = {}
+        ends: dict[str, int] = {}
         for name in self.order:
             request = self.by_name[name]
-            counts = (getattr(request, n).count(symbols, f"the number of {n} of {name!r}")
-                      for n in ("rings", "slots", "lanes"))
-            footprint = request.footprint(self.granule).value(symbols)
-            ends = (places[s].end for s in self.below[name])
-            offset = Size.of(max(ends, default=0)).aligned(request.line(self.granule)).value()
-            places[name] = Place(offset, request.slot_stride(self.granule).value(symbols), footprint, *counts)
-            Size.of(places[name].end).value()
-        top = max((p.end for p in places.values()), default=0)
-        whole = Size.of(top).aligned(self.alignment) + Size.of(self.guard).aligned(self.alignment)
-        return _Evaluated(places, top, whole.value())
+            space = request.at(symbols, self.granule)
+            floor = max((ends[s] for s in self.below[name]), default=0)
+            offset = aligned_up(floor, request.line(self.granule))
+            places[name] = Place(offset, *space)
+            ends[name] = fitting(offset + space.footprint, f"the end of {name!r}")
+        top = max(ends.values(), default=0)
+        stride = aligned_up(top, self.alignment) + aligned_up(self.guard, self.alignment)
+        return _Evaluated(places, top, fitting(stride, "the stride"))
 
     def to_json(self) -> str:
         """JSON text that `from_json` reads, the same for equal layouts."""
@@ -232,22 +231,21 @@ def lay_out(
     given = tuple(sorted(requests, key=_canonical))
     names = sorted(frozenset().union(*(r.symbols for r in given)))
     samples = [dict(sample or {})] if sample is not None or not names else [dict.fromkeys(names, n) for n in SAMPLES]
-    chosen, least = tuple(r.name for r in given), np.inf
     measured = []
     for at in samples:
         try:
             measured.append((at, _buffers(given, at, granule)))
         except WorkspaceError:
-            if sample is not None:
+            if sample is not None or not names:
                 raise
+    layouts = []
     for _, buffers in measured:
         addresses = pack(buffers)
         ranks = sorted(range(len(given)), key=lambda i: (addresses[i], buffers[i].bytes, i))
-        layout = Layout(given, tuple(given[i].name for i in ranks), granule, guard)
-        cost = sum(layout.extent(at) / max(1, max_live(some)) for at, some in measured)
-        if cost < least:
-            chosen, least = layout.order, cost
-    return Layout(given, chosen, granule, guard)
+        layouts.append(Layout(given, tuple(given[i].name for i in ranks), granule, guard))
+    if len(layouts) > 1:
+        return min(layouts, key=lambda x: sum(x.extent(at) / max(1, max_live(some)) for at, some in measured))
+    return layouts[0] if layouts else Layout(given, tuple(r.name for r in given), granule, guard)
 
 
 def buffers_of(layout: Layout, symbols: Symbols | None = None) -> list[Buffer]:
@@ -266,7 +264,7 @@ def _buffers(requests: Sequence[Request], symbols: Symbols, granule: int) -> lis
     out = []
     for r in requests:
         first, last = (0, end) if r.lifetime is None else r.lifetime
-        out.append(Buffer(r.footprint(granule).value(symbols), first, last, r.line(granule)))
+        out.append(Buffer(r.at(symbols, granule).footprint, first, last, r.line(granule)))
     return out
 
 
@@ -278,5 +276,3 @@ def _canonical(request: Request) -> tuple[int, int, str]:
 def _some(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:6])) + (f" and {len(names) - 6} others" if len(names) > 6 else "") or "nothing"
 
-
-__all__ = ["Layout", "Place", "buffers_of", "density", "extent", "lay_out"]

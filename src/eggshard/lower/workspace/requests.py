@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from eggshard.errors import WorkspaceError
-from eggshard.lower.workspace.sizes import Size, SizeLike, integer
+from eggshard.lower.workspace.sizes import Size, SizeLike, aligned_up, fitting, integer
 
 #: Bytes that hardware writes back together: two writers never share such a line.
 GRANULE = 64
@@ -22,6 +23,16 @@ class Lifetime(NamedTuple):
 
     first: int
     last: int
+
+
+class Space(NamedTuple):
+    """What a request takes, in bytes: from one slot to the next, and all slots of all rings and lanes."""
+
+    slot_stride: int
+    footprint: int
+    rings: int
+    slots: int
+    lanes: int
 
 
 @dataclass(frozen=True)
@@ -101,6 +112,15 @@ class Request:
     def footprint(self, granule: int = GRANULE) -> Size:
         """Bytes of all its slots, rings and lanes."""
         return self.lanes * self.rings * self.slots * self.slot_stride(granule)
+
+    def at(self, symbols: Mapping[str, int], granule: int = GRANULE) -> Space:
+        """What it takes at these symbols. WorkspaceError for counts below 1, and for sizes beyond 64 bits."""
+        rings, slots, lanes = (
+            getattr(self, n).count(symbols, f"the number of {n} of {self.name!r}") for n in ("rings", "slots", "lanes")
+        )
+        stride = aligned_up(self.bytes.value(symbols), self.line(granule))
+        footprint = fitting(lanes * rings * slots * stride, f"the footprint of {self.name!r}")
+        return Space(stride, footprint, rings, slots, lanes)
 
     def overlaps(self, other: Request) -> bool:
         """Whether both hold something at some instant."""

@@ -53,7 +53,7 @@ class Atom:
             if self.name not in symbols:
                 known = ", ".join(sorted(symbols)) or "none"
                 raise WorkspaceError(f"the size {self.name!r} has no value yet (known: {known}); give it at the launch")
-            return _checked(integer(symbols[self.name], f"the size {self.name!r}"), bits, self)
+            return _checked(integer(symbols[self.name], f"the size {self.name!r}"), bits, self.name)
         values = [s.value(symbols, bits) for s in self.sizes]
         return max(values) if self.kind == "max" else -(-values[0] // self.divisor)
 
@@ -83,7 +83,7 @@ class Size:
         number = integer(value, "a size")
         return Size(((number, ()),) if number else ())
 
-    @property
+    @cached_property
     def constant(self) -> int | None:
         """The number that it is whatever the symbols are; None for an expression."""
         if not self.terms:
@@ -110,6 +110,8 @@ class Size:
 
         WorkspaceError where a symbol has no value or a negative one, or a number on the way exceeds ``bits`` (signed).
         """
+        if self.constant is not None:
+            return _checked(self.constant, bits, self)
         total = 0
         for coefficient, atoms in self.terms:
             product = coefficient
@@ -258,6 +260,16 @@ def integer(value: Any, what: str) -> int:
     return number
 
 
+def aligned_up(number: int, alignment: int) -> int:
+    """The number rounded up to a multiple. Of bytes: to be checked with `fitting`."""
+    return -(-number // alignment) * alignment
+
+
+def fitting(number: int, what: str) -> int:
+    """The number; WorkspaceError unless it fits a signed integer of 64 bits."""
+    return _checked(number, BITS, what)
+
+
 def _text(atom: Atom) -> str:
     return atom.text
 
@@ -273,10 +285,10 @@ def _exceeds(large: Size, small: Size) -> bool:
     return all(there.get(atoms, 0) >= coefficient for coefficient, atoms in small.terms)
 
 
-def _checked(number: int, bits: int, what: Size | Atom) -> int:
+def _checked(number: int, bits: int, what: Size | str) -> int:
     if number >= 1 << (bits - 1):
         raise WorkspaceError(
-            f"{what.text if isinstance(what, Atom) else what} comes to {number}, beyond {bits} bits; launch less, or "
+            f"{what} comes to {number}, beyond {bits} bits; launch less, or "
             "give it a wider index"
         )
     return number
