@@ -22,7 +22,7 @@ from eggshard.lower.workspace.sizes import Size, SizeLike, aligned_up, fitting, 
 
 FORMAT = 1
 #: What symbols are taken for where no sample is given: an order is good if it is so at several sizes.
-SAMPLES = (1024, 1, 65536)
+SAMPLES = (256, 2048, 32)
 Symbols = Mapping[str, int]
 
 
@@ -230,7 +230,7 @@ def lay_out(
     power_of_two(granule, "the granule")
     given = tuple(sorted(requests, key=_canonical))
     names = sorted(frozenset().union(*(r.symbols for r in given)))
-    samples = [dict(sample or {})] if sample is not None or not names else [dict.fromkeys(names, n) for n in SAMPLES]
+    samples = [dict(sample or {})] if sample is not None or not names else _samples(names)
     measured = []
     for at in samples:
         try:
@@ -271,6 +271,13 @@ def _buffers(requests: Sequence[Request], symbols: Symbols, granule: int) -> lis
 def _canonical(request: Request) -> tuple[int, int, str]:
     first, last = (-1, -1) if request.lifetime is None else request.lifetime
     return first, last, request.name
+
+
+def _samples(names: Sequence[str]) -> list[dict[str, int]]:
+    """All symbols alike, then one large where the next is small."""
+    alike = [dict.fromkeys(names, n) for n in SAMPLES]
+    mixed = [{name: SAMPLES[(i + k) % len(SAMPLES)] for i, name in enumerate(names)} for k in range(len(SAMPLES))]
+    return alike + (mixed if len(names) > 1 else [])
 
 
 def _some(names: Sequence[str]) -> str:

@@ -115,12 +115,18 @@ class Request:
 
     def at(self, symbols: Mapping[str, int], granule: int = GRANULE) -> Space:
         """What it takes at these symbols. WorkspaceError for counts below 1, and for sizes beyond 64 bits."""
-        rings, slots, lanes = (
-            getattr(self, n).count(symbols, f"the number of {n} of {self.name!r}") for n in ("rings", "slots", "lanes")
-        )
+        rings = self._count("rings", symbols)
+        slots = self._count("slots", symbols)
+        lanes = self._count("lanes", symbols)
         stride = aligned_up(self.bytes.value(symbols), self.line(granule))
         footprint = fitting(lanes * rings * slots * stride, f"the footprint of {self.name!r}")
         return Space(stride, footprint, rings, slots, lanes)
+
+    def _count(self, field: str, symbols: Mapping[str, int]) -> int:
+        size: Size = getattr(self, field)
+        if size.constant is not None:
+            return size.constant
+        return size.count(symbols, f"the number of {field} of {self.name!r}")
 
     def overlaps(self, other: Request) -> bool:
         """Whether both hold something at some instant."""
