@@ -58,7 +58,8 @@ def stripped(module: Module) -> Module:
             replace(node, workspace=None) if isinstance(node, Call) else node
             for node in function.body if not isinstance(node, Allocate)
         )
-        return replace(function, body=body, workspace=None)
+        changed = body != function.body or function.workspace is not None
+        return replace(function, body=body, workspace=None) if changed else function
 
     return Module({name: bare(f) for name, f in module.functions.items()}, module.entry)
 
@@ -143,7 +144,7 @@ class _Threaded:
         handed: list[Request] = []
         here: dict[int, list[Request]] = defaultdict(list)
         for request in requests:
-            request = _substituted(request, self.defined)
+            request = request.substituted(self.defined)
             known = all(s in given.parameters and s not in self.varying for s in request.symbols)
             if known and not self.entry:
                 handed.append(request)
@@ -202,6 +203,8 @@ class _Threaded:
         bytes, copies = strides[0], counts[0]
         if len(layouts) > 1:
             bytes, copies = maximum(*(s * n for s, n in zip(strides, counts, strict=True))), Size.of(1)
+        inner = {s for r in layouts[0][1].requests for s in (*r.counts, *r.positive) if s.constant is None}
+        positive = sorted({s.substituted(call.arguments) for s in inner} if call.kind != BRANCH else (), key=str)
         overlap = call.overlap if call.kind == LOOP else Size.of(1)
         if persistent and overlap.constant != 1:
             raise WorkspaceError(f"iterations of {call.callees[0]!r} overlap, and would share what persists")
@@ -209,10 +212,5 @@ class _Threaded:
         return Request.make(
             f"{i}.{'|'.join(call.live) if call.kind == BRANCH else call.live[0]}", bytes,
             None if persistent else (i, last), alignment=alignment, slots=overlap, lanes=copies,
-            site=f"{self.given.name} {i}", what=call.kind, persistent=persistent,
+            site=f"{self.given.name} {i}", what=call.kind, persistent=persistent, positive=positive,
         )
-
-
-def _substituted(request: Request, values: Mapping[str, Size]) -> Request:
-    sizes = ("bytes", "rings", "slots", "lanes")
-    return replace(request, **{n: getattr(request, n).substituted(values) for n in sizes})
