@@ -6,14 +6,13 @@ So they are disjoint whatever the symbols in their sizes come to; packing at sam
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from eggshard.errors import WorkspaceError
 from eggshard.lower.workspace.packing import Buffer, max_live, pack
@@ -93,13 +92,15 @@ class Layout:
         All that live at one instant are ordered, so whatever else lies below is below one of these.
         """
         firsts = sorted({r.lifetime.first for r in self.requests if r.lifetime is not None} | {0})
-        top = np.full(len(firsts), -1)
+        top = [-1] * len(firsts)
         out: dict[str, tuple[str, ...]] = {}
         for rank, name in enumerate(self.order):
             life = self.by_name[name].lifetime
-            start, stop = (0, len(firsts)) if life is None else np.searchsorted(firsts, (life.first, life.last + 1))
-            out[name] = tuple(self.order[i] for i in np.unique(top[start:stop]) if i >= 0)
-            top[start:stop] = rank
+            start, stop = 0, len(firsts)
+            if life is not None:
+                start, stop = bisect.bisect_left(firsts, life.first), bisect.bisect_right(firsts, life.last)
+            out[name] = tuple(self.order[i] for i in sorted(set(top[start:stop])) if i >= 0)
+            top[start:stop] = [rank] * (stop - start)
         return out
 
     def offset(

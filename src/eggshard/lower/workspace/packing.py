@@ -16,7 +16,7 @@ import numpy as np
 #: From so many buffers on, NumPy finds gaps faster than a loop does.
 _MANY = 96
 #: Buffers placed while orders near the best are tried.
-_EFFORT = 6000
+_EFFORT = 2000
 
 
 class Buffer(NamedTuple):
@@ -79,8 +79,8 @@ def _improved(
 ) -> list[int]:
     """First fits of orders in which a buffer of the highest pile comes earlier, kept where they are no worse."""
     rng, total, best = random.Random(0), extent(buffers, addresses), addresses
+    pile = _pile(buffers, addresses, total)
     for _ in range(_EFFORT // max(1, len(buffers))):
-        pile = _pile(buffers, addresses, total)
         tried = list(order)
         moved = rng.choice(pile)
         at = tried.index(moved)
@@ -89,11 +89,13 @@ def _improved(
         there = place(buffers, tried)
         size = extent(buffers, there)
         if size <= total:
-            order, addresses = tried, there
+            order = tried
             if size < total:
                 best, total = there, size
             if total == bound:
                 break
+            if there != addresses:
+                addresses, pile = there, _pile(buffers, there, total)
     return best
 
 
