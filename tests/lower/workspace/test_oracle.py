@@ -16,7 +16,10 @@ import eggshard
 from eggshard.costmodel import WireBytes
 from eggshard.lower import simulator
 from eggshard.lower.device_arrays import same_bits
-from eggshard.lower.workspace.steps import workspace_of
+from eggshard.lower.verification import difference, tolerance
+from eggshard.lower.workspace.steps import programs, workspace_of
+from eggshard.plan.control_steps import Branch, Loop
+from eggshard.program.evaluate import evaluate_program
 
 
 def rows(count=1, seed=0):
@@ -25,9 +28,25 @@ def rows(count=1, seed=0):
 
 
 def compare(plan, shards, **options):
-    workspace = workspace_of(plan, guard=64)
-    for got, want in zip(Run(workspace, **options)(shards), simulator.run(plan, shards), strict=True):
+    outputs = Run(workspace_of(plan, guard=64), **options)(shards)
+    for got, want in zip(outputs, simulator.run(plan, shards), strict=True):
         assert same_bits(got, want).all()
+    return outputs
+
+
+def compare_whole(plan, inputs):
+    """The device program in its workspace with the simulator, and with the unsharded program."""
+    shards = [
+        simulator.scatter_to_devices(plan.mesh, array, placement)
+        for array, placement in zip(inputs, plan.input_placements, strict=True)
+    ]
+    program = plan.program
+    outputs = compare(plan.device_program, shards)
+    wanted = evaluate_program(program, inputs)
+    for got, want, type_, placement in zip(outputs, wanted, program.output_types, plan.output_placements, strict=True):
+        whole = simulator.gather_from_devices(plan.mesh, got, type_.shape, placement)
+        assert difference(whole, want) <= tolerance(type_.dtype)
+    workspace_of(plan.device_program).proof().check()
 
 
 def test_a_loop_that_swaps_its_state_and_talks():
@@ -64,13 +83,8 @@ def test_random_plans(seed):
     case = random_case(rng)
     plan = eggshard.optimize(case.program, cost_model=random_model(rng), exact=True)
     inputs = random_inputs(case.program, np.random.default_rng(seed))
-    shards = [
-        simulator.scatter_to_devices(plan.mesh, array, placement)
-        for array, placement in zip(inputs, plan.input_placements, strict=True)
-    ]
     with np.errstate(all="ignore"):
-        compare(plan.device_program, shards)
-    workspace_of(plan.device_program).proof().check()
+        compare_whole(plan, inputs)
 
 
 def rotated(x, w):
@@ -96,9 +110,9 @@ def test_loops_and_branches_from_jax(function):
     plan = eggshard.optimize(jax.jit(function, in_shardings=shardings).lower(shape, shape), cost_model=WireBytes())
     rng = np.random.default_rng(1)
     x, w = (rng.standard_normal((8, 8)).astype(np.float32) for _ in range(2))
-    shards = [
-        simulator.scatter_to_devices(plan.mesh, array, placement)
-        for array, placement in zip((x, w), plan.input_placements, strict=True)
-    ]
-    compare(plan.device_program, shards)
-    workspace_of(plan.device_program).proof().check()
+    kinds = {type(step.action) for _, part in programs(plan.device_program) for step in part.steps}
+    assert Loop in kinds and (function is rotated or Branch in kinds)
+    compare_whole(plan, (x, w))
+    workspace = plan.workspace("ranks")
+    assert workspace.total_size.value({"ranks": 4}) == plan.workspace().total_size.value() == 4 * workspace.stride
+    assert workspace.peak_bytes <= workspace.stride and "*ranks bytes" in str(workspace)
