@@ -19,6 +19,7 @@ from eggshard.plan.schedule import Schedule
 from eggshard.plan.steps import Step, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Program
+from eggshard.progress import Bar
 
 if TYPE_CHECKING:
     from networkx import DiGraph
@@ -234,7 +235,8 @@ class Plan:
         """
         from eggshard.lower.verification import verify
 
-        return verify(self, seed, engines, inputs)
+        with Bar(stages=("comparing with the unsharded program",), title="verifying"):
+            return verify(self, seed, engines, inputs)
 
     def compare_with_xla(self) -> Comparison:
         """The plan beside XLA's own program for the same source, both compiled for the devices at hand: print it.
@@ -244,7 +246,8 @@ class Plan:
         """
         from eggshard.lower.comparison import compare_with_xla
 
-        return compare_with_xla(self)
+        with Bar(stages=("compiling the plan and XLA's program",), title="comparing"):
+            return compare_with_xla(self)
 
     def workspace(self, devices: SizeLike | None = None) -> PlanWorkspace:
         """Where every value of the device program lies in one slice of memory per device: print it.

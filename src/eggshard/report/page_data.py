@@ -33,7 +33,7 @@ class PageData:
     """Collects the values for one plan."""
 
     def __init__(self, plan: Plan, comparison: Comparison | None = None):
-        self.plan, self.comparison = plan, comparison
+        self.plan, self.comparison, self.reasons = plan, comparison, plan.reasons
         self._texts: dict[str, int] = {}
 
     def text(self, what: str) -> int:
@@ -49,7 +49,7 @@ class PageData:
             "values": self._values(), "steps": self._steps(), "groups": self._groups(),
             "inputs": list(plan.device_program.inputs), "outputs": list(plan.device_program.outputs),
             "lanes": list(plan.schedule.busy.items()), "makespan": plan.schedule.makespan,
-            "reasons": packed(plan.reasons), "compared": self._compared(), "xla": self._xla(),
+            "reasons": packed(self.reasons), "compared": self._compared(), "xla": self._xla(),
         }
         data["texts"] = list(self._texts)
         return data
@@ -104,7 +104,7 @@ class PageData:
         """Columns by name, a row for every step."""
         plan, schedule = self.plan, self.plan.schedule
         locations = Locations(plan)
-        number = {id(d): i for i, d in enumerate(plan.reasons.decisions)}
+        number = {id(d): i for i, d in enumerate(self.reasons.decisions)}
         received = plan.received.max(axis=1) if len(plan.steps) else []
         return {
             "kind": [_kind(s) for s in plan.steps],

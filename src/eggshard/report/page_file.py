@@ -15,6 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eggshard.progress import Bar
 from eggshard.report.page_data import PageData
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ def page(plan: Plan, comparison: Comparison | None = None) -> str:
     def read(name: str) -> str:
         return (room / name).read_text(encoding="utf-8")
 
-    data = json.dumps(PageData(plan, comparison).values(), separators=(",", ":"), allow_nan=False)
+    shown = PageData(plan, comparison)  # weighs alternatives, which has a bar of its own
+    with Bar(stages=("writing the page",), title="report"):
+        data = json.dumps(shown.values(), separators=(",", ":"), allow_nan=False)
     scripts = "\n".join(f"<script>{_script(read(name))}</script>" for name in SCRIPTS)
     filled = {
         "title": escape(f"eggshard plan of {plan.program.name}"),
