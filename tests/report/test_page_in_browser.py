@@ -287,3 +287,23 @@ def test_a_narrow_window_shows_one_after_the_other(opened: Open) -> None:
     views, details = page.locator("#views").bounding_box(), page.locator("#details").bounding_box()
     assert details["y"] >= views["y"] + views["height"] - 1
     assert page.evaluate("document.documentElement.scrollWidth") <= 481
+
+
+@pytest.mark.slow
+def test_a_model_of_24_layers_is_a_few_nodes(opened: Open, record_property: Callable[[str, object], None]) -> None:
+    from bench.programs.training import step_of_layers
+
+    import eggshard
+
+    plan = eggshard.optimize(step_of_layers("light", 24).module)
+    page = opened(plan)
+    record_property("bytes", len(page.content()))
+    record_property("milliseconds to open", page.evaluate("performance.getEntriesByName('ready')[0].startTime"))
+    assert len(page.content()) < 5 << 20
+    assert 3 <= page.locator("#graph .node").count() <= 40
+    assert any("equal parts" in text for text in page.locator("#graph .node").all_text_contents())
+    page.locator("#graph .node.group").nth(1).focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#graph .fold").count() == 1
+    page.keyboard.press("j")
+    assert "of the program" in page.inner_text("#why")

@@ -311,6 +311,7 @@ E.start = async function () {
   E.filter();
   E.details(-1);
   E.show("graph");
+  performance.mark("ready");
   document.documentElement.dataset.ready = "true";
 };
 E.start();
