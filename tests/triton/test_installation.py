@@ -130,11 +130,11 @@ def test_pipelines_without_removal_cost_more_and_are_not_taken() -> None:
 
 
 def test_code_with_more_barriers_is_not_taken() -> None:
-    def cheaper_the_more(kernel: Kernel, cost_model: Any) -> Plan:
-        return Plan(kernel, -conversions(kernel), -conversions(kernel))
+    def liking_many(kernel: Kernel, cost_model: Any) -> Plan:
+        return Plan(kernel, 0.0 if conversions(kernel) > 10 else 1.0, 1.0)
 
     plain = compiled()
-    with layouts.install(mode="replace", planner=cheaper_the_more):
+    with layouts.install(mode="replace", planner=liking_many):
         ours = compiled()
     assert last().result == "fallback" and last().reason.startswith("more ")
     assert ours.asm["ttgir"] == plain.asm["ttgir"]

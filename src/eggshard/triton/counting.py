@@ -41,6 +41,14 @@ def count(compiled: Compiled) -> CodeCounts:
     return count_sass(compiled.cubin) if "cubin" in compiled.stages else count_amdgcn(compiled.amdgcn)
 
 
+def count_listed(compiled: Compiled) -> CodeCounts:
+    """As `count`, without a disassembler, which takes longer than ptxas: of PTX or amdgcn, and what the machine code
+    says of registers and spills."""
+    if "cubin" not in compiled.stages:
+        return count_amdgcn(compiled.amdgcn)
+    return _with_usage(count_ptx(compiled.ptx), _tool("cuobjdump", "-res-usage", compiled.cubin))
+
+
 def count_sass(cubin: bytes) -> CodeCounts:
     """Of a cubin, by the disassembler that Triton brings."""
     text, usage = disassembled(cubin)
@@ -48,27 +56,30 @@ def count_sass(cubin: bytes) -> CodeCounts:
         [match[1] for match in _SASS.finditer(text)],
         barriers=("BAR.",), loads=("LDS", "LDSM"), stores=("STS", "STSM"), shuffles=("SHFL",),
     )
-    return found._replace(registers=_number(usage, r"REG:(\d+)"), spills=_number(usage, r"LOCAL:(\d+)"))
+    return _with_usage(found, usage)
+
+
+def _with_usage(counts: CodeCounts, usage: str) -> CodeCounts:
+    return counts._replace(registers=_number(usage, r"REG:(\d+)"), spills=_number(usage, r"LOCAL:(\d+)"))
 
 
 def disassembled(cubin: bytes) -> tuple[str, str]:
     """SASS text and the resource usage of a cubin. Raises `ProgramError` without the tools or for what they refuse."""
+    return _tool("nvdisasm", "-c", cubin), _tool("cuobjdump", "-res-usage", cubin)
+
+
+def _tool(name: str, option: str, cubin: bytes) -> str:
+    """What one of the tools that Triton brings says of a cubin."""
     from triton import knobs
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        tools = knobs.nvidia
-        commands = ([tools.nvdisasm.path, "-c", str(path)], [tools.cuobjdump.path, "-res-usage", str(path)])
-        out = []
-        for command in commands:
-            try:
-                done = subprocess.run(command, capture_output=True, text=True, check=True)
-            except (OSError, subprocess.CalledProcessError) as error:
-                detail = getattr(error, "stderr", "")
-                raise ProgramError(f"{Path(command[0]).name} failed: {error} {detail}") from error
-            out.append(done.stdout)
-    return out[0], out[1]
+        try:
+            command = [getattr(knobs.nvidia, name).path, option, str(path)]
+            return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
+            raise ProgramError(f"{name} failed: {error} {getattr(error, 'stderr', '')}") from error
 
 
 def count_ptx(text: str) -> CodeCounts:
