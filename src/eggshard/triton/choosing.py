@@ -41,8 +41,7 @@ def refusals(code: Code, other: Code) -> list[str]:
     ours, theirs = code.counts, other.counts
     found = [
         ("barriers", ours.barriers, theirs.barriers),
-        ("shared memory instructions", ours.shared_loads + ours.shared_stores,
-         theirs.shared_loads + theirs.shared_stores),
+        ("shared memory instructions", ours.shared_memory, theirs.shared_memory),
         ("spilled bytes", ours.spills, theirs.spills),
     ]
     reasons = [f"more {name}: {a}, Triton's {b}" for name, a, b in found if a > b]

@@ -19,6 +19,7 @@ class CodeCounts(NamedTuple):
     instructions: all. barriers: of a whole thread block. shared_loads, shared_stores: matrix forms included. shuffles:
     between the lanes of a warp, through registers or the crossbar of shared memory. registers: vector registers per
     thread, 0 where the text does not say (PTX). spills: bytes per thread kept in memory for want of registers.
+    crossbar: the shuffles that AMD's local data share executes, queued with its loads and stores (``ds_bpermute_b32``).
     """
 
     instructions: int
@@ -28,11 +29,18 @@ class CodeCounts(NamedTuple):
     shuffles: int
     registers: int = 0
     spills: int = 0
+    crossbar: int = 0
+
+    @property
+    def shared_memory(self) -> int:
+        """Instructions that the unit of shared memory executes."""
+        return self.shared_loads + self.shared_stores + self.crossbar
 
 
 _SASS = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[T\d]+\s+)?([A-Z][A-Z0-9_.]*)", re.MULTILINE)
 _PTX = re.compile(r"^[ \t]*(?:@!?%\w+[ \t]+)?([a-z]\w*(?:[.:]+\w+)*)[ \t;]", re.MULTILINE)
 _AMDGCN = re.compile(r"^\s+([a-z][a-z0-9_]+)(?:[ \t]+(\S.*))?$", re.MULTILINE)
+_CROSSBAR = ("ds_bpermute", "ds_permute", "ds_swizzle")
 _DPP = re.compile(r"\b(?:quad_perm|row_(?:shl|shr|ror|mirror|half_mirror|bcast|newbcast)|wave_\w+)\b")
 
 
@@ -98,11 +106,12 @@ def count_amdgcn(text: str) -> CodeCounts:
     found = _counted(
         [name for name, _ in lines],
         barriers=("s_barrier",), loads=("ds_read", "ds_load"), stores=("ds_write", "ds_store"),
-        shuffles=("ds_bpermute", "ds_permute", "ds_swizzle", "v_permlane"),
+        shuffles=(*_CROSSBAR, "v_permlane"),
     )
     moved = sum(name.startswith("v_") and bool(_DPP.search(operands)) for name, operands in lines)
     return found._replace(
         shuffles=found.shuffles + moved,
+        crossbar=sum(name.startswith(_CROSSBAR) for name, _ in lines),
         registers=_number(text, r"\.vgpr_count:\s*(\d+)"),
         spills=4 * _number(text, r"\.vgpr_spill_count:\s*(\d+)"),
     )
