@@ -40,6 +40,7 @@ class CodeCounts(NamedTuple):
 _SASS = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[T\d]+\s+)?([A-Z][A-Z0-9_.]*)", re.MULTILINE)
 _PTX = re.compile(r"^[ \t]*(?:@!?%\w+[ \t]+)?([a-z]\w*(?:[.:]+\w+)*)[ \t;]", re.MULTILINE)
 _AMDGCN = re.compile(r"^\s+([a-z][a-z0-9_]+)(?:[ \t]+(\S.*))?$", re.MULTILINE)
+#: ROCm Compute Profiler's documentation, "Local data share": it executes loads, stores and shuffles.
 _CROSSBAR = ("ds_bpermute", "ds_permute", "ds_swizzle")
 _DPP = re.compile(r"\b(?:quad_perm|row_(?:shl|shr|ror|mirror|half_mirror|bcast|newbcast)|wave_\w+)\b")
 
