@@ -43,6 +43,15 @@ def test_names_order_and_copies_of_pure_ops_do_not_matter() -> None:
     assert same(given, kernel(B, A, SUM, STORE))
     assert same(given, kernel(A.replace("%a", "%z"), A, B, SUM, STORE))
     assert same(given, kernel("%unused = arith.constant 3 : i32", A, B, SUM, STORE))
+    assert same(given, kernel(A, B, "gpu.barrier", SUM, STORE))
+
+
+def test_ops_with_effects_may_change_places_but_not_with_their_like() -> None:
+    first, second = (f"%{name} = tt.load %at {{isVolatile = true}} : {P}" for name in "ab")
+    other = f"%o = tt.load %at, %mask : {P}"
+    mask = "%mask = arith.constant dense<true> : tensor<256xi1, #two>"
+    assert not same(kernel(first, second, SUM, STORE), kernel(second, first, SUM, STORE))
+    assert same(kernel(mask, first, other, B, SUM, STORE), kernel(mask, other, first, B, SUM, STORE))
 
 
 @pytest.mark.parametrize("other", [

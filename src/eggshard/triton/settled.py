@@ -1,11 +1,12 @@
 """Kernels that need no planning again: what passes leave of a planned one as it was.
 
 Between two removals of layout conversions a pipeline may change nothing that layouts depend on. Kernels are compared up
-to names, locations and the order of pure ops within their block, which neither candidates nor prices depend on.
+to names, locations and the order of ops within their block, which neither candidates nor prices depend on, and fences.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from eggshard.kernels.ir import Block, Kernel, Operation, Value
@@ -43,51 +44,44 @@ class _Comparison:
     def __init__(self, numbers: dict[object, int]) -> None:
         self.numbers = numbers
         self.values: dict[Value, int] = {}
-        #: How many ops with effects, and arguments, there were so far; anew within a pure op, and in how many of these.
-        self.order = self.depth = 0
+        #: How many ops with effects there were that are alike.
+        self.alike: Counter[object] = Counter()
 
     def of(self, key: object) -> int:
         return self.numbers.setdefault(key, len(self.numbers))
 
     def kernel(self, kernel: Kernel) -> int:
-        blocks = tuple(self.block(b) for region in kernel.module.regions for b in region.blocks)
-        return self.of((Machine.of(kernel), blocks))
-
-    def block(self, block: Block) -> int:
-        """What it does in order, and what it computes of tensors besides, in any order."""
-        for value in block.arguments:
-            self.order += 1
-            self.values[value] = self.of(("argument", self.depth, self.order, str(value.type)))
-        done: list[int] = []
-        computed: set[int] = set()
-        for op in block.operations:
-            number = self.operation(op)
-            if not movable(op):
-                done.append(number)
-            elif any(v.tensor is not None for v in (*op.operands, *op.results)):
-                computed.add(number)
-        return self.of(("block", tuple(done), tuple(sorted(computed))))
+        return self.of((Machine.of(kernel), self.regions(kernel.module, self.of("module"))))
 
     def operation(self, op: Operation) -> int:
-        """Pure ops are what they compute; others are the op that is met at this place in the order."""
-        if movable(op):
-            order, self.order, self.depth = self.order, 0, self.depth + 1
-            regions = self.regions(op)
-            self.order, self.depth = order, self.depth - 1
-            place = 0
-        else:
-            self.order += 1
-            place = self.order
-            regions = self.regions(op)
-        operands = tuple(self.values.get(v, -1) for v in op.operands)
-        if -1 in operands:  # of a block that comes later in the text: equal to nothing
-            operands = (*operands, self.of(object()))
-        number = self.of((
-            op.name, place, operands, tuple(str(v.type) for v in op.results), tuple(op.successors),
-            tuple(sorted(op.properties.items())), tuple(sorted(op.attributes.items())), regions))
+        """Pure ops are what they compute; of others that are alike, each is one of its own."""
+        head: tuple[object, ...] = (
+            op.name, tuple(self.values.get(v, -1) for v in op.operands), tuple(str(v.type) for v in op.results),
+            tuple(op.successors), tuple(sorted(op.properties.items())), tuple(sorted(op.attributes.items())))
+        if any(v not in self.values for v in op.operands):  # of a block that comes later in the text: like nothing else
+            head = (*head, self.of(object()))
+        if not movable(op):
+            self.alike[head] += 1
+            head = (*head, self.alike[head])
+        number = self.of((head, self.regions(op, self.of(head))))
         for i, value in enumerate(op.results):
             self.values[value] = self.of(("result", number, i))
         return number
 
-    def regions(self, op: Operation) -> tuple[tuple[int, ...], ...]:
-        return tuple(tuple(map(self.block, region.blocks)) for region in op.regions)
+    def regions(self, op: Operation, number: int) -> tuple[int, ...]:
+        return tuple(self.block(block, self.of((number, i)))
+                     for i, block in enumerate(b for region in op.regions for b in region.blocks))
+
+    def block(self, block: Block, number: int) -> int:
+        """What is done and computed in it, in any order; pure ops of scalars count where tensors come of them."""
+        for value in block.arguments:
+            self.values[value] = self.of(("argument", number, value.index, str(value.type)))
+        done: list[int] = []
+        computed: set[int] = set()
+        for op in block.operations:
+            found = self.operation(op)
+            if not movable(op) and (op.operands or op.results or op.regions):
+                done.append(found)
+            elif any(v.tensor is not None for v in (*op.operands, *op.results)):
+                computed.add(found)
+        return self.of(("block", tuple(sorted(done)), tuple(sorted(computed))))
