@@ -79,6 +79,12 @@ def test_a_plan_without_shortcomings_is_preferred_if_it_keeps_half_of_the_gain()
     assert chosen(short, Plan(61.0), Plan(59.0)) == Plan(59.0)
 
 
+def test_a_plan_that_falls_short_is_to_be_worth_it() -> None:
+    assert chosen(Plan(98.0, changed(registers=110))) == Plan(98.0, changed(registers=110))
+    assert chosen(Plan(98.1, changed(registers=110))) is None
+    assert chosen(Plan(98.1, MORE_LOADS), Plan(99.9)) == Plan(99.9)
+
+
 def test_the_search_ends_at_a_good_plan() -> None:
     def plans():
         yield Plan(50.0)

@@ -19,8 +19,9 @@ from eggshard.triton.residency import resident_blocks
 SAME = 1e-9
 #: Registers may rise by this part: assemblers' own variation.
 RISE = 0.05
-#: A plan without any shortcoming is preferred where it keeps this part of what is gained.
-KEPT = 0.5
+#: A plan that falls short is to gain this part of the cost; and one that does not is preferred where it keeps this part
+#: of what the other gains.
+WORTH, KEPT = 0.02, 0.5
 
 
 class Code(NamedTuple):
@@ -76,8 +77,8 @@ class Choice(NamedTuple, Generic[P]):
 def choose(
     plans: Iterable[P], given_cost: float, own: Callable[[], Code], code_of: Callable[[P], Code]
 ) -> Choice[P]:
-    """Of plans that cost no more than ``given_cost``, Triton's, the cheapest whose code is not refused; but one that
-    does not fall short either, if it keeps `KEPT` of what is gained.
+    """Of plans that cost no more than ``given_cost``, Triton's, the cheapest whose code is not refused. One that falls
+    short is taken only if it gains `WORTH`, and no other keeps `KEPT` of that.
 
     plans: made as they are asked for, the cheaper ones first. own: Triton's code, asked for where it is needed.
     code_of: assembles a plan; raises `ProgramError` where it cannot. The search ends at a plan without fault that keeps
@@ -101,7 +102,7 @@ def choose(
         refused += reasons
         if not reasons and not falls_short(code, theirs):
             good = plan
-        elif not reasons and (fair is None or plan.cost < fair.cost):
+        elif not reasons and gain >= WORTH * abs(given_cost) and (fair is None or plan.cost < fair.cost):
             fair = plan
         if good is not None and given_cost - good.cost >= KEPT * most:
             break
