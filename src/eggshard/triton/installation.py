@@ -3,7 +3,7 @@
 Triton calls a hook when it lists the stages of a compilation. Ours lets the stage that makes TritonGPU IR run as ever,
 then plans layouts anew; what it finds is taken only if it verifies, its layouts line up, its modelled cost is lower,
 and its assembled code is no worse (`choosing`). Otherwise, and whenever something goes wrong, Triton's own module goes
-on. What was assembled for the comparison is not made again.
+on. What was assembled of a plan that is taken is not made again.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Planned(NamedTuple):
 
 
 class Lowered(NamedTuple):
-    """What the stages after TritonGPU IR made of a module, to be used again where the same is asked of them."""
+    """What the stages after TritonGPU IR made of our module, to be used again where the same is asked of them."""
 
     module: Any
     compiled: Compiled
@@ -72,10 +72,6 @@ class Replacement:
             found = _plan(self, text, other)
             gained = cost(given, model) - cost(read_generic(found.text), model)
             yield Planned(found.text, first.given_cost - gained, first.given_cost)
-
-    def keep(self, module: Any, compiled: Compiled | None) -> None:
-        """What a module that goes on was compiled to, if it was."""
-        self.lowered = None if compiled is None else Lowered(module, compiled)
 
     def stage(self, name: str, before: str, original: Callable[[Any, dict[str, Any]], Any]) -> Any:
         """A stage after TritonGPU IR, which follows the stage ``before``."""
@@ -192,14 +188,13 @@ def _better(how: Replacement, work: _Work, source: str, theirs: Any) -> tuple[An
     own = cache(lambda: work.code(own_text, context))
     found = choose(plans(), given_cost, own, lambda plan: work.code(plan.text, context))
     if found.plan is None:
-        how.keep(theirs, work.compiled.get(own_text))
         if after.cost > given_cost + margin:
             raise Doubt(f"costs more: {after.cost:g}, Triton's {given_cost:g}")
         if found.refused:
             raise Doubt(found.refused[0])
         return None, given_cost, given_cost
     module = _verified(found.plan.text, context)
-    how.keep(module, work.compiled[found.plan.text])
+    how.lowered = Lowered(module, work.compiled[found.plan.text])
     return module, given_cost, found.plan.cost
 
 
