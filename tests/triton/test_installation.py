@@ -172,6 +172,18 @@ def without_lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.startswith("\t") and line[1:2].isalpha()]
 
 
+@pytest.mark.slow
+def test_of_plans_that_are_as_good_under_the_model_all_may_be_taken() -> None:
+    """The cheapest plan after Triton's passes needs more shared memory; in place of its removals it does not."""
+    with layouts.install(mode="after"):
+        compiled("gate")
+        after = last()
+    with layouts.install(mode="replace"):
+        compiled("gate")
+    assert after.result == last().result == "improved"
+    assert after.cost is not None and last().cost is not None and last().cost < after.cost < last().given_cost
+
+
 FAILING = [(failing, "RuntimeError"), (broken, "does not verify"), (lying, "layouts do not line up")]
 
 

@@ -175,14 +175,17 @@ def _better(how: Replacement, work: _Work, source: str, theirs: Any) -> tuple[An
     margin = SAME * abs(given_cost)
 
     def plans() -> Iterator[Planned]:
+        as_good: list[Planned] = []
         if how.mode == "replace":
             for plan in _replaced(how, work, source, context):
                 if plan.cost < min(after.cost, given_cost) - margin:
                     yield plan
                 elif plan.cost <= min(after.cost, given_cost) + margin:
+                    as_good.append(plan)
                     break
         if after.cost < given_cost - margin:
             yield after
+            yield from as_good
             yield from (plan for plan in how.variations(theirs, after) if plan.cost < given_cost - margin)
 
     own = cache(lambda: work.code(own_text, context))
