@@ -66,7 +66,8 @@ def step(w: Any, x: Any, y: Any) -> Any:
 
 
 def training(devices: int) -> jax.stages.Lowered:
-    shapes = [((8, 16), ((), ())), ((16, 4), ((), ())), ((4 * devices, 8), (("x",), ())), ((4 * devices, 4), (("x",), ()))]
+    shapes = [((8, 16), ((), ())), ((16, 4), ((), ())), ((64 * devices, 8), (("x",), ())),
+              ((64 * devices, 4), (("x",), ()))]
     return lower(lambda a, b, x, y: step((a, b), x, y), {"x": devices}, *shapes, out=((), ()))
 
 
@@ -155,7 +156,12 @@ def test_numbers_of_devices_are_found_by_their_places() -> None:
     numbers = retargeted(DeviceNumber((0, 0, 5, 5, 10, 10)), OLD, NEW, ()).numbers
     assert numbers == tuple(grid[::-1].tolist())
     assert retargeted(DeviceNumber((0, 1) * 3), OLD, NEW, ()).numbers == (1, 0) * 4
-    assert retargeted(DeviceNumber(tuple(range(6))), OLD, NEW, ()).numbers == tuple(range(8))
+    assert retargeted(DeviceNumber(tuple(range(6))), OLD, NEW, ()).numbers == tuple(range(8))[::-1]
+    asked = DeviceNumber(tuple(range(6)), authored=True)
+    with pytest.raises(LoweringError, match="how many there are"):
+        retargeted(asked, OLD, NEW, ())
+    turned = Mesh({"x": 3, "y": 2}, device_ids=range(5, -1, -1))
+    assert retargeted(asked, OLD, turned, ()).numbers == tuple(range(6))[::-1]
 
 
 def test_groups_and_pieces() -> None:
@@ -188,20 +194,22 @@ def test_a_mesh_in_another_order() -> None:
     )
 
 
+def authored(devices: int, numbered: bool = False) -> jax.stages.Lowered:
+    mesh = placed({"x": devices}, (("x",),)).mesh
+
+    def body(x: Any) -> Any:
+        passed = lax.ppermute(x, "x", [(d, (d + 1) % devices) for d in range(devices)])
+        return passed - lax.pmax(x, "x") + (lax.axis_index("x") if numbered else 0)
+
+    function = jax.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    return lower(function, {"x": devices}, ((2 * devices,), (("x",),)))
+
+
 def test_authored_programs() -> None:
-    """What is written per device: permutes, numbers of devices, reductions over an axis."""
-    def program(devices: int) -> jax.stages.Lowered:
-        mesh = placed({"x": devices}, (("x",),)).mesh
-
-        def body(x: Any) -> Any:
-            passed = lax.ppermute(x, "x", [(d, (d + 1) % devices) for d in range(devices)])
-            return passed + lax.axis_index("x") - lax.pmax(x, "x")
-
-        function = jax.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
-        return jax.jit(function).lower(jax.ShapeDtypeStruct((2 * devices,), "float32"))
-
-    plan = es.optimize(program(4), cost_model=WireBytes())
-    there = plan.on(6)
+    """What is written per device: permutes and reductions over an axis, but not the number of an axis's position."""
+    there = es.optimize(authored(4), cost_model=WireBytes()).on(6)
     x = np.random.default_rng(0).standard_normal(12).astype(np.float32)
-    want = np.roll(x, 2) + np.arange(6).repeat(2).astype(np.float32) - np.tile(x.reshape(6, 2).max(0), 6)
+    want = np.roll(x, 2) - np.tile(x.reshape(6, 2).max(0), 6)
     np.testing.assert_allclose(there.run(x)[0], want, rtol=1e-6)
+    with pytest.raises(LoweringError, match="how many there are"):
+        es.optimize(authored(4, numbered=True), cost_model=WireBytes()).on(6)

@@ -183,8 +183,11 @@ def _(action: GroupCollective, old: Mesh, new: Mesh, operands: Types) -> Action:
 
 @retargeted.register
 def _(action: DeviceNumber, old: Mesh, new: Mesh, operands: Types) -> Action:
-    if action.numbers == tuple(range(old.size)):
-        return DeviceNumber(tuple(range(new.size)))
+    if action.authored and old.axes != new.axes:
+        raise LoweringError(
+            "the program computes with its devices' numbers, and may know in what it computes how many there are; plan "
+            "for that number of devices"
+        )
     numbers = np.array(action.numbers)[old.grid]
     names = list(old.axes)
     varying = [i for i in range(numbers.ndim) if (numbers != numbers.take([0], i)).any()]
