@@ -47,6 +47,7 @@ def test_pairs():
 
 
 @pytest.mark.parametrize("pairs,old", [
+    (tuple((p, p + 9) for p in range(7)), 16),
     (((0, 1),), 2), (((0, 1), (1, 0)), 2), (((0, 2), (1, 3)), 4), (((0, 2), (2, 0)), 3), (((1, 0), (0, 2), (2, 1)), 5),
 ])
 def test_pairs_that_tell_nothing_of_others(pairs, old):

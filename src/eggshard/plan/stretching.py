@@ -88,8 +88,8 @@ def stretched_slab(slab: Slab, old: int, new: int, ends: bool = True) -> Slab:
     """The round of an exchange among ``new`` positions instead of ``old``.
 
     All of its senders in the middle send over one distance; where some send around the end, they do so again. Where
-    ``ends`` is true a few positions near the ends may be the only ones that send: there is nothing in the exchange that
-    goes farther than to the next position, of which these could be the last. LoweringError for other rounds.
+    ``ends`` is true a single position near an end may be the only one that sends: there is nothing in the exchange that
+    goes farther than to the next position, of which this could be the last. LoweringError for other rounds.
     """
     if old == new:
         return slab
@@ -110,8 +110,7 @@ def stretched_slab(slab: Slab, old: int, new: int, ends: bool = True) -> Slab:
     pairs = []
     for distance, starts in sent.items():
         table = [starts.get(p) for p in range(old)]
-        start, stop = middle_of(table)
-        if table[start] is None and not (ends and old > 3 and 2 * (stop - start) > old):
+        if table[middle_of(table)[0]] is None and not (ends and old > 3 and len(starts) == 1):
             raise LoweringError(
                 f"only some positions of {old} send over {distance} ({_listed(sorted(starts))}), which does not tell "
                 "what others would do; plan for more devices along these axes"
