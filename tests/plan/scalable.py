@@ -77,8 +77,8 @@ def _line(rng: random.Random, rank: int) -> Line:
     def chosen(u: Any) -> Any:
         return lax.cond(jnp.sum(u) > 0, lambda v: v + jnp.roll(v, 1, axis), lambda v: -v, u)
 
-    return rng.choice((padded, padded, rolled, interior, interior, windows, numbered, masked, shortened, flipped, folded,
-                       summed, most, looped, chosen))
+    return rng.choice((padded, padded, rolled, interior, interior, windows, numbered, masked, shortened, flipped,
+                       folded, summed, most, looped, chosen))
 
 
 class Scalable:

@@ -82,8 +82,8 @@ def anchored(index: int, window: Dim, old: int, new: int) -> int:
         fitting = [at for at in fitting if falls(at, new) == table]
     if not fitting or (old == 2 and len(fitting) > 1):
         raise LoweringError(
-            f"index {index} of {old} parts of {tile} does not lie near one end, and it is not known where it lies among "
-            f"{new} parts; plan for that number of devices"
+            f"index {index} of {old} parts of {tile} does not lie near one end, so that it is not known where it lies "
+            f"among {new} parts; plan for that number of devices"
         )
     return fitting[0]
 
