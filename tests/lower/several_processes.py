@@ -6,7 +6,9 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 DEVICES = 4
 #: Seconds that all processes may take together.
@@ -20,6 +22,10 @@ jax.config.update("jax_num_cpu_devices", {DEVICES})
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 ME, PROCESSES = int(sys.argv[1]), int(sys.argv[2])
 jax.distributed.initialize(f"127.0.0.1:{{sys.argv[3]}}", num_processes=PROCESSES, process_id=ME)
+
+def report(*words):
+    with open(sys.argv[4], "a") as file:
+        print(*words, file=file)
 """
 
 
@@ -31,16 +37,24 @@ def free_port() -> int:
 
 
 def run_processes(text: str, processes: int = 2) -> list[str]:
-    """What each process printed on standard output. AssertionError if one fails, or they do not end in time."""
+    """What each process reported, by ``report``; AssertionError if one fails, or they do not end in time.
+
+    Collectives print what they like on standard output, in the middle of a program's lines.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        return _run(text, [Path(folder) / str(i) for i in range(processes)])
+
+
+def _run(text: str, files: list[Path]) -> list[str]:
     port = free_port()
     env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [".", *sys.path]))
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", _BEGINNING + text, str(i), str(processes), str(port)], env=env, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [sys.executable, "-c", _BEGINNING + text, str(i), str(len(files)), str(port), str(file)], env=env,
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )
-        for i in range(processes)
+        for i, file in enumerate(files)
     ]
     end = time.monotonic() + PATIENCE
     try:
@@ -50,5 +64,4 @@ def run_processes(text: str, processes: int = 2) -> list[str]:
             process.kill()
     for i, (process, (printed, errors)) in enumerate(zip(started, out, strict=True)):
         assert process.returncode == 0, f"process {i} ended with {process.returncode}:\n{printed}\n{errors[-4000:]}"
-    # Their collectives announce themselves.
-    return ["".join(line for line in printed.splitlines(True) if "[Gloo]" not in line) for printed, _ in out]
+    return [file.read_text() for file in files]

@@ -55,8 +55,8 @@ refused(es.LoweringError, "args[0] of function, ndarray, make_array_from_process
 refused(es.LoweringError, "lies on 1 devices, make_array", lambda: planned(jax.device_put(X, jax.local_devices()[0])))
 everywhere = es.optimize(jax.jit(function, in_shardings=NamedSharding(mesh, P()), out_shardings=B).lower(TYPE))
 check(everywhere.to_jax()(X), want)
-report = plan.verify()
-assert sorted(report.differences) == ["jax", "numpy"] and not report.skipped, report
+verified = plan.verify()
+assert sorted(verified.differences) == ["jax", "numpy"] and not verified.skipped, verified
 
 # A plan for as many devices as each process has: its own.
 line = Mesh(np.array(jax.local_devices()), "z")
@@ -64,7 +64,7 @@ small = es.optimize(jax.jit(jnp.tanh, in_shardings=NamedSharding(line, P("z"))).
 assert "jax" in small.verify().differences
 y = small.to_jax()(jax.device_put(X, NamedSharding(line, P("z"))))
 check(y, np.tanh(X))
-print("done")
+report("done")
 """
 
 JIT = PROGRAM + """
@@ -108,7 +108,7 @@ with warnings.catch_warnings(record=True) as caught:
         assert not isinstance(error, es.EggshardError), error
 assert any(issubclass(w.category, es.EggshardWarning) for w in caught)
 import hashlib
-print("plan", hashlib.sha256(text.encode()).hexdigest())
+report("plan", hashlib.sha256(text.encode()).hexdigest())
 """
 
 EFFECTS = PROGRAM + """
@@ -123,7 +123,7 @@ def function(v):
 jitted = jax.jit(function, in_shardings=A, out_shardings=B)
 check(es.optimize(jitted.lower(TYPE)).to_jax()(array(X, A)), 2 * X)
 jax.effects_barrier()
-print("effects", len(seen), X.shape in seen)
+report("effects", len(seen), X.shape in seen)
 """
 
 PLANS = PROGRAM + """
@@ -165,7 +165,7 @@ if ME == 0:
     refused(es.EngineError, "process 1, did not say within 1 s", lambda: plan.agreed(timeout=1))
     assert time.monotonic() - began < 30
 client.wait_at_barrier("end", 60_000)
-print("done")
+report("done")
 """
 
 
