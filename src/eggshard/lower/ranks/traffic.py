@@ -83,6 +83,8 @@ class Traffic(NamedTuple):
     received: in order; where two target boxes meet, the later piece holds. It includes what the device copies from
     its own operands. sent: what other devices receive from this one; of any two devices, the one's ``sent`` to the
     other and the other's ``received`` from it are in the same order. outside: what results hold where no piece lies.
+    group: the devices, in order, whose collective the step is: each of them receives from each. Empty for pieces
+    between single devices, and for reductions, which name their members.
     """
 
     device: int
@@ -90,6 +92,7 @@ class Traffic(NamedTuple):
     sent: tuple[Piece, ...] = ()
     reductions: tuple[Reduction, ...] = ()
     outside: Outside = "nothing"
+    group: tuple[int, ...] = ()
 
     @property
     def sources(self) -> tuple[int, ...]:
@@ -126,7 +129,7 @@ def traffic_of(mesh: Mesh, action: Action, operands: tuple[TensorType, ...], dev
         outside = "poison"
     elif isinstance(action, CollectivePermute) and not received:
         outside = "zeros"
-    return Traffic(device, received, tuple(sent), (), outside)
+    return Traffic(device, received, tuple(sent), (), outside, _group(action, mesh, device))
 
 
 def moves_data(action: Action) -> bool:
@@ -233,6 +236,13 @@ def _reductions(
                 part = type_.shape[dim] // len(members)
                 kept = _along(type_.shape, dim, members.index(device) * part, part)
             yield Reduction(members, i, i, action.regions[0], kept)
+
+
+def _group(action: Action, mesh: Mesh, device: int) -> tuple[int, ...]:
+    """The devices, in order, of which each receives from each."""
+    if isinstance(action, (AllGather, AllToAll)):
+        return tuple(int(d) for d in group_of(mesh, action.axes, device))
+    return _listed(action, mesh, device) if isinstance(action, GroupCollective) else ()
 
 
 def _readers(action: Action, mesh: Mesh, device: int) -> tuple[int, ...]:

@@ -1,0 +1,62 @@
+"""Starting ranks: the ``mpiexec`` that belongs to the MPI that mpi4py is bound to, and what is said where it is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from eggshard.errors import EngineError
+
+#: How the parts of this engine are installed.
+REMEDY = "install the extra: pip install 'eggshard[mpi]'"
+
+
+def mpiexec() -> Path:
+    """The launcher of MPI programs: the one installed beside this Python, as MPI's wheels do, else the first on PATH.
+
+    EngineError if mpi4py is not installed, or there is no launcher.
+    """
+    if importlib.util.find_spec("mpi4py") is None:
+        raise EngineError(f"mpi4py is not installed; {REMEDY}")
+    beside = (Path(sys.executable).parent, Path(sysconfig.get_path("scripts")))
+    found = [folder / "mpiexec" for folder in beside if os.access(folder / "mpiexec", os.X_OK)]
+    onwards = shutil.which("mpiexec")
+    if not found and onwards is None:
+        raise EngineError(f"no mpiexec beside {sys.executable} nor on the PATH; {REMEDY}")
+    return found[0] if found else Path(str(onwards))
+
+
+def run_ranks(
+    ranks: int, arguments: Sequence[str], *, timeout: float | None = None, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run ``python *arguments`` on so many ranks of this machine, and wait for all of them.
+
+    EngineError if that takes longer than ``timeout`` seconds, after ending them all. How the ranks fared is in
+    ``returncode``, and what they wrote in ``stdout`` and ``stderr``.
+    """
+    if ranks < 1:
+        raise EngineError(f"{ranks} ranks cannot run anything; ask for at least one")
+    command = [str(mpiexec()), "-n", str(ranks), sys.executable, *arguments]
+    # The launcher ends its ranks when it is told to stop, and leaves them alone when it is killed.
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        try:
+            out, errors = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            try:
+                process.communicate(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            raise EngineError(f"{ranks} ranks did not end within {timeout} s") from None
+        except BaseException:
+            process.terminate()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, errors)
