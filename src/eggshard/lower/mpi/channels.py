@@ -6,6 +6,7 @@ same order, and freed with it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -14,7 +15,6 @@ from mpi4py import MPI
 
 from eggshard.lower.mpi.datatypes import Part, datatype, joined
 
-#: Nothing else travels on a step's communicator, and messages of a pair of ranks keep their order.
 Combine = Callable[[list[np.ndarray]], np.ndarray]
 
 
@@ -37,13 +37,15 @@ class Transfer(NamedTuple):
 class Messages:
     """Pieces between single ranks: persistent requests, one for each piece.
 
-    Rounds follow one another: what a later round receives may lie on what an earlier one received.
+    Rounds follow one another: what a later round receives may lie on what an earlier one received. ``before``: called
+    first, to fill results with what they hold besides.
     """
 
     def __init__(
         self, comm: MPI.Comm, memory: np.ndarray, sent: Sequence[Transfer],
-        rounds: Sequence[tuple[Sequence[Transfer], Sequence[Copy]]],
+        rounds: Sequence[tuple[Sequence[Transfer], Sequence[Copy]]], before: Callable[[], None],
     ):
+        self.before = before
         self.sends = [_request(comm.Send_init, memory, t) for t in sent if t.part.elements]
         self.rounds = [
             (
@@ -54,6 +56,7 @@ class Messages:
         ]
 
     def start(self) -> None:
+        self.before()
         MPI.Prequest.Startall(self.sends)
         for number in range(len(self.rounds)):
             if number:
@@ -131,20 +134,38 @@ def summing(
     return Collective(lambda: group.Allreduce(send, receive, op))
 
 
-class Combining:
-    """A reduction by what plans mean by it: each member combines the parts that it keeps, which it is sent by all.
+def sharing(group: MPI.Comm, memory: np.ndarray, parts: Sequence[Part]) -> Collective:
+    """``MPI_Allgatherv`` in place: each member has its own part of a result, which are blocks of elements."""
+    whole = parts[0]._replace(box=((0, parts[0].shape[0]),))
+    element = datatype(whole._replace(shape=(), box=()))
+    counts, places = [p.elements for p in parts], [p.box[0][0] for p in parts]
+    receive = [_bytes(memory, whole), counts, places, element]
+    return Collective(lambda: group.Allgatherv(MPI.IN_PLACE, receive), (element,))
 
-    sent: what of the operand goes to each member. staged: where each member's part is put; they are combined in the
-    group's order into ``target``. Where the result is on all members, ``shared`` gathers it.
+
+def sharing(group: MPI.Comm, memory: np.ndarray, parts: Sequence[Part]) -> Collective:
+    """``MPI_Allgatherv`` in place: each member has its own part of a result, which are blocks of elements."""
+    whole = parts[0]._replace(box=((0, parts[0].shape[0]),))
+    element = datatype(whole._replace(shape=(), box=()))
+    counts, places = [p.elements for p in parts], [p.box[0][0] for p in parts]
+    receive = [_bytes(memory, whole), counts, places, element]
+    return Collective(lambda: group.Allgatherv(MPI.IN_PLACE, receive), (element,))
+
+
+class Combining:
+    """A reduction by what plans mean by it: each member combines the parts that it keeps, which all send it.
+
+    sent: what of the operand goes to each member. staged: where each member's part is put, from where they are
+    combined, in the group's order, into ``target``. ``shared`` puts together a result that all members need.
     """
 
     def __init__(
         self, group: MPI.Comm, memory: np.ndarray, dtype: np.dtype, sent: Sequence[Part], staged: Sequence[Part],
-        target: Part, order: Sequence[int], combine: Combine, shared: Collective | None,
+        target: Part, combine: Combine, shared: Collective | None,
     ):
         self.exchange = swapping(group, memory, [[p] for p in sent], [[p] for p in staged])
-        self.staged = [_view(memory, staged[rank], dtype) for rank in order]
         self.target = _view(memory, target, dtype)
+        self.staged = [_view(memory, part, dtype).reshape(self.target.shape) for part in staged]
         self.combine, self.shared = combine, shared
 
     def start(self) -> None:
@@ -179,3 +200,28 @@ class Several:
     def free(self) -> None:
         for channel in self.channels:
             channel.free()
+
+
+def _request(init: Callable[..., MPI.Prequest], memory: np.ndarray, transfer: Transfer) -> MPI.Prequest:
+    """A persistent request of the part as it lies."""
+    type_ = datatype(transfer.part)
+    request = init([memory[transfer.part.first :], 1, type_], transfer.rank, transfer.number)
+    type_.Free()  # MPI keeps it as long as the request
+    return request
+
+
+def _bytes(memory: np.ndarray, part: Part) -> np.ndarray:
+    """The bytes of a part that is one block."""
+    return memory[part.first : part.first + part.elements * part.itemsize]
+
+
+def _view(memory: np.ndarray, part: Part, dtype: np.dtype | None = None) -> np.ndarray:
+    """The part as an array; of elements of any type of its size where none is given."""
+    dtype = _MOVED[part.itemsize] if dtype is None else dtype
+    size = part.itemsize * math.prod(part.shape)
+    array = memory[part.offset : part.offset + size].view(dtype).reshape(part.shape)
+    return array[tuple(slice(start, stop) for start, stop in part.box)]
+
+
+#: What stands for elements that are only copied, by their bytes.
+_MOVED = {n: np.dtype(name) for n, name in ((1, "u1"), (2, "u2"), (4, "u4"), (8, "u8"), (16, "c16"))}

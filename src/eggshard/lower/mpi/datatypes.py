@@ -66,7 +66,7 @@ def datatype(part: Part, extent: int | None = None) -> MPI.Datatype:
 
 
 def joined(parts: Sequence[Part], base: int) -> MPI.Datatype:
-    """The elements of all boxes, one box after the other, as seen from byte ``base``. Committed; the caller frees it."""
+    """Elements of all boxes, one box after the other, as seen from byte ``base``; committed. The caller frees it."""
     types = [datatype(part) for part in parts]
     out = MPI.Datatype.Create_struct([1] * len(types), [part.first - base for part in parts], types)
     for each in types:

@@ -1,4 +1,4 @@
-"""Starting ranks: the ``mpiexec`` that belongs to the MPI that mpi4py is bound to, and what is said where it is missing."""
+"""Starting ranks on this machine, by the launcher that comes with the MPI installed beside this Python."""
 
 from __future__ import annotations
 

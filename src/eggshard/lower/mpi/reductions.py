@@ -1,8 +1,8 @@
 """How each reduction of a plan is done: by MPI where it has one of the same meaning, else by the ranks themselves.
 
-MPI's MAX and MIN say nothing of NaN, which maximum and minimum pass on; it knows no bfloat16 and no 8-bit floats, and no
-regions; and products of complex numbers treat infinities as the C compiler likes. There each rank is sent what it is to
-combine, and combines it as the simulator does.
+MPI's MAX and MIN say nothing of NaN, which maximum and minimum pass on; it knows no bfloat16, no 8-bit floats, and no
+regions; and products of complex numbers treat infinities as the C compiler likes. There each rank is sent what it is
+to combine, and combines it as the simulator does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from mpi4py import MPI
 
-from eggshard.lower.ranks.communicator import Buffer
 from eggshard.lower.ranks.traffic import Box, Reduction, traffic_of
 from eggshard.lower.workspace.requests import Request
 from eggshard.lower.workspace.steps import Path, staging_name
@@ -32,7 +31,9 @@ _INTEGERS = {
 }  # fmt: skip
 _FLOATS = {"f32": MPI.FLOAT, "f64": MPI.DOUBLE}
 _COMPLEX = {"complex<f32>": MPI.C_FLOAT_COMPLEX, "complex<f64>": MPI.C_DOUBLE_COMPLEX}
-_OPS = {"add": MPI.SUM, "mul": MPI.PROD, "max": MPI.MAX, "min": MPI.MIN, "and": MPI.BAND, "or": MPI.BOR, "xor": MPI.BXOR}
+_OPS = {
+    "add": MPI.SUM, "mul": MPI.PROD, "max": MPI.MAX, "min": MPI.MIN, "and": MPI.BAND, "or": MPI.BOR, "xor": MPI.BXOR
+}  # fmt: skip
 #: Truth values are bytes 0 and 1.
 _OF_TRUTH = {"and": MPI.BAND, "min": MPI.BAND, "or": MPI.BOR, "max": MPI.BOR, "xor": MPI.BXOR}
 
@@ -112,11 +113,6 @@ def staging(path: Path, index: int, program: StepPlan) -> Iterable[Request]:
         if each.staged:
             size = each.staged * numpy_dtype(types[k].dtype).itemsize
             yield Request.make(staging_name(path, index, k), size, site=f"step {index}", what="staging")
-
-
-def scratch(buffer: Buffer, elements: int, offset: int) -> Buffer:
-    """So many elements of a value's type at another place."""
-    return Buffer(offset, TensorType((elements,), buffer.type.dtype))
 
 
 def _blocks(boxes: tuple[Box, ...], shape: tuple[int, ...]) -> bool:
