@@ -48,10 +48,8 @@ def _chain(mesh: str, shape: str, first: str, placements: tuple[str, ...]) -> Be
 
 
 def _mlp(mesh: str, batch: int, width: int, inner: int, x: str, up: str, down: str) -> BenchProgram:
-    return BenchProgram.define(
-        f"MLP on {mesh}", _FAMILY, mesh, (f"{batch}x{width}: {x}", f"{width}x{inner}: {up}", f"{inner}x{width}: {down}"),
-        mlp, x, rounding=True,
-    )  # fmt: skip
+    arguments = (f"{batch}x{width}: {x}", f"{width}x{inner}: {up}", f"{inner}x{width}: {down}")
+    return BenchProgram.define(f"MLP on {mesh}", _FAMILY, mesh, arguments, mlp, x, rounding=True)
 
 
 PROGRAMS: tuple[BenchProgram, ...] = (

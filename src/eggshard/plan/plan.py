@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from eggshard.costmodel.protocol import CostModel
+from eggshard.errors import EngineError
 from eggshard.placement.placement import Placement
 from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.pricing import Pricer
@@ -21,6 +23,7 @@ from eggshard.program.program import Program
 if TYPE_CHECKING:
     from eggshard.lower.calling_convention import CallingConvention
     from eggshard.lower.comparison import Comparison
+    from eggshard.lower.mpi.program import MpiProgram
     from eggshard.lower.workspace.sizes import SizeLike
     from eggshard.lower.workspace.steps import PlanWorkspace
     from eggshard.memory.prediction import Memory
@@ -248,6 +251,18 @@ class Plan:
         from eggshard.lower.jax_callable import to_jax
 
         return to_jax(self)
+
+    def to_mpi(self, comm: Any = None) -> MpiProgram:
+        """The plan as a program of MPI ranks: a callable on each rank's shards (``pip install 'eggshard[mpi]'``).
+
+        All ranks of ``comm`` (default ``MPI.COMM_WORLD``) call this together; rank r is logical device r. EngineError
+        on all of them where the communicator has another size than the mesh, or ranks hold different plans.
+        """
+        if importlib.util.find_spec("mpi4py") is None:
+            raise EngineError("mpi4py is not installed; pip install 'eggshard[mpi]'")
+        from eggshard.lower.mpi.program import MpiProgram
+
+        return MpiProgram(self, comm)
 
     def export(self, platforms: Sequence[str] = ("tpu",)) -> Any:
         """The plan lowered for devices that need not be here: a ``jax.export.Exported`` with the program's signature.

@@ -143,15 +143,6 @@ def sharing(group: MPI.Comm, memory: np.ndarray, parts: Sequence[Part]) -> Colle
     return Collective(lambda: group.Allgatherv(MPI.IN_PLACE, receive), (element,))
 
 
-def sharing(group: MPI.Comm, memory: np.ndarray, parts: Sequence[Part]) -> Collective:
-    """``MPI_Allgatherv`` in place: each member has its own part of a result, which are blocks of elements."""
-    whole = parts[0]._replace(box=((0, parts[0].shape[0]),))
-    element = datatype(whole._replace(shape=(), box=()))
-    counts, places = [p.elements for p in parts], [p.box[0][0] for p in parts]
-    receive = [_bytes(memory, whole), counts, places, element]
-    return Collective(lambda: group.Allgatherv(MPI.IN_PLACE, receive), (element,))
-
-
 class Combining:
     """A reduction by what plans mean by it: each member combines the parts that it keeps, which all send it.
 

@@ -56,10 +56,10 @@ class MpiProgram:
         self.workspace: PlanWorkspace = together(self.comm, partial(workspace_of, plan.device_program, staging=staging))
         layout = self.workspace.layout
         self._pages = Pages(layout.stride())
-        names = {str(s): s for s in stations(plan.device_program)}
+        places = {str(s): (s.path, s[1]) for s in stations(plan.device_program)}
 
         def staged(name: str, number: int) -> int:
-            return layout.offset(staging_name(names[name].path, names[name].index, number))
+            return layout.offset(staging_name(*places[name], number))
 
         self._communicator = MpiCommunicator(self.comm, self._pages.array, staged)
         self._runner = Runner(plan.device_program, layout.offset, self._pages.array, self._communicator)
@@ -119,7 +119,8 @@ class MpiProgram:
             if self.comm.size == 1 or self._communicator.disagreed:
                 raise
             kind = "" if isinstance(error, EggshardError) else f"{type(error).__name__}: "
-            print(f"eggshard: rank {self.device} of {self.comm.size} failed: {kind}{error}", file=sys.stderr, flush=True)
+            text = f"eggshard: rank {self.device} of {self.comm.size} failed: {kind}{error}"
+            print(text, file=sys.stderr, flush=True)
             self.comm.Abort(1)
 
     def _checked(self, shards: Sequence[np.ndarray]) -> list[np.ndarray]:
