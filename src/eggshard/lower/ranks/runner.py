@@ -15,6 +15,7 @@ from eggshard.lower.ranks.communicator import Buffer, Channel, Communicator
 from eggshard.lower.ranks.traffic import Traffic, box_of, moves_data, traffic_of
 from eggshard.lower.ranks.view import DeviceView, perform_alone
 from eggshard.lower.workspace.steps import Path, state_name, value_name
+from eggshard.plan.authored_steps import OnFirstDevice
 from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.steps import Step, StepPlan
 from eggshard.program.types import TOKEN, TensorType, mlir_dtype
@@ -32,18 +33,18 @@ class Station(NamedTuple):
     """A step of the program or of one nested in it: the nested program's path, the step's index there, and a text."""
 
     path: Path
-    index: int
+    step: int
     text: str
 
     def __str__(self) -> str:
-        return f"step {'.'.join(map(str, (*self.path, self.index)))} ({self.text})"
+        return f"step {'.'.join(map(str, (*self.path, self.step)))} ({self.text})"
 
 
 def stations(program: StepPlan, path: Path = ()) -> list[Station]:
     """All steps in the order of the text, those of nested programs after the loop or branch that holds them."""
     out = []
     for i, step in enumerate(program.steps):
-        what = step.action.local.name if step.action.kind == "on-first-device" else getattr(step.action, "name", "")
+        what = step.action.local.name if isinstance(step.action, OnFirstDevice) else getattr(step.action, "name", "")
         out.append(Station(path, i, " ".join(filter(None, (step.action.kind, what, step.label)))))
         for part, inner in nested(step):
             out += stations(inner, (*path, i, *part))
@@ -131,7 +132,7 @@ class Runner:
         self._view = DeviceView(program.mesh, communicator.device)
         self._reached, self._passed = reached, passed
         self._stations = stations(program)
-        self._numbers = {(s.path, s.index): n for n, s in enumerate(self._stations)}
+        self._numbers = {(s.path, s.step): n for n, s in enumerate(self._stations)}
         self._known: dict[tuple[Path, tuple[int, ...]], _Bound] = {}
         self._program = program
 
