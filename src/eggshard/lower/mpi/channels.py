@@ -127,7 +127,7 @@ def summing(
 ) -> Collective:
     """``MPI_Allreduce``, or ``MPI_Reduce_scatter_block`` where each member keeps its rank's block of the operand."""
     op, type_ = native
-    send = [_bytes(memory, source), source.elements, type_]
+    send = [_bytes(memory, source), target.elements, type_]  # of as many such blocks as there are members
     receive = [_bytes(memory, target), target.elements, type_]
     if scatter:
         return Collective(lambda: group.Reduce_scatter_block(send, receive, op))

@@ -7,7 +7,6 @@ be waiting for it, says why and ends them all, as MPI has no other way to reach 
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
 import weakref
 from collections import Counter
@@ -27,6 +26,8 @@ from eggshard.lower.ranks.runner import Runner, stations
 from eggshard.lower.ranks.view import DeviceView
 from eggshard.lower.simulator import gather_from_devices, scatter_to_devices
 from eggshard.lower.workspace.steps import PlanWorkspace, staging_name, workspace_of
+from eggshard.plan.serialization import device_program_to_json
+from eggshard.plan.steps import StepPlan
 from eggshard.program.types import numpy_dtype
 
 if TYPE_CHECKING:
@@ -42,27 +43,28 @@ class Report(NamedTuple):
     touched: int | None
 
 
-class MpiProgram:
-    """A plan on the ranks of a communicator, all of which make it, call it and free it together.
+class RankProgram:
+    """A device program on the ranks of a communicator, all of which make it, call it and free it together.
 
-    EngineError on all ranks if the communicator is of another size than the plan's mesh, or ranks hold different plans.
+    EngineError on all ranks if the communicator is of another size than the mesh, or ranks hold different programs;
+    identity: what else must be the same on all of them.
     """
 
-    def __init__(self, plan: Plan, comm: MPI.Intracomm | None = None):
+    def __init__(self, program: StepPlan, comm: MPI.Intracomm | None = None, name: str = "program", identity: str = ""):
         given = MPI.COMM_WORLD if comm is None else comm
-        _compare(plan, given)
-        self.plan = plan
+        _compare(program, identity, given)
+        self.device_program, self.name = program, name
         self.comm = given.Dup()
-        self.workspace: PlanWorkspace = together(self.comm, partial(workspace_of, plan.device_program, staging=staging))
+        self.workspace: PlanWorkspace = together(self.comm, partial(workspace_of, program, staging=staging))
         layout = self.workspace.layout
         self._pages = Pages(layout.stride())
-        places = {str(s): (s.path, s[1]) for s in stations(plan.device_program)}
+        places = {str(s): (s.path, s[1]) for s in stations(program)}
 
         def staged(name: str, number: int) -> int:
             return layout.offset(staging_name(*places[name], number))
 
         self._communicator = MpiCommunicator(self.comm, self._pages.array, staged)
-        self._runner = Runner(plan.device_program, layout.offset, self._pages.array, self._communicator)
+        self._runner = Runner(program, layout.offset, self._pages.array, self._communicator)
         # At the latest before MPI itself ends, which Python does after this.
         self._free = weakref.finalize(self, _freed, self._communicator, self.comm)
 
@@ -77,7 +79,7 @@ class MpiProgram:
         return Report(self.workspace.layout.stride(), self._pages.touched)
 
     def __call__(self, *shards: np.ndarray) -> tuple[np.ndarray, ...]:
-        """This rank's shards of the outputs, from its shards of the inputs; all in the plan's local types.
+        """This rank's shards of the outputs, from its shards of the inputs; all in the program's local types.
 
         What lies outside the tensors in a shard may hold anything. EngineError on all ranks if shards on some rank are
         of other types; VerificationError on all of them where they must take one way and do not.
@@ -86,8 +88,39 @@ class MpiProgram:
         arrays = together(self.comm, partial(self._checked, shards))
         for array, buffer in zip(arrays, self._runner.inputs, strict=True):
             buffer.view(self._pages.array)[...] = array
-        self._run()
+        try:
+            self._runner.run()
+        except BaseException as error:
+            if self.comm.size == 1 or self._communicator.disagreed:
+                raise
+            kind = "" if isinstance(error, EggshardError) else f"{type(error).__name__}: "
+            text = f"eggshard: rank {self.device} of {self.comm.size} failed: {kind}{error}"
+            print(text, file=sys.stderr, flush=True)
+            self.comm.Abort(1)
         return tuple(buffer.view(self._pages.array).copy() for buffer in self._runner.outputs)
+
+    def free(self) -> None:
+        """Give back what MPI holds for this program; the last call of it. Otherwise that happens at exit."""
+        self._free()
+
+    def _alive(self) -> None:
+        if not self._free.alive:
+            raise EngineError(f"{self.name} was freed; make another with Plan.to_mpi")
+
+    def _checked(self, shards: Sequence[np.ndarray]) -> list[np.ndarray]:
+        inputs = self._runner.inputs
+        if len(shards) != len(inputs):
+            raise LoweringError(f"{self.name} takes {len(inputs)} shards, got {len(shards)}")
+        return [checked(a, b.type, f"shard {i}") for i, (a, b) in enumerate(zip(shards, inputs, strict=True))]
+
+
+class MpiProgram(RankProgram):
+    """A plan on the ranks of a communicator: a `RankProgram` that also takes and makes global arrays."""
+
+    def __init__(self, plan: Plan, comm: MPI.Intracomm | None = None):
+        self.plan = plan
+        boundary = (plan.program.input_types, plan.program.output_types, plan.input_placements, plan.output_placements)
+        super().__init__(plan.device_program, comm, plan.program.name, repr(boundary))
 
     def run_global(self, *arrays: np.ndarray, root: int | None = None) -> tuple[np.ndarray, ...]:
         """Global arrays in, global arrays out, as `Plan.run`.
@@ -100,34 +133,8 @@ class MpiProgram:
             raise EngineError(f"there is no rank {root}; there are {self.comm.size}, from 0")
         holds = root is None or self.device == root
         given = together(self.comm, partial(self._global, arrays, holds))
-        outputs = self(*self._scattered(given, root))
-        gathered = [self._gathered(shard, root) for shard in outputs]
-        return together(self.comm, partial(self._whole, gathered)) if holds else together(self.comm, tuple)
-
-    def free(self) -> None:
-        """Give back what MPI holds for this program; the last call of it. Otherwise that happens at exit."""
-        self._free()
-
-    def _alive(self) -> None:
-        if not self._free.alive:
-            raise EngineError("this program was freed; make another with Plan.to_mpi")
-
-    def _run(self) -> None:
-        try:
-            self._runner.run()
-        except BaseException as error:
-            if self.comm.size == 1 or self._communicator.disagreed:
-                raise
-            kind = "" if isinstance(error, EggshardError) else f"{type(error).__name__}: "
-            text = f"eggshard: rank {self.device} of {self.comm.size} failed: {kind}{error}"
-            print(text, file=sys.stderr, flush=True)
-            self.comm.Abort(1)
-
-    def _checked(self, shards: Sequence[np.ndarray]) -> list[np.ndarray]:
-        inputs = self._runner.inputs
-        if len(shards) != len(inputs):
-            raise LoweringError(f"{self.plan.program.name} takes {len(inputs)} shards, got {len(shards)}")
-        return [checked(a, b.type, f"shard {i}") for i, (a, b) in enumerate(zip(shards, inputs, strict=True))]
+        gathered = [self._gathered(shard, root) for shard in self(*self._scattered(given, root))]
+        return together(self.comm, partial(self._whole, gathered) if holds else tuple)
 
     def _global(self, arrays: Sequence[np.ndarray], holds: bool) -> list[np.ndarray]:
         types = self.plan.program.input_types if holds else ()
@@ -194,30 +201,21 @@ def together(comm: MPI.Intracomm, function: Callable[[], T]) -> T:
     return value
 
 
-def fingerprint(plan: Plan) -> str:
-    """A digest of all that ranks must have in common: the device program, and how arrays lie at its boundary."""
-    from eggshard.plan.serialization import to_json
-
-    data = json.loads(to_json(plan))
-    kept = {k: data[k] for k in ("program", "device_program", "input_placements", "output_placements")}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _compare(plan: Plan, comm: MPI.Intracomm) -> None:
-    """EngineError on all ranks unless all of them hold one plan, which is for so many of them."""
-    own = fingerprint(plan)
-    held = comm.allgather((own, plan.mesh.size))
+def _compare(program: StepPlan, identity: str, comm: MPI.Intracomm) -> None:
+    """EngineError on all ranks unless all of them hold one program, which is for so many of them."""
+    own = hashlib.sha256((device_program_to_json(program) + identity).encode()).hexdigest()[:12]
+    held = comm.allgather((own, program.mesh.size))
     if len(set(held)) > 1:
         commonest = Counter(held).most_common(1)[0][0]
-        others = [rank for rank, each in enumerate(held) if each != commonest]
+        others = [f"{each[0]} on rank {rank}" for rank, each in enumerate(held) if each != commonest]
         raise EngineError(
-            f"ranks hold different plans: {commonest[0]} for {commonest[1]} devices on most of them, another on "
-            f"{', '.join(map(str, others[:8]))}; write the plan as JSON once, and read it on every rank"
+            f"ranks hold different plans: {commonest[0]} on {held.count(commonest)} of {comm.size}, but "
+            f"{', '.join(others[:8])}; write the plan as JSON once, and read it on every rank"
         )
-    if plan.mesh.size != comm.size:
+    if program.mesh.size != comm.size:
         raise EngineError(
-            f"the plan is for {plan.mesh.size} devices, {plan.mesh}, but the communicator has {comm.size} ranks; start "
-            f"mpiexec -n {plan.mesh.size}, or split the communicator"
+            f"the plan is for {program.mesh.size} devices, {program.mesh}, but the communicator has {comm.size} ranks; "
+            f"start mpiexec -n {program.mesh.size}, or split the communicator"
         )
 
 
