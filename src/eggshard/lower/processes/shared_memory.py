@@ -72,8 +72,8 @@ class _Pulled:
             addends = [operands[r.operand].view(slices[m]) for m in r.members]
             whole = all(box == (0, n) for box, n in zip(r.kept, operands[r.operand].type.shape, strict=True))
             if whole and len(r.members) > 1 and results[r.result].bytes >= SHARED_REDUCTION:
-                theirs = [results[r.result].view(slices[m]).reshape(-1) for m in r.members]
-                self._in_shares.append((r, [a.reshape(-1) for a in addends], theirs))
+                shares = [results[r.result].view(slices[m]).reshape(-1) for m in r.members]
+                self._in_shares.append((r, [a.reshape(-1) for a in addends], shares))
             else:
                 self._alone.append((r, [box_of(a, r.kept) for a in addends]))
 
