@@ -11,6 +11,7 @@ import pytest
 
 from eggshard.errors import EngineError
 from eggshard.lower.mpi.launching import mpiexec, run_ranks
+from eggshard.plan.plan import Plan
 
 WORKER = Path(__file__).with_name("worker.py")
 
@@ -44,7 +45,8 @@ def run_cases(folder, cases, ranks=4):
     """Results of every case, in order: (device program, shards) gives ``[devices, *local shape]`` per output, and
     (plan, global arrays) gives global arrays. Each runs twice, on as many of the ranks as it has devices."""
     given, made = folder / "cases.pickle", folder / "results.pickle"
-    given.write_bytes(pickle.dumps(cases))
+    texts = [(case.to_json() if isinstance(case, Plan) else case, arrays) for case, arrays in cases]
+    given.write_bytes(pickle.dumps(texts))
     done = start(ranks, WORKER, given, made)
     assert done.returncode == 0, done.stdout + done.stderr
     return pickle.loads(made.read_bytes())

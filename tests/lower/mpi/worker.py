@@ -10,6 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from eggshard.lower.mpi.program import MpiProgram, RankProgram
+from eggshard.plan.plan import Plan
 from eggshard.plan.steps import StepPlan
 
 
@@ -37,6 +38,7 @@ def main(given, made):
     comm = MPI.COMM_WORLD
     results = []
     for number, (case, arrays) in enumerate(pickle.loads(Path(given).read_bytes())):
+        case = Plan.from_json(case) if isinstance(case, str) else case
         part = comm.Split(0 if comm.rank < case.mesh.size else MPI.UNDEFINED)
         if part != MPI.COMM_NULL:
             results.append(run(part, case, arrays, number))

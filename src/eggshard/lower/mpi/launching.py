@@ -60,3 +60,15 @@ def run_ranks(
             process.terminate()
             raise
     return subprocess.CompletedProcess(command, process.returncode, out, errors)
+
+
+def run_saved(ranks: int, plan: Path, inputs: Path, outputs: Path, timeout: float | None = None) -> None:
+    """Run a saved plan on ranks of this machine, arrays in and out of files; see ``eggshard.lower.mpi.__main__``.
+
+    EngineError with what the ranks said where they fail.
+    """
+    done = run_ranks(ranks, ["-m", "eggshard.lower.mpi", str(plan), str(inputs), str(outputs)], timeout=timeout)
+    sys.stdout.write(done.stdout)
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.startswith("eggshard: ")]
+        raise EngineError(said[0].removeprefix("eggshard: ") if said else f"the ranks failed:\n{done.stderr[-2000:]}")

@@ -185,14 +185,13 @@ class MpiProgram(RankProgram):
 
 
 def together(comm: MPI.Intracomm, function: Callable[[], T]) -> T:
-    """The function's value; where it raises an error on some rank, an EngineError on all of them, the same error on
-    that rank."""
-    failure: EggshardError | None = None
+    """The function's value; where it raises on some rank, that error there and an EngineError on all others."""
+    failure: Exception | None = None
     try:
         value = function()
-    except EggshardError as error:
+    except Exception as error:
         failure = error
-    failures = comm.allgather("" if failure is None else f"{failure}")
+    failures = comm.allgather("" if failure is None else str(failure) or type(failure).__name__)
     if failure is not None:
         raise failure
     said = [(rank, text) for rank, text in enumerate(failures) if text]
