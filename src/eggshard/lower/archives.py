@@ -19,20 +19,21 @@ def load_arrays(path: Path, types: Sequence[TensorType], names: Sequence[str] = 
     such archive, or holds another number of arrays.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        archive = np.load(path, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            raise LoweringError(f"{path} holds a single array; write it with numpy.savez")
+        with archive:
             named = len(set(names)) == len(types) and set(names) <= set(archive.files)
             arrays = [archive[name] for name in (names if named else archive.files)]
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise LoweringError(f"{path} is no archive of arrays ({error}); write it with numpy.savez") from None
-    except AttributeError:  # a single array has no files
-        raise LoweringError(f"{path} holds a single array; write it with numpy.savez") from None
     if len(arrays) != len(types):
         raise LoweringError(f"{path} holds {len(arrays)} arrays, but the program takes {len(types)}")
     return [_typed(array, type_) for array, type_ in zip(arrays, types, strict=True)]
 
 
 def save_arrays(path: Path, arrays: Sequence[np.ndarray], names: Sequence[str] = ()) -> None:
-    """Write arrays for `load_arrays`: under their names, or as ``arr_0`` and so on where some have none of their own."""
+    """Write arrays for `load_arrays`: under their names, or as ``arr_0`` and so on where not all have one."""
     if len(set(filter(None, names))) == len(arrays) > 0:
         np.savez(path, **dict(zip(names, arrays, strict=True)))  # type: ignore[arg-type]
     else:

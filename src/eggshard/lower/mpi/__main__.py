@@ -9,9 +9,9 @@ import argparse
 import sys
 import traceback
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
+import numpy as np
 from mpi4py import MPI
 
 from eggshard.errors import EggshardError
@@ -30,9 +30,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     plan = together(comm, lambda: Plan.from_json(options.plan.read_text()))
     ranks = MpiProgram(plan, comm)
     program, first = plan.program, comm.rank == 0
-    read = partial(load_arrays, options.inputs, program.input_types, program.input_names) if first else list
+
+    def read() -> list[np.ndarray]:
+        return load_arrays(options.inputs, program.input_types, program.input_names) if first else []
+
     results = ranks.run_global(*together(comm, read), root=0)
-    together(comm, partial(save_arrays, options.outputs, results, program.output_names) if first else tuple)
+
+    def write() -> None:
+        if first:
+            save_arrays(options.outputs, results, program.output_names)
+
+    together(comm, write)
 
 
 if __name__ == "__main__":
