@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from eggshard.costmodel.protocol import CostModel
-from eggshard.errors import EngineError
+from eggshard.errors import EngineError, LoweringError
 from eggshard.placement.placement import Placement
 from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.pricing import Pricer
@@ -200,11 +200,25 @@ class Plan:
         """
         return self if self.baseline_factory is None else self.baseline_factory()
 
-    def run(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Run on the NumPy device simulator: global arrays in, global arrays out. No JAX needed."""
+    def run(
+        self, *arrays: np.ndarray, engine: str = "numpy", timeout: float | None = None, debug: bool = False
+    ) -> tuple[np.ndarray, ...]:
+        """Run on NumPy: global arrays in, global arrays out. No JAX needed.
+
+        engine: ``numpy``, all devices simulated in this process; ``processes``, one process per device on this machine,
+        which exchange data through one shared workspace only. Of processes, timeout: seconds for their start and for
+        the run; debug: what nobody wrote is filled with ones, and guards are looked at after every step. EngineError
+        where a process dies, does not answer, or writes outside its slice.
+        """
         from eggshard.lower.execution import run_global
 
-        return run_global(self, arrays)
+        if engine == "numpy":
+            return run_global(self, arrays)
+        if engine != "processes":
+            raise LoweringError(f"no engine {engine!r} runs plans here; there are numpy and processes")
+        from eggshard.lower.processes.execution import run_on_processes
+
+        return run_on_processes(self, arrays, timeout, debug)[0]
 
     def verify(
         self, seed: int = 0, engines: tuple[str, ...] = ("numpy", "jax"), inputs: Sequence[Any] | None = None

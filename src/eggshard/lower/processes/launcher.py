@@ -38,6 +38,8 @@ _ENVIRONMENT = {
 }
 _DROPPED = ("PYTHONSTARTUP", "PYTHONINSPECT")
 _POISON = 0xFF
+#: Bytes of what a process wrote that the message of its death repeats.
+_LAST_WORDS = 2000
 
 
 @dataclass(frozen=True)
@@ -311,7 +313,7 @@ class Processes:
     def _tail(self, device: int) -> str:
         log = self._logs[device]
         log.seek(0, os.SEEK_END)
-        log.seek(max(0, log.tell() - 500))
+        log.seek(max(0, log.tell() - _LAST_WORDS))
         text = log.read().decode(errors="replace").strip()
         return f": {text}" if text else ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import hashlib
 import json
 import os
@@ -47,6 +48,7 @@ def serve(*ends: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the launcher decides
     own = Ends(*ends)
     threading.Thread(target=_end_with_launcher, args=(own.lifeline,), daemon=True).start()
+    faulthandler.enable()
     answers = os.fdopen(own.report, "w")
     os.dup2(2, 1)  # stray prints go to the log
     prepared: list[Callable[[], None]] = []

@@ -169,13 +169,13 @@ class Runner:
                 if i == len(bound.steps):
                     bound.steps.append(self._call(bound, i, step))
                 bound.steps[i]()
+                if self._passed is not None and not nested(step):
+                    self._passed()
             except EggshardError as error:
                 if not error.located:
                     error.located = True
                     error.args = (f"device {self._view.device}, {self._stations[number]}: {error}",)
                 raise
-            if self._passed is not None and not nested(step):
-                self._passed()
         return bound.outputs
 
     def _call(self, bound: _Bound, i: int, step: Step) -> Callable[[], None]:
