@@ -206,16 +206,21 @@ class Plan:
         """Run on NumPy: global arrays in, global arrays out. No JAX needed.
 
         engine: ``numpy``, all devices simulated in this process; ``processes``, one process per device on this machine,
-        which exchange data through one shared workspace only. Of processes, timeout: seconds for their start and for
-        the run; debug: what nobody wrote is filled with ones, and guards are looked at after every step. EngineError
-        where a process dies, does not answer, or writes outside its slice.
+        which exchange data through one shared workspace only; ``mpi``, one MPI rank per device on this machine. Of
+        processes and ranks, timeout: seconds for their start and for the run; of processes, debug: what nobody wrote is
+        filled with ones, and guards are looked at after every step. EngineError where a process dies, does not answer,
+        or writes outside its slice. Ranks that exist already run plans by `to_mpi`.
         """
         from eggshard.lower.execution import run_global
 
         if engine == "numpy":
             return run_global(self, arrays)
+        if engine == "mpi":
+            from eggshard.lower.mpi.launching import run_on_ranks
+
+            return run_on_ranks(self, arrays, timeout)
         if engine != "processes":
-            raise LoweringError(f"no engine {engine!r} runs plans here; there are numpy and processes")
+            raise LoweringError(f"no engine {engine!r} runs plans here; there are numpy, processes and mpi")
         from eggshard.lower.processes.execution import run_on_processes
 
         return run_on_processes(self, arrays, timeout, debug)[0]
@@ -277,6 +282,21 @@ class Plan:
         from eggshard.lower.mpi.program import MpiProgram
 
         return MpiProgram(self, comm)
+    def on(self, devices: int | Mapping[str, int], program: Any = None) -> Plan:
+        """The plan on another number of devices: more or fewer shards of the same local shapes.
+
+        devices: a size per mesh axis (the others stay as they are), or one number for a mesh of one axis. Dimensions
+        sharded along these axes grow or shrink with their number. Data-parallel programs, stencils and reductions go
+        to any number; LoweringError, naming the step, for a device program whose local shapes depend on the number, or
+        whose devices differ by a rule that says nothing of others. Positions near either end of a dimension keep their
+        distance from it. A number that the program computed from its sizes, such as a mean's divisor, stays as it is.
+
+        program: the same program at the new sizes, as for `optimize`. It is checked to be that, constants included,
+        and is what `verify` compares with; without it there is nothing to compare with.
+        """
+        from eggshard.plan.scaling import on_devices
+
+        return on_devices(self, devices, program)
 
     def export(self, platforms: Sequence[str] = ("tpu",)) -> Any:
         """The plan lowered for devices that need not be here: a ``jax.export.Exported`` with the program's signature.

@@ -8,10 +8,19 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from eggshard.errors import EngineError
+import numpy as np
+
+from eggshard.errors import EngineError, LoweringError
+from eggshard.lower.archives import load_arrays, save_arrays
+from eggshard.lower.execution import checked
+
+if TYPE_CHECKING:
+    from eggshard.plan.plan import Plan
 
 #: How the parts of this engine are installed.
 REMEDY = "install the extra: pip install 'eggshard[mpi]'"
@@ -25,11 +34,13 @@ def mpiexec() -> Path:
     if importlib.util.find_spec("mpi4py") is None:
         raise EngineError(f"mpi4py is not installed; {REMEDY}")
     beside = (Path(sys.executable).parent, Path(sysconfig.get_path("scripts")))
-    found = [folder / "mpiexec" for folder in beside if os.access(folder / "mpiexec", os.X_OK)]
-    onwards = shutil.which("mpiexec")
-    if not found and onwards is None:
+    for folder in beside:
+        if os.access(folder / "mpiexec", os.X_OK):
+            return folder / "mpiexec"
+    on_path = shutil.which("mpiexec")
+    if on_path is None:
         raise EngineError(f"no mpiexec beside {sys.executable} nor on the PATH; {REMEDY}")
-    return found[0] if found else Path(str(onwards))
+    return Path(on_path)
 
 
 def run_ranks(
@@ -60,6 +71,23 @@ def run_ranks(
             process.terminate()
             raise
     return subprocess.CompletedProcess(command, process.returncode, out, errors)
+
+
+def run_on_ranks(plan: Plan, arrays: Sequence[np.ndarray], timeout: float | None = None) -> tuple[np.ndarray, ...]:
+    """One run of a plan on ranks of this machine, started for it: global arrays in, global arrays out.
+
+    LoweringError for arrays of other types than the program's, EngineError where the ranks fail or take too long.
+    """
+    program = plan.program
+    if len(arrays) != len(program.input_types):
+        raise LoweringError(f"{program.name} takes {len(program.input_types)} arrays, got {len(arrays)}")
+    given = [checked(a, t, f"input {i}") for i, (a, t) in enumerate(zip(arrays, program.input_types, strict=True))]
+    with tempfile.TemporaryDirectory() as folder:
+        saved, inputs, outputs = (Path(folder) / name for name in ("plan.json", "inputs.npz", "outputs.npz"))
+        saved.write_text(plan.to_json())
+        save_arrays(inputs, given)
+        run_saved(plan.mesh.size, saved, inputs, outputs, timeout)
+        return tuple(load_arrays(outputs, program.output_types))
 
 
 def run_saved(ranks: int, plan: Path, inputs: Path, outputs: Path, timeout: float | None = None) -> None:
