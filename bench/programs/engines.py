@@ -68,7 +68,7 @@ PROGRAMS: tuple[BenchProgram, ...] = (
 )
 
 _MESHES = ("2", "3", "4", "2x2")
-_DTYPES = ("float32", "float32", "bfloat16", "float16", "float64")
+_DTYPES = ("float32", "float32", "bfloat16", "float16")
 
 
 def variants(seed: int, count: int) -> list[BenchProgram]:
@@ -86,7 +86,7 @@ def _drawn_stencil(random_: random.Random, name: str) -> BenchProgram:
     radius, steps, form = random_.randint(1, 3), random_.choice((1, 2, 5)), random_.choice(("unrolled", "fori", "scan"))
     return BenchProgram(
         f"{name}: stencil {edge} radius {radius} x{steps} {form}, {_text(shape)} ({sharding}) on {mesh}", _FAMILY,
-        axes_of(mesh), (Argument(shape, sharding, random_.choice(_DTYPES[:4])),),
+        axes_of(mesh), (Argument(shape, sharding, random_.choice(_DTYPES)),),
         function=repeated(by_pad(star(2, radius), edge), steps, form), out_shardings=sharding, rounding=True,
     )  # fmt: skip
 

@@ -22,6 +22,8 @@ from eggshard.lower.execution import checked
 if TYPE_CHECKING:
     from eggshard.plan.plan import Plan
 
+#: Ranks share the machine's cores, and each would take all of them for its matrix products: set, unless they are.
+ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
 #: How the parts of this engine are installed.
 REMEDY = "install the extra: pip install 'eggshard[mpi]'"
 
@@ -48,15 +50,16 @@ def run_ranks(
 ) -> subprocess.CompletedProcess[str]:
     """Run ``python *arguments`` on so many ranks of this machine, and wait for all of them.
 
-    EngineError if that takes longer than ``timeout`` seconds, after ending them all. How the ranks fared is in
-    ``returncode``, and what they wrote in ``stdout`` and ``stderr``.
+    environment: in place of this process's own. How the ranks fared is in ``returncode``, and what they wrote in
+    ``stdout`` and ``stderr``. EngineError if that takes longer than ``timeout`` seconds, after ending them all.
     """
     if ranks < 1:
         raise EngineError(f"{ranks} ranks cannot run anything; ask for at least one")
     command = [str(mpiexec()), "-n", str(ranks), sys.executable, *arguments]
+    given = {**ONE_THREAD, **(os.environ if environment is None else environment)}
     # The launcher ends its ranks when it is told to stop, and leaves them alone when it is killed.
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=given
     ) as process:
         try:
             out, errors = process.communicate(timeout=timeout)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -37,10 +38,12 @@ T = TypeVar("T")
 
 
 class Report(NamedTuple):
-    """What a rank took: bytes of its workspace as planned, and of the pages touched (None if the system tells not)."""
+    """What a rank took: seconds of its last run's steps, bytes of its workspace as planned, and bytes of the pages that
+    it ever touched (None where the system does not tell)."""
 
+    seconds: float
     planned: int
-    touched: int | None
+    measured: int | None
 
 
 class RankProgram:
@@ -63,6 +66,7 @@ class RankProgram:
         def staged(name: str, number: int) -> int:
             return layout.offset(staging_name(*places[name], number))
 
+        self._seconds = 0.0
         self._communicator = MpiCommunicator(self.comm, self._pages.array, staged)
         self._runner = Runner(program, layout.offset, self._pages.array, self._communicator)
         # At the latest before MPI itself ends, which Python does after this.
@@ -75,8 +79,8 @@ class RankProgram:
 
     @property
     def report(self) -> Report:
-        """What this rank's workspace came to."""
-        return Report(self.workspace.layout.stride(), self._pages.touched)
+        """What the last run on this rank took."""
+        return Report(self._seconds, self.workspace.layout.stride(), self._pages.touched)
 
     def __call__(self, *shards: np.ndarray) -> tuple[np.ndarray, ...]:
         """This rank's shards of the outputs, from its shards of the inputs; all in the program's local types.
@@ -88,6 +92,7 @@ class RankProgram:
         arrays = together(self.comm, partial(self._checked, shards))
         for array, buffer in zip(arrays, self._runner.inputs, strict=True):
             buffer.view(self._pages.array)[...] = array
+        began = time.perf_counter()
         try:
             self._runner.run()
         except BaseException as error:
@@ -97,6 +102,7 @@ class RankProgram:
             text = f"eggshard: rank {self.device} of {self.comm.size} failed: {kind}{error}"
             print(text, file=sys.stderr, flush=True)
             self.comm.Abort(1)
+        self._seconds = time.perf_counter() - began
         return tuple(buffer.view(self._pages.array).copy() for buffer in self._runner.outputs)
 
     def free(self) -> None:
