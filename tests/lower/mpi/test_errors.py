@@ -82,6 +82,17 @@ told(lambda: None)
     assert after == ["nothing"] * 4
 
 
+def test_what_all_ranks_run_into_is_an_error_on_all(tmp_path):
+    unknown, after = said(tmp_path, """
+local = Local("custom_call", Attributes(call_target_name="unheard_of"), (ROW,))
+program = RankProgram(plan_of(LINE, [ROW], AllReduce(("x",), "add"), local), comm)
+told(lambda: program(row))
+told(lambda: None)
+""")
+    assert all(s.startswith(f"LoweringError: device {r}, step 1 (local custom_call)") for r, s in enumerate(unknown))
+    assert after == ["nothing"] * 4
+
+
 @pytest.mark.parametrize("how, words", [
     ("raise ValueError('no more')", "eggshard: rank 2 of 4 failed: ValueError: no more"),
     ("raise LoweringError('what is this?')",

@@ -41,8 +41,6 @@ class MpiCommunicator:
         self._groups: dict[tuple[int, ...], MPI.Intracomm] = {}
         self._channels: list[Messages | Several] = []
 
-        #: Whether all ranks were told that they disagree; then all of them fail alike.
-        self.disagreed = False
 
     @property
     def device(self) -> int:
@@ -69,18 +67,22 @@ class MpiCommunicator:
 
     def agree(self, number: int, what: str) -> None:
         """Compare a number with that of all ranks; VerificationError on all of them if it differs."""
-        numbers = self.comm.allgather(int(number))
-        if len(set(numbers)) > 1:
-            self.disagreed = True
-            raise VerificationError(f"{what} differs between devices: {numbers}")
+        numbers = np.empty(self.comm.size, np.int64)
+        self.comm.Allgather(np.array([number], np.int64), numbers)
+        if (numbers != number).any():
+            raise VerificationError(f"{what} differs between devices: {numbers.tolist()}")
 
-    def free(self) -> None:
-        """Give back what MPI holds for the channels. None of them may be under way."""
+    def free_channels(self) -> None:
+        """Give back requests and datatypes, which is this rank's own business. No channel may be under way."""
         for channel in self._channels:
             channel.free()
+        self._channels = []
+
+    def free_groups(self) -> None:
+        """Give back the groups' communicators, as all ranks must together."""
         for group in self._groups.values():
             group.Free()
-        self._channels, self._groups = [], {}
+        self._groups = {}
 
     def _group(self, members: tuple[int, ...]) -> MPI.Intracomm:
         """The members' own communicator, numbered in their order. Made by them alone, when they first need it."""

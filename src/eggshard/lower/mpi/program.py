@@ -1,7 +1,8 @@
 """A plan as a program of MPI ranks: rank r is the plan's logical device r, with its workspace in its own memory.
 
-Whatever one rank finds wrong before the first step is an error on all of them. A rank that fails later, when others may
-be waiting for it, says why and ends them all, as MPI has no other way to reach them.
+Whatever one rank finds wrong before the first step is an error on all of them, and so is what all of them find in the
+steps. A rank that fails there alone, when others may be waiting for it, says why and ends them all, as MPI has no other
+way to reach them.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from eggshard.plan.plan import Plan
 
 T = TypeVar("T")
+#: Seconds that a rank which failed waits for the others to fail as well.
+PATIENCE = 2.0
 
 
 class Report(NamedTuple):
@@ -57,7 +60,7 @@ class RankProgram:
         given = MPI.COMM_WORLD if comm is None else comm
         _compare(program, identity, given)
         self.device_program, self.name = program, name
-        self.comm = given.Dup()
+        self.comm, self._failing = given.Dup(), given.Dup()
         self.workspace: PlanWorkspace = together(self.comm, partial(workspace_of, program, staging=staging))
         layout = self.workspace.layout
         self._pages = Pages(layout.stride())
@@ -69,8 +72,9 @@ class RankProgram:
         self._seconds = 0.0
         self._communicator = MpiCommunicator(self.comm, self._pages.array, staged)
         self._runner = Runner(program, layout.offset, self._pages.array, self._communicator)
-        # At the latest before MPI itself ends, which Python does after this.
-        self._free = weakref.finalize(self, _freed, self._communicator, self.comm)
+        # At the latest before MPI itself ends, which Python does after this. Ranks forget programs at times of their
+        # own, so communicators, which all free together, are left to the end then.
+        self._free = weakref.finalize(self, _freed, self._communicator)
 
     @property
     def device(self) -> int:
@@ -96,7 +100,7 @@ class RankProgram:
         try:
             self._runner.run()
         except BaseException as error:
-            if self.comm.size == 1 or self._communicator.disagreed:
+            if self._all_failed():
                 raise
             kind = "" if isinstance(error, EggshardError) else f"{type(error).__name__}: "
             text = f"eggshard: rank {self.device} of {self.comm.size} failed: {kind}{error}"
@@ -107,7 +111,20 @@ class RankProgram:
 
     def free(self) -> None:
         """Give back what MPI holds for this program; the last call of it. Otherwise that happens at exit."""
-        self._free()
+        if self._free.alive:
+            self._free()
+            self._communicator.free_groups()
+            self._failing.Free()
+            self.comm.Free()
+
+    def _all_failed(self) -> bool:
+        """Whether all ranks come here before long, so that none of them waits for another."""
+        request, last = self._failing.Ibarrier(), time.monotonic() + PATIENCE
+        while not request.Test():
+            if time.monotonic() > last:
+                return False
+            time.sleep(0.01)
+        return True
 
     def _alive(self) -> None:
         if not self._free.alive:
@@ -197,13 +214,15 @@ def together(comm: MPI.Intracomm, function: Callable[[], T]) -> T:
         value = function()
     except Exception as error:
         failure = error
+    failed = np.array([failure is not None], np.int8)
+    comm.Allreduce(MPI.IN_PLACE, failed, MPI.MAX)
+    if not failed[0]:
+        return value
     failures = comm.allgather("" if failure is None else str(failure) or type(failure).__name__)
     if failure is not None:
         raise failure
-    said = [(rank, text) for rank, text in enumerate(failures) if text]
-    if said:
-        raise EngineError(f"rank {said[0][0]} of {comm.size} failed: {said[0][1]}")
-    return value
+    rank, text = next((rank, text) for rank, text in enumerate(failures) if text)
+    raise EngineError(f"rank {rank} of {comm.size} failed: {text}")
 
 
 def _compare(program: StepPlan, identity: str, comm: MPI.Intracomm) -> None:
@@ -228,7 +247,6 @@ def _bytes_of(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1).view(np.uint8)
 
 
-def _freed(communicator: MpiCommunicator, comm: MPI.Intracomm) -> None:
+def _freed(communicator: MpiCommunicator) -> None:
     if not MPI.Is_finalized():
-        communicator.free()
-        comm.Free()
+        communicator.free_channels()
