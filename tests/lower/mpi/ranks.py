@@ -41,12 +41,12 @@ def run_script(folder, text, ranks=4, timeout=60):
     return start(ranks, path, timeout=timeout)
 
 
-def run_cases(folder, cases, ranks=4):
+def run_cases(folder, cases, ranks=4, timeout=120):
     """Results of every case, in order: (device program, shards) gives ``[devices, *local shape]`` per output, and
     (plan, global arrays) gives global arrays. Each runs twice, on as many of the ranks as it has devices."""
     given, made = folder / "cases.pickle", folder / "results.pickle"
     texts = [(case.to_json() if isinstance(case, Plan) else case, arrays) for case, arrays in cases]
     given.write_bytes(pickle.dumps(texts))
-    done = start(ranks, WORKER, given, made)
+    done = start(ranks, WORKER, given, made, timeout=timeout)
     assert done.returncode == 0, done.stdout + done.stderr
     return pickle.loads(made.read_bytes())
