@@ -264,6 +264,22 @@ class Plan:
 
         return to_jax(self)
 
+    def on(self, devices: int | Mapping[str, int], program: Any = None) -> Plan:
+        """The plan on another number of devices: more or fewer shards of the same local shapes.
+
+        devices: a size per mesh axis (the others stay as they are), or one number for a mesh of one axis. Dimensions
+        sharded along these axes grow or shrink with their number. Data-parallel programs, stencils and reductions go
+        to any number; LoweringError, naming the step, for a device program whose local shapes depend on the number, or
+        whose devices differ by a rule that says nothing of others. Positions near either end of a dimension keep their
+        distance from it. A number that the program computed from its sizes, such as a mean's divisor, stays as it is.
+
+        program: the same program at the new sizes, as for `optimize`. It is checked to be that, constants included,
+        and is what `verify` compares with; without it there is nothing to compare with.
+        """
+        from eggshard.plan.scaling import on_devices
+
+        return on_devices(self, devices, program)
+
     def export(self, platforms: Sequence[str] = ("tpu",)) -> Any:
         """The plan lowered for devices that need not be here: a ``jax.export.Exported`` with the program's signature.
 
