@@ -118,6 +118,26 @@ def test_plans_say_what_they_took_and_are_verified():
         plan.run(np.ones((5, 7)), engine="processes")
 
 
+def test_a_number_of_devices_chosen_at_launch():
+    """A periodic stencil: each device's rows stay what they are, and there are more or fewer of them."""
+    plan = eggshard.optimize("""
+      sdy.mesh @mesh = <["x"=4]>
+      func.func @main(%0: tensor<16x3xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>})
+          -> (tensor<16x3xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) {
+        %1 = stablehlo.slice %0 [15:16, 0:3] : (tensor<16x3xf32>) -> tensor<1x3xf32>
+        %2 = stablehlo.slice %0 [0:15, 0:3] : (tensor<16x3xf32>) -> tensor<15x3xf32>
+        %3 = stablehlo.concatenate %1, %2, dim = 0 : (tensor<1x3xf32>, tensor<15x3xf32>) -> tensor<16x3xf32>
+        %4 = stablehlo.add %0, %3 : tensor<16x3xf32>
+        return %4 : tensor<16x3xf32>
+      }""")
+    assert plan.collectives == {"collective-permute": 1}
+    for devices in (2, 3):
+        rows = np.random.default_rng(devices).standard_normal((4 * devices, 3)).astype(np.float32)
+        for engine in ("numpy", "processes"):
+            (got,) = plan.run(rows, engine=engine, devices=devices, timeout=60)
+            np.testing.assert_array_equal(got, rows + np.roll(rows, 1, 0))
+
+
 def test_device_programs_as_json():
     for program in (shifting(3), choosing(), many(5)[0]):
         text = device_program_to_json(program)

@@ -105,8 +105,8 @@ class Traffic(NamedTuple):
 
 
 def box_of(array: np.ndarray, box: Box) -> np.ndarray:
-    """The view of a box of an array."""
-    return array[tuple(slice(start, stop) for start, stop in box)]
+    """The view of a box of an array, a scalar's too."""
+    return array[(..., *(slice(start, stop) for start, stop in box))]
 
 
 def traffic_of(mesh: Mesh, action: Action, operands: tuple[TensorType, ...], device: int) -> Traffic:
