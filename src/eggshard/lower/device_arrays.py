@@ -35,7 +35,8 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     bits = [x.reshape(-1).view(np.uint8).reshape(*x.shape, size) for x in (a, b)]
     out: np.ndarray = (bits[0] == bits[1]).all(axis=-1)
     if not mlir_dtype(a.dtype).startswith(("i", "ui")):
-        out |= (a != a) & (b != b)
+        with np.errstate(invalid="ignore"):
+            out |= (a != a) & (b != b)
     return out
 
 

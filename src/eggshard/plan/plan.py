@@ -201,18 +201,22 @@ class Plan:
         return self if self.baseline_factory is None else self.baseline_factory()
 
     def run(
-        self, *arrays: np.ndarray, engine: str = "numpy", timeout: float | None = None, debug: bool = False
+        self, *arrays: np.ndarray, engine: str = "numpy", devices: int | Mapping[str, int] | None = None,
+        timeout: float | None = None, debug: bool = False,
     ) -> tuple[np.ndarray, ...]:
         """Run on NumPy: global arrays in, global arrays out. No JAX needed.
 
         engine: ``numpy``, all devices simulated in this process; ``processes``, one process per device on this machine,
-        which exchange data through one shared workspace only; ``mpi``, one MPI rank per device on this machine. Of
-        processes and ranks, timeout: seconds for their start and for the run; of processes, debug: what nobody wrote is
-        filled with ones, and guards are looked at after every step. EngineError where a process dies, does not answer,
-        or writes outside its slice. Ranks that exist already run plans by `to_mpi`.
+        which exchange data through one shared workspace only; ``mpi``, one MPI rank per device on this machine (ranks
+        that exist already run plans by `to_mpi`). devices: run on that many, with shards of the same local shapes, as
+        `on` has it; the arrays are of the sizes that these make. Of processes and ranks, timeout: seconds for their
+        start and for the run; of processes, debug: what nobody wrote is filled with ones, and guards are looked at
+        after every step. EngineError where a process dies, does not answer, or writes outside its slice.
         """
         from eggshard.lower.execution import run_global
 
+        if devices is not None:
+            return self.on(devices).run(*arrays, engine=engine, timeout=timeout, debug=debug)
         if engine == "numpy":
             return run_global(self, arrays)
         if engine == "mpi":

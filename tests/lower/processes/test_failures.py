@@ -78,7 +78,7 @@ def test_the_launcher_dies():
 def test_what_takes_too_long():
     with Processes(shifting(ENDLESS), timeout=60) as processes:
         processes._timeout = 0.3
-        with pytest.raises(EngineError, match=r"the run took more than 0.3 s: no answer from device 0 at step 1\..*, d"):
+        with pytest.raises(EngineError, match=r"the run took more than 0.3 s: no answer from device 0 at step 1"):
             processes.run(ROWS)
     with pytest.raises(EngineError, match="the start took more than 0.001 s: no answer from device 0, device 1;"):
         Processes(shifting(1), timeout=0.001)

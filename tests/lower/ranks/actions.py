@@ -27,6 +27,7 @@ from eggshard.program.program import Attributes
 from eggshard.program.types import TensorType, mlir_dtype
 
 COMMUNICATING = ("gather", "all-to-all", "permute", "exchange", "window", "joint", "group", "reduce", "scatter")
+_SCALARS = ("permute", "reduce", "keep-first", "first", "local")
 ALONE = ("slice", "resize", "keep-first", "mask", "crop", "box", "edge", "number", "first", "local")
 
 
@@ -35,7 +36,7 @@ def random_action(rng, kind):
     mesh = MESHES[rng.integers(len(MESHES))]
     dtype = DTYPES[rng.integers(len(DTYPES))]
     axes = [str(a) for a in rng.permutation(list(mesh.axes))][: int(rng.integers(1, len(mesh.axes) + 1))]
-    rank = int(rng.integers(1, 4))
+    rank = int(rng.integers(0 if kind in _SCALARS else 1, 4))
     shape = [int(n) for n in rng.integers(1, 4, rank)]
 
     def moves(names, dims=range(rank)):

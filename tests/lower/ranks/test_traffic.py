@@ -29,7 +29,7 @@ def moved(mesh, action, operands):
         results[-1].view(np.uint8)[...] = 17
     traffic = [traffic_of(mesh, action, types, device) for device in range(mesh.size)]
     for device, each in enumerate(traffic):
-        mine = [result[device] for result in results]
+        mine = [result[device, ...] for result in results]
         for result in mine:
             if each.outside == "poison":
                 result[...] = poisoned(result.shape, result.dtype)

@@ -13,8 +13,11 @@ from eggshard.lower.ranks.runner import Runner
 from eggshard.lower.workspace.steps import workspace_of
 
 
-def run_on_threads(program, shards, fill=0xAB, **watched):
-    """The outputs ``[devices, *local shape]`` of a device program; all else of the workspace begins as ``fill``."""
+def run_on_threads(program, shards, before=None, fill=0xAB, **watched):
+    """The outputs ``[devices, *local shape]`` of a device program; all else of the workspace begins as ``fill``.
+
+    before: inputs on which the same runners run first.
+    """
     count = program.mesh.size
     layout = workspace_of(program).layout
     stride = layout.stride()
@@ -26,13 +29,15 @@ def run_on_threads(program, shards, fill=0xAB, **watched):
         memory = workspace[device * stride : (device + 1) * stride]
         communicator = SharedMemoryCommunicator(workspace, stride, boxes)
         runner = Runner(program, layout.offset, memory, communicator, **watched)
-        for buffer, array in zip(runner.inputs, shards, strict=True):
-            buffer.view(memory)[...] = array[device]
         runners.append((runner, memory))
     try:
         with ThreadPoolExecutor(count) as pool:
-            for done in [pool.submit(runner.run) for runner, _ in runners]:
-                done.result(60)
+            for inputs in (shards,) if before is None else (before, shards):
+                for device, (runner, memory) in enumerate(runners):
+                    for buffer, array in zip(runner.inputs, inputs, strict=True):
+                        buffer.view(memory)[...] = array[device]
+                for done in [pool.submit(runner.run) for runner, _ in runners]:
+                    done.result(60)
     finally:
         for pair in pipes:
             for end in pair:

@@ -6,6 +6,7 @@ import faulthandler
 import hashlib
 import json
 import os
+import select
 import signal
 import threading
 import time
@@ -47,7 +48,7 @@ def serve(*ends: Any) -> None:
     """The worker's main: prepare what `Ends` tells of, then run it once for every line of stdin."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the launcher decides
     own = Ends(*ends)
-    threading.Thread(target=_end_with_launcher, args=(own.lifeline,), daemon=True).start()
+    threading.Thread(target=_end_with_launcher, args=(own.lifeline, os.getppid()), daemon=True).start()
     faulthandler.enable()
     answers = os.fdopen(own.report, "w")
     os.dup2(2, 1)  # stray prints go to the log
@@ -122,6 +123,9 @@ def _tell(answers: IO[str], message: dict[str, Any]) -> None:
     answers.flush()
 
 
-def _end_with_launcher(lifeline: int) -> None:
-    os.read(lifeline, 1)  # nobody writes: it returns when the launcher's end is closed
+def _end_with_launcher(lifeline: int, launcher: int) -> None:
+    """Nobody writes to the lifeline: it ends when the launcher's end is closed. A fork of the launcher may hold that
+    end too, so the launcher itself is looked for now and then."""
+    while os.getppid() == launcher and not select.select([lifeline], [], [], 1.0)[0]:
+        pass
     os._exit(1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import singledispatch
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -108,8 +108,9 @@ class Traffic(NamedTuple):
 
 
 def box_of(array: np.ndarray, box: Box) -> np.ndarray:
-    """The view of a box of an array."""
-    return array[tuple(slice(start, stop) for start, stop in box)]
+    """The view of a box of an array, a scalar's too."""
+    index: tuple[Any, ...] = tuple(slice(start, stop) for start, stop in box)
+    return array[(..., *index)]
 
 
 def traffic_of(mesh: Mesh, action: Action, operands: tuple[TensorType, ...], device: int) -> Traffic:

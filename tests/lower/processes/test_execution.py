@@ -1,0 +1,150 @@
+"""Whole plans on processes: what the simulator computes, on every kind of data, in the memory that was planned."""
+
+from __future__ import annotations
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+from tests.lower.processes.programs import PAIR, ROW, ROWS, choosing, shifting
+from tests.lower.ranks.actions import ALONE, COMMUNICATING, random_action
+
+import eggshard
+from eggshard.errors import LoweringError, ProgramError
+from eggshard.lower.device_arrays import same_bits
+from eggshard.lower.processes.execution import run_on_processes
+from eggshard.lower.processes.launcher import Processes
+from eggshard.lower.processes.segment import PAGE
+from eggshard.lower.simulator import run
+from eggshard.plan.serialization import device_program_from_json, device_program_to_json
+from eggshard.plan.steps import Step, StepPlan
+from eggshard.program.types import TensorType, mlir_dtype
+
+
+def many(seed):
+    """One random step of every kind that fits the mesh of the first: their program, and its inputs."""
+    rng = np.random.default_rng(seed)
+    mesh, drawn = None, []
+    for kind in (*COMMUNICATING, *ALONE):
+        for _ in range(200):
+            found = random_action(rng, kind)
+            if mesh in (None, found[0]):
+                mesh = found[0]
+                drawn.append(found[1:])
+                break
+    shards = [x for _, operands in drawn for x in operands]
+    types = [TensorType(x.shape[1:], mlir_dtype(x.dtype)) for x in shards]
+    count, steps, at = len(types), [], 0
+    for action, operands in drawn:
+        mine = tuple(range(at, at + len(operands)))
+        at += len(operands)
+        made = action.result(mesh, tuple(types[v] for v in mine))
+        steps.append(Step(action, mine, tuple(range(len(types), len(types) + len(made)))))
+        types += made
+    program = StepPlan(mesh, tuple(range(count)), tuple(steps), tuple(range(len(types))), tuple(types))
+    return program, shards
+
+
+def test_all_kinds_of_steps_and_data():
+    program, shards = many(3)
+    assert len(program.steps) > 15 and len({t.dtype for t in program.types}) > 4
+    with Processes(program, timeout=120, debug=True) as processes:
+        for _ in range(2):
+            for got, want in zip(processes.run(shards), run(program, shards), strict=True):
+                assert got.dtype == want.dtype and same_bits(got, want).all()
+
+
+def test_loops_and_branches_any_number_of_times():
+    with Processes(shifting(5), timeout=60) as processes:
+        for start in (0, 1):
+            rows = [ROWS[0] + start]
+            for got, want in zip(processes.run(rows), run(shifting(5), rows), strict=True):
+                np.testing.assert_array_equal(got, want)
+        assert processes.report.measured == -(-processes.report.planned // PAGE) * PAGE
+        assert str(processes.report).endswith("bytes planned, 4096 touched (pages of 4096)")
+    with Processes(choosing(), timeout=60) as processes:
+        for selector in (0, 1, 7):
+            inputs = [np.full(2, selector, np.int32), *ROWS]
+            (got,), (want,) = processes.run(inputs), run(choosing(), inputs)
+            np.testing.assert_array_equal(got, want)
+
+
+def test_the_memory_touched_is_what_was_planned():
+    row = TensorType((50_000,), "f32")
+    program = shifting(2)
+    wider = json.loads(device_program_to_json(program).replace(json.dumps([6]), json.dumps(list(row.shape))))
+    program = device_program_from_json(json.dumps(wider))
+    with Processes(program, timeout=60) as processes:
+        processes.run([np.ones((2, 50_000), np.float32)])
+        report = processes.report
+    assert report.planned > 2 * 4 * row.bytes
+    assert abs(report.measured - report.planned) <= PAGE * (1 + 2 * PAIR.size)
+
+
+def uneven(dtype):
+    """A plan of uneven shards: rows are summed, and a matrix goes from rows to columns."""
+    program = f"""
+      sdy.mesh @mesh = <["x"=2]>
+      func.func @main(%0: tensor<5x7x{dtype}> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}})
+          -> (tensor<5x7x{dtype}> {{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{"x"}}]>}}) {{
+        %1 = stablehlo.{"or" if dtype == "i1" else "add"} %0, %0 : tensor<5x7x{dtype}>
+        return %1 : tensor<5x7x{dtype}>
+      }}"""
+    return eggshard.optimize(program)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i1", "complex<f32>"])
+def test_uneven_plans_of_every_type(dtype):
+    plan = uneven(dtype)
+    array = np.random.default_rng(1).standard_normal((5, 7))
+    array[2, 3], array[4, 6] = np.nan, np.inf
+    numpy = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "i1": np.bool_, "complex<f32>": np.complex64}[dtype]
+    array = (array > 0 if dtype == "i1" else array).astype(numpy)
+    (got,), (want,) = plan.run(array, engine="processes", timeout=60), plan.run(array)
+    assert got.dtype == want.dtype and same_bits(got, want).all()
+
+
+def test_plans_say_what_they_took_and_are_verified():
+    plan = uneven("f32")
+    (got,), report = run_on_processes(plan, [np.ones((5, 7), np.float32)], timeout=60)
+    np.testing.assert_array_equal(got, np.full((5, 7), 2, np.float32))
+    assert report.planned == 2 * plan.workspace().layout.stride() + 2 * 64
+    found = plan.verify(engines=("numpy", "processes"))
+    assert set(found.differences) == {"numpy", "processes"} and not found.skipped
+    with pytest.raises(LoweringError, match="no engine 'threads' runs plans here; there are numpy and processes"):
+        plan.run(np.ones((5, 7), np.float32), engine="threads")
+    with pytest.raises(LoweringError, match="input 0 is float64"):
+        plan.run(np.ones((5, 7)), engine="processes")
+
+
+def test_a_number_of_devices_chosen_at_launch():
+    """A periodic stencil: each device's rows stay what they are, and there are more or fewer of them."""
+    plan = eggshard.optimize("""
+      sdy.mesh @mesh = <["x"=4]>
+      func.func @main(%0: tensor<16x3xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>})
+          -> (tensor<16x3xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) {
+        %1 = stablehlo.slice %0 [15:16, 0:3] : (tensor<16x3xf32>) -> tensor<1x3xf32>
+        %2 = stablehlo.slice %0 [0:15, 0:3] : (tensor<16x3xf32>) -> tensor<15x3xf32>
+        %3 = stablehlo.concatenate %1, %2, dim = 0 : (tensor<1x3xf32>, tensor<15x3xf32>) -> tensor<16x3xf32>
+        %4 = stablehlo.add %0, %3 : tensor<16x3xf32>
+        return %4 : tensor<16x3xf32>
+      }""")
+    assert plan.collectives == {"collective-permute": 1}
+    for devices in (2, 3):
+        rows = np.random.default_rng(devices).standard_normal((4 * devices, 3)).astype(np.float32)
+        for engine in ("numpy", "processes"):
+            (got,) = plan.run(rows, engine=engine, devices=devices, timeout=60)
+            np.testing.assert_array_equal(got, rows + np.roll(rows, 1, 0))
+
+
+def test_device_programs_as_json():
+    for program in (shifting(3), choosing(), many(5)[0]):
+        text = device_program_to_json(program)
+        assert device_program_from_json(text) == program and "\n" not in text
+    for wrong in ("", "[]", "{}", '{"eggshard device program": 0}', uneven("f32").to_json()):
+        with pytest.raises(ProgramError, match="device program"):
+            device_program_from_json(wrong)
+    with pytest.raises(ProgramError, match="holds no device program"):
+        device_program_from_json('{"eggshard device program": 1, "program": 5}')
+    assert ROW.bytes == 24
