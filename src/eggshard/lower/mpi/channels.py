@@ -14,6 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from eggshard.lower.mpi.datatypes import Part, datatype, joined
+from eggshard.lower.ranks.traffic import box_of
 
 Combine = Callable[[list[np.ndarray]], np.ndarray]
 
@@ -211,7 +212,7 @@ def _view(memory: np.ndarray, part: Part, dtype: np.dtype | None = None) -> np.n
     dtype = _MOVED[part.itemsize] if dtype is None else dtype
     size = part.itemsize * math.prod(part.shape)
     array = memory[part.offset : part.offset + size].view(dtype).reshape(part.shape)
-    return array[tuple(slice(start, stop) for start, stop in part.box)]
+    return box_of(array, part.box)
 
 
 #: What stands for elements that are only copied, by their bytes.

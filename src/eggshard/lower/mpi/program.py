@@ -28,7 +28,7 @@ from eggshard.lower.ranks.runner import Runner, stations
 from eggshard.lower.ranks.view import DeviceView
 from eggshard.lower.simulator import gather_from_devices, scatter_to_devices
 from eggshard.lower.workspace.steps import PlanWorkspace, staging_name, workspace_of
-from eggshard.plan.serialization import device_program_to_json
+from eggshard.plan.identity import device_program_fingerprint, plan_fingerprint
 from eggshard.plan.steps import StepPlan
 from eggshard.program.types import numpy_dtype
 
@@ -52,13 +52,13 @@ class Report(NamedTuple):
 class RankProgram:
     """A device program on the ranks of a communicator, all of which make it, call it and free it together.
 
-    EngineError on all ranks if the communicator is of another size than the mesh, or ranks hold different programs;
-    identity: what else must be the same on all of them.
+    EngineError on all ranks if the communicator is of another size than the mesh, or ranks hold different programs.
+    identity: what tells programs apart; by default, what devices do.
     """
 
     def __init__(self, program: StepPlan, comm: MPI.Intracomm | None = None, name: str = "program", identity: str = ""):
         given = MPI.COMM_WORLD if comm is None else comm
-        _compare(program, identity, given)
+        _compare(program, identity or device_program_fingerprint(program), given)
         self.device_program, self.name = program, name
         self.comm, self._failing = given.Dup(), given.Dup()
         self.workspace: PlanWorkspace = together(self.comm, partial(workspace_of, program, staging=staging))
@@ -142,8 +142,9 @@ class MpiProgram(RankProgram):
 
     def __init__(self, plan: Plan, comm: MPI.Intracomm | None = None):
         self.plan = plan
-        boundary = (plan.program.input_types, plan.program.output_types, plan.input_placements, plan.output_placements)
-        super().__init__(plan.device_program, comm, plan.program.name, repr(boundary))
+        types = (*plan.program.input_types, *plan.program.output_types)
+        identity = " ".join([plan_fingerprint(plan), *map(str, types)])
+        super().__init__(plan.device_program, comm, plan.program.name, identity)
 
     def run_global(self, *arrays: np.ndarray, root: int | None = None) -> tuple[np.ndarray, ...]:
         """Global arrays in, global arrays out, as `Plan.run`.
@@ -227,7 +228,7 @@ def together(comm: MPI.Intracomm, function: Callable[[], T]) -> T:
 
 def _compare(program: StepPlan, identity: str, comm: MPI.Intracomm) -> None:
     """EngineError on all ranks unless all of them hold one program, which is for so many of them."""
-    own = hashlib.sha256((device_program_to_json(program) + identity).encode()).hexdigest()[:12]
+    own = hashlib.sha256(identity.encode()).hexdigest()[:12]
     held = comm.allgather((own, program.mesh.size))
     if len(set(held)) > 1:
         commonest = Counter(held).most_common(1)[0][0]
