@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from functools import cache
 
 import jax.numpy as jnp
 import numpy as np
@@ -55,6 +56,7 @@ def test_ranks_that_take_too_long_are_ended():
         run_ranks(0, ["-c", "pass"])
 
 
+@cache
 def plan():
     b = es.ProgramBuilder({"x": 2})
     x = b.input((6, 4), "f32", ("x", None), name="rows")
@@ -85,8 +87,6 @@ def test_a_saved_plan_on_ranks(tmp_path):
     done = start(2, "-m", "eggshard.lower.mpi", saved, saved, out)
     assert done.returncode == 1 and "plan.json is no archive of arrays" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
-    wrong = CliRunner().invoke(app, ["run", str(saved), str(saved), str(out), "--engine", "mpi"])
-    assert isinstance(wrong.exception, EngineError) and "plan.json is no archive" in str(wrong.exception)
 
 
 def test_archives_hold_every_element_type(tmp_path):
