@@ -22,27 +22,30 @@ def add(left, right, result, type_=ROW):
 
 
 def below(limit):
-    """Condition over (counter, a, b): counter < limit."""
+    """Condition over (counter, a, b, c): counter < limit."""
     steps = (
-        constant(limit, SCALAR, 3),
-        Step(Local("compare", Attributes(comparison_direction="LT"), (FLAG,)), (0, 3), (4,)),
+        constant(limit, SCALAR, 4),
+        Step(Local("compare", Attributes(comparison_direction="LT"), (FLAG,)), (0, 4), (5,)),
     )
-    return StepPlan(LINE, (0, 1, 2), steps, (4,), (SCALAR, ROW, ROW, SCALAR, FLAG))
+    return StepPlan(LINE, (0, 1, 2, 3), steps, (5,), (SCALAR, ROW, ROW, ROW, SCALAR, FLAG))
 
 
 def swapping_loop():
-    """Carries (counter, a, b) to (counter + 1, b, a + shifted b), three times; a is an input and an output too."""
+    """Carries (counter, a, b, c) to (counter + 1, b, a, c + shifted b), three times.
+
+    Its first output is its last too, the second is an input.
+    """
     body = StepPlan(
-        LINE, (0, 1, 2),
+        LINE, (0, 1, 2, 3),
         (
-            constant(1, SCALAR, 3), add(0, 3, 4, SCALAR),
-            Step(CollectivePermute(tuple((i, (i + 1) % 4) for i in range(4)), ("x",)), (2,), (5,)),
-            add(1, 5, 6),
+            constant(1, SCALAR, 4), add(0, 4, 5, SCALAR),
+            Step(CollectivePermute(tuple((i, (i + 1) % 4) for i in range(4)), ("x",)), (2,), (6,)),
+            add(3, 6, 7),
         ),
-        (4, 2, 6), (SCALAR, ROW, ROW, SCALAR, SCALAR, ROW, ROW),
+        (5, 2, 1, 7), (SCALAR, ROW, ROW, ROW, SCALAR, SCALAR, ROW, ROW),
     )
-    steps = (constant(0, SCALAR, 2), Step(Loop(below(3), body, 3), (2, 0, 1), (3, 4, 5)), add(4, 5, 6))
-    return StepPlan(LINE, (0, 1), steps, (6, 0, 6, 4), (ROW, ROW, SCALAR, SCALAR, ROW, ROW, ROW))
+    steps = (constant(0, SCALAR, 2), Step(Loop(below(3), body, 3), (2, 0, 1, 1), (3, 4, 5, 6)), add(4, 6, 7))
+    return StepPlan(LINE, (0, 1), steps, (7, 0, 5, 7), (ROW, ROW, SCALAR, SCALAR, ROW, ROW, ROW, ROW))
 
 
 def branching():

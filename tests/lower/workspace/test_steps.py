@@ -22,21 +22,21 @@ def test_inputs_and_outputs_live_to_the_end():
     end = len(workspace.instants) - 1
     for v in (0, 1):
         assert lifetimes(workspace)[f"v{v}"] == (0, end)
-    for v in (4, 6):
+    for v in (5, 7):
         assert lifetimes(workspace)[f"v{v}"].last == end
 
 
 def test_a_loops_state_has_two_slots_for_the_whole_loop():
     workspace = workspace_of(swapping_loop())
     inside = [t for t, at in enumerate(workspace.instants) if at.path[:1] == (1,) or (at.path == () and at.step == 1)]
-    for k in range(3):
+    for k in range(4):
         request = workspace.layout.by_name[state_name((), 1, k)]
         assert request.slots.constant == 2 and request.lifetime == (inside[0], inside[-1])
     assert [at.doing for at in workspace.instants if at.path == () and at.step == 1] == [
         "enter", "decide", "carry", "leave"
     ]
     assert workspace.home((1, "body"), 2) == "1.state.2" == workspace.home((1, "condition"), 2)
-    assert workspace.home((1, "body"), 6) == "1.body.v6"
+    assert workspace.home((1, "body"), 7) == "1.body.v7"
 
 
 def test_branches_read_the_operands_own_buffers_and_share_memory():

@@ -6,14 +6,13 @@ So they are disjoint whatever the symbols in their sizes come to; packing at sam
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from eggshard.errors import WorkspaceError
 from eggshard.lower.workspace.packing import Buffer, max_live, pack
@@ -22,7 +21,7 @@ from eggshard.lower.workspace.sizes import Size, SizeLike, aligned_up, fitting, 
 
 FORMAT = 1
 #: What symbols are taken for where no sample is given: an order is good if it is so at several sizes.
-SAMPLES = (1024, 1, 65536)
+SAMPLES = (256, 2048, 32)
 Symbols = Mapping[str, int]
 
 
@@ -93,13 +92,15 @@ class Layout:
         All that live at one instant are ordered, so whatever else lies below is below one of these.
         """
         firsts = sorted({r.lifetime.first for r in self.requests if r.lifetime is not None} | {0})
-        top = np.full(len(firsts), -1)
+        top = [-1] * len(firsts)
         out: dict[str, tuple[str, ...]] = {}
         for rank, name in enumerate(self.order):
             life = self.by_name[name].lifetime
-            start, stop = (0, len(firsts)) if life is None else np.searchsorted(firsts, (life.first, life.last + 1))
-            out[name] = tuple(self.order[i] for i in np.unique(top[start:stop]) if i >= 0)
-            top[start:stop] = rank
+            start, stop = 0, len(firsts)
+            if life is not None:
+                start, stop = bisect.bisect_left(firsts, life.first), bisect.bisect_right(firsts, life.last)
+            out[name] = tuple(self.order[i] for i in sorted(set(top[start:stop])) if i >= 0)
+            top[start:stop] = [rank] * (stop - start)
         return out
 
     def offset(
@@ -230,7 +231,7 @@ def lay_out(
     power_of_two(granule, "the granule")
     given = tuple(sorted(requests, key=_canonical))
     names = sorted(frozenset().union(*(r.symbols for r in given)))
-    samples = [dict(sample or {})] if sample is not None or not names else [dict.fromkeys(names, n) for n in SAMPLES]
+    samples = [dict(sample or {})] if sample is not None or not names else _samples(names)
     measured = []
     for at in samples:
         try:
@@ -271,6 +272,13 @@ def _buffers(requests: Sequence[Request], symbols: Symbols, granule: int) -> lis
 def _canonical(request: Request) -> tuple[int, int, str]:
     first, last = (-1, -1) if request.lifetime is None else request.lifetime
     return first, last, request.name
+
+
+def _samples(names: Sequence[str]) -> list[dict[str, int]]:
+    """All symbols alike, then one large where the next is small."""
+    alike = [dict.fromkeys(names, n) for n in SAMPLES]
+    mixed = [{name: SAMPLES[(i + k) % len(SAMPLES)] for i, name in enumerate(names)} for k in range(len(SAMPLES))]
+    return alike + (mixed if len(names) > 1 else [])
 
 
 def _some(names: Sequence[str]) -> str:

@@ -15,8 +15,9 @@ import numpy as np
 
 #: From so many buffers on, NumPy finds gaps faster than a loop does.
 _MANY = 96
-#: Buffers placed while orders near the best are tried.
-_EFFORT = 6000
+#: Buffers placed, at least and at most, while orders near the best are tried; in between so many tries.
+_EFFORT = (2000, 20000)
+_TRIES = 40
 
 
 class Buffer(NamedTuple):
@@ -79,8 +80,9 @@ def _improved(
 ) -> list[int]:
     """First fits of orders in which a buffer of the highest pile comes earlier, kept where they are no worse."""
     rng, total, best = random.Random(0), extent(buffers, addresses), addresses
-    for _ in range(_EFFORT // max(1, len(buffers))):
-        pile = _pile(buffers, addresses, total)
+    pile = _pile(buffers, addresses, total)
+    least, most = _EFFORT
+    for _ in range(max(least, min(most, _TRIES * len(buffers))) // len(buffers)):
         tried = list(order)
         moved = rng.choice(pile)
         at = tried.index(moved)
@@ -89,11 +91,13 @@ def _improved(
         there = place(buffers, tried)
         size = extent(buffers, there)
         if size <= total:
-            order, addresses = tried, there
+            order = tried
             if size < total:
                 best, total = there, size
             if total == bound:
                 break
+            if there != addresses:
+                addresses, pile = there, _pile(buffers, there, total)
     return best
 
 

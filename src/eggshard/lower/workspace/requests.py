@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -43,7 +43,8 @@ class Request:
     persistent: it keeps its contents from one iteration or launch to the next, so it has no shorter lifetime.
     rings: directions of a channel (two if data flows both ways). slots: buffers of each ring in turn. lanes: parts of
     a device that run at the same time. site: which launch or step asks. what: "value", "state", "staging", "halo", ...
-    sharing: see `SHARING`; what peers write names the synchronisation that lets them.
+    sharing: see `SHARING`; what peers write names the synchronisation that lets them. positive: counts that went into
+    ``bytes``, to be checked with it.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Request:
     synchronisation: str = ""
     initialisation: str = "none"
     persistent: bool = False
+    positive: tuple[Size, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -94,12 +96,20 @@ class Request:
         for field in ("rings", "slots", "lanes"):
             if field in options:
                 options[field] = Size.of(options[field])
+        if "positive" in options:
+            options["positive"] = tuple(map(Size.of, options["positive"]))
         return Request(name, Size.of(bytes), None if lifetime is None else Lifetime(*lifetime), **options)
 
     @cached_property
     def symbols(self) -> frozenset[str]:
         """The symbols of its sizes."""
-        return self.bytes.symbols | self.rings.symbols | self.slots.symbols | self.lanes.symbols
+        sizes = (self.bytes, *self.counts, *self.positive)
+        return frozenset().union(*(s.symbols for s in sizes))
+
+    @property
+    def counts(self) -> tuple[Size, Size, Size]:
+        """The numbers of its rings, slots and lanes."""
+        return self.rings, self.slots, self.lanes
 
     def line(self, granule: int) -> int:
         """What its slots are aligned to: neither less than it asks nor than what is written back together."""
@@ -115,12 +125,20 @@ class Request:
 
     def at(self, symbols: Mapping[str, int], granule: int = GRANULE) -> Space:
         """What it takes at these symbols. WorkspaceError for counts below 1, and for sizes beyond 64 bits."""
-        rings, slots, lanes = (
-            getattr(self, n).count(symbols, f"the number of {n} of {self.name!r}") for n in ("rings", "slots", "lanes")
-        )
+        rings = self._count("rings", symbols)
+        slots = self._count("slots", symbols)
+        lanes = self._count("lanes", symbols)
+        for size in self.positive:
+            size.count(symbols, f"a count in {self.name!r}")
         stride = aligned_up(self.bytes.value(symbols), self.line(granule))
         footprint = fitting(lanes * rings * slots * stride, f"the footprint of {self.name!r}")
         return Space(stride, footprint, rings, slots, lanes)
+
+    def _count(self, field: str, symbols: Mapping[str, int]) -> int:
+        size: Size = getattr(self, field)
+        if size.constant is not None:
+            return size.constant
+        return size.count(symbols, f"the number of {field} of {self.name!r}")
 
     def overlaps(self, other: Request) -> bool:
         """Whether both hold something at some instant."""
@@ -128,13 +146,21 @@ class Request:
             return True
         return self.lifetime.first <= other.lifetime.last and other.lifetime.first <= self.lifetime.last
 
+    def substituted(self, values: Mapping[str, SizeLike]) -> Request:
+        """The request with sizes in place of symbols."""
+        sizes = {n: getattr(self, n).substituted(values) for n in ("bytes", "rings", "slots", "lanes")}
+        return replace(self, **sizes, positive=tuple(s.substituted(values) for s in self.positive))
+
     def to_json(self) -> dict[str, Any]:
         """Plain data that `from_json` reads; fields at their defaults are left out."""
         out: dict[str, Any] = {}
         for f in fields(self):
             value = getattr(self, f.name)
             if value != f.default:
-                out[f.name] = value.to_json() if isinstance(value, Size) else value
+                many = f.name == "positive"
+                out[f.name] = [s.to_json() for s in value] if many else (
+                    value.to_json() if isinstance(value, Size) else value
+                )
         return out
 
     @staticmethod

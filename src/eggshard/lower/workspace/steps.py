@@ -6,11 +6,14 @@ dead from one iteration to the next, but for the loop's state. Branches lie one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
-from eggshard.lower.workspace.layout import Layout, lay_out
+from eggshard.lower.workspace.layout import Layout, buffers_of, lay_out
+from eggshard.lower.workspace.obligations import Apart, Proof, prove
+from eggshard.lower.workspace.packing import max_live
 from eggshard.lower.workspace.requests import GRANULE, Request
 from eggshard.lower.workspace.sizes import Size, SizeLike
 from eggshard.plan.control_steps import Branch, Loop
@@ -29,6 +32,9 @@ class Instant(NamedTuple):
     path: Path
     step: int
     doing: str
+
+    def __str__(self) -> str:
+        return f"{_prefix(self.path)}{self.step} {self.doing}" if self.step >= 0 else self.doing
 
 
 def value_name(path: Path, value: int) -> str:
@@ -68,6 +74,69 @@ class PlanWorkspace:
     def home(self, path: Path, value: int) -> str:
         """The request that holds a value of the program at a path."""
         return self.homes[path][value]
+
+    @property
+    def stride(self) -> int:
+        """Bytes of one device's slice."""
+        return self.layout.stride()
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes of a slice that the program touches: to the end of the highest buffer."""
+        return self.layout.extent()
+
+    @property
+    def live_bytes(self) -> int:
+        """The most bytes that are live at one instant, sizes aligned: no layout of these lifetimes takes fewer."""
+        return max_live(buffers_of(self.layout))
+
+    @cached_property
+    def total_size(self) -> Size:
+        """Bytes of all slices: a number, or an expression of a number of devices known only at launch."""
+        return self.stride * self.devices
+
+    def proof(self) -> Proof:
+        """What must hold of this workspace, and how each of it holds."""
+        homes = self.homes
+        apart = []
+        for path, plan in programs(self.program):
+            for i, step in enumerate(plan.steps):
+                if not isinstance(step.action, (Loop, Branch)):
+                    apart += [
+                        Apart(homes[path][r], homes[path][o], _site(path, i, step))
+                        for r in step.results for o in dict.fromkeys(step.operands)
+                    ]
+        names = {name for values in homes.values() for name in values.values()}
+        return prove(self.layout, used=names, apart=apart, instants=[str(t) for t in self.instants])
+
+    def picture(self, width: int = 96, height: int = 24) -> str:
+        """Text: time from left to right, addresses upwards, a letter for each buffer."""
+        from eggshard.report.workspaces import picture
+
+        return picture(self, width, height)
+
+    def svg(self) -> str:
+        """The picture as SVG text, a rectangle for each buffer."""
+        from eggshard.report.workspaces import svg
+
+        return svg(self)
+
+    def __str__(self) -> str:
+        from eggshard.report.workspaces import workspace_table
+
+        return workspace_table(self)
+
+
+def programs(plan: StepPlan, path: Path = ()) -> Iterator[tuple[Path, StepPlan]]:
+    """The program and all within it, each with its path."""
+    yield path, plan
+    for i, step in enumerate(plan.steps):
+        if isinstance(step.action, Loop):
+            yield from programs(step.action.condition, (*path, i, "condition"))
+            yield from programs(step.action.body, (*path, i, "body"))
+        elif isinstance(step.action, Branch):
+            for b, inner in enumerate(step.action.branches):
+                yield from programs(inner, (*path, i, "branch", b))
 
 
 def workspace_of(
