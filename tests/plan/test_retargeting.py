@@ -82,8 +82,8 @@ def test_data_parallel_training_goes_to_any_number() -> None:
 
 
 def heat(u: Any) -> Any:
-    around = u[:-2] + u[2:]
-    return lax.fori_loop(0, 4, lambda _, v: v.at[1:-1].set(0.25 * (v[:-2] + v[2:]) + 0.5 * v[1:-1]), u.at[1:-1].add(around))
+    v = u.at[1:-1].add(u[:-2] + u[2:])
+    return lax.fori_loop(0, 4, lambda _, v: v.at[1:-1].set(0.25 * (v[:-2] + v[2:]) + 0.5 * v[1:-1]), v)
 
 
 def test_without_a_program_there_is_nothing_to_compare_with() -> None:
@@ -123,7 +123,7 @@ def test_sizes_that_depend_on_the_number_of_devices_are_refused() -> None:
 
     plan = es.optimize(lower(product, {"x": 4}, ((64, 8), (("x",), ())), ((8, 4), (("x",), ())), out=(("x",), ())),
                        cost_model=WireBytes())
-    with pytest.raises(LoweringError, match=r"step 0 all-gather.* would be tensor<16x4xf32> instead of tensor<8x4xf32>"):
+    with pytest.raises(LoweringError, match=r"step 0 all-gather.* tensor<16x4xf32> instead of tensor<8x4xf32>"):
         plan.on(8)
 
 

@@ -78,6 +78,7 @@ class Plan:
     """A device program for a sharded tensor program, with its cost and its reasons.
 
     input_placements and output_placements say how the global arrays lie on the mesh at the boundary (always evenly).
+    device_order: of a plan from JSON, how the mesh that it was made for ordered its devices, by their numbers.
     """
 
     program: Program
@@ -88,6 +89,7 @@ class Plan:
     search: Search = Search()
     baseline_factory: Callable[[], Plan] | None = field(default=None, compare=False, repr=False)
     calling_convention: CallingConvention | None = field(default=None, compare=False, repr=False)
+    device_order: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
 
     @property
     def mesh(self) -> Mesh:
@@ -306,11 +308,39 @@ class Plan:
         return to_json(self)
 
     @staticmethod
-    def from_json(text: str) -> Plan:
-        """A plan from its JSON text."""
+    def from_json(text: str, program: Any = None, mesh: Any = None) -> Plan:
+        """A plan from its JSON text, which may have been written on another machine.
+
+        ProgramError for text of another format, or that another version of eggshard wrote (or of JAX, where the plan
+        holds ops as JAX wrote them). program, mesh: what the plan must be for; see `require`. Of a lowered function
+        the plan takes over the signature, which JSON does not hold.
+        """
         from eggshard.plan.serialization import from_json
 
-        return from_json(text)
+        return from_json(text, program, mesh)
+
+    def require(self, program: Any = None, mesh: Any = None) -> Plan:
+        """This plan, if it is for this program and this mesh.
+
+        program: as for `optimize`; ProgramError, saying where they differ, if the plan is of one that computes
+        something else, or of other sizes or shardings. mesh: MeshError where it has other axes, or orders its devices
+        otherwise than the one that was planned for (a mapping from axes to sizes states no order).
+        """
+        from eggshard.plan.identity import require
+
+        require(self, program, mesh)
+        return self
+
+    def agreed(self, timeout: float = 600.0) -> Plan:
+        """This plan, if every process of the running JAX program holds it: they all call this.
+
+        Processes that run different plans wait for each other forever. EngineError on all of them where one holds
+        another plan, or does not ask within so many seconds. In a program of one process there is nothing to ask.
+        """
+        from eggshard.lower.agreement import agree
+
+        agree(self, timeout=timeout)
+        return self
 
     def explain(self) -> str:
         """The table of `str(plan)` with the search behind it and the comparison with the baseline."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,12 +14,13 @@ from eggshard.costmodel import AlphaBeta, Messages, StepInfo, WireBytes
 from eggshard.errors import CostModelError, EggshardError, ProgramError
 from eggshard.placement import placement, sharding, windows
 from eggshard.plan import authored_steps, control_steps, steps, window_steps
+from eggshard.plan.identity import device_order, require, require_versions, versions
 from eggshard.plan.plan import Plan, Search
 from eggshard.plan.pricing import Pricer
 from eggshard.program import mesh, program, types
 from eggshard.program.types import mlir_dtype, numpy_dtype
 
-FORMAT = 1
+FORMAT = 2
 _CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
@@ -130,28 +131,50 @@ def _decode(value: Any) -> Any:
     return _CLASSES[tag](**{k: _decode(v) for k, v in value.items() if k != "@"})
 
 
+def encoded(value: Any) -> Any:
+    """A program, a device program or a part of one as JSON can hold it."""
+    return _encode(value)
+
+
 def to_json(plan: Plan) -> str:
-    """The plan as JSON text (without its baseline)."""
+    """The plan as JSON text (without its baseline), with the versions that it depends on."""
     body = {f: _encode(getattr(plan, f)) for f in
             ("program", "device_program", "input_placements", "output_placements", "search")}
     model = plan.cost_model if _is_known(plan.cost_model) else Recorded.of(plan)
-    return json.dumps({"eggshard plan": FORMAT, **body, "cost_model": _encode(model)})
+    facts = {"versions": versions(plan.program), "device_order": device_order(plan)}
+    return json.dumps({"eggshard plan": FORMAT, **facts, **body, "cost_model": _encode(model)})
 
 
-def from_json(text: str) -> Plan:
-    """A plan from its JSON text; ProgramError if it is none, or of another format version."""
+def from_json(text: str, program: Any = None, mesh: Any = None) -> Plan:
+    """A plan from its JSON text; ProgramError if it is none, or written by other versions. See `Plan.from_json`."""
     try:
         data = json.loads(text)
     except (ValueError, TypeError) as error:
         raise ProgramError(f"not JSON: {error}") from None
-    if not isinstance(data, dict) or data.get("eggshard plan") != FORMAT:
-        raise ProgramError(f"not an eggshard plan of format {FORMAT}; write it with Plan.to_json")
+    found = data.pop("eggshard plan", None) if isinstance(data, dict) else None
+    if found != FORMAT:
+        other = f"is of format {found!r}, and this is" if isinstance(found, int) else "is no plan of eggshard, of"
+        raise ProgramError(f"the text {other} format {FORMAT}; write the plan with Plan.to_json of this version")
     try:
-        return Plan(**{k: _decode(v) for k, v in data.items() if k != "eggshard plan"})
+        require_versions(data.pop("versions"))
+        plan = Plan(**{k: _decode(v) for k, v in data.items()})
     except EggshardError:
         raise
     except Exception as error:
         raise ProgramError(f"damaged plan JSON: {error!r}; write it again with Plan.to_json") from None
+    require(plan, program, mesh)
+    return plan if program is None else replace(plan, calling_convention=_convention(program))
+
+
+def _convention(program: Any) -> Any:
+    """How a lowered function is called: its plan from JSON is called like that."""
+    from eggshard.frontends.jax import is_lowered
+
+    if not is_lowered(program):
+        return None
+    from eggshard.lower.calling_convention import CallingConvention
+
+    return CallingConvention.of(program)
 
 
 def device_program_to_json(program: steps.StepPlan) -> str:
