@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 
 from eggshard.plan.control_steps import Branch, Loop
@@ -53,8 +51,3 @@ def alive(pid):
             return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def segments():
-    """The names of all segments of shared memory that Python made."""
-    return {name for name in os.listdir("/dev/shm") if name.startswith("psm_")}

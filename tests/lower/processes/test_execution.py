@@ -18,8 +18,11 @@ from eggshard.lower.processes.launcher import Processes
 from eggshard.lower.processes.segment import PAGE
 from eggshard.lower.simulator import run
 from eggshard.plan.serialization import device_program_from_json, device_program_to_json
-from eggshard.plan.steps import Step, StepPlan
+from eggshard.plan.steps import CollectivePermute, Step, StepPlan
+from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType, mlir_dtype
+
+SHIFT_NONE = CollectivePermute((), ("x",))
 
 
 def many(seed):
@@ -70,12 +73,22 @@ def test_loops_and_branches_any_number_of_times():
             np.testing.assert_array_equal(got, want)
 
 
+def test_one_device_and_nothing_to_do():
+    empty = TensorType((0, 3), "f32")
+    alone = StepPlan(Mesh({"x": 1}), (0, 1), (Step(SHIFT_NONE, (0,), (2,)),), (2, 1, 1), (ROW, empty, ROW))
+    shards = [ROWS[0][:1], np.zeros((1, 0, 3), np.float32)]
+    with Processes(alone, timeout=60) as processes:
+        for got, want in zip(processes.run(shards), run(alone, shards), strict=True):
+            assert got.shape == want.shape and same_bits(got, want).all()
+
+
 def test_the_memory_touched_is_what_was_planned():
     row = TensorType((50_000,), "f32")
     program = shifting(2)
     wider = json.loads(device_program_to_json(program).replace(json.dumps([6]), json.dumps(list(row.shape))))
     program = device_program_from_json(json.dumps(wider))
     with Processes(program, timeout=60) as processes:
+        assert processes._open().touched <= PAGE * PAIR.size  # guards alone
         processes.run([np.ones((2, 50_000), np.float32)])
         report = processes.report
     assert report.planned > 2 * 4 * row.bytes

@@ -11,11 +11,13 @@ import time
 
 import numpy as np
 import pytest
-from tests.lower.processes.programs import ENDLESS, PAIR, ROW, ROWS, alive, choosing, segments, shifting
+from tests.lower.processes.programs import ENDLESS, PAIR, ROW, ROWS, alive, choosing, shifting
 
+import eggshard
 from eggshard.errors import EngineError, LoweringError, VerificationError
 from eggshard.lower.processes import launcher
 from eggshard.lower.processes.launcher import Processes
+from eggshard.lower.processes.segment import Segment
 from eggshard.lower.simulator import run
 from eggshard.lower.workspace.steps import workspace_of
 from eggshard.plan.steps import Local, Step, StepPlan
@@ -27,11 +29,19 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lo
 
 
 @pytest.fixture(autouse=True)
-def nothing_left():
-    """Fails where a test leaves a segment, or a descriptor, behind."""
-    before, open_ = segments(), len(os.listdir("/proc/self/fd"))
+def nothing_left(monkeypatch):
+    """Fails where a test leaves a segment of its own, or a descriptor, behind."""
+    made, open_ = [], len(os.listdir("/proc/self/fd"))
+    created = Segment.created
+
+    def noted(devices, stride):
+        segment = created(devices, stride)
+        made.append(segment.name)
+        return segment
+
+    monkeypatch.setattr(Segment, "created", noted)
     yield
-    assert segments() <= before
+    assert not any(os.path.exists(f"/dev/shm/{name}") for name in made)
     assert len(os.listdir("/proc/self/fd")) <= open_ + 1  # Python's tracker of segments has a pipe
 
 
@@ -55,24 +65,39 @@ def test_a_worker_dies_in_the_middle_of_a_run(number):
             np.testing.assert_array_equal(got, want)
 
 
+def test_a_worker_dies_between_runs():
+    with Processes(shifting(2), timeout=60) as processes:
+        processes.run(ROWS)
+        os.kill(processes.pids[0], signal.SIGTERM)
+        with pytest.raises(EngineError, match="process of device 0 was ended by signal SIGTERM during the run"):
+            processes.run(ROWS)
+
+
+def test_workers_of_another_version(monkeypatch):
+    monkeypatch.setattr(eggshard, "__version__", "of the launcher")
+    with pytest.raises(EngineError, match=r"device 0 is prepared for eggshard [\d.]+ instead of of the launcher$"):
+        Processes(shifting(2), timeout=60)
+
+
 def test_the_launcher_dies():
     code = (
         f"import sys; sys.path[:] = {sys.path!r}\n"
         "from tests.lower.processes.programs import ENDLESS, ROWS, shifting\n"
         "from eggshard.lower.processes.launcher import Processes\n"
         "with Processes(shifting(ENDLESS)) as processes:\n"
-        "    print(*processes.pids, flush=True)\n"
+        "    print(processes._segment.name, *processes.pids, flush=True)\n"
         "    processes.run(ROWS)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
         assert parent.stdout is not None
-        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        name, *numbers = parent.stdout.readline().decode().split()
+        pids = [int(number) for number in numbers]
         assert len(pids) == 2 and all(map(alive, pids))
         parent.kill()
     until = time.monotonic() + 5
     while any(map(alive, pids)) and time.monotonic() < until:
         time.sleep(0.02)
-    assert not any(map(alive, pids))
+    assert not any(map(alive, pids)) and not os.path.exists(f"/dev/shm/{name}")
 
 
 def test_what_takes_too_long():

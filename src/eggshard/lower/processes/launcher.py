@@ -187,9 +187,11 @@ class Processes:
             self._spawn(artifacts.fileno())
             answers = self._answers("the start")
         for device, answer in enumerate(answers):
-            mine = identity(given, device)
-            if answer["ready"] != mine:
-                raise EngineError(f"device {device} is prepared for {answer['ready']}, the launcher for {mine}")
+            theirs, mine = answer["ready"], identity(given, device)
+            differ = [f"{what} {theirs.get(what)} instead of {value}" for what, value in mine.items()
+                      if theirs.get(what) != value]
+            if differ:
+                raise EngineError(f"the process of device {device} is prepared for {', '.join(differ)}")
         self._segment.unlink()  # all have it; so it goes with them, whatever happens to this process
 
     def _spawn(self, artifacts: int) -> None:
