@@ -27,16 +27,16 @@ class Copy(NamedTuple):
 
 
 class Transfer(NamedTuple):
-    """A part that comes from, or goes to, another rank; its place among those of the same pair of ranks tells it apart
-    from the others."""
+    """Parts that come from, or go to, another rank in one message, which has a number of its own among those of the
+    same pair of ranks."""
 
     rank: int
-    part: Part
+    parts: tuple[Part, ...]
     number: int
 
 
 class Messages:
-    """Pieces between single ranks: persistent requests, one for each piece.
+    """Pieces between single ranks: persistent requests.
 
     Rounds follow one another: what a later round receives may lie on what an earlier one received. ``before``: called
     first, to fill results with what they hold besides.
@@ -47,10 +47,10 @@ class Messages:
         rounds: Sequence[tuple[Sequence[Transfer], Sequence[Copy]]], before: Callable[[], None],
     ):
         self.before = before
-        self.sends = [_request(comm.Send_init, memory, t) for t in sent if t.part.elements]
+        self.sends = [_request(comm.Send_init, memory, t) for t in sent]
         self.rounds = [
             (
-                [_request(comm.Recv_init, memory, t) for t in received if t.part.elements],
+                [_request(comm.Recv_init, memory, t) for t in received],
                 [(_view(memory, c.source), _view(memory, c.target)) for c in copies],
             )
             for received, copies in rounds
@@ -195,9 +195,10 @@ class Several:
 
 
 def _request(init: Callable[..., MPI.Prequest], memory: np.ndarray, transfer: Transfer) -> MPI.Prequest:
-    """A persistent request of the part as it lies."""
-    type_ = datatype(transfer.part)
-    request = init([memory[transfer.part.first :], 1, type_], transfer.rank, transfer.number)
+    """A persistent request of the parts as they lie."""
+    base = min(part.first for part in transfer.parts)
+    type_ = joined(transfer.parts, base)
+    request = init([memory[base:], 1, type_], transfer.rank, transfer.number)
     type_.Free()  # MPI keeps it as long as the request
     return request
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -93,22 +92,33 @@ class MpiCommunicator:
         return self._groups[members]
 
     def _messages(self, traffic: Traffic, operands: Sequence[Buffer], results: Sequence[Buffer]) -> Messages:
-        sent, received = _numbered(traffic.sent), _numbered(traffic.received)
         source, target = _source(operands), _target(results)
-        rounds: list[tuple[list[Transfer], list[Copy]]] = []
-        for turn, (number, piece) in zip(_turns(traffic.received), received, strict=True):
-            while len(rounds) <= turn:
-                rounds.append(([], []))
-            transfers, copies = rounds[turn]
+        turns = _turns(traffic.received)
+        rounds: list[tuple[list[Transfer], list[Copy]]] = [([], []) for _ in range(max(turns, default=-1) + 1)]
+        pieces: dict[int, list[tuple[int, Part]]] = {peer: [] for peer in traffic.sources}
+        for turn, piece in zip(turns, traffic.received, strict=True):
             if piece.peer == traffic.device:
-                copies.append(Copy(source(piece), target(piece)))
+                rounds[turn][1].append(Copy(source(piece), target(piece)))
             else:
-                transfers.append(Transfer(piece.peer, target(piece), number))
+                pieces[piece.peer].append((turn, target(piece)))
+        at_once = {peer: len({turn for turn, _ in found}) == 1 for peer, found in pieces.items()}
+        for peer, found in pieces.items():
+            for transfer in _transfers(peer, [part for _, part in found], at_once[peer]):
+                rounds[found[transfer.number][0]][0].append(transfer)
+        sent = []
+        for peer, asked in self._asked(at_once, traffic.readers).items():
+            sent += _transfers(peer, [source(p) for p in traffic.sent if p.peer == peer], asked)
         views = [b.view(self.memory) for b in results]
-        return Messages(
-            self.comm, self.memory, [Transfer(p.peer, source(p), n) for n, p in sent], rounds,
-            partial(fill_outside, traffic, views),
-        )
+        return Messages(self.comm, self.memory, sent, rounds, partial(fill_outside, traffic, views))
+
+    def _asked(self, answers: Mapping[int, bool], peers: Sequence[int]) -> dict[int, bool]:
+        """What these peers answer; they are given this rank's answers."""
+        given = {peer: np.array([answer], np.int8) for peer, answer in answers.items()}
+        got = {peer: np.empty(1, np.int8) for peer in peers}
+        requests = [self.comm.Irecv(answer, peer) for peer, answer in got.items()]
+        requests += [self.comm.Isend(answer, peer) for peer, answer in given.items()]
+        MPI.Request.Waitall(requests)
+        return {peer: bool(answer[0]) for peer, answer in got.items()}
 
     def _collective(self, traffic: Traffic, operands: Sequence[Buffer], results: Sequence[Buffer]) -> Collective:
         group = self._group(traffic.group)
@@ -154,14 +164,12 @@ def _all(type_: TensorType) -> Box:
     return tuple((0, n) for n in type_.shape)
 
 
-def _numbered(pieces: Sequence[Piece]) -> list[tuple[int, Piece]]:
-    """Each piece with its place among those with the same peer, which both sides count alike."""
-    seen: Counter[int] = Counter()
-    out = []
-    for piece in pieces:
-        out.append((seen[piece.peer], piece))
-        seen[piece.peer] += 1
-    return out
+def _transfers(peer: int, parts: Sequence[Part], at_once: bool) -> list[Transfer]:
+    """The messages to or from a peer, the same on both sides: one, or one for each part. Empty parts are left out."""
+    if at_once:
+        kept = tuple(part for part in parts if part.elements)
+        return [Transfer(peer, kept, 0)] if kept else []
+    return [Transfer(peer, (part,), i) for i, part in enumerate(parts) if part.elements]
 
 
 def _turns(pieces: Sequence[Piece]) -> list[int]:
