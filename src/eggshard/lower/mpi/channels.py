@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -58,16 +59,17 @@ class Messages:
 
     def start(self) -> None:
         self.before()
-        MPI.Prequest.Startall(self.sends)
-        for number in range(len(self.rounds)):
-            if number:
-                MPI.Request.Waitall(self.rounds[number - 1][0])
-            receives, copies = self.rounds[number]
+        for receives, _ in self.rounds[:1]:  # a message that is awaited goes where it belongs at once
             MPI.Prequest.Startall(receives)
-            for source, target in copies:
-                target[...] = source
+        MPI.Prequest.Startall(self.sends)
+        for _, copies in self.rounds[:1]:
+            _copy(copies)
 
     def finish(self) -> None:
+        for (earlier, _), (receives, copies) in pairwise(self.rounds):
+            MPI.Request.Waitall(earlier)
+            MPI.Prequest.Startall(receives)
+            _copy(copies)
         for receives, _ in self.rounds[-1:]:
             MPI.Request.Waitall(receives)
         MPI.Request.Waitall(self.sends)
@@ -201,6 +203,11 @@ def _request(init: Callable[..., MPI.Prequest], memory: np.ndarray, transfer: Tr
     request = init([memory[base:], 1, type_], transfer.rank, transfer.number)
     type_.Free()  # MPI keeps it as long as the request
     return request
+
+
+def _copy(copies: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
+    for source, target in copies:
+        target[...] = source
 
 
 def _bytes(memory: np.ndarray, part: Part) -> np.ndarray:

@@ -40,7 +40,6 @@ class MpiCommunicator:
         self._groups: dict[tuple[int, ...], MPI.Intracomm] = {}
         self._channels: list[Messages | Several] = []
 
-
     @property
     def device(self) -> int:
         """The rank."""
