@@ -128,7 +128,7 @@ def test_symbolic_offsets_are_maxima_over_what_lies_below():
 def test_expressions_of_many_requests_stay_small():
     """A tower of requests on requests: what is shared is kept, evaluated and printed once."""
     requests = []
-    for i in range(120):
+    for i in range(60):
         for side in "ab":
             requests.append(Request.make(f"{side}{i}", f"{i % 7 + 1}*n + {i}*{side}", (i, i + 1 + (side == "a"))))
     layout = lay_out(requests)
