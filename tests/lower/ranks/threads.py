@@ -12,6 +12,9 @@ from eggshard.lower.processes.shared_memory import SharedMemoryCommunicator
 from eggshard.lower.ranks.runner import Runner
 from eggshard.lower.workspace.steps import workspace_of
 
+#: After these a device that waits for another is taken to wait forever.
+SECONDS = 120.0
+
 
 def run_on_threads(program, shards, before=None, fill=0xAB, **watched):
     """The outputs ``[devices, *local shape]`` of a device program; all else of the workspace begins as ``fill``.
@@ -37,7 +40,7 @@ def run_on_threads(program, shards, before=None, fill=0xAB, **watched):
                     for buffer, array in zip(runner.inputs, inputs, strict=True):
                         buffer.view(memory)[...] = array[device]
                 for done in [pool.submit(runner.run) for runner, _ in runners]:
-                    done.result(60)
+                    done.result(SECONDS)
     finally:
         for pair in pipes:
             for end in pair:
