@@ -10,7 +10,7 @@ import time
 
 DEVICES = 4
 #: Seconds that all processes may take together.
-PATIENCE = 120.0
+PATIENCE = 240.0
 
 _BEGINNING = f"""
 import sys

@@ -88,6 +88,13 @@ assert ME == 0 or first.plan(w, v).search.seconds, "the plan of process 0"
 text = first.plan(w, v).to_json()
 
 # What the first process cannot plan, the others do not wait for.
+class Broken:
+    def seconds(self, step):
+        raise RuntimeError("broken on purpose")
+words = "broken on purpose" if ME == 0 else "process 0, which plans for all, broken on purpose"
+refused(es.CostModelError, words, lambda: es.jit(loss, cost_model=Broken())(w, v))
+
+# What none of them can.
 from jax.experimental import io_callback
 def ordered(v):
     io_callback(lambda a: None, None, v.sum(), ordered=True)
@@ -140,6 +147,9 @@ text = client.blocking_key_value_get("test/plan", 60_000)
 plan = es.Plan.from_json(text, program=lowered(function), mesh=mesh).agreed()
 check(plan.to_jax()(array(X, A)), 2 * X)
 assert plan.to_jax().__name__ == "function"
+
+# Found by each on its own, the same one.
+es.optimize(lowered(function), cost_model=WireBytes()).agreed()
 
 # Different plans on different processes.
 other = es.optimize(lowered(lambda v: v * (3 if ME else 2)), cost_model=WireBytes())

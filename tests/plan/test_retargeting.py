@@ -194,6 +194,26 @@ def test_a_mesh_in_another_order() -> None:
     )
 
 
+def lookup(table: Any, rows: Any) -> Any:
+    return table.at[rows.astype("int32")].get(mode="clip")
+
+
+def test_sizes_in_constants() -> None:
+    """Where rows of a sharded table are looked up, indices are clamped by its size: more rows, another program."""
+    arguments = (64, 4), (("x",), ())
+    plan = es.optimize(lower(lookup, {"x": 2, "y": 2}, arguments, ((32,), (("y",),)), out=(("y",), ())),
+                       cost_model=WireBytes())
+    assert not plan.collectives.get("all-gather"), "the rows are looked up where they lie"
+    with pytest.raises(LoweringError, match="by the size of all of it, which is sharded over x"):
+        plan.on({"x": 4})
+    more = lower(lookup, {"x": 2, "y": 4}, arguments, ((64,), (("y",),)), out=(("y",), ()))
+    there = plan.on({"y": 4}, more)
+    rng = np.random.default_rng(0)
+    there.verify(engines=("numpy",), inputs=[
+        rng.standard_normal((64, 4)).astype(np.float32), rng.integers(-3, 70, 64).astype(np.float32),
+    ])
+
+
 def authored(devices: int, numbered: bool = False) -> jax.stages.Lowered:
     mesh = placed({"x": devices}, (("x",),)).mesh
 

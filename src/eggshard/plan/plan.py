@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -355,9 +356,10 @@ class Plan:
         Processes that run different plans wait for each other forever. EngineError on all of them where one holds
         another plan, or does not ask within so many seconds. In a program of one process there is nothing to ask.
         """
-        from eggshard.lower.agreement import agree
+        if "jax" in sys.modules:
+            from eggshard.lower.agreement import agree
 
-        agree(self, timeout=timeout)
+            agree(self, timeout=timeout)
         return self
 
     def explain(self) -> str:

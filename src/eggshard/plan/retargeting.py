@@ -16,7 +16,7 @@ import numpy as np
 from eggshard.errors import LoweringError, MeshError
 from eggshard.plan.authored_steps import DeviceNumber, GroupCollective
 from eggshard.plan.control_steps import Branch, Loop
-from eggshard.plan.steps import Action, CollectivePermute, Exchange, Mask, Pairs, Round, Step, StepPlan
+from eggshard.plan.steps import Action, CollectivePermute, Exchange, Local, Mask, Pairs, Round, Step, StepPlan
 from eggshard.plan.stretching import anchored, constant, next_only, stretched_numbers, stretched_pairs, stretched_slab
 from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange, JointExchange, Loads
 from eggshard.program.mesh import Mesh
@@ -67,6 +67,16 @@ def retargeted(action: Action, old: Mesh, new: Mesh, operands: Types) -> Action:
     on one by no rule that holds for other numbers.
     """
     return action
+
+
+@retargeted.register
+def _(action: Local, old: Mesh, new: Mesh, operands: Types) -> Action:
+    if _same(action.sized, old, new):
+        return action
+    raise LoweringError(
+        f"it finds a place in a tensor by the size of all of it, which is sharded over {', '.join(action.sized)}; plan "
+        "for that number of devices"
+    )
 
 
 @retargeted.register
