@@ -33,6 +33,19 @@ def reshard_chain(placements: Sequence[str]) -> Callable[[Array], tuple[Array, .
     return chain
 
 
+def pencils(placements: Sequence[str]) -> Callable[[Array], Array]:
+    """Fourier transforms along one dimension after the other, each where it is whole: its place between the shardings
+    is ``-``, of which the last counts."""
+
+    def transform(u: Array) -> Array:
+        for text in placements:
+            whole = max(d for d, axes in enumerate(text.split()) if axes == "-")
+            u = jnp.fft.fft(with_sharding_constraint(u, spec(text)), axis=whole)
+        return u
+
+    return transform
+
+
 def _stencil(mesh: str, shape: str, sharding: str, count: int, form: str) -> BenchProgram:
     times = f"x{count}{'' if form == 'unrolled' else ' ' + form}"
     return BenchProgram.define(
@@ -41,10 +54,11 @@ def _stencil(mesh: str, shape: str, sharding: str, count: int, form: str) -> Ben
     )  # fmt: skip
 
 
-def _chain(mesh: str, shape: str, first: str, placements: tuple[str, ...]) -> BenchProgram:
+def _pencils(mesh: str, shape: str, *placements: str) -> BenchProgram:
     return BenchProgram.define(
-        f"reshards on {mesh}", _FAMILY, mesh, (f"{shape}: {first}",), reshard_chain(placements), placements
-    )
+        f"reshards of pencils on {mesh}", _FAMILY, mesh, (f"complex64 {shape}: {placements[0]}",),
+        pencils(placements), placements[-1], rounding=True,
+    )  # fmt: skip
 
 
 def _mlp(mesh: str, batch: int, width: int, inner: int, x: str, up: str, down: str) -> BenchProgram:
@@ -58,9 +72,10 @@ PROGRAMS: tuple[BenchProgram, ...] = (
     _stencil("4", "1024x1024", "x -", 8, "unrolled"),
     _stencil("2x2", "1024x1024", "x y", 8, "unrolled"),
     _stencil("2x2", "1024x1024", "x y", 32, "fori"),
-    _chain("2", "1024x1024", "x -", ("- x", "x -", "- -", "- x")),
-    _chain("3", "1026x1026", "x -", ("- x", "x -", "- -", "- x")),
-    _chain("2x2", "1024x1024", "x y", ("y x", "x,y -", "- y,x", "y,x -", "x -")),
+    _pencils("2", "512x512", "x -", "- x"),
+    _pencils("3", "510x510", "x -", "- x", "x -", "- x"),
+    _pencils("4", "64x64x64", "- x -", "x - -", "- - x"),
+    _pencils("2x2", "64x64x64", "x y -", "x - y", "- x y", "y - x"),
     _mlp("2", 512, 512, 1024, "- -", "- x", "x -"),
     _mlp("3", 513, 510, 1026, "x -", "- x", "x -"),
     _mlp("4", 512, 512, 1024, "x -", "x -", "- x"),
