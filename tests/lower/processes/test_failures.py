@@ -113,7 +113,7 @@ def test_what_takes_too_long():
 
 @pytest.mark.parametrize("device, debug", [(-1, False), (0, True), (1, False)])
 def test_a_guard_that_was_overwritten(device, debug):
-    with Processes(shifting(2), timeout=60, debug=debug) as processes:
+    with Processes(shifting(2), timeout=300, debug=debug) as processes:
         processes.run(ROWS)
         processes._open()._guard(device)[5] ^= 1
         slice_ = f"behind the slice of device {device}" if device >= 0 else "before the slice of device 0"
