@@ -52,7 +52,7 @@ def many(seed):
 
 
 def test_all_kinds_of_steps_and_data():
-    program, shards = many(3)
+    program, shards = many(13)
     assert len(program.steps) > 15 and len({t.dtype for t in program.types}) > 4
     with Processes(program, timeout=300, debug=True) as processes:
         for _ in range(2):
