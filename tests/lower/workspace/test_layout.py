@@ -60,7 +60,7 @@ def test_ten_thousand_random_sets_take_little_more_than_is_live():
 @pytest.mark.slow
 def test_large_random_sets_take_little_more_than_is_live():
     rng, at_sample, elsewhere, unsampled = random.Random(7), [], [], []
-    for _ in range(2_000):
+    for _ in range(500):
         symbols, others = random_symbols(rng), random_symbols(rng)
         requests = random_requests(rng, most=60)
         layout = lay_out(requests, symbols)
@@ -123,6 +123,22 @@ def test_symbolic_offsets_are_maxima_over_what_lies_below():
         "64 + max(128 + 64*ceil(8*m*n / 64), 64*ceil(4*n / 64) + 64*ceil(8*m*n / 64))"
     )
     assert layout.total("D", {"n": 3, "m": 4, "D": 8}) == 8 * layout.stride({"n": 3, "m": 4})
+
+
+def test_expressions_of_many_requests_stay_small():
+    """A tower of requests on requests: what is shared is kept, evaluated and printed once."""
+    requests = []
+    for i in range(60):
+        for side in "ab":
+            requests.append(Request.make(f"{side}{i}", f"{i % 7 + 1}*n + {i}*{side}", (i, i + 1 + (side == "a"))))
+    layout = lay_out(requests)
+    symbols = {"n": 99, "a": 5, "b": 7}
+    text = str(layout.stride_size)
+    assert " where _1 = " in text and len(text) < 40_000
+    assert parse(text) == layout.stride_size and parse(text).value(symbols) == layout.stride(symbols)
+    doubled = layout.stride_size.substituted({"n": "2*k", "a": 5, "b": "k"})
+    assert doubled.symbols == {"k"} and doubled.value({"k": 7}) == layout.stride({"n": 14, "a": 5, "b": 7})
+    prove(layout).check(symbols)
 
 
 def test_missing_symbols_names_and_devices_are_errors():

@@ -4,7 +4,8 @@ import pytest
 from tests.lower.workspace.programs import branching, swapping_loop
 
 from eggshard.errors import WorkspaceError
-from eggshard.lower.workspace.steps import state_name, value_name, workspace_of
+from eggshard.lower.workspace.requests import Request
+from eggshard.lower.workspace.steps import staging_name, state_name, value_name, workspace_of
 
 
 def lifetimes(workspace):
@@ -54,3 +55,23 @@ def test_a_slice_is_addressed_from_the_base_of_the_whole():
     for bad in ({"device": 4}, {"device": -1}, {"device": 0, "slot": 2}, {"device": 0, "name": "v99"}):
         with pytest.raises(WorkspaceError):
             layout.address(**{"name": "1.state.1", "devices": 4, **bad})
+
+
+def test_steps_may_ask_for_scratch_while_they_run():
+    """It is needed at one instant, beside the step's operands and results."""
+    def staging(path, step, program):
+        action = program.steps[step].action
+        return [Request.make(staging_name(path, step, 0), 1000, what="staging")] if action.messages else ()
+
+    workspace = workspace_of(swapping_loop(), staging=staging)
+    (name,) = workspace.staging
+    assert name == "1.body.2.staging.0"
+    life = workspace.layout.by_name[name].lifetime
+    assert life.first == life.last and workspace.instants[life.first].doing == "collective-permute"
+    assert life.first in range(*workspace.layout.by_name["1.body.v6"].lifetime)
+    workspace.proof().check()
+
+
+def test_operands_that_peers_read_are_shared_and_nothing_else_is():
+    shared = {r.name for r in workspace_of(branching()).requests if r.sharing == "shared-read"}
+    assert shared == {"v1", "0.branch.0.v1"}

@@ -21,7 +21,9 @@ from eggshard.lower.workspace.sizes import Size, SizeLike, aligned_up, fitting, 
 
 FORMAT = 1
 #: What symbols are taken for where no sample is given: an order is good if it is so at several sizes.
-SAMPLES = (256, 2048, 32)
+EXTENTS = (256, 2048, 32)
+#: The same of numbers of rings, slots and lanes.
+COUNTS = (2, 4, 1)
 Symbols = Mapping[str, int]
 
 
@@ -231,7 +233,7 @@ def lay_out(
     power_of_two(granule, "the granule")
     given = tuple(sorted(requests, key=_canonical))
     names = sorted(frozenset().union(*(r.symbols for r in given)))
-    samples = [dict(sample or {})] if sample is not None or not names else _samples(names)
+    samples = [dict(sample or {})] if sample is not None or not names else _samples(given)
     measured = []
     for at in samples:
         try:
@@ -274,11 +276,18 @@ def _canonical(request: Request) -> tuple[int, int, str]:
     return first, last, request.name
 
 
-def _samples(names: Sequence[str]) -> list[dict[str, int]]:
-    """All symbols alike, then one large where the next is small."""
-    alike = [dict.fromkeys(names, n) for n in SAMPLES]
-    mixed = [{name: SAMPLES[(i + k) % len(SAMPLES)] for i, name in enumerate(names)} for k in range(len(SAMPLES))]
-    return alike + (mixed if len(names) > 1 else [])
+def _samples(requests: Sequence[Request]) -> list[dict[str, int]]:
+    """All symbols at alike sizes, then one large where the next is small; counts are smaller than extents."""
+    names = sorted(frozenset().union(*(r.symbols for r in requests)))
+    counts = frozenset().union(*(size.symbols for r in requests for size in (*r.counts, *r.positive)))
+    shifts = [[0] * len(names)] + ([list(range(len(names)))] if len(names) > 1 else [])
+    return [
+        {
+            name: (COUNTS if name in counts else EXTENTS)[(k + shift[i]) % len(EXTENTS)]
+            for i, name in enumerate(names)
+        }
+        for shift in shifts for k in range(len(EXTENTS))
+    ]
 
 
 def _some(names: Sequence[str]) -> str:

@@ -7,13 +7,14 @@ second symbol. Symbols stand for non-negative integers; every value in an evalua
 from __future__ import annotations
 
 import ast
+import hashlib
 import keyword
 import math
 import operator
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, SupportsIndex, TypeAlias
 
@@ -21,50 +22,58 @@ from eggshard.errors import WorkspaceError
 
 #: What a signed integer of 64 bits holds at most.
 BITS = 64
-_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
+#: Names that begin otherwise are those of parts of long expressions.
+_NAME = re.compile(r"[A-Za-z][A-Za-z_0-9]*\Z")
+_PART = re.compile(r"_[0-9]+\Z")
 _FUNCTIONS = ("max", "ceil")
+#: Characters of texts that are no longer spelled out wherever they stand.
+_LONG = 200
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Atom:
-    """A factor that is no number: a symbol, the maximum of sizes, or a quotient rounded up."""
+    """A factor that is no number: a symbol, the maximum of sizes, or a quotient rounded up.
+
+    key: its text, or a digest in place of a long one; atoms are equal, and ordered, by their keys.
+    """
 
     kind: str
     name: str = ""
     sizes: tuple[Size, ...] = ()
     divisor: int = 1
+    key: str = field(init=False)
+    factor: int = field(init=False)
 
-    @cached_property
-    def text(self) -> str:
+    def __post_init__(self) -> None:
+        known = math.gcd(*(s.factor for s in self.sizes)) if self.kind == "max" else 1
+        object.__setattr__(self, "factor", known)
+        object.__setattr__(self, "key", _shortened(self.spelled([s.key for s in self.sizes])))
+
+    def spelled(self, sizes: Sequence[str]) -> str:
+        """Its text, from the texts of its sizes."""
         if self.kind == "symbol":
             return self.name
         if self.kind == "max":
-            return f"max({', '.join(map(str, self.sizes))})"
-        inner = str(self.sizes[0])
-        return f"ceil({inner if len(self.sizes[0].terms) == 1 else f'({inner})'} / {self.divisor})"
+            return f"max({', '.join(sizes)})"
+        inner = sizes[0] if len(self.sizes[0].terms) == 1 else f"({sizes[0]})"
+        return f"ceil({inner} / {self.divisor})"
 
-    @cached_property
-    def factor(self) -> int:
-        """A number that divides it whatever the symbols are."""
-        return math.gcd(*(s.factor for s in self.sizes)) if self.kind == "max" else 1
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Atom) and self.key == other.key
 
-    def value(self, symbols: Mapping[str, int], bits: int) -> int:
-        if self.kind == "symbol":
-            if self.name not in symbols:
-                known = ", ".join(sorted(symbols)) or "none"
-                raise WorkspaceError(f"the size {self.name!r} has no value yet (known: {known}); give it at the launch")
-            return _checked(integer(symbols[self.name], f"the size {self.name!r}"), bits, self.name)
-        values = [s.value(symbols, bits) for s in self.sizes]
-        return max(values) if self.kind == "max" else -(-values[0] // self.divisor)
+    def __hash__(self) -> int:
+        return hash(self.key)
 
 
 #: Coefficients, each with the atoms that it multiplies.
 Terms: TypeAlias = tuple[tuple[int, tuple[Atom, ...]], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Size:
     """A sum of products in canonical order: equal sizes of the same terms are equal objects.
+
+    What stands in several places of a large expression is kept, evaluated and printed once.
 
     >>> n = symbol("n")
     >>> print((4 * n + 3 + n).aligned(64))
@@ -72,6 +81,16 @@ class Size:
     """
 
     terms: Terms
+    key: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", _shortened(self._spelled({})))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Size) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
     @staticmethod
     def of(value: SizeLike) -> Size:
@@ -97,13 +116,22 @@ class Size:
         return math.gcd(*(coefficient * math.prod(a.factor for a in atoms) for coefficient, atoms in self.terms))
 
     @cached_property
+    def atoms(self) -> tuple[Atom, ...]:
+        """All atoms in it, each once, those within others before them."""
+        done: dict[Atom, None] = {}
+        open_ = [atom for _, atoms in reversed(self.terms) for atom in reversed(atoms)]
+        while open_:
+            inner = [a for s in open_[-1].sizes for _, atoms in s.terms for a in atoms if a not in done]
+            if inner:
+                open_ += reversed(inner)
+            else:
+                done[open_.pop()] = None
+        return tuple(done)
+
+    @cached_property
     def symbols(self) -> frozenset[str]:
         """The names that it depends on."""
-        out: set[str] = set()
-        for _, atoms in self.terms:
-            for atom in atoms:
-                out |= {atom.name} if atom.kind == "symbol" else set().union(*(s.symbols for s in atom.sizes))
-        return frozenset(out)
+        return frozenset(atom.name for atom in self.atoms if atom.kind == "symbol")
 
     def value(self, symbols: Mapping[str, int] | None = None, bits: int = BITS) -> int:
         """The number at these symbols.
@@ -112,11 +140,22 @@ class Size:
         """
         if self.constant is not None:
             return _checked(self.constant, bits, self)
+        known: dict[Atom, int] = {}
+        for atom in self.atoms:
+            if atom.kind == "symbol":
+                known[atom] = _checked(_given(atom.name, symbols or {}), bits, atom.name)
+            else:
+                values = [s._sum(known, bits) for s in atom.sizes]
+                known[atom] = max(values) if atom.kind == "max" else -(-values[0] // atom.divisor)
+        return self._sum(known, bits)
+
+    def _sum(self, known: Mapping[Atom, int], bits: int) -> int:
+        """The number at these numbers of its atoms."""
         total = 0
         for coefficient, atoms in self.terms:
             product = coefficient
             # A factor of zero ends a product that would overflow without it.
-            for factor in sorted(atom.value(symbols or {}, bits) for atom in atoms):
+            for factor in sorted(known[atom] for atom in atoms):
                 product = _checked(product * factor, bits, self)
             total = _checked(total + _checked(product, bits, self), bits, self)
         return total
@@ -130,19 +169,25 @@ class Size:
 
     def substituted(self, values: Mapping[str, SizeLike]) -> Size:
         """The size with sizes in place of symbols."""
-        total = Size(())
-        for coefficient, atoms in self.terms:
-            product = Size.of(coefficient)
-            for atom in atoms:
-                if atom.kind == "symbol":
-                    factor = Size.of(values[atom.name]) if atom.name in values else Size(((1, (atom,)),))
-                elif atom.kind == "max":
-                    factor = maximum(*(s.substituted(values) for s in atom.sizes))
-                else:
-                    factor = atom.sizes[0].substituted(values).divided(atom.divisor)
-                product = product * factor
-            total = total + product
-        return total
+        known: dict[Atom, Size] = {}
+
+        def combined(size: Size) -> Size:
+            total = Size(())
+            for coefficient, atoms in size.terms:
+                product = Size.of(coefficient)
+                for atom in atoms:
+                    product = product * known[atom]
+                total = total + product
+            return total
+
+        for atom in self.atoms:
+            if atom.kind == "symbol":
+                known[atom] = Size.of(values[atom.name]) if atom.name in values else Size(((1, (atom,)),))
+            elif atom.kind == "max":
+                known[atom] = maximum(*map(combined, atom.sizes))
+            else:
+                known[atom] = combined(atom.sizes[0]).divided(atom.divisor)
+        return combined(self)
 
     def __add__(self, other: SizeLike) -> Size:
         out: Counter[tuple[Atom, ...]] = Counter()
@@ -154,7 +199,7 @@ class Size:
         out: Counter[tuple[Atom, ...]] = Counter()
         for left, some in self.terms:
             for right, more in Size.of(other).terms:
-                out[tuple(sorted((*some, *more), key=_text))] += left * right
+                out[tuple(sorted((*some, *more), key=_key))] += left * right
         return _canonical(out)
 
     __radd__ = __add__
@@ -181,8 +226,21 @@ class Size:
         return self.divided(alignment) * alignment
 
     def __str__(self) -> str:
+        """Its text, which `parse` reads; what stands in a long one is given names of its own."""
+        if "#" not in self.key:
+            return self.key
+        names: dict[Atom, str] = {}
+        bindings = []
+        for atom in self.atoms:
+            if atom.kind != "symbol":
+                text = atom.spelled([s._spelled(names) for s in atom.sizes])
+                names[atom] = f"_{len(names) + 1}"
+                bindings.append(f"{names[atom]} = {text}")
+        return f"{self._spelled(names)} where {'; '.join(bindings)}"
+
+    def _spelled(self, names: Mapping[Atom, str]) -> str:
         def term(coefficient: int, atoms: tuple[Atom, ...]) -> str:
-            factors = [atom.text for atom in atoms]
+            factors = [names.get(atom, atom.key) for atom in atoms]
             return "*".join(([str(coefficient)] if coefficient != 1 or not atoms else []) + factors)
 
         return " + ".join(term(*t) for t in self.terms) or "0"
@@ -213,7 +271,7 @@ def maximum(*sizes: SizeLike) -> Size:
     kept = [s for s in flat if not any(s != other and _exceeds(other, s) for other in flat)]
     if len(kept) < 2:
         return kept[0] if kept else Size(())
-    return Size(((1, (Atom("max", sizes=tuple(sorted(kept, key=str))),)),))
+    return Size(((1, (Atom("max", sizes=tuple(sorted(kept, key=_key))),)),))
 
 
 def parse(text: str, aliases: Mapping[str, SizeLike] | None = None) -> Size:
@@ -221,7 +279,7 @@ def parse(text: str, aliases: Mapping[str, SizeLike] | None = None) -> Size:
 
     WorkspaceError for any other text.
     """
-    folded = aliases or {}
+    folded = dict(aliases or {})
 
     def read(node: ast.AST) -> Size:
         match node:
@@ -244,7 +302,13 @@ def parse(text: str, aliases: Mapping[str, SizeLike] | None = None) -> Size:
         )
 
     try:
-        return read(ast.parse(text.strip(), mode="eval"))
+        whole, _, parts = text.partition(" where ")
+        for part in parts.split("; ") if parts else ():
+            name, _, meaning = part.partition(" = ")
+            if not _PART.match(name) or name in folded:
+                raise WorkspaceError(f"{name!r} names no part of a size once")
+            folded[name] = read(ast.parse(meaning.strip(), mode="eval"))
+        return read(ast.parse(whole.strip(), mode="eval"))
     except (SyntaxError, ValueError, RecursionError):
         raise WorkspaceError(f"{text!r} is not a size") from None
 
@@ -270,13 +334,24 @@ def fitting(number: int, what: str) -> int:
     return _checked(number, BITS, what)
 
 
-def _text(atom: Atom) -> str:
-    return atom.text
+def _key(part: Atom | Size) -> str:
+    return part.key
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONG else f"#{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+def _given(name: str, symbols: Mapping[str, int]) -> int:
+    if name not in symbols:
+        known = ", ".join(sorted(symbols)) or "none"
+        raise WorkspaceError(f"the size {name!r} has no value yet (known: {known}); give it at the launch")
+    return integer(symbols[name], f"the size {name!r}")
 
 
 def _canonical(terms: Mapping[tuple[Atom, ...], int]) -> Size:
     kept = [(coefficient, atoms) for atoms, coefficient in terms.items() if coefficient]
-    return Size(tuple(sorted(kept, key=lambda t: (len(t[1]), [a.text for a in t[1]]))))
+    return Size(tuple(sorted(kept, key=lambda t: (len(t[1]), [a.key for a in t[1]]))))
 
 
 def _exceeds(large: Size, small: Size) -> bool:

@@ -7,14 +7,14 @@ dead from one iteration to the next, but for the loop's state. Branches lie one 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from eggshard.lower.workspace.layout import Layout, buffers_of, lay_out
 from eggshard.lower.workspace.obligations import Apart, Proof, prove
 from eggshard.lower.workspace.packing import max_live
-from eggshard.lower.workspace.requests import GRANULE, Request
+from eggshard.lower.workspace.requests import GRANULE, Lifetime, Request
 from eggshard.lower.workspace.sizes import Size, SizeLike
 from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.steps import Step, StepPlan
@@ -57,7 +57,7 @@ class PlanWorkspace:
     """Where everything that a device program touches lies in a device's slice.
 
     homes: per program, and each of its values, the name of the request that holds it. Inputs of a loop's condition
-    and body are the loop's state, inputs of a branch are the operands themselves.
+    and body are the loop's state, inputs of a branch are the operands themselves. staging: what steps need besides.
     """
 
     program: StepPlan
@@ -65,6 +65,7 @@ class PlanWorkspace:
     instants: tuple[Instant, ...]
     homes: Mapping[Path, Mapping[int, str]]
     devices: Size
+    staging: tuple[str, ...] = ()
 
     @property
     def requests(self) -> tuple[Request, ...]:
@@ -107,7 +108,7 @@ class PlanWorkspace:
                         for r in step.results for o in dict.fromkeys(step.operands)
                     ]
         names = {name for values in homes.values() for name in values.values()}
-        return prove(self.layout, used=names, apart=apart, instants=[str(t) for t in self.instants])
+        return prove(self.layout, used=names.union(self.staging), apart=apart, instants=[str(t) for t in self.instants])
 
     def picture(self, width: int = 96, height: int = 24) -> str:
         """Text: time from left to right, addresses upwards, a letter for each buffer."""
@@ -155,7 +156,8 @@ def workspace_of(
     requests = [timeline.request(name, end) for name in timeline.bytes]
     layout = lay_out([*requests, *timeline.scratch], granule=granule, guard=guard)
     count = Size.of(program.mesh.size if devices is None else devices)
-    return PlanWorkspace(program, layout, tuple(timeline.instants), timeline.homes, count)
+    staged = tuple(r.name for r in timeline.scratch)
+    return PlanWorkspace(program, layout, tuple(timeline.instants), timeline.homes, count, staged)
 
 
 class _Timeline:
@@ -218,7 +220,7 @@ class _Timeline:
                         self.shared.update(homes[v] for v in step.operands)
                     if self.staging is not None:
                         for r in self.staging(path, i, plan):
-                            self.scratch.append(Request.make(**{**r.__dict__, "lifetime": (at, at)}))
+                            self.scratch.append(replace(r, lifetime=Lifetime(at, at)))
 
     def read(self, homes: Mapping[int, str], values: Iterable[int], at: int) -> None:
         for v in values:
