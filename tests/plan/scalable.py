@@ -60,6 +60,11 @@ def _line(rng: random.Random, rank: int) -> Line:
     def flipped(u: Any) -> Any:
         return u + jnp.flip(u, axis)
 
+    def folded(u: Any) -> Any:
+        n = u.shape[axis]
+        over = jnp.flip(lax.slice_in_dim(u, n - r, n, axis=axis), axis)
+        return u + lax.slice_in_dim(jnp.concatenate([u, over], axis), r, n + r, axis=axis)
+
     def summed(u: Any) -> Any:
         return u - weight * jnp.sum(u, axis=axis, keepdims=True)
 
@@ -73,7 +78,7 @@ def _line(rng: random.Random, rank: int) -> Line:
         return lax.cond(jnp.sum(u) > 0, lambda v: v + jnp.roll(v, 1, axis), lambda v: -v, u)
 
     return rng.choice((padded, padded, rolled, interior, interior, windows, numbered, masked, shortened, flipped,
-                       summed, most, looped, chosen))
+                       folded, summed, most, looped, chosen))
 
 
 class Scalable:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from eggshard.errors import LoweringError
+from eggshard.placement.placement import Dim
 from eggshard.placement.windows import Slab
 from eggshard.plan.stretching import anchored, constant, stretched, stretched_numbers, stretched_pairs, stretched_slab
 
@@ -27,11 +28,21 @@ def test_tables_that_tell_nothing_of_others(table, why):
 
 
 def test_indices_keep_their_distance_from_their_end():
-    assert [anchored(i, 8, 4, 6) for i in (0, 1, 8, 24, 31, 32, 33)] == [0, 1, 8, 40, 47, 48, 49]
-    assert anchored(15, 8, 4, 4) == 15
-    for index, old in ((12, 4), (8, 2)):
-        with pytest.raises(LoweringError, match=f"index {index}"):
-            anchored(index, 8, old, 6)
+    tiles, halo = Dim(("x",), 8), Dim(("x",), 8, -2, 2)
+    for window in (tiles, halo):
+        assert [anchored(i, window, 4, 6) for i in (0, 1, 8, 25, 31, 32, 33)] == [0, 1, 8, 41, 47, 48, 49]
+        assert anchored(15, window, 4, 4) == 15
+        assert [anchored(i, window, 2, 3) for i in (1, 15)] == [1, 23]
+        for index in (12, 16):
+            with pytest.raises(LoweringError):
+                anchored(index, window, 4, 6)
+    with pytest.raises(LoweringError, match="index 8"):
+        anchored(8, tiles, 2, 6)
+    # The last rows of a tensor, numbered from 0 where they are a tensor of their own.
+    last = Dim(("x",), 4, -32, -30)
+    assert [anchored(i, last, 8, 4) for i in (0, 2)] == [-16, -14]
+    wide = Dim(("x",), 2, -5, 5)
+    assert [anchored(i, wide, 8, 10) for i in (0, 16)] == [0, 20]
 
 
 def test_pairs():
@@ -47,6 +58,7 @@ def test_pairs():
 
 
 @pytest.mark.parametrize("pairs,old", [
+    (tuple((p, p + 9) for p in range(7)), 16),
     (((0, 1),), 2), (((0, 1), (1, 0)), 2), (((0, 2), (1, 3)), 4), (((0, 2), (2, 0)), 3), (((1, 0), (0, 2), (2, 1)), 5),
 ])
 def test_pairs_that_tell_nothing_of_others(pairs, old):

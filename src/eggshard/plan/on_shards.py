@@ -81,7 +81,10 @@ class _Steps(ShardProgram):
             place = self.op("convert", number, dtype=PLACE)
             if held.low and not held.wrapped:  # numbers of devices are not negative
                 low = Attributes(value=Literal(np.asarray(held.low, numpy_dtype(PLACE))))
-                (by,) = self.assembler.emit(Local("constant", low, (self.type_of(place),)), (), ("by place",))
+                # A window that begins farther away than the next shard may be counted from the tensor's end.
+                sized = held.axes if abs(held.low) > held.tile else ()
+                constant = Local("constant", low, (self.type_of(place),), sized=sized)
+                (by,) = self.assembler.emit(constant, (), ("by place",))
                 place = self.op("add", place, by)
             self._starts[held, size] = place
         return self._starts[held, size]

@@ -14,6 +14,7 @@ from functools import singledispatch
 import numpy as np
 
 from eggshard.errors import LoweringError, MeshError
+from eggshard.placement.placement import Dim
 from eggshard.plan.authored_steps import DeviceNumber, GroupCollective
 from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.steps import Action, CollectivePermute, Exchange, Local, Mask, Pairs, Round, Step, StepPlan
@@ -91,20 +92,21 @@ def _(action: Branch, old: Mesh, new: Mesh, operands: Types) -> Action:
 
 @retargeted.register
 def _(action: Mask, old: Mesh, new: Mesh, operands: Types) -> Action:
-    tile = operands[0].shape[action.dim]
-    return replace(action, size=_anchored(action.size, tile, action.shard_axes, old, new))
+    shards = Dim(action.shard_axes, operands[0].shape[action.dim])
+    return replace(action, size=_anchored(action.size, shards, old, new))
 
 
 @retargeted.register
 def _(action: EdgeFill, old: Mesh, new: Mesh, operands: Types) -> Action:
-    return replace(action, size=_anchored(action.size, action.window.tile, action.window.axes, old, new))
+    if _anchored(0, action.window, old, new):
+        raise LoweringError(f"its window {action.window} is counted from the tensor's end; plan for that number")
+    return replace(action, size=_anchored(action.size, action.window, old, new))
 
 
 @retargeted.register
 def _(action: BoxSelect, old: Mesh, new: Mesh, operands: Types) -> Action:
     return BoxSelect(tuple(
-        (dim, window, _anchored(start, window.tile, window.axes, old, new),
-         _anchored(stop, window.tile, window.axes, old, new))
+        (dim, window, _anchored(start, window, old, new), _anchored(stop, window, old, new))
         for dim, window, start, stop in action.box
     ))
 
@@ -227,8 +229,8 @@ def _same(axes: Iterable[str], old: Mesh, new: Mesh) -> bool:
     return all(old.axes[a] == new.axes[a] for a in axes)
 
 
-def _anchored(index: int, tile: int, axes: tuple[str, ...], old: Mesh, new: Mesh) -> int:
-    return anchored(index, tile, old.count(axes), new.count(axes))
+def _anchored(index: int, window: Dim, old: Mesh, new: Mesh) -> int:
+    return anchored(index, window, old.count(window.axes), new.count(window.axes))
 
 
 def _kept(old: Mesh, new: Mesh) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from eggshard.errors import LoweringError
+from eggshard.placement.placement import Dim
 from eggshard.placement.windows import Slab
 from eggshard.plan.steps import Pairs
 
@@ -59,21 +60,32 @@ def constant(table: Sequence[T], count: int) -> tuple[T, ...]:
     return (table[0],) * count
 
 
-def anchored(index: int, tile: int, old: int, new: int) -> int:
-    """A global index of a dimension of ``old`` tiles, in one of ``new`` tiles: it keeps its distance from its end.
+def anchored(index: int, window: Dim, old: int, new: int) -> int:
+    """A global index of a dimension that ``old`` devices hold by this window, where ``new`` of them do.
 
-    LoweringError for indices that lie in the first tile and in the last one alike, or in neither.
+    It keeps its distance from the end that it lies near: where it falls in the devices' shards is a table like others.
+    LoweringError for an index that is more than a tile away from either end, or near both.
     """
-    low, high = index <= tile, index >= (old - 1) * tile
     if old == new:
         return index
-    if low == high:
-        where = "where the first part meets the last" if low else "far from either end"
+    tile, place = window.tile, index - window.low  # counted from where the first shard begins
+    low, high = (min(place, index) <= tile, max(place, index) >= (old - 1) * tile)
+    if old == 2:  # a table of two has no middle
+        low, high = place <= tile, place >= tile
+
+    def falls(at: int, count: int) -> list[int]:
+        return [min(max(at - window.low - p * tile, 0), window.size) for p in range(count)]
+
+    fitting = [at for near, at in ((high, index + (new - old) * tile), (low, index)) if near]
+    if old > 2:
+        table = stretched(falls(index, old), new)
+        fitting = [at for at in fitting if falls(at, new) == table]
+    if not fitting or (old == 2 and len(fitting) > 1):
         raise LoweringError(
-            f"index {index} of {old} parts of {tile} lies {where}, so that it is not known where it lies among {new} "
-            "parts; plan for that number of devices"
+            f"index {index} of {old} parts of {tile} does not lie near one end, so that it is not known where it lies "
+            f"among {new} parts; plan for that number of devices"
         )
-    return index if low else index + (new - old) * tile
+    return fitting[0]
 
 
 def stretched_pairs(pairs: Pairs, old: int, new: int) -> Pairs:
@@ -88,8 +100,8 @@ def stretched_slab(slab: Slab, old: int, new: int, ends: bool = True) -> Slab:
     """The round of an exchange among ``new`` positions instead of ``old``.
 
     All of its senders in the middle send over one distance; where some send around the end, they do so again. Where
-    ``ends`` is true a few positions near the ends may be the only ones that send: there is nothing in the exchange that
-    goes farther than to the next position, of which these could be the last. LoweringError for other rounds.
+    ``ends`` is true a single position near an end may be the only one that sends: there is nothing in the exchange that
+    goes farther than to the next position, of which this could be the last. LoweringError for other rounds.
     """
     if old == new:
         return slab
@@ -110,8 +122,7 @@ def stretched_slab(slab: Slab, old: int, new: int, ends: bool = True) -> Slab:
     pairs = []
     for distance, starts in sent.items():
         table = [starts.get(p) for p in range(old)]
-        start, stop = middle_of(table)
-        if table[start] is None and not (ends and old > 3 and 2 * (stop - start) > old):
+        if table[middle_of(table)[0]] is None and not (ends and old > 3 and len(starts) == 1):
             raise LoweringError(
                 f"only some positions of {old} send over {distance} ({_listed(sorted(starts))}), which does not tell "
                 "what others would do; plan for more devices along these axes"
