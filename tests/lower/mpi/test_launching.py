@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from functools import cache
 
-import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 from tests.lower.mpi.ranks import needs_mpi, start
@@ -68,7 +68,7 @@ def plan():
 
 def arrays():
     rng = np.random.default_rng(0)
-    return rng.standard_normal((6, 4)).astype(np.float32), rng.standard_normal((4, 4)).astype(jnp.bfloat16)
+    return rng.standard_normal((6, 4)).astype(np.float32), rng.standard_normal((4, 4)).astype(ml_dtypes.bfloat16)
 
 
 @needs_mpi
@@ -91,7 +91,7 @@ def test_a_saved_plan_on_ranks(tmp_path):
 
 def test_archives_hold_every_element_type(tmp_path):
     path = tmp_path / "a.npz"
-    given = [np.ones((2, 3), jnp.bfloat16), np.zeros((), bool), np.arange(3, dtype=np.int8)]
+    given = [np.ones((2, 3), ml_dtypes.bfloat16), np.zeros((), bool), np.arange(3, dtype=np.int8)]
     types = [TensorType((2, 3), "bf16"), TensorType((), "i1"), TensorType((3,), "i8")]
     for names in ((), ("c", "b", "a"), ("", "", "")):
         save_arrays(path, given, names)

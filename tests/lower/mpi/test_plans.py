@@ -5,20 +5,21 @@ from __future__ import annotations
 import random
 import warnings
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
-from tests.lower.mpi.ranks import needs_mpi, run_cases
-from tests.random_programs import random_case, random_inputs, random_model
-from tests.random_stencils import random_stencil
 
-import eggshard as es
-from eggshard.errors import EggshardWarning
-from eggshard.lower.device_arrays import same_bits
-from eggshard.lower.verification import difference, tolerance
-from eggshard.program.types import mlir_dtype
+jax = pytest.importorskip("jax")
+import jax.numpy as jnp  # noqa: E402
+from jax.sharding import AxisType, NamedSharding, PartitionSpec  # noqa: E402
+from tests.lower.mpi.ranks import needs_mpi, run_cases  # noqa: E402
+from tests.random_programs import random_case, random_inputs, random_model  # noqa: E402
+from tests.random_stencils import random_stencil  # noqa: E402
+
+import eggshard as es  # noqa: E402
+from eggshard.errors import EggshardWarning  # noqa: E402
+from eggshard.lower.device_arrays import same_bits  # noqa: E402
+from eggshard.lower.verification import difference, tolerance  # noqa: E402
+from eggshard.program.types import mlir_dtype  # noqa: E402
 
 pytestmark = needs_mpi
 
