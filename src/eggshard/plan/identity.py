@@ -37,6 +37,11 @@ def plan_fingerprint(plan: Plan) -> str:
     return _digest((_plain(plan.device_program), plan.input_placements, plan.output_placements))
 
 
+def device_program_fingerprint(program: StepPlan) -> str:
+    """Of what devices do."""
+    return _digest(_plain(program))
+
+
 def versions(program: Program) -> dict[str, str]:
     """Of what a plan for this program depends on: eggshard, and JAX where ops are kept as JAX wrote them."""
     import eggshard

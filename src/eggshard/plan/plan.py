@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from eggshard.costmodel.protocol import CostModel
+from eggshard.errors import EngineError, LoweringError
 from eggshard.placement.placement import Placement
 from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.pricing import Pricer
@@ -22,6 +24,7 @@ from eggshard.program.program import Program
 if TYPE_CHECKING:
     from eggshard.lower.calling_convention import CallingConvention
     from eggshard.lower.comparison import Comparison
+    from eggshard.lower.mpi.program import MpiProgram
     from eggshard.lower.workspace.sizes import SizeLike
     from eggshard.lower.workspace.steps import PlanWorkspace
     from eggshard.memory.prediction import Memory
@@ -200,11 +203,34 @@ class Plan:
         """
         return self if self.baseline_factory is None else self.baseline_factory()
 
-    def run(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Run on the NumPy device simulator: global arrays in, global arrays out. No JAX needed."""
+    def run(
+        self, *arrays: np.ndarray, engine: str = "numpy", devices: int | Mapping[str, int] | None = None,
+        timeout: float | None = None, debug: bool = False,
+    ) -> tuple[np.ndarray, ...]:
+        """Run on NumPy: global arrays in, global arrays out. No JAX needed.
+
+        engine: ``numpy``, all devices simulated in this process; ``processes``, one process per device on this machine,
+        which exchange data through one shared workspace only; ``mpi``, one MPI rank per device on this machine (ranks
+        that exist already run plans by `to_mpi`). devices: run on that many, with shards of the same local shapes, as
+        `on` has it; the arrays are of the sizes that these make. Of processes and ranks, timeout: seconds for their
+        start and for the run; of processes, debug: what nobody wrote is filled with ones, and guards are looked at
+        after every step. EngineError where a process dies, does not answer, or writes outside its slice.
+        """
         from eggshard.lower.execution import run_global
 
-        return run_global(self, arrays)
+        if devices is not None:
+            return self.on(devices).run(*arrays, engine=engine, timeout=timeout, debug=debug)
+        if engine == "numpy":
+            return run_global(self, arrays)
+        if engine == "mpi":
+            from eggshard.lower.mpi.launching import run_on_ranks
+
+            return run_on_ranks(self, arrays, timeout)
+        if engine != "processes":
+            raise LoweringError(f"no engine {engine!r} runs plans here; there are numpy, processes and mpi")
+        from eggshard.lower.processes.execution import run_on_processes
+
+        return run_on_processes(self, arrays, timeout, debug)[0]
 
     def verify(
         self, seed: int = 0, engines: tuple[str, ...] = ("numpy", "jax"), inputs: Sequence[Any] | None = None
@@ -252,6 +278,17 @@ class Plan:
 
         return to_jax(self)
 
+    def to_mpi(self, comm: Any = None) -> MpiProgram:
+        """The plan as a program of MPI ranks: a callable on each rank's shards (``pip install 'eggshard[mpi]'``).
+
+        All ranks of ``comm`` (default ``MPI.COMM_WORLD``) call this together; rank r is logical device r. EngineError
+        on all of them where the communicator has another size than the mesh, or ranks hold different plans.
+        """
+        if importlib.util.find_spec("mpi4py") is None:
+            raise EngineError("mpi4py is not installed; pip install 'eggshard[mpi]'")
+        from eggshard.lower.mpi.program import MpiProgram
+
+        return MpiProgram(self, comm)
     def on(self, devices: int | Mapping[str, int], program: Any = None) -> Plan:
         """The plan on another number of devices: more or fewer shards of the same local shapes.
 

@@ -175,3 +175,24 @@ def _convention(program: Any) -> Any:
     from eggshard.lower.calling_convention import CallingConvention
 
     return CallingConvention.of(program)
+
+
+def device_program_to_json(program: steps.StepPlan) -> str:
+    """A device program alone as JSON text, on one line."""
+    return json.dumps({"eggshard device program": FORMAT, "program": _encode(program)})
+
+
+def device_program_from_json(text: str) -> steps.StepPlan:
+    """A device program from its JSON text; ProgramError if it is none, or of another format version."""
+    try:
+        data = json.loads(text)
+        if data["eggshard device program"] != FORMAT:
+            raise ProgramError(f"not a device program of format {FORMAT}")
+        program = _decode(data["program"])
+    except EggshardError:
+        raise
+    except Exception as error:
+        raise ProgramError(f"damaged JSON of a device program: {error!r}") from None
+    if not isinstance(program, steps.StepPlan):
+        raise ProgramError("the JSON text holds no device program")
+    return program
