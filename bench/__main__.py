@@ -139,7 +139,7 @@ _SECTIONS = {
 _ASKED = {"clusters": {"only": "only", "everything": "all", "seed": "seed", "variants": "variants"},
           "memory": {"only": "only"}}
 """Which options some sections take, by their own names for them."""
-_MEASURED = ("extraction", "shardy", "triton")
+_MEASURED = ("engines", "extraction", "shardy", "triton")
 """Sections of a seed, with records of their own."""
 _BESIDE = {"stencil": ("latency", "scale")}
 """Sections that a family's table is followed by."""

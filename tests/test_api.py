@@ -166,7 +166,7 @@ def test_json_of_a_users_model_keeps_the_prices() -> None:
 
 
 @pytest.mark.parametrize("damage", [
-    lambda text: '{"eggshard plan": 1}', lambda text: text.replace('"shape"', '"shap"'), lambda text: None,
+    lambda text: '{"eggshard plan": 2}', lambda text: text.replace('"shape"', '"shap"'), lambda text: None,
     lambda text: text[:-9], lambda text: text.replace('"axes"', '"axs"'),
 ])
 def test_damaged_json(plan: es.Plan, damage: Any) -> None:

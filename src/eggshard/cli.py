@@ -1,4 +1,4 @@
-"""The command line: ``eggshard optimize``, ``explain``, ``report``, ``diff``, ``reshard``, ``shardy``, ``layouts``."""
+"""The command line: optimize, explain, report, diff, run, reshard, shardy, layouts."""
 
 from __future__ import annotations
 
@@ -122,6 +122,27 @@ def plan_of(source: Path, model: str, exact: bool, seconds: float) -> Plan:
         return eggshard.Plan.from_json(source.read_text())
     limits = eggshard.Limits(seconds=seconds)
     return eggshard.optimize(source, cost_model=cost_model(model), exact=exact, limits=limits)
+
+
+@app.command()
+def run(
+    plan: Annotated[Path, typer.Argument(help="A plan as JSON, as optimize --json writes it.")],
+    inputs: Annotated[Path, typer.Argument(help="The global arrays, by name or in order (.npz).")],
+    outputs: Annotated[Path, typer.Argument(help="Write the results here (.npz).")],
+    engine: Annotated[str, typer.Option("--engine", help="numpy, processes, or mpi.")] = "numpy",
+) -> None:
+    """Run a saved plan on arrays; mpi starts one rank per device on this machine."""
+    from eggshard.lower.archives import load_arrays, save_arrays
+    from eggshard.plan.plan import Plan
+
+    saved = Plan.from_json(plan.read_text())
+    if engine == "mpi":
+        from eggshard.lower.mpi.launching import run_saved
+
+        run_saved(saved.mesh.size, plan, inputs, outputs)
+        return
+    arrays = load_arrays(inputs, saved.program.input_types, saved.program.input_names)
+    save_arrays(outputs, saved.run(*arrays, engine=engine), saved.program.output_names)
 
 
 @app.command()

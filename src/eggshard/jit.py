@@ -18,6 +18,7 @@ from jax.sharding import AxisType
 from eggshard.costmodel import CostModel
 from eggshard.errors import EggshardError, EggshardWarning, LoweringError, ProgramError
 from eggshard.limits import Limits
+from eggshard.lower.agreement import planned_once
 from eggshard.lower.calling_convention import CallingConvention
 from eggshard.lower.jax_callable import PlannedFunction, committed_sharding, mesh_in_effect
 from eggshard.lower.jax_primitive import TransformationError, is_batched, whole_programs
@@ -253,7 +254,7 @@ class JitFunction:
         convention = CallingConvention.of(lowered)
         text = lowered.as_text()
         if text not in self._plans:
-            self._plans[text] = self.options.plan(lowered)
+            self._plans[text] = planned_once(convention.devices, text, lambda: self.options.plan(lowered))
         return self._plans[text], convention
 
     def _jitted(self, leaves: Sequence[Any], tree: Any) -> Any:

@@ -14,13 +14,14 @@ from eggshard.costmodel import AlphaBeta, Messages, StepInfo, WireBytes
 from eggshard.errors import CostModelError, EggshardError, ProgramError
 from eggshard.placement import placement, sharding, windows
 from eggshard.plan import authored_steps, control_steps, held, steps, window_steps
+from eggshard.plan.identity import device_order, require, require_versions, versions
 from eggshard.plan.plan import Plan, Search
 from eggshard.plan.pricing import Pricer
 from eggshard.plan.reasons import Reasons, packed, unpacked
 from eggshard.program import mesh, program, types
 from eggshard.program.types import mlir_dtype, numpy_dtype
 
-FORMAT = 1
+FORMAT = 2
 _CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
@@ -143,31 +144,74 @@ def _decode(value: Any) -> Any:
     return _CLASSES[tag](**{k: _decode(v) for k, v in value.items() if k != "@"})
 
 
+def encoded(value: Any) -> Any:
+    """A program, a device program or a part of one as JSON can hold it."""
+    return _encode(value)
+
+
 def to_json(plan: Plan, reasons: bool = True) -> str:
-    """The plan as JSON text (without its baseline), with its reasons or without."""
+    """The plan as JSON text (without its baseline), with the versions that it depends on, and its reasons or not."""
     body = {f: _encode(getattr(plan, f)) for f in
             ("program", "device_program", "input_placements", "output_placements", "search")}
     model = plan.cost_model if _is_known(plan.cost_model) else Recorded.of(plan)
     body["cost_model"] = _encode(model)
     if reasons:
         body["reasons"] = packed(plan.reasons)
-    return json.dumps({"eggshard plan": FORMAT, **body})
+    facts = {"versions": versions(plan.program), "device_order": device_order(plan)}
+    return json.dumps({"eggshard plan": FORMAT, **facts, **body})
 
 
-def from_json(text: str) -> Plan:
-    """A plan from its JSON text; ProgramError if it is none, or of another format version."""
+def from_json(text: str, program: Any = None, mesh: Any = None) -> Plan:
+    """A plan from its JSON text; ProgramError if it is none, or written by other versions. See `Plan.from_json`."""
     try:
         data = json.loads(text)
     except (ValueError, TypeError) as error:
         raise ProgramError(f"not JSON: {error}") from None
-    if not isinstance(data, dict) or data.get("eggshard plan") != FORMAT:
-        raise ProgramError(f"not an eggshard plan of format {FORMAT}; write it with Plan.to_json")
+    found = data.pop("eggshard plan", None) if isinstance(data, dict) else None
+    if found != FORMAT:
+        other = f"is of format {found!r}, and this is" if isinstance(found, int) else "is no plan of eggshard, of"
+        raise ProgramError(f"the text {other} format {FORMAT}; write the plan with Plan.to_json of this version")
     try:
+        require_versions(data.pop("versions"))
+        recorded = data.pop("reasons", None)
         without = Reasons(note="the JSON was written without reasons")
-        reasons = unpacked(data["reasons"]) if "reasons" in data else without
-        body = {k: _decode(v) for k, v in data.items() if k not in ("eggshard plan", "reasons")}
-        return Plan(**body, reasons_factory=reasons)
+        reasons = without if recorded is None else unpacked(recorded)
+        plan = Plan(**{k: _decode(v) for k, v in data.items()}, reasons_factory=reasons)
     except EggshardError:
         raise
     except Exception as error:
         raise ProgramError(f"damaged plan JSON: {error!r}; write it again with Plan.to_json") from None
+    require(plan, program, mesh)
+    return plan if program is None else replace(plan, calling_convention=_convention(program))
+
+
+def _convention(program: Any) -> Any:
+    """How a lowered function is called: its plan from JSON is called like that."""
+    from eggshard.frontends.jax import is_lowered
+
+    if not is_lowered(program):
+        return None
+    from eggshard.lower.calling_convention import CallingConvention
+
+    return CallingConvention.of(program)
+
+
+def device_program_to_json(program: steps.StepPlan) -> str:
+    """A device program alone as JSON text, on one line."""
+    return json.dumps({"eggshard device program": FORMAT, "program": _encode(program)})
+
+
+def device_program_from_json(text: str) -> steps.StepPlan:
+    """A device program from its JSON text; ProgramError if it is none, or of another format version."""
+    try:
+        data = json.loads(text)
+        if data["eggshard device program"] != FORMAT:
+            raise ProgramError(f"not a device program of format {FORMAT}")
+        program = _decode(data["program"])
+    except EggshardError:
+        raise
+    except Exception as error:
+        raise ProgramError(f"damaged JSON of a device program: {error!r}") from None
+    if not isinstance(program, steps.StepPlan):
+        raise ProgramError("the JSON text holds no device program")
+    return program
