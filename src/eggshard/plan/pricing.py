@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
+import numpy as np
+
+from eggshard.costmodel.columns import StepColumns, seconds_many
 from eggshard.costmodel.protocol import CostModel, StepInfo
 from eggshard.errors import CostModelError
 from eggshard.plan.control_steps import Branch, Loop, price_of_loop
@@ -46,7 +50,7 @@ class Pricer:
         if not callable(getattr(model, "seconds", None)):
             raise CostModelError(
                 f"{model!r} is no cost model: it has no method seconds(step); eggshard.costmodel has AlphaBeta, e.g. "
-                "AlphaBeta.preset('h100-node'), WireBytes and Messages"
+                "preset('h100-node'), WireBytes and Messages"
             )
         self.model, self.mesh = model, mesh
         #: The part of a collective's seconds that computing can hide.
@@ -64,7 +68,7 @@ class Pricer:
             except CostModelError:
                 raise
             except Exception as error:
-                raise CostModelError(f"cost model {name} raised {type(error).__name__}: {error} on {step}") from error
+                raise _raised(self.model, error, str(step)) from error
             try:
                 price = math.nan if isinstance(answer, (str, bytes)) else float(answer)
             except (TypeError, ValueError, OverflowError):
@@ -75,6 +79,22 @@ class Pricer:
                 )
             self.known[step] = price
         return price
+
+    def many(self, steps: StepColumns) -> np.ndarray:
+        """The model's prices of many steps, ``[steps]``; errors as of one."""
+        try:
+            found = seconds_many(self.model, steps)
+        except CostModelError:
+            raise
+        except Exception as error:
+            raise _raised(self.model, error, f"{len(steps)} steps") from error
+        bad = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
+        if len(bad):
+            raise CostModelError(
+                f"cost model {type(self.model).__name__} answered {found[bad[0]]} on {steps.step(int(bad[0]))}; a "
+                "price is a finite number of seconds, >= 0"
+            )
+        return found
 
     def __call__(self, action: Action, *operands: TensorType) -> float:
         """The price of an action on shards of these types, in seconds."""
@@ -95,7 +115,12 @@ class Pricer:
         asked = getattr(self.model, "channels", None)
         if asked is None:
             return ("network",)
-        found = tuple(asked(axes or tuple(self.mesh.axes)))
+        try:
+            found = tuple(asked(axes or tuple(self.mesh.axes), self.mesh))
+        except CostModelError:
+            raise
+        except Exception as error:
+            raise _raised(self.model, error, f"channels({axes}, {self.mesh})") from error
         if not found or COMPUTE in found or not all(isinstance(name, str) for name in found):
             raise CostModelError(
                 f"cost model {type(self.model).__name__} has channels {found!r} for a collective over {axes}; give the "
@@ -146,10 +171,20 @@ class Weighted(Pricer):
 
     def info(self, step: StepInfo) -> float:
         """The model's price of a step, weighted."""
+        return self._weight(step) * self.base.info(step)
+
+    def many(self, steps: StepColumns) -> np.ndarray:
+        """The model's prices of many steps, weighted."""
+        communicating = [self._weight(replace(head, messages=1)) for head in steps.heads]
+        weights = np.where(steps.messages > 0, np.array(communicating)[steps.head], self.weights[COMPUTE])
+        prices: np.ndarray = weights * self.base.many(steps)
+        return prices
+
+    def _weight(self, step: StepInfo) -> float:
         weight = self.weights[COMPUTE]
         if step.communicates:
             weight = weight * (1 - self.overlap) + sum(self.weights[c] for c in self.channels(step.axes))
-        return weight * self.base.info(step)
+        return weight
 
     def __call__(self, action: Action, *operands: TensorType) -> float:
         if isinstance(action, (Loop, Branch)):
@@ -178,6 +213,9 @@ class Chains(Pricer):
 
     def info(self, step: StepInfo) -> float:
         return self.base.info(step)
+
+    def many(self, steps: StepColumns) -> np.ndarray:
+        return self.base.many(steps)
 
     def program(self, plan: StepPlan) -> float:
         return self.base.program(plan)
@@ -208,3 +246,7 @@ def _overlap(model: CostModel) -> float:
             "computing can hide, from 0 to 1"
         )
     return overlap
+
+
+def _raised(model: CostModel, error: Exception, what: str) -> CostModelError:
+    return CostModelError(f"cost model {type(model).__name__} raised {type(error).__name__}: {error} on {what}")
