@@ -3,9 +3,10 @@
 from eggshard.costmodel.alpha_beta import AlphaBeta
 from eggshard.costmodel.columns import StepColumns, seconds_many
 from eggshard.costmodel.combining import Combinable, PerKind, WeightedSum
+from eggshard.costmodel.compute import Compute
 from eggshard.costmodel.counting import Messages, WireBytes
 from eggshard.costmodel.detection import detect, named
-from eggshard.costmodel.machine import Compute, Level, Machine, Protocol
+from eggshard.costmodel.machine import Level, Machine, Protocol
 from eggshard.costmodel.machine_files import load, preset, presets
 from eggshard.costmodel.protocol import CostModel, StepInfo
 from eggshard.costmodel.topologies import FatTree, FullMesh, Ring, Switch, Torus

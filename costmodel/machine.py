@@ -14,6 +14,7 @@ from eggshard.costmodel import algorithms
 from eggshard.costmodel.algorithms import Span
 from eggshard.costmodel.columns import StepColumns
 from eggshard.costmodel.combining import Combinable
+from eggshard.costmodel.compute import Compute, check_spill, spilled
 from eggshard.costmodel.positions import Positions
 from eggshard.costmodel.protocol import StepInfo
 from eggshard.costmodel.topologies import Fabric, Torus
@@ -42,6 +43,7 @@ class Protocol:
     """A way to send messages; collectives take the protocol that is fastest for their size.
 
     launch: seconds per collective. latency, bandwidth: factors of those of the fabrics, or such per level by name.
+    cache, spill: bytes on the wire past so many take so many times longer (devices that share a host's caches).
     kinds: the steps that it is for (none: all); where some protocol names a kind, no other is taken for it. algorithms:
     those that it runs on the innermost level that a collective spreads over (none: all).
     """
@@ -52,8 +54,11 @@ class Protocol:
     bandwidth: float | Mapping[str, float] = 1.0
     kinds: tuple[str, ...] = ()
     algorithms: tuple[str, ...] = ()
+    cache: float = math.inf
+    spill: float = 1.0
 
     def __post_init__(self) -> None:
+        check_spill(f"protocol {self.name!r}", self.cache, self.spill)
         if not (self.launch >= 0 and math.isfinite(self.launch)):
             raise CostModelError(
                 f"protocol {self.name!r}: launch is seconds, finite and not negative; got {self.launch}")
@@ -67,36 +72,6 @@ class Protocol:
 
 
 @dataclass(frozen=True)
-class Compute:
-    """What a device computes with: a roofline, and other rates for some ops.
-
-    flops: peak per second by element type; "default" for those not named. memory: bytes per second. launch: seconds
-    per op that touches memory. ops: by name of an op, or kind of a step without communication, what differs for it.
-    """
-
-    flops: Mapping[str, float] = field(hash=False)
-    memory: float
-    launch: float = 0.0
-    ops: Mapping[str, Compute] = field(default_factory=dict, hash=False)
-
-    def __post_init__(self) -> None:
-        rates = {"memory": self.memory, **{f"flops.{d}": rate for d, rate in self.flops.items()}}
-        for what, rate in rates.items():
-            if not rate > 0:
-                raise CostModelError(f"compute: {what} is a rate above zero; got {rate}")
-        if "default" not in self.flops:
-            raise CostModelError("compute: flops has no default; give the rate of all element types not named")
-        if not (self.launch >= 0 and math.isfinite(self.launch)):
-            raise CostModelError(f"compute: launch is seconds, finite and not negative; got {self.launch}")
-
-    def rates(self, step: StepInfo) -> tuple[float, float, float]:
-        """Seconds per op, per flop and per byte of a step like this."""
-        compute = self.ops.get(step.op or step.kind, self)
-        flops = compute.flops.get(step.dtype, compute.flops["default"])
-        return compute.launch, 1 / flops, 1 / compute.memory
-
-
-@dataclass(frozen=True)
 class Option:
     """One way to run a collective. latency: seconds besides the bytes; per_byte: seconds per byte on the wire."""
 
@@ -104,6 +79,8 @@ class Option:
     algorithm: str
     latency: float
     per_byte: float
+    cache: float = math.inf
+    spill: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -117,6 +94,8 @@ class _Permute:
     distance: float
     spread: float
     counts_hops: bool
+    cache: float
+    spill: float
 
 
 @dataclass(frozen=True)
@@ -163,13 +142,13 @@ class Machine(Combinable):
         if not step.communicates:
             if not step.flops and not step.memory_bytes:
                 return 0.0
-            launch, per_flop, per_byte = self.compute.rates(step)
-            return launch + max(step.flops * per_flop, step.memory_bytes * per_byte)
+            local: float = self.compute.seconds(step, step.flops, step.memory_bytes, max)
+            return local
         found = self._found(step)
         if isinstance(found, tuple):
-            return min((step.messages * o.latency + step.wire_bytes * o.per_byte for o in found), default=0.0)
+            return min((_collective(o, step.messages, step.wire_bytes, max) for o in found), default=0.0)
         return min(
-            (_permute(o, step.messages, step.hops, step.wire_bytes, step.hops / step.messages, math.ceil)
+            (_permute(o, step.messages, step.hops, step.wire_bytes, step.hops / step.messages, math.ceil, max)
              for o in found), default=0.0)
 
     def seconds_many(self, steps: StepColumns) -> np.ndarray:
@@ -181,18 +160,17 @@ class Machine(Combinable):
                 c if whole else c[rows]
                 for c in (steps.wire_bytes, steps.messages, steps.flops, steps.memory_bytes, steps.hops))
             if not messages.any():
-                launch, per_flop, per_byte = self.compute.rates(step)
-                out[rows] = np.where((flops > 0) | (memory > 0), launch, 0.0) + np.maximum(
-                    flops * per_flop, memory * per_byte)
+                out[rows] = self.compute.seconds(step, flops, memory, np.maximum)
                 continue
             found = self._found(step)
             if not found:
                 continue
             if isinstance(found, tuple):
-                out[rows] = np.minimum.reduce([messages * o.latency + wire * o.per_byte for o in found])
+                out[rows] = np.minimum.reduce([_collective(o, messages, wire, np.maximum) for o in found])
             else:
                 mean = hops / np.maximum(messages, 1)
-                out[rows] = np.minimum.reduce([_permute(o, messages, hops, wire, mean, np.ceil) for o in found])
+                out[rows] = np.minimum.reduce(
+                    [_permute(o, messages, hops, wire, mean, np.ceil, np.maximum) for o in found])
         return out
 
     def options(self, step: StepInfo) -> list[Option]:
@@ -201,8 +179,9 @@ class Machine(Combinable):
         if isinstance(found, tuple):
             return list(found)
         distance = step.hops / step.messages if step.hops else 0.0
-        return [Option(o.protocol, "direct", _permute(o, 1, distance, 0.0, distance, math.ceil),
-                       _permute(o, 0, distance, 1.0, distance, math.ceil)) for o in found]
+        return [Option(o.protocol, "direct", _permute(o, 1, distance, 0.0, distance, math.ceil, max),
+                       o.per_byte * (distance or o.spread) if o.counts_hops else o.per_byte, o.cache, o.spill)
+                for o in found]
 
     def channels(self, axes: tuple[str, ...], mesh: Mesh) -> tuple[str, ...]:
         """The links that a collective over these axes holds: by level, and on a torus by its axis."""
@@ -267,7 +246,7 @@ class Machine(Combinable):
                 for term in algorithms.terms(kind, spans) if spans else ():
                     if not protocol.algorithms or term.algorithm.partition("+")[0] in protocol.algorithms:
                         found.append(Option(protocol.name, term.algorithm, protocol.launch + term.latency,
-                                            term.per_byte * per_wire))
+                                            term.per_byte * per_wire, protocol.cache, protocol.spill))
             if not found:
                 raise CostModelError(
                     f"machine {self.name!r} has no algorithm and protocol for {kind} over {axes} of {step.mesh}; allow "
@@ -290,7 +269,8 @@ class Machine(Combinable):
                 span = self._spans(protocol, extents)[-1]
                 found.append(_Permute(
                     protocol.name, protocol.launch, span.fabric.latency, 1 / span.fabric.rate,
-                    algorithms.distance(span), algorithms.spread(span), isinstance(span.fabric, Torus)))
+                    algorithms.distance(span), algorithms.spread(span), isinstance(span.fabric, Torus),
+                    protocol.cache, protocol.spill))
             if not found:
                 raise CostModelError(f"machine {self.name!r} has no protocol for {kind}; allow one \"direct\"")
             ways.append(found)
@@ -301,13 +281,22 @@ class Machine(Combinable):
 def _least(options: list[Option]) -> list[Option]:
     out: list[Option] = []
     for option in sorted(options, key=lambda o: (o.latency, o.per_byte)):
-        if not out or option.per_byte < out[-1].per_byte:
+        spills = option.per_byte * option.spill if option.cache < math.inf else option.per_byte
+        if not any(o.per_byte <= option.per_byte and (o.spill == 1.0 or o.per_byte * o.spill <= spills
+                                                      and o.cache >= option.cache) for o in out):
             out.append(option)
     return out
 
 
-def _permute(o: _Permute, messages: Any, hops: Any, wire: Any, mean: Any, ceil: Callable[[float], Any]) -> Any:
+def _collective(o: Option, messages: Any, wire: Any, greater: Callable[[Any, Any], Any]) -> Any:
+    """Seconds of collectives of groups, of numbers or of arrays."""
+    return messages * o.latency + spilled(wire, o.cache, o.spill, greater) * o.per_byte
+
+
+def _permute(o: _Permute, messages: Any, hops: Any, wire: Any, mean: Any, ceil: Callable[[float], Any],
+             greater: Callable[[Any, Any], Any]) -> Any:
     """Seconds of messages to one device each, of numbers or of arrays. mean: hops per message, 0 where not known."""
+    wire = spilled(wire, o.cache, o.spill, greater)
     if not o.counts_hops:
         return messages * (o.launch + o.hop) + wire * o.per_byte
     known = mean > 0

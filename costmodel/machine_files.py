@@ -15,7 +15,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from eggshard.costmodel.machine import Compute, Level, Machine, Protocol
+from eggshard.costmodel.compute import Compute
+from eggshard.costmodel.machine import Level, Machine, Protocol
 from eggshard.costmodel.topologies import FABRICS
 from eggshard.errors import CostModelError
 

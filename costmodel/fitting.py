@@ -1,0 +1,190 @@
+"""Fitting a machine's constants to measured steps: least squares of the logarithms, outliers weighing less.
+
+Of each kind of collective up to three protocols are fitted to what its algorithms need (launch, and factors of the
+fabrics' latencies and bandwidths), and where it helps the bytes past which caches are full; of each local op its rates.
+How many there are is decided by the Bayesian information criterion.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from eggshard.costmodel.columns import StepColumns
+from eggshard.costmodel.compute import Compute, spilled
+from eggshard.costmodel.machine import Machine, Option, Protocol
+from eggshard.costmodel.protocol import StepInfo
+from eggshard.costmodel.table import Measured
+from eggshard.errors import CostModelError
+
+#: Deviations of logarithms above this weigh as outliers (Huber's function).
+_OUTLIER = 0.2
+_ITERATIONS = 60
+_PROTOCOLS = 3
+
+
+@dataclass(frozen=True)
+class KindError:
+    """How far prices are from what was measured, as parts of it: of one kind of step, or one op."""
+
+    kind: str
+    steps: int
+    median: float
+    p90: float
+
+
+def errors(machine: Machine, measured: Iterable[Measured]) -> list[KindError]:
+    """The relative errors of a machine's prices, by kind of step, local steps by their op."""
+    found: dict[str, list[float]] = {}
+    rows = list(measured)
+    prices = machine.seconds_many(StepColumns.of([step for step, _ in rows]))
+    for (step, seconds), price in zip(rows, prices, strict=True):
+        found.setdefault(_name(step), []).append(abs(float(price) / seconds - 1))
+    return [KindError(kind, len(e), float(np.median(e)), float(np.quantile(e, 0.9))) for kind, e in found.items()]
+
+
+def fitted(machine: Machine, measured: Iterable[Measured]) -> Machine:
+    """The machine with constants that agree with what was measured; those of kinds that were not stay.
+
+    Raises CostModelError where a time is not above zero.
+    """
+    kinds: dict[str, list[Measured]] = {}
+    for step, seconds in measured:
+        if not (seconds > 0 and math.isfinite(seconds)):
+            raise CostModelError(f"{step} was measured to take {seconds} seconds; that is no time above zero")
+        kinds.setdefault(_name(step), []).append((step, seconds))
+    protocols = list(machine.protocols)
+    compute = machine.compute
+    for kind, rows in kinds.items():
+        if rows[0][0].communicates:
+            if len(rows) > 2:
+                protocols = [p for p in protocols if p.kinds != (kind,)] + _protocols(machine, kind, rows)
+        elif len(rows) > 1:
+            compute = replace(compute, ops={**compute.ops, kind: _rates(compute, rows)})
+    return replace(machine, protocols=tuple(protocols), compute=compute)
+
+
+def _name(step: StepInfo) -> str:
+    return step.kind if step.communicates else step.op or step.kind
+
+
+def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Protocol]:
+    """The protocols of one kind: launches, and factors of the latencies and bandwidths of the machine's fabrics."""
+    plain = replace(machine, protocols=(Protocol(),))
+    latency, load, wire = (np.full((len(rows), 8), np.inf) for _ in range(3))
+    for i, (step, _) in enumerate(rows):
+        options: list[Option] = plain.options(step)
+        for j, option in enumerate(options[:8]):
+            latency[i, j], load[i, j], wire[i, j] = option.latency, option.per_byte, step.wire_bytes
+    used = np.isfinite(load).any(axis=0)
+    latency, load, wire = latency[:, used], load[:, used], wire[:, used]
+    messages = np.array([step.messages for step, _ in rows], float)[:, None]
+    seconds = np.array([s for _, s in rows])
+    sizes = np.array([step.wire_bytes for step, _ in rows])
+
+    def of(parameters: np.ndarray) -> np.ndarray:
+        cache, spill = math.exp(parameters[0]), 1 + math.exp(parameters[1])
+        best = np.full(len(rows), np.inf)
+        with np.errstate(invalid="ignore"):
+            loads = np.where(np.isfinite(load), spilled(wire, cache, spill, np.maximum) * load, np.inf)
+            for launch, hop, byte in np.exp(parameters[2:]).reshape(-1, 3):
+                best = np.minimum(best, np.min(messages * (launch + hop * latency) + byte * loads, axis=1))
+        return best
+
+    floor, most = float(seconds.min()), np.argsort(sizes)
+    unit = float(np.median(np.nanmin(np.where(np.isfinite(latency), latency, np.nan), axis=1))) or 1.0
+    slopes = np.min(np.where(np.isfinite(load), wire * load, np.inf), axis=1)
+    fits = []
+    for spills in (False, True):
+        for count in range(1, _PROTOCOLS + 1):
+            start = [math.log(float(np.quantile(sizes, 0.75)) if spills else 1e30), math.log(1.0 if spills else 1e-9)]
+            for part in np.array_split(most, count):
+                at = part[len(part) // 2:]
+                factor = float(np.median(seconds[at] / np.maximum(slopes[at], 1e-300)))
+                launch = 0.5 * float(np.median(seconds[part[: max(1, len(part) // 3)]]))
+                start += [math.log(max(launch, floor / 4)), math.log(max(floor / 4 / unit, 1e-9)), math.log(factor)]
+            fits.append(_least_squares(of, np.array(start), seconds, fixed=0 if spills else 2))
+    best = min(fits, key=lambda fit: fit[1])[0]
+    cache, spill = math.exp(best[0]), 1 + math.exp(best[1])
+    spills = cache < sizes.max() and spill > 1.01
+    return [
+        Protocol(f"{kind} {i + 1}" if len(best) > 5 else kind, float(launch), float(hop), float(1 / byte), (kind,),
+                 cache=cache if spills else math.inf, spill=spill if spills else 1.0)
+        for i, (launch, hop, byte) in enumerate(np.exp(best[2:]).reshape(-1, 3))
+    ]
+
+
+def _rates(compute: Compute, rows: Sequence[Measured]) -> Compute:
+    """The rates of one op: its launch, its flops where it has many, its bytes of memory."""
+    flops, touched, seconds = (np.array(c, float) for c in zip(
+        *((step.flops, step.memory_bytes, s) for step, s in rows), strict=True))
+
+    def of(parameters: np.ndarray) -> np.ndarray:
+        cache, spill = math.exp(parameters[0]), 1 + math.exp(parameters[1])
+        launch, flop, byte = np.exp(parameters[2:])
+        prices: np.ndarray = launch + np.maximum(flops * flop, spilled(touched, cache, spill, np.maximum) * byte)
+        return prices
+
+    fits = []
+    for spills in (False, True):
+        for bound in ("memory", "flops"):
+            start = [math.log(float(np.quantile(touched, 0.75)) if spills else 1e30), math.log(1.0 if spills else 1e-9),
+                     math.log(seconds.min() / 2)]
+            for what, name in ((flops, "flops"), (touched, "memory")):
+                per = float(np.min(seconds / np.maximum(what, 1e-300))) if what.any() else 1e-15
+                start.append(math.log(per * (0.8 if name == bound else 0.1)))
+            fits.append(_least_squares(of, np.array(start), seconds, fixed=0 if spills else 2))
+    best = min(fits, key=lambda fit: fit[1])[0]
+    cache, spill = math.exp(best[0]), 1 + math.exp(best[1])
+    spills = cache < touched.max() and spill > 1.01
+    launch, flop, byte = np.exp(best[2:])
+    default = {**compute.flops, "default": float(1 / flop)} if flops.any() else compute.flops
+    own = {d: rate if d == "default" else float(rate / compute.flops["default"] / flop) if flops.any() else rate
+           for d, rate in default.items()}
+    return Compute(own, float(1 / byte), float(launch), cache=cache if spills else math.inf,
+                   spill=spill if spills else 1.0)
+
+
+def _least_squares(
+    of: Callable[[np.ndarray], np.ndarray], start: np.ndarray, seconds: np.ndarray, fixed: int
+) -> tuple[np.ndarray, float]:
+    """Parameters after Levenberg and Marquardt, the first ``fixed`` of them as given, and the fit's criterion."""
+    free = np.arange(fixed, len(start))
+    target = np.log(seconds)
+
+    def residuals(parameters: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            found = np.log(of(parameters)) - target
+        return np.where(np.isfinite(found), found, 50.0)
+
+    def loss(r: np.ndarray) -> float:
+        size = np.abs(r)
+        return float(np.sum(np.where(size <= _OUTLIER, r * r, _OUTLIER * (2 * size - _OUTLIER))))
+
+    at, damping = start.copy(), 1e-2
+    r = residuals(at)
+    for _ in range(_ITERATIONS):
+        jacobian = np.empty((len(r), len(free)))
+        for column, i in enumerate(free):
+            moved = at.copy()
+            moved[i] += 1e-5
+            jacobian[:, column] = (residuals(moved) - r) / 1e-5
+        weights = np.minimum(1.0, _OUTLIER / np.maximum(np.abs(r), 1e-12))[:, None]
+        square, slope = jacobian.T @ (weights * jacobian), jacobian.T @ (weights[:, 0] * r)
+        before, improved = loss(r), False
+        for _ in range(8):
+            step = np.linalg.solve(square + damping * (np.diag(np.diag(square)) + 1e-9 * np.eye(len(free))), -slope)
+            moved = at.copy()
+            moved[free] += np.clip(step, -2.0, 2.0)
+            after = residuals(moved)
+            if loss(after) < before:
+                at, r, damping, improved = moved, after, damping / 4, True
+                break
+            damping *= 4
+        if not improved or before - loss(r) < 1e-9 * before:
+            break
+    n = len(seconds)
+    return at, n * math.log(max(loss(r) / n, 1e-8)) + len(free) * math.log(n)
