@@ -59,16 +59,19 @@ class Line:
 
 @dataclass(frozen=True)
 class Span:
-    """How a group lies on one level of a machine: over so many units, and along which axes of a torus."""
+    """How a group lies on one level of a machine: over so many units, and along which axes of a torus.
+
+    algorithms: those that may run there (None: all).
+    """
 
     fabric: Fabric
     n: int
     lines: tuple[Line, ...] = ()
-    algorithms: frozenset[str] = frozenset()
+    algorithms: frozenset[str] | None = None
 
     def allowed(self, terms: Iterator[Term]) -> list[Term]:
         """The terms of algorithms that the level has, without those that are never the least."""
-        return undominated([t for t in terms if not self.algorithms or t.algorithm in self.algorithms])
+        return undominated([t for t in terms if self.algorithms is None or t.algorithm in self.algorithms])
 
 
 def undominated(terms: Sequence[Term]) -> list[Term]:

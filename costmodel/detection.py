@@ -32,7 +32,7 @@ def calibrated_file(devices: Sequence[Any]) -> Path:
 
 
 def detect(devices: Sequence[Any] | None = None) -> Machine:
-    """The machine with these devices (by default all of JAX's): the calibrated one if there is, else the preset.
+    """The machine with these devices (by default all of JAX's): what `eggshard calibrate` saved, else the preset.
 
     Raises CostModelError where no preset has devices of this kind.
     """
@@ -43,8 +43,11 @@ def detect(devices: Sequence[Any] | None = None) -> Machine:
     if not devices:
         raise CostModelError("there are no devices to detect a machine by")
     calibrated = calibrated_file(devices)
-    if calibrated.is_file():
-        return load(calibrated)
+    return load(calibrated) if calibrated.is_file() else preset_of(devices)
+
+
+def preset_of(devices: Sequence[Any]) -> Machine:
+    """The preset with these devices; CostModelError where none has any of this kind."""
     kind = devices[0].device_kind
     nodes = len({getattr(d, "process_index", 0) for d in devices})
     fitting = [m for m in map(preset, presets()) if kind in m.devices]

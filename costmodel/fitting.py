@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from eggshard.costmodel.columns import StepColumns
 from eggshard.costmodel.compute import Compute, spilled
-from eggshard.costmodel.machine import Machine, Option, Protocol
+from eggshard.costmodel.machine import Machine, Protocol
 from eggshard.costmodel.protocol import StepInfo
 from eggshard.costmodel.table import Measured
 from eggshard.errors import CostModelError
@@ -72,49 +73,71 @@ def _name(step: StepInfo) -> str:
 
 
 def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Protocol]:
-    """The protocols of one kind: launches, and factors of the latencies and bandwidths of the machine's fabrics."""
-    plain = replace(machine, protocols=(Protocol(),))
-    latency, load, wire = (np.full((len(rows), 8), np.inf) for _ in range(3))
-    for i, (step, _) in enumerate(rows):
-        options: list[Option] = plain.options(step)
-        for j, option in enumerate(options[:8]):
-            latency[i, j], load[i, j], wire[i, j] = option.latency, option.per_byte, step.wire_bytes
-    used = np.isfinite(load).any(axis=0)
-    latency, load, wire = latency[:, used], load[:, used], wire[:, used]
-    messages = np.array([step.messages for step, _ in rows], float)[:, None]
-    seconds = np.array([s for _, s in rows])
-    sizes = np.array([step.wire_bytes for step, _ in rows])
+    """The protocols of one kind: launches, factors of the fabrics' latencies and bandwidths, the rate of memory.
 
-    def of(parameters: np.ndarray) -> np.ndarray:
+    Algorithms that the machine keeps to protocols of their own, such as those of a switch, keep so.
+    """
+    families = list(dict.fromkeys(p.algorithms for p in machine.protocols if not p.kinds or kind in p.kinds)) or [()]
+    messages, wire, touched, seconds = (np.array(column, float) for column in zip(
+        *((step.messages, step.wire_bytes, step.memory_bytes, s) for step, s in rows), strict=True))
+    needs = [needs for f in families if (needs := _needs(machine, f, [step for step, _ in rows])) is not None]
+    order, floor = np.argsort(wire), float(seconds.min())
+
+    def price(parameters: np.ndarray, chosen: Sequence[int]) -> np.ndarray:
         cache, spill = math.exp(parameters[0]), 1 + math.exp(parameters[1])
+        size = spilled(wire, cache, spill, np.maximum)[:, None]
         best = np.full(len(rows), np.inf)
-        with np.errstate(invalid="ignore"):
-            loads = np.where(np.isfinite(load), spilled(wire, cache, spill, np.maximum) * load, np.inf)
-            for launch, hop, byte in np.exp(parameters[2:]).reshape(-1, 3):
-                best = np.minimum(best, np.min(messages * (launch + hop * latency) + byte * loads, axis=1))
-        return best
+        for family, (launch, hop, byte) in zip(chosen, np.exp(parameters[3:]).reshape(-1, 3), strict=True):
+            latency, load = needs[family][1:]
+            found = messages[:, None] * (launch + hop * latency) + byte * load * size
+            best = np.minimum(best, found.min(axis=1))
+        return best + touched * math.exp(parameters[2])
 
-    floor, most = float(seconds.min()), np.argsort(sizes)
-    unit = float(np.median(np.nanmin(np.where(np.isfinite(latency), latency, np.nan), axis=1))) or 1.0
-    slopes = np.min(np.where(np.isfinite(load), wire * load, np.inf), axis=1)
     fits = []
     for spills in (False, True):
-        for count in range(1, _PROTOCOLS + 1):
-            start = [math.log(float(np.quantile(sizes, 0.75)) if spills else 1e30), math.log(1.0 if spills else 1e-9)]
-            for part in np.array_split(most, count):
+        for chosen in ([0] * (i + 1) + list(range(1, j + 1)) for i in range(_PROTOCOLS) for j in range(len(needs))):
+            if 3 * (3 * len(chosen) + 1 + 2 * spills) > len(rows) and (len(chosen) > 1 or spills):
+                continue
+            start = [math.log(float(np.quantile(wire, 0.75)) if spills else 1e30), math.log(1.0 if spills else 1e-9),
+                     math.log(0.1 * float(np.min(seconds / np.maximum(touched, 1e-9))))]
+            for family, part in zip(chosen, np.array_split(order, len(chosen)), strict=True):
+                latency, load = needs[family][1:]
                 at = part[len(part) // 2:]
-                factor = float(np.median(seconds[at] / np.maximum(slopes[at], 1e-300)))
+                factor = float(np.median(seconds[at] / (wire[at] * load[at].min(axis=1))))
                 launch = 0.5 * float(np.median(seconds[part[: max(1, len(part) // 3)]]))
-                start += [math.log(max(launch, floor / 4)), math.log(max(floor / 4 / unit, 1e-9)), math.log(factor)]
-            fits.append(_least_squares(of, np.array(start), seconds, fixed=0 if spills else 2))
-    best = min(fits, key=lambda fit: fit[1])[0]
-    cache, spill = math.exp(best[0]), 1 + math.exp(best[1])
-    spills = cache < sizes.max() and spill > 1.01
+                hop = floor / 4 / max(float(np.median(latency.min(axis=1))), 1e-12)
+                start += [math.log(max(launch, floor / 4)), math.log(hop), math.log(factor)]
+            found = _least_squares(partial(price, chosen=chosen), np.array(start), seconds, 0 if spills else 2)
+            fits.append((found[1], chosen, found[0]))
+    _, chosen, best = min(fits, key=lambda fit: fit[0])
+    cache, spill, memory = math.exp(best[0]), 1 + math.exp(best[1]), math.exp(-best[2])
+    spills = cache < wire.max() and spill > 1.01
     return [
-        Protocol(f"{kind} {i + 1}" if len(best) > 5 else kind, float(launch), float(hop), float(1 / byte), (kind,),
-                 cache=cache if spills else math.inf, spill=spill if spills else 1.0)
-        for i, (launch, hop, byte) in enumerate(np.exp(best[2:]).reshape(-1, 3))
+        Protocol(f"{kind} {i + 1}" if chosen[1:] else kind, float(launch), float(hop), float(1 / byte), (kind,),
+                 needs[family][0], cache if spills else math.inf, spill if spills else 1.0, memory)
+        for i, (family, (launch, hop, byte)) in enumerate(zip(chosen, np.exp(best[3:]).reshape(-1, 3), strict=True))
     ]
+
+
+def _needs(
+    machine: Machine, family: tuple[str, ...], steps: Sequence[StepInfo]
+) -> tuple[tuple[str, ...], np.ndarray, np.ndarray] | None:
+    """What a family of algorithms needs of the fabrics: seconds of latency and per byte, ``[steps, algorithms]``.
+
+    None where it cannot run every one of the steps.
+    """
+    plain = replace(machine, protocols=(Protocol(algorithms=family),))
+    try:
+        options = [plain.options(step) for step in steps]
+    except CostModelError:
+        return None
+    if not all(options):
+        return None
+    most = max(map(len, options))
+    filled = [[*found, *[found[-1]] * (most - len(found))] for found in options]
+    latency, load = (np.array([[getattr(o, name) for o in found] for found in filled]) for name in
+                     ("latency", "per_byte"))
+    return family, latency, load
 
 
 def _rates(compute: Compute, rows: Sequence[Measured]) -> Compute:

@@ -43,7 +43,8 @@ class Protocol:
     """A way to send messages; collectives take the protocol that is fastest for their size.
 
     launch: seconds per collective. latency, bandwidth: factors of those of the fabrics, or such per level by name.
-    cache, spill: bytes on the wire past so many take so many times longer (devices that share a host's caches).
+    cache, spill: bytes on the wire past so many take so many times longer (devices that share a host's caches). memory:
+    bytes per second at which operands are read and results written besides.
     kinds: the steps that it is for (none: all); where some protocol names a kind, no other is taken for it. algorithms:
     those that it runs on the innermost level that a collective spreads over (none: all).
     """
@@ -56,8 +57,11 @@ class Protocol:
     algorithms: tuple[str, ...] = ()
     cache: float = math.inf
     spill: float = 1.0
+    memory: float = math.inf
 
     def __post_init__(self) -> None:
+        if not self.memory > 0:
+            raise CostModelError(f"protocol {self.name!r}: memory is a rate above zero; got {self.memory}")
         check_spill(f"protocol {self.name!r}", self.cache, self.spill)
         if not (self.launch >= 0 and math.isfinite(self.launch)):
             raise CostModelError(
@@ -73,29 +77,28 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Option:
-    """One way to run a collective. latency: seconds besides the bytes; per_byte: seconds per byte on the wire."""
+    """One way to run a collective. latency: seconds besides the bytes; per_byte: seconds per byte on the wire.
+
+    way: the protocol, for what else it says.
+    """
 
     protocol: str
     algorithm: str
     latency: float
     per_byte: float
-    cache: float = math.inf
-    spill: float = 1.0
+    way: Protocol = field(repr=False)
 
 
 @dataclass(frozen=True)
 class _Permute:
     """A way to send to one device: seconds per message, per hop, and per byte over one hop."""
 
-    protocol: str
-    launch: float
+    way: Protocol
     hop: float
     per_byte: float
     distance: float
     spread: float
     counts_hops: bool
-    cache: float
-    spill: float
 
 
 @dataclass(frozen=True)
@@ -146,9 +149,11 @@ class Machine(Combinable):
             return local
         found = self._found(step)
         if isinstance(found, tuple):
-            return min((_collective(o, step.messages, step.wire_bytes, max) for o in found), default=0.0)
+            return min((_collective(o, step.messages, step.wire_bytes, step.memory_bytes, max) for o in found),
+                       default=0.0)
+        mean = step.hops / step.messages
         return min(
-            (_permute(o, step.messages, step.hops, step.wire_bytes, step.hops / step.messages, math.ceil, max)
+            (_permute(o, step.messages, step.hops, step.wire_bytes, step.memory_bytes, mean, math.ceil, max)
              for o in found), default=0.0)
 
     def seconds_many(self, steps: StepColumns) -> np.ndarray:
@@ -166,11 +171,11 @@ class Machine(Combinable):
             if not found:
                 continue
             if isinstance(found, tuple):
-                out[rows] = np.minimum.reduce([_collective(o, messages, wire, np.maximum) for o in found])
+                out[rows] = np.minimum.reduce([_collective(o, messages, wire, memory, np.maximum) for o in found])
             else:
                 mean = hops / np.maximum(messages, 1)
                 out[rows] = np.minimum.reduce(
-                    [_permute(o, messages, hops, wire, mean, np.ceil, np.maximum) for o in found])
+                    [_permute(o, messages, hops, wire, memory, mean, np.ceil, np.maximum) for o in found])
         return out
 
     def options(self, step: StepInfo) -> list[Option]:
@@ -179,9 +184,8 @@ class Machine(Combinable):
         if isinstance(found, tuple):
             return list(found)
         distance = step.hops / step.messages if step.hops else 0.0
-        return [Option(o.protocol, "direct", _permute(o, 1, distance, 0.0, distance, math.ceil, max),
-                       o.per_byte * (distance or o.spread) if o.counts_hops else o.per_byte, o.cache, o.spill)
-                for o in found]
+        return [Option(o.way.name, "direct", _permute(o, 1, distance, 0.0, 0.0, distance, math.ceil, max),
+                       o.per_byte * (distance or o.spread) if o.counts_hops else o.per_byte, o.way) for o in found]
 
     def channels(self, axes: tuple[str, ...], mesh: Mesh) -> tuple[str, ...]:
         """The links that a collective over these axes holds: by level, and on a torus by its axis."""
@@ -225,8 +229,13 @@ class Machine(Combinable):
         return found
 
     def _spans(self, protocol: Protocol, extents: tuple[tuple[int, tuple[algorithms.Line, ...]], ...]) -> list[Span]:
-        return [Span(protocol.on(level), n, lines, frozenset(level.algorithms))
-                for level, (n, lines) in zip(self.levels, extents, strict=True) if n > 1]
+        found = [Span(protocol.on(level), n, lines, frozenset(level.algorithms) or None)
+                 for level, (n, lines) in zip(self.levels, extents, strict=True) if n > 1]
+        if protocol.algorithms and found:
+            allowed = frozenset(protocol.algorithms)
+            inner = found[0].algorithms
+            found[0] = replace(found[0], algorithms=allowed if inner is None else allowed & inner)
+        return found
 
     def _usable(self, kind: str) -> list[Protocol]:
         own = [p for p in self.protocols if kind in p.kinds]
@@ -243,10 +252,11 @@ class Machine(Combinable):
             found = []
             for protocol in self._usable(kind):
                 spans = self._spans(protocol, extents)
-                for term in algorithms.terms(kind, spans) if spans else ():
-                    if not protocol.algorithms or term.algorithm.partition("+")[0] in protocol.algorithms:
-                        found.append(Option(protocol.name, term.algorithm, protocol.launch + term.latency,
-                                            term.per_byte * per_wire, protocol.cache, protocol.spill))
+                found += [
+                    Option(protocol.name, term.algorithm, protocol.launch + term.latency, term.per_byte * per_wire,
+                           protocol)
+                    for term in algorithms.terms(kind, spans)
+                ] if spans else []
             if not found:
                 raise CostModelError(
                     f"machine {self.name!r} has no algorithm and protocol for {kind} over {axes} of {step.mesh}; allow "
@@ -267,38 +277,39 @@ class Machine(Combinable):
                 if protocol.algorithms and "direct" not in protocol.algorithms:
                     continue
                 span = self._spans(protocol, extents)[-1]
-                found.append(_Permute(
-                    protocol.name, protocol.launch, span.fabric.latency, 1 / span.fabric.rate,
-                    algorithms.distance(span), algorithms.spread(span), isinstance(span.fabric, Torus),
-                    protocol.cache, protocol.spill))
+                found.append(_Permute(protocol, span.fabric.latency, 1 / span.fabric.rate, algorithms.distance(span),
+                                      algorithms.spread(span), isinstance(span.fabric, Torus)))
             if not found:
                 raise CostModelError(f"machine {self.name!r} has no protocol for {kind}; allow one \"direct\"")
             ways.append(found)
         return max(ways, key=lambda found: min(
-            o.launch + o.hop * o.distance + _TYPICAL * o.per_byte * o.spread for o in found))
+            o.way.launch + o.hop * o.distance + _TYPICAL * o.per_byte * o.spread for o in found))
 
 
 def _least(options: list[Option]) -> list[Option]:
+    """The options that are the least for some size: none that is nowhere less than another."""
     out: list[Option] = []
     for option in sorted(options, key=lambda o: (o.latency, o.per_byte)):
-        spills = option.per_byte * option.spill if option.cache < math.inf else option.per_byte
-        if not any(o.per_byte <= option.per_byte and (o.spill == 1.0 or o.per_byte * o.spill <= spills
-                                                      and o.cache >= option.cache) for o in out):
+        if not any(o.per_byte <= option.per_byte and o.way.memory >= option.way.memory
+                   and (o.way.spill == 1.0 or o.per_byte * o.way.spill <= option.per_byte * option.way.spill
+                        and o.way.cache >= option.way.cache) for o in out):
             out.append(option)
     return out
 
 
-def _collective(o: Option, messages: Any, wire: Any, greater: Callable[[Any, Any], Any]) -> Any:
+def _collective(o: Option, messages: Any, wire: Any, touched: Any, greater: Callable[[Any, Any], Any]) -> Any:
     """Seconds of collectives of groups, of numbers or of arrays."""
-    return messages * o.latency + spilled(wire, o.cache, o.spill, greater) * o.per_byte
+    wire = spilled(wire, o.way.cache, o.way.spill, greater)
+    return messages * o.latency + wire * o.per_byte + touched / o.way.memory
 
 
-def _permute(o: _Permute, messages: Any, hops: Any, wire: Any, mean: Any, ceil: Callable[[float], Any],
+def _permute(o: _Permute, messages: Any, hops: Any, wire: Any, touched: Any, mean: Any, ceil: Callable[[float], Any],
              greater: Callable[[Any, Any], Any]) -> Any:
     """Seconds of messages to one device each, of numbers or of arrays. mean: hops per message, 0 where not known."""
-    wire = spilled(wire, o.cache, o.spill, greater)
-    if not o.counts_hops:
-        return messages * (o.launch + o.hop) + wire * o.per_byte
-    known = mean > 0
-    passed = known * hops + (1 - known) * messages * ceil(o.distance)
-    return messages * o.launch + passed * o.hop + wire * o.per_byte * (known * mean + (1 - known) * o.spread)
+    wire = spilled(wire, o.way.cache, o.way.spill, greater)
+    passed, load = messages, wire
+    if o.counts_hops:
+        known = mean > 0
+        passed = known * hops + (1 - known) * messages * ceil(o.distance)
+        load = wire * (known * mean + (1 - known) * o.spread)
+    return messages * o.way.launch + passed * o.hop + load * o.per_byte + touched / o.way.memory

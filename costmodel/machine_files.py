@@ -23,7 +23,7 @@ from eggshard.errors import CostModelError
 _PRESETS = "presets"
 _LEVEL = ("name", "fabric", "units", "algorithms")
 _MACHINE = ("name", "levels", "compute", "protocols", "overlap", "capacity", "axes", "devices", "sources",
-            "disagreements", "extends", "description", "samples")
+            "disagreements", "extends", "description")
 
 
 def presets() -> tuple[str, ...]:

@@ -129,7 +129,8 @@ def _measured(entry: dict[str, list[Any]]) -> Measured | None:
     mesh = Mesh({"group": n, "rest": rest} if swapped else {"rest": rest, "group": n})
     whole = size * n if kind == "reduce-scatter" else size
     wire = whole * (n - 1) / n * (2 if kind == ALL_REDUCE else 1)
-    return StepInfo(kind, mesh, axes=("group",), group=n, wire_bytes=wire, messages=1, memory_bytes=2 * whole,
+    touched = whole + (whole / n if kind in ("all-gather", "reduce-scatter") else whole)
+    return StepInfo(kind, mesh, axes=("group",), group=n, wire_bytes=wire, messages=1, memory_bytes=touched,
                     dtype=dtype), whole / rate
 
 

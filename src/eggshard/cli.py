@@ -1,4 +1,4 @@
-"""The command line: ``eggshard optimize``, ``explain``, ``reshard``, ``shardy``, ``layouts``."""
+"""The command line: ``eggshard optimize``, ``explain``, ``reshard``, ``shardy``, ``layouts``, ``calibrate``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eggshard import cli_calibrate
 from eggshard.errors import EggshardError, MeshError, ProgramError, ShardingError
 
 if TYPE_CHECKING:
@@ -150,6 +151,9 @@ def layouts(
     typer.echo(str(plan))
     if output:
         output.write_text(plan.text())
+
+
+app.command(name="calibrate")(cli_calibrate.calibrate)
 
 
 def parse_spec(text: str) -> str | tuple[tuple[str, ...], ...]:
