@@ -85,8 +85,6 @@ def _general(machine: Machine) -> Machine:
     compute = machine.compute
     if add is not None:
         compute = replace(add, flops=(product or compute).flops)
-    if "tanh" in ops:
-        ops.update(dict.fromkeys(_LIKE_TANH, ops["tanh"]))
-    if product is not None:
-        ops["convolution"] = product
-    return replace(machine, compute=replace(compute, ops=ops))
+    like = {**({op: "tanh" for op in _LIKE_TANH} if "tanh" in ops else {}),
+            **({"convolution": "dot_general"} if product is not None else {})}
+    return replace(machine, compute=replace(compute, ops=ops, like=like))

@@ -17,7 +17,8 @@ class Compute:
 
     flops: peak per second by element type; "default" for those not named. memory: bytes per second. launch: seconds
     per op that touches memory. ops: by name of an op, or kind of a step without communication, what differs for it.
-    cache, spill: bytes that an op touches past so many take so many times longer.
+    cache, spill: bytes that an op touches past so many take so many times longer. like: by name of an op the one in
+    ``ops`` that it takes as long as.
     """
 
     flops: Mapping[str, float] = field(hash=False)
@@ -26,6 +27,7 @@ class Compute:
     ops: Mapping[str, Compute] = field(default_factory=dict, hash=False)
     cache: float = math.inf
     spill: float = 1.0
+    like: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         rates = {"memory": self.memory, **{f"flops.{d}": rate for d, rate in self.flops.items()}}
@@ -40,7 +42,8 @@ class Compute:
 
     def seconds(self, step: StepInfo, flops: Any, touched: Any, greater: Callable[[Any, Any], Any]) -> Any:
         """Seconds of steps like this one of so many flops and bytes touched: numbers, or arrays."""
-        own = self.ops.get(step.op or step.kind, self)
+        name = step.op or step.kind
+        own = self.ops.get(self.like.get(name, name), self)
         peak = own.flops.get(step.dtype, own.flops["default"])
         return own.launch * ((flops > 0) | (touched > 0)) + greater(
             flops / peak, spilled(touched, own.cache, own.spill, greater) / own.memory)

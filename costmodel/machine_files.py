@@ -122,7 +122,8 @@ def _compute(data: Any, where: str, key: str) -> Compute:
     if not isinstance(flops, Mapping):
         raise CostModelError(f"{where}: {key}.flops is {flops!r}; give flops per second, or a table by element type")
     flops = {dtype: _number(rate, where, f"{key}.flops.{dtype}") for dtype, rate in flops.items()}
-    ops = {op: _compute({**{k: v for k, v in data.items() if k != "ops"}, **own}, where, f"{key}.ops.{op}")
+    general = {k: v for k, v in data.items() if k not in ("ops", "like")}
+    ops = {op: _compute({**general, **own}, where, f"{key}.ops.{op}")
            for op, own in data.get("ops", {}).items()}
     made = _fill(Compute, {**data, "flops": flops, "ops": ops}, where, key)
     assert isinstance(made, Compute)

@@ -32,7 +32,8 @@ def to_toml(machine: Machine, comment: str = "") -> str:
 
 
 def _compute(key: str, compute: Compute) -> list[str]:
-    lines = ["", f"[{key}]", *_fields(compute, ("flops", "ops")), *_table(f"{key}.flops", compute.flops)]
+    lines = ["", f"[{key}]", *_fields(compute, ("flops", "ops", "like")), *_table(f"{key}.flops", compute.flops),
+             *_table(f"{key}.like", compute.like)]
     for op, own in compute.ops.items():
         lines += _compute(f"{key}.ops.{_key(op)}", own)
     return lines
