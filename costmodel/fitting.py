@@ -113,8 +113,9 @@ def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Pr
     cache, spill, memory = math.exp(best[0]), 1 + math.exp(best[1]), math.exp(-best[2])
     spills = cache < wire.max() and spill > 1.01
     return [
-        Protocol(f"{kind} {i + 1}" if chosen[1:] else kind, float(launch), float(hop), float(1 / byte), (kind,),
-                 needs[family][0], cache if spills else math.inf, spill if spills else 1.0, memory)
+        Protocol(f"{kind} {i + 1}" if chosen[1:] else kind, _short(launch), _short(hop), _short(1 / byte), (kind,),
+                 needs[family][0], _short(cache) if spills else math.inf, _short(spill) if spills else 1.0,
+                 _short(memory))
         for i, (family, (launch, hop, byte)) in enumerate(zip(chosen, np.exp(best[3:]).reshape(-1, 3), strict=True))
     ]
 
@@ -164,11 +165,15 @@ def _rates(compute: Compute, rows: Sequence[Measured]) -> Compute:
     cache, spill = math.exp(best[0]), 1 + math.exp(best[1])
     spills = cache < touched.max() and spill > 1.01
     launch, flop, byte = np.exp(best[2:])
-    default = {**compute.flops, "default": float(1 / flop)} if flops.any() else compute.flops
-    own = {d: rate if d == "default" else float(rate / compute.flops["default"] / flop) if flops.any() else rate
-           for d, rate in default.items()}
-    return Compute(own, float(1 / byte), float(launch), cache=cache if spills else math.inf,
-                   spill=spill if spills else 1.0)
+    faster = 1 / flop / compute.flops[rows[0][0].dtype if rows[0][0].dtype in compute.flops else "default"]
+    own = {dtype: _short(rate * faster) for dtype, rate in compute.flops.items()} if flops.any() else compute.flops
+    return Compute(own, _short(1 / byte), _short(launch), cache=_short(cache) if spills else math.inf,
+                   spill=_short(spill) if spills else 1.0)
+
+
+def _short(value: float) -> float:
+    """Four digits: more say nothing of a measured figure."""
+    return float(f"{value:.4g}")
 
 
 def _least_squares(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
@@ -13,7 +12,7 @@ from eggshard.costmodel.machine import Level, Machine, Protocol
 
 
 def to_toml(machine: Machine, comment: str = "") -> str:
-    """A machine as the text of a file; comment: lines that it begins with. Constants have four digits."""
+    """A machine as the text of a file; comment: lines that it begins with."""
     lines = [f"# {line}".rstrip() for line in comment.splitlines()]
     lines.append(f"name = {_text(machine.name)}")
     lines += [f"{k} = {_text(v)}" for k, v in (("devices", machine.devices), ("capacity", machine.capacity),
@@ -61,8 +60,8 @@ def _text(value: Any) -> str:
         return "{ " + ", ".join(_items(value)) + " }"
     if isinstance(value, (tuple, list)):
         return "[" + ", ".join(map(_text, value)) + "]"
-    if isinstance(value, float):
-        return str(value) if not math.isfinite(value) else repr(float(f"{value:.4g}"))
+    if isinstance(value, bool):
+        return str(value).lower()
     return str(value)
 
 
