@@ -21,7 +21,7 @@ from eggshard.program.mesh import Mesh
 
 _BYTES = {"F32": 4, "S32": 4, "U32": 4, "F16": 2, "BF16": 2, "F64": 8, "S8": 1, "U8": 1}
 _DTYPES = {"F32": "f32", "F16": "f16", "BF16": "bf16", "F64": "f64", "S32": "i32", "U32": "ui32", "S8": "i8"}
-_TOKEN = re.compile(r'\s*(?:#[^\n]*\n\s*)*("(?:[^"\\]|\\.)*"|[{}:\[\],<>;]|[^\s{}:\[\],<>;"#]+)')
+_TOKEN = re.compile(r'\s+|#[^\n]*|("(?:[^"\\]|\\.)*"|[{}:\[\],<>;]|[^\s{}:\[\],<>;"#]+)')
 
 
 def read_xla_table(path: str | Path) -> dict[str, list[Measured]]:
@@ -60,14 +60,14 @@ def parse_text_proto(text: str) -> dict[str, list[Any]]:
 
 
 def _tokens(text: str) -> Iterator[str]:
-    at, text = 0, text.rstrip() + "\n"
-    text = re.sub(r"(?:\s|#[^\n]*\n)*\Z", "", text)
+    at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if not match:
             raise ValueError(f"cannot read {text[at:at + 20]!r}")
         at = match.end()
-        yield match[1]
+        if match[1]:
+            yield match[1]
 
 
 def _message(tokens: Iterator[str], close: str) -> tuple[dict[str, list[Any]], str]:
