@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +16,7 @@ from eggshard.plan.schedule import COMPUTE, Schedule, Work, timeline
 from eggshard.plan.steps import Action, Local, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops import registry
+from eggshard.program.program import Attributes
 from eggshard.program.types import TensorType
 
 #: Ops that only rename elements: compilers fold them into layouts and consumers, and extraction does not see them.
@@ -39,6 +40,17 @@ def step_info(mesh: Mesh, action: Action, operands: tuple[TensorType, ...]) -> S
         action.kind, mesh, axes=action.axes, group=mesh.count(action.axes) if action.axes else 1,
         wire_bytes=wire, messages=action.messages, memory_bytes=float(touched), dtype=dtype, hops=action.hops,
     )
+
+
+def op_info(mesh: Mesh, op: str, attributes: Attributes, operands: tuple[TensorType, ...],
+            results: tuple[TensorType, ...]) -> StepInfo:
+    """What a cost model sees of a local op on these types."""
+    dtype = (operands or results)[0].dtype if (operands or results) else "f32"
+    if op in FREE_OPS:
+        return StepInfo("local", mesh, op=op, dtype=dtype)
+    definition = registry.get(op)
+    return StepInfo("local", mesh, op=op, flops=definition.flops(attributes, operands, results),
+                    memory_bytes=definition.touched(operands, results), dtype=dtype)
 
 
 class Pricer:
@@ -95,6 +107,24 @@ class Pricer:
                 "price is a finite number of seconds, >= 0"
             )
         return found
+
+    @property
+    def takes_many(self) -> bool:
+        """Whether the model prices many steps in one call."""
+        return callable(getattr(self.model, "seconds_many", None))
+
+    def ahead(self, actions: Iterable[tuple[Action, TensorType]]) -> None:
+        """Price many actions on one operand in one call of a model that takes many; they are known from then on."""
+        if self.takes_many:
+            found = {(a, (t,)): step_info(self.mesh, a, (t,)) for a, t in actions if (a, (t,)) not in self._actions}
+            self.know(found.values())
+            self._actions.update((key, self.info(step)) for key, step in found.items())
+
+    def know(self, steps: Iterable[StepInfo]) -> None:
+        """Have the model price in one call those of the steps whose prices are not known."""
+        fresh = list(dict.fromkeys(step for step in steps if step not in self.known))
+        if len(fresh) > 1 and self.takes_many:
+            self.known.update(zip(fresh, self.many(StepColumns.of(fresh)).tolist(), strict=True))
 
     def __call__(self, action: Action, *operands: TensorType) -> float:
         """The price of an action on shards of these types, in seconds."""
@@ -180,6 +210,9 @@ class Weighted(Pricer):
         prices: np.ndarray = weights * self.base.many(steps)
         return prices
 
+    def know(self, steps: Iterable[StepInfo]) -> None:
+        self.base.know(steps)
+
     def _weight(self, step: StepInfo) -> float:
         weight = self.weights[COMPUTE]
         if step.communicates:
@@ -216,6 +249,9 @@ class Chains(Pricer):
 
     def many(self, steps: StepColumns) -> np.ndarray:
         return self.base.many(steps)
+
+    def know(self, steps: Iterable[StepInfo]) -> None:
+        self.base.know(steps)
 
     def program(self, plan: StepPlan) -> float:
         return self.base.program(plan)
