@@ -39,7 +39,7 @@ CHOOSERS: tuple[CostModel, ...] = (
 PROGRAMS = {
     "reshard": ("xla#15207", "3D rotation left", "transpose split", "axis order"),
     "dense": ("MLP 2-D weights, batch 1024", "FSDP batch 1024, weight x -", "chain of 3, weights x -",
-              "sum of two K-sharded products", "attention, sequence sharded", "MLP training, FSDP"),
+              "sum of two K-sharded products", "attention core, sequence sharded", "MLP training, FSDP"),
     "training": ("GQA block, FSDP", "MLP step, momentum, FSDP, large batch"),
 }
 _ROUNDS = 9
