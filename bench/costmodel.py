@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,8 @@ from eggshard.program.mesh import Mesh
 _BASES = {"sm_80": "a100-node", "sm_90": "h100-node", "sm_100": "b200-node", "sm_103": "b200-node"}
 _SOURCE = "openxla/xla xla/service/gpu/model/default_collective_perf_table.txtpb"
 _LARGE = 1 << 20
+#: Bytes per second that some rates are rounded to, and below which such rates tell little.
+_ROUNDED, _TELLING = 1e7, 2e8
 _BOUNDS = {True: 0.15, False: 0.30}
 _FOLDS = 5
 #: Of permutes those where every device sends and receives; XLA measured other patterns apart.
@@ -85,8 +88,25 @@ def _published(console: Console, path: str) -> bool:
         if base is None or not rows:
             console.print(f"XLA's table: {device}: no preset for it" if base is None else f"{device}: no collectives")
             continue
-        good &= _held_out(console, device, preset(base), rows)
+        kept = _exact(rows)
+        if len(kept) < len(rows):
+            console.print(f"{device}: {len(rows) - len(kept)} entries left out whose rates are rounded to "
+                          f"{_ROUNDED / 1e6:.0f} MB/s and below {_TELLING / 1e6:.0f}")
+        good &= _held_out(console, device, _joining(preset(base)), kept)
     return good
+
+
+def _exact(rows: Sequence[Measured]) -> list[Measured]:
+    """The entries whose rates rounding does not hide; some devices' are rounded throughout."""
+    rates = [_size(step) / seconds for step, seconds in rows]
+    if any(abs(rate / _ROUNDED - round(rate / _ROUNDED)) > 1e-6 for rate in rates):
+        return list(rows)
+    return [row for row, rate in zip(rows, rates, strict=True) if rate >= _TELLING]
+
+
+def _joining(machine: Machine) -> Machine:
+    """The machine with a first level for as many devices as there are: racks join more than eight by NVLink."""
+    return replace(machine, levels=(replace(machine.levels[0], units=0),))
 
 
 def _held_out(console: Console, device: str, base: Machine, rows: Sequence[Measured]) -> bool:

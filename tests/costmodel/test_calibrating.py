@@ -7,13 +7,29 @@ import pytest
 from typer.testing import CliRunner
 
 from eggshard.cli import app
-from eggshard.costmodel import StepInfo, detect, load
+from eggshard.costmodel import StepInfo, detect, load, preset
 from eggshard.costmodel.calibrating import calibrate
 from eggshard.costmodel.measuring import cases
 from eggshard.errors import CostModelError
 from eggshard.program.mesh import Mesh
 
 
+def test_what_is_calibrated_is_saved_where_asked(monkeypatch, tmp_path: Path) -> None:
+    """With a machine's prices for times."""
+    truth = preset("h100-node")
+    monkeypatch.setattr("eggshard.costmodel.calibrating.measure", lambda found, devices, repeats, advance: [
+        (c.step, truth.seconds(c.step)) for c in found])
+    path = tmp_path / "mine.toml"
+    result = CliRunner().invoke(app, ["calibrate", "--output", str(path)])
+    assert result.exit_code == 0, result.output
+    assert f'load("{path}")' in result.output.replace("\n", "") and "halo-exchange" in result.output
+    machine = load(path)
+    assert machine.devices == ("cpu",) and "calibrate" in machine.sources["protocols"]
+    gather = StepInfo("all-gather", Mesh({"x": 8}), axes=("x",), group=8, wire_bytes=1e6, messages=1)
+    assert machine.seconds(gather) == pytest.approx(truth.seconds(gather), rel=0.3)
+
+
+@pytest.mark.slow
 def test_a_calibrated_machine_is_found_by_its_devices(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     result = CliRunner().invoke(app, ["calibrate", "--sizes", "1KiB,8KiB,64KiB", "--groups", "8", "--repeats", "1"])
