@@ -51,8 +51,8 @@ class Protocol:
 
     name: str = "default"
     launch: float = 0.0
-    latency: float | Mapping[str, float] = 1.0
-    bandwidth: float | Mapping[str, float] = 1.0
+    latency: float | Mapping[str, float] = field(default=1.0, hash=False)
+    bandwidth: float | Mapping[str, float] = field(default=1.0, hash=False)
     kinds: tuple[str, ...] = ()
     algorithms: tuple[str, ...] = ()
     cache: float = math.inf

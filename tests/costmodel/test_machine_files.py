@@ -35,7 +35,7 @@ def test_the_machines_that_are_promised_are_there() -> None:
 @pytest.mark.parametrize("name", presets())
 def test_every_constant_of_a_preset_has_a_source(name: str) -> None:
     machine = preset(name)
-    assert machine.name == name and machine.devices
+    assert machine.name == name and machine.devices and hash(machine) == hash(preset(name))
     constants = ["compute.memory", "compute.flops"]
     constants += [f"levels.{level.name}.{what}" for level in machine.levels for what in ("bandwidth", "latency")]
     constants += [f"levels.{level.name}.efficiency" for level in machine.levels if level.fabric.efficiency != 1]
@@ -158,3 +158,10 @@ def test_plans_under_a_machine_are_written_to_json_with_it() -> None:
     plan = es.plan_reshard((64, 64), "f32", {"x": 4, "y": 2}, ("x", "y"), ("y", "x"), cost_model=model)
     back = es.Plan.from_json(plan.to_json())
     assert back.cost_model == model and back.cost == plan.cost
+
+    class Own:
+        def seconds(self, step: StepInfo) -> float:
+            return 1e-6 * step.messages
+
+    plan = es.plan_reshard((64, 64), "f32", {"x": 4}, ("x", None), (None, "x"), cost_model=0.5 * AlphaBeta() + Own())
+    assert es.Plan.from_json(plan.to_json()).cost == plan.cost
