@@ -21,6 +21,8 @@ from eggshard.program.program import Program
 if TYPE_CHECKING:
     from eggshard.lower.calling_convention import CallingConvention
     from eggshard.lower.comparison import Comparison
+    from eggshard.lower.workspace.sizes import SizeLike
+    from eggshard.lower.workspace.steps import PlanWorkspace
     from eggshard.memory.prediction import Memory
 
 
@@ -224,6 +226,16 @@ class Plan:
         from eggshard.lower.comparison import compare_with_xla
 
         return compare_with_xla(self)
+
+    def workspace(self, devices: SizeLike | None = None) -> PlanWorkspace:
+        """Where every value of the device program lies in one slice of memory per device: print it.
+
+        For engines that own memory. ``devices``: how many slices the whole has, a number or the name of a size known
+        only at launch; those of the mesh by default.
+        """
+        from eggshard.lower.workspace.steps import workspace_of
+
+        return workspace_of(self.device_program, devices=devices)
 
     def to_stablehlo(self) -> str:
         """A StableHLO module with shard-local shapes and explicit collectives."""
