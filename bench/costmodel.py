@@ -9,6 +9,7 @@ the user's: ``--table``, or the environment variable EGGSHARD_XLA_TABLE. A media
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +19,13 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import costmodel_ranks
-from eggshard.costmodel import Machine, StepInfo, preset
-from eggshard.costmodel.algorithms import ALL_REDUCE
+from eggshard.costmodel import AlphaBeta, CostModel, Machine, StepInfo, WireBytes, preset
+from eggshard.costmodel.algorithms import ALL_REDUCE, KINDS
 from eggshard.costmodel.columns import StepColumns
 from eggshard.costmodel.fitting import fitted
 from eggshard.costmodel.table import Measured
 from eggshard.costmodel.xla_table import read_xla_table
+from eggshard.plan.pricing import Pricer
 from eggshard.program.mesh import Mesh
 
 #: Presets whose fabrics the devices of XLA's table have, by the beginning of the device's name.
@@ -34,6 +36,8 @@ _LARGE = 1 << 20
 _ROUNDED, _TELLING = 1e7, 2e8
 _BOUNDS = {True: 0.15, False: 0.30}
 _FOLDS = 5
+#: Steps priced in one call, and the seconds that it may take.
+_STEPS, _MOST = 10 ** 6, 2.0
 #: Of permutes those where every device sends and receives; XLA measured other patterns apart.
 _PATTERNS = ("", "pairs")
 
@@ -47,10 +51,12 @@ _ANCHORS = (
 
 
 def run(console: Console, only: str = "", table: str = "") -> bool:
-    """Print every part whose name contains ``only``: anchors, table, ranks; true if all bounds hold."""
+    """Print every part whose name contains ``only``: anchors, speed, table, ranks; true if all bounds hold."""
     good = True
     if only in "anchors":
         good &= _anchors(console)
+    if only in "speed":
+        good &= _speed(console)
     if only in "table":
         good &= _published(console, table or os.environ.get("EGGSHARD_XLA_TABLE", ""))
     if only in "ranks":
@@ -73,6 +79,34 @@ def _anchors(console: Console) -> bool:
         good &= not failed
         out.add_row(name, machine, f"{1e6 * seconds:.0f}", f"{1e6 * price:.1f}", f"{100 * error:.0f}", source,
                     "FAILED" if failed else "" if allowed else "told only")
+    console.print(out)
+    return good
+
+
+def _speed(console: Console) -> bool:
+    """Prices of a million steps in one call of `Pricer.many`, in processor seconds."""
+    mesh, rng = Mesh({"x": 4, "y": 4, "z": 2}), np.random.default_rng(0)
+    heads = [StepInfo(kind, mesh, axes=axes, group=mesh.count(axes)) for kind in (*KINDS, "collective-permute")
+             for axes in (("x",), ("y", "z"), ("x", "y", "z"))]
+    heads += [StepInfo("local", mesh, op=op) for op in ("add", "dot_general", "reduce")]
+    head = rng.integers(0, len(heads), _STEPS)
+    sends = np.array([bool(step.axes) for step in heads])[head]
+    sizes = rng.uniform(1, 1e9, _STEPS)
+    steps = StepColumns(tuple(heads), head, sizes * sends, 1.0 * sends, sizes * ~sends, sizes, np.zeros(_STEPS))
+    out = Table(title=f"{_STEPS:,} prices in one call", pad_edge=False)
+    out.add_column("model")
+    out.add_column("processor s", justify="right")
+    good = True
+    models: dict[str, CostModel] = {
+        "AlphaBeta": AlphaBeta(), **{name: preset(name) for name in ("h100-cluster", "tpu-v5p")},
+        "0.7 x tpu-v5e + 0.3 x WireBytes": 0.7 * preset("tpu-v5e") + 0.3 * WireBytes(),
+    }
+    for name, model in models.items():
+        began = time.process_time()
+        Pricer(model, mesh).many(steps)
+        seconds = time.process_time() - began
+        good &= seconds < _MOST
+        out.add_row(name, f"{seconds:.2f}")
     console.print(out)
     return good
 
