@@ -79,7 +79,7 @@ def calibrate(
 
 
 def _general(machine: Machine) -> Machine:
-    """Ops that were not measured: memory as additions take it, flops as products, and functions as tanh."""
+    """What was not measured: exchanges cost as permutes, bytes as additions', flops as products', functions as tanh."""
     ops = dict(machine.compute.ops)
     add, product = ops.get("add"), ops.get("dot_general")
     compute = machine.compute
@@ -87,4 +87,6 @@ def _general(machine: Machine) -> Machine:
         compute = replace(add, flops=(product or compute).flops)
     like = {**({op: "tanh" for op in _LIKE_TANH} if "tanh" in ops else {}),
             **({"convolution": "dot_general"} if product is not None else {})}
-    return replace(machine, compute=replace(compute, ops=ops, like=like))
+    protocols = tuple(replace(p, kinds=(*p.kinds, "exchange")) if p.kinds == ("collective-permute",) else p
+                      for p in machine.protocols)
+    return replace(machine, protocols=protocols, compute=replace(compute, ops=ops, like=like))

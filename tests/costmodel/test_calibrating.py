@@ -27,6 +27,9 @@ def test_what_is_calibrated_is_saved_where_asked(monkeypatch, tmp_path: Path) ->
     assert machine.devices == ("cpu",) and "calibrate" in machine.sources["protocols"]
     gather = StepInfo("all-gather", Mesh({"x": 8}), axes=("x",), group=8, wire_bytes=1e6, messages=1)
     assert machine.seconds(gather) == pytest.approx(truth.seconds(gather), rel=0.3)
+    permute, exchange = (StepInfo(kind, Mesh({"x": 8}), axes=("x",), group=8, wire_bytes=1e6, messages=1)
+                         for kind in ("collective-permute", "exchange"))
+    assert machine.seconds(permute) == machine.seconds(exchange)
 
 
 @pytest.mark.slow
