@@ -13,7 +13,7 @@ from eggshard.costmodel.fitting import KindError, errors, fitted
 from eggshard.costmodel.machine import Machine
 from eggshard.costmodel.machine_files import preset
 from eggshard.costmodel.machine_text import to_toml
-from eggshard.costmodel.measuring import SIZES, cases, measure, rounds
+from eggshard.costmodel.measuring import HOST_SIZES, SIZES, cases, measure, rounds
 from eggshard.costmodel.table import Measured
 from eggshard.errors import CostModelError
 
@@ -39,13 +39,14 @@ class Calibration:
 
 
 def calibrate(
-    devices: Sequence[Any] | None = None, sizes: Sequence[int] = SIZES, groups: Sequence[int] = (), repeats: int = 7,
+    devices: Sequence[Any] | None = None, sizes: Sequence[int] = (), groups: Sequence[int] = (), repeats: int = 7,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> Calibration:
     """Measure steps on devices (by default all of JAX's), and fit a machine to them.
 
-    sizes: bytes per device. groups: devices per collective (by default all that divide their number). repeats: how
-    often each case is timed. progress: called with what was run, and how many runs of how many are done.
+    sizes: bytes per device (by default to 4 MiB on a CPU, to 256 MiB elsewhere). groups: devices per collective (by
+    default all that divide their number). repeats: how often each case is timed. progress: called with what was run,
+    and how many runs of how many are done.
     """
     if devices is None:
         import jax
@@ -60,7 +61,8 @@ def calibrate(
         base = preset_of(devices)
     except CostModelError:
         base = preset("cpu-host")
-    found = cases(len(devices), sorted(sizes), groups)
+    usual = HOST_SIZES if getattr(devices[0], "platform", "cpu") == "cpu" else SIZES
+    found = cases(len(devices), sorted(sizes or usual), groups)
     done, total = 0, len(found) * rounds(repeats)
 
     def advance(what: str) -> None:

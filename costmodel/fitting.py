@@ -204,7 +204,9 @@ def _least_squares(
         square, slope = jacobian.T @ (weights * jacobian), jacobian.T @ (weights[:, 0] * r)
         before, improved = loss(r), False
         for _ in range(8):
-            step = np.linalg.solve(square + damping * (np.diag(np.diag(square)) + 1e-9 * np.eye(len(free))), -slope)
+            # Parameters that nothing depends on here stay as they are.
+            damped = square + damping * np.diag(np.diag(square)) + 1e-9 * np.eye(len(free))
+            step = np.linalg.lstsq(damped, -slope, rcond=None)[0]
             moved = at.copy()
             moved[free] += np.clip(step, -2.0, 2.0)
             after = residuals(moved)

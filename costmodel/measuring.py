@@ -19,8 +19,8 @@ from eggshard.costmodel.table import Measured
 from eggshard.errors import CostModelError
 from eggshard.program.mesh import Mesh
 
-#: Bytes that a device holds of an array, unless asked for others.
-SIZES = tuple(1 << p for p in range(10, 25, 2))
+#: Bytes that a device holds of an array, unless asked for others: of an accelerator, and of a share of a host.
+SIZES, HOST_SIZES = (tuple(1 << p for p in range(10, most + 1, 2)) for most in (28, 22))
 #: Seconds that a loop takes at least, and times that it runs at most.
 _SPAN, _MOST = 4e-3, 256
 #: Times that a case without a time is timed again.
@@ -73,7 +73,7 @@ def measure(
         _build(case, devices, operands)
         jax.block_until_ready(case.loop(case.operand, 1))
         once = _timed(case, 1)
-        case.times = 2
+        case.times = 1
         while (span := _timed(case, case.times + 1) - once) < _SPAN and case.times < _MOST:
             case.times = min(_MOST, max(2 * case.times, int(case.times * 0.5 * _SPAN / max(span, 1e-6))))
         advance(case.step.op or case.step.kind)

@@ -39,7 +39,6 @@ def calibrate(
 
     from eggshard.costmodel.calibrating import calibrate as run
     from eggshard.costmodel.detection import calibrated_file
-    from eggshard.costmodel.measuring import SIZES
 
     console = Console()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -49,7 +48,7 @@ def calibrate(
         def progress(what: str, done: int, total: int) -> None:
             bar.update(task, description=what, completed=done, total=total)
 
-        found = run(sizes=_sizes(sizes) or SIZES, groups=_numbers(groups), repeats=repeats, progress=progress)
+        found = run(sizes=_sizes(sizes), groups=_numbers(groups), repeats=repeats, progress=progress)
     path = output or calibrated_file(jax.devices())
     found.save(path)
     _report(console, found)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from eggshard.costmodel import AlphaBeta, Machine, StepInfo, preset
 from eggshard.costmodel.fitting import errors, fitted
@@ -148,3 +148,14 @@ def test_impossible_times_are_refused() -> None:
     for seconds in (0.0, -1.0, math.nan):
         with pytest.raises(CostModelError, match="time above zero"):
             fitted(preset("cpu-host"), [(step("all-gather", 2, 8.0), seconds)])
+
+
+@given(st.lists(st.tuples(st.sampled_from([2, 4, 8]), st.floats(1.0, 1e9), st.floats(1e-7, 1.0)), min_size=3,
+                max_size=30))
+@settings(max_examples=30)
+def test_whatever_was_measured_a_fit_is_found(rows: list[tuple[int, float, float]]) -> None:
+    measured = [(step(kind, n, wire), t) for kind in ("all-reduce", "collective-permute") for n, wire, t in rows]
+    measured += [(StepInfo("local", Mesh({"group": 8}), op="add", memory_bytes=wire), t) for _, wire, t in rows]
+    for base in ("h100-node", "tpu-v5e"):
+        found = fitted(preset(base), measured)
+        assert all(0 < found.seconds(s) < math.inf for s, _ in measured)
