@@ -1,4 +1,4 @@
-"""The command line: ``eggshard optimize``, ``explain``, ``run``, ``reshard``, ``shardy``, ``layouts``, ``calibrate``."""
+"""The command line: `optimize`, `explain`, `run`, `reshard`, `shardy`, `layouts`, `calibrate`."""
 
 from __future__ import annotations
 
