@@ -64,7 +64,7 @@ def test_import_is_light_and_the_names_are_few() -> None:
     [
         ({"limits": {"seconds": 1}}, es.LimitError, "eggshard.Limits"),
         ({"memory_limit": "1GB"}, es.LimitError, "bytes per device"),
-        ({"cost_model": "tpu-v5e"}, es.CostModelError, "preset"),
+        ({"cost_model": "abacus"}, es.CostModelError, "h100-node"),
         ({"cost_model": es.costmodel.WireBytes}, es.CostModelError, r"instance, WireBytes\(\)"),
         ({"cost_model": Answers("1.5")}, es.CostModelError, "answered '1.5'"),
         ({"cost_model": Answers(None)}, es.CostModelError, "answered None"),

@@ -1,4 +1,4 @@
-"""The command line: optimize, explain, report, diff, run, reshard, shardy, layouts."""
+"""The command line: `optimize`, `explain`, `report`, `diff`, `run`, `reshard`, `shardy`, `layouts`, `calibrate`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eggshard import cli_calibrate
 from eggshard.errors import EggshardError, MeshError, ProgramError, ShardingError
 
 if TYPE_CHECKING:
@@ -21,17 +22,17 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="Plan sharded
 
 Source = Annotated[Path, typer.Argument(help="A StableHLO module with Shardy annotations (.mlir).")]
 PlanSource = Annotated[Path, typer.Argument(help="A module as for optimize, or a plan written by optimize --json.")]
-Model = Annotated[str, typer.Option("--cost-model", help="wire-bytes, messages, or a machine: h100-node, tpu-v5e, ...")]
+Model = Annotated[str, typer.Option("--cost-model", help="alpha-beta, wire-bytes, messages, detected, a machine such "
+                                    "as h100-node or tpu-v5e, or its file (.toml).")]
 Exact = Annotated[bool, typer.Option("--exact", help="Forbid reassociation and whatever NaN, Inf or -0 could tell.")]
 Seconds = Annotated[float, typer.Option("--seconds", help="Time limit of the search.")]
 
 
 def cost_model(name: str) -> CostModel:
-    """A shipped cost model by its command-line name."""
+    """A cost model by its command-line name."""
     from eggshard import costmodel
 
-    counting: dict[str, CostModel] = {"wire-bytes": costmodel.WireBytes(), "messages": costmodel.Messages()}
-    return counting.get(name) or costmodel.AlphaBeta.preset(name)
+    return costmodel.named(name)
 
 
 def parse_mesh(text: str) -> Mesh:
@@ -60,7 +61,7 @@ def optimize(
     program: Source,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the lowered StableHLO here.")] = None,
     json: Annotated[Path | None, typer.Option("--json", help="Write the plan as JSON here.")] = None,
-    model: Model = "h100-node",
+    model: Model = "alpha-beta",
     exact: Exact = False,
     seconds: Seconds = 60.0,
     verify: Annotated[bool, typer.Option("--verify", help="Compare with the unsharded program.")] = False,
@@ -83,7 +84,7 @@ def optimize(
 def explain(
     program: PlanSource,
     step: Annotated[int | None, typer.Option("--step", help="Why this step, what else there was, its flips.")] = None,
-    model: Model = "h100-node", exact: Exact = False, seconds: Seconds = 60.0,
+    model: Model = "alpha-beta", exact: Exact = False, seconds: Seconds = 60.0,
 ) -> None:
     """Find the cheapest plan, and say why it is so: rules, search, the baseline beside it; or all about one step."""
     typer.echo(plan_of(program, model, exact, seconds).explain(step))
@@ -94,7 +95,7 @@ def report(
     program: PlanSource,
     output: Annotated[Path, typer.Option("--output", "-o", help="Write the page here.")] = Path("plan.html"),
     xla: Annotated[bool, typer.Option("--xla", help="Compile XLA's own program, too, and compare.")] = False,
-    model: Model = "h100-node", exact: Exact = False, seconds: Seconds = 60.0,
+    model: Model = "alpha-beta", exact: Exact = False, seconds: Seconds = 60.0,
 ) -> None:
     """Write a plan as one HTML page that needs no network: graph, timeline, who holds what, why, and what else."""
     plan = plan_of(program, model, exact, seconds)
@@ -208,6 +209,9 @@ def layouts(
     typer.echo(str(plan))
     if output:
         output.write_text(plan.text())
+
+
+app.command(name="calibrate")(cli_calibrate.calibrate)
 
 
 def parse_spec(text: str) -> str | tuple[tuple[str, ...], ...]:

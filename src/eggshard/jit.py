@@ -45,7 +45,7 @@ def _planning_one() -> Iterator[None]:
 class PlanOptions:
     """What `eggshard.optimize` is told, and whether its plans are held against XLA's own programs."""
 
-    cost_model: CostModel | None = None
+    cost_model: CostModel | str | None = None
     rewrites: Sequence[Any] | None = None
     limits: Limits | None = None
     memory_limit: int | None = None
@@ -77,7 +77,7 @@ def jit(
     keep_unused: bool = False,
     inline: bool = False,
     compiler_options: dict[str, Any] | None = None,
-    cost_model: CostModel | None = None,
+    cost_model: CostModel | str | None = None,
     rewrites: Sequence[Any] | None = None,
     limits: Limits | None = None,
     memory_limit: int | None = None,

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from eggshard.costmodel import AlphaBeta, Messages, StepInfo, WireBytes
+from eggshard import costmodel
+from eggshard.costmodel.protocol import StepInfo
 from eggshard.errors import CostModelError, EggshardError, ProgramError
 from eggshard.placement import placement, sharding, windows
 from eggshard.plan import authored_steps, control_steps, held, steps, window_steps
@@ -25,8 +26,11 @@ FORMAT = 2
 _CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
-        AlphaBeta, Messages, WireBytes, StepInfo, placement.Dim, placement.Placement, sharding.DimSharding,
-        sharding.Sharding, mesh.AxisRef, types.TensorType, program.Op, program.Region, program.Program, Search,
+        costmodel.AlphaBeta, costmodel.Messages, costmodel.WireBytes, costmodel.WeightedSum, costmodel.PerKind,
+        costmodel.Machine, costmodel.Level, costmodel.Protocol, costmodel.Compute, costmodel.Ring, costmodel.Torus,
+        costmodel.Switch, costmodel.FullMesh, costmodel.FatTree, StepInfo, placement.Dim, placement.Placement,
+        sharding.DimSharding, sharding.Sharding, mesh.AxisRef, types.TensorType, program.Op, program.Region,
+        program.Program, Search,
         steps.Local, steps.Resize, steps.Slice, steps.AllGather, steps.AllToAll, steps.CollectivePermute, steps.Round,
         steps.Exchange, steps.AllReduce, steps.ReduceScatter, steps.KeepFirst, steps.Mask, steps.Step, steps.StepPlan,
         control_steps.Loop, control_steps.Branch, authored_steps.DeviceNumber, authored_steps.GroupCollective,
@@ -61,7 +65,7 @@ class Recorded:
     def _seconds(self) -> dict[StepInfo, float]:
         return dict(self.prices)
 
-    def channels(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+    def channels(self, axes: tuple[str, ...], mesh: mesh.Mesh) -> tuple[str, ...]:
         """The recorded links."""
         return dict(self.links).get(axes, ("network",))
 
@@ -153,8 +157,13 @@ def to_json(plan: Plan, reasons: bool = True) -> str:
     """The plan as JSON text (without its baseline), with the versions that it depends on, and its reasons or not."""
     body = {f: _encode(getattr(plan, f)) for f in
             ("program", "device_program", "input_placements", "output_placements", "search")}
-    model = plan.cost_model if _is_known(plan.cost_model) else Recorded.of(plan)
-    body["cost_model"] = _encode(model)
+    try:
+        model = _encode(plan.cost_model) if _is_known(plan.cost_model) else None
+    except ProgramError:  # a user's own model among those that it is made of
+        model = None
+    if model is None:
+        model = _encode(Recorded.of(plan))
+    body["cost_model"] = model
     if reasons:
         body["reasons"] = packed(plan.reasons)
     facts = {"versions": versions(plan.program), "device_order": device_order(plan)}
