@@ -18,12 +18,16 @@ PAMI 2015): on the way up a class hands what it is worth to its consumers, on th
 minima gets stuck short of the optimum, so they are softened by a temperature that falls (Savchynskyy et al., "Efficient
 MRF energy minimization via adaptive diminishing smoothing", UAI 2012). Any charges and shares prove a bound: the
 temperature says only which ones are found.
+
+In a circle some class comes after a consumer. On the way up its turn is when the consumer has given away what it has,
+on the way down before the consumer has anything to give, and what passes between them would never be weighed. So at the
+end of each way the two have another turn.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -60,6 +64,8 @@ class _Class:
     order: np.ndarray
     columns: Segments
     groups: Segments
+    #: The placement ``[D]`` of each column.
+    placements: np.ndarray
     #: The cells ``[K]`` and slot ``[K]`` of needs.
     cells: Segments
     slot: np.ndarray
@@ -130,13 +136,15 @@ class Dual:
     Every plan that computes no class twice costs at least ``bound``, or at least the incumbent's cost. In an
     ``averaged`` problem, one of whose choices may stand for some of the layers of a plan only, what costs more than the
     incumbent is not left out, but counts as if it cost as much. ``essential``: classes that every plan computes, if not
-    the graph's.
+    the graph's. ``order``: of all classes, if not the graph's, which is any in circles.
     """
 
     def __init__(
-        self, graph: Graph, incumbent: float, *, averaged: bool = False, essential: Sequence[int] | None = None
+        self, graph: Graph, incumbent: float, *, averaged: bool = False, essential: Sequence[int] | None = None,
+        order: Sequence[int] | None = None,
     ) -> None:
         self.graph = graph
+        self.order = graph.order if order is None else order
         self.essential = graph.essential if essential is None else essential
         self.unit = incumbent
         #: What a label or a conversion counts for at most.
@@ -146,6 +154,11 @@ class Dual:
         #: Per consumer and operand the operand's entry and the consumer's slots there.
         self.uses: dict[tuple[int, int], list[tuple[_Class, int]]] = {}
         self.classes = list(self._lay_out())
+        place = {c: i for i, c in enumerate(self.live)}
+        #: The classes that come after some consumer of theirs, and these consumers.
+        against = [(c, a) for c, a in self.uses if c >= 0 and place[c] <= place[a]]
+        self.late = [entry for entry in self.classes if any(entry.number == a for _, a in against)]
+        self.early = [entry for entry in self.classes if any(entry.number == c for c, _ in against)]
         self.slack = self.cost.copy()
         for entry in self.classes:
             np.add.at(self.slack, entry.users, entry.price[entry.needs.segment])
@@ -155,7 +168,7 @@ class Dual:
     def _label(self) -> None:
         """Number the labels: of each class its finite choices by out, then absence; last the roots."""
         problem, essential = self.graph.problem, set(self.essential)
-        self.live = [c for c in self.graph.order if any(s.cost < math.inf for s in problem.choices[c])]
+        self.live = [c for c in self.order if any(s.cost < math.inf for s in problem.choices[c])]
         #: kept[c]: the choices behind the labels of class c, which begin at first[c]; optional: absence follows them.
         self.kept: dict[int, list[int]] = {}
         self.first: dict[int, int] = {}
@@ -239,7 +252,7 @@ class Dual:
             begin = self.first[a]
             entry = _Class(
                 a, slice(begin, begin + len(out)), Segments(_array(out)), matrix, column, order,
-                Segments(column[order]), Segments(_array(g for g, _ in cells)),
+                Segments(column[order]), Segments(_array(g for g, _ in cells)), _array(columns),
                 Segments(_array(j for j, _, _ in needs)), _array(m for _, m, _ in needs),
                 _array(label for _, _, labels in needs for label in labels),
                 Segments(np.repeat(np.arange(len(needs)), [len(labels) for _, _, labels in needs])),
@@ -253,21 +266,25 @@ class Dual:
 
     # -- ascent ------------------------------------------------------------------------------------------------------
 
-    def ascend(self, hot: float = HOT, rounds: int = 60) -> Iterator[float]:
+    def ascend(
+        self, hot: float = HOT, rounds: int = 60, each: Callable[[], float] = float
+    ) -> Iterator[float]:
         """Raise the bound; after every few rounds what it is then, as a part of the incumbent's cost.
 
-        ``hot``: the first temperature. Ends when the bound hardly rises any more.
+        ``hot``: the first temperature. ``each`` is called after each round, and what it returns added to what is
+        yielded. Ends when that hardly rises any more.
         """
         scale = max(1, len(self.classes))
         before = -math.inf
         for i in range(rounds):
             temperature = max(hot * COOLING**i, COLD) / scale
-            for entry in reversed(self.classes):
+            for entry in (*reversed(self.classes), *reversed(self.late)):
                 self._update(entry, entry.pull_down, 0.0, temperature)
-            for entry in self.classes:
+            for entry in (*self.classes, *self.early):
                 self._update(entry, entry.pull_up, 1.0 / len(entry.groups), temperature)
+            more = each()
             if i % CHECK == CHECK - 1 or i == rounds - 1:
-                now = self.evaluate()
+                now = self.evaluate() + more
                 yield now
                 if now - before < STALLED:
                     return
@@ -321,6 +338,32 @@ class Dual:
                 if operand is not None and len(operand.groups) > 1:
                     self._update(operand, operand.pull_up, 1.0 / len(operand.groups), temperature)
         return chosen
+
+    def paid(self, consumer: int, operand: int) -> tuple[float, dict[int, float]] | None:
+        """What a class that always uses an operand pays for it: the least charge, and the price per placement.
+
+        None where the charge is not for this use alone, or where the class may do without.
+        """
+        uses = self.uses.get((consumer, operand), ())
+        if len(uses) != 1:
+            return None
+        ((entry, m),) = uses
+        group = entry.members.segment[m]
+        if m in entry.idle or np.count_nonzero(entry.members.segment == group) > 1:
+            return None
+        price, _ = entry.prices()
+        needs = np.flatnonzero(entry.slot == m)
+        placements = entry.placements[entry.column[entry.cells.segment[needs]]]
+        prices = dict(zip(placements.tolist(), (price[needs] * self.unit).tolist(), strict=True))
+        return float(entry.charge[:, group].min()) * self.unit, prices
+
+    def reprice(self, c: int, choices: Sequence[int], costs: Sequence[float]) -> None:
+        """Give choices of a class other costs, with the charges and shares as they are."""
+        position = {s: self.first[c] + i for i, s in enumerate(self.kept[c])}
+        labels = _array(position[s] for s in choices)
+        new = np.array(costs) / self.unit
+        self.slack[labels] += new - self.cost[labels]
+        self.cost[labels] = new
 
     def most_paid(self, consumer: int, operand: int) -> float:
         """What a class pays at most for an operand, over what it pays without (or the operand is paid at least)."""

@@ -2,16 +2,19 @@
 
 Lagrange multipliers tell a layer what it pays for its inputs and is paid for its outputs; with the same ones between
 any two layers, the plan of all layers costs at least as many times what the cheapest layer does. The first takes from
-elsewhere and the last one's output goes elsewhere: what passes there is left out, so the bound is less by what a layer
-may pay for its input at most, and be paid for its output at least.
+elsewhere, and the last one's output goes elsewhere, at the same prices: what a layer pays for its input is paid to
+whoever takes one from elsewhere for the first layer, and what it is paid for its output is paid by who takes the last
+one's. Where nobody does, the bound is less by what may be paid at most, or more by what is paid at least.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from eggshard.extract.dual import Dual
 from eggshard.extract.encode import Handed
@@ -25,13 +28,18 @@ HOT = 8.0
 
 
 class Link(NamedTuple):
-    """A group that stands for what a layer takes of another one, the group that this delivers, and how many layers take
-    it from elsewhere.
+    """A group that stands for what a layer takes of another one, and the group that this delivers.
+
+    last: the layers of which no layer takes it. beginnings: per layer to which no layer delivers what it takes in place
+    of it, a shard per choice of ``taken``; endings: per layer of ``last`` the group beside the layers that takes its
+    output, and at which placement each of that group's choices does; None for none.
     """
 
     taken: int
     delivered: int
-    ends: int
+    last: list[int]
+    beginnings: list[dict[int, tuple[int, int]]]
+    endings: list[tuple[int, dict[int, int]] | None]
 
 
 class Ring:
@@ -44,14 +52,17 @@ class Ring:
         self.lift, self.short = lift, lift.short
         self.follows = [copy] * self.short.repeats
         self.links: dict[tuple[int, int], Link] = {}
-        #: What is taken from elsewhere, by any layer and at what placement: the shards that stand for it.
-        self.taken: dict[Handed, set[tuple[int, int]]] = {}
         encoding = lift.encoding
         of_group = copies_of_groups(len(encoding.problem.choices), lift.copies, encoding.views.group)
+        self._shared = {c for c, which in enumerate(of_group) if which < 0}
+        #: What is taken beside the layers of a layer's group: (choice there, placement), by taking group.
+        self._leaving: dict[Instance, dict[int, dict[int, int]]] = {}
         self.choices = [
-            [] if of_group[c] not in (-1, copy) else [self._choice(c, s, of_group[c]) for s in choices]
+            [] if of_group[c] not in (-1, copy) else [
+                self._choice(c, i, s, of_group[c]) for i, s in enumerate(choices)]
             for c, choices in enumerate(encoding.problem.choices)
         ]
+        self._find_endings()
         conversions = [
             lift.table(c) * (self.short.repeats if of_group[c] >= 0 else 1) for c in range(len(self.choices))]
         open_ = self._without_links()
@@ -59,10 +70,7 @@ class Ring:
         roots, single = [r for r in encoding.problem.roots if r[0] in alive], encoding.problem.single
         self.problem = Problem(self.choices, conversions, roots, single=single)
         self.opened = Problem(open_, conversions, roots, single=single)
-        self.leaving = {
-            group for c, choices in enumerate(encoding.problem.choices) if of_group[c] < 0
-            for choice in choices if isinstance(choice.tag, Handed) for group, _ in self.taken[choice.tag]
-        }
+        self.leaving = {group for group, _ in self._leaving}
 
     def bound(self, like: Selection, known: float, gap: float, deadline: float) -> float:
         """What no plan of all layers undercuts that computes nothing twice, and all layers by the terms of a plan.
@@ -70,34 +78,55 @@ class Ring:
         known: what some plan of all layers costs; the bound is raised until it is within ``gap`` of that.
         """
         chosen = {c: some for c, some in like.chosen.items() if self.choices[c]}
-        terms = of_same_terms(self.problem, chosen)
-        dual = Dual(Graph(terms), known, averaged=True, essential=self._essential(chosen))
+        essential = self._essential(chosen)
+        ends = _Ends(self, of_same_terms(self.problem, chosen), essential)
+        order = [*Graph(of_same_terms(self.opened, chosen)).order, *ends.added]
+        dual = Dual(Graph(ends.problem), known, averaged=True, essential=[*essential, *ends.added], order=order)
         found = 0.0
-        for part in dual.ascend(HOT):
-            found = max(found, part * known - self._open_ends(dual))
+        for part in dual.ascend(HOT, each=lambda: ends.reprice(dual) / known):
+            found = max(found, part * known)
             if found >= (1 - gap) * known or time.monotonic() > deadline:
                 break
         return min(found, known)
 
     # -- the problem -------------------------------------------------------------------------------------------------
 
-    def _choice(self, group: int, choice: Choice, copy: int) -> Choice:
+    def _choice(self, group: int, number: int, choice: Choice, copy: int) -> Choice:
         """A choice, what it costs in all layers, with what it takes of another layer taken of the same."""
-        if isinstance(choice.tag, Handed):
-            sources = self._sources(choice.tag, range(self.short.repeats) if copy >= 0 else [-1])
-            self.taken[choice.tag] = {self.lift.encoding.shard(c, choice.tag.placement) for c, _ in sources}
-            return choice._replace(needs=self._linked(group, choice.tag, sources) if copy >= 0 else ())
-        return choice._replace(cost=choice.cost * self.short.repeats) if copy >= 0 else choice
+        tag = choice.tag
+        if not isinstance(tag, Handed):
+            return choice._replace(cost=choice.cost * self.short.repeats) if copy >= 0 else choice
+        if copy >= 0:
+            return choice._replace(needs=self._linked(group, number, tag))
+        ((source, layer),) = self._sources(tag, [-1])
+        taken, placement = self.lift.encoding.shard(source, tag.placement)
+        self._leaving.setdefault((taken, layer), {}).setdefault(group, {})[number] = placement
+        return choice._replace(needs=())
 
-    def _linked(self, group: int, tag: Handed, sources: Sequence[Instance]) -> tuple[tuple[int, int], ...]:
+    def _linked(self, group: int, number: int, tag: Handed) -> tuple[tuple[int, int], ...]:
         """What a value taken from elsewhere needs: a shard of the layer, or nothing where every layer takes another."""
+        sources = self._sources(tag, range(self.short.repeats))
         inside = [source for source in sources if source[1] >= 0]
         if not _passed_on(inside):
             return ()
-        need = self.lift.encoding.shard(inside[0][0], tag.placement)
-        link = Link(group, need[0], len(sources) - len(inside))
-        self.links[group, need[0]] = link
+        shard = self.lift.encoding.shard
+        outside = [source for source, layer in sources if layer < 0]
+        need = shard(inside[0][0], tag.placement)
+        link = self.links.get((group, need[0]))
+        if link is None:
+            last = sorted(set(range(self.short.repeats)) - {layer for _, layer in inside})
+            link = self.links[group, need[0]] = Link(group, need[0], last, [{} for _ in outside], [None for _ in last])
+        for beginning, source in zip(link.beginnings, outside, strict=True):
+            beginning[number] = shard(source, tag.placement)
         return (need,)
+
+    def _find_endings(self) -> None:
+        """One group beside the layers for each layer of whose output no other one takes anything."""
+        for link in self.links.values():
+            for i, layer in enumerate(link.last):
+                users = self._leaving.get((link.delivered, layer))
+                if users:
+                    link.endings[i] = min(users.items())
 
     def _sources(self, tag: Handed, layers: Iterable[int]) -> list[Instance]:
         """What some layers (-1: what layers share) take as this value."""
@@ -108,6 +137,10 @@ class Ring:
         return [
             [s._replace(needs=()) if isinstance(s.tag, Handed) else s for s in choices] for choices in self.choices
         ]
+
+    def is_shared(self, c: int) -> bool:
+        """Whether a group is computed without what is a layer's own."""
+        return c in self._shared
 
     # -- the bound --------------------------------------------------------------------------------------------------
 
@@ -130,11 +163,63 @@ class Ring:
         ]
         return sorted(needed(*lasting))
 
-    def _open_ends(self, dual: Dual) -> float:
-        """What the first layers may pay at most for what no layer delivers, and the last are paid at least."""
-        return math.fsum(
-            link.ends * max(0.0, dual.most_paid(link.taken, link.delivered)) for link in self.links.values()
-        ) / self.short.repeats
+
+class _Ends:
+    """What is paid where the row of layers begins and ends, at the prices between layers.
+
+    problem: the ring's, and for each beginning a class (``added``) of what the first layer takes, which is paid for.
+    """
+
+    def __init__(self, ring: Ring, terms: Problem, essential: Collection[int]) -> None:
+        self.links, self.repeats = list(ring.links.values()), ring.short.repeats
+        self.terms = terms
+        self.added: list[int] = []
+        #: Per link and beginning the class that is added, None for none.
+        self._firsts: list[list[int | None]] = []
+        choices, conversions = list(terms.choices), list(terms.conversions)
+        for link in self.links:
+            always = link.taken in essential and all(
+                any(a == link.delivered for a, _ in terms.choices[link.taken][s].needs) for s in self._takes(link))
+            firsts: list[int | None] = []
+            for beginning in link.beginnings:
+                shards = [beginning[s] for s in self._takes(link) if s in beginning]
+                there = len(shards) == len(self._takes(link)) and all(
+                    ring.is_shared(c) and any(s.cost < math.inf for s in terms.choices[c]) for c, _ in shards)
+                firsts.append(len(choices) if always and there else None)
+                if always and there:
+                    self.added.append(len(choices))
+                    choices.append([Choice(0, 0.0, (shard,)) for shard in shards])
+                    conversions.append(np.zeros((1, 1)))
+            self._firsts.append(firsts)
+        self.problem = Problem(choices, conversions, terms.roots, single=terms.single)
+
+    def _takes(self, link: Link) -> list[int]:
+        return [s for s, choice in enumerate(self.terms.choices[link.taken]) if choice.cost < math.inf]
+
+    def reprice(self, dual: Dual) -> float:
+        """Pay at the ends what is paid between layers now; what the bound is more by then."""
+        owed = []
+        for link, firsts in zip(self.links, self._firsts, strict=True):
+            takes = self._takes(link)
+            found = dual.paid(link.taken, link.delivered)
+            if found is None:  # then nothing is paid at the ends, and what might be is lost
+                owed.append(-len(link.last) * max(0.0, dual.most_paid(link.taken, link.delivered)))
+                least, prices = 0.0, dict[int, float]()
+            else:
+                least, prices = found
+                owed += [least] * len(link.endings) + [-max(prices.values())] * firsts.count(None)
+            for first in firsts:
+                if first is not None:
+                    paid = [next((prices.get(q, 0.0) for a, q in self.terms.choices[link.taken][s].needs
+                                  if a == link.delivered), 0.0) for s in takes]
+                    dual.reprice(first, range(len(takes)), [-price / self.repeats for price in paid])
+            for ending in link.endings:
+                if ending is not None and ending[0] in dual.first:
+                    costs = {s: self.terms.choices[ending[0]][s].cost for s in ending[1]}
+                    some = [s for s in ending[1] if costs[s] < math.inf]
+                    dual.reprice(ending[0], some, [
+                        costs[s] + (prices.get(ending[1][s], least) - least) / self.repeats for s in some])
+        return math.fsum(owed) / self.repeats
 
 
 def _passed_on(sources: Sequence[Instance]) -> bool:
