@@ -94,6 +94,8 @@ class _Class:
     count: np.ndarray = field(init=False)
     size: np.ndarray = field(init=False)
     distinct: bool = field(init=False)
+    #: Whether one slot alone uses the class, and always.
+    alone: bool = field(init=False)
 
     def __post_init__(self) -> None:
         cost = self.conversions[:, self.column]
@@ -101,6 +103,7 @@ class _Class:
         self.count = np.bincount(self.column, minlength=self.conversions.shape[1])
         self.size = np.bincount(self.members.segment)
         self.distinct = len(np.unique(self.users)) == len(self.users)
+        self.alone = len(self.members.segment) == 1 and not len(self.idle)
         self.charge = np.zeros((len(self.outs), len(self.groups)))
         self.share = np.where(self.possible, cost / self.count[self.column], cost)
         self.none = np.zeros(len(self.members.segment))
@@ -393,39 +396,69 @@ class Dual:
         return slack
 
     def _update(self, entry: _Class, pull: np.ndarray, give: float, temperature: float) -> None:
-        slack, idle, group = self.slack, entry.idle, entry.groups.segment
-        labels = slack[entry.labels]
+        labels, group = self.slack[entry.labels], entry.groups.segment
         own = entry.outs.soft_min(labels, temperature) if give else 0.0
-        more, sure, waste = self._beside(entry, temperature)
-        best = self._best(entry, more, temperature)
-        if len(entry.groups) > 1:
-            useful = np.maximum(best[:, group] - more, 0.0)
-            cost, column = entry.conversions, entry.column
-            total = np.maximum(entry.columns.add(useful[:, entry.order]), _NOTHING)
-            scale = np.minimum(cost / total, 1.0)
-            rest = np.maximum(cost - total, 0.0) / entry.count
-            entry.share = np.where(entry.possible, useful * scale[:, column] + rest[:, column], CAP)
-            best = self._best(entry, more, temperature)
-        taken = pull * (entry.charge + best + sure)
-        change = -taken
-        if give:
-            change += (give * (own + taken.sum(axis=1)))[:, None]
-        entry.charge += change
-        labels -= change.sum(axis=1)[entry.outs.segment]
         none = entry.none
-        if len(idle):
-            none = none.copy()
-            none[idle] -= pull[entry.members.segment[idle]] * waste
-            left = (soft_least(entry.charge, temperature) - entry.members.add(none)) / entry.size
-            none[idle] += left[entry.members.segment[idle]]
-            np.add.at(slack, entry.rest, (none - entry.none)[idle][entry.rests.segment])
-        price = entry.paid(soft_least(entry.charge[:, group] + entry.share, temperature), none)
-        change = (price - entry.price)[entry.needs.segment]
-        if entry.distinct:
-            slack[entry.users] += change
+        if entry.alone:
+            if give:  # the one consumer gets all that there is
+                change = np.array(own)[:, None]
+            else:
+                more = entry.needs.soft_min(self.slack[entry.users], temperature)
+                more = more - entry.price
+                change = soft_least(entry.share + more, temperature, 1)[:, None]
+                change += entry.charge
+                change *= -pull
         else:
-            np.add.at(slack, entry.users, change)
+            more, sure, waste = self._beside(entry, temperature)
+            best = self._best(entry, more, temperature)
+            if len(entry.groups) > 1:
+                self._reshare(entry, more, best)
+                best = self._best(entry, more, temperature)
+            taken = pull * (entry.charge + best + sure)
+            change = -taken
+            if give:
+                change += (give * (own + taken.sum(axis=1)))[:, None]
+        entry.charge += change
+        out = change[:, 0] if change.shape[1] == 1 else np.add.reduce(change, axis=1)
+        labels -= out if entry.outs.apart else out[entry.outs.segment]
+        if len(entry.idle):
+            none = self._unused(entry, pull, waste, temperature)
+        total = entry.charge if entry.alone else entry.charge.take(group, axis=1)
+        price = entry.paid(soft_least(total + entry.share, temperature), none)
+        change = price - entry.price
+        if not entry.needs.apart:
+            change = change[entry.needs.segment]
+        if entry.distinct:
+            self.slack[entry.users] += change
+        else:
+            np.add.at(self.slack, entry.users, change)
         entry.price, entry.none = price, none
+
+    def _reshare(self, entry: _Class, more: np.ndarray, best: np.ndarray) -> None:
+        """Split conversions among groups as these have use for them."""
+        useful = best.take(entry.groups.segment, axis=1)
+        useful -= more
+        np.maximum(useful, 0.0, out=useful)
+        cost, column = entry.conversions, entry.column
+        total = entry.columns.add(useful.take(entry.order, axis=1))
+        scale = cost / np.maximum(total, _NOTHING)
+        np.minimum(scale, 1.0, out=scale)
+        rest = np.maximum(cost - total, 0.0)
+        rest /= entry.count
+        useful *= scale.take(column, axis=1)
+        useful += rest.take(column, axis=1)
+        entry.share = np.where(entry.possible, useful, CAP)
+
+    def _unused(
+        self, entry: _Class, pull: np.ndarray, waste: np.ndarray | float, temperature: float
+    ) -> np.ndarray:
+        """What slots that are not used pay now ``[M]``, paid by the labels that do not use them."""
+        idle, none = entry.idle, entry.none.copy()
+        none[idle] -= pull[entry.members.segment[idle]] * waste
+        left = (soft_least(entry.charge, temperature) - entry.members.add(none)) / entry.size
+        none[idle] += left[entry.members.segment[idle]]
+        np.add.at(self.slack, entry.rest, (none - entry.none)[idle][entry.rests.segment])
+        return none
 
     def _beside(
         self, entry: _Class, temperature: float
