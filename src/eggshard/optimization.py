@@ -210,7 +210,7 @@ def _search_layers(
     found = timed(clock, "extract", lambda: extract_layers(
         short, graph, encoding, small.router, roots,
         lambda problem: extract(problem, seconds=seconds, gap=planning.limits.gap, most=most),
-        time.monotonic() + seconds))
+        planning.pricer.total(plain), time.monotonic() + seconds, time.monotonic() + most))
     if found is None:
         return None
     search = Search(

@@ -27,7 +27,7 @@ end of each way the two have another turn.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -281,10 +281,7 @@ class Dual:
         before = -math.inf
         for i in range(rounds):
             temperature = max(hot * COOLING**i, COLD) / scale
-            for entry in (*reversed(self.classes), *reversed(self.late)):
-                self._update(entry, entry.pull_down, 0.0, temperature)
-            for entry in (*self.classes, *self.early):
-                self._update(entry, entry.pull_up, 1.0 / len(entry.groups), temperature)
+            self._round(temperature)
             more = each()
             if i % CHECK == CHECK - 1 or i == rounds - 1:
                 now = self.evaluate() + more
@@ -293,28 +290,43 @@ class Dual:
                     return
                 before = now
 
-    def decoded(self) -> dict[int, tuple[int, ...]]:
+    def _round(self, temperature: float) -> None:
+        """Down and up once."""
+        for entry in (*reversed(self.classes), *reversed(self.late)):
+            self._update(entry, entry.pull_down, 0.0, temperature)
+        for entry in (*self.classes, *self.early):
+            self._update(entry, entry.pull_up, 1.0 / len(entry.groups), temperature)
+
+    def decoded(
+        self, held: Mapping[int, int] = {}, wanted: Sequence[tuple[int, int]] = (), rounds: int = 0
+    ) -> dict[int, tuple[int, ...]]:
         """Choices of a plan, consumers first; what has been chosen changes the prices for those who share operands.
 
         Prices alone tell two consumers of a value nothing of one another: where the same is to be had in several ways
-        they would choose different ones.
+        they would choose different ones. ``held``: choices of some classes, to which the others first adapt in so many
+        ``rounds``. ``wanted``: shards to be delivered beside the roots.
         """
         kept = self.slack, [(entry.charge, entry.share, entry.price, entry.none) for entry in self.classes]
         self.slack = self.slack.copy()
         for entry in self.classes:
             entry.charge = entry.charge.copy()
         try:
-            return self._decode()
+            for c, s in held.items():
+                first = self.first[c]
+                self.slack[first : first + len(self.kept[c])] += CAP * (np.array(self.kept[c]) != s)
+            for _ in range(rounds):
+                self._round(COLD / max(1, len(self.classes)))
+            return self._decode(wanted)
         finally:
             self.slack = kept[0]
             for entry, state in zip(self.classes, kept[1], strict=True):
                 entry.charge, entry.share, entry.price, entry.none = state
 
-    def _decode(self) -> dict[int, tuple[int, ...]]:
+    def _decode(self, more: Sequence[tuple[int, int]]) -> dict[int, tuple[int, ...]]:
         problem, temperature = self.graph.problem, COLD / max(1, len(self.classes))
         entries = {entry.number: entry for entry in self.classes}
         wanted: dict[int, dict[int, None]] = {c: {} for c in self.live}
-        for c, q in problem.roots:
+        for c, q in (*problem.roots, *more):
             wanted[c][q] = None
         chosen: dict[int, tuple[int, ...]] = {}
         for c in reversed(self.live):

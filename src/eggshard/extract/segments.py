@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-
 #: Terms of a sum below this power of e add nothing to it; powers that underflow take several times as long to find.
 FAR = -60.0
 

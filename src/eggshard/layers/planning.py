@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from eggshard.egraph.graph import EGraph
 from eggshard.extract.encode import ConversionTable, Encoding
-from eggshard.extract.problem import Extraction, Problem
+from eggshard.extract.problem import Extraction, Problem, Selection
+from eggshard.extract.start import local_plan
 from eggshard.layers.lifting import Lift, Lifted, copies_of
 from eggshard.layers.ring import Ring
 from eggshard.layers.shortening import KEPT, Short
@@ -69,35 +70,67 @@ class LayeredPlan(NamedTuple):
     terms: float
 
 
+class _Best(NamedTuple):
+    """A selection of the short program, which copy each layer follows, and what that costs."""
+
+    selection: Selection
+    follows: list[int]
+    cost: float
+
+
 def extract_layers(
     short: Short, graph: EGraph, encoding: Encoding, tables: ConversionTable,
-    roots: Sequence[tuple[int, Sequence[Placement]]], extract: Callable[[Problem], Extraction], deadline: float,
+    roots: Sequence[tuple[int, Sequence[Placement]]], extract: Callable[[Problem], Extraction], baseline: float,
+    deadline: float, most: float,
 ) -> LayeredPlan | None:
     """The cheapest plan of the whole program among those whose layers follow the copies.
 
-    deadline: of `time.monotonic`; until then the bound is raised.
+    That is one of the ring of one layer, if it comes with a bound that is near and begins with a plan that costs the
+    short program less than ``baseline``; if not, the plan extracted of the whole short program. deadline, most: of
+    `time.monotonic`; until then a bound is raised, and the ring's begun.
     """
-    copies = copies_of(short, graph)
+    lift = Lift(short, graph, encoding, copies_of(short, graph), tables, roots)
+    began = time.monotonic()
+    start = local_plan(encoding.problem, deadline)
+    if start is not None and start.cost <= baseline:
+        best, bound = _by_ring(lift, _priced(lift, start), most)
+        lifted = best and lift.lift(best.selection, best.follows)
+        late = time.monotonic() > most
+        if best is not None and lifted is not None and (late or bound >= (1 - CLOSE) * best.cost):
+            note = f"ring: cost {best.cost:.9g}, bound {bound:.9g} by these terms"
+            return LayeredPlan(lifted, Extraction(start, 0.0, "ring", time.monotonic() - began, (note,)), bound)
     found = extract(encoding.problem)
-    lift = Lift(short, graph, encoding, copies, tables, roots)
-    prices: list[float] = []
-    patterns: list[list[int]] = []
-    for follows in _patterns(short.repeats):
-        price = lift.price(found.selection, follows)
-        if price is None:
-            return None
-        if prices and math.isclose(price, prices[0], rel_tol=EQUAL):
-            break  # the copies do the same
-        prices.append(price)
-        patterns.append(follows)
-    best = lift.lift(found.selection, patterns[prices.index(min(prices))])
+    best, bound = _by_ring(lift, _priced(lift, found.selection), deadline)
     if best is None:
         return None
-    copy = min(range(min(KEPT, len(prices))), key=prices.__getitem__)
-    bound = 0.0
-    if time.monotonic() < deadline:
-        bound = Ring(lift, copy).bound(found.selection, best.selection.cost, CLOSE, deadline)
-    return LayeredPlan(best, found, bound)
+    lifted = lift.lift(best.selection, best.follows)
+    return None if lifted is None else LayeredPlan(lifted, found, bound)
+
+
+def _priced(lift: Lift, selection: Selection) -> _Best | None:
+    """The cheapest way for the layers to follow the copies; None where there is none."""
+    found: list[_Best] = []
+    for follows in _patterns(lift.short.repeats):
+        price = lift.price(selection, follows)
+        if price is None:
+            return None
+        if found and math.isclose(price, found[0].cost, rel_tol=EQUAL):
+            break  # the copies do the same
+        found.append(_Best(selection, follows, price))
+    return min(found, key=lambda best: best.cost)
+
+
+def _by_ring(lift: Lift, best: _Best | None, deadline: float) -> tuple[_Best | None, float]:
+    """A better plan by the terms of one, if the ring of a copy's layer gives it, and the bound of such plans."""
+    if best is None or best.cost <= 0 or time.monotonic() > deadline:
+        return best, 0.0
+    alike = [[copy] * lift.short.repeats for copy in range(KEPT)]
+    prices = [lift.price(best.selection, follows) for follows in alike]
+    copy = min(range(KEPT), key=lambda copy: math.inf if prices[copy] is None else prices[copy])
+    found = Ring(lift, copy).plan(best.selection, best.cost, CLOSE, deadline)
+    if found.selection is not None:
+        best = _Best(found.selection, alike[copy], found.cost)
+    return best, found.bound
 
 
 def _patterns(repeats: int) -> Iterator[list[int]]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,12 +20,25 @@ import numpy as np
 from eggshard.extract.dual import Dual
 from eggshard.extract.encode import Handed
 from eggshard.extract.graph import Graph
+from eggshard.extract.greedy import tree_costs
+from eggshard.extract.local_search import LocalSearch
 from eggshard.extract.problem import Choice, Problem, Selection
 from eggshard.extract.terms import of_same_terms
 from eggshard.layers.lifting import Instance, Lift, copies_of_groups
 
 #: The ascent begins hotter where messages run in circles.
 HOT = 8.0
+#: Plans are decoded once the bound rises by less than this part from one look to the next, and choices adapt in so many
+#: rounds to what passes between layers.
+STEADY, ADAPT = 5e-3, 4
+
+
+class RingPlan(NamedTuple):
+    """What one copy's layer does in a plan, None if none was found; its cost, and a bound, of all layers."""
+
+    selection: Selection | None
+    cost: float
+    bound: float
 
 
 class Link(NamedTuple):
@@ -72,22 +86,53 @@ class Ring:
         self.opened = Problem(open_, conversions, roots, single=single)
         self.leaving = {group for group, _ in self._leaving}
 
-    def bound(self, like: Selection, known: float, gap: float, deadline: float) -> float:
-        """What no plan of all layers undercuts that computes nothing twice, and all layers by the terms of a plan.
+    def plan(self, like: Selection, known: float, gap: float, deadline: float) -> RingPlan:
+        """The cheapest plan of equal layers that prices gave, cheaper than a known one, and what no plan of all layers
+        undercuts that computes nothing twice, and all layers by the terms of a plan like this one.
 
-        known: what some plan of all layers costs; the bound is raised until it is within ``gap`` of that.
+        known: what it costs; the bound is raised until it is within ``gap`` of the best plan.
         """
         chosen = {c: some for c, some in like.chosen.items() if self.choices[c]}
-        essential = self._essential(chosen)
+        opened = of_same_terms(self.opened, chosen)
+        essential = self._essential(opened)
         ends = _Ends(self, of_same_terms(self.problem, chosen), essential)
-        order = [*Graph(of_same_terms(self.opened, chosen)).order, *ends.added]
+        order = [*Graph(opened).order, *ends.added]
         dual = Dual(Graph(ends.problem), known, averaged=True, essential=[*essential, *ends.added], order=order)
-        found = 0.0
+        best, cost, bound, before = None, known, 0.0, 0.0
         for part in dual.ascend(HOT, each=lambda: ends.reprice(dual) / known):
-            found = max(found, part * known)
-            if found >= (1 - gap) * known or time.monotonic() > deadline:
+            bound, rise, before = max(bound, part * known), part - before, part
+            late = time.monotonic() > deadline
+            if bound < (1 - gap) * cost and (late or rise <= STEADY * part):
+                found = self._decoded(dual, ends, opened)
+                price = None if found is None else self.lift.price(found, self.follows)
+                if price is not None and price < cost:
+                    best, cost = found, price
+            if late or bound >= (1 - gap) * cost:
                 break
-        return min(found, known)
+        return RingPlan(best, cost, min(bound, cost))
+
+    def _decoded(self, dual: Dual, ends: _Ends, opened: Problem) -> Selection | None:
+        """A plan at these prices: what passes between layers is chosen first, then the rest, once more and improved."""
+        first = dual.decoded()
+        held = {link.taken: first[link.taken][0] for link in ends.links if link.taken in first}
+        wanted = [need for c, s in held.items() for need in self.choices[c][s].needs]
+        chosen = dual.decoded(held, wanted, ADAPT)
+        chosen = {c: some for c, some in chosen.items() if c not in ends.added}
+        wanted += [b[held[link.taken]] for link in ends.links if link.taken in held
+                   for b in link.beginnings if held[link.taken] in b]
+        for (delivered, _), users in self._leaving.items():
+            for c, placements in users.items():
+                if c in chosen and chosen[c][0] in placements:
+                    held[c] = chosen[c][0]
+                    wanted.append((delivered, placements[chosen[c][0]]))
+        choices = list(opened.choices)
+        for c, s in held.items():
+            choices[c] = [choice if i == s else choice._replace(cost=math.inf) for i, choice in enumerate(choices[c])]
+        problem = replace(opened, choices=choices, roots=list(dict.fromkeys([*opened.roots, *wanted])))
+        if any(c not in chosen for c, _ in problem.roots):
+            return None
+        graph = Graph(problem)
+        return LocalSearch(graph, tree_costs(graph).best).improve(chosen)
 
     # -- the problem -------------------------------------------------------------------------------------------------
 
@@ -144,14 +189,12 @@ class Ring:
 
     # -- the bound --------------------------------------------------------------------------------------------------
 
-    def _essential(self, chosen: Mapping[int, tuple[int, ...]]) -> list[int]:
-        """What every layer computes in all plans of these terms.
+    def _essential(self, terms: Problem) -> list[int]:
+        """What every layer computes in all plans of these terms, without links.
 
         That is what its own roots need, and what the last layer delivers to others, if a layer that delivers it needs
         the same of another layer.
         """
-        terms = of_same_terms(self.opened, chosen)
-
         def needed(*more: int) -> set[int]:
             roots = [*terms.roots, *((c, 0) for c in more)]
             return set(Graph(Problem(terms.choices, terms.conversions, roots)).essential)
