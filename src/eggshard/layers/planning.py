@@ -63,11 +63,15 @@ def handed(short: Short, graph: EGraph) -> dict[int, int]:
 class LayeredPlan(NamedTuple):
     """The whole program's plan, what was extracted of the short one, and the bound of plans of the whole program that
     compute nothing twice, by the same terms in every layer.
+
+    alike: whether the whole program's plan is as cheap beside the baseline as the extracted one is beside that of the
+    short program, or cheaper.
     """
 
     lifted: Lifted
     extraction: Extraction
     terms: float
+    alike: bool = True
 
 
 class _Best(NamedTuple):
@@ -85,25 +89,26 @@ def extract_layers(
 ) -> LayeredPlan | None:
     """The cheapest plan of the whole program among those whose layers follow the copies.
 
-    That is one of the ring of one layer, if it comes with a bound that is near and begins with a plan that costs the
-    short program less than ``baseline``; if not, the plan extracted of the whole short program. deadline, most: of
-    `time.monotonic`; until then a bound is raised, and the ring's begun.
+    That is one of the ring of one layer, if it comes with a bound that is near, and the short program's would cost less
+    than ``baseline``; if not, the plan extracted of the whole short program. deadline, most: of `time.monotonic`, for
+    local search, and for bounds.
     """
     lift = Lift(short, graph, encoding, copies_of(short, graph), tables, roots)
     began = time.monotonic()
     start = local_plan(encoding.problem, deadline)
-    if start is not None and start.cost <= baseline:
-        best, bound = _by_ring(lift, _priced(lift, start), most)
-        lifted = best and lift.lift(best.selection, best.follows)
-        late = time.monotonic() > most
-        if best is not None and lifted is not None and (late or bound >= (1 - CLOSE) * best.cost):
+    first = None if start is None else _priced(lift, start)
+    best, bound = _by_ring(lift, first, most)
+    if start is not None and first is not None and best is not None:
+        # What the layers cost less in the whole program they cost less in the short one.
+        near = start.cost - KEPT * (first.cost - best.cost) / short.repeats <= baseline
+        lifted = lift.lift(best.selection, best.follows)
+        if lifted is not None and near and (time.monotonic() > most or bound >= (1 - CLOSE) * best.cost):
             note = f"ring: cost {best.cost:.9g}, bound {bound:.9g} by these terms"
-            return LayeredPlan(lifted, Extraction(start, 0.0, "ring", time.monotonic() - began, (note,)), bound)
+            found = Extraction(start, 0.0, "ring", time.monotonic() - began, (note,))
+            return LayeredPlan(lifted, found, bound, start.cost <= baseline)
     found = extract(encoding.problem)
-    best, bound = _by_ring(lift, _priced(lift, found.selection), deadline)
-    if best is None:
-        return None
-    lifted = lift.lift(best.selection, best.follows)
+    best, bound = _by_ring(lift, _priced(lift, found.selection), most)
+    lifted = best and lift.lift(best.selection, best.follows)
     return None if lifted is None else LayeredPlan(lifted, found, bound)
 
 
@@ -126,7 +131,7 @@ def _by_ring(lift: Lift, best: _Best | None, deadline: float) -> tuple[_Best | N
         return best, 0.0
     alike = [[copy] * lift.short.repeats for copy in range(KEPT)]
     prices = [lift.price(best.selection, follows) for follows in alike]
-    copy = min(range(KEPT), key=lambda copy: math.inf if prices[copy] is None else prices[copy])
+    copy = min(range(KEPT), key=[math.inf if price is None else price for price in prices].__getitem__)
     found = Ring(lift, copy).plan(best.selection, best.cost, CLOSE, deadline)
     if found.selection is not None:
         best = _Best(found.selection, alike[copy], found.cost)

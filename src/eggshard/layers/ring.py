@@ -30,7 +30,7 @@ from eggshard.layers.lifting import Instance, Lift, copies_of_groups
 HOT = 8.0
 #: Plans are decoded once the bound rises by less than this part from one look to the next, and choices adapt in so many
 #: rounds to what passes between layers.
-STEADY, ADAPT = 5e-3, 4
+STEADY, ADAPT = 3e-3, 4
 
 
 class RingPlan(NamedTuple):
@@ -98,7 +98,7 @@ class Ring:
         ends = _Ends(self, of_same_terms(self.problem, chosen), essential)
         order = [*Graph(opened).order, *ends.added]
         dual = Dual(Graph(ends.problem), known, averaged=True, essential=[*essential, *ends.added], order=order)
-        best, cost, bound, before = None, known, 0.0, 0.0
+        best, cost, bound, before = None, known, 0.0, -math.inf
         for part in dual.ascend(HOT, each=lambda: ends.reprice(dual) / known):
             bound, rise, before = max(bound, part * known), part - before, part
             late = time.monotonic() > deadline
