@@ -28,100 +28,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
+from eggshard.extract.charges import CAP, ChargedClass
 from eggshard.extract.exclusive import Context, contexts, groups, within
 from eggshard.extract.graph import Graph
 from eggshard.extract.segments import Segments, soft_least
 
-#: What no plan cheaper than the incumbent pays costs this in units of the incumbent, for every slot alone.
-CAP = 2.0
 #: In place of a sum of shares that is none.
 _NOTHING = 1e-300
 #: The first and the last temperature, both over the number of classes, and the factor between two rounds.
 HOT, COLD, COOLING = 1.0, 2e-3, 0.75
 #: The bound is looked at every so many rounds, and ascent ends when it rose by less than this.
 CHECK, STALLED = 4, 5e-4
-
-
-@dataclass
-class _Class:
-    """What one class charges. P outs (absence last), L labels, G groups of slots that exclude each other, M slots of
-    all groups, J cells (placements that some slot of a group needs), K needs (placements that a slot needs), U uses.
-    """
-
-    #: The class's number; where its labels lie, which are ordered by out; outs ``[L]``.
-    number: int
-    labels: slice
-    outs: Segments
-    #: Scaled conversion costs ``[P, D]`` to the distinct placements; the column ``[J]`` of each cell; cells by column,
-    #: a permutation ``[J]``, and their columns ``[J]``; the groups ``[J]`` of cells.
-    conversions: np.ndarray
-    column: np.ndarray
-    order: np.ndarray
-    columns: Segments
-    groups: Segments
-    #: The placement ``[D]`` of each column.
-    placements: np.ndarray
-    #: The cells ``[K]`` and slot ``[K]`` of needs.
-    cells: Segments
-    slot: np.ndarray
-    #: Labels ``[U]`` that use the class, and their needs ``[U]``.
-    users: np.ndarray
-    needs: Segments
-    #: The groups ``[M]`` of slots; the slots that need not be used ``[I]``; labels ``[R]`` that do not use them, and
-    #: the positions ``[R]`` in idle of the slots that they do not use.
-    members: Segments
-    idle: np.ndarray
-    rest: np.ndarray
-    rests: Segments
-    #: Whether a group need not be used ``[G]``.
-    free: np.ndarray
-    #: What a group's consumers give up on the way up and on the way down ``[G]``: they are asked by several operands.
-    pull_up: np.ndarray
-    pull_down: np.ndarray
-    charge: np.ndarray = field(init=False)
-    share: np.ndarray = field(init=False)
-    #: What labels pay that use a slot ``[K]``, and labels that do not ``[M]``.
-    price: np.ndarray = field(init=False)
-    none: np.ndarray = field(init=False)
-    #: Whether a conversion to a cell's placement can be ``[P, J]``; cells per column ``[D]``; slots per group ``[G]``;
-    #: whether a label uses the class at most once.
-    possible: np.ndarray = field(init=False)
-    count: np.ndarray = field(init=False)
-    size: np.ndarray = field(init=False)
-    distinct: bool = field(init=False)
-    #: Whether one slot alone uses the class, and always.
-    alone: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        cost = self.conversions[:, self.column]
-        self.possible = cost < CAP
-        self.count = np.bincount(self.column, minlength=self.conversions.shape[1])
-        self.size = np.bincount(self.members.segment)
-        self.distinct = len(np.unique(self.users)) == len(self.users)
-        self.alone = len(self.members.segment) == 1 and not len(self.idle)
-        self.charge = np.zeros((len(self.outs), len(self.groups)))
-        self.share = np.where(self.possible, cost / self.count[self.column], cost)
-        self.none = np.zeros(len(self.members.segment))
-        self.price = self.share.min(axis=0)[self.cells.segment]
-
-    def paid(self, least: np.ndarray, none: np.ndarray) -> np.ndarray:
-        """What needs pay ``[K]``: a group's cells cost ``least`` together, of which slots not used pay ``none``."""
-        found: np.ndarray = least[self.cells.segment]
-        if not self.members.apart:
-            found = found - (self.members.add(none)[self.members.segment] - none)[self.slot]
-        return found
-
-    def prices(self) -> tuple[np.ndarray, np.ndarray]:
-        """``price`` and ``none``, exact."""
-        none = self.none.copy()
-        more = (self.charge.min(axis=0) - self.members.add(none)) / self.size
-        none[self.idle] += more[self.members.segment[self.idle]]
-        return self.paid((self.charge[:, self.groups.segment] + self.share).min(axis=0), none), none
 
 
 class _Slot(NamedTuple):
@@ -155,7 +76,7 @@ class Dual:
         self.bound = 0.0
         self._label()
         #: Per consumer and operand the operand's entry and the consumer's slots there.
-        self.uses: dict[tuple[int, int], list[tuple[_Class, int]]] = {}
+        self.uses: dict[tuple[int, int], list[tuple[ChargedClass, int]]] = {}
         self.classes = list(self._lay_out())
         place = {c: i for i, c in enumerate(self.live)}
         #: The classes that come after some consumer of theirs, and these consumers.
@@ -217,7 +138,7 @@ class Dual:
             slots[a].append(_Slot(-1, {q: [self.root + i]}, [], {}))
         return slots
 
-    def _lay_out(self) -> Iterator[_Class]:
+    def _lay_out(self) -> Iterator[ChargedClass]:
         problem = self.graph.problem
         slots = self._slots()
         asked: dict[int, int] = {}  # per consumer: the slots whose operands come up to here
@@ -253,7 +174,7 @@ class Dual:
             up = np.array([1.0 / here[slot.consumer] if slot.consumer >= 0 else 1.0 for slot in some])
             down = np.array([1.0 / asked[slot.consumer] if slot.consumer >= 0 else 1.0 for slot in some])
             begin = self.first[a]
-            entry = _Class(
+            entry = ChargedClass(
                 a, slice(begin, begin + len(out)), Segments(_array(out)), matrix, column, order,
                 Segments(column[order]), Segments(_array(g for g, _ in cells)), _array(columns),
                 Segments(_array(j for j, _, _ in needs)), _array(m for _, m, _ in needs),
@@ -407,7 +328,7 @@ class Dual:
             np.add.at(slack, entry.rest, none[entry.idle][entry.rests.segment])
         return slack
 
-    def _update(self, entry: _Class, pull: np.ndarray, give: float, temperature: float) -> None:
+    def _update(self, entry: ChargedClass, pull: np.ndarray, give: float, temperature: float) -> None:
         labels, group = self.slack[entry.labels], entry.groups.segment
         own = entry.outs.soft_min(labels, temperature) if give else 0.0
         none = entry.none
@@ -446,7 +367,7 @@ class Dual:
             np.add.at(self.slack, entry.users, change)
         entry.price, entry.none = price, none
 
-    def _reshare(self, entry: _Class, more: np.ndarray, best: np.ndarray) -> None:
+    def _reshare(self, entry: ChargedClass, more: np.ndarray, best: np.ndarray) -> None:
         """Split conversions among groups as these have use for them."""
         useful = best.take(entry.groups.segment, axis=1)
         useful -= more
@@ -462,7 +383,7 @@ class Dual:
         entry.share = np.where(entry.possible, useful, CAP)
 
     def _unused(
-        self, entry: _Class, pull: np.ndarray, waste: np.ndarray | float, temperature: float
+        self, entry: ChargedClass, pull: np.ndarray, waste: np.ndarray | float, temperature: float
     ) -> np.ndarray:
         """What slots that are not used pay now ``[M]``, paid by the labels that do not use them."""
         idle, none = entry.idle, entry.none.copy()
@@ -473,7 +394,7 @@ class Dual:
         return none
 
     def _beside(
-        self, entry: _Class, temperature: float
+        self, entry: ChargedClass, temperature: float
     ) -> tuple[np.ndarray, np.ndarray | float, np.ndarray | float]:
         """What consumers pay beside the prices: for each cell ``[J]`` over what they pay without any, that ``[G]``, and
         where a slot is not used, with its price ``[I]``.
@@ -491,7 +412,7 @@ class Dual:
         return entry.cells.soft_min(more, temperature), sure, waste
 
     @staticmethod
-    def _best(entry: _Class, more: np.ndarray, temperature: float) -> np.ndarray:
+    def _best(entry: ChargedClass, more: np.ndarray, temperature: float) -> np.ndarray:
         """The least that a group's consumers pay beside the charge ``[P, G]``, over what they pay without using it."""
         best = entry.groups.soft_min(entry.share + more, temperature)
         if entry.free.any():

@@ -14,12 +14,13 @@ class Segments:
     def __init__(self, segment: np.ndarray) -> None:
         count = int(segment[-1]) + 1 if len(segment) else 0
         self.segment = segment
-        self.first = np.searchsorted(segment, np.arange(count))
+        numbers = np.arange(count)
+        self.first = np.searchsorted(segment, numbers)
         #: Whether every segment has one position.
         self.apart = count == len(segment)
-        sizes = np.diff(self.first, append=len(segment))
+        size, rest = divmod(len(segment), max(1, count))
         #: The positions of every segment, where all have as many; 0 elsewhere.
-        self.even = int(sizes[0]) if count and (sizes == sizes[0]).all() else 0
+        self.even = size if not rest and (self.first == size * numbers).all() else 0
 
     def __len__(self) -> int:
         return len(self.first)

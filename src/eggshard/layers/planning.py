@@ -98,16 +98,21 @@ def extract_layers(
     start = local_plan(encoding.problem, deadline)
     first = None if start is None else _priced(lift, start)
     best, bound = _by_ring(lift, first, most)
+    ring: LayeredPlan | None = None
     if start is not None and first is not None and best is not None:
-        # What the layers cost less in the whole program they cost less in the short one.
-        near = start.cost - KEPT * (first.cost - best.cost) / short.repeats <= baseline
         lifted = lift.lift(best.selection, best.follows)
-        if lifted is not None and near and (time.monotonic() > most or bound >= (1 - CLOSE) * best.cost):
+        # What the layers cost less in the whole program they cost less in the short one.
+        if lifted is not None and start.cost - KEPT * (first.cost - best.cost) / short.repeats <= baseline:
             note = f"ring: cost {best.cost:.9g}, bound {bound:.9g} by these terms"
-            found = Extraction(start, 0.0, "ring", time.monotonic() - began, (note,))
-            return LayeredPlan(lifted, found, bound, start.cost <= baseline)
+            made = Extraction(start, 0.0, "ring", time.monotonic() - began, (note,))
+            ring = LayeredPlan(lifted, made, bound, start.cost <= baseline)
+    if ring is not None and best is not None and (time.monotonic() > most or bound >= (1 - CLOSE) * best.cost):
+        return ring
     found = extract(encoding.problem)
-    best, bound = _by_ring(lift, _priced(lift, found.selection), most)
+    whole = _priced(lift, found.selection)
+    if ring is not None and best is not None and (whole is None or best.cost <= whole.cost):
+        return ring
+    best, bound = _by_ring(lift, whole, most)
     lifted = best and lift.lift(best.selection, best.follows)
     return None if lifted is None else LayeredPlan(lifted, found, bound)
 
