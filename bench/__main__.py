@@ -137,7 +137,7 @@ _SECTIONS = {
     name: f"bench.{name}" for name in ("clusters", "exhaustive", "latency", "layers", "memory", "overlap", "scale")
 }
 _ASKED = {"clusters": {"only": "only", "everything": "all", "seed": "seed", "variants": "variants"},
-          "memory": {"only": "only"}}
+          "layers": {"only": "only", "everything": "all"}, "memory": {"only": "only"}}
 """Which options some sections take, by their own names for them."""
 _MEASURED = ("extraction", "shardy", "triton")
 """Sections of a seed, with records of their own."""
