@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup lint test test-all demo bench
+.PHONY: help setup lint test test-all demo bench docs
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -43,6 +43,11 @@ demo: $(INSTALLED) ## Run examples/demo.py.
 
 bench: $(INSTALLED) ## Run the benchmarks.
 	@$(BIN)/python -m bench $(ARGS)
+
+docs: $(INSTALLED) ## Build the manual into docs/_build, with warnings as errors.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
+	@echo "docs/_build/index.html"
 
 $(VENV)/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "eggshard needs Python 3.11 or newer: make PYTHON=...")'

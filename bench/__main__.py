@@ -134,12 +134,14 @@ def summary(rows: Sequence[Row]) -> list[str]:
 
 _WINDOWS = frozenset({"stencil", "padslice"})
 _SECTIONS = {
-    name: f"bench.{name}" for name in ("clusters", "exhaustive", "latency", "layers", "memory", "overlap", "scale")
+    name: f"bench.{name}"
+    for name in ("clusters", "costmodel", "exhaustive", "latency", "layers", "memory", "overlap", "scale")
 }
 _ASKED = {"clusters": {"only": "only", "everything": "all", "seed": "seed", "variants": "variants"},
-          "layers": {"only": "only", "everything": "all"}, "memory": {"only": "only"}}
+          "costmodel": {"only": "only", "table": "table"}, "layers": {"only": "only", "everything": "all"},
+          "memory": {"only": "only"}}
 """Which options some sections take, by their own names for them."""
-_MEASURED = ("extraction", "shardy", "triton")
+_MEASURED = ("engines", "extraction", "shardy", "triton")
 """Sections of a seed, with records of their own."""
 _BESIDE = {"stencil": ("latency", "scale")}
 """Sections that a family's table is followed by."""
@@ -160,6 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action=argparse.BooleanOptionalAction,
         help="run without algebra, exact, and with doubled caps too (by default not for stencil and padslice)",
     )
+    parser.add_argument("--table", default="", help="of costmodel: XLA's table of measured collectives")
     parser.add_argument("--no-verify", action="store_true", help="skip running the plans")
     parser.add_argument("--no-enzyme", action="store_true", help="skip the passes of enzyme_ad")
     options = parser.parse_args(arguments)

@@ -1,8 +1,10 @@
 """Layout conversions of Triton's kernels: ours against Triton's own pipeline, on kernels of our own, for each target.
 
 ``after``: Triton's passes, then our planner. ``replace``: our planner in place of Triton's removals of layout
-conversions, and at the end. Costs are modelled; everything else is counted in the assembled code, instructions as they
-stand in its text. A way that fails, or falls short of Triton in a figure, is shown as such: nothing falls back here.
+conversions, and at the end. Of several plans the one is shown that `eggshard.triton.install` takes, by what the code
+says of each (`eggshard.triton.choosing`); it is said how often that is not the cheapest, and how often it is Triton's
+own kernel. Costs are modelled; everything else is counted in the assembled code, instructions as they stand in its
+text. A way that fails, or falls short of Triton in a figure, is shown as such.
 """
 
 from __future__ import annotations
@@ -171,10 +173,15 @@ def verdict(rows: Sequence[Row]) -> tuple[list[str], bool]:
         longest = [f.longest for _, f in found]
         judged = Counter(f.judged if f.judged in ("equal", "close") else "not judged" for _, f in found)
         ratios = [f.processor / row.compile_processor for row, f in found]
+        taken = Counter(f.chosen for _, f in found)
+        fewer = sum(f.resident < row.figures["triton"].resident for row, f in found)
         lines.append(
             f"{way}: {proved} of {len(found)} proved optimal; run by the interpreter beside Triton's: "
             f"{', '.join(f'{n} {what}' for what, n in sorted(judged.items()))}; longest plan {max(longest):.2f} s, "
             f"{sum(s > LONGEST for s in longest)} over {LONGEST:g} s; planning / Triton's compilation, processor time: "
             f"median {statistics.median(ratios):.2f}, over 1 on {sum(ratio > 1 for ratio in ratios)}")
+        lines.append(
+            f"{way}: taken: {', '.join(f'{n} {what}' for what, n in taken.most_common())}; plans assembled: "
+            f"{sum(f.assembled for _, f in found)}; fewer blocks at once than Triton's on {fewer}")
     lines.append(f"failed: {sum(bool(row.failures) for row in rows)}")
     return lines, good

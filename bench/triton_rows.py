@@ -6,9 +6,9 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.programs.kernels import KernelProgram
 from eggshard.errors import EggshardError, ProgramError, VerificationError
@@ -17,15 +17,18 @@ from eggshard.frontends.triton.libtriton import parse
 from eggshard.kernels.interpreter import check_layouts, judge
 from eggshard.kernels.ir import Kernel
 from eggshard.kernels.text import write_generic
+from eggshard.triton.choosing import SAME, Code, choose, variations
 from eggshard.triton.compilation import compile_kernel
 from eggshard.triton.counting import CodeCounts, count
 from eggshard.triton.pipeline import Compilation
+from eggshard.triton.pricing import cost, scratch
 from eggshard.triton.replacing import replaced
+from eggshard.triton.settled import Settled
 
 WAYS = ("triton", "after", "replace")
 
-#: Called with a kernel as `eggshard.triton.planning.plan_layouts` is.
-Planner = Callable[[Any], Any]
+#: Called with a kernel and a cost model as `eggshard.triton.planning.plan_layouts` is.
+Planner = Callable[..., Any]
 
 
 #: Planned in place of Triton's removals, other passes may cut a product's sum elsewhere: floats differ by this part.
@@ -36,10 +39,12 @@ TOLERANCE = 1e-3
 class Figures:
     """Of one way. cost: modelled, in SM cycles per thread block. shared: bytes, scratch and buffers of loads together.
 
-    gap: the largest of the plans', relative; 0 is proved optimal among the candidates. capped: some plan left encodings
-    out. Of planning, the kernel's text read and written: seconds: of all plans, longest: of one, processor: their
-    processor time. judged: what the interpreter says of it against Triton's result on the same memory: ``equal``,
-    ``close`` (floats within `TOLERANCE`), or why it did not run.
+    resident: blocks that a multiprocessor holds at once. gap: the largest of the plans', relative; 0 is proved optimal
+    among the candidates. capped: some plan left encodings out. Of planning, the kernel's text read and written:
+    seconds: of all plans, longest: of one, processor: their processor time. judged: what the interpreter says of it
+    against Triton's result on the same memory: ``equal``, ``close`` (floats within `TOLERANCE`), or why it did not run.
+    chosen: what was taken for its code: the cheapest plan, ``variation``, ``Triton's`` kernel; and, of plans in place
+    of removals, ``after`` where such were refused. assembled: how many plans were assembled to choose among them.
     """
 
     conversions: int
@@ -53,6 +58,9 @@ class Figures:
     longest: float = 0.0
     processor: float = 0.0
     judged: str = ""
+    resident: int = 0
+    chosen: str = ""
+    assembled: int = 0
 
     def figure(self, name: str) -> float | None:
         """By name: a field, or a count of the code."""
@@ -111,7 +119,7 @@ def measure(program: KernelProgram, target: str, planner: Planner, ways: Collect
 @dataclass
 class _Run:
     """source: without layouts; final: Triton's result, both as text. codes: of what is compiled already, by its text
-    without locations."""
+    without locations. best: what was chosen after Triton's passes."""
 
     row: Row
     program: KernelProgram
@@ -119,7 +127,8 @@ class _Run:
     compilation: Compilation
     source: str = ""
     final: str = ""
-    codes: dict[str, tuple[int, CodeCounts]] = field(default_factory=dict)
+    codes: dict[str, tuple[CodeCounts, Code]] = field(default_factory=dict)
+    best: _Offer | None = None
 
     def attempt(self, way: str, make: Callable[[], None]) -> None:
         try:
@@ -148,35 +157,75 @@ class _Run:
 
     def after(self) -> None:
         plans = _Plans(self.planner)
-        plan = plans.make(parse(self.final, self.compilation.context))
-        self.row.figures["triton"].cost = plan.given_cost
-        self._figures("after", write_generic(plan.kernel), plans, plan)
+        theirs = parse(self.final, self.compilation.context)
+        first = plans.make(theirs)
+        self.row.figures["triton"].cost = first.given_cost
+
+        def offers() -> Iterator[_Offer]:
+            yield _Offer(write_generic(first.kernel), first.cost, "plan")
+            for model in variations(first.cost_model, scratch(first.given)):
+                kernel = plans.make(theirs, model).kernel
+                yield _Offer(write_generic(kernel), cost(kernel, first.cost_model, first.assumed), "variation")
+
+        self.best = self._chosen("after", offers(), plans)
 
     def replace(self) -> None:
         plans = _Plans(self.planner)
         context = self.compilation.context
-        enough = min(f.cost for f in self.row.figures.values() if f.cost is not None)
-        best = replaced(
-            lambda tap: self.compilation.gpu_ir(parse(self.source, context), tap), plans.make,
-            lambda plan: parse(write_generic(plan.kernel), context), enough)
-        if best is None:
-            raise ProgramError("no removal of layout conversions in this version's pipeline")
-        self._figures("replace", write_generic(best.kernel), plans, best)
+        enough = min(f.cost for f in self.row.figures.values() if f.cost is not None) * (1 + SAME)
 
-    def _figures(self, way: str, text: str, plans: _Plans | None = None, plan: Any = None) -> None:
-        known = str(parse(text, self.compilation.context).str_nodebug())
+        def offers() -> Iterator[_Offer]:
+            tried = 0
+            for plan in replaced(
+                    lambda tap: self.compilation.gpu_ir(parse(self.source, context), tap),
+                    plans.make, lambda plan: parse(write_generic(plan.kernel), context)):
+                tried += 1
+                if plan.cost <= enough:
+                    yield _Offer(write_generic(plan.kernel), plan.cost, f"from {tried}" if tried > 1 else "plan")
+            if not tried:
+                raise ProgramError("no removal of layout conversions in this version's pipeline")
+            if self.best is not None:
+                yield self.best._replace(name="after")
+
+        self._chosen("replace", offers(), plans)
+
+    def _chosen(self, way: str, offers: Iterable[_Offer], plans: _Plans) -> _Offer | None:
+        """The figures of what `install` would take."""
+        theirs = self.row.figures["triton"].cost
+        assert theirs is not None
+        assembled = set()
+
+        def code_of(offer: _Offer) -> Code:
+            assembled.add(offer.text)
+            return self._code(offer.text)[1]
+
+        found = choose(offers, theirs, lambda: self._code(self.final)[1], code_of).plan
+        taken = _Offer(self.final, theirs, "Triton's") if found is None else found
+        self._figures(way, taken.text)
+        figures = self.row.figures[way]
+        figures.cost, figures.chosen, figures.assembled = taken.cost, taken.name, len(assembled)
+        plans.into(figures)
+        figures.judged = self._judged(way, load(taken.text))
+        return found
+
+    def _figures(self, way: str, text: str) -> None:
+        counts, code = self._code(text, way == "triton")
+        known = self._known(text)
+        self.row.figures[way] = Figures(
+            known.count("ttg.convert_layout"), code.shared, counts._asdict(), resident=code.resident)
+
+    def _code(self, text: str, compiling: bool = False) -> tuple[CodeCounts, Code]:
+        known = self._known(text)
         if known not in self.codes:
             with _Timed() as timed:
                 compiled = compile_kernel(text, self.row.target, self.program.options)
-            if way == "triton":
+            if compiling:
                 self._compiling(timed)
-            self.codes[known] = compiled.shared, count(compiled)
-        shared, code = self.codes[known]
-        found = self.row.figures[way] = Figures(known.count("ttg.convert_layout"), shared, code._asdict())
-        if plans is not None:
-            plans.into(found)
-            found.cost = plan.cost
-            found.judged = self._judged(way, load(text))
+            self.codes[known] = count(compiled), Code.of(compiled)
+        return self.codes[known]
+
+    def _known(self, text: str) -> str:
+        return str(parse(text, self.compilation.context).str_nodebug())
 
     def _judged(self, way: str, kernel: Kernel) -> str:
         """Raises `VerificationError` for a kernel that computes something else, `ProgramError` for layouts that lie."""
@@ -194,25 +243,40 @@ class _Run:
         return "close"
 
 
+class _Offer(NamedTuple):
+    """A planned kernel's text, its modelled cost, and what it is called."""
+
+    text: str
+    cost: float
+    name: str
+
+
 class _Plans:
-    """Those of one way, as they are made."""
+    """Those of one way, as they are made; what is ``settled`` already takes no plan."""
 
     def __init__(self, planner: Planner) -> None:
         self.planner = planner
+        self.settled = Settled()
         self.found: list[Any] = []
         self.timed: list[_Timed] = []
 
-    def make(self, module: Any) -> Any:
-        """Of a libtriton module."""
+    def make(self, module: Any, model: Any = None) -> Any:
+        """Of libtriton's module, under the planner's own model unless there is another."""
         with _Timed() as timed:
-            plan = self.planner(load(module))
+            kernel = load(module)
+            plan = known = self.settled.find(kernel) if model is None else None
+            if plan is None:
+                plan = self.planner(kernel) if model is None else self.planner(kernel, model)
+                if model is None:
+                    self.settled.add(plan)
             write_generic(plan.kernel)
         self.timed.append(timed)
-        self.found.append(plan)
+        if known is None:
+            self.found.append(plan)
         return plan
 
     def into(self, figures: Figures) -> None:
-        figures.gap = max(plan.gap for plan in self.found)
+        figures.gap = max((plan.gap for plan in self.found), default=0.0)
         figures.capped = any(plan.capped for plan in self.found)
         figures.plans = len(self.found)
         figures.seconds = sum(timed.seconds for timed in self.timed)

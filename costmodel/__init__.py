@@ -1,7 +1,18 @@
 """Cost models: what a step costs. A user's own is any class with ``seconds(step)``."""
 
-from eggshard.costmodel.alpha_beta import PRESETS, AlphaBeta
+from eggshard.costmodel.alpha_beta import AlphaBeta
+from eggshard.costmodel.columns import StepColumns, seconds_many
+from eggshard.costmodel.combining import Combinable, PerKind, WeightedSum
+from eggshard.costmodel.compute import Compute
 from eggshard.costmodel.counting import Messages, WireBytes
+from eggshard.costmodel.detection import detect, named
+from eggshard.costmodel.machine import Level, Machine, Protocol
+from eggshard.costmodel.machine_files import load, preset, presets
 from eggshard.costmodel.protocol import CostModel, StepInfo
+from eggshard.costmodel.topologies import FatTree, FullMesh, Ring, Switch, Torus
 
-__all__ = ["PRESETS", "AlphaBeta", "CostModel", "Messages", "StepInfo", "WireBytes"]
+__all__ = [
+    "AlphaBeta", "Combinable", "Compute", "CostModel", "FatTree", "FullMesh", "Level", "Machine", "Messages", "PerKind",
+    "Protocol", "Ring", "StepColumns", "StepInfo", "Switch", "Torus", "WeightedSum", "WireBytes", "detect", "load",
+    "named", "preset", "presets", "seconds_many",
+]

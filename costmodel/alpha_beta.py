@@ -2,18 +2,26 @@
 
 Formulas: ring collectives as in Thakur, Rabenseifner and Gropp (2005), (N-1) hops of latency and V(N-1)/N bytes over
 the link; all-to-all on a bidirectional ring after the "How to scale your model" book, sharding chapter: each byte
-travels N/4 links on average. Constants of the presets name their sources; none was fitted to measured times here.
+travels N/4 links on average. `Machine` knows more: several levels, algorithms, where devices stand.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
+from eggshard.costmodel.columns import StepColumns
+from eggshard.costmodel.combining import Combinable
 from eggshard.costmodel.protocol import StepInfo
 from eggshard.errors import CostModelError
+from eggshard.program.mesh import Mesh
+
+if TYPE_CHECKING:
+    from eggshard.costmodel.machine import Machine
 
 Topology = Literal["switch", "ring", "torus"]
 #: Hops per ring step count of each collective: (N-1) sends, twice that for an all-reduce.
@@ -21,7 +29,7 @@ _ROUNDS = {"all-gather": 1, "reduce-scatter": 1, "all-reduce": 2, "all-to-all": 
 
 
 @dataclass(frozen=True)
-class AlphaBeta:
+class AlphaBeta(Combinable):
     """Seconds = launch + hops * latency + bytes / bandwidth for collectives, a roofline for local steps.
 
     topology: "switch" (full bisection), "ring" (a bidirectional ring per mesh axis), "torus" (the same, and a
@@ -57,50 +65,65 @@ class AlphaBeta:
             raise CostModelError(f"AlphaBeta: topology is switch, ring or torus; got {sorted(kinds)}")
 
     @classmethod
+    def of(cls, machine: Machine) -> AlphaBeta:
+        """The innermost level of a machine as this model: its datasheet's bandwidth, its first protocol's latency."""
+        level, protocol = machine.levels[0], machine.protocols[0]
+        fabric, compute = protocol.on(level), machine.compute
+        topology: Topology = "torus" if fabric.is_ring else "switch"
+        return cls(topology, protocol.launch, fabric.latency, level.fabric.bandwidth, compute.flops["default"],
+                   compute.memory, machine.name)
+
+    @classmethod
     def preset(cls, name: str) -> AlphaBeta:
-        """A machine by name; CostModelError lists the names for an unknown one."""
-        try:
-            return PRESETS[name]
-        except KeyError:
-            raise CostModelError(f"no preset {name!r}; there are {', '.join(sorted(PRESETS))}") from None
+        """A machine by name, simplified; CostModelError lists the names for an unknown one."""
+        from eggshard.costmodel.machine_files import preset
+
+        return cls.of(preset(name))
 
     def _kind(self, axis: str) -> str:
         if isinstance(self.topology, str):
             return self.topology
         return self.topology.get(axis, self.topology.get(axis.partition(":")[0], "switch"))
 
-    def channels(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+    def channels(self, axes: tuple[str, ...], mesh: Mesh | None = None) -> tuple[str, ...]:
         """The links that a collective over these axes holds: the device's port of the switch, or the axes' own."""
         return tuple(dict.fromkeys("switch" if self._kind(a) == "switch" else a.partition(":")[0] for a in axes))
 
     def seconds(self, step: StepInfo) -> float:
         if not step.communicates:
             return max(step.flops / self.flops, step.memory_bytes / self.memory)
+        price: float = self._wire(step, step.messages, step.wire_bytes, step.hops, math.ceil)
+        return price
+
+    def seconds_many(self, steps: StepColumns) -> np.ndarray:
+        """The prices of many steps, ``[steps]``."""
+        out = np.maximum(steps.flops / self.flops, steps.memory_bytes / self.memory)
+        for step, rows in zip(steps.heads, steps.rows, strict=True):
+            rows = rows[steps.messages[rows] > 0]
+            if len(rows):
+                hops = steps.hops[rows]
+                for known in (hops > 0, hops == 0):
+                    part = rows[known]
+                    if len(part):
+                        out[part] = self._wire(step, steps.messages[part], steps.wire_bytes[part], hops[known], np.ceil)
+        return out
+
+    def _wire(self, step: StepInfo, messages: Any, wire: Any, passed: Any, ceil: Callable[[Any], Any]) -> Any:
+        """Seconds of steps of one head, of numbers or of arrays; of arrays all or none of ``passed`` are known."""
         n = max(step.group, 2)
         kinds = {self._kind(a) for a in step.axes} or {"switch"}
         if kinds == {"switch"}:
-            hops = _ROUNDS.get(step.kind, 0) * (n - 1) or step.messages
-            return step.messages * self.launch + hops * self.latency + step.wire_bytes / self.bandwidth
+            hops = _ROUNDS.get(step.kind, 0) * (n - 1) or messages
+            return messages * self.launch + hops * self.latency + wire / self.bandwidth
         links = 2 * (len(step.axes) if "torus" in kinds else 1)
         longest = max(step.mesh.axes[a] for a in step.axes)
         if step.kind == "all-to-all":
-            local = step.wire_bytes * n / (n - 1)
+            local = wire * n / (n - 1)
             hops, traffic = longest // 2, local * n / 4
         elif step.kind in _ROUNDS:
-            hops, traffic = _ROUNDS[step.kind] * sum(step.mesh.axes[a] - 1 for a in step.axes), step.wire_bytes
+            hops, traffic = _ROUNDS[step.kind] * sum(step.mesh.axes[a] - 1 for a in step.axes), wire
         else:
-            distance = step.hops / step.messages if step.hops else max(1.0, longest / 4)
-            hops, traffic = step.hops or step.messages * math.ceil(distance), step.wire_bytes * distance
-        return step.messages * self.launch + hops * self.latency + traffic / (links * self.bandwidth)
-
-
-#: Machines. TPU figures: jax-ml/scaling-book tpus.md (one-way bytes per second per ICI link; cloud documents give
-#: v6e 11 % more), hop about 1 us. GPUs: datasheets, NCCL tuning constants as above.
-PRESETS: dict[str, AlphaBeta] = {
-    "h100-node": AlphaBeta(),
-    "a100-node": AlphaBeta(bandwidth=3e11, flops=1.95e13, memory=2.0e12, name="a100-node"),
-    "b200-node": AlphaBeta(bandwidth=9e11, flops=8e13, memory=8e12, name="b200-node"),
-    "tpu-v5e": AlphaBeta("torus", 1e-6, 1e-6, 4.5e10, 1.97e14, 8.1e11, name="tpu-v5e"),
-    "tpu-v5p": AlphaBeta("torus", 1e-6, 1e-6, 9e10, 4.59e14, 2.8e12, name="tpu-v5p"),
-    "tpu-v6e": AlphaBeta("torus", 1e-6, 1e-6, 9e10, 9.2e14, 1.6e12, name="tpu-v6e"),
-}
+            known = passed.any() if isinstance(passed, np.ndarray) else passed
+            distance = passed / messages if known else max(1.0, longest / 4)
+            hops, traffic = passed if known else messages * ceil(distance), wire * distance
+        return messages * self.launch + hops * self.latency + traffic / (links * self.bandwidth)

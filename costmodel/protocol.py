@@ -48,8 +48,15 @@ class CostModel(Protocol):
 
     - ``overlap: float``, from 0 (the default: steps add up) to 1: the part of a collective's seconds during which the
       device can compute. For the other part, at its beginning, the collective holds the compute stream as well.
-    - ``channels(axes: tuple[str, ...]) -> tuple[str, ...]``: the names of the links that a collective over these mesh
-      axes holds; collectives that have none in common run at the same time. Without this method there is one link.
+    - ``channels(axes: tuple[str, ...], mesh: Mesh) -> tuple[str, ...]``: the names of the links that a collective over
+      these axes of the mesh holds; collectives that have none in common run at the same time. Without this method there
+      is one link.
+
+    Others make a model better known or faster:
+
+    - ``seconds_many(steps: StepColumns) -> numpy.ndarray``: the prices of many steps at once, ``[steps]``, the same as
+      ``seconds`` gives one by one (`eggshard.costmodel.columns`).
+    - ``capacity: float | None``: bytes of memory of a device: the ``memory_limit`` of plans where none is given.
     """
 
     def seconds(self, step: StepInfo) -> float:

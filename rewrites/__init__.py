@@ -1,6 +1,6 @@
 """What is equal: rewrite rules, one file per topic.
 
-``default_rules()`` is a list; add to it, leave out of it, and pass it to ``optimize(rewrites=...)``:
+``default_rules()`` is a list; add to it, leave out of it, and pass it to ``optimize(rewrites=...)``::
 
     @rule("abs[f](negate(x)) => abs[f](x)", cases=each(x=tensors((4,)), f={}))
     def abs_of_negated(m):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -245,3 +246,16 @@ def test_an_error_leaves_the_collector_running() -> None:
     with pytest.raises(es.errors.ProgramError):
         es.optimize(3)
     assert gc.isenabled()
+
+
+def test_a_models_capacity_is_the_memory_limit_where_none_is_given() -> None:
+    machine = replace(es.costmodel.preset("h100-node"), capacity=64.0)
+    with pytest.raises(es.LimitError, match="capacity of Machine"):
+        es.optimize(two_products(), cost_model=machine)
+    assert es.optimize(two_products(), cost_model=machine, memory_limit=1 << 30).memory.peak > 64
+
+
+def test_a_cost_model_may_be_given_by_name() -> None:
+    assert es.optimize(two_products(), cost_model="h100-node").cost_model == es.costmodel.preset("h100-node")
+    with pytest.raises(es.CostModelError, match="alpha-beta"):
+        es.optimize(two_products(), cost_model="abacus")

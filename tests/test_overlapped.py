@@ -127,7 +127,7 @@ class Machine:
     def seconds(self, step: StepInfo) -> float:
         return 1e-9 * step.wire_bytes + 1e-12 * (step.flops + step.memory_bytes) + 1e-7 * step.messages
 
-    def channels(self, axes: tuple[str, ...]) -> object:
+    def channels(self, axes: tuple[str, ...], mesh: object) -> object:
         return axes if self.links is None else self.links
 
 

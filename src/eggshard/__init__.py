@@ -10,6 +10,7 @@ from eggshard.errors import (
     CostModelError as CostModelError,
     EggshardError as EggshardError,
     EggshardWarning as EggshardWarning,
+    EngineError as EngineError,
     LimitError as LimitError,
     LoweringError as LoweringError,
     MeshError as MeshError,
@@ -17,6 +18,7 @@ from eggshard.errors import (
     RewriteError as RewriteError,
     ShardingError as ShardingError,
     VerificationError as VerificationError,
+    WorkspaceError as WorkspaceError,
 )
 from eggshard.limits import Limits as Limits
 from eggshard.program.mesh import Mesh as Mesh

@@ -65,7 +65,7 @@ class _Writer:
                         f"a device's number differs along axes {_listed(self.free)}, which are left to the compiler; "
                         "ask for it in a computation that is manual over all axes, as lax.axis_index does"
                     )
-                return self._emit(DeviceNumber(tuple(range(self.mesh.size))), ())
+                return self._emit(DeviceNumber(tuple(range(self.mesh.size)), authored=True), ())
             case "replica_id":
                 zero = Attributes(value=Literal(np.zeros((), np.uint32)))
                 return self._emit(Local("constant", zero, (TensorType((), "ui32"),)), ())

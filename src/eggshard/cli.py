@@ -1,4 +1,4 @@
-"""The command line: ``eggshard optimize``, ``explain``, ``reshard``, ``shardy``, ``layouts``."""
+"""The command line: ``eggshard optimize``, ``explain``, ``run``, ``reshard``, ``shardy``, ``layouts``, ``calibrate``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eggshard import cli_calibrate
 from eggshard.errors import EggshardError, MeshError, ProgramError, ShardingError
 
 if TYPE_CHECKING:
@@ -19,17 +20,17 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="Plan sharded
                   pretty_exceptions_enable=False)
 
 Source = Annotated[Path, typer.Argument(help="A StableHLO module with Shardy annotations (.mlir).")]
-Model = Annotated[str, typer.Option("--cost-model", help="wire-bytes, messages, or a machine: h100-node, tpu-v5e, ...")]
+Model = Annotated[str, typer.Option("--cost-model", help="alpha-beta, wire-bytes, messages, detected, a machine such "
+                                    "as h100-node or tpu-v5e, or its file (.toml).")]
 Exact = Annotated[bool, typer.Option("--exact", help="Forbid reassociation and whatever NaN, Inf or -0 could tell.")]
 Seconds = Annotated[float, typer.Option("--seconds", help="Time limit of the search.")]
 
 
 def cost_model(name: str) -> CostModel:
-    """A shipped cost model by its command-line name."""
+    """A cost model by its command-line name."""
     from eggshard import costmodel
 
-    counting: dict[str, CostModel] = {"wire-bytes": costmodel.WireBytes(), "messages": costmodel.Messages()}
-    return counting.get(name) or costmodel.AlphaBeta.preset(name)
+    return costmodel.named(name)
 
 
 def parse_mesh(text: str) -> Mesh:
@@ -58,7 +59,7 @@ def optimize(
     program: Source,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the lowered StableHLO here.")] = None,
     json: Annotated[Path | None, typer.Option("--json", help="Write the plan as JSON here.")] = None,
-    model: Model = "h100-node",
+    model: Model = "alpha-beta",
     exact: Exact = False,
     seconds: Seconds = 60.0,
     verify: Annotated[bool, typer.Option("--verify", help="Compare with the unsharded program.")] = False,
@@ -78,13 +79,34 @@ def optimize(
 
 
 @app.command()
-def explain(program: Source, model: Model = "h100-node", exact: Exact = False, seconds: Seconds = 60.0) -> None:
+def explain(program: Source, model: Model = "alpha-beta", exact: Exact = False, seconds: Seconds = 60.0) -> None:
     """Find the cheapest plan, and say why it is so: rules, search, and the baseline beside it."""
     import eggshard
 
     limits = eggshard.Limits(seconds=seconds)
     plan = eggshard.optimize(program, cost_model=cost_model(model), exact=exact, limits=limits)
     typer.echo(plan.explain())
+
+
+@app.command()
+def run(
+    plan: Annotated[Path, typer.Argument(help="A plan as JSON, as optimize --json writes it.")],
+    inputs: Annotated[Path, typer.Argument(help="The global arrays, by name or in order (.npz).")],
+    outputs: Annotated[Path, typer.Argument(help="Write the results here (.npz).")],
+    engine: Annotated[str, typer.Option("--engine", help="numpy, processes, or mpi.")] = "numpy",
+) -> None:
+    """Run a saved plan on arrays; mpi starts one rank per device on this machine."""
+    from eggshard.lower.archives import load_arrays, save_arrays
+    from eggshard.plan.plan import Plan
+
+    saved = Plan.from_json(plan.read_text())
+    if engine == "mpi":
+        from eggshard.lower.mpi.launching import run_saved
+
+        run_saved(saved.mesh.size, plan, inputs, outputs)
+        return
+    arrays = load_arrays(inputs, saved.program.input_types, saved.program.input_names)
+    save_arrays(outputs, saved.run(*arrays, engine=engine), saved.program.output_names)
 
 
 @app.command()
@@ -150,6 +172,9 @@ def layouts(
     typer.echo(str(plan))
     if output:
         output.write_text(plan.text())
+
+
+app.command(name="calibrate")(cli_calibrate.calibrate)
 
 
 def parse_spec(text: str) -> str | tuple[tuple[str, ...], ...]:

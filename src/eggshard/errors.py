@@ -39,5 +39,13 @@ class VerificationError(EggshardError):
     """A plan computed something else than its program."""
 
 
+class WorkspaceError(EggshardError):
+    """A workspace cannot be laid out or addressed: sizes overflow, a size is unknown, a request is contradictory."""
+
+
+class EngineError(EggshardError):
+    """A run on processes or ranks failed: one of them died, never answered, or overwrote another's memory."""
+
+
 class EggshardWarning(UserWarning):
     """Optimisation fell short and a fallback was used; the result is still correct."""

@@ -18,6 +18,7 @@ from jax.sharding import AxisType
 from eggshard.costmodel import CostModel
 from eggshard.errors import EggshardError, EggshardWarning, LoweringError, ProgramError
 from eggshard.limits import Limits
+from eggshard.lower.agreement import planned_once
 from eggshard.lower.calling_convention import CallingConvention
 from eggshard.lower.jax_callable import PlannedFunction, committed_sharding, mesh_in_effect
 from eggshard.lower.jax_primitive import TransformationError, is_batched, whole_programs
@@ -44,7 +45,7 @@ def _planning_one() -> Iterator[None]:
 class PlanOptions:
     """What `eggshard.optimize` is told, and whether its plans are held against XLA's own programs."""
 
-    cost_model: CostModel | None = None
+    cost_model: CostModel | str | None = None
     rewrites: Sequence[Any] | None = None
     limits: Limits | None = None
     memory_limit: int | None = None
@@ -76,7 +77,7 @@ def jit(
     keep_unused: bool = False,
     inline: bool = False,
     compiler_options: dict[str, Any] | None = None,
-    cost_model: CostModel | None = None,
+    cost_model: CostModel | str | None = None,
     rewrites: Sequence[Any] | None = None,
     limits: Limits | None = None,
     memory_limit: int | None = None,
@@ -253,7 +254,7 @@ class JitFunction:
         convention = CallingConvention.of(lowered)
         text = lowered.as_text()
         if text not in self._plans:
-            self._plans[text] = self.options.plan(lowered)
+            self._plans[text] = planned_once(convention.devices, text, lambda: self.options.plan(lowered))
         return self._plans[text], convention
 
     def _jitted(self, leaves: Sequence[Any], tree: Any) -> Any:

@@ -15,7 +15,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from eggshard.baseline import baseline_program
-from eggshard.costmodel import AlphaBeta, CostModel
+from eggshard.costmodel import AlphaBeta, CostModel, named
 from eggshard.egraph.saturate import saturate, warm
 from eggshard.egraph.worker import worker
 from eggshard.errors import (
@@ -56,7 +56,7 @@ _USER_ERRORS = (CostModelError, MeshError, ProgramError, RewriteError, ShardingE
 def optimize(
     program: Any,
     *,
-    cost_model: CostModel | None = None,
+    cost_model: CostModel | str | None = None,
     rewrites: Sequence[Any] | None = None,
     limits: Limits | None = None,
     memory_limit: int | None = None,
@@ -65,10 +65,11 @@ def optimize(
     """The cheapest plan found for a sharded tensor program.
 
     program: a ``jax.stages.Lowered``, an MLIR module, StableHLO text, a path, or a `Program`. cost_model: anything
-    with ``seconds(step)``; `AlphaBeta` by default. rewrites: rules instead of ``default_rules()``; an empty list
-    turns the tensor algebra off. memory_limit: bytes per device that inputs, outputs and temporaries may take
-    (`Plan.memory`); a plan over it is replaced by the cheapest one found within it. exact: forbid reassociation of
-    floating-point sums and every rule that NaN, Inf or -0 could tell.
+    with ``seconds(step)``, or the name of a shipped one (`costmodel.named`); `AlphaBeta` by default. rewrites: rules
+    instead of ``default_rules()``; an empty list turns the tensor algebra off. memory_limit: bytes per device that
+    inputs, outputs and temporaries may take (`Plan.memory`), by default the cost model's ``capacity`` if it has one; a
+    plan over it is replaced by the cheapest one found within it. exact: forbid reassociation of floating-point sums
+    and every rule that NaN, Inf or -0 could tell.
 
     Inputs and outputs lie evenly, as JAX arrays do: axes of a stated sharding that do not divide a dimension are left
     out there (``Plan.input_placements`` and ``output_placements`` say what holds). Inside, values may lie unevenly.
@@ -78,8 +79,16 @@ def optimize(
     """
     began = time.perf_counter()
     _check_limits(limits, memory_limit)
-    with _collector_paused():
-        return _optimize(program, began, cost_model, rewrites, limits or Limits(), memory_limit, exact)
+    model = named(cost_model) if isinstance(cost_model, str) else AlphaBeta() if cost_model is None else cost_model
+    capacity = getattr(model, "capacity", None)
+    try:
+        with _collector_paused():
+            return _optimize(program, began, model, rewrites, limits or Limits(),
+                             int(capacity) if memory_limit is None and capacity else memory_limit, exact)
+    except LimitError as error:
+        if memory_limit is None and capacity is not None:
+            raise LimitError(f"{error}; the limit is the capacity of {type(model).__name__}") from None
+        raise
 
 
 @contextmanager
@@ -96,7 +105,7 @@ def _collector_paused() -> Iterator[None]:
 
 
 def _optimize(
-    program: Any, began: float, cost_model: CostModel | None, rewrites: Sequence[Any] | None, limits: Limits,
+    program: Any, began: float, cost_model: CostModel, rewrites: Sequence[Any] | None, limits: Limits,
     memory_limit: int | None, exact: bool,
 ) -> Plan:
     rules = select(default_rules() if rewrites is None else rewrites, exact)
@@ -106,7 +115,7 @@ def _optimize(
         start_propagation()
     loaded = load(program)
     bodies = RegionPlanner(rules)
-    planning = Planning(loaded, AlphaBeta() if cost_model is None else cost_model, limits, exact, bodies)
+    planning = Planning(loaded, cost_model, limits, exact, bodies)
     problems: list[RegionProblem] = []
     clock = {"load": time.perf_counter() - began}
     outputs = cache(lambda: _output_options(planning, timed(clock, "propagate", lambda: planning.hints)))
@@ -315,7 +324,7 @@ def _convention(program: Any) -> CallingConvention | None:
 
 def plan_reshard(
     shape: Sequence[int], dtype: Any, mesh: Any, source: Any, target: Any, *,
-    cost_model: CostModel | None = None, limits: Limits | None = None,
+    cost_model: CostModel | str | None = None, limits: Limits | None = None,
 ) -> Plan:
     """The cheapest plan that takes one tensor from one sharding to another.
 

@@ -34,7 +34,7 @@ from eggshard.placement.transfer import Strategy, strategies
 from eggshard.placement.window_routes import WindowRouter
 from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.plan.on_shards import on_shards
-from eggshard.plan.pricing import Pricer
+from eggshard.plan.pricing import Pricer, op_info
 from eggshard.plan.regrouping import regrouped, regroupings
 from eggshard.plan.steps import Action, Local, StepPlan
 from eggshard.plan.window_program import window_program
@@ -237,7 +237,12 @@ class Planning:
             return flow.priced(op.name, op.attributes, op.regions, offered, partial(self.price, op, operands, results))
         key = (op.name, op.attributes, op.regions, operands, results)
         if key not in self._priced:
-            self._priced[key] = [(s, self.price(op, operands, results, s)) for s in self._all(op, operands, results)]
+            offered = self._all(op, operands, results)
+            if self.pricer.takes_many:
+                alone = (s for s in offered if not s.regroups and self.is_one_step(op, operands, results, s))
+                local = dict.fromkeys((_local(operands, s.operands), _local(results, s.results)) for s in alone)
+                self.pricer.know(op_info(self.mesh, op.name, op.attributes, lo, lr) for lo, lr in local)
+            self._priced[key] = [(s, self.price(op, operands, results, s)) for s in offered]
         return self._priced[key]
 
     def price_ahead(self, region: Region) -> None:
@@ -368,10 +373,7 @@ class Planning:
         key = (op.name, op.attributes, lo, lr)
         price = self._computing.get(key)
         if price is None:
-            dtype = (lo or lr)[0].dtype if (lo or lr) else "f32"
-            definition = registry.get(op.name)
-            flops, touched = definition.flops(op.attributes, lo, lr), definition.touched(lo, lr)
-            price = self._computing[key] = self.pricer.compute(op.name, flops, touched, dtype)
+            price = self._computing[key] = self.pricer.info(op_info(self.mesh, op.name, op.attributes, lo, lr))
         return price
 
     def is_one_step(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> bool:

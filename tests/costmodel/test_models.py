@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from eggshard.costmodel import PRESETS, AlphaBeta, CostModel, Messages, StepInfo, WireBytes
+from eggshard.costmodel import AlphaBeta, CostModel, Messages, StepInfo, WireBytes, preset, presets
 from eggshard.errors import CostModelError
 from eggshard.plan.pricing import Pricer
 from eggshard.plan.steps import AllGather, AllReduce, AllToAll, CollectivePermute, ReduceScatter, Slice
@@ -17,7 +17,7 @@ COLLECTIVES = [
     AllGather(((0, ("x",)),)), ReduceScatter(((0, ("x",)),), "add"), AllReduce(("x",), "add"),
     AllToAll(((1, ("x",)),), ((0, ("x",)),)), CollectivePermute(tuple((i, (i + 1) % 8) for i in range(8)), ("x", "y")),
 ]
-MODELS = [WireBytes(), Messages(), *PRESETS.values()]
+MODELS = [WireBytes(), Messages(), AlphaBeta(), AlphaBeta("torus"), *map(preset, presets())]
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda m: getattr(m, "name", type(m).__name__))

@@ -82,4 +82,5 @@ def test_sass() -> None:
 
 def test_amdgcn() -> None:
     assert count_amdgcn(AMDGCN) == CodeCounts(
-        instructions=10, barriers=1, shared_loads=1, shared_stores=1, shuffles=3, registers=96, spills=12)
+        instructions=10, barriers=1, shared_loads=1, shared_stores=1, shuffles=3, registers=96, spills=12, crossbar=1)
+    assert count_amdgcn(AMDGCN).shared_memory == 3

@@ -130,14 +130,58 @@ def test_pipelines_without_removal_cost_more_and_are_not_taken() -> None:
 
 
 def test_code_with_more_barriers_is_not_taken() -> None:
-    def cheaper_the_more(kernel: Kernel, cost_model: Any) -> Plan:
-        return Plan(kernel, -conversions(kernel), -conversions(kernel))
+    def liking_many(kernel: Kernel, cost_model: Any) -> Plan:
+        return Plan(kernel, 0.0 if conversions(kernel) > 10 else 1.0, 1.0)
 
     plain = compiled()
-    with layouts.install(mode="replace", planner=cheaper_the_more):
+    with layouts.install(mode="replace", planner=liking_many):
         ours = compiled()
     assert last().result == "fallback" and last().reason.startswith("more ")
-    assert ours.asm["ttgir"] == plain.asm["ttgir"]
+    assert all(ours.asm[stage] == plain.asm[stage] for stage in ("ttgir", "llir", "ptx", "cubin"))
+
+
+@pytest.mark.parametrize("target", ["sm80", "gfx942"])
+def test_what_was_assembled_to_compare_is_what_a_compilation_ends_with(
+    target: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A kernel that is planned, and the same text put through Triton's stages alone."""
+    from eggshard.triton import replacement
+    from eggshard.triton.compilation import lower
+
+    lowered = []
+
+    def counted(*arguments: Any) -> Any:
+        lowered.append(lower(*arguments))
+        return lowered[-1]
+
+    monkeypatch.setattr(replacement, "lower", counted)
+    with layouts.install(mode="after"):
+        ours = compiled(target=target)
+    assert last().result == "improved" and len(lowered) == 2, "Triton's and ours"
+    (tmp := Path(triton.knobs.cache.dir) / "planned.ttgir").write_text(ours.asm["ttgir"])
+    alone = triton.compile(str(tmp), target=target_of(target), options=program("layer_norm").options)
+    for stage in ("ptx",) if target == "sm80" else ("amdgcn",):
+        assert without_lines(alone.asm[stage]) == without_lines(ours.asm[stage])
+    assert alone.metadata.shared == ours.metadata.shared and alone.metadata.name == ours.metadata.name
+    only = set(ours.metadata._fields) ^ set(alone.metadata._fields)
+    assert only <= {"tensordesc_meta"}, "of the stage that makes TritonGPU IR"
+
+
+def without_lines(text: str) -> list[str]:
+    """Code without what says where it comes from in the source."""
+    return [line.strip() for line in text.splitlines() if line.startswith("\t") and line[1:2].isalpha()]
+
+
+@pytest.mark.slow
+def test_of_plans_that_are_as_good_under_the_model_all_may_be_taken() -> None:
+    """The cheapest plan after Triton's passes needs more shared memory; in place of its removals it does not."""
+    with layouts.install(mode="after"):
+        compiled("gate")
+        after = last()
+    with layouts.install(mode="replace"):
+        compiled("gate")
+    assert after.result == last().result == "improved"
+    assert after.cost is not None and last().cost is not None and last().cost < after.cost < last().given_cost
 
 
 FAILING = [(failing, "RuntimeError"), (broken, "does not verify"), (lying, "layouts do not line up")]

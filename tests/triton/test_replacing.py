@@ -1,4 +1,4 @@
-"""Which of Triton's removals are replaced: decided by what comes out at the end."""
+"""Triton's removals replaced: all, all but the first, and so on, as far as they are asked for."""
 
 from dataclasses import dataclass
 
@@ -8,41 +8,45 @@ from eggshard.triton.replacing import replaced
 @dataclass
 class Plan:
     cost: float
+    given_cost: float
     of: tuple[str, ...]
 
 
-def search(costs, enough, removals=3):
-    """What is found where replacing from removal k on ends at ``costs[k]``; and the pipelines that were run."""
+def search(price, removals=3):
+    """The plans, and the pipelines that were run so far; a step is priced by its number."""
     runs = []
 
     def run(tap):
+        runs.append([])
         module: tuple[str, ...] = ()
         for position in range(removals):
             def remove(m, position=position):
                 runs[-1].append(f"Triton {position}")
-            if not position:
-                runs.append([])
             module = tap(position, module, remove)
         return module
 
     def plan(module):
-        ours = sum(step == "ours" for step in module)
-        return Plan(costs[removals - ours] if len(runs) and ours <= removals else 0.0, module)
+        return Plan(price(module), 10.0, module)
 
-    found = replaced(run, plan, lambda planned: (*planned.of, "ours"), enough)
-    return found, runs
+    return replaced(run, plan, lambda planned: (*planned.of, "ours")), runs
 
 
-def test_all_are_replaced_where_that_is_good_enough():
-    found, runs = search([5.0, 1.0, 1.0, 9.0], 5.0)
-    assert found.cost == 5 and runs == [[]]
-
-
-def test_else_later_ones_alone_and_the_cheapest_is_taken():
-    found, runs = search([9.0, 7.0, 8.0, 9.0], 5.0)
-    assert found.cost == 7 and found.of == ("ours", "ours")
+def test_removals_are_replaced_from_the_first_on_from_the_second_and_so_on():
+    plans, runs = search(lambda module: float(len(module)))
+    assert [plan.of for plan in plans] == [("ours",) * 3, ("ours",) * 2, ("ours",)]
     assert runs == [[], ["Triton 0"], ["Triton 0", "Triton 1"]]
 
 
+def test_what_is_not_asked_for_is_not_run():
+    plans, runs = search(lambda module: 1.0)
+    next(plans)
+    assert len(runs) == 1
+
+
+def test_a_plan_that_gains_nothing_leaves_the_module():
+    plans, _ = search(lambda module: 10.0)
+    assert next(plans).of == ()
+
+
 def test_a_pipeline_without_removals_has_none():
-    assert replaced(lambda tap: (), lambda module: Plan(0.0, module), lambda plan: plan.of, 0.0) is None
+    assert list(search(lambda module: 0.0, removals=0)[0]) == []

@@ -18,3 +18,17 @@ from eggshard.triton.residency import resident_blocks
 ])
 def test_blocks_at_once(target, warps, threads, shared, blocks):
     assert resident_blocks(Machine(target, warps, threads), shared) == blocks
+
+
+@pytest.mark.parametrize(("target", "warps", "threads", "registers", "blocks"), [
+    ("cuda:80", 4, 32, 32, 16),  # 64 warps of 32 registers: by threads
+    ("cuda:80", 4, 32, 33, 12),  # given 40: 12 warps on each of four units
+    ("cuda:80", 4, 32, 128, 4),
+    ("cuda:80", 4, 32, 129, 3),
+    ("cuda:90", 8, 32, 255, 1),
+    ("hip:gfx942", 4, 64, 64, 8),
+    ("hip:gfx942", 4, 64, 72, 7),
+    ("hip:gfx942", 4, 64, 260, 1),
+])
+def test_blocks_at_once_for_their_registers(target, warps, threads, registers, blocks):
+    assert resident_blocks(Machine(target, warps, threads), 0, registers) == blocks

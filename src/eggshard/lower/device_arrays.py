@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from eggshard.program import monoids
@@ -33,5 +35,18 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     bits = [x.reshape(-1).view(np.uint8).reshape(*x.shape, size) for x in (a, b)]
     out: np.ndarray = (bits[0] == bits[1]).all(axis=-1)
     if not mlir_dtype(a.dtype).startswith(("i", "ui")):
-        out |= (a != a) & (b != b)
+        with np.errstate(invalid="ignore"):
+            out |= (a != a) & (b != b)
     return out
+
+
+def combined(monoid: str, addends: Sequence[np.ndarray]) -> np.ndarray:
+    """Arrays of one type combined in their order; bfloat16 and 8-bit floats in f32, rounded at the end (as XLA does on
+    CPU)."""
+    dtype = addends[0].dtype
+    wide = np.dtype(np.float32) if mlir_dtype(dtype).startswith(("bf16", "f8")) else dtype
+    combine = monoids.monoid(monoid).ufunc
+    total = addends[0].astype(wide, copy=False)
+    for addend in addends[1:]:
+        total = combine(total, addend.astype(wide, copy=False)).astype(wide, copy=False)
+    return np.asarray(total).astype(dtype, copy=False)

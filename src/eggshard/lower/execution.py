@@ -17,16 +17,25 @@ if TYPE_CHECKING:
 
 def run_global(plan: Plan, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """Run on simulated devices. LoweringError if arrays do not match the program's inputs in number or type."""
+    return gathered(plan, run(plan.device_program, scattered(plan, arrays)))
+
+
+def scattered(plan: Plan, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The device program's inputs ``[devices, *local shape]``; LoweringError as `run_global`."""
     program = plan.program
     if len(arrays) != len(program.input_types):
         raise LoweringError(f"{program.name} takes {len(program.input_types)} arrays, got {len(arrays)}")
-    shards = []
-    for i, (array, type_) in enumerate(zip(arrays, program.input_types, strict=True)):
-        shards.append(scatter_to_devices(plan.mesh, checked(array, type_, f"input {i}"), plan.input_placements[i]))
-    results = run(plan.device_program, shards)
+    return [
+        scatter_to_devices(plan.mesh, checked(array, type_, f"input {i}"), plan.input_placements[i])
+        for i, (array, type_) in enumerate(zip(arrays, program.input_types, strict=True))
+    ]
+
+
+def gathered(plan: Plan, results: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """The program's outputs from the device program's, ``[devices, *local shape]``."""
     return tuple(
         gather_from_devices(plan.mesh, r, t.shape, p)
-        for r, t, p in zip(results, program.output_types, plan.output_placements, strict=True)
+        for r, t, p in zip(results, plan.program.output_types, plan.output_placements, strict=True)
     )
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from eggshard.errors import LoweringError
+from eggshard.lower.agreement import agree, processes_of
 from eggshard.lower.calling_convention import CallingConvention, Leaf
 from eggshard.lower.jax_primitive import DeviceModule, TransformationError, call_module
 from eggshard.lower.module_text import program_text
@@ -26,19 +28,37 @@ if TYPE_CHECKING:
 __all__ = ["PlannedFunction", "TransformationError", "run_on_devices", "run_unsharded", "to_jax"]
 
 
+class Dispatch(NamedTuple):
+    """A jitted function for arguments that lie in some way.
+
+    moves: where to put those that lie elsewhere. processes: those whose devices take part, if several; ``spread`` names
+    the arguments that are then not whole on each of them.
+    """
+
+    function: Any
+    moves: tuple[tuple[int, Any], ...] = ()
+    devices: tuple[Any, ...] = ()
+    spread: tuple[tuple[int, Any], ...] = ()
+
+
 class PlannedFunction:
     """A plan, callable on global arrays. Calling it costs a `jax.jit` dispatch after the first time.
 
     Arguments are JAX arrays on a mesh of the plan's shape (they are moved where their sharding is not the planned
     one), arrays that are committed to no device, NumPy arrays, or tracers of a surrounding `jax.jit`. The devices are
     those of the arguments; without any, those of the mesh in effect, of the original lowering, or the first ones.
+
+    Where they belong to several processes, all of these make the same call. Before the first one they compare their
+    plans (EngineError where they differ: devices would wait for each other forever). Arguments are global arrays, or
+    uncommitted ones that hold the same everywhere; NumPy arrays only where every device holds all of them.
     """
 
     def __init__(self, plan: Plan, convention: CallingConvention | None = None):
         self.plan = plan
         self.convention = convention or CallingConvention.positional(plan.program)
         self.module = _device_module(plan, self.convention)
-        self._dispatch: dict[tuple[Any, ...], tuple[Any, tuple[tuple[int, Any], ...]]] = {}
+        self._dispatch: dict[tuple[Any, ...], Dispatch] = {}
+        self._agreed: set[tuple[Any, ...]] = set()
         self.__name__ = self.__qualname__ = self.convention.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -50,11 +70,13 @@ class PlannedFunction:
             # A plan is a compiled program; there is nothing of it to run op by op.
             with jax.disable_jit(False):
                 return self(*args, **kwargs)
-        function, moves = self._dispatched(leaves)
-        for i, sharding in moves:
+        dispatch = self._dispatched(leaves)
+        if dispatch.devices:
+            self._for_all_processes(dispatch, leaves)
+        for i, sharding in dispatch.moves:
             leaves[i] = jax.device_put(leaves[i], sharding)
         try:
-            results = function(*leaves)
+            results = dispatch.function(*leaves)
         except TypeError:
             for i, leaf in enumerate(leaves):
                 if isinstance(leaf, (str, bytes)) or not hasattr(leaf, "dtype") and not np.isscalar(leaf):
@@ -66,7 +88,7 @@ class PlannedFunction:
     def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
         """What `jax.jit` lowers for these arguments (flattened): to compile ahead, or to read the compiled text."""
         leaves = self._leaves(args, kwargs)
-        return self._dispatched(leaves)[0].lower(*leaves)
+        return self._dispatched(leaves).function.lower(*leaves)
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         leaves: list[Any]
@@ -78,7 +100,25 @@ class PlannedFunction:
             )
         return leaves
 
-    def _dispatched(self, leaves: list[Any]) -> tuple[Any, tuple[tuple[int, Any], ...]]:
+    def _for_all_processes(self, dispatch: Dispatch, leaves: Sequence[Any]) -> None:
+        """What must hold before devices of several processes run: one plan, and arguments of which nothing is guessed.
+
+        EngineError where processes hold different plans, LoweringError for NumPy arrays that are not whole everywhere.
+        """
+        for i, sharding in dispatch.spread:
+            if not isinstance(leaves[i], jax.Array):
+                what = f"{self.convention.argument_name(i)} of {self.__name__} is {type(leaves[i]).__name__}"
+                raise LoweringError(
+                    f"{what}, and is to lie as {sharding.spec} on devices of several processes, which does not say "
+                    "whether each process gives all of it or its own part: "
+                    "jax.make_array_from_callback(shape, sharding, lambda i: array[i]) makes an array of the former, "
+                    "jax.make_array_from_process_local_data(sharding, array) of the latter"
+                )
+        if dispatch.devices not in self._agreed:
+            agree(self.plan, processes_of(dispatch.devices), devices=dispatch.devices)
+            self._agreed.add(dispatch.devices)
+
+    def _dispatched(self, leaves: list[Any]) -> Dispatch:
         # Where the arguments lie decides everything; NumPy arrays and uncommitted ones lie nowhere.
         key = (*map(committed_sharding, leaves), mesh_in_effect())
         found = self._dispatch.get(key)
@@ -86,12 +126,12 @@ class PlannedFunction:
             found = self._dispatch[key] = self._prepare(key[:-1], key[-1])
         return found
 
-    def _prepare(self, shardings: Sequence[Any], context: Any) -> tuple[Any, tuple[tuple[int, Any], ...]]:
+    def _prepare(self, shardings: Sequence[Any], context: Any) -> Dispatch:
         """The jitted function for arguments that lie so, and where to move those that lie elsewhere."""
         donated = tuple(i for i, d in enumerate(self.convention.donated) if d)
         function = self.flat_function()
         if self.module.devices == 1:
-            return jax.jit(function, donate_argnums=donated), ()
+            return Dispatch(jax.jit(function, donate_argnums=donated))
         mesh = self.jax_mesh(shardings, context)
         inputs = self.input_shardings(mesh)
         moves = tuple(
@@ -102,7 +142,12 @@ class PlannedFunction:
             and not given.is_equivalent_to(target, len(self.convention.arguments[i].shape))
         )
         outputs = self.output_shardings(mesh)
-        return jax.jit(function, in_shardings=tuple(inputs), out_shardings=outputs, donate_argnums=donated), moves
+        jitted = jax.jit(function, in_shardings=tuple(inputs), out_shardings=outputs, donate_argnums=donated)
+        devices = tuple(mesh.devices.flat)
+        if len(processes_of(devices)) == 1:
+            return Dispatch(jitted, moves)
+        spread = ((i, s) for i, s in enumerate(inputs) if s is not None and not s.is_fully_replicated)
+        return Dispatch(jitted, moves, devices, tuple(spread))
 
     def flat_function(self) -> Callable[..., list[Any]]:
         """`apply` as a function of the planned one's name."""
@@ -159,9 +204,11 @@ class PlannedFunction:
                 if mesh is None and dict(sharding.mesh.shape) == whole.axes:
                     mesh = sharding.mesh
             elif len(order) != whole.size:
+                remedy = "put it on such a mesh with jax.device_put" if jax.process_count() == 1 else (
+                    "make it a global array with jax.make_array_from_process_local_data or make_array_from_callback"
+                )
                 raise LoweringError(
-                    f"{where} lies on {len(order)} devices, the plan is for {whole.size}, mesh {whole.axes}; put it on "
-                    "such a mesh with jax.device_put"
+                    f"{where} lies on {len(order)} devices, the plan is for {whole.size}, mesh {whole.axes}; {remedy}"
                 )
             if devices is not None and order != devices:
                 raise LoweringError(f"{where} lies on other devices than the arguments before it, or in another order")
@@ -175,7 +222,7 @@ class PlannedFunction:
         if devices is None and len(self.convention.devices) == whole.size:
             devices = self.convention.devices
         if devices is None:
-            present = jax.devices()
+            present = default_devices(whole.size)
             if len(present) < whole.size:
                 raise LoweringError(
                     f"{self.convention.name} was planned for {whole.size} devices, mesh {whole.axes}; there are "
@@ -213,9 +260,34 @@ def to_jax(plan: Plan) -> PlannedFunction:
 
 
 def run_on_devices(plan: Plan, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Global NumPy arrays in and out, on the first devices that JAX has; LoweringError if they are too few."""
+    """Global NumPy arrays in and out, on the first devices that JAX has; LoweringError if they are too few.
+
+    In a program of several processes all of them call this, with the same arrays; see `default_devices`.
+    """
+    planned = PlannedFunction(plan)
     with jax.enable_x64(True):
-        return [np.asarray(a) for a in PlannedFunction(plan)(*arrays)]
+        if jax.process_count() == 1 or plan.mesh.size == 1:
+            return [np.asarray(a) for a in planned(*arrays)]
+        places = planned.input_shardings(planned.jax_mesh((), None))
+        given = [_everywhere_alike(a, s) for a, s in zip(arrays, places, strict=True)]
+        results = planned(*given)
+        return [np.asarray(a if a.is_fully_addressable else process_allgather(a, tiled=True)) for a in results]
+
+
+def _everywhere_alike(array: np.ndarray, sharding: NamedSharding | None) -> jax.Array:
+    """The global array of which every process holds all."""
+    return jax.make_array_from_callback(array.shape, sharding, lambda part: array[part])
+
+
+def default_devices(count: int) -> list[Any]:
+    """So many devices, if there are as many: the first ones.
+
+    Of several processes each takes its own where they suffice and the first ones are not some of each process's.
+    """
+    first: list[Any] = jax.devices()[:count]
+    own: list[Any] = jax.local_devices()[:count]
+    everybody = len({d.process_index for d in first}) == jax.process_count()
+    return first if everybody or len(own) < count else own
 
 
 def run_unsharded(program: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -232,7 +304,7 @@ def run_unsharded(program: Program, arrays: Sequence[np.ndarray]) -> list[np.nda
     if len(jax.devices()) < whole.size:
         raise LoweringError(f"{program.name} runs on {whole.size} devices, mesh {whole.axes}; too few are here")
     module = DeviceModule(program.name, program_text(program), whole.size, *types, (), (None,) * len(types[1]))
-    everywhere = NamedSharding(_auto_mesh(jax.devices()[: whole.size], whole), PartitionSpec())
+    everywhere = NamedSharding(_auto_mesh(default_devices(whole.size), whole), PartitionSpec())
     with jax.enable_x64(True):
         function = jax.jit(lambda *given: call_module(module, given), in_shardings=everywhere, out_shardings=everywhere)
         return [np.asarray(a) for a in function(*arrays)]

@@ -12,7 +12,7 @@ from functools import singledispatch
 import numpy as np
 
 from eggshard.errors import LoweringError, VerificationError
-from eggshard.lower.device_arrays import Arrays, poisoned
+from eggshard.lower.device_arrays import Arrays, combined, poisoned
 from eggshard.lower.group_simulation import group_collective
 from eggshard.lower.window_simulation import (
     box_selected,
@@ -332,16 +332,8 @@ def _permute(array: np.ndarray, pairs: Pairs) -> np.ndarray:
 
 
 def _all_reduce(mesh: Mesh, array: np.ndarray, axes: Sequence[str], monoid: str) -> np.ndarray:
-    """Combines addends in group order; bfloat16 and 8-bit floats in f32, rounded at the end (as XLA does on CPU)."""
     groups, members = _groups(mesh, axes)
-    name = mlir_dtype(array.dtype)
-    wide = np.dtype(np.float32) if name.startswith(("bf16", "f8")) else array.dtype
-    addends = array[members].astype(wide, copy=False)
-    combine = monoids.monoid(monoid).ufunc
-    total = addends[:, 0]
-    for k in range(1, members.shape[1]):
-        total = combine(total, addends[:, k]).astype(wide, copy=False)
-    out: np.ndarray = total.astype(array.dtype, copy=False)[groups]
+    out: np.ndarray = combined(monoid, [array[column] for column in members.T])[groups]
     return out
 
 

@@ -123,7 +123,7 @@ class _Renumbering:
             case Branch(branches=branches):
                 return replace(action, branches=tuple(map(self.plan, branches)))
             case DeviceNumber(numbers=numbers):
-                return DeviceNumber(tuple(numbers[d] for d in self.ids))
+                return replace(action, numbers=tuple(numbers[d] for d in self.ids))
             case GroupCollective(attributes=attributes) if action.names_devices:
                 groups = tuple(tuple(self.position.get(d, d) for d in group) for group in attributes["replica_groups"])
                 return replace(action, attributes=attributes.updated(replica_groups=groups))

@@ -123,10 +123,13 @@ def verify(plan: Plan, seed: int, engines: Sequence[str], inputs: Sequence[Any] 
     differences: dict[str, float] = {}
     skipped: dict[str, str] = {}
     for engine in engines:
-        if engine == "numpy":
+        if engine in ("numpy", "processes", "mpi"):
+            if engine == "mpi" and importlib.util.find_spec("mpi4py") is None:
+                skipped[engine] = "mpi4py is not installed"
+                continue
             try:
                 want = evaluate_program(program, inputs)
-                got = plan.run(*inputs)
+                got = plan.run(*inputs, engine=engine)
             except LoweringError as error:
                 skipped[engine] = str(error)
                 continue
@@ -143,7 +146,7 @@ def verify(plan: Plan, seed: int, engines: Sequence[str], inputs: Sequence[Any] 
                 skipped[engine] = str(error)
                 continue
         else:
-            raise LoweringError(f"no engine {engine!r}; there are numpy and jax")
+            raise LoweringError(f"no engine {engine!r}; there are numpy, processes, mpi and jax")
         differences[engine] = compare(engine, got, want, program.output_types)
     if not differences:
         raise VerificationError("nothing was compared: " + "; ".join(f"{e}: {why}" for e, why in skipped.items()))

@@ -136,6 +136,7 @@ class _Graph:
     def __init__(self, mesh: Mesh, type_: TensorType, active: tuple[int, ...], states: tuple[State, ...],
                  price: Price, max_rounds: int, pairwise: bool):
         self.mesh, self.type, self._price = mesh, type_, price
+        self._ahead: Callable[[Iterable[tuple[Action, TensorType]]], object] = getattr(price, "ahead", list)
         # Sizes that all axes divide make the same structure, whatever they are.
         whole = mesh.count(sorted({a for s in states for axes in s.axes for a in axes}))
         sizes = tuple(whole if n and n % whole == 0 else n for n in (type_.shape[i] for i in active))
@@ -198,9 +199,11 @@ class _Graph:
         """Price and messages of each class of collectives, then of no conversion at all (inf, 0)."""
         classes = self._space.collectives
         prices, messages = np.full(len(classes) + 1, math.inf), np.zeros(len(classes) + 1)
+        shapeless = [self._space.shapeless.get((self._active, i)) for i in range(len(classes))]
+        self._ahead((action, self.placement(c.source).local_type(self.type))
+                    for action, c in zip(shapeless, classes, strict=True) if action is not None)
         for i, c in enumerate(classes):
-            source = self.placement(c.source)
-            action = self._space.shapeless.get((self._active, i))
+            source, action = self.placement(c.source), shapeless[i]
             if action is not None:
                 prices[i], messages[i] = self._price(action, source.local_type(self.type)), action.messages
                 continue
@@ -215,11 +218,15 @@ class _Graph:
         """Price and messages of each class of exchanges, then of no conversion at all (inf, 0)."""
         classes = self._space.exchanges
         prices, messages = np.full(len(classes) + 1, math.inf), np.zeros(len(classes) + 1)
-        for i, c in enumerate(classes):
+        outlines = []
+        for c in classes:
             source, target = self.placement(c.source), self.placement(c.target)
             cell = math.prod(math.gcd(a.tile, b.tile) for a, b in zip(source.dims, target.dims, strict=True))
             outline = ExchangeOutline(target.local_shape, cell, c.cells, c.rounds, c.over)
-            prices[i], messages[i] = self._price(outline, source.local_type(self.type)), c.rounds
+            outlines.append((outline, source.local_type(self.type)))
+        self._ahead(outlines)
+        for i, (outline, local) in enumerate(outlines):
+            prices[i], messages[i] = self._price(outline, local), outline.rounds
         return prices, messages
 
     def closure(self) -> np.ndarray:

@@ -15,9 +15,13 @@ from eggshard.program.types import TensorType
 
 @dataclass(frozen=True, slots=True)
 class DeviceNumber(Action):
-    """A ui32 scalar: the number in ``numbers`` at this device's logical id."""
+    """A ui32 scalar: the number in ``numbers`` at this device's logical id.
+
+    ``authored``: the program asks for it, and what it then computes may know how many devices there are.
+    """
 
     numbers: tuple[int, ...]
+    authored: bool = False
     kind: ClassVar[str] = "device-number"
 
     def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:

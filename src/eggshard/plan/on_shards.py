@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from eggshard.placement.placement import Dim
 from eggshard.placement.transfer import Strategy
@@ -12,10 +15,12 @@ from eggshard.plan.steps import Local, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops import registry
 from eggshard.program.ops.shard_program import PLACE, Shard, ShardProgram
-from eggshard.program.program import Attributes, Region
-from eggshard.program.types import TensorType
+from eggshard.program.program import Attributes, Literal, Region
+from eggshard.program.types import TensorType, numpy_dtype
 
 Types = tuple[TensorType, ...]
+#: Of constants until it is known along which axes the program finds its way.
+_UNTOLD = ("",)
 
 
 def on_shards(
@@ -25,7 +30,7 @@ def on_shards(
     """The device program of an op by a strategy that shards a positional factor of it."""
     program = _Steps(mesh, operands, results, strategy)
     made = registry.get(name).on_shards(attributes, program, regions)
-    return program.assembler.build(made)
+    return program.build(made)
 
 
 class _Steps(ShardProgram):
@@ -50,8 +55,18 @@ class _Steps(ShardProgram):
         definition = registry.get(name)
         types = tuple(map(self.type_of, operands))
         results = definition.infer(attributes, types, regions)
-        action = Local(name, attributes, results, regions, definition.flops(attributes, types, results))
+        sized = _UNTOLD if name == "constant" else ()
+        action = Local(name, attributes, results, regions, definition.flops(attributes, types, results), sized)
         return self.assembler.emit(action, tuple(operands), ("by place",))
+
+    def build(self, outputs: Sequence[int]) -> StepPlan:
+        """The finished program. Its constants may be sizes of the tensors in which it asked where a shard begins."""
+        axes = tuple(dict.fromkeys(a for held, _ in self._starts for a in held.axes))
+        built = self.assembler.build(outputs)
+        return replace(built, steps=tuple(
+            replace(s, action=replace(s.action, sized=axes))
+            if isinstance(s.action, Local) and s.action.sized == _UNTOLD else s for s in built.steps
+        ))
 
     def type_of(self, value: int) -> TensorType:
         return self.assembler.types[value]
@@ -65,7 +80,12 @@ class _Steps(ShardProgram):
             (number,) = self.assembler.emit(DeviceNumber(tuple(starts.tolist())), (), ("by place",))
             place = self.op("convert", number, dtype=PLACE)
             if held.low and not held.wrapped:  # numbers of devices are not negative
-                place = self.op("add", place, self.splat(held.low, self.type_of(place)))
+                low = Attributes(value=Literal(np.asarray(held.low, numpy_dtype(PLACE))))
+                # A window that begins farther away than the next shard may be counted from the tensor's end.
+                sized = held.axes if abs(held.low) > held.tile else ()
+                constant = Local("constant", low, (self.type_of(place),), sized=sized)
+                (by,) = self.assembler.emit(constant, (), ("by place",))
+                place = self.op("add", place, by)
             self._starts[held, size] = place
         return self._starts[held, size]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from eggshard.costmodel.protocol import CostModel
+from eggshard.errors import EngineError, LoweringError
 from eggshard.placement.placement import Placement
 from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.pricing import Pricer
@@ -21,6 +24,9 @@ from eggshard.program.program import Program
 if TYPE_CHECKING:
     from eggshard.lower.calling_convention import CallingConvention
     from eggshard.lower.comparison import Comparison
+    from eggshard.lower.mpi.program import MpiProgram
+    from eggshard.lower.workspace.sizes import SizeLike
+    from eggshard.lower.workspace.steps import PlanWorkspace
     from eggshard.memory.prediction import Memory
 
 
@@ -75,6 +81,7 @@ class Plan:
     """A device program for a sharded tensor program, with its cost and its reasons.
 
     input_placements and output_placements say how the global arrays lie on the mesh at the boundary (always evenly).
+    device_order: of a plan from JSON, how the mesh that it was made for ordered its devices, by their numbers.
     """
 
     program: Program
@@ -85,6 +92,7 @@ class Plan:
     search: Search = Search()
     baseline_factory: Callable[[], Plan] | None = field(default=None, compare=False, repr=False)
     calling_convention: CallingConvention | None = field(default=None, compare=False, repr=False)
+    device_order: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
 
     @property
     def mesh(self) -> Mesh:
@@ -195,11 +203,34 @@ class Plan:
         """
         return self if self.baseline_factory is None else self.baseline_factory()
 
-    def run(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Run on the NumPy device simulator: global arrays in, global arrays out. No JAX needed."""
+    def run(
+        self, *arrays: np.ndarray, engine: str = "numpy", devices: int | Mapping[str, int] | None = None,
+        timeout: float | None = None, debug: bool = False,
+    ) -> tuple[np.ndarray, ...]:
+        """Run on NumPy: global arrays in, global arrays out. No JAX needed.
+
+        engine: ``numpy``, all devices simulated in this process; ``processes``, one process per device on this machine,
+        which exchange data through one shared workspace only; ``mpi``, one MPI rank per device on this machine (ranks
+        that exist already run plans by `to_mpi`). devices: run on that many, with shards of the same local shapes, as
+        `on` has it; the arrays are of the sizes that these make. Of processes and ranks, timeout: seconds for their
+        start and for the run; of processes, debug: what nobody wrote is filled with ones, and guards are looked at
+        after every step. EngineError where a process dies, does not answer, or writes outside its slice.
+        """
         from eggshard.lower.execution import run_global
 
-        return run_global(self, arrays)
+        if devices is not None:
+            return self.on(devices).run(*arrays, engine=engine, timeout=timeout, debug=debug)
+        if engine == "numpy":
+            return run_global(self, arrays)
+        if engine == "mpi":
+            from eggshard.lower.mpi.launching import run_on_ranks
+
+            return run_on_ranks(self, arrays, timeout)
+        if engine != "processes":
+            raise LoweringError(f"no engine {engine!r} runs plans here; there are numpy, processes and mpi")
+        from eggshard.lower.processes.execution import run_on_processes
+
+        return run_on_processes(self, arrays, timeout, debug)[0]
 
     def verify(
         self, seed: int = 0, engines: tuple[str, ...] = ("numpy", "jax"), inputs: Sequence[Any] | None = None
@@ -225,6 +256,16 @@ class Plan:
 
         return compare_with_xla(self)
 
+    def workspace(self, devices: SizeLike | None = None) -> PlanWorkspace:
+        """Where every value of the device program lies in one slice of memory per device: print it.
+
+        For engines that own memory. ``devices``: how many slices the whole has, a number or the name of a size known
+        only at launch; those of the mesh by default.
+        """
+        from eggshard.lower.workspace.steps import workspace_of
+
+        return workspace_of(self.device_program, devices=devices)
+
     def to_stablehlo(self) -> str:
         """A StableHLO module with shard-local shapes and explicit collectives."""
         from eggshard.lower.stablehlo import plan_text
@@ -236,6 +277,33 @@ class Plan:
         from eggshard.lower.jax_callable import to_jax
 
         return to_jax(self)
+
+    def to_mpi(self, comm: Any = None) -> MpiProgram:
+        """The plan as a program of MPI ranks: a callable on each rank's shards (``pip install 'eggshard[mpi]'``).
+
+        All ranks of ``comm`` (default ``MPI.COMM_WORLD``) call this together; rank r is logical device r. EngineError
+        on all of them where the communicator has another size than the mesh, or ranks hold different plans.
+        """
+        if importlib.util.find_spec("mpi4py") is None:
+            raise EngineError("mpi4py is not installed; pip install 'eggshard[mpi]'")
+        from eggshard.lower.mpi.program import MpiProgram
+
+        return MpiProgram(self, comm)
+    def on(self, devices: int | Mapping[str, int], program: Any = None) -> Plan:
+        """The plan on another number of devices: more or fewer shards of the same local shapes.
+
+        devices: a size per mesh axis (the others stay as they are), or one number for a mesh of one axis. Dimensions
+        sharded along these axes grow or shrink with their number. Data-parallel programs, stencils and reductions go
+        to any number; LoweringError, naming the step, for a device program whose local shapes depend on the number, or
+        whose devices differ by a rule that says nothing of others. Positions near either end of a dimension keep their
+        distance from it. A number that the program computed from its sizes, such as a mean's divisor, stays as it is.
+
+        program: the same program at the new sizes, as for `optimize`. It is checked to be that, constants included,
+        and is what `verify` compares with; without it there is nothing to compare with.
+        """
+        from eggshard.plan.scaling import on_devices
+
+        return on_devices(self, devices, program)
 
     def export(self, platforms: Sequence[str] = ("tpu",)) -> Any:
         """The plan lowered for devices that need not be here: a ``jax.export.Exported`` with the program's signature.
@@ -259,11 +327,40 @@ class Plan:
         return to_json(self)
 
     @staticmethod
-    def from_json(text: str) -> Plan:
-        """A plan from its JSON text."""
+    def from_json(text: str, program: Any = None, mesh: Any = None) -> Plan:
+        """A plan from its JSON text, which may have been written on another machine.
+
+        ProgramError for text of another format, or that another version of eggshard wrote (or of JAX, where the plan
+        holds ops as JAX wrote them). program, mesh: what the plan must be for; see `require`. Of a lowered function
+        the plan takes over the signature, which JSON does not hold.
+        """
         from eggshard.plan.serialization import from_json
 
-        return from_json(text)
+        return from_json(text, program, mesh)
+
+    def require(self, program: Any = None, mesh: Any = None) -> Plan:
+        """This plan, if it is for this program and this mesh.
+
+        program: as for `optimize`; ProgramError, saying where they differ, if the plan is of one that computes
+        something else, or of other sizes or shardings. mesh: MeshError where it has other axes, or orders its devices
+        otherwise than the one that was planned for (a mapping from axes to sizes states no order).
+        """
+        from eggshard.plan.identity import require
+
+        require(self, program, mesh)
+        return self
+
+    def agreed(self, timeout: float = 600.0) -> Plan:
+        """This plan, if every process of the running JAX program holds it: they all call this.
+
+        Processes that run different plans wait for each other forever. EngineError on all of them where one holds
+        another plan, or does not ask within so many seconds. In a program of one process there is nothing to ask.
+        """
+        if "jax" in sys.modules:
+            from eggshard.lower.agreement import agree
+
+            agree(self, timeout=timeout)
+        return self
 
     def explain(self) -> str:
         """The table of `str(plan)` with the search behind it and the comparison with the baseline."""

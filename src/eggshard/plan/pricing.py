@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
+import numpy as np
+
+from eggshard.costmodel.columns import StepColumns, seconds_many
 from eggshard.costmodel.protocol import CostModel, StepInfo
 from eggshard.errors import CostModelError
 from eggshard.plan.control_steps import Branch, Loop, price_of_loop
@@ -12,6 +16,7 @@ from eggshard.plan.schedule import COMPUTE, Schedule, Work, timeline
 from eggshard.plan.steps import Action, Local, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops import registry
+from eggshard.program.program import Attributes
 from eggshard.program.types import TensorType
 
 #: Ops that only rename elements: compilers fold them into layouts and consumers, and extraction does not see them.
@@ -37,6 +42,17 @@ def step_info(mesh: Mesh, action: Action, operands: tuple[TensorType, ...]) -> S
     )
 
 
+def op_info(mesh: Mesh, op: str, attributes: Attributes, operands: tuple[TensorType, ...],
+            results: tuple[TensorType, ...]) -> StepInfo:
+    """What a cost model sees of a local op on these types."""
+    dtype = (operands or results)[0].dtype if (operands or results) else "f32"
+    if op in FREE_OPS:
+        return StepInfo("local", mesh, op=op, dtype=dtype)
+    definition = registry.get(op)
+    return StepInfo("local", mesh, op=op, flops=definition.flops(attributes, operands, results),
+                    memory_bytes=definition.touched(operands, results), dtype=dtype)
+
+
 class Pricer:
     """Checked prices on one mesh; equal steps are priced once."""
 
@@ -46,7 +62,7 @@ class Pricer:
         if not callable(getattr(model, "seconds", None)):
             raise CostModelError(
                 f"{model!r} is no cost model: it has no method seconds(step); eggshard.costmodel has AlphaBeta, e.g. "
-                "AlphaBeta.preset('h100-node'), WireBytes and Messages"
+                "preset('h100-node'), WireBytes and Messages"
             )
         self.model, self.mesh = model, mesh
         #: The part of a collective's seconds that computing can hide.
@@ -64,7 +80,7 @@ class Pricer:
             except CostModelError:
                 raise
             except Exception as error:
-                raise CostModelError(f"cost model {name} raised {type(error).__name__}: {error} on {step}") from error
+                raise _raised(self.model, error, str(step)) from error
             try:
                 price = math.nan if isinstance(answer, (str, bytes)) else float(answer)
             except (TypeError, ValueError, OverflowError):
@@ -75,6 +91,40 @@ class Pricer:
                 )
             self.known[step] = price
         return price
+
+    def many(self, steps: StepColumns) -> np.ndarray:
+        """The model's prices of many steps, ``[steps]``; errors as of one."""
+        try:
+            found = seconds_many(self.model, steps)
+        except CostModelError:
+            raise
+        except Exception as error:
+            raise _raised(self.model, error, f"{len(steps)} steps") from error
+        bad = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
+        if len(bad):
+            raise CostModelError(
+                f"cost model {type(self.model).__name__} answered {found[bad[0]]} on {steps.step(int(bad[0]))}; a "
+                "price is a finite number of seconds, >= 0"
+            )
+        return found
+
+    @property
+    def takes_many(self) -> bool:
+        """Whether the model prices many steps in one call."""
+        return callable(getattr(self.model, "seconds_many", None))
+
+    def ahead(self, actions: Iterable[tuple[Action, TensorType]]) -> None:
+        """Price many actions on one operand in one call of a model that takes many; they are known from then on."""
+        if self.takes_many:
+            found = {(a, (t,)): step_info(self.mesh, a, (t,)) for a, t in actions if (a, (t,)) not in self._actions}
+            self.know(found.values())
+            self._actions.update((key, self.info(step)) for key, step in found.items())
+
+    def know(self, steps: Iterable[StepInfo]) -> None:
+        """Have the model price in one call those of the steps whose prices are not known."""
+        fresh = list(dict.fromkeys(step for step in steps if step not in self.known))
+        if len(fresh) > 1 and self.takes_many:
+            self.known.update(zip(fresh, self.many(StepColumns.of(fresh)).tolist(), strict=True))
 
     def __call__(self, action: Action, *operands: TensorType) -> float:
         """The price of an action on shards of these types, in seconds."""
@@ -95,7 +145,12 @@ class Pricer:
         asked = getattr(self.model, "channels", None)
         if asked is None:
             return ("network",)
-        found = tuple(asked(axes or tuple(self.mesh.axes)))
+        try:
+            found = tuple(asked(axes or tuple(self.mesh.axes), self.mesh))
+        except CostModelError:
+            raise
+        except Exception as error:
+            raise _raised(self.model, error, f"channels({axes}, {self.mesh})") from error
         if not found or COMPUTE in found or not all(isinstance(name, str) for name in found):
             raise CostModelError(
                 f"cost model {type(self.model).__name__} has channels {found!r} for a collective over {axes}; give the "
@@ -146,10 +201,23 @@ class Weighted(Pricer):
 
     def info(self, step: StepInfo) -> float:
         """The model's price of a step, weighted."""
+        return self._weight(step) * self.base.info(step)
+
+    def many(self, steps: StepColumns) -> np.ndarray:
+        """The model's prices of many steps, weighted."""
+        communicating = [self._weight(replace(head, messages=1)) for head in steps.heads]
+        weights = np.where(steps.messages > 0, np.array(communicating)[steps.head], self.weights[COMPUTE])
+        prices: np.ndarray = weights * self.base.many(steps)
+        return prices
+
+    def know(self, steps: Iterable[StepInfo]) -> None:
+        self.base.know(steps)
+
+    def _weight(self, step: StepInfo) -> float:
         weight = self.weights[COMPUTE]
         if step.communicates:
             weight = weight * (1 - self.overlap) + sum(self.weights[c] for c in self.channels(step.axes))
-        return weight * self.base.info(step)
+        return weight
 
     def __call__(self, action: Action, *operands: TensorType) -> float:
         if isinstance(action, (Loop, Branch)):
@@ -178,6 +246,12 @@ class Chains(Pricer):
 
     def info(self, step: StepInfo) -> float:
         return self.base.info(step)
+
+    def many(self, steps: StepColumns) -> np.ndarray:
+        return self.base.many(steps)
+
+    def know(self, steps: Iterable[StepInfo]) -> None:
+        self.base.know(steps)
 
     def program(self, plan: StepPlan) -> float:
         return self.base.program(plan)
@@ -208,3 +282,7 @@ def _overlap(model: CostModel) -> float:
             "computing can hide, from 0 to 1"
         )
     return overlap
+
+
+def _raised(model: CostModel, error: Exception, what: str) -> CostModelError:
+    return CostModelError(f"cost model {type(model).__name__} raised {type(error).__name__}: {error} on {what}")

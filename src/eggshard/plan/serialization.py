@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from eggshard.costmodel import AlphaBeta, Messages, StepInfo, WireBytes
+from eggshard import costmodel
+from eggshard.costmodel.protocol import StepInfo
 from eggshard.errors import CostModelError, EggshardError, ProgramError
 from eggshard.placement import placement, sharding, windows
 from eggshard.plan import authored_steps, control_steps, steps, window_steps
+from eggshard.plan.identity import device_order, require, require_versions, versions
 from eggshard.plan.plan import Plan, Search
 from eggshard.plan.pricing import Pricer
 from eggshard.program import mesh, program, types
 from eggshard.program.types import mlir_dtype, numpy_dtype
 
-FORMAT = 1
+FORMAT = 2
 _CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
-        AlphaBeta, Messages, WireBytes, StepInfo, placement.Dim, placement.Placement, sharding.DimSharding,
-        sharding.Sharding, mesh.AxisRef, types.TensorType, program.Op, program.Region, program.Program, Search,
+        costmodel.AlphaBeta, costmodel.Messages, costmodel.WireBytes, costmodel.WeightedSum, costmodel.PerKind,
+        costmodel.Machine, costmodel.Level, costmodel.Protocol, costmodel.Compute, costmodel.Ring, costmodel.Torus,
+        costmodel.Switch, costmodel.FullMesh, costmodel.FatTree, StepInfo, placement.Dim, placement.Placement,
+        sharding.DimSharding, sharding.Sharding, mesh.AxisRef, types.TensorType, program.Op, program.Region,
+        program.Program, Search,
         steps.Local, steps.Resize, steps.Slice, steps.AllGather, steps.AllToAll, steps.CollectivePermute, steps.Round,
         steps.Exchange, steps.AllReduce, steps.ReduceScatter, steps.KeepFirst, steps.Mask, steps.Step, steps.StepPlan,
         control_steps.Loop, control_steps.Branch, authored_steps.DeviceNumber, authored_steps.GroupCollective,
@@ -59,7 +64,7 @@ class Recorded:
     def _seconds(self) -> dict[StepInfo, float]:
         return dict(self.prices)
 
-    def channels(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+    def channels(self, axes: tuple[str, ...], mesh: mesh.Mesh) -> tuple[str, ...]:
         """The recorded links."""
         return dict(self.links).get(axes, ("network",))
 
@@ -130,25 +135,73 @@ def _decode(value: Any) -> Any:
     return _CLASSES[tag](**{k: _decode(v) for k, v in value.items() if k != "@"})
 
 
+def encoded(value: Any) -> Any:
+    """A program, a device program or a part of one as JSON can hold it."""
+    return _encode(value)
+
+
 def to_json(plan: Plan) -> str:
-    """The plan as JSON text (without its baseline)."""
+    """The plan as JSON text (without its baseline), with the versions that it depends on."""
     body = {f: _encode(getattr(plan, f)) for f in
             ("program", "device_program", "input_placements", "output_placements", "search")}
-    model = plan.cost_model if _is_known(plan.cost_model) else Recorded.of(plan)
-    return json.dumps({"eggshard plan": FORMAT, **body, "cost_model": _encode(model)})
+    try:
+        model = _encode(plan.cost_model) if _is_known(plan.cost_model) else None
+    except ProgramError:  # a user's own model among those that it is made of
+        model = None
+    if model is None:
+        model = _encode(Recorded.of(plan))
+    facts = {"versions": versions(plan.program), "device_order": device_order(plan)}
+    return json.dumps({"eggshard plan": FORMAT, **facts, **body, "cost_model": model})
 
 
-def from_json(text: str) -> Plan:
-    """A plan from its JSON text; ProgramError if it is none, or of another format version."""
+def from_json(text: str, program: Any = None, mesh: Any = None) -> Plan:
+    """A plan from its JSON text; ProgramError if it is none, or written by other versions. See `Plan.from_json`."""
     try:
         data = json.loads(text)
     except (ValueError, TypeError) as error:
         raise ProgramError(f"not JSON: {error}") from None
-    if not isinstance(data, dict) or data.get("eggshard plan") != FORMAT:
-        raise ProgramError(f"not an eggshard plan of format {FORMAT}; write it with Plan.to_json")
+    found = data.pop("eggshard plan", None) if isinstance(data, dict) else None
+    if found != FORMAT:
+        other = f"is of format {found!r}, and this is" if isinstance(found, int) else "is no plan of eggshard, of"
+        raise ProgramError(f"the text {other} format {FORMAT}; write the plan with Plan.to_json of this version")
     try:
-        return Plan(**{k: _decode(v) for k, v in data.items() if k != "eggshard plan"})
+        require_versions(data.pop("versions"))
+        plan = Plan(**{k: _decode(v) for k, v in data.items()})
     except EggshardError:
         raise
     except Exception as error:
         raise ProgramError(f"damaged plan JSON: {error!r}; write it again with Plan.to_json") from None
+    require(plan, program, mesh)
+    return plan if program is None else replace(plan, calling_convention=_convention(program))
+
+
+def _convention(program: Any) -> Any:
+    """How a lowered function is called: its plan from JSON is called like that."""
+    from eggshard.frontends.jax import is_lowered
+
+    if not is_lowered(program):
+        return None
+    from eggshard.lower.calling_convention import CallingConvention
+
+    return CallingConvention.of(program)
+
+
+def device_program_to_json(program: steps.StepPlan) -> str:
+    """A device program alone as JSON text, on one line."""
+    return json.dumps({"eggshard device program": FORMAT, "program": _encode(program)})
+
+
+def device_program_from_json(text: str) -> steps.StepPlan:
+    """A device program from its JSON text; ProgramError if it is none, or of another format version."""
+    try:
+        data = json.loads(text)
+        if data["eggshard device program"] != FORMAT:
+            raise ProgramError(f"not a device program of format {FORMAT}")
+        program = _decode(data["program"])
+    except EggshardError:
+        raise
+    except Exception as error:
+        raise ProgramError(f"damaged JSON of a device program: {error!r}") from None
+    if not isinstance(program, steps.StepPlan):
+        raise ProgramError("the JSON text holds no device program")
+    return program

@@ -83,13 +83,17 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Local(Action):
-    """One op of the registry on shards: no communication."""
+    """One op of the registry on shards: no communication.
+
+    ``sized``: axes along which a tensor is sharded whose global size may stand in its attributes.
+    """
 
     name: str
     attributes: Attributes
     result_types: tuple[TensorType, ...]
     regions: tuple[Region, ...] = ()
     flops: float = 0.0
+    sized: tuple[str, ...] = ()
     kind: ClassVar[str] = "local"
 
     @property

@@ -87,7 +87,7 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
                     yield classes.of[value], encoding
 
     def take(op: Operation, option: Option, wanted: bool = False, spread: bool = True) -> None:
-        if all([add(c, e, wanted, spread) for c, e in tensors(op, option)]):
+        if option not in found.options[op] and all([add(c, e, wanted, spread) for c, e in tensors(op, option)]):
             found.options[op][option] = None
 
     def key(c: int, encoding: Encoding) -> LinearLayout | Encoding:

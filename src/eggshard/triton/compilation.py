@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from eggshard.errors import ProgramError
 from eggshard.frontends.triton.libtriton import parse
 from eggshard.kernels.ir import Kernel
 from eggshard.kernels.text import write_generic
+from eggshard.layouts.machine import Machine
 from eggshard.triton.pipeline import Compilation
 
 
@@ -16,13 +17,22 @@ from eggshard.triton.pipeline import Compilation
 class Compiled:
     """What Triton's stages made of a kernel: ``llir``, then ``ptx`` and ``cubin`` or ``amdgcn`` and ``hsaco``.
 
-    shared: bytes of shared memory per thread block, scratch of conversions and reductions included.
+    shared: bytes of shared memory per thread block, scratch of conversions and reductions included. noted: what each
+    stage added to the compilation's metadata.
     """
 
     target: str
     stages: dict[str, str | bytes]
     shared: int
     num_warps: int
+    noted: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def machine(self) -> Machine:
+        """What a block of it runs on; warps of its own partitions included."""
+        if self.target.startswith("sm"):
+            return Machine(f"cuda:{self.target[2:]}", self.num_warps)
+        return Machine(f"hip:{self.target}", self.num_warps, 64 if self.target.startswith("gfx9") else 32)
 
     @property
     def ptx(self) -> str:
@@ -72,11 +82,13 @@ def lower(compilation: Compilation, module: Any) -> Compiled:
     stages = compilation.stages()
     following = list(stages)[list(stages).index("ttgir") + 1:]
     made: dict[str, str | bytes] = {}
-    current = module
+    noted: dict[str, dict[str, Any]] = {}
+    current, metadata = module, compilation.metadata
     for stage in following:
+        before = dict(metadata)
         try:
-            current = made[stage] = stages[stage](current, compilation.metadata)
+            current = made[stage] = stages[stage](current, metadata)
         except Exception as error:
             raise ProgramError(f"Triton's stage {stage} for {target} failed: {error}") from error
-    metadata = compilation.metadata
-    return Compiled(target, made, int(metadata["shared"] or 0), int(metadata["num_warps"]))
+        noted[stage] = {k: v for k, v in metadata.items() if k not in before or before[k] is not v}
+    return Compiled(target, made, int(metadata["shared"] or 0), int(metadata["num_warps"]), noted)

@@ -19,6 +19,7 @@ class CodeCounts(NamedTuple):
     instructions: all. barriers: of a whole thread block. shared_loads, shared_stores: matrix forms included. shuffles:
     between the lanes of a warp, through registers or the crossbar of shared memory. registers: vector registers per
     thread, 0 where the text does not say (PTX). spills: bytes per thread kept in memory for want of registers.
+    crossbar: the shuffles that AMD's local data share executes, queued with its loads and stores (``ds_bpermute_b32``).
     """
 
     instructions: int
@@ -28,17 +29,33 @@ class CodeCounts(NamedTuple):
     shuffles: int
     registers: int = 0
     spills: int = 0
+    crossbar: int = 0
+
+    @property
+    def shared_memory(self) -> int:
+        """Instructions that the unit of shared memory executes."""
+        return self.shared_loads + self.shared_stores + self.crossbar
 
 
 _SASS = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[T\d]+\s+)?([A-Z][A-Z0-9_.]*)", re.MULTILINE)
 _PTX = re.compile(r"^[ \t]*(?:@!?%\w+[ \t]+)?([a-z]\w*(?:[.:]+\w+)*)[ \t;]", re.MULTILINE)
 _AMDGCN = re.compile(r"^\s+([a-z][a-z0-9_]+)(?:[ \t]+(\S.*))?$", re.MULTILINE)
+#: ROCm Compute Profiler's documentation, "Local data share": it executes loads, stores and shuffles.
+_CROSSBAR = ("ds_bpermute", "ds_permute", "ds_swizzle")
 _DPP = re.compile(r"\b(?:quad_perm|row_(?:shl|shr|ror|mirror|half_mirror|bcast|newbcast)|wave_\w+)\b")
 
 
 def count(compiled: Compiled) -> CodeCounts:
     """Of the machine code: SASS or amdgcn. Raises `ProgramError` where it cannot be disassembled."""
     return count_sass(compiled.cubin) if "cubin" in compiled.stages else count_amdgcn(compiled.amdgcn)
+
+
+def count_listed(compiled: Compiled) -> CodeCounts:
+    """As `count`, without a disassembler, which takes longer than ptxas: of PTX or amdgcn, and what the machine code
+    says of registers and spills."""
+    if "cubin" not in compiled.stages:
+        return count_amdgcn(compiled.amdgcn)
+    return _with_usage(count_ptx(compiled.ptx), _tool("cuobjdump", "-res-usage", compiled.cubin))
 
 
 def count_sass(cubin: bytes) -> CodeCounts:
@@ -48,27 +65,30 @@ def count_sass(cubin: bytes) -> CodeCounts:
         [match[1] for match in _SASS.finditer(text)],
         barriers=("BAR.",), loads=("LDS", "LDSM"), stores=("STS", "STSM"), shuffles=("SHFL",),
     )
-    return found._replace(registers=_number(usage, r"REG:(\d+)"), spills=_number(usage, r"LOCAL:(\d+)"))
+    return _with_usage(found, usage)
+
+
+def _with_usage(counts: CodeCounts, usage: str) -> CodeCounts:
+    return counts._replace(registers=_number(usage, r"REG:(\d+)"), spills=_number(usage, r"LOCAL:(\d+)"))
 
 
 def disassembled(cubin: bytes) -> tuple[str, str]:
     """SASS text and the resource usage of a cubin. Raises `ProgramError` without the tools or for what they refuse."""
+    return _tool("nvdisasm", "-c", cubin), _tool("cuobjdump", "-res-usage", cubin)
+
+
+def _tool(name: str, option: str, cubin: bytes) -> str:
+    """What one of the tools that Triton brings says of a cubin."""
     from triton import knobs
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        tools = knobs.nvidia
-        commands = ([tools.nvdisasm.path, "-c", str(path)], [tools.cuobjdump.path, "-res-usage", str(path)])
-        out = []
-        for command in commands:
-            try:
-                done = subprocess.run(command, capture_output=True, text=True, check=True)
-            except (OSError, subprocess.CalledProcessError) as error:
-                detail = getattr(error, "stderr", "")
-                raise ProgramError(f"{Path(command[0]).name} failed: {error} {detail}") from error
-            out.append(done.stdout)
-    return out[0], out[1]
+        try:
+            command = [getattr(knobs.nvidia, name).path, option, str(path)]
+            return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
+            raise ProgramError(f"{name} failed: {error} {getattr(error, 'stderr', '')}") from error
 
 
 def count_ptx(text: str) -> CodeCounts:
@@ -87,11 +107,12 @@ def count_amdgcn(text: str) -> CodeCounts:
     found = _counted(
         [name for name, _ in lines],
         barriers=("s_barrier",), loads=("ds_read", "ds_load"), stores=("ds_write", "ds_store"),
-        shuffles=("ds_bpermute", "ds_permute", "ds_swizzle", "v_permlane"),
+        shuffles=(*_CROSSBAR, "v_permlane"),
     )
     moved = sum(name.startswith("v_") and bool(_DPP.search(operands)) for name, operands in lines)
     return found._replace(
         shuffles=found.shuffles + moved,
+        crossbar=sum(name.startswith(_CROSSBAR) for name, _ in lines),
         registers=_number(text, r"\.vgpr_count:\s*(\d+)"),
         spills=4 * _number(text, r"\.vgpr_spill_count:\s*(\d+)"),
     )

@@ -2,8 +2,8 @@
 
 Triton calls a hook when it lists the stages of a compilation. Ours lets the stage that makes TritonGPU IR run as ever,
 then plans layouts anew; what it finds is taken only if it verifies, its layouts line up, its modelled cost is lower,
-and its code needs neither more shared memory nor more barriers. Otherwise, and whenever something goes wrong, Triton's
-own module goes on.
+and its assembled code is no worse (`choosing`). Otherwise, and whenever something goes wrong, Triton's own module goes
+on. What was assembled of a plan that is taken is not made again.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, get_args
@@ -159,7 +160,10 @@ def _change(installation: Installation, backend: Any, stages: Any, options: Any,
             return original(module, metadata)
         return improve(replacement, backend, options, original, module, metadata)
 
+    names = list(stages)
     stages["ttgir"] = stage
+    for before, name in pairwise(names[names.index("ttgir"):]):
+        stages[name] = replacement.stage(name, before, stages[name])
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eggshard.costmodel.layouts import LayoutCostModel, default_costs
 from eggshard.extract.portfolio import extract
@@ -59,6 +59,10 @@ class LayoutPlan:
     def priced(self) -> list[Priced]:
         """The kernel's ops on tensors with their prices, conversions among them."""
         return list(priced(self.kernel, self.cost_model, self.assumed))
+
+    def again(self, kernel: Kernel) -> LayoutPlan:
+        """The plan of a kernel that is equal to ``self.kernel``: it is left as it is."""
+        return replace(self, given=kernel, kernel=kernel, given_cost=self.cost, seconds=0.0)
 
     @property
     def name(self) -> str:

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import importlib
-import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
-from eggshard.costmodel.layouts import WithinScratch, default_costs
+from eggshard.costmodel.layouts import LayoutCostModel, default_costs
 from eggshard.errors import ProgramError
-from eggshard.layouts.machine import Machine
+from eggshard.triton.choosing import SAME, Code, choose, variations
+from eggshard.triton.compilation import Compiled, lower
 from eggshard.triton.outcomes import Outcome, record
 from eggshard.triton.pipeline import Compilation, Tap
 from eggshard.triton.replacing import replaced
-from eggshard.triton.residency import resident_blocks
+from eggshard.triton.settled import Settled
 
-#: Modelled costs closer than this part of one another are the same.
-SAME = 1e-9
 #: How many planned kernels are remembered.
 REMEMBERED = 512
 
-_BARRIER = re.compile(r"call void @llvm\.(?:nvvm\.barrier|amdgcn\.s\.barrier)")
 
-
-class Doubt(Exception):
+class Doubt(ProgramError):
     """Our kernel is not taken; the message says why."""
 
 
@@ -39,39 +36,76 @@ class Planned(NamedTuple):
     given_cost: float
 
 
-@dataclass(frozen=True)
+class Lowered(NamedTuple):
+    """What the stages after TritonGPU IR made of our module, to be used again where the same is asked of them."""
+
+    module: Any
+    compiled: Compiled
+
+
+@dataclass
 class Replacement:
-    """How layouts are planned: see `eggshard.triton.install`."""
+    """How layouts are planned in one compilation: see `eggshard.triton.install`; and what was made on the way."""
 
     mode: str
     cost_model: Any = None
     planner: Callable[..., Any] | None = None
+    settled: Settled = field(default_factory=Settled)
+    lowered: Lowered | None = None
 
-    def plan(self, module: Any, within: bool = False) -> Planned:
-        """Of libtriton's module, which stays as it is. The same text is planned once. ``within``: no op may hold more
-        shared memory than the module's ops do."""
+    def plan(self, module: Any) -> Planned:
+        """Of libtriton's module, which stays as it is. The same text is planned once."""
         from eggshard.frontends.triton.libtriton import generic_text
 
-        return _plan(self, generic_text(module), within)
+        return _plan(self, generic_text(module))
+
+    def variations(self, module: Any, first: Planned) -> Iterator[Planned]:
+        """Other plans of a module, which avoid more of what code may be refused for."""
+        from eggshard.frontends.triton.libtriton import generic_text
+        from eggshard.kernels.text import read_generic
+        from eggshard.triton.pricing import cost, scratch
+
+        text = generic_text(module)
+        given = read_generic(text)
+        model = default_costs(given.target) if self.cost_model is None else self.cost_model
+        for other in variations(model, scratch(given)):
+            found = _plan(self, text, other)
+            gained = cost(given, model) - cost(read_generic(found.text), model)
+            yield Planned(found.text, first.given_cost - gained, first.given_cost)
+
+    def stage(self, name: str, before: str, original: Callable[[Any, dict[str, Any]], Any]) -> Any:
+        """A stage after TritonGPU IR, which follows the stage ``before``."""
+        def run(given: Any, metadata: dict[str, Any]) -> Any:
+            if self.lowered is not None:
+                module, compiled = self.lowered
+                if given is (module if before == "ttgir" else compiled.stages[before]):
+                    metadata.update(compiled.noted[name])
+                    return compiled.stages[name]
+            return original(given, metadata)
+
+        return run
 
 
 _planning = threading.Lock()
-_remembered: OrderedDict[tuple[str, Any, Any, bool], Planned] = OrderedDict()
+_remembered: OrderedDict[tuple[str, str, Any], Planned] = OrderedDict()
 
 
-def _plan(how: Replacement, text: str, within: bool) -> Planned:
+def _plan(how: Replacement, text: str, model: LayoutCostModel | None = None) -> Planned:
+    """The plan of a kernel's text under ``model``, by default the replacement's."""
     from eggshard.kernels.interpreter import check_layouts
     from eggshard.kernels.text import read_generic, write_generic
-    from eggshard.triton.pricing import scratch
 
     planner = how.planner or importlib.import_module("eggshard.triton.planning").plan_layouts
-    key = (text, repr(how.cost_model), planner, within)
+    usual = model is None
+    key = (text, repr(how.cost_model if usual else model), planner)
     with _planning:
         if key not in _remembered:
-            kernel, model = read_generic(text), how.cost_model
-            if within:
-                model = WithinScratch(default_costs(kernel.target) if model is None else model, scratch(kernel))
-            found = planner(kernel, model)
+            kernel = read_generic(text)
+            found = how.settled.find(kernel) if usual else None
+            if found is None:
+                found = planner(kernel, how.cost_model if usual else model)
+                if usual:
+                    how.settled.add(found)
             try:
                 check_layouts(found.kernel)
             except ProgramError as error:
@@ -112,70 +146,62 @@ def improve(
 
 @dataclass
 class _Work:
-    """What both modules are compiled by, in the context of Triton's own module."""
+    """What both modules are compiled by, in the context of Triton's own module. compiled: by their texts."""
 
     backend: Any
     options: Any
     metadata: dict[str, Any]
+    compiled: dict[str, Compiled] = field(default_factory=dict)
 
     def compilation(self, context: Any) -> Compilation:
         return Compilation(self.backend, self.options, context, dict(self.metadata))
 
-    def code(self, text: str, context: Any) -> tuple[int, int]:
-        """Bytes of shared memory, and barriers in the code, of TritonGPU IR."""
-        from eggshard.frontends.triton.libtriton import parse
-
-        compilation = self.compilation(context)
-        lowered = compilation.stages()["llir"](parse(text, context), compilation.metadata)
-        return int(compilation.metadata["shared"] or 0), len(_BARRIER.findall(lowered))
+    def code(self, text: str, context: Any) -> Code:
+        """Of TritonGPU IR, assembled. Raises `Doubt` where it does not verify, `ProgramError` where a stage fails."""
+        if text not in self.compiled:
+            self.compiled[text] = lower(self.compilation(context), _verified(text, context))
+        return Code.of(self.compiled[text])
 
 
 def _better(how: Replacement, work: _Work, source: str, theirs: Any) -> tuple[Any, float, float]:
     """The module to be taken, None for Triton's; the modelled cost of Triton's and of what is taken.
 
-    The cheapest is tried first. Raises `Doubt` where all that are cheaper than Triton's are refused.
+    Raises `Doubt` where all that are cheaper than Triton's are refused.
     """
     context = theirs.context
+    own_text = str(theirs)
     after = how.plan(theirs)
     given_cost = after.given_cost
-    found = [(after.cost, after.text)]
-    if how.mode == "replace":
-        found.append(_replaced(how, work, source, context, after.cost))
     margin = SAME * abs(given_cost)
-    cheaper = sorted((c for c in found if c[0] < given_cost - margin), key=lambda c: c[0])
-    if not cheaper:
-        if all(cost > given_cost + margin for cost, _ in found):
-            raise Doubt(f"costs more: {found[0][0]:g}, Triton's {given_cost:g}")
+
+    def plans() -> Iterator[Planned]:
+        as_good: list[Planned] = []
+        if how.mode == "replace":
+            for plan in _replaced(how, work, source, context):
+                if plan.cost < min(after.cost, given_cost) - margin:
+                    yield plan
+                elif plan.cost <= min(after.cost, given_cost) + margin:
+                    as_good.append(plan)
+                    break
+        if after.cost < given_cost - margin:
+            yield after
+            yield from as_good
+            yield from (plan for plan in how.variations(theirs, after) if plan.cost < given_cost - margin)
+
+    own = cache(lambda: work.code(own_text, context))
+    found = choose(plans(), given_cost, own, lambda plan: work.code(plan.text, context))
+    if found.plan is None:
+        if after.cost > given_cost + margin:
+            raise Doubt(f"costs more: {after.cost:g}, Triton's {given_cost:g}")
+        if found.refused:
+            raise Doubt(found.refused[0])
         return None, given_cost, given_cost
-    own = work.code(str(theirs), context)
-    doubts = []
-    for cost, text in cheaper:
-        try:
-            return _checked(work, text, own, context), given_cost, cost
-        except Doubt as doubt:
-            doubts.append(doubt)
-    small = how.plan(theirs, within=True)
-    if small.cost < given_cost - margin:
-        return _checked(work, small.text, own, context), given_cost, small.cost
-    raise doubts[0]
+    module = _verified(found.plan.text, context)
+    how.lowered = Lowered(module, work.compiled[found.plan.text])
+    return module, given_cost, found.plan.cost
 
 
-def _checked(work: _Work, text: str, own: tuple[int, int], context: Any) -> Any:
-    """The module of a text that is no worse than Triton's, ``own``, in barriers, and in blocks that are resident at
-    once for the shared memory that they hold; else a `Doubt`."""
-    from eggshard.frontends.triton.libtriton import load
-
-    module = _verified(text, context)
-    (held, barriers), (others_held, others) = work.code(text, context), own
-    if barriers > others:
-        raise Doubt(f"more barriers: {barriers}, Triton's {others}")
-    machine = Machine.of(load(module))
-    if resident_blocks(machine, held) < resident_blocks(machine, others_held):
-        raise Doubt(f"more shared memory: {held} bytes, Triton's {others_held}, so that fewer blocks run at once")
-    return module
-
-
-def _replaced(how: Replacement, work: _Work, source: str, context: Any, enough: float) -> tuple[float, str]:
+def _replaced(how: Replacement, work: _Work, source: str, context: Any) -> Iterator[Planned]:
     """Of Triton's pipeline with the planner in place of removals, and once more on what that leaves."""
     from eggshard.frontends.triton.libtriton import parse
 
@@ -185,10 +211,7 @@ def _replaced(how: Replacement, work: _Work, source: str, context: Any, enough: 
             raise Doubt("does not verify")
         return module
 
-    found = replaced(run, how.plan, lambda planned: _verified(planned.text, context), enough)
-    if found is None:
-        raise Doubt("no removal of layout conversions in this version's pipeline")
-    return found.cost, found.text
+    return replaced(run, how.plan, lambda planned: _verified(planned.text, context))
 
 
 def _verified(text: str, context: Any) -> Any:

@@ -6,7 +6,7 @@ to replace is decided by what comes out at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
 from eggshard.triton.pipeline import Tap
@@ -16,34 +16,34 @@ class Priced(Protocol):
     @property
     def cost(self) -> float: ...
 
+    @property
+    def given_cost(self) -> float: ...
+
 
 P = TypeVar("P", bound=Priced)
 
 
-def replaced(
-    run: Callable[[Tap], Any], plan: Callable[[Any], P], module_of: Callable[[P], Any], enough: float
-) -> P | None:
-    """The cheapest plan of what ``run`` leaves with all removals replaced, all but the first, and so on.
+def replaced(run: Callable[[Tap], Any], plan: Callable[[Any], P], module_of: Callable[[P], Any]) -> Iterator[P]:
+    """Plans of what ``run`` leaves with all removals replaced, with all but the first, and so on, each made when it is
+    asked for.
 
-    run: Triton's pipeline under a tap. plan: of a module; module_of: the module that a plan is put in its place with.
-    The search ends at a plan that costs at most ``enough``. None where the pipeline has no removals.
+    run: Triton's pipeline under a tap. plan: of a module; module_of: the module that a plan is put in its place with,
+    if it is cheaper. None where the pipeline has no removals.
     """
-    best: P | None = None
     start = removals = 0
 
     def tap(position: int, module: Any, remove: Callable[[Any], Any]) -> Any:
         nonlocal removals
         removals = max(removals, position + 1)
-        if position >= start:
-            return module_of(plan(module))
-        remove(module)
-        return module
+        if position < start:
+            remove(module)
+            return module
+        found = plan(module)
+        return module_of(found) if found.cost < found.given_cost else module
 
-    while best is None or start < removals and best.cost > enough:
-        final = run(tap)
-        if not removals:
-            return None
-        found = plan(final)
-        best = found if best is None or found.cost < best.cost else best
+    final = run(tap)
+    while start < removals:
+        yield plan(final)
         start += 1
-    return best
+        if start < removals:
+            final = run(tap)

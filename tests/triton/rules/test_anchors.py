@@ -7,7 +7,7 @@ import pytest
 from eggshard.kernels.ir import Kernel, Operation
 from eggshard.kernels.text import read_generic
 from eggshard.layouts.machine import Machine
-from eggshard.triton.rules import anchored, current, from_operand, movable, repeatable, ties
+from eggshard.triton.rules import anchored, current, from_operand, movable, repeatable
 from eggshard.triton.rules.aliasing import base
 from eggshard.triton.rules.rule import encoding_of
 from eggshard.triton.rules.table import TABLE
@@ -162,19 +162,3 @@ def test_dots_on_cuda_cores() -> None:
         *(f"#ttg.dot_op<{{opIdx = {i}, parent = {_TALL}}}>" for i in (0, 1)), _TALL]
     assert from_operand(op, 0, option.operands[0] or tall, machine) == [option]
     assert from_operand(op, 1, option.operands[0] or tall, machine) == []
-
-
-def test_carried_values() -> None:
-    """What a loop carries is the same through its operand, its block's argument, the yield and its result."""
-    kernel = kernel_of(f"""
-%c = "test.scalars"() : () -> i32
-%x = "test.values"() : () -> tensor<64xf32, {_BLOCKED}>
-%y = "scf.for"(%c, %c, %c, %x) ({{
-^bb0(%i: i32, %a: tensor<64xf32, {_BLOCKED}>):
-  %b = "arith.negf"(%a) : (tensor<64xf32, {_BLOCKED}>) -> tensor<64xf32, {_BLOCKED}>
-  "scf.yield"(%b) : (tensor<64xf32, {_BLOCKED}>) -> ()
-}}) : (i32, i32, i32, tensor<64xf32, {_BLOCKED}>) -> tensor<64xf32, {_BLOCKED}>
-""")
-    loop = find(kernel, "scf.for")
-    assert ties(loop) == [(loop.operands[3], loop.body.arguments[1], loop.body.terminator.operands[0], loop.results[0])]
-    assert not anchored(loop, kernel) and not movable(loop)

@@ -1,4 +1,4 @@
-"""Ops again at other options: types of results, of attributes and of what loops carry."""
+"""Ops again at other options: types of results and of attributes, and what regions hold."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.triton.rules.test_anchors import _BLOCKED, find, kernel_of
 from eggshard.kernels.ir import TensorType
 from eggshard.layouts.encodings import make
 from eggshard.layouts.machine import Machine
-from eggshard.triton.rules import Option, current, from_operand, from_result, with_option
+from eggshard.triton.rules import current, from_result, with_option
 
 _OTHER = make("ttg.blocked", sizePerThread=(2,), threadsPerWarp=(32,), warpsPerCTA=(4,), order=(0,))
 
@@ -34,27 +34,21 @@ def test_constants_are_typed_as_their_result() -> None:
         assert clone.results[0].type == TensorType((64,), "i32", str(_OTHER))
 
 
-def test_loops_carry_the_option() -> None:
-    """What the body uses from outside stays, what it defines is defined again."""
+def test_regions_are_cloned() -> None:
+    """What a body uses from outside stays, what it defines is defined again."""
     kernel = kernel_of(f"""
-%c = "test.scalars"() : () -> i32
-%x = "test.values"() : () -> tensor<64xf32, {_BLOCKED}>
-%y:2 = "scf.for"(%c, %c, %c, %x, %x) ({{
-^bb0(%i: i32, %a: tensor<64xf32, {_BLOCKED}>, %k: tensor<64xf32, {_BLOCKED}>):
-  %b = "arith.addf"(%a, %x) : (tensor<64xf32, {_BLOCKED}>, tensor<64xf32, {_BLOCKED}>) -> tensor<64xf32, {_BLOCKED}>
-  "scf.yield"(%b, %k) : (tensor<64xf32, {_BLOCKED}>, tensor<64xf32, {_BLOCKED}>) -> ()
-}}) : (i32, i32, i32, tensor<64xf32, {_BLOCKED}>, tensor<64xf32, {_BLOCKED}>) -> (tensor<64xf32, {_BLOCKED}>,
-  tensor<64xf32, {_BLOCKED}>)
+%x = "test.scalars"() : () -> f32
+%t = "test.values"() : () -> tensor<64xf32, {_BLOCKED}>
+%y = "tt.reduce"(%t) <{{axis = 0 : i32}}> ({{
+^bb0(%a: f32, %b: f32):
+  %s = "arith.addf"(%a, %x) : (f32, f32) -> f32
+  "tt.reduce.return"(%s) : (f32) -> ()
+}}) : (tensor<64xf32, {_BLOCKED}>) -> f32
 """)
-    loop = find(kernel, "scf.for")
-    (option,) = from_operand(loop, 3, _OTHER, Machine.of(kernel))
-    given = current(loop)
-    assert option == Option((*given.operands[:3], _OTHER, given.operands[4]), (_OTHER, given.results[1]))
-    clone = with_option(loop, option, loop.operands)
-    first, second = (f"tensor<64xf32, {e}>" for e in (_OTHER, _BLOCKED))
-    assert [str(v.type) for v in clone.results] == [first, second]
-    assert [str(v.type) for v in clone.body.arguments] == ["i32", first, second]
+    reduce = find(kernel, "tt.reduce")
+    clone = with_option(reduce, current(reduce), reduce.operands)
     add = clone.body.operations[0]
-    assert add.parent is clone.body and add.operands == [clone.body.arguments[1], loop.operands[3]]
-    assert clone.body.terminator.operands == [add.results[0], clone.body.arguments[2]]
-    assert loop.body.arguments[1].type == loop.results[0].type != clone.results[0].type
+    assert add.parent is clone.body
+    assert add.operands == [clone.body.arguments[0], find(kernel, "test.scalars").results[0]]
+    assert clone.body.terminator.operands == [add.results[0]]
+    assert clone.body.arguments[0] is not reduce.body.arguments[0]

@@ -125,6 +125,26 @@ class _OpaqueEffectful(_Opaque):
     pure = False
 
 
+class _Unstated(_Verbatim):
+    """What a program computes of which only the types are known: that of a plan put on another number of devices."""
+
+    name = "unstated"
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        raise LoweringError(_UNSTATED)
+
+    def emit(
+        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], fresh: Callable[[], str]
+    ) -> tuple[list[str], list[str]]:
+        raise LoweringError(_UNSTATED)
+
+
+_UNSTATED = (
+    "the plan was put on another number of devices without its program at these sizes; give it to "
+    "Plan.on(devices, program)"
+)
+
+
 def _emit_verbatim(
     mlir_name: str, attributes: str, regions: str, operands: Values, results: Types, fresh: Callable[[], str]
 ) -> tuple[list[str], list[str]]:
@@ -192,5 +212,5 @@ def _tensors(text: str, symbols: list[str]) -> list[tuple[tuple[int, ...], ...]]
     return out
 
 
-for _definition in (_CustomCall(), _CustomCallEffectful(), _Opaque(), _OpaqueEffectful()):
+for _definition in (_CustomCall(), _CustomCallEffectful(), _Opaque(), _OpaqueEffectful(), _Unstated()):
     register(_definition)

@@ -13,13 +13,12 @@ from eggshard.layouts.counts import Counts
 from eggshard.layouts.encodings import Encoding
 from eggshard.layouts.machine import Machine
 from eggshard.triton.rules.cloning import with_option
-from eggshard.triton.rules.control import ties
 from eggshard.triton.rules.rule import Option, current
 from eggshard.triton.rules.table import rule_of
 
 __all__ = [
     "Option", "anchored", "current", "from_operand", "from_result", "mixed", "movable", "repeatable",
-    "ties", "varied", "with_option", "work",
+    "varied", "with_option", "work",
 ]
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from eggshard.kernels.ir import Block, Operation, Region, TensorType, Type, Value
 from eggshard.kernels.text import read_type, scan
 from eggshard.layouts.encodings import Encoding
-from eggshard.triton.rules.control import ties
 from eggshard.triton.rules.rule import Option
 
 
@@ -15,12 +14,7 @@ def with_option(op: Operation, option: Option, operands: Sequence[Value]) -> Ope
     """The op at an option, on operands that have its encodings; its regions are cloned, and what they take from
     outside stays. The clone stands nowhere yet (``parent`` is None)."""
     types = {value: at(value.type, encoding) for value, encoding in zip(op.results, option.results, strict=True)}
-    carried = dict(types)
-    for tie in ties(op):
-        encoding = next((e for value, e in (*zip(op.results, option.results, strict=True),
-                                            *zip(op.operands, option.operands, strict=True)) if value in tie), None)
-        carried.update((value, at(value.type, encoding)) for value in tie if isinstance(value.owner, Block))
-    return _clone(op, operands, types, carried, {}, None)
+    return _clone(op, operands, types, {}, None)
 
 
 def at(type_: Type, encoding: Encoding | None) -> Type:
@@ -29,8 +23,7 @@ def at(type_: Type, encoding: Encoding | None) -> Type:
 
 
 def _clone(
-    op: Operation, operands: Sequence[Value], types: dict[Value, Type], carried: dict[Value, Type],
-    known: dict[Value, Value], parent: Block | None,
+    op: Operation, operands: Sequence[Value], types: dict[Value, Type], known: dict[Value, Value], parent: Block | None,
 ) -> Operation:
     changed = {value.type: types[value] for value in op.results if value in types}
     properties, attributes = (
@@ -46,13 +39,12 @@ def _clone(
             new_block = Block(new_region)
             new_region.blocks.append(new_block)
             for argument in block.arguments:
-                type_ = carried.get(argument, argument.type)
-                known[argument] = Value(type_, new_block, argument.index, argument.location)
+                known[argument] = Value(argument.type, new_block, argument.index, argument.location)
                 new_block.arguments.append(known[argument])
         for block, new_block in zip(region.blocks, new_region.blocks, strict=True):
             for inner in block.operations:
                 inside = [known.get(value, value) for value in inner.operands]
-                new_block.operations.append(_clone(inner, inside, {}, carried, known, new_block))
+                new_block.operations.append(_clone(inner, inside, {}, known, new_block))
     return new
 
 

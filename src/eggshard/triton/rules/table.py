@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from eggshard.triton.rules.contraction import Dot
-from eggshard.triton.rules.control import Carrying
 from eggshard.triton.rules.conversion import Conversion, Unpacking
 from eggshard.triton.rules.kinds import KINDS
 from eggshard.triton.rules.memory import Access, Shared
@@ -14,9 +13,11 @@ from eggshard.triton.rules.rule import Rule
 
 _OPAQUE = Rule()
 
-_CARRYING = """
+#: What carries values into blocks, around and out of them: their encodings are chosen as those of `control.Tie`, or, in
+#: blocks of no known meaning, stay.
+CARRYING = frozenset("""
     scf.for scf.while scf.if scf.execute_region scf.index_switch scf.yield scf.condition ttg.warp_specialize
-    ttg.warp_yield"""
+    ttg.warp_yield""".split())
 
 #: Known, and left as they are: what they mean depends on the encoding (``tt.cat`` and ``ttg.inline_asm`` on the order
 #: of registers), is observed (``tt.print``), was laid out for the hardware (matrix instructions, asynchronous copies,
@@ -40,8 +41,7 @@ ANCHORS = frozenset("""
 
 TABLE: dict[str, Rule] = {
     **{name: Pointwise(kind) for name, kind in KINDS.items()},
-    **{name: Carrying() for name in _CARRYING.split()},
-    **{name: _OPAQUE for name in ANCHORS},
+    **{name: _OPAQUE for name in CARRYING | ANCHORS},
     "tt.extern_elementwise": Asserted("special"),
     "tt.elementwise_inline_asm": Asserted("integer"),
     "tt.map_elementwise": Packed("float"),

@@ -1,0 +1,130 @@
+"""Where the devices of a mesh stand on a machine, and how the groups of a collective lie on its levels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from eggshard.costmodel.algorithms import Line
+from eggshard.costmodel.topologies import Fabric, Torus
+from eggshard.errors import CostModelError
+from eggshard.program.mesh import Mesh, axis_ref
+
+#: A collective's groups are looked at up to this number; on larger meshes an even sample of them.
+_GROUPS = 256
+
+
+class Positions:
+    """The devices of one mesh on levels of a machine, the inner first.
+
+    A level is a fabric and the number of units that it joins (0: any). Logical device i of the mesh is the i-th of the
+    machine: the devices of a unit have successive numbers, and on a torus the last axis is minor. So the minor-most
+    axes of a mesh lie innermost, and a mesh's device order counts. mapping: instead of this, for every axis of the mesh
+    the name of the level that it lies on; several on one level lie there in the mesh's order.
+    """
+
+    def __init__(
+        self, mesh: Mesh, names: Sequence[str], levels: Sequence[tuple[Fabric, int]], mapping: Mapping[str, str]
+    ) -> None:
+        self.mesh, self.names, self.levels, self.mapping = mesh, tuple(names), tuple(levels), mapping
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The mesh's whole axes: sub-axes put together again."""
+        sizes: dict[str, int] = {}
+        for axis, size in self.mesh.axes.items():
+            base = axis_ref(axis).name
+            sizes[base] = sizes.get(base, 1) * size
+        return sizes
+
+    @cached_property
+    def units(self) -> tuple[int, ...]:
+        """How many units of each level the mesh takes."""
+        found, rest = [], self.mesh.size
+        for k, (_, units) in enumerate(self.levels):
+            if self.mapping:
+                taken = math.prod(n for a, n in self.sizes.items() if self.mapping[a] == self.names[k])
+                if units and taken > units:
+                    raise CostModelError(f"{taken} devices along the axes of {self.mesh} that lie on level "
+                                         f"{self.names[k]!r}, which has {units}")
+            else:
+                taken = min(units, rest) if units else rest
+            found.append(taken)
+            rest = -(-rest // taken)
+        if rest > 1:
+            raise CostModelError(
+                f"{self.mesh} has {self.mesh.size} devices; the machine's levels hold {math.prod(found)}: give it a "
+                "level without a number of units, such as a network"
+            )
+        return tuple(found)
+
+    @cached_property
+    def numbers(self) -> np.ndarray:
+        """The place of each logical device among the machine's, ``[devices]``."""
+        if not self.mapping:
+            return np.arange(self.mesh.size)
+        order = {name: k for k, name in enumerate(self.names)}
+        axes = sorted(self.mesh.axes, key=lambda a: -order[self.mapping[axis_ref(a).name]])
+        return self.mesh.index(axes)
+
+    def shape(self, k: int) -> tuple[int, ...]:
+        """The lengths of a level's axes, as far as the mesh takes them."""
+        units, fabric = self.units[k], self.levels[k][0]
+        if self.mapping:
+            sizes = [n for a, n in self.sizes.items() if self.mapping[a] == self.names[k]]
+        else:
+            sizes = list(self.sizes.values())
+            inside = math.prod(self.units[:k])
+            while sizes and inside > 1 and inside % sizes[-1] == 0:
+                inside //= sizes.pop()
+            for start in range(len(sizes)):
+                if math.prod(sizes[start:]) == units:
+                    sizes = sizes[start:]
+                    break
+        return fabric.shape(units, sizes)
+
+    def groups(self, axes: tuple[str, ...]) -> np.ndarray:
+        """Places of the devices of some groups along these axes, ``[groups, devices of a group]``."""
+        groups = self.mesh.groups(axes)
+        places: np.ndarray = self.numbers[groups[:: -(-len(groups) // _GROUPS)]]
+        return places
+
+    def extents(self, places: np.ndarray) -> tuple[tuple[int, tuple[Line, ...]], ...]:
+        """Per level over how many units a group of these places spreads, and along which lines of a torus."""
+        found, inside, below = [], 1, len(places)
+        for k, (fabric, _) in enumerate(self.levels):
+            above = len(np.unique(places // (inside * self.units[k])))
+            n = -(-below // above)
+            lines = self._lines(k, places // inside % self.units[k]) if fabric.is_ring and n > 1 else ()
+            found.append((n, lines))
+            inside, below = inside * self.units[k], above
+        return tuple(found)
+
+    def _lines(self, k: int, units: np.ndarray) -> tuple[Line, ...]:
+        fabric, shape = self.levels[k][0], self.shape(k)
+        lines = []
+        for coordinates, length in zip(np.unravel_index(units, shape), shape, strict=True):
+            taken = np.unique(coordinates)
+            if len(taken) > 1:
+                stride = int(np.diff(taken).min())
+                closed = isinstance(fabric, Torus) and fabric.wraps(length) and len(taken) * stride == length
+                lines.append(Line(len(taken), stride, closed))
+        return tuple(lines)
+
+    def links(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """The names of the links that a collective over these axes holds: ports on a level, or axes of its torus."""
+        found: dict[str, None] = {}
+        for places in self.groups(axes)[:1]:
+            inside = 1
+            for k, (n, _) in enumerate(self.extents(places)):
+                fabric, name = self.levels[k][0], self.names[k]
+                if n > 1 and fabric.is_ring:
+                    at = np.unravel_index(places // inside % self.units[k], self.shape(k))
+                    found.update({f"{name}.{dim}": None for dim, c in enumerate(at) if len(np.unique(c)) > 1})
+                elif n > 1:
+                    found[name] = None
+                inside *= self.units[k]
+        return tuple(found) or (self.names[0],)

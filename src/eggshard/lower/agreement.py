@@ -1,0 +1,157 @@
+"""Several processes of one JAX program that are to run one plan: they compare fingerprints, or take one's plan.
+
+Messages go through the store of `jax.distributed` and not through devices: the processes need not be all of them, what
+they wait for ends, and a process that holds another plan is found before its devices wait for those of others. This
+file is the only one that uses that store, which JAX does not document.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jax._src import distributed
+
+from eggshard import errors
+from eggshard.errors import EngineError
+from eggshard.plan.identity import plan_fingerprint, program_fingerprint
+
+if TYPE_CHECKING:
+    from eggshard.plan.plan import Plan
+
+#: Seconds that processes wait for each other's plans: planning takes some on one and not yet on another.
+PATIENCE = 600.0
+
+#: Per group of processes how often they have compared plans, and per program how often it was planned for several.
+_compared: Counter[tuple[int, ...]] = Counter()
+_planned: Counter[str] = Counter()
+
+
+def processes_of(devices: Iterable[Any]) -> tuple[int, ...]:
+    """The processes that some devices belong to."""
+    return tuple(sorted({device.process_index for device in devices}))
+
+
+def agree(
+    plan: Plan, processes: Iterable[int] | None = None, timeout: float = PATIENCE, devices: Iterable[Any] = ()
+) -> None:
+    """EngineError on each of these processes (default: all) unless all hold this plan, within so many seconds.
+
+    ``devices``: in which order the plan's mesh takes them, which is to be the same as well.
+    """
+    if distributed.global_state.client is None:
+        return  # the only process, whose devices need not be looked for
+    members = tuple(range(jax.process_count())) if processes is None else tuple(processes)
+    me = jax.process_index()
+    if len(members) < 2 or me not in members:
+        return
+    import eggshard
+
+    facts = {
+        "name": plan.program.name, "mesh": str(plan.mesh), "program": program_fingerprint(plan.program)[:16],
+        "device program": plan_fingerprint(plan)[:16], "devices": str([d.id for d in devices]),
+        "eggshard": eggshard.__version__, "jax": jax.__version__,
+    }
+    round_ = f"eggshard/agree/{_short(str(members))}/{_compared[members]}"
+    _compared[members] += 1
+    store, leader, end = _Store(), members[0], time.monotonic() + timeout
+    if me != leader:
+        store.put(f"{round_}/{me}", json.dumps(facts).encode())
+        verdict = store.get(f"{round_}/verdict", end + 10 - time.monotonic())
+        problem = _missing([leader], timeout) if verdict is None else verdict.decode()
+    else:
+        found = {p: store.get(f"{round_}/{p}", end - time.monotonic()) for p in members[1:]}
+        problem = _verdict(facts, {p: None if text is None else json.loads(text) for p, text in found.items()}, leader,
+                           timeout)
+        store.put(f"{round_}/verdict", problem.encode())
+    if problem:
+        raise EngineError(f"{plan.program.name}: {problem}")
+
+
+def _verdict(facts: dict[str, str], others: dict[int, dict[str, str] | None], leader: int, timeout: float) -> str:
+    """What is wrong with the plans that processes hold; empty if nothing is."""
+    silent = [p for p, held in others.items() if held is None]
+    if silent:
+        return _missing(silent, timeout)
+    for process, held in others.items():
+        differing = [name for name, value in facts.items() if held and held.get(name) != value]
+        if held and differing:
+            shown = "; ".join(f"{name} {held.get(name)} there, {facts[name]} here" for name in differing)
+            return (
+                f"process {process} holds another plan than process {leader} ({shown}); plan on one and hand its JSON "
+                "to all, or call the same functions in the same order everywhere"
+            )
+    return ""
+
+
+def _missing(processes: list[int], timeout: float) -> str:
+    listed = f"process{'es' if len(processes) > 1 else ''} {', '.join(map(str, processes))}"
+    return (
+        f"{listed} did not say within {timeout:g} s which plan it holds; it has ended, or does something else: every "
+        "process of the mesh must make the same calls"
+    )
+
+
+def planned_once(devices: Iterable[Any], text: str, make: Callable[[], Plan], timeout: float = PATIENCE) -> Plan:
+    """The plan that the first of several processes makes for a program's text; all of them ask for it.
+
+    The clock ends some searches, so that two processes may find two plans. EngineError where no plan comes, and the
+    first process's own error where it could not make one.
+    """
+    members, me = processes_of(devices), jax.process_index()
+    if len(members) < 2 or me not in members:
+        return make()
+    from eggshard.plan.serialization import from_json
+
+    name = _short(f"{members} {text}")
+    key = f"eggshard/plan/{name}/{_planned[name]}"
+    _planned[name] += 1
+    store = _Store()
+    if me != members[0]:
+        found = store.get(key, timeout)
+        if found is None:
+            raise EngineError(
+                f"no plan came from process {members[0]} within {timeout:g} s, which plans for processes {members}; "
+                "every process of the mesh must make the same calls"
+            )
+        kind, _, body = zlib.decompress(found).decode().partition("\n")
+        if kind:
+            raise getattr(errors, kind, EngineError)(f"process {members[0]}, which plans for all: {body}")
+        return from_json(body)
+    try:
+        plan = make()
+    except Exception as error:
+        store.put(key, zlib.compress(f"{type(error).__name__}\n{error}".encode()))
+        raise
+    store.put(key, zlib.compress(f"\n{plan.to_json()}".encode()))
+    return plan
+
+
+class _Store:
+    """The store that all processes reach."""
+
+    def __init__(self) -> None:
+        self.client: Any = distributed.global_state.client
+
+    def put(self, key: str, value: bytes) -> None:
+        self.client.key_value_set_bytes(key, value or b"\0")
+
+    def get(self, key: str, seconds: float) -> bytes | None:
+        """What some process put there; None if none does within so many seconds."""
+        try:
+            found: bytes = self.client.blocking_key_value_get_bytes(key, max(1, int(1000 * seconds)))
+        except jax.errors.JaxRuntimeError as error:
+            if "DEADLINE_EXCEEDED" not in str(error):
+                raise EngineError(f"the processes of this program cannot reach each other: {error}") from None
+            return None
+        return b"" if found == b"\0" else found
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -1,0 +1,1 @@
+"""Plans on MPI ranks, one device each (extra ``mpi``)."""

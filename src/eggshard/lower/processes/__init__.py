@@ -1,0 +1,1 @@
+"""The engine with one process per device on this machine, which exchange data through one shared workspace."""

@@ -1,0 +1,202 @@
+"""What a plan was made for, and by which versions: so that one made elsewhere is used for nothing else.
+
+Fingerprints are of what is computed. Names, places in source files and the notes of a search are no part of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from eggshard.errors import MeshError, ProgramError
+from eggshard.placement.sharding import whole_mesh
+from eggshard.plan.control_steps import Branch, Loop
+from eggshard.plan.steps import Action, Step, StepPlan
+from eggshard.program.mesh import Mesh
+from eggshard.program.program import Op, Program, Region
+
+if TYPE_CHECKING:
+    from eggshard.plan.plan import Plan
+
+#: Ops that are kept word for word, as one version of JAX wrote them.
+_VERBATIM = ("custom_call", "custom_call_effectful", "opaque", "opaque_effectful")
+
+
+def program_fingerprint(program: Program) -> str:
+    """Of a program's mesh, ops, types and stated shardings; programs that differ in these differ in it."""
+    ends = program.input_shardings, program.output_shardings
+    return _digest((program.mesh, _plain_region(program.region), *ends))
+
+
+def plan_fingerprint(plan: Plan) -> str:
+    """Of what devices do, and of how the arrays lie that they are given and return."""
+    return _digest((_plain(plan.device_program), plan.input_placements, plan.output_placements))
+
+
+def device_program_fingerprint(program: StepPlan) -> str:
+    """Of what devices do."""
+    return _digest(_plain(program))
+
+
+def versions(program: Program) -> dict[str, str]:
+    """Of what a plan for this program depends on: eggshard, and JAX where ops are kept as JAX wrote them."""
+    import eggshard
+
+    found = {"eggshard": eggshard.__version__}
+    jax = _installed("jax")
+    if jax and any(op.name in _VERBATIM for op in _ops(program.region)):
+        found["jax"] = jax
+    return found
+
+
+def require_versions(written: dict[str, str]) -> None:
+    """ProgramError where a plan was written by other versions than are installed (JAX may be missing)."""
+    import eggshard
+
+    here = {"eggshard": eggshard.__version__, "jax": _installed("jax")}
+    for name, version in written.items():
+        if here.get(name) and here[name] != version:
+            raise ProgramError(
+                f"the plan was written by {name} {version}, and {here[name]} is installed here; plan again, or install "
+                f"{name} {version}"
+            )
+
+
+def device_order(plan: Plan) -> tuple[int, ...] | None:
+    """In which order a mesh takes the devices that a plan was made for, of their numbers; None if none were stated."""
+    devices = () if plan.calling_convention is None else plan.calling_convention.devices
+    return plan.device_order if not devices or len(devices) != plan.mesh.size else _ranks([d.id for d in devices])
+
+
+def require(plan: Plan, program: Any = None, mesh: Any = None) -> None:
+    """See `Plan.require`."""
+    if mesh is not None:
+        _require_mesh(plan, mesh)
+    if program is not None:
+        from eggshard.frontends import load
+
+        given = load(program)
+        _require_mesh(plan, given.mesh)
+        if program_fingerprint(given) != program_fingerprint(plan.program):
+            raise ProgramError(
+                f"the plan is of another program than {given.name}: {_difference(plan.program, given)}; plan again"
+            )
+
+
+def _require_mesh(plan: Plan, mesh: Any) -> None:
+    planned, given = whole_mesh(plan.mesh), whole_mesh(Mesh.of(mesh))
+    if planned.axes != given.axes or tuple(planned.axes) != tuple(given.axes):
+        names = tuple(planned.axes) != tuple(given.axes)
+        what = "axes of other names" if names and sorted(planned.axes) != sorted(given.axes) else (
+            "axes in another order" if names else "axes of other sizes"
+        )
+        raise MeshError(
+            f"the plan is for mesh {planned.axes}, and the mesh given has {what}: {given.axes}; plan for this one"
+            + ("" if names else ", or put the plan on it with Plan.on where it goes to other numbers of devices")
+        )
+    if isinstance(mesh, Mesh):
+        order, wanted = given.device_ids, planned.device_ids
+    else:
+        order, wanted = _order_of(mesh), device_order(plan)
+        if order is None or wanted is None:
+            return
+    if order != wanted:
+        raise MeshError(
+            f"the plan is for devices in the order {_shown(wanted)}, and the mesh given takes them in the order "
+            f"{_shown(order)}; build the mesh in that order, or state sizes alone where the order does not matter"
+        )
+
+
+def _order_of(mesh: Any) -> tuple[int, ...] | None:
+    """In which order a JAX mesh takes its devices; None of what has none."""
+    try:
+        return _ranks([device.id for device in mesh.devices.flat])
+    except (AttributeError, ValueError):  # JAX's abstract meshes raise the latter
+        return None
+
+
+def _difference(planned: Program, given: Program) -> str:
+    """Where two programs differ first."""
+    for what, old, new in (
+        ("inputs", planned.input_types, given.input_types), ("outputs", planned.output_types, given.output_types),
+        ("input shardings", planned.input_shardings, given.input_shardings),
+        ("output shardings", planned.output_shardings, given.output_shardings),
+    ):
+        if old != new:
+            return f"its {what} are {_shown(new)}, those of the plan {_shown(old)}"
+    return _region_difference(planned.region, given.region) or "its values are numbered differently"
+
+
+def _region_difference(planned: Region, given: Region) -> str:
+    for i, (old, new) in enumerate(zip(planned.ops, given.ops, strict=False)):
+        where = f"op {i}{' at ' + new.location if new.location else ''}"
+        if old.name != new.name:
+            return f"{where} is {new.name}, in the plan {old.name}"
+        if old.operands != new.operands:
+            return f"{where} ({new.name}) has other operands"
+        for name in sorted({*old.attributes, *new.attributes}):
+            first, second = old.attributes.get(name), new.attributes.get(name)
+            if first != second:
+                return f"{where} ({new.name}) has {name} {second!r}, in the plan {first!r}"[:400]
+        if old.shardings != new.shardings:
+            return f"{where} ({new.name}) has the sharding {_shown(new.shardings)}, in the plan {_shown(old.shardings)}"
+        for a, b in zip(old.regions, new.regions, strict=False):
+            if found := _region_difference(a, b):
+                return f"{where} ({new.name}): {found}"
+    if len(planned.ops) != len(given.ops):
+        return f"it has {len(given.ops)} ops, that of the plan {len(planned.ops)}"
+    return "" if planned.outputs == given.outputs else "it returns other values"
+
+
+def _digest(value: Any) -> str:
+    from eggshard.plan.serialization import encoded
+
+    return hashlib.sha256(json.dumps(encoded(value), sort_keys=True).encode()).hexdigest()
+
+
+def _plain(plan: StepPlan) -> StepPlan:
+    return replace(plan, steps=tuple(Step(_plain_action(s.action), s.operands, s.results) for s in plan.steps))
+
+
+def _plain_action(action: Action) -> Action:
+    match action:
+        case Loop(condition=condition, body=body):
+            return replace(action, condition=_plain(condition), body=_plain(body))
+        case Branch(branches=branches):
+            return replace(action, branches=tuple(map(_plain, branches)))
+    return action
+
+
+def _plain_region(region: Region) -> Region:
+    ops = tuple(replace(op, location="", regions=tuple(map(_plain_region, op.regions))) for op in region.ops)
+    return replace(region, ops=ops)
+
+
+def _ops(region: Region) -> Iterator[Op]:
+    for op in region.ops:
+        yield op
+        for inner in op.regions:
+            yield from _ops(inner)
+
+
+def _installed(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _ranks(ids: Sequence[int]) -> tuple[int, ...]:
+    place = {device: i for i, device in enumerate(sorted(ids))}
+    return tuple(place[device] for device in ids)
+
+
+def _shown(values: Sequence[Any] | None) -> str:
+    if values is None:
+        return "in which they are numbered"
+    text = ", ".join(map(str, values[:16]))
+    return f"({text}{', ...' if len(values) > 16 else ''})"

@@ -1,0 +1,176 @@
+"""A whole plan on another number of devices: its device program, the global arrays at its ends, and its program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from eggshard.errors import LoweringError, MeshError
+from eggshard.placement.placement import Placement
+from eggshard.placement.sharding import Sharding, whole_mesh
+from eggshard.plan.retargeting import on_mesh
+from eggshard.program.mesh import Mesh
+from eggshard.program.program import Attributes, Literal, Program, Region, RegionBuilder
+from eggshard.program.types import TensorType
+
+if TYPE_CHECKING:
+    from eggshard.lower.calling_convention import CallingConvention
+    from eggshard.plan.plan import Plan
+
+Types = tuple[TensorType, ...]
+
+
+def on_devices(plan: Plan, devices: int | Mapping[str, int], program: Any = None) -> Plan:
+    """The plan on another number of devices. See `Plan.on`."""
+    from eggshard.plan.plan import Search
+
+    mesh = _resized(plan.mesh, devices)
+    if mesh == plan.mesh and program is None:
+        return plan
+    device_program = on_mesh(plan.device_program, mesh)
+    old = plan.program
+    inputs, outputs = (
+        tuple(_global_type(mesh, t, p) for t, p in zip(types, placements, strict=True))
+        for types, placements in ((old.input_types, plan.input_placements), (old.output_types, plan.output_placements))
+    )
+    convention = plan.calling_convention
+    if program is not None:
+        made, convention = _given(program, plan, mesh, inputs, outputs)
+    else:
+        made = _unstated(plan, mesh, inputs, outputs)
+        convention = None if convention is None else _resized_convention(convention, inputs, outputs)
+    note = f"planned for mesh {whole_mesh(plan.mesh).axes}, put on {whole_mesh(mesh).axes}"
+    return replace(
+        plan, program=made, device_program=device_program, search=Search(method="another number of devices",
+        notes=(*plan.search.notes, note)), baseline_factory=None, calling_convention=convention,
+    )
+
+
+def _resized(mesh: Mesh, devices: int | Mapping[str, int]) -> Mesh:
+    """The mesh with other sizes of some whole axes; MeshError for axes that are not there or whose parts are used."""
+    whole = whole_mesh(mesh)
+    if not isinstance(devices, Mapping):
+        names = [a for a, n in whole.axes.items() if n > 1] or list(whole.axes)
+        if len(names) != 1:
+            raise MeshError(f"{devices!r} devices along which axis of {whole.axes}? give a size per axis, such as "
+                            f"{{{next(iter(whole.axes), 'x')!r}: {devices!r}}}")
+        devices = {names[0]: devices}
+    missing = [a for a in devices if a not in whole.axes]
+    if missing:
+        raise MeshError(f"mesh {whole.axes} has no axis {', '.join(map(repr, missing))}")
+    sizes = Mesh({**whole.axes, **devices}).axes
+    changed = [a for a in whole.axes if sizes[a] != whole.axes[a]]
+    if not changed:
+        return mesh
+    if cut := [a for a in changed if a not in mesh.axes]:
+        raise LoweringError(f"the plan uses parts of axis {', '.join(map(repr, cut))}, which only its size of "
+                            f"{', '.join(str(whole.axes[a]) for a in cut)} has; plan for the other size")
+    if mesh.device_ids is not None:
+        raise LoweringError(f"the mesh orders its devices as {list(mesh.device_ids)}, which says nothing of the order "
+                            "of others; plan on a mesh in plain order")
+    return Mesh({a: sizes.get(a, n) for a, n in mesh.axes.items()})
+
+
+def _global_type(mesh: Mesh, type_: TensorType, placement: Placement) -> TensorType:
+    """What such parts make up on the mesh; placements at the ends of a plan are even."""
+    return type_.with_shape(tuple(d.tile * mesh.count(d.axes) for d in placement.dims))
+
+
+def _unstated(plan: Plan, mesh: Mesh, inputs: Types, outputs: Types) -> Program:
+    """A program of which no more is known than its types, and where its inputs and outputs lie."""
+    body = RegionBuilder(inputs)
+    results = body.add("unstated", body.inputs, {"result_types": outputs})
+    ins, outs = (
+        tuple(Sharding.from_placement(p, mesh) for p in placements)
+        for placements in (plan.input_placements, plan.output_placements)
+    )
+    return replace(plan.program, mesh=whole_mesh(mesh), region=body.build(results), input_shardings=ins,
+                   output_shardings=outs, text=None)
+
+
+def _given(program: Any, plan: Plan, mesh: Mesh, inputs: Types, outputs: Types
+           ) -> tuple[Program, CallingConvention | None]:
+    """The program that was given, and how it is called; LoweringError unless it is the planned one at other sizes."""
+    from eggshard.frontends import load
+    from eggshard.frontends.jax import is_lowered
+
+    loaded = load(program)
+    if whole_mesh(loaded.mesh) != whole_mesh(mesh):
+        raise LoweringError(f"the program given is on {loaded.mesh}, and the plan is to be put on {whole_mesh(mesh)}")
+    for what, got, wanted in (("inputs", loaded.input_types, inputs), ("outputs", loaded.output_types, outputs)):
+        if got != wanted:
+            raise LoweringError(
+                f"the {what} of the program given are {_listed(got)}, and those of the plan on mesh "
+                f"{whole_mesh(mesh).axes} are {_listed(wanted)}; give the program at these sizes"
+            )
+    _require_same(plan.program.region, loaded.region, "")
+    if is_lowered(program):
+        from eggshard.lower.calling_convention import CallingConvention
+
+        return loaded, CallingConvention.of(program)
+    return loaded, None
+
+
+def _require_same(old: Region, new: Region, path: str) -> None:
+    """LoweringError unless two regions hold the same ops, but for their sizes: numbers in attributes may differ."""
+    names = [op.name for op in old.ops], [op.name for op in new.ops]
+    if names[0] != names[1] or old.outputs != new.outputs:
+        i = next((i for i, (a, b) in enumerate(zip(*names, strict=False)) if a != b), min(map(len, names)))
+        shown = [listed[i] if i < len(listed) else "nothing" for listed in names]
+        raise LoweringError(f"the program given is another one than was planned: {path}op {i} is {shown[1]} in it and "
+                            f"was {shown[0]}; give the same function at other sizes")
+    for i, (a, b) in enumerate(zip(old.ops, new.ops, strict=True)):
+        where = f"{path}op {i} ({b.name}{' at ' + b.location if b.location else ''})"
+        if a.operands != b.operands or len(a.regions) != len(b.regions):
+            raise LoweringError(f"the program given is another one than was planned: {where} has other operands")
+        for name in sorted({*a.attributes, *b.attributes}):
+            values = a.attributes.get(name), b.attributes.get(name)
+            if not _same_but_for_sizes(*values):
+                shown_old, shown_new = (f"{value!r}"[:80] for value in values)
+                raise LoweringError(
+                    f"{where}: {name} is {shown_new} in the program given and was {shown_old} when it was planned, so "
+                    "it depends on the sizes; plan for that number of devices, or pass such a number as an argument"
+                )
+        for region_a, region_b in zip(a.regions, b.regions, strict=True):
+            _require_same(region_a, region_b, f"{where}: ")
+
+
+def _same_but_for_sizes(a: Any, b: Any) -> bool:
+    if isinstance(a, Literal) and isinstance(b, Literal):
+        if a.splat and b.splat:
+            first, second = (np.asarray(x.array).reshape(-1)[:1].tobytes() for x in (a, b))
+            return first == second and a.array.dtype == b.array.dtype
+        return a == b
+    if isinstance(a, (Attributes, tuple)):
+        return type(a) is type(b)
+    if isinstance(a, int) and not isinstance(a, bool):
+        return isinstance(b, int)
+    return bool(a == b) or type(a) is type(b) and not isinstance(a, (str, bool, float, Literal, type(None)))
+
+
+def _resized_convention(convention: CallingConvention, inputs: Sequence[TensorType], outputs: Sequence[TensorType]
+                        ) -> CallingConvention:
+    """The convention for arrays of other global shapes; LoweringError for constants that would have another one."""
+    first = len(convention.constants)
+    for i, (constant, type_) in enumerate(zip(convention.constants, inputs[:first], strict=True)):
+        if tuple(np.shape(constant)) != type_.shape:
+            raise LoweringError(
+                f"constant {i} of {convention.name} has the shape {list(np.shape(constant))} and would be {type_}; "
+                "give the program at these sizes, Plan.on(devices, program)"
+            )
+    arguments = list(convention.arguments)
+    for i, type_ in zip(convention.kept, inputs[first:], strict=True):
+        arguments[i] = replace(arguments[i], shape=type_.shape[: len(arguments[i].shape)])
+    results = tuple(replace(leaf, shape=t.shape[: len(leaf.shape)])
+                    for leaf, t in zip(convention.results, outputs, strict=True))
+    return replace(
+        convention, arguments=tuple(arguments), results=results, devices=(),
+        argument_shardings=(None,) * len(arguments), result_shardings=(None,) * len(results),
+    )
+
+
+def _listed(types: Types) -> str:
+    return ", ".join(map(str, types)) or "none"

@@ -1,0 +1,167 @@
+"""Machines as TOML: presets with a source for every constant, files of users, and errors that say what to do."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import eggshard as es
+from eggshard.costmodel import AlphaBeta, Machine, Messages, StepInfo, WireBytes, detect, load, named, preset, presets
+from eggshard.costmodel.detection import calibrated_file
+from eggshard.costmodel.machine_files import parse
+from eggshard.costmodel.machine_text import to_toml
+from eggshard.errors import CostModelError
+from eggshard.program.mesh import Mesh
+
+SMALL = """
+name = "mine"
+[compute]
+memory = 1e11
+flops = 1e12
+[[levels]]
+name = "box"
+fabric = "ring"
+bandwidth = 1e9
+latency = 1e-6
+"""
+STEP = StepInfo("all-gather", Mesh({"x": 4, "y": 2}), axes=("x",), group=4, wire_bytes=3e6, messages=1)
+
+
+def test_the_machines_that_are_promised_are_there() -> None:
+    assert {"tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "a100-node", "a100-cluster", "h100-node", "h100-cluster",
+            "h200-node", "h200-cluster", "b200-node", "b200-cluster", "mi300x-node", "cpu-host"} <= set(presets())
+
+
+@pytest.mark.parametrize("name", presets())
+def test_every_constant_of_a_preset_has_a_source(name: str) -> None:
+    machine = preset(name)
+    assert machine.name == name and machine.devices and hash(machine) == hash(preset(name))
+    constants = ["compute.memory", "compute.flops"]
+    constants += [f"levels.{level.name}.{what}" for level in machine.levels for what in ("bandwidth", "latency")]
+    constants += [f"levels.{level.name}.efficiency" for level in machine.levels if level.fabric.efficiency != 1]
+    constants += [f"protocols.{p.name}" for p in machine.protocols]
+    constants += ["capacity"] if machine.capacity else []
+    for constant in constants:
+        assert any(key == constant or key.startswith(f"{constant}.") for key in machine.sources), constant
+    for told in machine.disagreements:
+        assert set(told) == {"key", "value", "source"}
+        assert str(told["key"]).partition(".")[0] in ("levels", "protocols", "compute", "capacity")
+
+
+@pytest.mark.parametrize("name", presets())
+def test_a_machine_written_and_read_is_the_same(name: str) -> None:
+    machine = preset(name)
+    back = parse(to_toml(machine, "a comment"))
+    assert back == machine and dict(back.sources) == dict(machine.sources)
+    assert back.disagreements == machine.disagreements
+    assert back.seconds(STEP) == machine.seconds(STEP)
+
+
+def test_a_users_machine_is_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(SMALL)
+    machine = load(path)
+    assert isinstance(machine, Machine) and machine.compute.flops == {"default": 1e12}
+    assert named(str(path)) == machine
+    path.write_text(SMALL + '\n[compute.ops.dot_general]\nflops = 2e12\n')
+    local = StepInfo("local", STEP.mesh, op="dot_general", flops=2e12)
+    assert load(path).seconds(local) == 1.0 and machine.seconds(local) == 2.0
+
+
+def test_a_file_may_extend_a_preset_or_a_file(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text(SMALL)
+    (tmp_path / "more.toml").write_text(
+        'extends = "base.toml"\nname = "more"\n[[levels]]\nname = "net"\nfabric = "switch"\nbandwidth = 1\nlatency = 0')
+    with pytest.raises(CostModelError, match="more.toml: .*'box'.* lack"):
+        load(tmp_path / "more.toml")
+    (tmp_path / "base.toml").write_text(SMALL + "units = 4")
+    assert [level.name for level in load(tmp_path / "more.toml").levels] == ["box", "net"]
+    (tmp_path / "base.toml").write_text('extends = "base.toml"')
+    with pytest.raises(CostModelError, match="circles"):
+        load(tmp_path / "more.toml")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("bandwidth", "bandwith"), "unknown key levels.box.bandwith; known are bandwidth"),
+        (("latency = 1e-6", ""), "levels.box lacks latency; add it"),
+        (("1e9", '"fast"'), "levels.box.bandwidth is 'fast'; give a number"),
+        (("1e9", "-1"), "levels.box: .*bandwidth is bytes per second"),
+        (('"ring"', '"moebius"'), "levels.box.fabric is 'moebius'; give one of fat-tree, full-mesh"),
+        (("flops = 1e12", ""), r"compute.flops is None"),
+        (("[compute]", "[computer]"), "unknown key computer"),
+        (('name = "mine"', ""), "name is None; give a name"),
+        (("[[levels]]", "[levels]"), r"write \[\[levels\]\]"),
+        (("1e-6", "1e-"), "not TOML"),
+        (('name = "mine"', 'name = "mine"\nextends = "abacus"'), "no preset and no file"),
+    ],
+)
+def test_mistakes_in_a_file_are_named(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(SMALL.replace(*change))
+    with pytest.raises(CostModelError, match=f"mine.toml: .*{message}"):
+        load(path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CostModelError, match="nothing.toml"):
+        load(tmp_path / "nothing.toml")
+
+
+def test_models_by_name() -> None:
+    assert named("alpha-beta") == AlphaBeta() and named("wire-bytes") == WireBytes() and named("messages") == Messages()
+    assert named("tpu-v5e") == preset("tpu-v5e")
+    for unknown in ("abacus", ""):
+        with pytest.raises(CostModelError, match="alpha-beta.*h100-node"):
+            named(unknown)
+
+
+def test_the_simple_model_of_a_machine_has_its_datasheet() -> None:
+    assert AlphaBeta.preset("h100-node") == AlphaBeta()
+    assert AlphaBeta.preset("tpu-v5p") == AlphaBeta("torus", 1e-6, 1e-6, 9e10, 4.59e14, 2.8e12)
+    with pytest.raises(CostModelError, match="tpu-v5e"):
+        AlphaBeta.preset("abacus")
+
+
+def devices(kind: str, count: int, processes: int = 1) -> list[SimpleNamespace]:
+    return [SimpleNamespace(device_kind=kind, process_index=i * processes // count) for i in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "processes", "name"),
+    [("TPU v5 lite", 16, 1, "tpu-v5e"), ("TPU v5p", 8, 1, "tpu-v5p"), ("NVIDIA H100 80GB HBM3", 8, 1, "h100-node"),
+     ("NVIDIA H100 80GB HBM3", 16, 2, "h100-cluster"), ("AMD Instinct MI300X", 8, 1, "mi300x-node"),
+     ("cpu", 8, 1, "cpu-host")],
+)
+def test_detection(monkeypatch, tmp_path: Path, kind: str, count: int, processes: int, name: str) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert detect(devices(kind, count, processes)).name == name
+
+
+def test_detection_finds_what_was_calibrated_first(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    found = devices("Abacus 3", 8)
+    with pytest.raises(CostModelError, match="'Abacus 3'.*calibrate"):
+        detect(found)
+    path = calibrated_file(found)
+    assert path == tmp_path / "eggshard" / "machines" / "abacus-3-8.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text(SMALL)
+    assert detect(found).name == "mine"
+    with pytest.raises(CostModelError, match="no devices"):
+        detect([])
+
+
+def test_plans_under_a_machine_are_written_to_json_with_it() -> None:
+    model = 0.5 * preset("tpu-v5e") + WireBytes().with_kinds({"all-to-all": Messages()})
+    plan = es.plan_reshard((64, 64), "f32", {"x": 4, "y": 2}, ("x", "y"), ("y", "x"), cost_model=model)
+    back = es.Plan.from_json(plan.to_json())
+    assert back.cost_model == model and back.cost == plan.cost
+
+    class Own:
+        def seconds(self, step: StepInfo) -> float:
+            return 1e-6 * step.messages
+
+    plan = es.plan_reshard((64, 64), "f32", {"x": 4}, ("x", None), (None, "x"), cost_model=0.5 * AlphaBeta() + Own())
+    assert es.Plan.from_json(plan.to_json()).cost == plan.cost
