@@ -138,7 +138,8 @@ _SECTIONS = {
     for name in ("clusters", "costmodel", "exhaustive", "latency", "layers", "memory", "overlap", "scale")
 }
 _ASKED = {"clusters": {"only": "only", "everything": "all", "seed": "seed", "variants": "variants"},
-          "costmodel": {"only": "only", "table": "table"}, "memory": {"only": "only"}}
+          "costmodel": {"only": "only", "table": "table"}, "layers": {"only": "only", "everything": "all"},
+          "memory": {"only": "only"}}
 """Which options some sections take, by their own names for them."""
 _MEASURED = ("engines", "extraction", "shardy", "triton")
 """Sections of a seed, with records of their own."""

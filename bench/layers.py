@@ -17,7 +17,14 @@ from rich.table import Table
 from bench.programs import BenchProgram, use_cpu_devices
 from bench.worker import in_own_process
 
-#: Kinds of steps, of how many layers each is planned, and with which limits (of `LIMITS`).
+#: Kinds of steps, of how many layers each is planned, and with which limits (of `LIMITS`): what a usual run measures,
+#: which is all of which something is asked, and everything.
+USUAL: tuple[tuple[str, tuple[int, ...], str], ...] = (
+    ("light", (2, 24, 48), ""),
+    ("heavy", (24,), ""),
+    ("scanned", (24, 48), ""),
+    ("experts", (12,), ""),
+)
 CASES: tuple[tuple[str, tuple[int, ...], str], ...] = (
     ("light", (1, 2, 6, 12, 24, 48), ""),
     ("light", (24,), "in a hurry"),
@@ -73,19 +80,24 @@ def measure(kind: str, layers: int, limits: str = "") -> dict[str, Any]:
     }
 
 
-def run(console: Console) -> bool:
-    """Print one row per step; true if none fell back and those of 24 layers took no longer than is asked."""
+def run(console: Console, only: str = "", everything: bool = False) -> bool:
+    """Print one row per step; true if none fell back and those of 24 layers took no longer than is asked.
+
+    only: steps whose name, with the number of layers, contains this. everything: all of `CASES`.
+    """
     table = Table(title="planning training steps", pad_edge=False,
                   caption="time: optimize / XLA compile, this run; peak: of optimize, beyond what the process had")
     for name in ("step", "layers", "ops", "optimize s", "XLA s", "time", "peak GiB", "cost ms", "gap %", ""):
         table.add_column(name, justify="left" if name in ("step", "") else "right")
     good = True
-    for kind, counts, limits in CASES:
+    for kind, counts, limits in CASES if everything else USUAL:
+        name = f"{kind}, {limits}" if limits else kind
         for layers in counts:
+            if only not in f"{name} {layers}":
+                continue
             found = _measured(kind, layers, limits)
             failures = _failures(kind, layers, found)
             good &= not failures
-            name = f"{kind}, {limits}" if limits else kind
             if "error" in found:
                 table.add_row(name, str(layers), *["-"] * 7, found["error"])
                 continue

@@ -130,18 +130,17 @@ def _optimize(
     convention = _convention(program)
     baseline = cache(lambda: _baseline(planning, [o[0] for o in outputs()], convention))
     try:
-        plan = _search_layers(planning, rules, clock, baseline)
-        layered = plan is not None
-        if plan is None:
-            plan = _search(planning, rules, outputs, clock, problems)
+        by_layers = _search_layers(planning, rules, clock, baseline)
+        compared = by_layers is not None and by_layers[1]
+        plan = by_layers[0] if by_layers else _search(planning, rules, outputs, clock, problems)
         # A certified plan is not dearer than the baseline, which the search space holds, unless candidates were left
         # out, or conversions of one value may share steps in the baseline: the search pays for each of them whole.
         shares = plan.cost.communication > 0 and _uses_a_value_twice(loaded.region)
         bound = max(plan.search.bound, plan.search.once)
         near = plan.cost.total - bound <= planning.limits.gap * plan.cost.total
         certified = near and not plan.search.capped and not shares
-        # Plans by layers were held against the baseline of the short program, by sums of prices.
-        sure = certified or (layered and not planning.pricer.overlap)
+        # Plans by layers were mostly held against the baseline of the short program, by sums of prices.
+        sure = certified or (compared and not planning.pricer.overlap)
         if not sure and timed(clock, "baseline", baseline).cost.total < plan.cost.total * (1 - 1e-9):
             plan = _replaced(baseline(), plan.search, "the search found nothing cheaper than the baseline")
     except _USER_ERRORS:
@@ -194,8 +193,9 @@ def _baseline(planning: Planning, outputs: Sequence[Placement], convention: Call
 
 def _search_layers(
     planning: Planning, rules: Sequence[Any], clock: dict[str, float], baseline: Callable[[], Plan]
-) -> Plan | None:
-    """The plan of a large program of many equal layers, by its short form; None for any other."""
+) -> tuple[Plan, bool] | None:
+    """The plan of a large program of many equal layers, by its short form, and whether it was held against the
+    baseline; None for any other program."""
     program = planning.program
     many = len(program.region.ops) > MANY_OPS
     short = timed(clock, "layers", lambda: shorten(program)) if many else None
@@ -228,14 +228,14 @@ def _search_layers(
     found = timed(clock, "extract", lambda: extract_layers(
         short, graph, encoding, small.router, roots,
         lambda problem: extract(problem, seconds=seconds, gap=planning.limits.gap, most=most),
-        time.monotonic() + seconds))
+        planning.pricer.total(plain), time.monotonic() + seconds, time.monotonic() + most))
     if found is None:
         return None
     search = Search(
         0.0, 0.0, found.terms, found.extraction.method, planning.exact, "", clock, len(graph.classes), graph.size,
         dict(graph.report.matches), tuple(found.extraction.notes), encoding.capped, True)
-    if planning.pricer.total(plain) < found.extraction.selection.cost * (1 - 1e-9):
-        return _replaced(baseline(), search, "the search found nothing cheaper than the baseline")
+    if found.alike and planning.pricer.total(plain) < found.extraction.selection.cost * (1 - 1e-9):
+        return _replaced(baseline(), search, "the search found nothing cheaper than the baseline"), True
     lifted = found.lifted
     decoder = Decoder(planning.mesh, lifted.graph, lifted.encoding, lifted.selection, small.router, small.action)
     steps, placements = timed(clock, "assemble", lambda: decoder.decode(
@@ -247,7 +247,9 @@ def _search_layers(
         graph, encoding, found.extraction.selection, small.router, planning.pricer, _whole_values(lifted),
         f"priced in the program of {KEPT} layers that stand for {short.repeats} equal ones, each of which does as one "
         "of them")
-    return Plan(program, steps, planning.inputs, placements, planning.model, search, reasons_factory=weighing.reasons)
+    plan = Plan(
+        program, steps, planning.inputs, placements, planning.model, search, reasons_factory=weighing.reasons)
+    return plan, found.alike
 
 
 def _whole_values(lifted: Lifted) -> list[int]:

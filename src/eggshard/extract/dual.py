@@ -18,101 +18,31 @@ PAMI 2015): on the way up a class hands what it is worth to its consumers, on th
 minima gets stuck short of the optimum, so they are softened by a temperature that falls (Savchynskyy et al., "Efficient
 MRF energy minimization via adaptive diminishing smoothing", UAI 2012). Any charges and shares prove a bound: the
 temperature says only which ones are found.
+
+In a circle some class comes after a consumer. On the way up its turn is when the consumer has given away what it has,
+on the way down before the consumer has anything to give, and what passes between them would never be weighed. So at the
+end of each way the two have another turn.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from eggshard.extract.charges import CAP, ChargedClass
 from eggshard.extract.exclusive import Context, contexts, groups, within
 from eggshard.extract.graph import Graph
 from eggshard.extract.segments import Segments, soft_least
 
-#: What no plan cheaper than the incumbent pays costs this in units of the incumbent, for every slot alone.
-CAP = 2.0
 #: In place of a sum of shares that is none.
 _NOTHING = 1e-300
 #: The first and the last temperature, both over the number of classes, and the factor between two rounds.
 HOT, COLD, COOLING = 1.0, 2e-3, 0.75
 #: The bound is looked at every so many rounds, and ascent ends when it rose by less than this.
 CHECK, STALLED = 4, 5e-4
-
-
-@dataclass
-class _Class:
-    """What one class charges. P outs (absence last), L labels, G groups of slots that exclude each other, M slots of
-    all groups, J cells (placements that some slot of a group needs), K needs (placements that a slot needs), U uses.
-    """
-
-    #: The class's number; where its labels lie, which are ordered by out; outs ``[L]``.
-    number: int
-    labels: slice
-    outs: Segments
-    #: Scaled conversion costs ``[P, D]`` to the distinct placements; the column ``[J]`` of each cell; cells by column,
-    #: a permutation ``[J]``, and their columns ``[J]``; the groups ``[J]`` of cells.
-    conversions: np.ndarray
-    column: np.ndarray
-    order: np.ndarray
-    columns: Segments
-    groups: Segments
-    #: The cells ``[K]`` and slot ``[K]`` of needs.
-    cells: Segments
-    slot: np.ndarray
-    #: Labels ``[U]`` that use the class, and their needs ``[U]``.
-    users: np.ndarray
-    needs: Segments
-    #: The groups ``[M]`` of slots; the slots that need not be used ``[I]``; labels ``[R]`` that do not use them, and
-    #: the positions ``[R]`` in idle of the slots that they do not use.
-    members: Segments
-    idle: np.ndarray
-    rest: np.ndarray
-    rests: Segments
-    #: Whether a group need not be used ``[G]``.
-    free: np.ndarray
-    #: What a group's consumers give up on the way up and on the way down ``[G]``: they are asked by several operands.
-    pull_up: np.ndarray
-    pull_down: np.ndarray
-    charge: np.ndarray = field(init=False)
-    share: np.ndarray = field(init=False)
-    #: What labels pay that use a slot ``[K]``, and labels that do not ``[M]``.
-    price: np.ndarray = field(init=False)
-    none: np.ndarray = field(init=False)
-    #: Whether a conversion to a cell's placement can be ``[P, J]``; cells per column ``[D]``; slots per group ``[G]``;
-    #: whether a label uses the class at most once.
-    possible: np.ndarray = field(init=False)
-    count: np.ndarray = field(init=False)
-    size: np.ndarray = field(init=False)
-    distinct: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        cost = self.conversions[:, self.column]
-        self.possible = cost < CAP
-        self.count = np.bincount(self.column, minlength=self.conversions.shape[1])
-        self.size = np.bincount(self.members.segment)
-        self.distinct = len(np.unique(self.users)) == len(self.users)
-        self.charge = np.zeros((len(self.outs), len(self.groups)))
-        self.share = np.where(self.possible, cost / self.count[self.column], cost)
-        self.none = np.zeros(len(self.members.segment))
-        self.price = self.share.min(axis=0)[self.cells.segment]
-
-    def paid(self, least: np.ndarray, none: np.ndarray) -> np.ndarray:
-        """What needs pay ``[K]``: a group's cells cost ``least`` together, of which slots not used pay ``none``."""
-        found: np.ndarray = least[self.cells.segment]
-        if not self.members.apart:
-            found = found - (self.members.add(none)[self.members.segment] - none)[self.slot]
-        return found
-
-    def prices(self) -> tuple[np.ndarray, np.ndarray]:
-        """``price`` and ``none``, exact."""
-        none = self.none.copy()
-        more = (self.charge.min(axis=0) - self.members.add(none)) / self.size
-        none[self.idle] += more[self.members.segment[self.idle]]
-        return self.paid((self.charge[:, self.groups.segment] + self.share).min(axis=0), none), none
 
 
 class _Slot(NamedTuple):
@@ -130,13 +60,15 @@ class Dual:
     Every plan that computes no class twice costs at least ``bound``, or at least the incumbent's cost. In an
     ``averaged`` problem, one of whose choices may stand for some of the layers of a plan only, what costs more than the
     incumbent is not left out, but counts as if it cost as much. ``essential``: classes that every plan computes, if not
-    the graph's.
+    the graph's. ``order``: of all classes, if not the graph's, which is any in circles.
     """
 
     def __init__(
-        self, graph: Graph, incumbent: float, *, averaged: bool = False, essential: Sequence[int] | None = None
+        self, graph: Graph, incumbent: float, *, averaged: bool = False, essential: Sequence[int] | None = None,
+        order: Sequence[int] | None = None,
     ) -> None:
         self.graph = graph
+        self.order = graph.order if order is None else order
         self.essential = graph.essential if essential is None else essential
         self.unit = incumbent
         #: What a label or a conversion counts for at most.
@@ -144,8 +76,13 @@ class Dual:
         self.bound = 0.0
         self._label()
         #: Per consumer and operand the operand's entry and the consumer's slots there.
-        self.uses: dict[tuple[int, int], list[tuple[_Class, int]]] = {}
+        self.uses: dict[tuple[int, int], list[tuple[ChargedClass, int]]] = {}
         self.classes = list(self._lay_out())
+        place = {c: i for i, c in enumerate(self.live)}
+        #: The classes that come after some consumer of theirs, and these consumers.
+        against = [(c, a) for c, a in self.uses if c >= 0 and place[c] <= place[a]]
+        self.late = [entry for entry in self.classes if any(entry.number == a for _, a in against)]
+        self.early = [entry for entry in self.classes if any(entry.number == c for c, _ in against)]
         self.slack = self.cost.copy()
         for entry in self.classes:
             np.add.at(self.slack, entry.users, entry.price[entry.needs.segment])
@@ -155,7 +92,7 @@ class Dual:
     def _label(self) -> None:
         """Number the labels: of each class its finite choices by out, then absence; last the roots."""
         problem, essential = self.graph.problem, set(self.essential)
-        self.live = [c for c in self.graph.order if any(s.cost < math.inf for s in problem.choices[c])]
+        self.live = [c for c in self.order if any(s.cost < math.inf for s in problem.choices[c])]
         #: kept[c]: the choices behind the labels of class c, which begin at first[c]; optional: absence follows them.
         self.kept: dict[int, list[int]] = {}
         self.first: dict[int, int] = {}
@@ -201,7 +138,7 @@ class Dual:
             slots[a].append(_Slot(-1, {q: [self.root + i]}, [], {}))
         return slots
 
-    def _lay_out(self) -> Iterator[_Class]:
+    def _lay_out(self) -> Iterator[ChargedClass]:
         problem = self.graph.problem
         slots = self._slots()
         asked: dict[int, int] = {}  # per consumer: the slots whose operands come up to here
@@ -237,9 +174,9 @@ class Dual:
             up = np.array([1.0 / here[slot.consumer] if slot.consumer >= 0 else 1.0 for slot in some])
             down = np.array([1.0 / asked[slot.consumer] if slot.consumer >= 0 else 1.0 for slot in some])
             begin = self.first[a]
-            entry = _Class(
+            entry = ChargedClass(
                 a, slice(begin, begin + len(out)), Segments(_array(out)), matrix, column, order,
-                Segments(column[order]), Segments(_array(g for g, _ in cells)),
+                Segments(column[order]), Segments(_array(g for g, _ in cells)), _array(columns),
                 Segments(_array(j for j, _, _ in needs)), _array(m for _, m, _ in needs),
                 _array(label for _, _, labels in needs for label in labels),
                 Segments(np.repeat(np.arange(len(needs)), [len(labels) for _, _, labels in needs])),
@@ -253,48 +190,64 @@ class Dual:
 
     # -- ascent ------------------------------------------------------------------------------------------------------
 
-    def ascend(self, hot: float = HOT, rounds: int = 60) -> Iterator[float]:
+    def ascend(
+        self, hot: float = HOT, rounds: int = 60, each: Callable[[], float] = float
+    ) -> Iterator[float]:
         """Raise the bound; after every few rounds what it is then, as a part of the incumbent's cost.
 
-        ``hot``: the first temperature. Ends when the bound hardly rises any more.
+        ``hot``: the first temperature. ``each`` is called after each round, and what it returns added to what is
+        yielded. Ends when that hardly rises any more.
         """
         scale = max(1, len(self.classes))
         before = -math.inf
         for i in range(rounds):
             temperature = max(hot * COOLING**i, COLD) / scale
-            for entry in reversed(self.classes):
-                self._update(entry, entry.pull_down, 0.0, temperature)
-            for entry in self.classes:
-                self._update(entry, entry.pull_up, 1.0 / len(entry.groups), temperature)
+            self._round(temperature)
+            more = each()
             if i % CHECK == CHECK - 1 or i == rounds - 1:
-                now = self.evaluate()
+                now = self.evaluate() + more
                 yield now
                 if now - before < STALLED:
                     return
                 before = now
 
-    def decoded(self) -> dict[int, tuple[int, ...]]:
+    def _round(self, temperature: float) -> None:
+        """Down and up once."""
+        for entry in (*reversed(self.classes), *reversed(self.late)):
+            self._update(entry, entry.pull_down, 0.0, temperature)
+        for entry in (*self.classes, *self.early):
+            self._update(entry, entry.pull_up, 1.0 / len(entry.groups), temperature)
+
+    def decoded(
+        self, held: Mapping[int, int] = {}, wanted: Sequence[tuple[int, int]] = (), rounds: int = 0
+    ) -> dict[int, tuple[int, ...]]:
         """Choices of a plan, consumers first; what has been chosen changes the prices for those who share operands.
 
         Prices alone tell two consumers of a value nothing of one another: where the same is to be had in several ways
-        they would choose different ones.
+        they would choose different ones. ``held``: choices of some classes, to which the others first adapt in so many
+        ``rounds``. ``wanted``: shards to be delivered beside the roots.
         """
         kept = self.slack, [(entry.charge, entry.share, entry.price, entry.none) for entry in self.classes]
         self.slack = self.slack.copy()
         for entry in self.classes:
             entry.charge = entry.charge.copy()
         try:
-            return self._decode()
+            for c, s in held.items():
+                first = self.first[c]
+                self.slack[first : first + len(self.kept[c])] += CAP * (np.array(self.kept[c]) != s)
+            for _ in range(rounds):
+                self._round(COLD / max(1, len(self.classes)))
+            return self._decode(wanted)
         finally:
             self.slack = kept[0]
             for entry, state in zip(self.classes, kept[1], strict=True):
                 entry.charge, entry.share, entry.price, entry.none = state
 
-    def _decode(self) -> dict[int, tuple[int, ...]]:
+    def _decode(self, more: Sequence[tuple[int, int]]) -> dict[int, tuple[int, ...]]:
         problem, temperature = self.graph.problem, COLD / max(1, len(self.classes))
         entries = {entry.number: entry for entry in self.classes}
         wanted: dict[int, dict[int, None]] = {c: {} for c in self.live}
-        for c, q in problem.roots:
+        for c, q in (*problem.roots, *more):
             wanted[c][q] = None
         chosen: dict[int, tuple[int, ...]] = {}
         for c in reversed(self.live):
@@ -321,6 +274,32 @@ class Dual:
                 if operand is not None and len(operand.groups) > 1:
                     self._update(operand, operand.pull_up, 1.0 / len(operand.groups), temperature)
         return chosen
+
+    def paid(self, consumer: int, operand: int) -> tuple[float, dict[int, float]] | None:
+        """What a class that always uses an operand pays for it: the least charge, and the price per placement.
+
+        None where the charge is not for this use alone, or where the class may do without.
+        """
+        uses = self.uses.get((consumer, operand), ())
+        if len(uses) != 1:
+            return None
+        ((entry, m),) = uses
+        group = entry.members.segment[m]
+        if m in entry.idle or np.count_nonzero(entry.members.segment == group) > 1:
+            return None
+        price, _ = entry.prices()
+        needs = np.flatnonzero(entry.slot == m)
+        placements = entry.placements[entry.column[entry.cells.segment[needs]]]
+        prices = dict(zip(placements.tolist(), (price[needs] * self.unit).tolist(), strict=True))
+        return float(entry.charge[:, group].min()) * self.unit, prices
+
+    def reprice(self, c: int, choices: Sequence[int], costs: Sequence[float]) -> None:
+        """Give choices of a class other costs, with the charges and shares as they are."""
+        position = {s: self.first[c] + i for i, s in enumerate(self.kept[c])}
+        labels = _array(position[s] for s in choices)
+        new = np.array(costs) / self.unit
+        self.slack[labels] += new - self.cost[labels]
+        self.cost[labels] = new
 
     def most_paid(self, consumer: int, operand: int) -> float:
         """What a class pays at most for an operand, over what it pays without (or the operand is paid at least)."""
@@ -349,43 +328,73 @@ class Dual:
             np.add.at(slack, entry.rest, none[entry.idle][entry.rests.segment])
         return slack
 
-    def _update(self, entry: _Class, pull: np.ndarray, give: float, temperature: float) -> None:
-        slack, idle, group = self.slack, entry.idle, entry.groups.segment
-        labels = slack[entry.labels]
+    def _update(self, entry: ChargedClass, pull: np.ndarray, give: float, temperature: float) -> None:
+        labels, group = self.slack[entry.labels], entry.groups.segment
         own = entry.outs.soft_min(labels, temperature) if give else 0.0
-        more, sure, waste = self._beside(entry, temperature)
-        best = self._best(entry, more, temperature)
-        if len(entry.groups) > 1:
-            useful = np.maximum(best[:, group] - more, 0.0)
-            cost, column = entry.conversions, entry.column
-            total = np.maximum(entry.columns.add(useful[:, entry.order]), _NOTHING)
-            scale = np.minimum(cost / total, 1.0)
-            rest = np.maximum(cost - total, 0.0) / entry.count
-            entry.share = np.where(entry.possible, useful * scale[:, column] + rest[:, column], CAP)
-            best = self._best(entry, more, temperature)
-        taken = pull * (entry.charge + best + sure)
-        change = -taken
-        if give:
-            change += (give * (own + taken.sum(axis=1)))[:, None]
-        entry.charge += change
-        labels -= change.sum(axis=1)[entry.outs.segment]
         none = entry.none
-        if len(idle):
-            none = none.copy()
-            none[idle] -= pull[entry.members.segment[idle]] * waste
-            left = (soft_least(entry.charge, temperature) - entry.members.add(none)) / entry.size
-            none[idle] += left[entry.members.segment[idle]]
-            np.add.at(slack, entry.rest, (none - entry.none)[idle][entry.rests.segment])
-        price = entry.paid(soft_least(entry.charge[:, group] + entry.share, temperature), none)
-        change = (price - entry.price)[entry.needs.segment]
-        if entry.distinct:
-            slack[entry.users] += change
+        if entry.alone:
+            if give:  # the one consumer gets all that there is
+                change = np.array(own)[:, None]
+            else:
+                more = entry.needs.soft_min(self.slack[entry.users], temperature)
+                more = more - entry.price
+                change = soft_least(entry.share + more, temperature, 1)[:, None]
+                change += entry.charge
+                change *= -pull
         else:
-            np.add.at(slack, entry.users, change)
+            more, sure, waste = self._beside(entry, temperature)
+            best = self._best(entry, more, temperature)
+            if len(entry.groups) > 1:
+                self._reshare(entry, more, best)
+                best = self._best(entry, more, temperature)
+            taken = pull * (entry.charge + best + sure)
+            change = -taken
+            if give:
+                change += (give * (own + taken.sum(axis=1)))[:, None]
+        entry.charge += change
+        out = change[:, 0] if change.shape[1] == 1 else np.add.reduce(change, axis=1)
+        labels -= out if entry.outs.apart else out[entry.outs.segment]
+        if len(entry.idle):
+            none = self._unused(entry, pull, waste, temperature)
+        total = entry.charge if entry.alone else entry.charge.take(group, axis=1)
+        price = entry.paid(soft_least(total + entry.share, temperature), none)
+        change = price - entry.price
+        if not entry.needs.apart:
+            change = change[entry.needs.segment]
+        if entry.distinct:
+            self.slack[entry.users] += change
+        else:
+            np.add.at(self.slack, entry.users, change)
         entry.price, entry.none = price, none
 
+    def _reshare(self, entry: ChargedClass, more: np.ndarray, best: np.ndarray) -> None:
+        """Split conversions among groups as these have use for them."""
+        useful = best.take(entry.groups.segment, axis=1)
+        useful -= more
+        np.maximum(useful, 0.0, out=useful)
+        cost, column = entry.conversions, entry.column
+        total = entry.columns.add(useful.take(entry.order, axis=1))
+        scale = cost / np.maximum(total, _NOTHING)
+        np.minimum(scale, 1.0, out=scale)
+        rest = np.maximum(cost - total, 0.0)
+        rest /= entry.count
+        useful *= scale.take(column, axis=1)
+        useful += rest.take(column, axis=1)
+        entry.share = np.where(entry.possible, useful, CAP)
+
+    def _unused(
+        self, entry: ChargedClass, pull: np.ndarray, waste: np.ndarray | float, temperature: float
+    ) -> np.ndarray:
+        """What slots that are not used pay now ``[M]``, paid by the labels that do not use them."""
+        idle, none = entry.idle, entry.none.copy()
+        none[idle] -= pull[entry.members.segment[idle]] * waste
+        left = (soft_least(entry.charge, temperature) - entry.members.add(none)) / entry.size
+        none[idle] += left[entry.members.segment[idle]]
+        np.add.at(self.slack, entry.rest, (none - entry.none)[idle][entry.rests.segment])
+        return none
+
     def _beside(
-        self, entry: _Class, temperature: float
+        self, entry: ChargedClass, temperature: float
     ) -> tuple[np.ndarray, np.ndarray | float, np.ndarray | float]:
         """What consumers pay beside the prices: for each cell ``[J]`` over what they pay without any, that ``[G]``, and
         where a slot is not used, with its price ``[I]``.
@@ -403,7 +412,7 @@ class Dual:
         return entry.cells.soft_min(more, temperature), sure, waste
 
     @staticmethod
-    def _best(entry: _Class, more: np.ndarray, temperature: float) -> np.ndarray:
+    def _best(entry: ChargedClass, more: np.ndarray, temperature: float) -> np.ndarray:
         """The least that a group's consumers pay beside the charge ``[P, G]``, over what they pay without using it."""
         best = entry.groups.soft_min(entry.share + more, temperature)
         if entry.free.any():

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+#: Terms of a sum below this power of e add nothing to it; powers that underflow take several times as long to find.
+FAR = -60.0
+
 
 class Segments:
     """Consecutive segments of an axis: the first position of each, and the segment ``[N]`` of each position."""
@@ -11,9 +14,13 @@ class Segments:
     def __init__(self, segment: np.ndarray) -> None:
         count = int(segment[-1]) + 1 if len(segment) else 0
         self.segment = segment
-        self.first = np.searchsorted(segment, np.arange(count))
-        #: Whether every segment has one position, and whether there is one segment.
-        self.apart, self.whole = count == len(segment), count == 1
+        numbers = np.arange(count)
+        self.first = np.searchsorted(segment, numbers)
+        #: Whether every segment has one position.
+        self.apart = count == len(segment)
+        size, rest = divmod(len(segment), max(1, count))
+        #: The positions of every segment, where all have as many; 0 elsewhere.
+        self.even = size if not rest and (self.first == size * numbers).all() else 0
 
     def __len__(self) -> int:
         return len(self.first)
@@ -27,18 +34,31 @@ class Segments:
         """The soft minimum of every segment of the last axis: -temperature * log(sum of exp(-value / temperature))."""
         if self.apart:
             return values
-        if self.whole:
-            least = values.min(axis=-1, keepdims=True)
-            total = np.exp((least - values) / temperature).sum(axis=-1, keepdims=True)
-        else:
-            least = np.minimum.reduceat(values, self.first, axis=-1)
-            total = np.add.reduceat(np.exp((least[..., self.segment] - values) / temperature), self.first, axis=-1)
-        found: np.ndarray = least - temperature * np.log(total)
-        return found
+        if self.even:
+            return soft_least(values.reshape(*values.shape[:-1], len(self.first), self.even), temperature, -1)
+        least: np.ndarray = np.minimum.reduceat(values, self.first, axis=-1)
+        over = least.take(self.segment, axis=-1)
+        over -= values
+        over *= 1.0 / temperature
+        np.maximum(over, FAR, out=over)
+        np.exp(over, out=over)
+        total = np.add.reduceat(over, self.first, axis=-1)
+        np.log(total, out=total)
+        total *= temperature
+        least -= total
+        return least
 
 
-def soft_least(values: np.ndarray, temperature: float) -> np.ndarray:
-    """The soft minimum of every column."""
-    least = values.min(axis=0)
-    found: np.ndarray = least - temperature * np.log(np.exp((least - values) / temperature).sum(axis=0))
+def soft_least(values: np.ndarray, temperature: float, axis: int = 0) -> np.ndarray:
+    """The soft minimum along an axis."""
+    least: np.ndarray = np.minimum.reduce(values, axis=axis, keepdims=True)
+    over = least - values
+    over *= 1.0 / temperature
+    np.maximum(over, FAR, out=over)
+    np.exp(over, out=over)
+    total = np.add.reduce(over, axis=axis)
+    np.log(total, out=total)
+    total *= temperature
+    found: np.ndarray = least.reshape(total.shape)
+    found -= total
     return found

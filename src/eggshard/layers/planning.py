@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from eggshard.egraph.graph import EGraph
 from eggshard.extract.encode import ConversionTable, Encoding
-from eggshard.extract.problem import Extraction, Problem
+from eggshard.extract.problem import Extraction, Problem, Selection
+from eggshard.extract.start import local_plan
 from eggshard.layers.lifting import Lift, Lifted, copies_of
 from eggshard.layers.ring import Ring
 from eggshard.layers.shortening import KEPT, Short
@@ -62,42 +63,84 @@ def handed(short: Short, graph: EGraph) -> dict[int, int]:
 class LayeredPlan(NamedTuple):
     """The whole program's plan, what was extracted of the short one, and the bound of plans of the whole program that
     compute nothing twice, by the same terms in every layer.
+
+    alike: whether the whole program's plan is as cheap beside the baseline as the extracted one is beside that of the
+    short program, or cheaper.
     """
 
     lifted: Lifted
     extraction: Extraction
     terms: float
+    alike: bool = True
+
+
+class _Best(NamedTuple):
+    """A selection of the short program, which copy each layer follows, and what that costs."""
+
+    selection: Selection
+    follows: list[int]
+    cost: float
 
 
 def extract_layers(
     short: Short, graph: EGraph, encoding: Encoding, tables: ConversionTable,
-    roots: Sequence[tuple[int, Sequence[Placement]]], extract: Callable[[Problem], Extraction], deadline: float,
+    roots: Sequence[tuple[int, Sequence[Placement]]], extract: Callable[[Problem], Extraction], baseline: float,
+    deadline: float, most: float,
 ) -> LayeredPlan | None:
     """The cheapest plan of the whole program among those whose layers follow the copies.
 
-    deadline: of `time.monotonic`; until then the bound is raised.
+    That is one of the ring of one layer, if it comes with a bound that is near, and the short program's would cost less
+    than ``baseline``; if not, the plan extracted of the whole short program. deadline, most: of `time.monotonic`, for
+    local search, and for bounds.
     """
-    copies = copies_of(short, graph)
+    lift = Lift(short, graph, encoding, copies_of(short, graph), tables, roots)
+    began = time.monotonic()
+    start = local_plan(encoding.problem, deadline)
+    first = None if start is None else _priced(lift, start)
+    best, bound = _by_ring(lift, first, most)
+    ring: LayeredPlan | None = None
+    if start is not None and first is not None and best is not None:
+        lifted = lift.lift(best.selection, best.follows)
+        # What the layers cost less in the whole program they cost less in the short one.
+        if lifted is not None and start.cost - KEPT * (first.cost - best.cost) / short.repeats <= baseline:
+            note = f"ring: cost {best.cost:.9g}, bound {bound:.9g} by these terms"
+            made = Extraction(start, 0.0, "ring", time.monotonic() - began, (note,))
+            ring = LayeredPlan(lifted, made, bound, start.cost <= baseline)
+    if ring is not None and best is not None and (time.monotonic() > most or bound >= (1 - CLOSE) * best.cost):
+        return ring
     found = extract(encoding.problem)
-    lift = Lift(short, graph, encoding, copies, tables, roots)
-    prices: list[float] = []
-    patterns: list[list[int]] = []
-    for follows in _patterns(short.repeats):
-        price = lift.price(found.selection, follows)
+    whole = _priced(lift, found.selection)
+    if ring is not None and best is not None and (whole is None or best.cost <= whole.cost):
+        return ring
+    best, bound = _by_ring(lift, whole, most)
+    lifted = best and lift.lift(best.selection, best.follows)
+    return None if lifted is None else LayeredPlan(lifted, found, bound)
+
+
+def _priced(lift: Lift, selection: Selection) -> _Best | None:
+    """The cheapest way for the layers to follow the copies; None where there is none."""
+    found: list[_Best] = []
+    for follows in _patterns(lift.short.repeats):
+        price = lift.price(selection, follows)
         if price is None:
             return None
-        if prices and math.isclose(price, prices[0], rel_tol=EQUAL):
+        if found and math.isclose(price, found[0].cost, rel_tol=EQUAL):
             break  # the copies do the same
-        prices.append(price)
-        patterns.append(follows)
-    best = lift.lift(found.selection, patterns[prices.index(min(prices))])
-    if best is None:
-        return None
-    copy = min(range(min(KEPT, len(prices))), key=prices.__getitem__)
-    bound = 0.0
-    if time.monotonic() < deadline:
-        bound = Ring(lift, copy).bound(found.selection, best.selection.cost, CLOSE, deadline)
-    return LayeredPlan(best, found, bound)
+        found.append(_Best(selection, follows, price))
+    return min(found, key=lambda best: best.cost)
+
+
+def _by_ring(lift: Lift, best: _Best | None, deadline: float) -> tuple[_Best | None, float]:
+    """A better plan by the terms of one, if the ring of a copy's layer gives it, and the bound of such plans."""
+    if best is None or best.cost <= 0 or time.monotonic() > deadline:
+        return best, 0.0
+    alike = [[copy] * lift.short.repeats for copy in range(KEPT)]
+    prices = [lift.price(best.selection, follows) for follows in alike]
+    copy = min(range(KEPT), key=[math.inf if price is None else price for price in prices].__getitem__)
+    found = Ring(lift, copy).plan(best.selection, best.cost, CLOSE, deadline)
+    if found.selection is not None:
+        best = _Best(found.selection, alike[copy], found.cost)
+    return best, found.bound
 
 
 def _patterns(repeats: int) -> Iterator[list[int]]:
