@@ -244,7 +244,7 @@ def _search_layers(
     held = tuple(h and h._replace(cls=lifted.follows[h.cls] if h.cls >= 0 else -1) for h in steps.held)
     steps = replace(steps, held=held)
     weighing = Weighing(
-        graph, encoding, found.extraction.selection, small.router, planning.pricer, _whole_values(lifted),
+        graph, encoding, lifted.source, small.router, planning.pricer, _whole_values(lifted),
         f"priced in the program of {KEPT} layers that stand for {short.repeats} equal ones, each of which does as one "
         "of them")
     plan = Plan(

@@ -86,6 +86,8 @@ class Lifted:
     roots: list[tuple[int, list[Placement]]]
     #: Per class that of the short program's problem which it follows.
     follows: list[int]
+    #: The short program's selection that was lifted.
+    source: Selection
 
 
 class Lift:
@@ -223,7 +225,7 @@ class _Lifting:
         chosen = {c: tuple(range(len(made))) for c, made in enumerate(self.choices) if made}
         found = complete(problem, chosen)
         lifted = Encoding(Views(graph, groups, self.orders), problem, placements, index)
-        return None if found is None else Lifted(graph, lifted, found, roots, [c for c, _ in instances])
+        return None if found is None else Lifted(graph, lifted, found, roots, [c for c, _ in instances], self.selection)
 
     def _id(self, cls: int, layer: int) -> int:
         """The number of a class in an equal layer; -1 for one that needs nothing of a layer."""
