@@ -60,7 +60,8 @@ class _Weigher:
 
     def reasons(self) -> Reasons:
         if not self.marginal.total < math.inf:
-            return Reasons((), self.given.selection.cost, "the selection cannot be priced on its own: alternatives are not known")
+            note = "the selection cannot be priced on its own, so alternatives are not known"
+            return Reasons((), self.given.selection.cost, note)
         items = tracked(list(self.marginal.decisions()), "weighing alternatives")
         found = [d for item in items if (d := self._decision(item)) is not None]
         return Reasons(tuple(found), self.marginal.total, self.given.note)
