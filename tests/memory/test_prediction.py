@@ -12,6 +12,10 @@ from bench.memory import compiled_memory
 import eggshard as es
 from eggshard.costmodel import WireBytes
 from eggshard.memory.prediction import predicted
+from eggshard.plan.assemble import Assembler
+from eggshard.plan.steps import AllReduce, Local
+from eggshard.program.program import Attributes
+from eggshard.program.types import TensorType
 
 
 def builder() -> es.ProgramBuilder:
@@ -100,3 +104,20 @@ def test_the_number_of_devices_divides_the_shards() -> None:
     plan = es.optimize(b.build())
     assert plan.memory.arguments == sum(plan.device_program.types[v].bytes for v in plan.device_program.inputs)
     assert re.fullmatch(r"Memory\(arguments=\d+, outputs=\d+, temporaries=\d+\)", str(plan.memory))
+
+
+def test_all_reductions_that_others_make_wait_for_each_other_are_not_joined() -> None:
+    mesh = es.Mesh({"x": 2, "y": 2})
+    out = Assembler(mesh)
+    type_ = TensorType((64,), "f32")
+    p, r = out.input(type_), out.input(type_)
+
+    def doubled(value: int) -> int:
+        return out.emit(Local("add", Attributes(), (type_,), (), 64.0), (value, value))[0]
+
+    (first,) = out.emit(AllReduce(("x",), "add"), (p,))
+    (waits,) = out.emit(AllReduce(("y",), "add"), (doubled(first),))
+    (free,) = out.emit(AllReduce(("y",), "add"), (r,))
+    (last,) = out.emit(AllReduce(("x",), "add"), (doubled(free),))
+    # The two along x become one, which waits for `free`; then `free` cannot wait for what `waits` needs.
+    assert predicted(out.build((waits, last))).temporaries > 0

@@ -228,11 +228,14 @@ class _Reader:
     # -- collectives ---------------------------------------------------------------------------------------------------
 
     def combine(self, nodes: Sequence[int]) -> None:
-        """All-reductions that do not wait for one another become one, which waits for what any of them needs."""
+        """All-reductions that do not wait for one another become one, which waits for what any of them needs.
+
+        What an earlier one waits for may have been changed so, and then it may wait for a later one.
+        """
         groups: list[list[int]] = []
         for n in nodes:
             before = self.graph.ancestors(n)
-            group = next((g for g in groups if before.isdisjoint(g)), None)
+            group = next((g for g in groups if before.isdisjoint(g) and n not in self.graph.ancestors(g[0])), None)
             if group is None:
                 groups.append([n])
                 continue

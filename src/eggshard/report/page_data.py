@@ -66,14 +66,10 @@ class PageData:
     @staticmethod
     def _totals(plan: Plan) -> dict[str, Any]:
         cost = plan.cost
-        try:
-            peak: int | None = plan.peak_bytes
-        except Exception:  # a prediction that fails is no reason to show nothing
-            peak = None
         return {
             "seconds": cost.total, "communication": cost.communication, "compute": cost.compute, "hidden": cost.hidden,
             "bytes": plan.wire_bytes, "serial": plan.serial_bytes, "flops": plan.flops, "steps": len(plan.steps),
-            "collectives": plan.collectives, "peak": peak,
+            "collectives": plan.collectives, "peak": plan.peak_bytes,
         }
 
     @cached_property

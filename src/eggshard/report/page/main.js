@@ -117,7 +117,7 @@ E.header = function () {
     ["compute", E.duration(t.compute), ""],
     ["received", E.size(t.bytes), than(t.bytes, b && b.bytes)],
     ["collectives", String(d3.sum(Object.values(t.collectives))), ""],
-    ["memory", t.peak === null ? "unknown" : E.size(t.peak), ""],
+    ["memory", E.size(t.peak), ""],
     ["gap", d.search.bound ? `${(100 * d.search.gap).toFixed(2)} %` : "no bound", ""],
   ];
   document
