@@ -20,7 +20,7 @@ from jax import lax  # noqa: E402
 from tests.random_stencils import Argument, lowered, placed, random_stencil  # noqa: E402
 
 import eggshard as es  # noqa: E402
-from eggshard.costmodel import PRESETS, AlphaBeta, Messages, WireBytes  # noqa: E402
+from eggshard.costmodel import AlphaBeta, Messages, WireBytes  # noqa: E402
 from eggshard.errors import EggshardWarning  # noqa: E402
 from eggshard.frontends import load  # noqa: E402
 from eggshard.lower.device_arrays import same_bits  # noqa: E402
@@ -276,7 +276,8 @@ def test_dimensions_of_size_one() -> None:
           results=None, cost_model=Messages())
 
 
-MODELS = {"bytes": WireBytes(), "messages": Messages(), **PRESETS}
+MACHINES = ("h100-node", "a100-node", "b200-node", "tpu-v5e", "tpu-v5p", "tpu-v6e")
+MODELS = {"bytes": WireBytes(), "messages": Messages(), **{name: AlphaBeta.preset(name) for name in MACHINES}}
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -349,7 +350,7 @@ def test_first_element_before_an_extended_array() -> None:
 # Properties of random programs.
 
 COST_MODELS = (
-    WireBytes(), WireBytes(), AlphaBeta(), Messages(), PRESETS["tpu-v5e"], AlphaBeta(flops=1e9, memory=1e9),
+    WireBytes(), WireBytes(), AlphaBeta(), Messages(), AlphaBeta.preset("tpu-v5e"), AlphaBeta(flops=1e9, memory=1e9),
 )  # fmt: skip
 
 

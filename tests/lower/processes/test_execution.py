@@ -136,7 +136,7 @@ def test_plans_say_what_they_took_and_are_verified():
     assert report.planned == 2 * plan.workspace().layout.stride() + 2 * 64
     found = plan.verify(engines=("numpy", "processes"))
     assert set(found.differences) == {"numpy", "processes"} and not found.skipped
-    with pytest.raises(LoweringError, match="no engine 'threads' runs plans here; there are numpy and processes"):
+    with pytest.raises(LoweringError, match="no engine 'threads' runs plans here; there are numpy, processes and mpi"):
         plan.run(np.ones((6, 8), np.float32), engine="threads")
     with pytest.raises(LoweringError, match="input 0 is float64"):
         plan.run(np.ones((6, 8)), engine="processes")
