@@ -165,3 +165,13 @@ def test_shardy_refuses_modules_in_one_line(
         main()
     error = capsys.readouterr().err
     assert error.startswith("eggshard: ") and message in error and "Traceback" not in error
+
+
+def test_a_plan_keeps_the_prices_that_it_was_made_at(program: Path, tmp_path: Path) -> None:
+    saved, broken = tmp_path / "plan.json", tmp_path / "broken.json"
+    assert CliRunner().invoke(app, ["optimize", str(program), "--json", str(saved)]).exit_code == 0
+    refused = CliRunner().invoke(app, ["explain", str(saved), "--cost-model", "messages"])
+    assert refused.exit_code == 2 and "with the prices that it was made at" in " ".join(refused.output.split())
+    broken.write_text(saved.read_text()[:100])
+    for command in (["diff", str(saved), str(broken)], ["report", str(broken)]):
+        assert "broken.json: not JSON" in str(CliRunner().invoke(app, command).exception), command

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Plan sharded tensor programs.",
                   pretty_exceptions_enable=False)
 
+DEFAULT_MODEL = "alpha-beta"
 Source = Annotated[Path, typer.Argument(help="A StableHLO module with Shardy annotations (.mlir).")]
 PlanSource = Annotated[Path, typer.Argument(help="A module as for optimize, or a plan written by optimize --json.")]
 Model = Annotated[str, typer.Option("--cost-model", help="alpha-beta, wire-bytes, messages, detected, a machine such "
@@ -61,7 +62,7 @@ def optimize(
     program: Source,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the lowered StableHLO here.")] = None,
     json: Annotated[Path | None, typer.Option("--json", help="Write the plan as JSON here.")] = None,
-    model: Model = "alpha-beta",
+    model: Model = DEFAULT_MODEL,
     exact: Exact = False,
     seconds: Seconds = 60.0,
     verify: Annotated[bool, typer.Option("--verify", help="Compare with the unsharded program.")] = False,
@@ -84,7 +85,7 @@ def optimize(
 def explain(
     program: PlanSource,
     step: Annotated[int | None, typer.Option("--step", help="Why this step, what else there was, its flips.")] = None,
-    model: Model = "alpha-beta", exact: Exact = False, seconds: Seconds = 60.0,
+    model: Model = DEFAULT_MODEL, exact: Exact = False, seconds: Seconds = 60.0,
 ) -> None:
     """Find the cheapest plan, and say why it is so: rules, search, the baseline beside it; or all about one step."""
     typer.echo(plan_of(program, model, exact, seconds).explain(step))
@@ -95,7 +96,7 @@ def report(
     program: PlanSource,
     output: Annotated[Path, typer.Option("--output", "-o", help="Write the page here.")] = Path("plan.html"),
     xla: Annotated[bool, typer.Option("--xla", help="Compile XLA's own program, too, and compare.")] = False,
-    model: Model = "alpha-beta", exact: Exact = False, seconds: Seconds = 60.0,
+    model: Model = DEFAULT_MODEL, exact: Exact = False, seconds: Seconds = 60.0,
 ) -> None:
     """Write a plan as one HTML page that needs no network: graph, timeline, who holds what, why, and what else."""
     plan = plan_of(program, model, exact, seconds)
@@ -108,9 +109,7 @@ def diff(
     second: Annotated[Path, typer.Argument(help="Another one.")],
 ) -> None:
     """Two plans side by side: steps, placements, bytes, cost."""
-    from eggshard.plan.plan import Plan
-
-    plans = [Plan.from_json(path.read_text()) for path in (first, second)]
+    plans = [saved_plan(path) for path in (first, second)]
     names = (first.name, second.name) if first.name != second.name else ("first", "second")
     typer.echo(str(plans[0].diff(plans[1], names)))
 
@@ -120,9 +119,21 @@ def plan_of(source: Path, model: str, exact: bool, seconds: float) -> Plan:
     import eggshard
 
     if source.suffix == ".json":
-        return eggshard.Plan.from_json(source.read_text())
+        if model != DEFAULT_MODEL:
+            raise typer.BadParameter(f"{source} is a plan, with the prices that it was made at; give the program")
+        return saved_plan(source)
     limits = eggshard.Limits(seconds=seconds)
     return eggshard.optimize(source, cost_model=cost_model(model), exact=exact, limits=limits)
+
+
+def saved_plan(path: Path) -> Plan:
+    """The plan in a JSON file; errors name the file."""
+    from eggshard.plan.plan import Plan
+
+    try:
+        return Plan.from_json(path.read_text())
+    except ProgramError as error:
+        raise ProgramError(f"{path}: {error}") from None
 
 
 @app.command()
@@ -134,9 +145,8 @@ def run(
 ) -> None:
     """Run a saved plan on arrays; mpi starts one rank per device on this machine."""
     from eggshard.lower.archives import load_arrays, save_arrays
-    from eggshard.plan.plan import Plan
 
-    saved = Plan.from_json(plan.read_text())
+    saved = saved_plan(plan)
     if engine == "mpi":
         from eggshard.lower.mpi.launching import run_saved
 

@@ -13,18 +13,19 @@ from eggshard.program.types import TensorType, numpy_dtype
 
 
 def load_arrays(path: Path, types: Sequence[TensorType], names: Sequence[str] = ()) -> list[np.ndarray]:
-    """One array per type: under its name where the archive holds all names, else in the archive's order.
+    """One array per type: by their names, or in order where the archive's own are ``arr_0`` and so on.
 
     Arrays of an element type unknown to NumPy's files are taken by their bytes. LoweringError for a file that is no
-    such archive, or holds another number of arrays.
+    such archive, and for other names, or another number of arrays, than the program has.
     """
     try:
         archive = np.load(path, allow_pickle=False)
         if isinstance(archive, np.ndarray):
             raise LoweringError(f"{path} holds a single array; write it with numpy.savez")
         with archive:
-            named = len(set(names)) == len(types) and set(names) <= set(archive.files)
-            arrays = [archive[name] for name in (names if named else archive.files)]
+            in_order = [f"arr_{i}" for i in range(len(archive.files))]
+            taken = in_order if set(in_order) == set(archive.files) else _named(path, archive.files, names)
+            arrays = [archive[name] for name in taken]
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise LoweringError(f"{path} is no archive of arrays ({error}); write it with numpy.savez") from None
     if len(arrays) != len(types):
@@ -38,6 +39,17 @@ def save_arrays(path: Path, arrays: Sequence[np.ndarray], names: Sequence[str] =
         np.savez(path, **dict(zip(names, arrays, strict=True)))  # type: ignore[arg-type]
     else:
         np.savez(path, *arrays)
+
+
+def _named(path: Path, held: Sequence[str], names: Sequence[str]) -> Sequence[str]:
+    """The names, all of which an archive holds; in any other order arrays of one type would be mistaken silently."""
+    missing = [name for name in names if name not in held]
+    if missing or not names:
+        raise LoweringError(
+            f"{path} holds {', '.join(held)}, but the program takes {', '.join(names) or 'arrays without names'}; name "
+            "them so, or give them in order, without names: numpy.savez(path, first, second)"
+        )
+    return names
 
 
 def _typed(array: np.ndarray, type_: TensorType) -> np.ndarray:

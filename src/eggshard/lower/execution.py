@@ -24,10 +24,15 @@ def scattered(plan: Plan, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The device program's inputs ``[devices, *local shape]``; LoweringError as `run_global`."""
     program = plan.program
     if len(arrays) != len(program.input_types):
-        raise LoweringError(f"{program.name} takes {len(program.input_types)} arrays, got {len(arrays)}")
+        raise LoweringError(
+            f"{program.name} takes {len(program.input_types)} arrays, got {len(arrays)}; give the leaves of structured "
+            "arguments one by one, jax.tree.leaves((args, kwargs)), or call plan.to_jax()"
+        )
+    names = program.input_names or ("",) * len(arrays)
     return [
-        scatter_to_devices(plan.mesh, checked(array, type_, f"input {i}"), plan.input_placements[i])
-        for i, (array, type_) in enumerate(zip(arrays, program.input_types, strict=True))
+        scatter_to_devices(plan.mesh, checked(array, type_, f"input {i}" + (f" ({name})" if name else "")), placement)
+        for i, (array, type_, name, placement) in enumerate(
+            zip(arrays, program.input_types, names, plan.input_placements, strict=True))
     ]
 
 

@@ -55,6 +55,8 @@ def _resized(mesh: Mesh, devices: int | Mapping[str, int]) -> Mesh:
     """The mesh with other sizes of some whole axes; MeshError for axes that are not there or whose parts are used."""
     whole = whole_mesh(mesh)
     if not isinstance(devices, Mapping):
+        if devices == whole.size:
+            return mesh
         names = [a for a, n in whole.axes.items() if n > 1] or list(whole.axes)
         if len(names) != 1:
             raise MeshError(f"{devices!r} devices along which axis of {whole.axes}? give a size per axis, such as "

@@ -99,6 +99,10 @@ def test_archives_hold_every_element_type(tmp_path):
             assert got.dtype == want.dtype and (got == want).all()
     save_arrays(path, given, ("c", "b", "a"))
     assert load_arrays(path, types[::-1], ("a", "b", "c"))[0].dtype == np.int8
+    for names in ((), ("a", "b", "d")):  # in the archive's order arrays of one type would be mistaken
+        with pytest.raises(LoweringError, match="holds c, b, a, but the program takes a"):
+            load_arrays(path, types, names)
+    save_arrays(path, given)
     with pytest.raises(LoweringError, match="holds 3 arrays, but the program takes 2"):
         load_arrays(path, types[:2])
     np.save(tmp_path / "b.npy", given[2])

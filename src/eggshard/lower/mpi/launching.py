@@ -90,7 +90,7 @@ def run_on_ranks(plan: Plan, arrays: Sequence[np.ndarray], timeout: float | None
         saved.write_text(plan.to_json())
         save_arrays(inputs, given)
         run_saved(plan.mesh.size, saved, inputs, outputs, timeout)
-        return tuple(load_arrays(outputs, program.output_types))
+        return tuple(load_arrays(outputs, program.output_types, program.output_names))
 
 
 def run_saved(ranks: int, plan: Path, inputs: Path, outputs: Path, timeout: float | None = None) -> None:

@@ -1,0 +1,5 @@
+"""``python -m eggshard``: the command line."""
+
+from eggshard.cli import main
+
+main()
