@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.report.samples import MLP, chain, mlp
+import pytest
+from tests.report.samples import CHAIN, MLP, chain, mlp
 from typer.testing import CliRunner
 
 import eggshard
 from eggshard.cli import app
-from eggshard.costmodel import Messages
+from eggshard.costmodel import Messages, StepInfo
+from eggshard.errors import EggshardError
 
 
 def test_a_plan_does_not_differ_from_itself() -> None:
@@ -45,3 +47,15 @@ def test_the_command_line_explains_a_step_and_writes_a_report(tmp_path: Path) ->
     assert result.exit_code == 0 and "WHAT ELSE" in result.output, result.output
     result = CliRunner().invoke(app, ["report", str(saved), "-o", str(page)])
     assert result.exit_code == 0 and page.read_text().startswith("<!doctype html>"), result.output
+
+
+def test_prices_of_two_models_are_said_to_be() -> None:
+    class Mine:
+        def seconds(self, step: StepInfo) -> float:
+            return 2e-9 * step.wire_bytes + 1e-6 * step.messages + 1e-15 * step.flops
+
+    first, second = chain(), eggshard.optimize(CHAIN, cost_model=Mine())
+    assert "each plan's own model's" in str(first.diff(second)) and "; Mine" in str(first.diff(second))
+    assert "own model's" not in str(first.diff(first))
+    with pytest.raises(EggshardError, match="str is no plan to compare with"):
+        first.diff("plan.json")  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from eggshard.costmodel.protocol import CostModel
-from eggshard.errors import EngineError, LoweringError
+from eggshard.errors import EggshardError, EngineError, LoweringError
 from eggshard.placement.placement import Placement
 from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.pricing import Pricer
@@ -397,8 +397,11 @@ class Plan:
         return explain(self) if step is None else explain_step(self, step)
 
     def diff(self, other: Plan, names: tuple[str, str] = ("first", "second")) -> Difference:
-        """This plan and another side by side, step by step: print it."""
+        """This plan and another side by side, step by step: print it. EggshardError for what is no plan."""
         from eggshard.report.difference import difference
+
+        if not isinstance(other, Plan):
+            raise EggshardError(f"{type(other).__name__} is no plan to compare with; Plan.from_json reads one")
 
         return difference(self, other, names)
 

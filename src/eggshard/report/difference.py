@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.table import Table
 
 from eggshard.plan.steps import Local
-from eggshard.report.tables import LONG, duration, over, render, size, what
+from eggshard.report.tables import LONG, duration, model_name, over, render, size, what
 
 if TYPE_CHECKING:
     from eggshard.plan.plan import Plan
@@ -74,8 +74,10 @@ class Difference:
                 f"{left.step} {left.what}" if left else "", f"{right.step} {right.what}" if right else "",
                 where, size(side.bytes) if side.bytes else "-", duration(side.seconds))
         shown = "; listed: collectives that only one of them has" if long else ""
-        return (render(totals) + f"\n\n{self.same} of {len(a.steps)} and {len(b.steps)} steps are the same{shown}\n"
-                + render(table))
+        priced = "" if a.cost_model == b.cost_model else (
+            f"\nseconds are each plan's own model's: {model_name(a)}; {model_name(b)}")
+        shared = f"{self.same} of {len(a.steps)} and {len(b.steps)} steps are the same{shown}"
+        return f"{render(totals)}{priced}\n\n{shared}\n{render(table)}"
 
 
 def figures(a: Plan, b: Plan) -> list[tuple[str, float, float, Any]]:

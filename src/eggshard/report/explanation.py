@@ -73,8 +73,14 @@ def _takers(plan: Plan, step: int, classes: Iterable[int], locations: Locations)
     return list(found)
 
 
+#: Flips at prices that differ by less from what they are, relative to them, are ties.
+TIE = 1e-3
+
+
 def flip_text(flip: Flip) -> str:
     """A flip in words."""
+    if abs(flip.factor - 1) < TIE:
+        return f"{flip.what}: a tie, any change of its price"
     times = f"{flip.factor:.3g} times its price"
     if flip.every:
         return f"{flip.what} at {times}"

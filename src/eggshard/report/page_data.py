@@ -15,7 +15,7 @@ from eggshard.plan.schedule import COMPUTE
 from eggshard.plan.steps import Action, Local, Step, StepPlan
 from eggshard.report.difference import difference, figures
 from eggshard.report.explanation import Locations, decisions_of, why
-from eggshard.report.tables import headline, over, what
+from eggshard.report.tables import headline, model_name, over, what
 
 if TYPE_CHECKING:
     from eggshard.lower.comparison import Comparison, CompiledFigures
@@ -60,7 +60,7 @@ class PageData:
             "method": search.method, "certificate": plan.certificate, "bound": plan.bound, "gap": plan.gap,
             "fallback": search.fallback, "classes": search.classes, "nodes": search.nodes, "exact": search.exact,
             "seconds": {k: round(v, 4) for k, v in search.seconds.items()}, "notes": list(search.notes),
-            "rules": {k: n for k, n in search.rules.items() if n}, "model": str(plan.cost_model)[:300],
+            "rules": {k: n for k, n in search.rules.items() if n}, "model": model_name(plan)[:300],
         }
 
     @staticmethod

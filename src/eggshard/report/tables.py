@@ -223,3 +223,9 @@ def comparison_table(comparison: Comparison) -> str:
         render(table),
         f"predicted for the plan: {size(comparison.predicted_bytes)}, {duration(comparison.predicted_seconds)}",
     ])
+
+
+def model_name(plan: Plan) -> str:
+    """The plan's cost model as it shows itself, or by its class."""
+    model = plan.cost_model
+    return type(model).__name__ if type(model).__repr__ is object.__repr__ else str(model)
