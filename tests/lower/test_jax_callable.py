@@ -1,6 +1,8 @@
 """Plans as JAX functions: signatures, devices, meshes, and the transformations that they refuse."""
 
 import re
+import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -219,3 +221,14 @@ def test_one_device():
 def test_without_jit(planned):
     with jax.disable_jit():
         np.testing.assert_allclose(planned(X, W), WANT, rtol=1e-5)
+
+
+def test_linear_algebra_in_a_process_that_has_lowered_none(tmp_path):
+    def factor(x):
+        return jnp.linalg.cholesky(x @ x.mT + 8 * jnp.eye(8, dtype=x.dtype))
+
+    saved = tmp_path / "plan.json"
+    saved.write_text(es.optimize(jax.jit(factor).lower(np.zeros((4, 8, 8), np.float32))).to_json())
+    code = f"import eggshard; print(eggshard.Plan.from_json(open({str(saved)!r}).read()).verify(engines=('jax',)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "equal to the unsharded program" in done.stdout, done

@@ -20,9 +20,13 @@ from jax._src.interpreters.batching import BatchTracer
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding
+from jaxlib import lapack
 
 from eggshard.errors import LoweringError
 from eggshard.program.types import TensorType, numpy_dtype
+
+#: How targets of custom calls begin that are the CPU's linear algebra, as either form of a custom call spells them.
+_LAPACK = re.compile(r'[@"]lapack_')
 
 
 class TransformationError(LoweringError, NotImplementedError):
@@ -135,6 +139,9 @@ def _lower(context: Any, *operands: Any, module: DeviceModule) -> Any:
 
 def _call(context: Any, name: str, text: str, operands: Sequence[Any]) -> list[Any]:
     surrounding = context.module_context
+    if _LAPACK.search(text):
+        # Where JAX itself has lowered no such call in this process, the library's functions are null pointers yet.
+        lapack.prepare_lapack_call("potrf", np.dtype(np.float32))
     parsed = mlir.ir.Module.parse(text, context=surrounding.context)
     symbol = mlir.merge_mlir_modules(surrounding.module, name, parsed, dst_symtab=surrounding.symbol_table)
     types = [mlir.aval_to_ir_type(surrounding, aval) for aval in context.avals_out]
