@@ -20,7 +20,7 @@ from eggshard.program.program import Attributes, Literal
 from eggshard.program.types import TensorType, mlir_dtype
 
 
-def agree(program, shards):
+def assert_agreement(program, shards):
     others = [np.roll(array, 1, 0) for array in shards]
     got, want = run_on_threads(program, shards, before=others), run(program, shards)
     for g, w in zip(got, want, strict=True):
@@ -33,7 +33,8 @@ def test_every_step_as_on_the_simulator(kind, monkeypatch):
     for seed in range(6):
         monkeypatch.setattr(shared_memory, "SHARED_REDUCTION", 1 if seed % 2 else 1 << 15)
         mesh, action, operands = random_action(np.random.default_rng([seed, 3]), kind)
-        agree(plan_of(mesh, [TensorType(x.shape[1:], mlir_dtype(x.dtype)) for x in operands], action), operands)
+        types = [TensorType(x.shape[1:], mlir_dtype(x.dtype)) for x in operands]
+        assert_agreement(plan_of(mesh, types, action), operands)
 
 
 def rows(seed):
@@ -42,12 +43,12 @@ def rows(seed):
 
 
 def test_a_loop_that_swaps_what_it_carries():
-    agree(swapping_loop(), [rows(0), rows(1)])
+    assert_agreement(swapping_loop(), [rows(0), rows(1)])
 
 
 @pytest.mark.parametrize("chosen", [0, 1, -1, 5])
 def test_branches(chosen):
-    agree(branching(), [np.full(4, chosen, np.int32), rows(2)])
+    assert_agreement(branching(), [np.full(4, chosen, np.int32), rows(2)])
 
 
 def test_devices_that_do_not_agree_say_so():
@@ -74,7 +75,7 @@ def test_devices_whose_loops_do_not_communicate_run_them_as_often_as_their_data_
     double = Step(Local("add", Attributes(), (ROW,)), (1, 1), (9,))
     loop = counting(5, (double,), [ROW] * 6)
     program = StepPlan(LINE, (0, 1), (Step(loop, (0, 1), (2, 3)),), (3, 2), (SCALAR, ROW, SCALAR, ROW))
-    agree(program, [np.array([0, 3, 5, 9], np.int32), rows(3)])
+    assert_agreement(program, [np.array([0, 3, 5, 9], np.int32), rows(3)])
 
 
 def test_loops_within_loops_and_branches():
@@ -92,7 +93,7 @@ def test_loops_within_loops_and_branches():
     assert communicates(program.steps[0])
     texts = [str(s) for s in stations(program)]
     assert texts[0] == "step 0 (while)" and "step 0.body.3.branch.1.0.body.2 (collective-permute)" in texts
-    agree(program, [np.zeros(4, np.int32), rows(4)])
+    assert_agreement(program, [np.zeros(4, np.int32), rows(4)])
 
 
 def test_results_of_other_types_than_stated_are_refused():

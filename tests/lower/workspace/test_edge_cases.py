@@ -26,7 +26,7 @@ from eggshard.lower.workspace.requests import Request
 from eggshard.lower.workspace.sizes import Size, symbol
 
 
-def run(*functions, symbols, **options):
+def assert_runs(*functions, symbols, **options):
     """The module forwarded, run on tagged memory, read back and forwarded again: it stays as it is."""
     module = forward(Module.of("main", *functions))
     Launched(module, symbols, **options)
@@ -41,7 +41,7 @@ def test_numbers_of_blocks():
         Call.make("kernel", {"n": "n"}, blocks=1), Call.make("kernel", {"n": "n"}, blocks=300),
         Call.make("kernel", {"n": "n"}, blocks=Extent(symbol("rows"), 16).blocks), parameters=("n", "rows"),
     )
-    module = run(main, kernel(), symbols={"n": 3, "rows": 70})
+    module = assert_runs(main, kernel(), symbols={"n": 3, "rows": 70})
     assert size_of(module, {"n": 3, "rows": 70}) == 300 * 64
     assert size_of(module, {"n": 3, "rows": 16 * 500}) == 500 * 64
     with pytest.raises(WorkspaceError, match="launch at least one"):
@@ -55,8 +55,8 @@ def test_channels_one_two_bidirectional_and_mixed():
         Channel.make("one", 64), Channel.make("two", 128, slots=8), Channel.make("both", 100, 100, 4),
         Channel.make("uneven", 64, 1000, "k"),
     )
-    module = run(host(Call.make("kernel", {"n": "n", "k": "k"}), parameters=("n", "k")),
-                 Function("kernel", ("n", "k"), channels=channels), symbols={"n": 1, "k": 3})
+    module = assert_runs(host(Call.make("kernel", {"n": "n", "k": "k"}), parameters=("n", "k")),
+                         Function("kernel", ("n", "k"), channels=channels), symbols={"n": 1, "k": 3})
     assert size_of(module, {"n": 1, "k": 3}) == 2 * 64 + 8 * 128 + 2 * 4 * 128 + 3 * (64 + 1024)
     with pytest.raises(WorkspaceError, match="launch at least one"):
         size_of(module, {"n": 1, "k": 0})
@@ -75,7 +75,7 @@ def test_one_kernel_at_several_places(kind):
     }
     body = (Call.make("kernel", {"n": "n"}), calls[kind], Call.make("kernel", {"n": "n"}, blocks=2), calls[kind])
     for chosen in (0, 1):
-        run(host(*body), kernel(), loop, wrapper, other, symbols={"n": 33}, chosen=chosen)
+        assert_runs(host(*body), kernel(), loop, wrapper, other, symbols={"n": 33}, chosen=chosen)
 
 
 def test_wrappers_in_wrappers_and_diamonds():
@@ -86,7 +86,7 @@ def test_wrappers_in_wrappers_and_diamonds():
     helper = Function("helper", ("n",))
     main = host(Call.make("one", {"n": "n"}, kind=SUBMIT), Call.make("aside", {"n": "n"}),
                 Call.make("helper", {"n": "n"}))
-    module = run(main, one, two, three, aside, helper, kernel(), symbols={"n": 20})
+    module = assert_runs(main, one, two, three, aside, helper, kernel(), symbols={"n": 20})
     assert module.function("helper") == helper
     for name in ("one", "two", "three", "aside", "kernel"):
         assert module.function(name).signature == ("n", "workspace")
@@ -102,33 +102,33 @@ def test_wrappers_in_wrappers_and_diamonds():
 def test_scalars_defined_on_the_way():
     """After the start, from the loop's variable, inside a branch: allocated there, and no earlier."""
     late = host(Define("k"), Call.make("kernel", {"n": "k*n"}))
-    module = run(late, kernel(), symbols={"n": 3}, runtime={"k": 5})
+    module = assert_runs(late, kernel(), symbols={"n": 3}, runtime={"k": 5})
     assert [type(x) for x in module.function("main").body] == [Define, Allocate, Call]
 
     body = host(Define("size", symbol("i") * symbol("n") + 1), Call.make("kernel", {"n": "size"}),
                 Call.make("kernel", {"n": "n"}), parameters=("i", "n"), name="body")
     main = host(Call.make("body", {"n": "n"}, kind=LOOP, variable="i"))
-    module = run(main, body, kernel(), symbols={"n": 30}, trips={"i": 4})
+    module = assert_runs(main, body, kernel(), symbols={"n": 30}, trips={"i": 4})
     (inside,), (outside,) = allocations(module, "body"), allocations(module)
     assert inside.layout.symbols == {"i", "n"} and outside.layout.symbols == {"n"}
     assert [type(x) for x in module.function("body").body] == [Allocate, Define, Call, Call]
 
     arm = host(Define("m"), Call.make("kernel", {"n": "m"}), parameters=("n",), name="arm")
     other = Function("other", ("n",))
-    module = run(host(Call.make(("arm", "other"), {"n": "n"}, kind=BRANCH)), arm, other, kernel(),
-                 symbols={"n": 1}, runtime={"m": 9})
+    module = assert_runs(host(Call.make(("arm", "other"), {"n": "n"}, kind=BRANCH)), arm, other, kernel(),
+                         symbols={"n": 1}, runtime={"m": 9})
     assert not allocations(module) and len(allocations(module, "arm")) == 1
 
     returned = Function("measure", ("n",), (Define("found"),), {"count": "found"})
-    module = run(host(Call.make("measure", {"n": "n"}, {"count": "rows"}), Call.make("kernel", {"n": "rows"})),
-                 returned, kernel(), symbols={"n": 1}, runtime={"found": 9, "rows": 9})
+    module = assert_runs(host(Call.make("measure", {"n": "n"}, {"count": "rows"}), Call.make("kernel", {"n": "rows"})),
+                         returned, kernel(), symbols={"n": 1}, runtime={"found": 9, "rows": 9})
     assert [type(x) for x in module.function("main").body] == [Call, Allocate, Call]
 
     device = Function("device", ("n",), (Define("m"), Call.make("kernel", {"n": "m"})))
     with pytest.raises(WorkspaceError, match="no host function"):
         forward(Module.of("main", host(Call.make("device", {"n": "n"})), device, kernel()))
     computed = Function("device", ("n",), (Define("m", symbol("n") * 2), Call.make("kernel", {"n": "m"})))
-    run(host(Call.make("device", {"n": "n"})), computed, kernel(), symbols={"n": 1})
+    assert_runs(host(Call.make("device", {"n": "n"})), computed, kernel(), symbols={"n": 1})
 
 
 def test_results_outputs_in_place_and_forwarded_tuples():
@@ -140,7 +140,7 @@ def test_results_outputs_in_place_and_forwarded_tuples():
                      {"right": "x", "left": "y"})
     main = host(Call.make("outer", {"out": "out", "n": "n"}, {"left": "l", "right": "r"}),
                 parameters=("out", "n"), results={"left": "l", "right": "r"})
-    module = run(main, outer, inner, pair, symbols={"n": 4}, runtime={"a": 1, "b": 2})
+    module = assert_runs(main, outer, inner, pair, symbols={"n": 4}, runtime={"a": 1, "b": 2})
     assert module.origin("main", "left") == ("pair", "a") and module.origin("main", "right") == ("pair", "b")
     assert module.function("pair").signature == ("out", "n", "workspace")
     for name in ("pair", "inner", "outer", "main"):
@@ -162,7 +162,7 @@ def test_alignments_of_records_beside_each_other():
     for bad in (0, 3, -64, 2.5):
         with pytest.raises(WorkspaceError):
             Request.make("r", 1, alignment=bad)
-    run(host(Call.make("kernel", {"n": "n"}, blocks=3, lanes=2)), kernel("kernel", *records), symbols={"n": 1})
+    assert_runs(host(Call.make("kernel", {"n": "n"}, blocks=3, lanes=2)), kernel("kernel", *records), symbols={"n": 1})
 
 
 def test_sizes_near_the_limits_of_integers():
@@ -183,9 +183,8 @@ def test_sizes_near_the_limits_of_integers():
 
 
 def test_requests_of_nothing_and_code_that_never_runs():
-    module = run(host(Call.make("kernel", {"n": "n"})),
-                 kernel("kernel", Request.make("none", 0), Request.make("some", 10), Request.make("maybe", "n")),
-                 symbols={"n": 0})
+    requests = Request.make("none", 0), Request.make("some", 10), Request.make("maybe", "n")
+    module = assert_runs(host(Call.make("kernel", {"n": "n"})), kernel("kernel", *requests), symbols={"n": 0})
     layout = module.function("kernel").workspace
     assert layout.offset("none", symbols={"n": 0}) % 64 == 0 and layout.stride({"n": 0}) == 64
     empty = forward(Module.of("main", host(Call.make("kernel", {"n": "n"})), kernel("kernel", Request.make("none", 0))))
@@ -194,7 +193,7 @@ def test_requests_of_nothing_and_code_that_never_runs():
     dead = Function("dead", ("n",), (Call.make("huge", {"n": "n"}),))
     huge = kernel("huge", Request.make("scratch", 2**40))
     never = Call.make(("kernel", "huge"), {"n": "n"}, kind=BRANCH, taken=0)
-    module = run(host(never), kernel(), dead, huge, symbols={"n": 5})
+    module = assert_runs(host(never), kernel(), dead, huge, symbols={"n": 5})
     assert size_of(module, {"n": 5}) == 64
     assert module.function("dead") is not None and module.function("huge").workspace is None
 
@@ -208,20 +207,20 @@ def test_requests_of_nothing_and_code_that_never_runs():
 def test_lifetimes_phases_double_buffers_and_state():
     phases = (Request.make("first", 640, (0, 0)), Request.make("second", 640, (1, 1)), Request.make("both", 64, (0, 1)))
     body = (Define("a"), Define("b"))
-    module = run(host(Call.make("kernel", {"n": "n"})), Function("kernel", ("n",), body, requests=phases),
-                 symbols={"n": 1}, runtime={"a": 1, "b": 2})
+    module = assert_runs(host(Call.make("kernel", {"n": "n"})), Function("kernel", ("n",), body, requests=phases),
+                         symbols={"n": 1}, runtime={"a": 1, "b": 2})
     assert size_of(module, {"n": 1}) == 640 + 64
 
     buffered = Function("body", ("i", "n"), (Call.make("kernel", {"n": "n"}),))
     for overlap, bytes in ((1, 64), (2, 128)):
         main = host(Call.make("body", {"n": "n"}, kind=LOOP, variable="i", overlap=overlap))
-        module = run(main, buffered, kernel(), symbols={"n": 16}, trips={"i": 5})
+        module = assert_runs(main, buffered, kernel(), symbols={"n": 16}, trips={"i": 5})
         assert size_of(module, {"n": 16}) == bytes
 
     state = kernel("keeping", Request.make("state", 64, persistent=True, initialisation="zero once"))
     body = Function("body", ("i", "n"), (Call.make("keeping", {"n": "n"}), Call.make("kernel", {"n": "n"})))
     main = host(Call.make("body", {"n": "n"}, kind=LOOP, variable="i"), Call.make("kernel", {"n": "n"}))
-    module = run(main, body, state, kernel(), symbols={"n": 16}, trips={"i": 4})
+    module = assert_runs(main, body, state, kernel(), symbols={"n": 16}, trips={"i": 4})
     assert size_of(module, {"n": 16}) == 3 * 64
     with pytest.raises(WorkspaceError, match="share what persists"):
         forward(Module.of("main", host(Call.make("body", {"n": "n"}, kind=LOOP, variable="i", overlap=2)), body, state,
@@ -241,8 +240,8 @@ def test_the_last_block_may_hold_less_and_owns_a_whole_slice():
     extent = Extent(symbol("rows"), 16)
     assert [extent.valid(b, {"rows": 40}) for b in range(4)] == [16, 16, 8, 0]
     assert extent.blocks.value({"rows": 40}) == 3
-    module = run(host(Call.make("kernel", {"n": 16}, blocks=extent.blocks), parameters=("rows",)), kernel(),
-                 symbols={"rows": 40})
+    module = assert_runs(host(Call.make("kernel", {"n": 16}, blocks=extent.blocks), parameters=("rows",)), kernel(),
+                         symbols={"rows": 40})
     assert size_of(module, {"rows": 40}) == size_of(module, {"rows": 48}) == 3 * 64
 
 
@@ -294,5 +293,5 @@ def random_module(rng):
 @pytest.mark.parametrize("seed", range(25))
 def test_random_host_programs(seed):
     rng = random.Random(seed)
-    run(*random_module(rng), symbols={"n": rng.randint(0, 80), "m": rng.randint(1, 3)}, runtime={"late": 2},
-        chosen=rng.randint(0, 1))
+    assert_runs(*random_module(rng), symbols={"n": rng.randint(0, 80), "m": rng.randint(1, 3)}, runtime={"late": 2},
+                chosen=rng.randint(0, 1))

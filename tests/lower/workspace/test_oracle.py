@@ -27,21 +27,21 @@ def rows(count=1, seed=0):
     return [rng.standard_normal((4, 6)).astype(np.float32) for _ in range(count)]
 
 
-def compare(plan, shards, **options):
+def assert_as_simulated(plan, shards, **options):
     outputs = Run(workspace_of(plan, guard=64), **options)(shards)
     for got, want in zip(outputs, simulator.run(plan, shards), strict=True):
         assert same_bits(got, want).all()
     return outputs
 
 
-def compare_whole(plan, inputs):
+def assert_computes_the_program(plan, inputs):
     """The device program in its workspace with the simulator, and with the unsharded program."""
     shards = [
         simulator.scatter_to_devices(plan.mesh, array, placement)
         for array, placement in zip(inputs, plan.input_placements, strict=True)
     ]
     program = plan.program
-    outputs = compare(plan.device_program, shards)
+    outputs = assert_as_simulated(plan.device_program, shards)
     wanted = evaluate_program(program, inputs)
     for got, want, type_, placement in zip(outputs, wanted, program.output_types, plan.output_placements, strict=True):
         whole = simulator.gather_from_devices(plan.mesh, got, type_.shape, placement)
@@ -50,12 +50,12 @@ def compare_whole(plan, inputs):
 
 
 def test_a_loop_that_swaps_its_state_and_talks():
-    compare(swapping_loop(), rows(2))
+    assert_as_simulated(swapping_loop(), rows(2))
 
 
 @pytest.mark.parametrize("selector", [0, 1, 7, -1])
 def test_branches(selector):
-    compare(branching(), [np.full(4, selector, np.int32), *rows()])
+    assert_as_simulated(branching(), [np.full(4, selector, np.int32), *rows()])
 
 
 def test_faults_are_found():
@@ -74,7 +74,7 @@ def test_faults_are_found():
 
     for wrong in (alone, one_slot, overlapping):
         with pytest.raises(ForeignData):
-            compare(plan, rows(2), address=wrong)
+            assert_as_simulated(plan, rows(2), address=wrong)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -84,7 +84,7 @@ def test_random_plans(seed):
     plan = eggshard.optimize(case.program, cost_model=random_model(rng), exact=True)
     inputs = random_inputs(case.program, np.random.default_rng(seed))
     with np.errstate(all="ignore"):
-        compare_whole(plan, inputs)
+        assert_computes_the_program(plan, inputs)
 
 
 def rotated(x, w):
@@ -112,7 +112,7 @@ def test_loops_and_branches_from_jax(function):
     x, w = (rng.standard_normal((8, 8)).astype(np.float32) for _ in range(2))
     kinds = {type(step.action) for _, part in programs(plan.device_program) for step in part.steps}
     assert Loop in kinds and (function is rotated or Branch in kinds)
-    compare_whole(plan, (x, w))
+    assert_computes_the_program(plan, (x, w))
     workspace = plan.workspace("ranks")
     assert workspace.total_size.value({"ranks": 4}) == plan.workspace().total_size.value() == 4 * workspace.stride
     assert workspace.peak_bytes <= workspace.stride and "*ranks bytes" in str(workspace)
