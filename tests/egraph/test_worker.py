@@ -21,6 +21,7 @@ def worker():
     ("function", "args", "options", "reason"),
     [
         ("time:sleep", (30,), {"seconds": 0.3}, "time"),
+        ("builtins:len", ((),), {"seconds": 0.0}, "time"),  # however fast it would be
         ("os:abort", (), {"seconds": 10}, "memory"),
         ("os:_exit", (3,), {"seconds": 10}, "crash"),
         ("sys:exit", (0,), {"seconds": 10}, "crash"),

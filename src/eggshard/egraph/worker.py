@@ -96,10 +96,13 @@ class Worker:
     ) -> Any:
         """The result of ``function`` (``"module:name"``) in the worker.
 
-        seconds: after these the worker is killed. memory_mib: its address space, where the platform can limit it.
+        seconds: after these the worker is killed; with none left it is not asked. memory_mib: its address space,
+        where the platform can limit it.
         Arguments and results are pickled. Raises `WorkerFailure` when no answer comes; an exception of the function
         itself is raised here as it is.
         """
+        if seconds <= 0:
+            raise WorkerFailure("time", f"no time was left for {function}")
         request = pickle.dumps((function, args, keywords, memory_mib), protocol=5)
         with self._lock:
             process = self._start()
