@@ -30,6 +30,11 @@ class Segments:
         found: np.ndarray = values if self.apart else np.add.reduceat(values, self.first, axis=-1)
         return found
 
+    def least(self, values: np.ndarray) -> np.ndarray:
+        """The minimum of every segment of the last axis."""
+        found: np.ndarray = values if self.apart else np.minimum.reduceat(values, self.first, axis=-1)
+        return found
+
     def soft_min(self, values: np.ndarray, temperature: float) -> np.ndarray:
         """The soft minimum of every segment of the last axis: -temperature * log(sum of exp(-value / temperature))."""
         if self.apart:
