@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eggshard.extract.charges import Block
+from eggshard.extract.charges import CAP, Block
 
 #: In place of a sum of shares that is none.
 _NOTHING = 1e-300
@@ -44,6 +44,7 @@ def balance(slack: np.ndarray, block: Block, up: bool, temperature: float) -> No
         change *= -pull.take(block.by_group.segment)
     else:
         more, sure, waste = _beside(slack, block, temperature)
+        more = more.take(block.cell)
         best = _best(block, more, temperature)
         if not block.single:
             _reshare(block, more, best)
@@ -73,12 +74,12 @@ def balance(slack: np.ndarray, block: Block, up: bool, temperature: float) -> No
 
 
 def _reshare(block: Block, more: np.ndarray, best: np.ndarray) -> None:
-    """Split conversions among groups as these have use for them."""
+    """Split conversions among groups as these have use for them, who pay ``more`` ``[N]`` and at the least ``best``."""
     useful = best.take(block.by_row.segment)
-    useful -= more.take(block.cell)
+    useful -= more
     np.maximum(useful, 0.0, out=useful)
     cost = block.cost
-    total: np.ndarray = np.bincount(block.conversion, useful, len(cost))
+    total = block.by_conversion.add(useful.take(block.sharing))
     scale = cost / np.maximum(total, _NOTHING)
     np.minimum(scale, 1.0, out=scale)
     rest = cost - total
@@ -86,7 +87,8 @@ def _reshare(block: Block, more: np.ndarray, best: np.ndarray) -> None:
     rest *= block.part_of_cost
     useful *= scale.take(block.conversion)
     useful += rest.take(block.conversion)
-    np.copyto(block.state.share, useful, where=block.possible)
+    useful[block.impossible] = CAP
+    block.state.share[:] = useful
     np.take(block.state.share, block.turned, out=block.state.across, mode="clip")  # else a copy is made
 
 
@@ -114,8 +116,11 @@ def _beside(slack: np.ndarray, block: Block, temperature: float) -> _Beside:
 
 
 def _best(block: Block, more: np.ndarray, temperature: float) -> np.ndarray:
-    """The least that a row's consumers pay beside the charge ``[Q]``, over what they pay without using it."""
-    best = block.by_row.soft_min(block.state.share + more.take(block.cell), temperature)
+    """The least that a row's consumers pay beside the charge ``[Q]``, over what they pay without using it.
+
+    more: what they pay beside the prices, per row and cell ``[N]``.
+    """
+    best = block.by_row.soft_min(block.state.share + more, temperature)
     if block.any_free:
         soft = np.minimum(best, 0.0) - temperature * np.log1p(np.exp(-np.abs(best) / temperature))
         best = np.where(block.free, soft, best)

@@ -116,7 +116,7 @@ class Block:
         slots = [len(u.members) for u in classes]
         self.slot = _joined([u.slots for u in classes], slots)
         self.users, self.needs = _ragged([some for u in classes for some in u.users])
-        self.distinct = len(np.unique(self.users)) == len(self.users)
+        self.distinct = len(set(self.users.tolist())) == len(self.users)
         #: The groups ``[M]`` of slots; the slots that need not be used ``[I]``; labels ``[R]`` that do not use them,
         #: and the positions ``[R]`` in idle of the slots that they do not use.
         self.members = Segments(_joined([u.members for u in classes], groups))
@@ -155,18 +155,24 @@ class Block:
         #: By cell: its row ``[N]``, and the pair's position by row ``[N]``.
         self.row, self.turned = np.concatenate(rows), np.concatenate(turned)
         self.by_cell = Segments(np.concatenate(cells))
-        back = np.argsort(self.turned)
+        back = np.empty_like(self.turned)
+        back[self.turned] = np.arange(len(back))
         #: By row: its cell ``[N]``, and the conversion (of class, out and column) ``[N]``.
         self.by_row, self.cell = Segments(self.row[back]), self.by_cell.segment[back]
         self.conversion = np.concatenate(conversions)[back]
         #: Per conversion what it costs, and a cell's part of it.
         self.cost = np.concatenate([uses.conversions.ravel() for uses in self.classes])
         self.part_of_cost = 1.0 / np.bincount(self.conversion)
-        self.possible = self.cost[self.conversion] < CAP
+        impossible = self.cost[self.conversion] >= CAP
+        #: The pairs whose conversion is impossible; the pairs by conversion ``[N]``, and the conversion of each.
+        self.impossible = np.flatnonzero(impossible)
+        self.sharing = np.argsort(self.conversion, kind="stable")
+        self.by_conversion = Segments(self.conversion[self.sharing])
 
     def _beginning(self) -> State:
         cost = self.cost[self.conversion]
-        share = np.where(self.possible, cost * self.part_of_cost[self.conversion], cost)
+        share = cost * self.part_of_cost[self.conversion]
+        share[self.impossible] = CAP
         across = share[self.turned]
         price = self.by_cell.least(across)[self.cells.segment]
         return State(np.zeros(len(self.out)), share, across, price, np.zeros(len(self.members.segment)))

@@ -40,8 +40,8 @@ from eggshard.extract.graph import Graph
 
 #: The first and the last temperature, both over the number of classes, and the factor between two rounds.
 HOT, COLD, COOLING = 1.0, 2e-3, 0.75
-#: The bound is looked at every so many rounds, and ascent ends when it rose by less than this.
-CHECK, STALLED = 4, 5e-4
+#: The bound is looked at every so many rounds, and ascent ends when it rose by less than this per round.
+CHECK, STALLED = 4, 1.25e-4
 
 
 class _Slot(NamedTuple):
@@ -192,9 +192,9 @@ class Dual:
     # -- ascent ------------------------------------------------------------------------------------------------------
 
     def ascend(
-        self, hot: float = HOT, rounds: int = 60, each: Callable[[], float] = float
+        self, hot: float = HOT, rounds: int = 60, each: Callable[[], float] = float, check: int = CHECK
     ) -> Iterator[float]:
-        """Raise the bound; after every few rounds what it is then, as a part of the incumbent's cost.
+        """Raise the bound; after every ``check`` rounds what it is then, as a part of the incumbent's cost.
 
         ``hot``: the first temperature. ``each`` is called after each round, and what it returns added to what is
         yielded. Ends when that hardly rises any more.
@@ -205,10 +205,10 @@ class Dual:
             temperature = max(hot * COOLING**i, COLD) / scale
             self._round(temperature)
             more = each()
-            if i % CHECK == CHECK - 1 or i == rounds - 1:
+            if i % check == check - 1 or i == rounds - 1:
                 now = self.evaluate() + more
                 yield now
-                if now - before < STALLED:
+                if now - before < STALLED * check:
                     return
                 before = now
 
@@ -250,6 +250,7 @@ class Dual:
         wanted: dict[int, dict[int, None]] = {c: {} for c in self.live}
         for c, q in (*problem.roots, *more):
             wanted[c][q] = None
+        undecided = {a: {slot.consumer for slot in slots} - {-1} for a, slots in self._slots_of.items()}
         chosen: dict[int, tuple[int, ...]] = {}
         for c in reversed(self.live):
             first, some = self.first[c], self.kept[c]
@@ -269,10 +270,11 @@ class Dual:
             chosen[c] = (some[best],)
             for a, q in problem.choices[c][some[best]].needs:
                 wanted[a][q] = None
-                if not self._block[a].single and self.used[a].members[-1] > 0:
-                    operand = self.part(a)
-                    balance(self.slack, operand, True, temperature)
-                    charged[operand.labels] = operand.at_labels(operand.charged(operand.state.charge))
+                if undecided[a] - {c}:  # others may use it yet
+                    part = self.part(a)
+                    balance(self.slack, part, True, temperature)
+                    charged[part.labels] = part.at_labels(part.charged(part.state.charge))
+                undecided[a].discard(c)
         return chosen
 
     def paid(self, consumer: int, operand: int) -> tuple[float, dict[int, float]] | None:
