@@ -117,8 +117,7 @@ def _published(console: Console, path: str) -> bool:
         return True
     good = True
     for device, rows in read_xla_table(Path(path)).items():
-        base = next((name for start, name in _BASES.items() if device.startswith(start + "_")), None)
-        rows = [(step, seconds) for step, seconds in rows if step.op in _PATTERNS]
+        base = next((name for start, name in _BASES.items() if f"{device}_".startswith(start + "_")), None)
         if base is None or not rows:
             console.print(f"XLA's table: {device}: no preset for it" if base is None else f"{device}: no collectives")
             continue
@@ -145,7 +144,9 @@ def _joining(machine: Machine) -> Machine:
 
 def _held_out(console: Console, device: str, base: Machine, rows: Sequence[Measured]) -> bool:
     errors: dict[tuple[str, bool], list[float]] = {}
-    fold = np.random.default_rng(0).permutation(len(rows)) % _FOLDS
+    alike: dict[StepInfo, int] = {}
+    number = np.array([alike.setdefault(replace(step, op=""), len(alike)) for step, _ in rows])
+    fold = (np.random.default_rng(0).permutation(len(alike)) % _FOLDS)[number]
     untouched: dict[tuple[str, bool], list[float]] = {}
     for k in range(_FOLDS):
         machine = fitted(base, [row for row, f in zip(rows, fold, strict=True) if f != k])

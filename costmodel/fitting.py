@@ -14,6 +14,7 @@ from functools import partial
 
 import numpy as np
 
+from eggshard.costmodel.algorithms import over_channels
 from eggshard.costmodel.columns import StepColumns
 from eggshard.costmodel.compute import Compute, spilled
 from eggshard.costmodel.machine import Machine, Protocol
@@ -83,9 +84,8 @@ def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Pr
     needs = [needs for f in families if (needs := _needs(machine, f, [step for step, _ in rows])) is not None]
     order, floor = np.argsort(wire), float(seconds.min())
 
-    def price(parameters: np.ndarray, chosen: Sequence[int]) -> np.ndarray:
-        cache, spill = math.exp(parameters[0]), 1 + math.exp(parameters[1])
-        size = spilled(wire, cache, spill, np.maximum)[:, None]
+    def price(parameters: np.ndarray, chosen: Sequence[int], bend: str) -> np.ndarray:
+        size = _bent(wire, messages, bend, *parameters[:2])[:, None]
         best = np.full(len(rows), np.inf)
         for family, (launch, hop, byte) in zip(chosen, np.exp(parameters[3:]).reshape(-1, 3), strict=True):
             latency, load = needs[family][1:]
@@ -94,11 +94,11 @@ def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Pr
         return best + touched * math.exp(parameters[2])
 
     fits = []
-    for spills in (False, True):
+    for bend in ("", "spill", "channels"):
         for chosen in ([0] * (i + 1) + list(range(1, j + 1)) for i in range(_PROTOCOLS) for j in range(len(needs))):
-            if 3 * (3 * len(chosen) + 1 + 2 * spills) > len(rows) and (len(chosen) > 1 or spills):
+            if 3 * (3 * len(chosen) + 1 + 2 * bool(bend)) > len(rows) and (len(chosen) > 1 or bend):
                 continue
-            start = [math.log(float(np.quantile(wire, 0.75)) if spills else 1e30), math.log(1.0 if spills else 1e-9),
+            start = [*_bend(bend, wire / messages, seconds / messages),
                      math.log(0.1 * float(np.min(seconds / np.maximum(touched, 1e-9))))]
             for family, part in zip(chosen, np.array_split(order, len(chosen)), strict=True):
                 latency, load = needs[family][1:]
@@ -107,17 +107,44 @@ def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Pr
                 launch = 0.5 * float(np.median(seconds[part[: max(1, len(part) // 3)]]))
                 hop = floor / 4 / max(float(np.median(latency.min(axis=1))), 1e-12)
                 start += [math.log(max(launch, floor / 4)), math.log(hop), math.log(factor)]
-            found = _least_squares(partial(price, chosen=chosen), np.array(start), seconds, 0 if spills else 2)
-            fits.append((found[1], chosen, found[0]))
-    _, chosen, best = min(fits, key=lambda fit: fit[0])
-    cache, spill, memory = math.exp(best[0]), 1 + math.exp(best[1]), math.exp(-best[2])
-    spills = cache < wire.max() and spill > 1.01
+            found = _least_squares(partial(price, chosen=chosen, bend=bend), np.array(start), seconds, 0 if bend else 2)
+            fits.append((found[1], chosen, found[0], bend))
+    _, chosen, best, bend = min(fits, key=lambda fit: fit[0])
+    at, factor, memory = _short(math.exp(best[0])), _short(1 + math.exp(best[1])), math.exp(-best[2])
+    bends: dict[str, float] = {}
+    if bend and at < wire.max() and factor > 1.01:
+        bends = {"cache": at, "spill": factor} if bend == "spill" else {"part": at, "channels": factor}
     return [
         Protocol(f"{kind} {i + 1}" if chosen[1:] else kind, _short(launch), _short(hop), _short(1 / byte), (kind,),
-                 needs[family][0], _short(cache) if spills else math.inf, _short(spill) if spills else 1.0,
-                 _short(memory))
+                 needs[family][0], memory=_short(memory), **bends)
         for i, (family, (launch, hop, byte)) in enumerate(zip(chosen, np.exp(best[3:]).reshape(-1, 3), strict=True))
     ]
+
+
+def _bent(wire: np.ndarray, messages: np.ndarray, bend: str, at: float, factor: float) -> np.ndarray:
+    """Bytes as long as these take, where caches are full past some size or messages below it have few channels."""
+    where, by = math.exp(at), 1 + math.exp(factor)
+    if bend == "spill":
+        bent: np.ndarray = spilled(wire, where, by, np.maximum)
+        return bent
+    return over_channels(wire, messages, by, where, np.maximum) if bend else wire
+
+
+def _bend(bend: str, size: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
+    """Where a fit of a bend begins: the logarithms of its bytes and of its factor less one.
+
+    Channels: the bytes after which seconds grow the least, of those that take several times as long as the least do.
+    """
+    if bend != "channels":
+        return (math.log(float(np.quantile(size, 0.75))), 0.0) if bend else (70.0, -20.0)
+    sizes = np.unique(size)
+    times = np.array([np.median(seconds[size == s]) for s in sizes])
+    long = np.flatnonzero(times[:-1] > 3 * times.min())
+    if not len(long):
+        return math.log(float(np.median(size))), 0.0
+    growth = np.diff(np.log(times)) / np.diff(np.log(sizes))
+    at = long[np.argmin(growth[long])]
+    return math.log(sizes[at]), math.log(max(times[at] / sizes[at] * sizes[-1] / times[-1] - 1, 0.1))
 
 
 def _needs(

@@ -44,7 +44,8 @@ class Protocol:
 
     launch: seconds per collective. latency, bandwidth: factors of those of the fabrics, or such per level by name.
     cache, spill: bytes on the wire past so many take so many times longer (devices that share a host's caches). memory:
-    bytes per second at which operands are read and results written besides.
+    bytes per second at which operands are read and results written besides. channels, part: a message of up to ``part``
+    bytes has one of so many channels, each with its share of the bandwidth; a longer one has more.
     kinds: the steps that it is for (none: all); where some protocol names a kind, no other is taken for it. algorithms:
     those that it runs on the innermost level that a collective spreads over (none: all).
     """
@@ -58,14 +59,29 @@ class Protocol:
     cache: float = math.inf
     spill: float = 1.0
     memory: float = math.inf
+    channels: float = 1.0
+    part: float = math.inf
 
     def __post_init__(self) -> None:
         if not self.memory > 0:
             raise CostModelError(f"protocol {self.name!r}: memory is a rate above zero; got {self.memory}")
+        if not (self.channels >= 1 and self.part > 0 and (self.channels == 1 or math.isfinite(self.channels * self.part))):
+            raise CostModelError(f"protocol {self.name!r}: channels are at least 1, of messages of more bytes than part, "
+                                 f"above zero; got {self.channels} and {self.part}")
         check_spill(f"protocol {self.name!r}", self.cache, self.spill)
         if not (self.launch >= 0 and math.isfinite(self.launch)):
             raise CostModelError(
                 f"protocol {self.name!r}: launch is seconds, finite and not negative; got {self.launch}")
+
+    @property
+    def bends(self) -> tuple[float, ...]:
+        """What makes its seconds no line over the bytes."""
+        return self.cache, self.spill, self.channels, self.part
+
+    def load(self, wire: Any, messages: Any, greater: Callable[[Any, Any], Any]) -> Any:
+        """Bytes that take as long at the whole bandwidth, of numbers or of arrays."""
+        shared = algorithms.over_channels(wire, messages, self.channels, self.part, greater)
+        return spilled(shared, self.cache, self.spill, greater)
 
     def on(self, level: Level) -> Fabric:
         """The level's fabric as this protocol uses it."""
@@ -291,22 +307,20 @@ def _least(options: list[Option]) -> list[Option]:
     out: list[Option] = []
     for option in sorted(options, key=lambda o: (o.latency, o.per_byte)):
         if not any(o.per_byte <= option.per_byte and o.way.memory >= option.way.memory
-                   and (o.way.spill == 1.0 or o.per_byte * o.way.spill <= option.per_byte * option.way.spill
-                        and o.way.cache >= option.way.cache) for o in out):
+                   and o.way.bends in (Protocol().bends, option.way.bends) for o in out):
             out.append(option)
     return out
 
 
 def _collective(o: Option, messages: Any, wire: Any, touched: Any, greater: Callable[[Any, Any], Any]) -> Any:
     """Seconds of collectives of groups, of numbers or of arrays."""
-    wire = spilled(wire, o.way.cache, o.way.spill, greater)
-    return messages * o.latency + wire * o.per_byte + touched / o.way.memory
+    return messages * o.latency + o.way.load(wire, messages, greater) * o.per_byte + touched / o.way.memory
 
 
 def _permute(o: _Permute, messages: Any, hops: Any, wire: Any, touched: Any, mean: Any, ceil: Callable[[float], Any],
              greater: Callable[[Any, Any], Any]) -> Any:
     """Seconds of messages to one device each, of numbers or of arrays. mean: hops per message, 0 where not known."""
-    wire = spilled(wire, o.way.cache, o.way.spill, greater)
+    wire = o.way.load(wire, messages, greater)
     passed, load = messages, wire
     if o.counts_hops:
         known = mean > 0
