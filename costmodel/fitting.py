@@ -11,10 +11,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 
-from eggshard.costmodel.algorithms import over_channels
+from eggshard.costmodel.algorithms import ALL_TO_ALL, over_channels
 from eggshard.costmodel.columns import StepColumns
 from eggshard.costmodel.compute import Compute, spilled
 from eggshard.costmodel.machine import Machine, Protocol
@@ -23,9 +24,14 @@ from eggshard.costmodel.table import Measured
 from eggshard.errors import CostModelError
 
 #: Deviations of logarithms above this weigh as outliers (Huber's function).
-_OUTLIER = 0.2
+_OUTLIER = 0.1
 _ITERATIONS = 60
 _PROTOCOLS = 3
+#: How many messages of an all-to-all may go at once.
+_AT_ONCE = (1, 4, 16, 64)
+
+#: A protocol, seconds of latency and seconds per byte of its algorithms, ``[steps, algorithms]``.
+_Needs = tuple[Protocol, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -81,43 +87,46 @@ def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Pr
     families = list(dict.fromkeys(p.algorithms for p in machine.protocols if not p.kinds or kind in p.kinds)) or [()]
     messages, wire, touched, seconds = (np.array(column, float) for column in zip(
         *((step.messages, step.wire_bytes, step.memory_bytes, s) for step, s in rows), strict=True))
-    needs = [needs for f in families if (needs := _needs(machine, f, [step for step, _ in rows])) is not None]
+    steps = [step for step, _ in rows]
+    sent = max(step.group for step in steps) - 1 if kind == ALL_TO_ALL else 1
+    needed = [[found for f in families if (found := _needs(machine, Protocol(algorithms=f, at_once=many), steps))]
+              for many in _AT_ONCE if many == 1 or many < sent]
     order, floor = np.argsort(wire), float(seconds.min())
 
-    def price(parameters: np.ndarray, chosen: Sequence[int], bend: str) -> np.ndarray:
+    def price(parameters: np.ndarray, needs: list[_Needs], bend: str) -> np.ndarray:
         size = _bent(wire, messages, bend, *parameters[:2])[:, None]
         best = np.full(len(rows), np.inf)
-        for family, (launch, hop, byte) in zip(chosen, np.exp(parameters[3:]).reshape(-1, 3), strict=True):
-            latency, load = needs[family][1:]
+        for (_, latency, load), (launch, hop, byte) in zip(needs, np.exp(parameters[3:]).reshape(-1, 3), strict=True):
             found = messages[:, None] * (launch + hop * latency) + byte * load * size
             best = np.minimum(best, found.min(axis=1))
         return best + touched * math.exp(parameters[2])
 
     fits = []
-    for bend in ("", "spill", "channels"):
-        for chosen in ([0] * (i + 1) + list(range(1, j + 1)) for i in range(_PROTOCOLS) for j in range(len(needs))):
-            if 3 * (3 * len(chosen) + 1 + 2 * bool(bend)) > len(rows) and (len(chosen) > 1 or bend):
+    for bend, known in product(("", "spill", "channels"), needed):
+        for needs in ([known[0]] * (i + 1) + known[1:j + 1] for i in range(_PROTOCOLS) for j in range(len(known))):
+            if 3 * (3 * len(needs) + 1 + 2 * bool(bend)) > len(rows) and (len(needs) > 1 or bend):
                 continue
             start = [*_bend(bend, wire / messages, seconds / messages),
                      math.log(0.1 * float(np.min(seconds / np.maximum(touched, 1e-9))))]
-            for family, part in zip(chosen, np.array_split(order, len(chosen)), strict=True):
-                latency, load = needs[family][1:]
+            for (_, latency, load), part in zip(needs, np.array_split(order, len(needs)), strict=True):
                 at = part[len(part) // 2:]
                 factor = float(np.median(seconds[at] / (wire[at] * load[at].min(axis=1))))
                 launch = 0.5 * float(np.median(seconds[part[: max(1, len(part) // 3)]]))
                 hop = floor / 4 / max(float(np.median(latency.min(axis=1))), 1e-12)
                 start += [math.log(max(launch, floor / 4)), math.log(hop), math.log(factor)]
-            found = _least_squares(partial(price, chosen=chosen, bend=bend), np.array(start), seconds, 0 if bend else 2)
-            fits.append((found[1], chosen, found[0], bend))
-    _, chosen, best, bend = min(fits, key=lambda fit: fit[0])
-    at, factor, memory = _short(math.exp(best[0])), _short(1 + math.exp(best[1])), math.exp(-best[2])
-    bends: dict[str, float] = {}
-    if bend and at < wire.max() and factor > 1.01:
-        bends = {"cache": at, "spill": factor} if bend == "spill" else {"part": at, "channels": factor}
+            best, worth = _least_squares(partial(price, needs=needs, bend=bend), np.array(start), seconds,
+                                         0 if bend else 2)
+            fits.append((worth, needs, best, bend))
+    _, needs, best, bend = min(fits, key=lambda fit: fit[0])
+    edge, factor, memory = _short(math.exp(best[0])), _short(1 + math.exp(best[1])), math.exp(-best[2])
+    if bend and edge < wire.max() and factor > 1.01:
+        caches = bend == "spill"
+        needs = [(replace(way, cache=edge, spill=factor) if caches else replace(way, part=edge, channels=factor),
+                  latency, load) for way, latency, load in needs]
     return [
-        Protocol(f"{kind} {i + 1}" if chosen[1:] else kind, _short(launch), _short(hop), _short(1 / byte), (kind,),
-                 needs[family][0], memory=_short(memory), **bends)
-        for i, (family, (launch, hop, byte)) in enumerate(zip(chosen, np.exp(best[3:]).reshape(-1, 3), strict=True))
+        replace(way, name=f"{kind} {i + 1}" if needs[1:] else kind, launch=_short(launch), latency=_short(hop),
+                bandwidth=_short(1 / byte), kinds=(kind,), memory=_short(memory))
+        for i, ((way, *_), (launch, hop, byte)) in enumerate(zip(needs, np.exp(best[3:]).reshape(-1, 3), strict=True))
     ]
 
 
@@ -147,14 +156,9 @@ def _bend(bend: str, size: np.ndarray, seconds: np.ndarray) -> tuple[float, floa
     return math.log(sizes[at]), math.log(max(times[at] / sizes[at] * sizes[-1] / times[-1] - 1, 0.1))
 
 
-def _needs(
-    machine: Machine, family: tuple[str, ...], steps: Sequence[StepInfo]
-) -> tuple[tuple[str, ...], np.ndarray, np.ndarray] | None:
-    """What a family of algorithms needs of the fabrics: seconds of latency and per byte, ``[steps, algorithms]``.
-
-    None where it cannot run every one of the steps.
-    """
-    plain = replace(machine, protocols=(Protocol(algorithms=family),))
+def _needs(machine: Machine, way: Protocol, steps: Sequence[StepInfo]) -> _Needs | None:
+    """What a protocol's algorithms need of the fabrics; None where they cannot run every one of the steps."""
+    plain = replace(machine, protocols=(way,))
     try:
         options = [plain.options(step) for step in steps]
     except CostModelError:
@@ -165,7 +169,7 @@ def _needs(
     filled = [[*found, *[found[-1]] * (most - len(found))] for found in options]
     latency, load = (np.array([[getattr(o, name) for o in found] for found in filled]) for name in
                      ("latency", "per_byte"))
-    return family, latency, load
+    return way, latency, load
 
 
 def _rates(compute: Compute, rows: Sequence[Measured]) -> Compute:
@@ -241,7 +245,7 @@ def _least_squares(
                 at, r, damping, improved = moved, after, damping / 4, True
                 break
             damping *= 4
-        if not improved or before - loss(r) < 1e-9 * before:
+        if not improved or before - loss(r) < 1e-6 * before:
             break
     n = len(seconds)
     return at, n * math.log(max(loss(r) / n, 1e-8)) + len(free) * math.log(n)

@@ -45,7 +45,8 @@ class Protocol:
     launch: seconds per collective. latency, bandwidth: factors of those of the fabrics, or such per level by name.
     cache, spill: bytes on the wire past so many take so many times longer (devices that share a host's caches). memory:
     bytes per second at which operands are read and results written besides. channels, part: a message of up to ``part``
-    bytes has one of so many channels, each with its share of the bandwidth; a longer one has more.
+    bytes has one of so many channels, each with its share of the bandwidth; a longer one has more. at_once: messages
+    that a device sends in the time of one latency, to different devices.
     kinds: the steps that it is for (none: all); where some protocol names a kind, no other is taken for it. algorithms:
     those that it runs on the innermost level that a collective spreads over (none: all).
     """
@@ -61,6 +62,7 @@ class Protocol:
     memory: float = math.inf
     channels: float = 1.0
     part: float = math.inf
+    at_once: int = 1
 
     def __post_init__(self) -> None:
         if not self.memory > 0:
@@ -245,7 +247,7 @@ class Machine(Combinable):
         return found
 
     def _spans(self, protocol: Protocol, extents: tuple[tuple[int, tuple[algorithms.Line, ...]], ...]) -> list[Span]:
-        found = [Span(protocol.on(level), n, lines, frozenset(level.algorithms) or None)
+        found = [Span(protocol.on(level), n, lines, frozenset(level.algorithms) or None, protocol.at_once)
                  for level, (n, lines) in zip(self.levels, extents, strict=True) if n > 1]
         if protocol.algorithms and found:
             allowed = frozenset(protocol.algorithms)
