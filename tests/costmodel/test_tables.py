@@ -1,6 +1,7 @@
 """Measured tables, XLA's among them, and machines fitted to them."""
 
 import math
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,50 @@ def test_xlas_table_is_read_as_steps(tmp_path: Path) -> None:
     assert scatter[0].wire_bytes == 1024 and scatter[0].mesh == Mesh({"group": 2, "rest": 4})
     assert scatter[1] == pytest.approx(1e-3)
     assert permute[0].op == "ring" and permute[0].wire_bytes == 64 and permute[1] == pytest.approx(1e-3)
+
+
+def library(*texts: str) -> bytes:
+    """The bytes of a shared library with constants in it, and the name of a field that no entry gives."""
+    noise = np.random.default_rng(0).integers(0, 256, 1000, np.uint8).tobytes()
+    constants = [*(text.encode() for text in texts), b"network_throughput_bytes_per_sec"]
+    return b"\0".join([b"\x7fELF" + noise, *constants, noise])
+
+
+def test_a_table_is_found_in_a_library_and_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = tmp_path / "table.txtpb"
+    text.write_text(TEXT)
+    rows = read_xla_table(text)
+    plugin, wheel = tmp_path / "xla_cuda_plugin.so", tmp_path / "jax_cuda12_pjrt-0-py3-none-any.whl"
+    plugin.write_bytes(library("entries { key: 1 }", TEXT))
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as out:
+        out.writestr("jax_plugins/xla_cuda12/__init__.py", TEXT)
+        out.writestr("jax_plugins/xla_cuda12/xla_cuda_plugin.so", library(TEXT.replace("H100", "B200"), TEXT))
+    for chunk in (1 << 24, 7, 1000):
+        monkeypatch.setattr("eggshard.costmodel.xla_table._CHUNK", chunk)
+        assert read_xla_table(plugin) == rows
+        assert read_xla_table(wheel) == {"sm_90_B200": rows["sm_90_H100"], **rows}
+
+
+def test_a_library_or_a_wheel_without_a_table_is_refused(tmp_path: Path) -> None:
+    plugin, wheel = tmp_path / "plugin.so", tmp_path / "some.whl"
+    for data in (b"", library(), library("entries { key: 1 }")):
+        plugin.write_bytes(data)
+        with pytest.raises(CostModelError, match="plugin.so: no table.*jax-cuda12-pjrt 0.10.2"):
+            read_xla_table(plugin)
+    plugin.write_bytes(library(TEXT)[:-1200])
+    with pytest.raises(CostModelError, match="plugin.so: no table"):
+        read_xla_table(plugin)
+    with zipfile.ZipFile(wheel, "w") as out:
+        out.writestr("a.txt", TEXT)
+    with pytest.raises(CostModelError, match="some.whl: no table"):
+        read_xla_table(wheel)
+    with zipfile.ZipFile(wheel, "w") as out:
+        out.writestr("a.so", TEXT)
+    wheel.write_bytes(wheel.read_bytes().replace(b"all-gather", b"xll-gather"))
+    with pytest.raises(CostModelError, match="some.whl: cannot read"):
+        read_xla_table(wheel)
+    with pytest.raises(CostModelError, match="cannot read"):
+        read_xla_table(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "entries {", "entries { key: }", "}", "entries: { value {} }", "a : 'b'", "{}"])
