@@ -19,7 +19,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 from eggshard.costmodel.topologies import Fabric, FatTree, FullMesh, Switch, Torus
 
@@ -172,18 +171,6 @@ def spread(span: Span) -> float:
     """The part of that distance which one link carries: data goes along all axes and in all directions."""
     ways = sum(line.directions for line in span.lines)
     return max(1.0, distance(span) / ways) if span.lines else 1.0
-
-
-def over_channels(
-    wire: Any, messages: Any, channels: float, part: float, greater: Callable[[Any, Any], Any]
-) -> Any:
-    """Bytes as long as messages of that many take, numbers or arrays: up to ``part`` bytes go over one of ``channels``.
-
-    Longer messages go over more, so that they take no longer, until there are no more. NCCL doubles their number as a
-    message grows (calcP2pChannelCount in src/enqueue.cc), which is this but for steps that would make more bytes cost
-    less.
-    """
-    return wire if channels == 1.0 else greater(wire, -channels * greater(-wire, -part * messages))
 
 
 def _levels(chosen: Sequence[Term], shares: Sequence[float]) -> Iterator[Term]:

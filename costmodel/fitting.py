@@ -15,7 +15,7 @@ from itertools import product
 
 import numpy as np
 
-from eggshard.costmodel.algorithms import ALL_TO_ALL, over_channels
+from eggshard.costmodel.algorithms import ALL_TO_ALL
 from eggshard.costmodel.columns import StepColumns
 from eggshard.costmodel.compute import Compute, spilled
 from eggshard.costmodel.machine import Machine, Protocol
@@ -94,15 +94,16 @@ def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Pr
     order, floor = np.argsort(wire), float(seconds.min())
 
     def price(parameters: np.ndarray, needs: list[_Needs], bend: str) -> np.ndarray:
-        size = _bent(wire, messages, bend, *parameters[:2])[:, None]
+        way = _bent(bend, *parameters[:2])
         best = np.full(len(rows), np.inf)
         for (_, latency, load), (launch, hop, byte) in zip(needs, np.exp(parameters[3:]).reshape(-1, 3), strict=True):
-            found = messages[:, None] * (launch + hop * latency) + byte * load * size
+            carried = way.carrying(wire[:, None], messages[:, None], byte * load, np.maximum)
+            found = messages[:, None] * (launch + hop * latency) + carried
             best = np.minimum(best, found.min(axis=1))
         return best + touched * math.exp(parameters[2])
 
     fits = []
-    for bend, known in product(("", "spill", "channels"), needed):
+    for bend, known in product(("", "cache", "channel"), needed):
         for needs in ([known[0]] * (i + 1) + known[1:j + 1] for i in range(_PROTOCOLS) for j in range(len(known))):
             if 3 * (3 * len(needs) + 1 + 2 * bool(bend)) > len(rows) and (len(needs) > 1 or bend):
                 continue
@@ -118,11 +119,10 @@ def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Pr
                                          0 if bend else 2)
             fits.append((worth, needs, best, bend))
     _, needs, best, bend = min(fits, key=lambda fit: fit[0])
-    edge, factor, memory = _short(math.exp(best[0])), _short(1 + math.exp(best[1])), math.exp(-best[2])
-    if bend and edge < wire.max() and factor > 1.01:
-        caches = bend == "spill"
-        needs = [(replace(way, cache=edge, spill=factor) if caches else replace(way, part=edge, channels=factor),
-                  latency, load) for way, latency, load in needs]
+    bent, memory = _bent(bend, *best[:2]), math.exp(-best[2])
+    if min(bent.cache, bent.part) < wire.max() and bent.spill > 1.01 * (bend == "cache"):
+        needs = [(replace(way, cache=_short(bent.cache), spill=_short(bent.spill), channel=_short(bent.channel),
+                          part=_short(bent.part)), latency, load) for way, latency, load in needs]
     return [
         replace(way, name=f"{kind} {i + 1}" if needs[1:] else kind, launch=_short(launch), latency=_short(hop),
                 bandwidth=_short(1 / byte), kinds=(kind,), memory=_short(memory))
@@ -130,30 +130,25 @@ def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Pr
     ]
 
 
-def _bent(wire: np.ndarray, messages: np.ndarray, bend: str, at: float, factor: float) -> np.ndarray:
-    """Bytes as long as these take, where caches are full past some size or messages below it have few channels."""
-    where, by = math.exp(at), 1 + math.exp(factor)
-    if bend == "spill":
-        bent: np.ndarray = spilled(wire, where, by, np.maximum)
-        return bent
-    return over_channels(wire, messages, by, where, np.maximum) if bend else wire
+def _bent(bend: str, at: float, by: float) -> Protocol:
+    """A protocol whose caches are full past some bytes, or whose channels have so many, by the logarithms of figures."""
+    where, figure = np.exp(np.clip((at, by), -99, 99)).tolist()
+    if bend == "cache":
+        return Protocol(cache=where, spill=1 + figure)
+    return Protocol(part=where, channel=figure) if bend else Protocol()
 
 
 def _bend(bend: str, size: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
-    """Where a fit of a bend begins: the logarithms of its bytes and of its factor less one.
-
-    Channels: the bytes after which seconds grow the least, of those that take several times as long as the least do.
-    """
-    if bend != "channels":
-        return (math.log(float(np.quantile(size, 0.75))), 0.0) if bend else (70.0, -20.0)
+    """Where a fit of a bend begins; of channels by the bytes after which seconds grow the least, once they have grown."""
+    if bend != "channel":
+        return math.log(float(np.quantile(size, 0.75))), 0.0
     sizes = np.unique(size)
     times = np.array([np.median(seconds[size == s]) for s in sizes])
-    long = np.flatnonzero(times[:-1] > 3 * times.min())
-    if not len(long):
-        return math.log(float(np.median(size))), 0.0
-    growth = np.diff(np.log(times)) / np.diff(np.log(sizes))
-    at = long[np.argmin(growth[long])]
-    return math.log(sizes[at]), math.log(max(times[at] / sizes[at] * sizes[-1] / times[-1] - 1, 0.1))
+    grown = np.flatnonzero(times[:-1] > 3 * times.min())
+    if not len(grown):
+        return math.log(float(np.median(size))), math.log(float(np.median(size / seconds)))
+    at = grown[np.argmin((np.diff(np.log(times)) / np.diff(np.log(sizes)))[grown])]
+    return math.log(sizes[at]), math.log(sizes[at] / times[at])
 
 
 def _needs(machine: Machine, way: Protocol, steps: Sequence[StepInfo]) -> _Needs | None:
