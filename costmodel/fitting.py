@@ -69,7 +69,9 @@ def fitted(machine: Machine, measured: Iterable[Measured]) -> Machine:
     for kind, rows in kinds.items():
         if rows[0][0].communicates:
             if len(rows) > 2:
-                protocols = [p for p in protocols if p.kinds != (kind,)] + _protocols(machine, kind, rows)
+                others = [replace(p, kinds=tuple(k for k in p.kinds if k != kind)) for p in protocols
+                          if p.kinds != (kind,)]
+                protocols = others + _protocols(machine, kind, rows)
         elif len(rows) > 1:
             compute = replace(compute, ops={**compute.ops, kind: _rates(compute, rows)})
     return replace(machine, protocols=tuple(protocols), compute=compute)
