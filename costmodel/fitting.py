@@ -245,4 +245,4 @@ def _least_squares(
         if not improved or before - loss(r) < 1e-6 * before:
             break
     n = len(seconds)
-    return at, n * math.log(max(loss(r) / n, 1e-8)) + len(free) * math.log(n)
+    return at, 2 * n * math.log(max(float(np.abs(r).mean()), 1e-4)) + len(free) * math.log(n)
