@@ -119,7 +119,7 @@ def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Pr
                 start += [math.log(max(launch, floor / 4)), math.log(hop), math.log(factor)]
             best, worth = _least_squares(partial(price, needs=needs, bend=bend), np.array(start), seconds,
                                          0 if bend else 2)
-            fits.append((worth, needs, best, bend))
+            fits.append((worth + math.log(len(rows)) * (needs[0][0].at_once > 1), needs, best, bend))
     _, needs, best, bend = min(fits, key=lambda fit: fit[0])
     bent, memory = _bent(bend, *best[:2]), math.exp(-best[2])
     if min(bent.cache, bent.part) < wire.max() and bent.spill > 1.01 * (bend == "cache"):
