@@ -2,10 +2,10 @@
 
 Against published figures no more is claimed than they allow. Of each section of XLA's table of measured collectives
 (one GPU, one convention) four fifths of the entries are fitted and the held-out fifth is priced, for every fifth in
-turn and three times over; entries that a model cannot tell apart are in one fifth. The file is the user's: ``--table`` (the
-text, XLA's plugin, or its wheel), the environment variable EGGSHARD_XLA_TABLE, an installed plugin, or its wheel in the
-current folder. A median over entries of at least 1 MiB may be 15 % off, below that 30 %. Measured here is only a CPU:
-the ranks of plans after calibration (`bench.costmodel_ranks`).
+turn and three times over; entries that a model cannot tell apart are in one fifth. The table is the user's: ``--table``
+(the text, XLA's plugin, or its wheel), the environment variable EGGSHARD_XLA_TABLE, an installed plugin, or its wheel
+in the current folder. A median over entries of at least 1 MiB may be 15 % off, below that 30 %. Measured here is only a
+CPU: the ranks of plans after calibration (`bench.costmodel_ranks`).
 """
 
 from __future__ import annotations
