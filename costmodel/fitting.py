@@ -1,8 +1,9 @@
 """Fitting a machine's constants to measured steps: least squares of the logarithms, outliers weighing less.
 
 Of each kind of collective up to three protocols are fitted to what its algorithms need (launch, and factors of the
-fabrics' latencies and bandwidths), and where it helps the bytes past which caches are full; of each local op its rates.
-How many there are is decided by the Bayesian information criterion.
+fabrics' latencies and bandwidths), and where it helps the bytes past which caches are full, or up to which a message
+has one channel, and how many messages go at once; of each local op its rates. How many there are is decided by the
+Bayesian information criterion.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Pr
 
 
 def _bent(bend: str, at: float, by: float) -> Protocol:
-    """A protocol whose caches are full past some bytes, or whose channels have so many, by the logarithms of figures."""
+    """A protocol whose caches are full past some bytes, or whose channels are given so many, by logarithms."""
     where, figure = np.exp(np.clip((at, by), -99, 99)).tolist()
     if bend == "cache":
         return Protocol(cache=where, spill=1 + figure)
@@ -141,7 +142,7 @@ def _bent(bend: str, at: float, by: float) -> Protocol:
 
 
 def _bend(bend: str, size: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
-    """Where a fit of a bend begins; of channels by the bytes after which seconds grow the least, once they have grown."""
+    """Where a fit of a bend begins: of channels the bytes after which seconds grow the least, once they have grown."""
     if bend != "channel":
         return math.log(float(np.quantile(size, 0.75))), 0.0
     sizes = np.unique(size)

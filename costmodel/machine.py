@@ -44,10 +44,10 @@ class Protocol:
 
     launch: seconds per collective. latency, bandwidth: factors of those of the fabrics, or such per level by name.
     cache, spill: bytes on the wire past so many take so many times longer (devices that share a host's caches). memory:
-    bytes per second at which operands are read and results written besides. channel, part: bytes per second of a message
-    of up to ``part`` bytes; a longer one has several such channels, and takes no longer until they fill the links
-    (NCCL doubles their number, calcP2pChannelCount in src/enqueue.cc). at_once: messages that a device sends in the time
-    of one latency, to different devices.
+    bytes per second at which operands are read and results written besides.
+    channel, part: bytes per second of a message of up to ``part`` bytes; a longer one has several such channels, and
+    takes no longer until they fill the links (NCCL doubles their number, calcP2pChannelCount in src/enqueue.cc).
+    at_once: messages to different devices that a device sends in the time of one latency.
     kinds: the steps that it is for (none: all); where some protocol names a kind, no other is taken for it. algorithms:
     those that it runs on the innermost level that a collective spreads over (none: all).
     """
@@ -70,8 +70,8 @@ class Protocol:
             raise CostModelError(f"protocol {self.name!r}: memory is a rate above zero; got {self.memory}")
         if not (self.channel > 0 and self.part > 0 and self.at_once >= 1):
             raise CostModelError(
-                f"protocol {self.name!r}: channel is a rate and part bytes, above zero, and at_once a number from 1; got "
-                f"{self.channel}, {self.part} and {self.at_once}")
+                f"protocol {self.name!r}: channel is a rate and part bytes, above zero, and at_once a number from 1; "
+                f"got {self.channel}, {self.part} and {self.at_once}")
         check_spill(f"protocol {self.name!r}", self.cache, self.spill)
         if not (self.launch >= 0 and math.isfinite(self.launch)):
             raise CostModelError(

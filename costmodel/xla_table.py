@@ -1,13 +1,12 @@
 """XLA's table of measured collectives, as steps with seconds.
 
-The file is ``xla/service/gpu/model/default_collective_perf_table.txtpb`` of openxla/xla (Apache-2.0), one written by its
-``collective_perf_table_gen_main``, or a build of XLA that has the text compiled in: the plugin of the wheel
-jax-cuda12-pjrt 0.10.2, or this wheel. It is read from wherever the user has it. An entry is an HLO instruction, f32,
-with the bytes of the group's whole array (of a reduce-scatter the operand, of an all-gather the result) per second.
+The file is ``xla/service/gpu/model/default_collective_perf_table.txtpb`` of openxla/xla (Apache-2.0), one written by
+its ``collective_perf_table_gen_main``, or a build of XLA with the text in it: the plugin of the wheel jax-cuda12-pjrt
+0.10.2, or the wheel. It is read from wherever the user has it. An entry is an HLO instruction, f32, with the bytes of
+the group's whole array (of a reduce-scatter the operand, of an all-gather the result) per second.
 
-Sections are called by compute capability; sm_90 are 8 GPUs of a node. What has come later has the GPU's name as well
-(sm_100_GB200) or is told by openxla/xla pull request 36518: sm_103 is a GB300. Racks of these have up to 72 GPUs; their
-rates are rounded to 10 MB/s.
+Sections are called by compute capability: sm_90 are eight GPUs of one node, H100s by their rates. Where that does not
+say which GPU it is the name has it (sm_100_B200, sm_100_GB200). sm_103 are GB300s (openxla/xla pull request 36518).
 """
 
 from __future__ import annotations
@@ -39,8 +38,9 @@ _CHUNK = 1 << 24
 def read_xla_table(path: str | Path) -> dict[str, list[Measured]]:
     """By device (such as ``sm_100_B200``) the collectives measured; CostModelError where the file has no such table.
 
-    path: the table's text, a shared library with the text in it, or a wheel with such a library. A step's mesh has axes ``group`` and ``rest`` (all other devices). Of a permute ``op`` is its pattern: ``ring``,
-    ``pairs`` (that send to each other), ``one-way`` or ``other``.
+    path: the table's text, a shared library with the text in it, or a wheel with such a library. A step's mesh has axes
+    ``group`` and ``rest`` (all other devices). Of a permute ``op`` is its pattern: ``ring``, ``pairs`` (that send to
+    each other), ``one-way`` or ``other``.
     """
     try:
         texts = list(_texts(Path(path)))

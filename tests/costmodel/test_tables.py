@@ -2,13 +2,14 @@
 
 import math
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from eggshard.costmodel import AlphaBeta, Machine, StepInfo, preset
+from eggshard.costmodel import AlphaBeta, Machine, Protocol, StepInfo, preset
 from eggshard.costmodel.fitting import errors, fitted
 from eggshard.costmodel.table import Measured, Table
 from eggshard.costmodel.xla_table import parse_text_proto, read_xla_table
@@ -178,6 +179,35 @@ def test_a_fit_finds_a_machine_again_from_another() -> None:
     found = fitted(preset("cpu-host"), measured(truth, 0.05, outliers=10))
     for e in errors(found, measured(truth, 0.0)):
         assert e.median < 0.1 and e.p90 < 0.4, e
+
+
+def test_a_fit_finds_channels_and_messages_at_once() -> None:
+    base = preset("a100-node")
+    ways = (Protocol("permute", launch=1e-5, channel=2e10, part=8e6, kinds=("collective-permute",)),
+            Protocol("all-to-all", launch=1e-5, latency=20.0, at_once=16, kinds=("all-to-all",)))
+    truth = replace(base, levels=(replace(base.levels[0], units=0),), protocols=ways)
+    rng = np.random.default_rng(1)
+    steps = [StepInfo(way.kinds[0], Mesh({"rest": 64 // n, "group": n}), axes=("group",), group=n, messages=1,
+                      wire_bytes=float(1 << p), memory_bytes=2.0 * (1 << p))
+             for way in ways for n in (4, 16, 64) for p in range(10, 34)]
+    rows = [(s, truth.seconds(s) * math.exp(0.02 * rng.normal())) for s in steps]
+    found = fitted(replace(truth, protocols=base.protocols), rows)
+    assert all(e.median < 0.03 and e.p90 < 0.1 for e in errors(found, rows))
+    fits = {p.kinds[0]: p for p in found.protocols if p.kinds}
+    assert fits["collective-permute"].channel == pytest.approx(2e10, rel=0.1)
+    assert fits["collective-permute"].part == pytest.approx(8e6, rel=0.1)
+    assert fits["all-to-all"].at_once == 16
+
+
+def test_a_fit_of_one_kind_leaves_the_others_of_a_protocol() -> None:
+    base = preset("h100-node")
+    rows = [row for row in measured(preset("a100-node"), 0.0) if row[0].kind == "collective-permute"]
+    found = fitted(base, rows)
+    kinds = [p.kinds for p in found.protocols if p.kinds and "permute" in p.name]
+    assert kinds.count(("exchange", "halo-exchange")) == 2 and ("collective-permute",) in kinds
+    assert max(e.median for e in errors(found, rows)) < 0.1
+    exchange = replace(rows[0][0], kind="exchange")
+    assert found.seconds(exchange) == base.seconds(exchange)
 
 
 def test_a_fit_leaves_what_was_not_measured() -> None:
