@@ -155,7 +155,7 @@ def _joining(machine: Machine) -> Machine:
 
 def _held_out(console: Console, device: str, base: Machine, rows: Sequence[Measured]) -> bool:
     rates = np.array([_size(step) / seconds for step, seconds in rows])
-    telling = rates > _TELLING * (_rounding(rows) > 0)
+    telling = np.round(rates) >= _TELLING * (_rounding(rows) > 0)
     kept = [row for row, tells in zip(rows, telling, strict=True) if tells]
     if len(kept) < len(rows):
         console.print(f"{device}: {len(rows) - len(kept)} entries left out whose rates are rounded to "
