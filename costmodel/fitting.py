@@ -78,8 +78,8 @@ def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Pr
     Algorithms that the machine keeps to protocols of their own, such as those of a switch, keep so.
     """
     families = list(dict.fromkeys(p.algorithms for p in machine.protocols if not p.kinds or kind in p.kinds)) or [()]
-    messages, wire, touched, seconds = (np.array(column, float) for column in zip(
-        *((step.messages, step.wire_bytes, step.memory_bytes, s) for step, s in rows), strict=True))
+    messages, wire, touched, runs, seconds = (np.array(column, float) for column in zip(
+        *((step.messages, step.wire_bytes, step.memory_bytes, step.runs, s) for step, s in rows), strict=True))
     needs = [needs for f in families if (needs := _needs(machine, f, [step for step, _ in rows])) is not None]
     order, floor = np.argsort(wire), float(seconds.min())
 
@@ -87,19 +87,20 @@ def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Pr
         cache, spill = math.exp(parameters[0]), 1 + math.exp(parameters[1])
         size = spilled(wire, cache, spill, np.maximum)[:, None]
         best = np.full(len(rows), np.inf)
-        for family, (launch, hop, byte) in zip(chosen, np.exp(parameters[3:]).reshape(-1, 3), strict=True):
+        for family, (launch, hop, byte) in zip(chosen, np.exp(parameters[4:]).reshape(-1, 3), strict=True):
             latency, load = needs[family][1:]
             found = messages[:, None] * (launch + hop * latency) + byte * load * size
             best = np.minimum(best, found.min(axis=1))
-        return best + touched * math.exp(parameters[2])
+        return best + touched * math.exp(parameters[2]) + runs * math.exp(parameters[3])
 
     fits = []
     for spills in (False, True):
         for chosen in ([0] * (i + 1) + list(range(1, j + 1)) for i in range(_PROTOCOLS) for j in range(len(needs))):
-            if 3 * (3 * len(chosen) + 1 + 2 * spills) > len(rows) and (len(chosen) > 1 or spills):
+            if 3 * (3 * len(chosen) + 2 + 2 * spills) > len(rows) and (len(chosen) > 1 or spills):
                 continue
             start = [math.log(float(np.quantile(wire, 0.75)) if spills else 1e30), math.log(1.0 if spills else 1e-9),
-                     math.log(0.1 * float(np.min(seconds / np.maximum(touched, 1e-9))))]
+                     math.log(0.1 * float(np.min(seconds / np.maximum(touched, 1e-9)))),
+                     math.log(0.1 * float(np.min(seconds / np.maximum(runs, 1e-9))))]
             for family, part in zip(chosen, np.array_split(order, len(chosen)), strict=True):
                 latency, load = needs[family][1:]
                 at = part[len(part) // 2:]
@@ -111,12 +112,13 @@ def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Pr
             fits.append((found[1], chosen, found[0]))
     _, chosen, best = min(fits, key=lambda fit: fit[0])
     cache, spill, memory = math.exp(best[0]), 1 + math.exp(best[1]), math.exp(-best[2])
+    run = _short(math.exp(best[3])) if runs.any() else 0.0
     spills = cache < wire.max() and spill > 1.01
     return [
         Protocol(f"{kind} {i + 1}" if chosen[1:] else kind, _short(launch), _short(hop), _short(1 / byte), (kind,),
                  needs[family][0], _short(cache) if spills else math.inf, _short(spill) if spills else 1.0,
-                 _short(memory))
-        for i, (family, (launch, hop, byte)) in enumerate(zip(chosen, np.exp(best[3:]).reshape(-1, 3), strict=True))
+                 _short(memory), run)
+        for i, (family, (launch, hop, byte)) in enumerate(zip(chosen, np.exp(best[4:]).reshape(-1, 3), strict=True))
     ]
 
 

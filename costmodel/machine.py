@@ -44,7 +44,7 @@ class Protocol:
 
     launch: seconds per collective. latency, bandwidth: factors of those of the fabrics, or such per level by name.
     cache, spill: bytes on the wire past so many take so many times longer (devices that share a host's caches). memory:
-    bytes per second at which operands are read and results written besides.
+    bytes per second at which operands are read and results written besides. run: seconds per piece copied on the way.
     kinds: the steps that it is for (none: all); where some protocol names a kind, no other is taken for it. algorithms:
     those that it runs on the innermost level that a collective spreads over (none: all).
     """
@@ -58,6 +58,7 @@ class Protocol:
     cache: float = math.inf
     spill: float = 1.0
     memory: float = math.inf
+    run: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.memory > 0:
@@ -149,7 +150,7 @@ class Machine(Combinable):
             return local
         found = self._found(step)
         if isinstance(found, tuple):
-            return min((_collective(o, step.messages, step.wire_bytes, step.memory_bytes, max) for o in found),
+            return min((_collective(o, step.messages, step.wire_bytes, step.memory_bytes, step.runs, max) for o in found),
                        default=0.0)
         mean = step.hops / step.messages
         return min(
@@ -161,9 +162,9 @@ class Machine(Combinable):
         out = np.zeros(len(steps))
         for step, rows in zip(steps.heads, steps.rows, strict=True):
             whole = len(rows) == len(steps)
-            wire, messages, flops, memory, hops = (
-                c if whole else c[rows]
-                for c in (steps.wire_bytes, steps.messages, steps.flops, steps.memory_bytes, steps.hops))
+            wire, messages, flops, memory, hops, runs = (
+                c if whole else c[rows] for c in (steps.wire_bytes, steps.messages, steps.flops, steps.memory_bytes,
+                                                  steps.hops, steps.runs))
             if not messages.any():
                 out[rows] = self.compute.seconds(step, flops, memory, np.maximum)
                 continue
@@ -171,7 +172,8 @@ class Machine(Combinable):
             if not found:
                 continue
             if isinstance(found, tuple):
-                out[rows] = np.minimum.reduce([_collective(o, messages, wire, memory, np.maximum) for o in found])
+                out[rows] = np.minimum.reduce(
+                    [_collective(o, messages, wire, memory, runs, np.maximum) for o in found])
             else:
                 mean = hops / np.maximum(messages, 1)
                 out[rows] = np.minimum.reduce(
@@ -297,10 +299,11 @@ def _least(options: list[Option]) -> list[Option]:
     return out
 
 
-def _collective(o: Option, messages: Any, wire: Any, touched: Any, greater: Callable[[Any, Any], Any]) -> Any:
+def _collective(o: Option, messages: Any, wire: Any, touched: Any, runs: Any,
+                greater: Callable[[Any, Any], Any]) -> Any:
     """Seconds of collectives of groups, of numbers or of arrays."""
     wire = spilled(wire, o.way.cache, o.way.spill, greater)
-    return messages * o.latency + wire * o.per_byte + touched / o.way.memory
+    return messages * o.latency + wire * o.per_byte + touched / o.way.memory + runs * o.way.run
 
 
 def _permute(o: _Permute, messages: Any, hops: Any, wire: Any, touched: Any, mean: Any, ceil: Callable[[float], Any],

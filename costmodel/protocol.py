@@ -19,7 +19,8 @@ class StepInfo:
     wire_bytes: received by the busiest device (ring formulas). messages: collectives issued.
     flops: floating-point operations. memory_bytes: read and written. dtype: element type of the first operand.
     hops: of a halo exchange, the devices that its slabs pass on a ring along the axes, collectives added up (0: not
-    known).
+    known). runs: contiguous pieces of memory that a collective copies one by one, before or after, because its parts
+    lie along an inner dimension.
     """
 
     kind: str
@@ -33,6 +34,7 @@ class StepInfo:
     memory_bytes: float = 0.0
     dtype: str = "f32"
     hops: int = 0
+    runs: float = 0.0
 
     @property
     def communicates(self) -> bool:

@@ -39,6 +39,7 @@ def step_info(mesh: Mesh, action: Action, operands: tuple[TensorType, ...]) -> S
     return StepInfo(
         action.kind, mesh, axes=action.axes, group=mesh.count(action.axes) if action.axes else 1,
         wire_bytes=wire, messages=action.messages, memory_bytes=float(touched), dtype=dtype, hops=action.hops,
+        runs=action.runs(mesh, operands) if action.messages else 0.0,
     )
 
 

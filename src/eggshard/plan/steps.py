@@ -6,6 +6,7 @@ action states its result shape and the bytes that each device receives; nothing 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -54,6 +55,10 @@ class Action:
 
     def staged(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
         """Bytes that it reads and writes besides its operands and results, in buffers of its own."""
+        return 0.0
+
+    def runs(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
+        """Contiguous pieces of memory that are copied one by one to bring what belongs together together."""
         return 0.0
 
     @property
@@ -156,6 +161,9 @@ class AllGather(GroupCollective):
     def busiest(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
         return float(operands[0].bytes * (mesh.count(self.axes) - 1))
 
+    def runs(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
+        return _runs_along(mesh, self.moves, operands[0], *self.result(mesh, operands))
+
 
 @dataclass(frozen=True, slots=True)
 class AllToAll(GroupCollective):
@@ -179,6 +187,9 @@ class AllToAll(GroupCollective):
     def busiest(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
         n = mesh.count(self.axes)
         return float(operands[0].bytes * (n - 1) / n)
+
+    def runs(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
+        return _runs(mesh, operands[0], self.targets) + _runs(mesh, *self.result(mesh, operands), self.sources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +312,9 @@ class ReduceScatter(GroupCollective):
         n = mesh.count(self.axes)
         return float(operands[0].bytes * (n - 1) / n)
 
+    def runs(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
+        return _runs_along(mesh, self.moves, *self.result(mesh, operands), operands[0])
+
 
 @dataclass(frozen=True, slots=True)
 class KeepFirst(Action):
@@ -388,6 +402,24 @@ class StepPlan:
         for step in self.steps:
             out.update(step.action.collectives)
         return dict(sorted(out.items()))
+
+
+def _runs(mesh: Mesh, whole: TensorType, moves: Moves) -> float:
+    """Pieces of an array, of each device of a group, that lie one after the other on the wire: those of all devices,
+    but none where they lie so in the array."""
+    last = max(dim for dim, _ in moves)
+    outer = math.prod(whole.shape[:last])
+    return 0.0 if outer == 1 else float(outer * mesh.count(dict(moves)[last]))
+
+
+def _runs_along(mesh: Mesh, moves: Moves, part: TensorType, whole: TensorType) -> float:
+    """The same of an array and of a device's part of it. Along one dimension XLA makes that one the outermost of both,
+    and so copies what lies inside one index of it at a time."""
+    if len(moves) > 1:
+        return _runs(mesh, whole, moves)
+    dim = moves[0][0]
+    outer = math.prod(whole.shape[:dim])
+    return 0.0 if outer == 1 else float(outer * (part.shape[dim] + whole.shape[dim]))
 
 
 def _scaled(mesh: Mesh, type_: TensorType, grow: Moves, shrink: Moves) -> TensorType:
