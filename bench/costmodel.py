@@ -92,7 +92,7 @@ def _speed(console: Console) -> bool:
     head = rng.integers(0, len(heads), _STEPS)
     sends = np.array([bool(step.axes) for step in heads])[head]
     sizes = rng.uniform(1, 1e9, _STEPS)
-    steps = StepColumns(tuple(heads), head, sizes * sends, 1.0 * sends, sizes * ~sends, sizes, *np.zeros((2, _STEPS)))
+    steps = StepColumns(tuple(heads), head, sizes * sends, 1.0 * sends, sizes * ~sends, sizes, *np.zeros((3, _STEPS)))
     out = Table(title=f"{_STEPS:,} prices in one call", pad_edge=False)
     out.add_column("model")
     out.add_column("processor s", justify="right")

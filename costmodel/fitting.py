@@ -79,7 +79,7 @@ def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Pr
     """
     families = list(dict.fromkeys(p.algorithms for p in machine.protocols if not p.kinds or kind in p.kinds)) or [()]
     messages, wire, touched, runs, seconds = (np.array(column, float) for column in zip(
-        *((step.messages, step.wire_bytes, step.memory_bytes, step.runs, s) for step, s in rows), strict=True))
+        *((step.messages, step.wire_bytes, step.memory_bytes + step.copied_bytes, step.runs, s) for step, s in rows), strict=True))
     needs = [needs for f in families if (needs := _needs(machine, f, [step for step, _ in rows])) is not None]
     order, floor = np.argsort(wire), float(seconds.min())
 

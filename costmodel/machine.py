@@ -44,7 +44,7 @@ class Protocol:
 
     launch: seconds per collective. latency, bandwidth: factors of those of the fabrics, or such per level by name.
     cache, spill: bytes on the wire past so many take so many times longer (devices that share a host's caches). memory:
-    bytes per second at which operands are read and results written besides. run: seconds per piece copied on the way.
+    bytes per second at which operands are read, results written and both copied besides. run: seconds per piece copied.
     kinds: the steps that it is for (none: all); where some protocol names a kind, no other is taken for it. algorithms:
     those that it runs on the innermost level that a collective spreads over (none: all).
     """
@@ -149,12 +149,13 @@ class Machine(Combinable):
             local: float = self.compute.seconds(step, step.flops, step.memory_bytes, max)
             return local
         found = self._found(step)
+        touched = step.memory_bytes + step.copied_bytes
         if isinstance(found, tuple):
-            return min((_collective(o, step.messages, step.wire_bytes, step.memory_bytes, step.runs, max) for o in found),
+            return min((_collective(o, step.messages, step.wire_bytes, touched, step.runs, max) for o in found),
                        default=0.0)
         mean = step.hops / step.messages
         return min(
-            (_permute(o, step.messages, step.hops, step.wire_bytes, step.memory_bytes, mean, math.ceil, max)
+            (_permute(o, step.messages, step.hops, step.wire_bytes, touched, mean, math.ceil, max)
              for o in found), default=0.0)
 
     def seconds_many(self, steps: StepColumns) -> np.ndarray:
@@ -163,8 +164,9 @@ class Machine(Combinable):
         for step, rows in zip(steps.heads, steps.rows, strict=True):
             whole = len(rows) == len(steps)
             wire, messages, flops, memory, hops, runs = (
-                c if whole else c[rows] for c in (steps.wire_bytes, steps.messages, steps.flops, steps.memory_bytes,
-                                                  steps.hops, steps.runs))
+                c if whole else c[rows] for c in (
+                    steps.wire_bytes, steps.messages, steps.flops, steps.memory_bytes + steps.copied_bytes, steps.hops,
+                    steps.runs))
             if not messages.any():
                 out[rows] = self.compute.seconds(step, flops, memory, np.maximum)
                 continue

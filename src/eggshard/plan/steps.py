@@ -32,6 +32,17 @@ def moved_axes(moves: Moves) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Copies:
+    """Bytes read and written, and the contiguous pieces of memory that they are copied in."""
+
+    bytes: float = 0.0
+    runs: float = 0.0
+
+    def __add__(self, other: Copies) -> Copies:
+        return Copies(self.bytes + other.bytes, self.runs + other.runs)
+
+
+@dataclass(frozen=True, slots=True)
 class Action:
     """What a step does on every device. ``kind`` is its name in tables and cost models."""
 
@@ -57,9 +68,9 @@ class Action:
         """Bytes that it reads and writes besides its operands and results, in buffers of its own."""
         return 0.0
 
-    def runs(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
-        """Contiguous pieces of memory that are copied one by one to bring what belongs together together."""
-        return 0.0
+    def copied(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> Copies:
+        """What it copies besides, so that what is sent or received is one piece of memory."""
+        return Copies()
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -161,8 +172,8 @@ class AllGather(GroupCollective):
     def busiest(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
         return float(operands[0].bytes * (mesh.count(self.axes) - 1))
 
-    def runs(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
-        return _runs_along(mesh, self.moves, operands[0], *self.result(mesh, operands))
+    def copied(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> Copies:
+        return _copied_along(mesh, self.moves, operands[0], *self.result(mesh, operands))
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +199,8 @@ class AllToAll(GroupCollective):
         n = mesh.count(self.axes)
         return float(operands[0].bytes * (n - 1) / n)
 
-    def runs(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
-        return _runs(mesh, operands[0], self.targets) + _runs(mesh, *self.result(mesh, operands), self.sources)
+    def copied(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> Copies:
+        return _copied(mesh, operands[0], self.targets) + _copied(mesh, *self.result(mesh, operands), self.sources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,8 +323,8 @@ class ReduceScatter(GroupCollective):
         n = mesh.count(self.axes)
         return float(operands[0].bytes * (n - 1) / n)
 
-    def runs(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
-        return _runs_along(mesh, self.moves, *self.result(mesh, operands), operands[0])
+    def copied(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> Copies:
+        return _copied_along(mesh, self.moves, *self.result(mesh, operands), operands[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,22 +415,23 @@ class StepPlan:
         return dict(sorted(out.items()))
 
 
-def _runs(mesh: Mesh, whole: TensorType, moves: Moves) -> float:
-    """Pieces of an array, of each device of a group, that lie one after the other on the wire: those of all devices,
-    but none where they lie so in the array."""
+def _copied(mesh: Mesh, whole: TensorType, moves: Moves) -> Copies:
+    """Of an array whose parts for each device of a group are brought together: nothing where they lie so."""
     last = max(dim for dim, _ in moves)
     outer = math.prod(whole.shape[:last])
-    return 0.0 if outer == 1 else float(outer * mesh.count(dict(moves)[last]))
+    return Copies() if outer == 1 else Copies(2.0 * whole.bytes, float(outer * mesh.count(dict(moves)[last])))
 
 
-def _runs_along(mesh: Mesh, moves: Moves, part: TensorType, whole: TensorType) -> float:
-    """The same of an array and of a device's part of it. Along one dimension XLA makes that one the outermost of both,
-    and so copies what lies inside one index of it at a time."""
+def _copied_along(mesh: Mesh, moves: Moves, part: TensorType, whole: TensorType) -> Copies:
+    """The same where parts become or are an array. Along one dimension XLA makes that one the outermost of both, and so
+    copies what lies inside one index of it at a time."""
     if len(moves) > 1:
-        return _runs(mesh, whole, moves)
+        return _copied(mesh, whole, moves)
     dim = moves[0][0]
     outer = math.prod(whole.shape[:dim])
-    return 0.0 if outer == 1 else float(outer * (part.shape[dim] + whole.shape[dim]))
+    if outer == 1:
+        return Copies()
+    return Copies(2.0 * (part.bytes + whole.bytes), float(outer * (part.shape[dim] + whole.shape[dim])))
 
 
 def _scaled(mesh: Mesh, type_: TensorType, grow: Moves, shrink: Moves) -> TensorType:
