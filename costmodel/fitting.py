@@ -78,8 +78,10 @@ def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Pr
     Algorithms that the machine keeps to protocols of their own, such as those of a switch, keep so.
     """
     families = list(dict.fromkeys(p.algorithms for p in machine.protocols if not p.kinds or kind in p.kinds)) or [()]
-    messages, wire, touched, runs, seconds = (np.array(column, float) for column in zip(
-        *((step.messages, step.wire_bytes, step.memory_bytes + step.copied_bytes, step.runs, s) for step, s in rows), strict=True))
+    messages, wire, touched, runs = (np.array(column, float) for column in zip(*(
+        (step.messages, step.wire_bytes, step.memory_bytes + step.copied_bytes, step.runs) for step, _ in rows
+    ), strict=True))
+    seconds = np.array([s for _, s in rows])
     needs = [needs for f in families if (needs := _needs(machine, f, [step for step, _ in rows])) is not None]
     order, floor = np.argsort(wire), float(seconds.min())
 

@@ -46,7 +46,7 @@ class Case:
         """Seconds of one step, of some calls of both programs."""
         assert self.programs is not None
         once, more = (min(program() for _ in range(self.calls)) for program in self.programs)
-        return (more - once) / self.copies
+        return (more - once) / (self.copies * self.sample.fused)
 
 
 def measure(
@@ -100,8 +100,10 @@ def repeated(sample: Sample, times: int) -> StepPlan:
             after = values(held)
             steps.append(Step(Local("optimization_barrier", Attributes({}), tuple(held)), (*own, *last), after))
             own = after[: len(own)]
-        results = values(sample.results)
-        steps.append(Step(sample.action, own, results))
+        for _ in range(sample.fused):
+            results = values(sample.results)
+            steps.append(Step(sample.action, own, results))
+            own = (*results, *own[len(results):])
         outputs += results
     return StepPlan(sample.mesh, inputs, tuple(steps), tuple(outputs), tuple(types))
 

@@ -30,17 +30,23 @@ from eggshard.program.types import TensorType
 
 #: Bytes that a device holds of an array, unless asked for others: of an accelerator, and of a share of a host.
 SIZES, HOST_SIZES = (tuple(1 << p for p in range(12, most + 1, 2)) for most in (28, 22))
+#: Element-wise ops that kernels in plans have, about.
+_FUSED = 4
 #: Rows and columns of the largest matrices multiplied.
 _WIDEST = 1024
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A step: an action on a device's shards of these types."""
+    """A step: an action on a device's shards of these types.
+
+    fused: how often it is done to its own result, in what a compiler makes one kernel of; its price is a part of that.
+    """
 
     mesh: Mesh
     action: Action
     operands: tuple[TensorType, ...]
+    fused: int = 1
 
     @cached_property
     def step(self) -> StepInfo:
@@ -135,7 +141,6 @@ def _local(mesh: Mesh, elements: int) -> Iterator[Sample]:
     square, deep, wide = (side, side), (side // 2, 2 * side), (2 * side, side // 2)
     cases: list[tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = [
         (lambda b, x: b.tanh(x), (square,)),
-        (lambda b, x, y: b.add(x, y), (square, square)),
         (lambda b, x: b.sum(x, 0), (square,)),
         (lambda b, x: b.sum(x, 1), (square,)),
         (lambda b, x: b.broadcast(x, square, (0,)), ((side,),)),
@@ -146,11 +151,12 @@ def _local(mesh: Mesh, elements: int) -> Iterator[Sample]:
     ]
     if side <= _WIDEST:
         cases += [(lambda b, x, y: b.dot(x, y), shapes) for shapes in ((square, square), (deep, wide), (wide, deep))]
+    yield _of(mesh, lambda b, x, y: b.add(x, y), (square, square), _FUSED)
     for build, shapes in cases:
         yield _of(mesh, build, shapes)
 
 
-def _of(mesh: Mesh, build: Callable[..., Tensor], shapes: Sequence[tuple[int, ...]]) -> Sample:
+def _of(mesh: Mesh, build: Callable[..., Tensor], shapes: Sequence[tuple[int, ...]], fused: int = 1) -> Sample:
     """An op on operands of these shapes."""
     builder = ProgramBuilder()
     operands = [builder.input(shape) for shape in shapes]
@@ -158,4 +164,4 @@ def _of(mesh: Mesh, build: Callable[..., Tensor], shapes: Sequence[tuple[int, ..
     (op,) = (op for op in builder._region.ops if result.id in op.results)
     given, made = tuple(x.type for x in operands), (result.type,)
     flops = registry.get(op.name).flops(op.attributes, given, made)
-    return Sample(mesh, Local(op.name, op.attributes, made, op.regions, flops), given)
+    return Sample(mesh, Local(op.name, op.attributes, made, op.regions, flops), given, fused)

@@ -173,7 +173,7 @@ class AllGather(GroupCollective):
         return float(operands[0].bytes * (mesh.count(self.axes) - 1))
 
     def copied(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> Copies:
-        return _copied_along(mesh, self.moves, operands[0], *self.result(mesh, operands))
+        return _copied_along(mesh, self.moves, operands[0], self.result(mesh, operands)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class AllToAll(GroupCollective):
         return float(operands[0].bytes * (n - 1) / n)
 
     def copied(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> Copies:
-        return _copied(mesh, operands[0], self.targets) + _copied(mesh, *self.result(mesh, operands), self.sources)
+        return _copied(mesh, operands[0], self.targets) + _copied(mesh, self.result(mesh, operands)[0], self.sources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +324,7 @@ class ReduceScatter(GroupCollective):
         return float(operands[0].bytes * (n - 1) / n)
 
     def copied(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> Copies:
-        return _copied_along(mesh, self.moves, *self.result(mesh, operands), operands[0])
+        return _copied_along(mesh, self.moves, self.result(mesh, operands)[0], operands[0])
 
 
 @dataclass(frozen=True, slots=True)
