@@ -50,7 +50,7 @@ _ANCHORS = (
 )
 
 
-def run(console: Console, only: str = "", table: str = "") -> bool:
+def run(console: Console, only: str = "", table: str = "", machine: str = "", seed: int = 0) -> bool:
     """Print every part whose name contains ``only``: anchors, speed, table, ranks; true if all bounds hold."""
     good = True
     if only in "anchors":
@@ -60,7 +60,7 @@ def run(console: Console, only: str = "", table: str = "") -> bool:
     if only in "table":
         good &= _published(console, table or os.environ.get("EGGSHARD_XLA_TABLE", ""))
     if only in "ranks":
-        good &= costmodel_ranks.run(console)
+        good &= costmodel_ranks.run(console, machine, seed)
     return good
 
 

@@ -24,8 +24,10 @@ from eggshard.program.types import TensorType, numpy_dtype
 
 #: Times that a step runs in the longer program, at most; bytes of all its operands and results there.
 _MOST, _BYTES = 5, 1 << 28
-#: Seconds that one timing takes at least, and times that a case without a time is timed again.
-_SPAN, _TRIES = 4e-3, 4
+#: Seconds that one timing takes at least, and, where a step allows, at most.
+_SPAN, _LONG = 4e-3, 50e-3
+#: Times that a case without a time is timed again.
+_TRIES = 4
 
 
 @dataclass
@@ -56,9 +58,10 @@ def measure(
     """The seconds of each step on these devices; advance: called with a step's kind whenever it was run."""
     found = [Case(sample) for sample in samples]
     for case in found:
-        held = sum(t.bytes for t in (*case.sample.operands, *case.sample.results))
-        case.copies = max(1, min(_MOST, _BYTES // (held * len(devices))) - 1)
-        case.programs = (_program(case.sample, 1, devices), _program(case.sample, 1 + case.copies, devices))
+        once = _program(case.sample, 1, devices)
+        held = len(devices) * sum(t.bytes for t in (*case.sample.operands, *case.sample.results))
+        case.copies = max(1, min(_MOST - 1, _BYTES // held, int(_LONG / max(once(), 1e-6))))
+        case.programs = (once, _program(case.sample, 1 + case.copies, devices))
         case.calls = max(1, min(8, round(_SPAN / max(case.programs[1](), 1e-6))))
         advance(case.step.op or case.step.kind)
     rng = np.random.default_rng(0)

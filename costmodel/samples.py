@@ -29,7 +29,7 @@ from eggshard.program.ops import registry
 from eggshard.program.types import TensorType
 
 #: Bytes that a device holds of an array, unless asked for others: of an accelerator, and of a share of a host.
-SIZES, HOST_SIZES = (tuple(1 << p for p in range(12, most + 1, 2)) for most in (28, 22))
+SIZES, HOST_SIZES = (tuple(1 << p for p in powers) for powers in (range(12, 29, 4), range(12, 22, 3)))
 #: Element-wise ops that kernels in plans have, about.
 _FUSED = 4
 #: Rows and columns of the largest matrices multiplied.
