@@ -25,6 +25,8 @@ from eggshard.errors import CostModelError
 _OUTLIER = 0.2
 _ITERATIONS = 60
 _PROTOCOLS = 3
+#: Flops per byte that differ by no more than this factor tell nothing of flops.
+_PROPORTIONAL = 1.5
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ def _needs(
 
 
 def _rates(compute: Compute, rows: Sequence[Measured]) -> Compute:
-    """The rates of one op: its launch, its flops where it has many, its bytes of memory."""
+    """The rates of one op: its launch, its bytes of memory, and its flops where they are not in proportion to these."""
     flops, touched, seconds = (np.array(c, float) for c in zip(
         *((step.flops, step.memory_bytes, s) for step, s in rows), strict=True))
 
@@ -156,9 +158,12 @@ def _rates(compute: Compute, rows: Sequence[Measured]) -> Compute:
         prices: np.ndarray = launch + np.maximum(flops * flop, spilled(touched, cache, spill, np.maximum) * byte)
         return prices
 
+    intensity = flops / np.maximum(touched, 1.0)
+    if intensity.max() <= _PROPORTIONAL * intensity.min():
+        flops = np.zeros_like(flops)
     fits = []
     for spills in (False, True):
-        for bound in ("memory", "flops"):
+        for bound in ("memory", "flops") if flops.any() else ("memory",):
             start = [math.log(float(np.quantile(touched, 0.75)) if spills else 1e30), math.log(1.0 if spills else 1e-9),
                      math.log(seconds.min() / 2)]
             for what, name in ((flops, "flops"), (touched, "memory")):

@@ -143,7 +143,6 @@ def _local(mesh: Mesh, elements: int) -> Iterator[Sample]:
         (lambda b, x: b.tanh(x), (square,)),
         (lambda b, x: b.sum(x, 0), (square,)),
         (lambda b, x: b.sum(x, 1), (square,)),
-        (lambda b, x: b.broadcast(x, square, (0,)), ((side,),)),
         (lambda b, x, y: b.concatenate([x, y], 0), (square, square)),
         (lambda b, x, y: b.concatenate([x, y], 1), (square, square)),
         (lambda b, x: b.slice(x, (0, 0), (side // 2, side)), (square,)),
@@ -159,9 +158,9 @@ def _local(mesh: Mesh, elements: int) -> Iterator[Sample]:
 def _of(mesh: Mesh, build: Callable[..., Tensor], shapes: Sequence[tuple[int, ...]], fused: int = 1) -> Sample:
     """An op on operands of these shapes."""
     builder = ProgramBuilder()
-    operands = [builder.input(shape) for shape in shapes]
-    result = build(builder, *operands)
-    (op,) = (op for op in builder._region.ops if result.id in op.results)
-    given, made = tuple(x.type for x in operands), (result.type,)
+    builder.output(build(builder, *[builder.input(shape) for shape in shapes]))
+    program = builder.build()
+    (op,) = program.region.ops
+    given, made = program.input_types, program.output_types
     flops = registry.get(op.name).flops(op.attributes, given, made)
     return Sample(mesh, Local(op.name, op.attributes, made, op.regions, flops), given, fused)
