@@ -1,5 +1,7 @@
 """Models of models, prices of many steps at once, and what both say of a machine."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -18,6 +20,7 @@ from eggshard.costmodel import (
     presets,
     seconds_many,
 )
+from eggshard.costmodel.machine import Protocol
 from eggshard.costmodel.table import Table
 from eggshard.errors import CostModelError
 from eggshard.plan.pricing import Pricer
@@ -31,6 +34,7 @@ MODELS: list[CostModel] = [
     AlphaBeta(), AlphaBeta("torus"), AlphaBeta({"x": "ring"}), WireBytes(), Messages(), TABLE,
     0.7 * AlphaBeta() + 0.3 * WireBytes(), PerKind(AlphaBeta(), {"all-gather": WireBytes(), "dot_general": Messages()}),
     *map(preset, presets()),
+    replace(preset("cpu-host"), protocols=(Protocol(memory=2e9, run=5e-9),)),
 ]
 
 
