@@ -163,12 +163,12 @@ def _rates(compute: Compute, rows: Sequence[Measured]) -> Compute:
         flops = np.zeros_like(flops)
     fits = []
     for spills in (False, True):
-        for bound in ("memory", "flops") if flops.any() else ("memory",):
+        for parts in ((0.1, 0.8), (0.8, 0.1), (0.8, 0.8)) if flops.any() else ((0.1, 0.8),):
             start = [math.log(float(np.quantile(touched, 0.75)) if spills else 1e30), math.log(1.0 if spills else 1e-9),
                      math.log(seconds.min() / 2)]
-            for what, name in ((flops, "flops"), (touched, "memory")):
+            for what, part in zip((flops, touched), parts, strict=True):
                 per = float(np.min(seconds / np.maximum(what, 1e-300))) if what.any() else 1e-15
-                start.append(math.log(per * (0.8 if name == bound else 0.1)))
+                start.append(math.log(per * part))
             fits.append(_least_squares(of, np.array(start), seconds, fixed=0 if spills else 2))
     best = min(fits, key=lambda fit: fit[1])[0]
     cache, spill = math.exp(best[0]), 1 + math.exp(best[1])

@@ -138,7 +138,9 @@ def _local(mesh: Mesh, elements: int) -> Iterator[Sample]:
     side = 4
     while 4 * side * side <= elements:
         side *= 2
-    square, deep, wide = (side, side), (side // 2, 2 * side), (2 * side, side // 2)
+    narrow = max(2, side // 16)
+    square, deep, wide, tall, flat = (
+        (side, side), (side // 2, 2 * side), (2 * side, side // 2), (side, narrow), (narrow, side))
     cases: list[tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = [
         (lambda b, x: b.tanh(x), (square,)),
         (lambda b, x: b.sum(x, 0), (square,)),
@@ -149,7 +151,8 @@ def _local(mesh: Mesh, elements: int) -> Iterator[Sample]:
         (lambda b, x: b.slice(x, (0, 0), (side, side // 2)), (square,)),
     ]
     if side <= _WIDEST:
-        cases += [(lambda b, x, y: b.dot(x, y), shapes) for shapes in ((square, square), (deep, wide), (wide, deep))]
+        cases += [(lambda b, x, y: b.dot(x, y), shapes) for shapes in (
+            (square, square), (deep, wide), (wide, deep), (square, tall), (flat, square))]
     yield _of(mesh, lambda b, x, y: b.add(x, y), (square, square), _FUSED)
     for build, shapes in cases:
         yield _of(mesh, build, shapes)
