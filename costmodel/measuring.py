@@ -57,11 +57,12 @@ def measure(
 ) -> list[Measured]:
     """The seconds of each step on these devices; advance: called with a step's kind whenever it was run."""
     found = [Case(sample) for sample in samples]
+    arrays: dict[Any, Any] = {}
     for case in found:
-        once = _program(case.sample, 1, devices)
+        once = _program(case.sample, 1, devices, arrays)
         held = len(devices) * sum(t.bytes for t in (*case.sample.operands, *case.sample.results))
         case.copies = max(1, min(_MOST - 1, _BYTES // held, int(_LONG / max(once(), 1e-6))))
-        case.programs = (once, _program(case.sample, 1 + case.copies, devices))
+        case.programs = (once, _program(case.sample, 1 + case.copies, devices, arrays))
         case.calls = max(1, min(8, round(_SPAN / max(case.programs[1](), 1e-6))))
         advance(case.step.op or case.step.kind)
     rng = np.random.default_rng(0)
@@ -111,8 +112,8 @@ def repeated(sample: Sample, times: int) -> StepPlan:
     return StepPlan(sample.mesh, inputs, tuple(steps), tuple(outputs), tuple(types))
 
 
-def _program(sample: Sample, times: int, devices: Sequence[Any]) -> Callable[[], float]:
-    """A compiled program of a step, once called; a call answers its seconds."""
+def _program(sample: Sample, times: int, devices: Sequence[Any], known: dict[Any, Any]) -> Callable[[], float]:
+    """A compiled program of a step, once called; a call answers its seconds. known: the arrays that programs share."""
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 
@@ -134,7 +135,11 @@ def _program(sample: Sample, times: int, devices: Sequence[Any]) -> Callable[[],
     text = module_text(plan, inputs, lie, outputs, end)
     module = DeviceModule("main", text, len(devices), tuple(inputs), tuple(outputs), (), (None,) * len(outputs))
     function = jax.jit(lambda *arrays: call_module(module, arrays), in_shardings=tuple(at), out_shardings=to)
-    arrays = [jax.device_put(np.ones(t.shape, numpy_dtype(t.dtype)), s) for t, s in zip(inputs, at, strict=True)]
+    keys = [(mesh, t, inputs[:i].count(t)) for i, t in enumerate(inputs)]
+    for key, sharding in zip(keys, at, strict=True):
+        if key not in known:
+            known[key] = jax.device_put(np.ones(key[1].shape, numpy_dtype(key[1].dtype)), sharding)
+    arrays = [known[key] for key in keys]
 
     def call() -> float:
         began = time.perf_counter()
