@@ -54,7 +54,7 @@ _ANCHORS = (
 )
 
 
-def run(console: Console, only: str = "", table: str = "") -> bool:
+def run(console: Console, only: str = "", table: str = "", machine: str = "", seed: int = 0) -> bool:
     """Print every part whose name contains ``only``: anchors, speed, table, ranks; true if all bounds hold."""
     good = True
     if only in "anchors":
@@ -64,7 +64,7 @@ def run(console: Console, only: str = "", table: str = "") -> bool:
     if only in "table":
         good &= _published(console, table or os.environ.get("EGGSHARD_XLA_TABLE", "") or _installed())
     if only in "ranks":
-        good &= costmodel_ranks.run(console)
+        good &= costmodel_ranks.run(console, machine, seed)
     return good
 
 
@@ -96,7 +96,7 @@ def _speed(console: Console) -> bool:
     head = rng.integers(0, len(heads), _STEPS)
     sends = np.array([bool(step.axes) for step in heads])[head]
     sizes = rng.uniform(1, 1e9, _STEPS)
-    steps = StepColumns(tuple(heads), head, sizes * sends, 1.0 * sends, sizes * ~sends, sizes, np.zeros(_STEPS))
+    steps = StepColumns(tuple(heads), head, sizes * sends, 1.0 * sends, sizes * ~sends, sizes, *np.zeros((3, _STEPS)))
     out = Table(title=f"{_STEPS:,} prices in one call", pad_edge=False)
     out.add_column("model")
     out.add_column("processor s", justify="right")

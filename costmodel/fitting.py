@@ -9,7 +9,7 @@ Bayesian information criterion.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -30,6 +30,8 @@ _ITERATIONS = 60
 _PROTOCOLS = 3
 #: How many messages of an all-to-all may go at once.
 _AT_ONCE = (1, 4, 16, 64)
+#: Flops per byte that differ by no more than this factor tell nothing of flops.
+_PROPORTIONAL = 1.5
 
 #: A protocol, seconds of latency and seconds per byte of its algorithms, ``[steps, algorithms]``.
 _Needs = tuple[Protocol, np.ndarray, np.ndarray]
@@ -88,8 +90,9 @@ def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Pr
     Algorithms that the machine keeps to protocols of their own, such as those of a switch, keep so.
     """
     families = list(dict.fromkeys(p.algorithms for p in machine.protocols if not p.kinds or kind in p.kinds)) or [()]
-    messages, wire, touched, seconds = (np.array(column, float) for column in zip(
-        *((step.messages, step.wire_bytes, step.memory_bytes, s) for step, s in rows), strict=True))
+    messages, wire, touched, runs, seconds = (np.array(column, float) for column in zip(*(
+        (step.messages, step.wire_bytes, step.memory_bytes + step.copied_bytes, step.runs, s) for step, s in rows
+    ), strict=True))
     steps = [step for step, _ in rows]
     sent = max(step.group for step in steps) - 1 if kind == ALL_TO_ALL else 1
     needed = [[found for f in families if (found := _needs(machine, Protocol(algorithms=f, at_once=many), steps))]
@@ -99,37 +102,39 @@ def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Pr
     def price(parameters: np.ndarray, needs: list[_Needs], bend: str) -> np.ndarray:
         way = _bent(bend, *parameters[:2])
         best = np.full(len(rows), np.inf)
-        for (_, latency, load), (launch, hop, byte) in zip(needs, np.exp(parameters[3:]).reshape(-1, 3), strict=True):
+        for (_, latency, load), (launch, hop, byte) in zip(needs, np.exp(parameters[4:]).reshape(-1, 3), strict=True):
             carried = way.carrying(wire[:, None], messages[:, None], byte * load, np.maximum)
             found = messages[:, None] * (launch + hop * latency) + carried
             best = np.minimum(best, found.min(axis=1))
-        return best + touched * math.exp(parameters[2])
+        return best + touched * math.exp(parameters[2]) + runs * math.exp(parameters[3])
 
     fits = []
     for bend, known in product(("", "cache", "channel"), needed):
+        fixed = [*([] if bend else [0, 1]), *([] if runs.any() else [3])]
         for needs in ([known[0]] * (i + 1) + known[1:j + 1] for i in range(_PROTOCOLS) for j in range(len(known))):
-            if 3 * (3 * len(needs) + 1 + 2 * bool(bend)) > len(rows) and (len(needs) > 1 or bend):
+            if 3 * (3 * len(needs) + 4 - len(fixed)) > len(rows) and (len(needs) > 1 or bend):
                 continue
             start = [*_bend(bend, wire / messages, seconds / messages),
-                     math.log(0.1 * float(np.min(seconds / np.maximum(touched, 1e-9))))]
+                     math.log(0.1 * float(np.min(seconds / np.maximum(touched, 1e-9)))),
+                     math.log(0.1 * float(np.min(seconds / np.maximum(runs, 1e-9))))]
             for (_, latency, load), part in zip(needs, np.array_split(order, len(needs)), strict=True):
                 at = part[len(part) // 2:]
                 factor = float(np.median(seconds[at] / (wire[at] * load[at].min(axis=1))))
                 launch = 0.5 * float(np.median(seconds[part[: max(1, len(part) // 3)]]))
                 hop = floor / 4 / max(float(np.median(latency.min(axis=1))), 1e-12)
                 start += [math.log(max(launch, floor / 4)), math.log(hop), math.log(factor)]
-            best, worth = _least_squares(partial(price, needs=needs, bend=bend), np.array(start), seconds,
-                                         0 if bend else 2)
+            best, worth = _least_squares(partial(price, needs=needs, bend=bend), np.array(start), seconds, fixed)
             fits.append((worth + math.log(len(rows)) * (needs[0][0].at_once > 1), needs, best, bend))
     _, needs, best, bend = min(fits, key=lambda fit: fit[0])
     bent, memory = _bent(bend, *best[:2]), math.exp(-best[2])
+    run = _short(math.exp(best[3])) if runs.any() else 0.0
     if min(bent.cache, bent.part) < wire.max() and bent.spill > 1.01 * (bend == "cache"):
         needs = [(replace(way, cache=_short(bent.cache), spill=_short(bent.spill), channel=_short(bent.channel),
                           part=_short(bent.part)), latency, load) for way, latency, load in needs]
     return [
         replace(way, name=f"{kind} {i + 1}" if needs[1:] else kind, launch=_short(launch), latency=_short(hop),
-                bandwidth=_short(1 / byte), kinds=(kind,), memory=_short(memory))
-        for i, ((way, *_), (launch, hop, byte)) in enumerate(zip(needs, np.exp(best[3:]).reshape(-1, 3), strict=True))
+                bandwidth=_short(1 / byte), kinds=(kind,), memory=_short(memory), run=run)
+        for i, ((way, *_), (launch, hop, byte)) in enumerate(zip(needs, np.exp(best[4:]).reshape(-1, 3), strict=True))
     ]
 
 
@@ -171,7 +176,7 @@ def _needs(machine: Machine, way: Protocol, steps: Sequence[StepInfo]) -> _Needs
 
 
 def _rates(compute: Compute, rows: Sequence[Measured]) -> Compute:
-    """The rates of one op: its launch, its flops where it has many, its bytes of memory."""
+    """The rates of one op: its launch, its bytes of memory, and its flops where they are not in proportion to these."""
     flops, touched, seconds = (np.array(c, float) for c in zip(
         *((step.flops, step.memory_bytes, s) for step, s in rows), strict=True))
 
@@ -181,15 +186,18 @@ def _rates(compute: Compute, rows: Sequence[Measured]) -> Compute:
         prices: np.ndarray = launch + np.maximum(flops * flop, spilled(touched, cache, spill, np.maximum) * byte)
         return prices
 
+    intensity = flops / np.maximum(touched, 1.0)
+    if intensity.max() <= _PROPORTIONAL * intensity.min():
+        flops = np.zeros_like(flops)
     fits = []
     for spills in (False, True):
-        for bound in ("memory", "flops"):
+        for parts in ((0.1, 0.8), (0.8, 0.1), (0.8, 0.8)) if flops.any() else ((0.1, 0.8),):
             start = [math.log(float(np.quantile(touched, 0.75)) if spills else 1e30), math.log(1.0 if spills else 1e-9),
                      math.log(seconds.min() / 2)]
-            for what, name in ((flops, "flops"), (touched, "memory")):
+            for what, part in zip((flops, touched), parts, strict=True):
                 per = float(np.min(seconds / np.maximum(what, 1e-300))) if what.any() else 1e-15
-                start.append(math.log(per * (0.8 if name == bound else 0.1)))
-            fits.append(_least_squares(of, np.array(start), seconds, fixed=0 if spills else 2))
+                start.append(math.log(per * part))
+            fits.append(_least_squares(of, np.array(start), seconds, () if spills else (0, 1)))
     best = min(fits, key=lambda fit: fit[1])[0]
     cache, spill = math.exp(best[0]), 1 + math.exp(best[1])
     spills = cache < touched.max() and spill > 1.01
@@ -206,10 +214,10 @@ def _short(value: float) -> float:
 
 
 def _least_squares(
-    of: Callable[[np.ndarray], np.ndarray], start: np.ndarray, seconds: np.ndarray, fixed: int
+    of: Callable[[np.ndarray], np.ndarray], start: np.ndarray, seconds: np.ndarray, fixed: Collection[int]
 ) -> tuple[np.ndarray, float]:
-    """Parameters after Levenberg and Marquardt, the first ``fixed`` of them as given, and the fit's criterion."""
-    free = np.arange(fixed, len(start))
+    """Parameters after Levenberg and Marquardt, the ``fixed`` ones as given, and the fit's criterion."""
+    free = np.array([i for i in range(len(start)) if i not in fixed])
     target = np.log(seconds)
 
     def residuals(parameters: np.ndarray) -> np.ndarray:

@@ -44,7 +44,7 @@ class Protocol:
 
     launch: seconds per collective. latency, bandwidth: factors of those of the fabrics, or such per level by name.
     cache, spill: bytes on the wire past so many take so many times longer (devices that share a host's caches). memory:
-    bytes per second at which operands are read and results written besides.
+    bytes per second at which operands are read, results written and both copied besides. run: seconds per piece copied.
     channel, part: bytes per second of a message of up to ``part`` bytes; a longer one has several such channels, and
     takes no longer until they fill the links (NCCL doubles their number, calcP2pChannelCount in src/enqueue.cc).
     at_once: messages to different devices that a device sends in the time of one latency.
@@ -61,6 +61,7 @@ class Protocol:
     cache: float = math.inf
     spill: float = 1.0
     memory: float = math.inf
+    run: float = 0.0
     channel: float = math.inf
     part: float = math.inf
     at_once: int = 1
@@ -170,12 +171,13 @@ class Machine(Combinable):
             local: float = self.compute.seconds(step, step.flops, step.memory_bytes, max)
             return local
         found = self._found(step)
+        touched = step.memory_bytes + step.copied_bytes
         if isinstance(found, tuple):
-            return min((_collective(o, step.messages, step.wire_bytes, step.memory_bytes, max) for o in found),
+            return min((_collective(o, step.messages, step.wire_bytes, touched, step.runs, max) for o in found),
                        default=0.0)
         mean = step.hops / step.messages
         return min(
-            (_permute(o, step.messages, step.hops, step.wire_bytes, step.memory_bytes, mean, math.ceil, max)
+            (_permute(o, step.messages, step.hops, step.wire_bytes, touched, mean, math.ceil, max)
              for o in found), default=0.0)
 
     def seconds_many(self, steps: StepColumns) -> np.ndarray:
@@ -183,9 +185,10 @@ class Machine(Combinable):
         out = np.zeros(len(steps))
         for step, rows in zip(steps.heads, steps.rows, strict=True):
             whole = len(rows) == len(steps)
-            wire, messages, flops, memory, hops = (
-                c if whole else c[rows]
-                for c in (steps.wire_bytes, steps.messages, steps.flops, steps.memory_bytes, steps.hops))
+            wire, messages, flops, memory, hops, runs = (
+                c if whole else c[rows] for c in (
+                    steps.wire_bytes, steps.messages, steps.flops, steps.memory_bytes + steps.copied_bytes, steps.hops,
+                    steps.runs))
             if not messages.any():
                 out[rows] = self.compute.seconds(step, flops, memory, np.maximum)
                 continue
@@ -193,7 +196,8 @@ class Machine(Combinable):
             if not found:
                 continue
             if isinstance(found, tuple):
-                out[rows] = np.minimum.reduce([_collective(o, messages, wire, memory, np.maximum) for o in found])
+                out[rows] = np.minimum.reduce(
+                    [_collective(o, messages, wire, memory, runs, np.maximum) for o in found])
             else:
                 mean = hops / np.maximum(messages, 1)
                 out[rows] = np.minimum.reduce(
@@ -318,9 +322,11 @@ def _least(options: list[Option]) -> list[Option]:
     return out
 
 
-def _collective(o: Option, messages: Any, wire: Any, touched: Any, greater: Callable[[Any, Any], Any]) -> Any:
+def _collective(o: Option, messages: Any, wire: Any, touched: Any, runs: Any,
+                greater: Callable[[Any, Any], Any]) -> Any:
     """Seconds of collectives of groups, of numbers or of arrays."""
-    return messages * o.latency + o.way.carrying(wire, messages, o.per_byte, greater) + touched / o.way.memory
+    carried = o.way.carrying(wire, messages, o.per_byte, greater)
+    return messages * o.latency + carried + touched / o.way.memory + runs * o.way.run
 
 
 def _permute(o: _Permute, messages: Any, hops: Any, wire: Any, touched: Any, mean: Any, ceil: Callable[[float], Any],

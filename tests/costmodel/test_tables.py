@@ -219,6 +219,24 @@ def test_a_fit_leaves_what_was_not_measured() -> None:
     assert fitted(base, []) == base
 
 
+def test_a_fit_tells_copies_and_their_pieces_apart() -> None:
+    truth = replace(preset("cpu-host"), protocols=(Protocol(launch=1e-4, memory=2e9, run=5e-9, kinds=("all-gather",)),))
+    rows = [(replace(step("all-gather", n, float(size)), memory_bytes=float(size), copied_bytes=4.0 * size * copied,
+                     runs=size / run * copied), 0.0)
+            for n in (2, 4, 8) for size in (1 << 12, 1 << 16, 1 << 20) for copied, run in ((0, 1), (1, 4), (1, 4096))]
+    found = fitted(preset("cpu-host"), [(s, truth.seconds(s)) for s, _ in rows])
+    for s, _ in rows:
+        assert found.seconds(s) == pytest.approx(truth.seconds(s), rel=0.1), s
+
+
+def test_flops_in_proportion_to_bytes_are_not_told_from_them() -> None:
+    """What is known of memory is then known of other ops too."""
+    rows = [(StepInfo("local", Mesh({"group": 8}), op="add", flops=size / 12, memory_bytes=size), 1e-6 + size / 1e9)
+            for size in (1e4, 1e5, 1e6, 1e7)]
+    own = fitted(preset("cpu-host"), rows).compute.ops["add"]
+    assert own.memory == pytest.approx(1e9, rel=0.05) and own.flops == preset("cpu-host").compute.flops
+
+
 def test_impossible_times_are_refused() -> None:
     for seconds in (0.0, -1.0, math.nan):
         with pytest.raises(CostModelError, match="time above zero"):
