@@ -12,7 +12,10 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
-def test_tutorial(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tutorial(
+    path: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # some write files
     text = path.read_text()
     blocks = [(m[1], m[2], text.count("\n", 0, m.start()) + 1) for m in BLOCK.finditer(text)]
     assert any(kind == "python" for kind, *_ in blocks)
@@ -26,6 +29,12 @@ def test_tutorial(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             assert doctest.OutputChecker().check_output(following[1], printed, FLAGS), (
                 f"{path.name}, line {line}: printed\n{printed}"
             )
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_pictures_are_there(path: Path) -> None:
+    for image in re.findall(r"\]\(([^):]*\.png)\)", path.read_text()):
+        assert (path.parent / image).exists()
 
 
 def test_every_page_is_in_the_manual() -> None:

@@ -100,7 +100,8 @@ def headline(plan: Plan) -> str:
         f"received by the busiest device {size(plan.wire_bytes)} (step by step {size(plan.serial_bytes)})",
         f"{duration(plan.cost.total)} = {duration(plan.cost.communication)} communication + "
         f"{duration(plan.cost.compute)} compute{hidden}",
-        f"{certified}; {how}",
+        certified,
+        how,
     ]
     if plan.search.fallback:
         lines.append(f"FALLBACK to the baseline: {plan.search.fallback}")
