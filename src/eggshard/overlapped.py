@@ -41,7 +41,7 @@ class Found:
     steps: StepPlan
     placements: tuple[Placement, ...]
     search: Search
-    reasons: Callable[[], Reasons] | None = None
+    reasons: Callable[[Mapping[int, str]], Reasons] | None = None
 
 
 def fastest(

@@ -32,6 +32,8 @@ def test_a_page_holds_the_plan() -> None:
     assert [texts[n] for n in data["steps"]["op"]].count("dot_general") == 2
     assert data["compared"]["totals"]["bytes"] == plan.baseline.wire_bytes
     assert len(data["reasons"]["decisions"]) == len(plan.reasons.decisions)
+    assert [texts[data["values"][v][3]] for v in data["inputs"]] == ["arg0", "arg1", "arg2"]
+    assert [texts[n] for n in data["output_names"]] == ["result0"]
     for rows in ("operands", "results"):
         assert [tuple(row) for row in data["steps"][rows]] == [getattr(step, rows) for step in plan.steps]
 

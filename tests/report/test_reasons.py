@@ -94,6 +94,16 @@ def test_rules_are_named() -> None:
     assert any(f"rule {rule} made" in plan.explain(step) for rule in rules)
 
 
+def test_alternatives_that_are_not_listed_are_counted() -> None:
+    plan = mlp()
+    for i in range(len(plan.steps)):
+        for decision in decisions_of(plan, i):
+            if 0 < len(decision.alternatives) < decision.weighed:
+                more = decision.weighed - len(decision.alternatives)
+                assert f"and {more} more, none of them cheaper" in plan.explain(i)
+                assert all(a.what in plan.explain(i) for a in decision.alternatives)
+
+
 def test_flips_are_the_gap_to_the_alternative() -> None:
     plan = mlp()
     for decision in plan.reasons.decisions:
@@ -103,6 +113,15 @@ def test_flips_are_the_gap_to_the_alternative() -> None:
                     moved = abs(flip.becomes - flip.seconds)
                     assert moved == pytest.approx(max(0.0, other.change), rel=1e-9, abs=1e-18)
                 assert flip.of_plan is (flip.factor >= 1 or other.change == 0)
+
+
+def test_what_both_plans_pay_for_flips_nothing() -> None:
+    for plan in (mlp(), chain()):
+        for decision in plan.reasons.decisions:
+            for other in decision.alternatives:
+                assert not set(other.leaves) & set(other.joins)
+                change = sum(p.seconds for p in other.joins) - sum(p.seconds for p in other.leaves)
+                assert change == pytest.approx(other.change, rel=1e-6, abs=1e-12)
 
 
 def test_a_price_that_moves_past_the_flip_changes_the_plan() -> None:

@@ -151,7 +151,7 @@ class Decoder:
             operands = self.assembler.mask(operands, strategy)
             types = tuple(self.graph.type_of(c) for c in node.children)
             action = self.action(node, types, eclass.types, strategy)
-            made = self.assembler.emit(action, tuple(operands), node.rules, f"class {cls}")
+            made = self.assembler.emit(action, tuple(operands), node.rules)
         if eclass.is_tuple:
             self.tuples[shard] = made
             return
@@ -174,8 +174,7 @@ class Decoder:
         target = self.views.from_core(tag.group, self._needed_of(shard, tag))
         type_ = self.graph.type_of(tag.group)
         start = self.views.from_core(tag.group, tag.source)
-        value = self.assembler.convert(
-            value, type_, start, [target], f"class {tag.group}", self._of(tag.group))[target]
+        value = self.assembler.convert(value, type_, start, [target], of=self._of(tag.group))[target]
         self._hold(shard, tag.group, value, target)
 
     def _hold(self, shard: Shard, group: int, value: int, target: Placement) -> None:
@@ -195,9 +194,8 @@ class Decoder:
             assert steps is not None and len(steps) == 1 and isinstance(steps[0][0], HaloExchange)
             parts.append(steps[0][0])
             why.append(f"reshard {source} to {target}")
-        label = ", ".join(dict.fromkeys(f"class {group}" for group, *_ in tag.parts))
         action = JointExchange(tuple(parts), tag.shared)
-        return self.assembler.emit(action, tuple(operands), tuple(dict.fromkeys(why)), label)
+        return self.assembler.emit(action, tuple(operands), tuple(dict.fromkeys(why)))
 
     def _hand(self, shard: Shard, tag: Handed) -> None:
         """Take a class from where it is computed."""
@@ -220,8 +218,7 @@ class Decoder:
         targets = self._converted.get(shard, ())
         if targets:
             there = [self.views.from_core(cls, self._core((shard[0], q))) for q in targets]
-            reached = self.assembler.convert(
-                value, self.graph.type_of(cls), here, there, f"class {cls}", self._of(cls))
+            reached = self.assembler.convert(value, self.graph.type_of(cls), here, there, of=self._of(cls))
             for q, placement in zip(targets, there, strict=True):
                 self.values.setdefault((shard[0], q), {self._form(cls, placement): reached[placement]})
 

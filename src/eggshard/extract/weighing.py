@@ -6,7 +6,8 @@ Computed when asked for: a plan keeps its problem for that, as it keeps what mak
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from eggshard.control_flow import CONTROL_FLOW
@@ -36,14 +37,14 @@ class Weighing(NamedTuple):
     values: Sequence[int]
     note: str = ""
 
-    def reasons(self) -> Reasons:
-        """Every decision with its alternatives."""
-        return _Weigher(self).reasons()
+    def reasons(self, names: Mapping[int, str]) -> Reasons:
+        """Every decision with its alternatives. names: what the plan calls the tensors of classes that it holds."""
+        return _Weigher(self, names).reasons()
 
 
 class _Weigher:
-    def __init__(self, given: Weighing) -> None:
-        self.graph, self.encoding, self.given = given.graph, given.encoding, given
+    def __init__(self, given: Weighing, names: Mapping[int, str]) -> None:
+        self.graph, self.encoding, self.given, self.names = given.graph, given.encoding, given, names
         self.problem, self.views = given.encoding.problem, given.encoding.views
         self.marginal = Marginal(self.problem, given.selection)
         self.values: dict[int, list[int]] = {}
@@ -107,7 +108,7 @@ class _Weigher:
             what = f"reshard by way of {self._placed(c, r)}"
             change = cost - price
             alternatives.append(Alternative(
-                what, (), cost, change, change, tuple(self._parts((c, p, q), price)), joins))
+                what, (), cost, change, change, *_apart(self._parts((c, p, q), price), joins)))
         alternatives.sort(key=lambda a: a.change)
         return Decision(
             about, "reshard", self._said((c, p, q)), self._type(about), self._placed(c, q), price,
@@ -123,9 +124,8 @@ class _Weigher:
             if switch.out < 0:
                 what = f"computed there, too: {what}"
             rules, bounded = self._rules(choice.tag), self._bounded(choice.tag)
-        return Alternative(
-            what, rules, own, switch.held, switch.followed, self._paid(switch.leaves), self._paid(switch.joins),
-            bounded)
+        parts = _apart(self._paid(switch.leaves), self._paid(switch.joins))
+        return Alternative(what, rules, own, switch.held, switch.followed, *parts, bounded)
 
     def _bounded(self, tag: object) -> bool:
         return isinstance(tag, Computed) and self._node(tag).op in CONTROL_FLOW
@@ -177,8 +177,13 @@ class _Weigher:
         return choice.tag.group if isinstance(choice.tag, (Widened, Joined)) else c
 
     def _name(self, cls: int) -> str:
-        values = self.values.get(cls)
-        return f"%{values[0]}" if values else f"class {cls}"
+        """What the plan calls it; of what the plan does without, by which op and rule it would be made."""
+        if cls in self.names or cls >= len(self.graph.classes):
+            return self.names.get(cls, "several values")
+        node = self.graph.classes[cls].nodes[0]
+        if cls in self.values:
+            return f"the program's {node.op}"
+        return f"a {node.op}" + (f" by {node.rules[0]}" if node.rules else "")
 
     def _type(self, cls: int) -> str:
         return str(self.graph.type_of(cls)) if cls < len(self.graph.classes) else ""
@@ -233,3 +238,9 @@ class _Weigher:
                         seen.add(id(below))
                         queue.append(below)
         return tuple(found)
+
+
+def _apart(leaves: Iterable[Part], joins: Iterable[Part]) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+    """What only one of two plans pays for: a hop that conversions of both begin with is paid in either."""
+    gone, new = Counter(leaves), Counter(joins)
+    return tuple((gone - new).elements()), tuple((new - gone).elements())

@@ -8,36 +8,31 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from eggshard.errors import EggshardError
+from eggshard.plan.naming import ProgramNames, output_names, value_names
 from eggshard.plan.reasons import Alternative, Decision, Flip
 from eggshard.report.tables import duration, over, render, size, what
 
 if TYPE_CHECKING:
     from eggshard.plan.plan import Plan
 
-#: How many alternatives, and how many ways to flip each decision, are printed.
-SHOWN, FLIPS = 6, 3
+#: How many ways to flip each decision are printed.
+FLIPS = 3
 #: Of who takes a value so many are named, and of so many the decisions are shown.
 USERS, TAKERS = 6, 3
 
 
-class Locations:
-    """Where the values of a plan's program come from: the op, and where its author wrote it."""
+class Context:
+    """What the values of a plan are called, where they come from in its program, and which steps take them."""
 
     def __init__(self, plan: Plan):
-        self._of = {
-            v: f" ({op.name}{', ' + op.location if op.location else ''})"
-            for op in plan.program.region.ops for v in op.results}
+        self.names, self.origins = value_names(plan), ProgramNames(plan.program)
         self.users: dict[int, list[int]] = {}
         for i, step in enumerate(plan.steps):
             for v in dict.fromkeys(step.operands):
                 self.users.setdefault(v, []).append(i)
 
-    def of(self, value: int) -> str:
-        """Of a value of the program, in brackets; "" of an input."""
-        return self._of.get(value, "")
 
-
-def decisions_of(plan: Plan, step: int, locations: Locations | None = None) -> list[Decision]:
+def decisions_of(plan: Plan, step: int, context: Context | None = None) -> list[Decision]:
     """The decisions behind a step, the nearest first: of a reshard where to, of an op how; then what else was decided
     of the same tensor; and, of a step that communicates, how the ops work that take it so."""
     held = plan.device_program.held
@@ -51,18 +46,18 @@ def decisions_of(plan: Plan, step: int, locations: Locations | None = None) -> l
     found = [d for c in classes for d in of_class.get(c, ())]
     found.sort(key=lambda d: ((d.kind in ("reshard", "window")) is not reshards, d.placement not in here))
     if plan.steps[step].action.messages:
-        takers = _takers(plan, step, classes, locations or Locations(plan))
+        takers = _takers(plan, step, classes, context or Context(plan))
         found += [d for c in takers[:TAKERS] for d in of_class.get(c, ()) if d.kind == "op"]
     return found
 
 
-def _takers(plan: Plan, step: int, classes: Iterable[int], locations: Locations) -> list[int]:
+def _takers(plan: Plan, step: int, classes: Iterable[int], context: Context) -> list[int]:
     """The classes of the ops that take what a step makes, or what that is converted to on the way."""
     held = plan.device_program.held
     found: dict[int, None] = {}
     seen, work = {step}, [step]
     for i in work:
-        for user in dict.fromkeys(u for v in plan.steps[i].results for u in locations.users.get(v, ())):
+        for user in dict.fromkeys(u for v in plan.steps[i].results for u in context.users.get(v, ())):
             tensors = [held[v] for v in plan.steps[user].results]
             theirs = {h.cls for h in tensors if h is not None}
             if theirs & set(classes):
@@ -87,24 +82,25 @@ def flip_text(flip: Flip) -> str:
     return f"{flip.what}: {duration(flip.seconds)} -> {duration(flip.becomes)} ({times})"
 
 
-def why(plan: Plan, step: int, locations: Locations | None = None) -> list[str]:
+def why(plan: Plan, step: int, context: Context | None = None) -> list[str]:
     """Sentences: what the step makes, who takes it, the rules that led to it, and why here."""
     taken, held = plan.steps[step], plan.device_program.held
-    locations = locations or Locations(plan)
+    context = context or Context(plan)
     lines = []
     for v in taken.results:
         tensor = held[v] if held else None
         if tensor is not None:
-            of = f"%{tensor.value} of the program" if tensor.value >= 0 else "a tensor that the algebra made"
-            lines.append(f"%{v} holds {of}{locations.of(tensor.value)}, {tensor.type}, at {tensor.placement}")
-    users = list(dict.fromkeys(i for v in taken.results for i in locations.users.get(v, ())))
-    delivered = [i for i, v in enumerate(plan.device_program.outputs) if v in taken.results]
+            origin = context.origins.of(tensor.value)
+            lines.append(f"{context.names[v]} holds {origin}, {tensor.type}, at {tensor.placement}")
+    users = list(dict.fromkeys(i for v in taken.results for i in context.users.get(v, ())))
+    outputs = zip(output_names(plan), plan.device_program.outputs, strict=True)
+    delivered = [name for name, v in outputs if v in taken.results]
     takers = [f"step {i} {what(plan.steps[i].action)}" for i in users[:USERS]]
     takers += [f"and {len(users) - USERS} more"] if len(users) > USERS else []
-    takers += [f"output {', '.join(map(str, delivered))}"] if delivered else []
+    takers += [f"output {', '.join(delivered)}"] if delivered else []
     if takers:
         lines.append("taken so by " + ", ".join(takers))
-    decisions = decisions_of(plan, step, locations)
+    decisions = decisions_of(plan, step, context)
     for decision in decisions[:1]:
         if decision.rules:
             lines += [f"rule {rule} made {op}" for rule, op in decision.rules]
@@ -150,11 +146,14 @@ def explain_step(plan: Plan, step: int) -> str:
         for name in ("more", "all else held", "own price"):
             table.add_column(name, justify="right", no_wrap=True)
         table.add_column("rules", overflow="fold")
-        for a in decision.alternatives[:SHOWN]:
+        for a in decision.alternatives:
             least = ">= " if a.at_least else ""
             table.add_row(a.what, least + duration(max(0.0, a.change)), duration(max(0.0, a.held)), duration(a.own),
                           "; ".join(a.rules))
         lines += ["  " + line for line in render(table).splitlines()]
+        more = decision.weighed - len(decision.alternatives)
+        if more > 0:
+            lines.append(f"   and {more} more, none of them cheaper all else held: only the cheapest are kept")
         best = decision.next_best
         if best is not None and best.flips:
             lines.append(f"  it would flip to {best.what} with one of")

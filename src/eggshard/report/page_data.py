@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from eggshard.layers.layering import find_layers
 from eggshard.plan.control_steps import Branch, Loop
+from eggshard.plan.naming import output_names
 from eggshard.plan.reasons import packed
 from eggshard.plan.schedule import COMPUTE
 from eggshard.plan.steps import Action, Local, Step, StepPlan
 from eggshard.report.difference import difference, figures
-from eggshard.report.explanation import Locations, decisions_of, why
+from eggshard.report.explanation import Context, decisions_of, why
 from eggshard.report.tables import headline, model_name, over, what
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class PageData:
     """Collects the values for one plan."""
 
     def __init__(self, plan: Plan, comparison: Comparison | None = None):
-        self.plan, self.comparison, self.reasons = plan, comparison, plan.reasons
+        self.plan, self.comparison, self.reasons, self._context = plan, comparison, plan.reasons, Context(plan)
         self._texts: dict[str, int] = {}
 
     def text(self, what: str) -> int:
@@ -48,6 +49,7 @@ class PageData:
             "search": self._search(), "totals": self._totals(plan), "tensors": self._tensors,
             "values": self._values(), "steps": self._steps(), "groups": self._groups(),
             "inputs": list(plan.device_program.inputs), "outputs": list(plan.device_program.outputs),
+            "output_names": [self.text(name) for name in output_names(plan)],
             "lanes": list(plan.schedule.busy.items()), "makespan": plan.schedule.makespan,
             "reasons": packed(self.reasons), "compared": self._compared(), "xla": self._xla(),
         }
@@ -87,19 +89,18 @@ class PageData:
         ]
 
     def _values(self) -> list[list[int]]:
-        """Per value of the plan: its placed tensor (or -1), its local type, its class, its number in the program."""
+        """Per value of the plan: its placed tensor (or -1), local type, class, name, and what of the program it is."""
         program = self.plan.device_program
         held = program.held or (None,) * len(program.types)
         return [
             [-1 if h is None else self._kinds[h.type, h.placement], self.text(str(t)), -1 if h is None else h.cls,
-             -1 if h is None else h.value]
-            for t, h in zip(program.types, held, strict=True)
+             self.text(name), -1 if h is None else self.text(self._context.origins.of(h.value))]
+            for t, h, name in zip(program.types, held, self._context.names, strict=True)
         ]
 
     def _steps(self) -> dict[str, Any]:
         """Columns by name, a row for every step."""
         plan, schedule = self.plan, self.plan.schedule
-        locations = Locations(plan)
         number = {id(d): i for i, d in enumerate(self.reasons.decisions)}
         received = plan.received.max(axis=1) if len(plan.steps) else []
         return {
@@ -114,9 +115,10 @@ class PageData:
             "start": list(schedule.starts), "end": list(schedule.ends),
             "hidden": [h if h > 1e-9 * schedule.makespan else 0.0 for h in schedule.hidden],  # sums are rounded
             "lanes": [[*([COMPUTE] if w.computing or not w.channels else []), *w.channels] for w in schedule.work],
-            "why": [[self.text(line) for line in why(plan, i, locations)] for i in range(len(plan.steps))],
+            "why": [[self.text(line) for line in why(plan, i, self._context)] for i in range(len(plan.steps))],
             "rules": [[self.text(w) for w in s.why] for s in plan.steps],
-            "decisions": [[number[id(d)] for d in decisions_of(plan, i, locations)] for i in range(len(plan.steps))],
+            "decisions": [
+                [number[id(d)] for d in decisions_of(plan, i, self._context)] for i in range(len(plan.steps))],
             "bodies": {i: self._bodies(s.action) for i, s in enumerate(plan.steps)
                        if isinstance(s.action, (Loop, Branch))},
         }

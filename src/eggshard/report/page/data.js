@@ -34,6 +34,8 @@ E.kind = (i) => E.data.steps.kind[i];
 E.seconds = (i) => E.data.steps.seconds[i];
 E.bytes = (i) => E.data.steps.bytes[i];
 E.tensorOf = (v) => (E.data.values[v][0] < 0 ? null : E.data.tensors[E.data.values[v][0]]);
+E.name = (v) => E.text(E.data.values[v][3]);
+E.origin = (v) => (E.data.values[v][4] < 0 ? "" : E.text(E.data.values[v][4]));
 E.result = (i) => (E.data.steps.results[i].length ? E.tensorOf(E.data.steps.results[i][0]) : null);
 E.placementText = (t) => E.text(t[5]);
 E.tensorType = (t) => (t[0].length ? t[0].join("\u00d7") : "scalar") + " " + t[1];
@@ -47,11 +49,11 @@ E.searchable = function (i) {
   const s = E.data.steps,
     words = [`step ${i}`, E.title(i), E.text(s.op[i]), E.data.groups[E.groupOf[i]][0]];
   for (const r of s.rules[i]) words.push(E.text(r));
-  for (const v of [...s.results[i], ...s.operands[i]]) words.push("%" + v);
+  for (const v of [...s.results[i], ...s.operands[i]]) words.push("%" + v, E.name(v));
   for (const v of s.results[i]) {
     const t = E.tensorOf(v);
     if (t) words.push(E.placementText(t), E.tensorType(t).replace(/\u00d7/g, "x"));
-    if (E.data.values[v][3] >= 0) words.push("program %" + E.data.values[v][3]);
+    if (E.data.values[v][4] >= 0) words.push(E.text(E.data.values[v][4]));
   }
   for (const d of s.decisions[i])
     for (const [rule] of E.data.reasons.decisions[d][7]) words.push(E.data.reasons.texts[rule]);
@@ -105,6 +107,12 @@ E.flips = function (a) {
       found.push({ what: "every " + kind, from: 1, to: 1 + gap / less, every: true });
   }
   return found.sort((x, y) => Math.abs(Math.log(x.to / x.from)) - Math.abs(Math.log(y.to / y.from)));
+};
+
+// What the plan calls the tensor of a class; "" where it holds none.
+E.nameOfClass = function (cls) {
+  const v = E.data.values.findIndex((value) => value[2] === cls);
+  return v < 0 ? "" : E.name(v);
 };
 
 // Steps of a class, for links from decisions.

@@ -24,11 +24,11 @@ E.details = function (i) {
   const value = (v) => {
     const t = E.tensorOf(v),
       made = E.maker[v];
-    const from = made >= 0 ? E.stepLink(made, `step ${made}`) : E.inputOf.has(v) ? `input ${E.inputOf.get(v)}` : "";
+    const from = made >= 0 ? E.stepLink(made, `step ${made}`) : E.inputOf.has(v) ? "the inputs" : "";
     return E.el(
       "li",
       {},
-      E.el("code", {}, "%" + v),
+      E.el("code", { title: E.origin(v) }, E.name(v)),
       " ",
       E.localType(v),
       " ",
@@ -60,7 +60,7 @@ E.details = function (i) {
       E.el(
         "option",
         { value: v, selected: v === pictured },
-        `${results.includes(v) ? "result" : "operand"} %${v} ${E.tensorType(E.tensorOf(v))} ${E.placementText(E.tensorOf(v))}`,
+        `${results.includes(v) ? "result" : "operand"} ${E.name(v)} ${E.tensorType(E.tensorOf(v))} ${E.placementText(E.tensorOf(v))}`,
       ),
     ),
   );
@@ -94,7 +94,7 @@ E.details = function (i) {
       users.length || outputs.length ? "to " : "",
       ...users.slice(0, 12).flatMap((u, n) => [n ? ", " : "", E.stepLink(u, `${u} ${E.what(u)}`)]),
       users.length > 12 ? ` and ${users.length - 12} more` : "",
-      outputs.length ? `${users.length ? " and " : ""}output ${outputs.join(", ")}` : "",
+      outputs.length ? `${users.length ? " and " : ""}output ${outputs.map((n) => E.text(E.data.output_names[n])).join(", ")}` : "",
     ),
     choices.length ? E.el("h3", {}, "Who holds what") : "",
     choices.length ? pick : "",
@@ -245,6 +245,9 @@ E.whatElse = function (decision) {
       ),
       E.el("tbody", {}, ...rows),
     ),
+    decision.weighed > others.length
+      ? E.el("p", { class: "note" }, `and ${decision.weighed - others.length} more, none of them cheaper all else held`)
+      : "",
     flips,
   );
   return box;

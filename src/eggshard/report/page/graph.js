@@ -137,14 +137,14 @@ E.Graph = class {
         if (!E.users[v].length) return;
         const id = single ? "in" : "in" + n;
         if (!ends.some((e) => e.id === id))
-          ends.push({ id, end: single ? `${E.data.inputs.length} inputs` : `input ${n}`, value: single ? -1 : v });
+          ends.push({ id, end: single ? `${E.data.inputs.length} inputs` : `input ${E.name(v)}`, value: single ? -1 : v });
         for (const u of E.users[v]) link(id, of[u], v);
       });
       const one = E.data.outputs.length > 40;
       E.data.outputs.forEach((v, n) => {
         const id = one ? "out" : "out" + n;
         if (!ends.some((e) => e.id === id))
-          ends.push({ id, end: one ? `${E.data.outputs.length} outputs` : `output ${n}`, value: one ? -1 : v });
+          ends.push({ id, end: one ? `${E.data.outputs.length} outputs` : `output ${E.text(E.data.output_names[n])}`, value: one ? -1 : v });
         if (E.maker[v] >= 0) link(of[E.maker[v]], id, v);
       });
     }
@@ -233,7 +233,7 @@ E.Graph = class {
         (e) =>
           [...e.values]
             .slice(0, 6)
-            .map((v) => `%${v} ${E.localType(v)}${E.tensorOf(v) ? " " + E.placementText(E.tensorOf(v)) : ""}`)
+            .map((v) => `${E.name(v)} ${E.localType(v)}${E.tensorOf(v) ? " " + E.placementText(E.tensorOf(v)) : ""}`)
             .join("\n") + (e.values.size > 6 ? `\nand ${e.values.size - 6} more` : ""),
       );
     const fold = boxes

@@ -111,10 +111,7 @@ E.choices = function (panel) {
         `${rows.length} decisions that have alternatives. Ties: another way within 0.01 % of the plan's time.`,
         [
           ["decision", (r) => r.d.what],
-          [
-            "of",
-            (r) => (r.d.values.length ? "%" + r.d.values[0] + " " : "") + r.d.tensor.replace(/^tensor<(.*)>$/, "$1"),
-          ],
+          ["of", (r) => `${E.nameOfClass(r.d.cls)} ${r.d.tensor.replace(/^tensor<(.*)>$/, "$1")}`.trim()],
           ["next best", (r) => r.best.what],
           ["costs more", (r) => (r.best.least ? "\u2265 " : "+") + E.duration(Math.max(0, r.best.change)), true],
           ["flips if", (r) => (r.factor ? `${r.factor.what} ${E.moved(r.factor)}` : "\u2013")],
