@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy
-from eggshard.plan.held import Held
+from eggshard.plan.held import Held, Origin
 from eggshard.plan.steps import Action, Local, Mask, Step, StepPlan
 from eggshard.plan.window_steps import BoxSelect
 from eggshard.program import monoids
@@ -37,6 +39,7 @@ class Assembler:
         self.types: list[TensorType] = []
         self.inputs: list[int] = []
         self.held: dict[int, Held] = {}
+        self._origins: tuple[Origin, ...] = ()
         self._emitted: dict[tuple[Action, tuple[int, ...]], tuple[int, ...]] = {}
 
     def input(self, type_: TensorType) -> int:
@@ -45,14 +48,26 @@ class Assembler:
         self.inputs.append(len(self.types) - 1)
         return self.inputs[-1]
 
+    @contextmanager
+    def chosen_for(self, *origins: Origin) -> Iterator[None]:
+        """What is emitted meanwhile was chosen for this."""
+        before, self._origins = self._origins, origins
+        yield
+        self._origins = before
+
+    def again(self, step: Step, operands: tuple[int, ...], action: Action | StepPlan | None = None) -> tuple[int, ...]:
+        """Append another program's step on these operands, or what takes its action's place."""
+        return self.emit(step.action if action is None else action, operands, step.why, step.label, step.origins)
+
     def emit(self, action: Action | StepPlan, operands: tuple[int, ...], why: tuple[str, ...] = (),
-             label: str = "") -> tuple[int, ...]:
+             label: str = "", origins: tuple[Origin, ...] = ()) -> tuple[int, ...]:
         """Append a step, or all steps of a device program, and return the results."""
         if isinstance(action, StepPlan):
             values = dict(zip(action.inputs, operands, strict=True))
             for step in action.steps:
                 made = self.emit(
-                    step.action, tuple(values[v] for v in step.operands), (*why, *step.why), step.label or label
+                    step.action, tuple(values[v] for v in step.operands), (*why, *step.why), step.label or label,
+                    (*step.origins, *origins),
                 )
                 values.update(zip(step.results, made, strict=True))
             return tuple(values[v] for v in action.outputs)
@@ -62,7 +77,7 @@ class Assembler:
         types = action.result(self.mesh, tuple(self.types[v] for v in operands))
         results = tuple(range(len(self.types), len(self.types) + len(types)))
         self.types.extend(types)
-        self.steps.append(Step(action, operands, results, why, label))
+        self.steps.append(Step(action, operands, results, why, label, (*origins, *self._origins)))
         if not action.has_effects:
             self._emitted[key] = results
         return results
@@ -126,7 +141,7 @@ class Assembler:
                 number[v] = len(number)
         types = [t for _, t in sorted((n, self.types[v]) for v, n in number.items())]
         steps = tuple(
-            Step(s.action, tuple(number[v] for v in s.operands), tuple(number[v] for v in s.results), s.why, s.label)
+            replace(s, operands=tuple(number[v] for v in s.operands), results=tuple(number[v] for v in s.results))
             for s in kept
         )
         inputs = tuple(range(len(self.inputs)))

@@ -385,10 +385,10 @@ class Plan:
             agree(self, timeout=timeout)
         return self
 
-    def explain(self, step: int | None = None) -> str:
+    def explain(self, step: int | str | None = None) -> str:
         """The table of `str(plan)` with the search behind it and the comparison with the baseline.
 
-        Of one step: WHY it is there (the rules that led to it), WHAT ELSE there was (alternatives, each with what the
+        Of one step, by its number, or by its address where it is within a loop or branch ("3.body.5"): WHY it is there (the rules that led to it), WHAT ELSE there was (alternatives, each with what the
         plan would cost more), and which prices would have to move by how much for the choice to flip (`reasons`).
         """
         from eggshard.report.explanation import explain_step
