@@ -165,6 +165,17 @@ def test_json_of_a_users_model_keeps_the_prices() -> None:
         es.optimize(back.program, cost_model=back.cost_model, limits=es.Limits(iterations=0))
 
 
+def test_a_plan_from_json_takes_the_model_that_it_was_made_under() -> None:
+    lowered = jax.jit(lambda x, w: x @ w).lower(np.ones((16, 32), np.float32), np.ones((32, 8), np.float32))
+    text = es.optimize(lowered, cost_model=ByBytes()).to_json()
+    with pytest.raises(es.CostModelError, match="give the model to Plan.from_json"):
+        es.Plan.from_json(text, program=lowered).compare_with_xla()
+    back = es.Plan.from_json(text, program=lowered, cost_model=ByBytes())
+    assert back.compare_with_xla().xla.modelled_seconds > 0
+    with pytest.raises(es.CostModelError, match=r"step 0 \(local\) takes .+ under the cost model given"):
+        es.Plan.from_json(text, cost_model="tpu-v5e")
+
+
 @pytest.mark.parametrize("damage", [
     lambda text: '{"eggshard plan": 2}', lambda text: text.replace('"shape"', '"shap"'), lambda text: None,
     lambda text: text[:-9], lambda text: text.replace('"axes"', '"axs"'),

@@ -31,10 +31,10 @@ from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy
 from eggshard.plan.hoisting import price_of_iterations
 from eggshard.plan.joining import joined
-from eggshard.plan.nested import runs_of_problems
+from eggshard.plan.nested import names_in_bodies, runs_of_problems
 from eggshard.plan.plan import Search
 from eggshard.plan.pricing import Pricer
-from eggshard.plan.reasons import Reasons, WithBodies
+from eggshard.plan.reasons import BodyReasons, Weigh, WithBodies
 from eggshard.plan.schedule import scheduled
 from eggshard.plan.steps import CollectivePermute, StepPlan
 from eggshard.planning import Planning
@@ -86,7 +86,7 @@ class RegionPlanner:
         self._problems: dict[Body, RegionProblem | None] = {}
         self._least: dict[Body, float] = {}
         #: What explains the bodies that were searched for, number 1 first.
-        self._reasons: list[Callable[[], Reasons]] = []
+        self._reasons: list[Weigh] = []
 
     def forget(self) -> None:
         """Let go of the e-graphs of bodies, and of what was begun."""
@@ -94,9 +94,10 @@ class RegionPlanner:
         self._problems.clear()
         self._reasons.clear()
 
-    def explaining(self, steps: StepPlan, reasons: Callable[[], Reasons]) -> Callable[[], Reasons]:
+    def explaining(self, steps: StepPlan, reasons: Weigh) -> Weigh:
         """What explains a plan, from what explains the steps outside of bodies."""
-        bodies = {n: (runs, self._reasons[n - 1]) for n, runs in sorted(runs_of_problems(steps).items())}
+        runs, names = runs_of_problems(steps), names_in_bodies(steps)
+        bodies = tuple(BodyReasons(n, runs[n], self._reasons[n - 1], names.get(n, {})) for n in sorted(runs))
         return WithBodies(reasons, bodies) if bodies else reasons
 
     def plain(

@@ -21,6 +21,7 @@ def test_dot_is_balanced_and_names_what_there_is() -> None:
     assert text.startswith('digraph "mlp" {') and text.endswith("}\n")
     assert text.count("->") == mlp().to_networkx().number_of_edges()
     assert "step2 -> step3" in text and "all-reduce over y" in text
+    assert 'input0 [label="input arg0 (x, -)"' in text and "output result0 (x, -)" in text
 
 
 def test_a_notebook_shows_the_table() -> None:

@@ -32,6 +32,8 @@ def test_a_page_holds_the_plan() -> None:
     assert [texts[n] for n in data["steps"]["op"]].count("dot_general") == 2
     assert data["compared"]["totals"]["bytes"] == plan.baseline.wire_bytes
     assert len(data["reasons"]["decisions"]) == len(plan.reasons.decisions)
+    assert [texts[data["values"][v][3]] for v in data["inputs"]] == ["arg0", "arg1", "arg2"]
+    assert [texts[n] for n in data["output_names"]] == ["result0"]
     for rows in ("operands", "results"):
         assert [tuple(row) for row in data["steps"][rows]] == [getattr(step, rows) for step in plan.steps]
 
@@ -85,9 +87,11 @@ def test_loops_show_what_is_inside() -> None:
     a = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=rows)
     plan = eggshard.optimize(jax.jit(loop, out_shardings=rows).lower(a))
     data = data_in(page(plan))
-    (bodies,) = data["steps"]["bodies"].values()
-    names = [data["texts"][row[0]] for _, _, rows in bodies for row in rows]
-    assert "dot_general" in names and [name for name, _, _ in bodies] == ["condition", "body, 5 times"]
+    (inside,) = data["steps"]["inside"].values()
+    names = [data["texts"][data["steps"]["op"][i]] for _, first, count, _, _ in inside for i in range(first, first + count)]
+    (number,) = (i for i, step in enumerate(plan.steps) if step.action.kind == "while")
+    assert "dot_general" in names and [tuple(p[::3]) for p in inside] == [(f"{number}.condition", 6), (f"{number}.body", 5)]
+    assert [data["steps"]["address"][p[1]] for p in inside] == [f"{number}.condition.0", f"{number}.body.0"]
     (loop_step,) = (i for i, kind in enumerate(data["steps"]["kind"]) if kind == "control")
     assert any(a.at_least for d in plan.reasons.decisions for a in d.alternatives), "bodies are planned when chosen"
     assert "WHAT ELSE" in plan.explain(loop_step)

@@ -94,6 +94,16 @@ def test_rules_are_named() -> None:
     assert any(f"rule {rule} made" in plan.explain(step) for rule in rules)
 
 
+def test_alternatives_that_are_not_listed_are_counted() -> None:
+    plan = mlp()
+    for i in range(len(plan.steps)):
+        for decision in decisions_of(plan, i):
+            if 0 < len(decision.alternatives) < decision.weighed:
+                more = decision.weighed - len(decision.alternatives)
+                assert f"and {more} more, none of them cheaper" in plan.explain(i)
+                assert all(a.what in plan.explain(i) for a in decision.alternatives)
+
+
 def test_flips_are_the_gap_to_the_alternative() -> None:
     plan = mlp()
     for decision in plan.reasons.decisions:

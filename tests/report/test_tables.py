@@ -26,3 +26,12 @@ def test_a_long_plan_shows_what_communicates() -> None:
     alone = [row.start for row in rows if plan.steps[row.start].action.messages]
     assert all(len(row) == 1 for row in rows if row.start in alone) and alone
     assert "3 local steps" in shown and "all-to-all" in shown
+
+
+def test_lines_above_the_table_are_no_longer_than_a_terminal() -> None:
+    b = eggshard.ProgramBuilder(mesh={"replica": 2, "data": 2, "model": 2}, name="a_function_of_a_long_name")
+    x = b.input((64, 64), "f32", (("data", "model"), None))
+    b.output(b.op("tanh", x), (None, ("model", "replica")))
+    plan = eggshard.optimize(b.build())
+    lines = tables.headline(plan).splitlines()
+    assert len(lines) >= 4 and all(len(line) <= 80 for line in lines)

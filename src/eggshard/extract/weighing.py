@@ -43,14 +43,14 @@ class Weighing(NamedTuple):
     trips: int = 1
     unit: str = ""
 
-    def reasons(self) -> Reasons:
-        """Every decision with its alternatives."""
-        return _Weigher(self).reasons()
+    def reasons(self, names: Mapping[int, str]) -> Reasons:
+        """Every decision with its alternatives. names: what the plan calls the tensors of classes that it holds."""
+        return _Weigher(self, names).reasons()
 
 
 class _Weigher:
-    def __init__(self, given: Weighing) -> None:
-        self.graph, self.encoding, self.given = given.graph, given.encoding, given
+    def __init__(self, given: Weighing, names: Mapping[int, str]) -> None:
+        self.graph, self.encoding, self.given, self.names = given.graph, given.encoding, given, names
         self.problem, self.views = given.encoding.problem, given.encoding.views
         self.marginal = Marginal(self.problem, given.selection)
         self.values: dict[int, list[int]] = {}
@@ -180,8 +180,13 @@ class _Weigher:
         return choice.tag.group if isinstance(choice.tag, (Widened, Joined)) else c
 
     def _name(self, cls: int) -> str:
-        values = self.values.get(cls)
-        return f"%{values[0]}" if values else f"class {cls}"
+        """What the plan calls it; of what the plan does without, by which op and rule it would be made."""
+        if cls in self.names or cls >= len(self.graph.classes):
+            return self.names.get(cls, "several values")
+        node = self.graph.classes[cls].nodes[0]
+        if cls in self.values:
+            return f"the program's {node.op}"
+        return f"a {node.op}" + (f" by {node.rules[0]}" if node.rules else "")
 
     def _type(self, cls: int) -> str:
         return str(self.graph.type_of(cls)) if cls < len(self.graph.classes) else ""

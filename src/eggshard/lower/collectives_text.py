@@ -43,7 +43,7 @@ class StepText(WindowText):
         """Append all steps of a device program and return its outputs. LoweringError names the step that failed."""
         values: dict[int, Value] = dict(zip(plan.inputs, arguments, strict=True))
         for step in plan.steps:
-            where = f"step {step.action.kind} {step.label or step.results}"
+            where = " ".join(("step", step.action.kind, step.label or " ".join(f"%{v}" for v in step.results)))
             try:
                 results = self.emit(step.action, [values[v] for v in step.operands])
             except LoweringError as error:

@@ -8,7 +8,7 @@ steps that hold most run in strips (`strip_mining.py`), one loop after the other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -144,10 +144,10 @@ def at_price(cheapest: Plan, planner: Planner, price: float) -> Plan:
                    baseline_factory=cheapest.baseline_factory, reasons_factory=partial(_charged, plan))
 
 
-def _charged(plan: Plan) -> Reasons:
+def _charged(plan: Plan, names: Mapping[int, str]) -> Reasons:
     """The reasons of a plan found at a price per byte."""
     note = "a charge on every byte that a step touches is in these prices: by it the search kept to the memory limit"
-    return replace(plan.reasons, note=note)
+    return replace(plan.reasons_for(names), note=note)
 
 
 def front(plans: Iterable[Plan]) -> list[Plan]:

@@ -1,4 +1,4 @@
-"""Device programs within device programs: the bodies of loops and branches, where they stand, and how often they run."""
+"""Device programs within device programs: the bodies of loops and branches, where they are, how often they run."""
 
 from __future__ import annotations
 
@@ -38,6 +38,11 @@ class Place(NamedTuple):
     def address_of(self, step: int) -> str:
         """The address of a step: "3.body.5"; its number in the outermost program."""
         return f"{self.address}.{step}" if self.outer else str(step)
+
+    @property
+    def problem(self) -> int:
+        """The number of the problem that the program is the plan of (`Origin.problem`)."""
+        return next((step.origins[-1].problem for step in self.program.steps if step.origins), -1 if self.outer else 0)
 
     def within(self, step: int) -> list[Place]:
         """The device programs in one of its steps."""
@@ -114,3 +119,19 @@ def runs_of_problems(program: StepPlan) -> dict[int, int]:
         for number, _ in {(origin.problem, chain[k + 1 :]) for chain in origins for k, origin in enumerate(chain[:-1])}:
             moved[number] = moved.get(number, 0) + place.times
     return {number: times for number, times in {**moved, **own}.items() if number > 0}
+
+
+def names_in_bodies(program: StepPlan) -> dict[int, dict[int, str]]:
+    """What the values that hold the classes of bodies are called, by the numbers of their problems and by class."""
+    found: dict[int, dict[int, str]] = {}
+    for place in places(program):
+        number = place.problem
+        for v, tensor in enumerate(place.program.held if number > 0 else ()):
+            if tensor is not None:
+                found.setdefault(number, {}).setdefault(tensor.cls, f"%{v}")
+    for place in places(program):  # what was taken out of loops, or is of a manual computation
+        for i, step in enumerate(place.program.steps):
+            for origin in step.origins[:-1]:
+                there = f"what step {place.address_of(i)} makes"
+                found.setdefault(origin.problem, {}).setdefault(origin.cls, there)
+    return found

@@ -16,8 +16,9 @@ from eggshard.costmodel.protocol import CostModel
 from eggshard.errors import EggshardError, EngineError, LoweringError
 from eggshard.placement.placement import Placement
 from eggshard.plan.control_steps import Branch, Loop
+from eggshard.plan.naming import class_names
 from eggshard.plan.pricing import Pricer
-from eggshard.plan.reasons import Reasons
+from eggshard.plan.reasons import Reasons, Weigh
 from eggshard.plan.schedule import Schedule
 from eggshard.plan.steps import Step, StepPlan
 from eggshard.program.mesh import Mesh
@@ -99,8 +100,9 @@ class Plan:
     baseline_factory: Callable[[], Plan] | None = field(default=None, compare=False, repr=False)
     calling_convention: CallingConvention | None = field(default=None, compare=False, repr=False)
     device_order: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
-    #: What weighs the plan's decisions against their alternatives, or the outcome, as it was read from JSON.
-    reasons_factory: Callable[[], Reasons] | Reasons | None = field(default=None, compare=False, repr=False)
+    #: What weighs the plan's decisions against their alternatives, given what the plan calls the tensors of classes
+    #: (`plan.naming`), or the outcome, as it was read from JSON.
+    reasons_factory: Weigh | Reasons | None = field(default=None, compare=False, repr=False)
 
     @property
     def mesh(self) -> Mesh:
@@ -217,11 +219,15 @@ class Plan:
 
         Found when first asked for. A baseline has none, and says so.
         """
+        return self.reasons_for(class_names(self))
+
+    def reasons_for(self, names: Mapping[int, str]) -> Reasons:
+        """The same with these names of the tensors of classes (`Held.cls`), as a plan by the same choices has them."""
         if isinstance(self.reasons_factory, Reasons):
             return self.reasons_factory
         if self.reasons_factory is None:
             return Reasons(note=self.search.fallback or "nothing was searched for: this is the baseline")
-        return self.reasons_factory()
+        return self.reasons_factory(names)
 
     def run(
         self, *arrays: np.ndarray, engine: str = "numpy", devices: int | Mapping[str, int] | None = None,
@@ -311,6 +317,7 @@ class Plan:
         from eggshard.lower.mpi.program import MpiProgram
 
         return MpiProgram(self, comm)
+
     def on(self, devices: int | Mapping[str, int], program: Any = None) -> Plan:
         """The plan on another number of devices: more or fewer shards of the same local shapes.
 
@@ -350,16 +357,20 @@ class Plan:
         return to_json(self, reasons)
 
     @staticmethod
-    def from_json(text: str, program: Any = None, mesh: Any = None) -> Plan:
+    def from_json(
+        text: str, program: Any = None, mesh: Any = None, cost_model: CostModel | str | None = None
+    ) -> Plan:
         """A plan from its JSON text, which may have been written on another machine.
 
         ProgramError for text of another format, or that another version of eggshard wrote (or of JAX, where the plan
         holds ops as JAX wrote them). program, mesh: what the plan must be for; see `require`. Of a lowered function
-        the plan takes over the signature, which JSON does not hold.
+        the plan takes over the signature, which JSON does not hold. cost_model: the one that the plan was made under,
+        where that is your own: JSON holds its prices of the plan's own steps only, and `compare_with_xla` asks for
+        others. CostModelError, naming a step, where it prices them otherwise.
         """
         from eggshard.plan.serialization import from_json
 
-        return from_json(text, program, mesh)
+        return from_json(text, program, mesh, cost_model)
 
     def require(self, program: Any = None, mesh: Any = None) -> Plan:
         """This plan, if it is for this program and this mesh.
@@ -388,8 +399,9 @@ class Plan:
     def explain(self, step: int | str | None = None) -> str:
         """The table of `str(plan)` with the search behind it and the comparison with the baseline.
 
-        Of one step, by its number, or by its address where it is within a loop or branch ("3.body.5"): WHY it is there (the rules that led to it), WHAT ELSE there was (alternatives, each with what the
-        plan would cost more), and which prices would have to move by how much for the choice to flip (`reasons`).
+        Of one step, by its number, or by its address within a loop or branch ("3.body.5"): WHY it is there (the rules
+        that led to it), WHAT ELSE there was (alternatives, each with what the plan would cost more), and which prices
+        would have to move by how much for the choice to flip (`reasons`).
         """
         from eggshard.report.explanation import explain_step
         from eggshard.report.tables import explain

@@ -140,19 +140,29 @@ class Reasons:
         return found
 
 
+#: Weighs decisions, given the names of the values that hold the classes of the problem.
+Weigh = Callable[[Mapping[int, str]], Reasons]
+
+
+class BodyReasons(NamedTuple):
+    """What explains the body of a loop, branch or manual computation: the number of its problem, how often it runs."""
+
+    number: int
+    runs: int
+    weigh: Weigh
+    names: Mapping[int, str]
+
+
 @dataclass(frozen=True)
 class WithBodies:
-    """Weighs the decisions of a program and those of the bodies in it when asked.
+    """Weighs the decisions of a program and those of the bodies in it when asked."""
 
-    bodies: by the number of the problem how often it runs, and its reasons.
-    """
+    program: Weigh
+    bodies: tuple[BodyReasons, ...]
 
-    program: Callable[[], Reasons]
-    bodies: Mapping[int, tuple[int, Callable[[], Reasons]]]
-
-    def __call__(self) -> Reasons:
-        reasons = self.program()
-        inside = [d.of_body(n, runs) for n, (runs, weigh) in self.bodies.items() for d in weigh().decisions]
+    def __call__(self, names: Mapping[int, str]) -> Reasons:
+        reasons = self.program(names)
+        inside = [d.of_body(body.number, body.runs) for body in self.bodies for d in body.weigh(body.names).decisions]
         return replace(reasons, decisions=(*reasons.decisions, *inside))
 
 

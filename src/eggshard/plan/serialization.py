@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -77,7 +78,7 @@ class Recorded:
         except KeyError:
             raise CostModelError(
                 f"the plan was priced by {self.name}, of which its JSON holds the prices of its own steps only, not of "
-                f"{step}; give such a model to optimize again"
+                f"another {step.op or step.kind}; give the model to Plan.from_json as cost_model"
             ) from None
 
 
@@ -171,7 +172,9 @@ def to_json(plan: Plan, reasons: bool = True) -> str:
     return json.dumps({"eggshard plan": FORMAT, **facts, **body})
 
 
-def from_json(text: str, program: Any = None, mesh: Any = None) -> Plan:
+def from_json(
+    text: str, program: Any = None, mesh: Any = None, cost_model: costmodel.CostModel | str | None = None
+) -> Plan:
     """A plan from its JSON text; ProgramError if it is none, or written by other versions. See `Plan.from_json`."""
     try:
         data = json.loads(text)
@@ -192,7 +195,21 @@ def from_json(text: str, program: Any = None, mesh: Any = None) -> Plan:
     except Exception as error:
         raise ProgramError(f"damaged plan JSON: {error!r}; write it again with Plan.to_json") from None
     require(plan, program, mesh)
+    if cost_model is not None:
+        plan = _under(plan, costmodel.named(cost_model) if isinstance(cost_model, str) else cost_model)
     return plan if program is None else replace(plan, calling_convention=_convention(program))
+
+
+def _under(plan: Plan, model: costmodel.CostModel) -> Plan:
+    """The plan with the model that it was made under; CostModelError for one that prices it otherwise."""
+    given = replace(plan, cost_model=model)
+    for i, (then, now) in enumerate(zip(plan.prices, given.prices, strict=True)):
+        if not math.isclose(then, now, rel_tol=1e-6, abs_tol=1e-15):
+            raise CostModelError(
+                f"step {i} ({plan.steps[i].action.kind}) takes {now:g} s under the cost model given, and took {then:g} "
+                f"when the plan was made: give the model that it was made under, or plan again"
+            )
+    return given
 
 
 def _convention(program: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from eggshard.plan.control_steps import Branch, Loop
+from eggshard.plan.naming import ProgramNames, output_names, value_names
 from eggshard.plan.nested import Place, located
 from eggshard.plan.reasons import Alternative, Decision, Flip
 from eggshard.report.tables import duration, over, render, size, what
@@ -15,24 +16,24 @@ if TYPE_CHECKING:
     from eggshard.plan.plan import Plan
     from eggshard.plan.steps import Step
 
-#: How many alternatives, and how many ways to flip each decision, are printed.
-SHOWN, FLIPS = 6, 3
+#: How many ways to flip each decision are printed.
+FLIPS = 3
 #: Of who takes a value so many are named, and of so many the decisions are shown.
 USERS, TAKERS = 6, 3
 #: So many steps of a body are listed; of more, those that communicate.
 LISTED = 40
 
 
-class Locations:
-    """Where the values of a plan come from: the op, and where its author wrote it; and the steps that take them.
+class Context:
+    """What the values of a plan are called, where they come from in its program, and which steps take them.
 
-    place: of a plan's device program, or of one within it.
+    place: of the plan's device program, or of one within it.
     """
 
     def __init__(self, plan: Plan, place: Place | None = None):
         self.place = place or Place(plan.device_program)
-        ops = plan.program.region.ops if self.place.outer is None else ()
-        self._of = {v: f" ({op.described})" for op in ops for v in op.results}
+        self.names = value_names(plan, self.place.program)
+        self._origins = ProgramNames(plan.program)
         self.users: dict[int, list[int]] = {}
         for i, step in enumerate(self.steps):
             for v in dict.fromkeys(step.operands):
@@ -43,21 +44,22 @@ class Locations:
         """The steps of the program."""
         return self.place.program.steps
 
-    def of(self, value: int, step: Step) -> str:
-        """Of a value that a step makes, in brackets; "" where nothing is known."""
-        told = f" ({step.origins[0].op})" if step.origins and step.origins[0].op else ""
-        return self._of.get(value, told)
+    def told(self, value: int, step: Step | None) -> str:
+        """What a value of the program, or of a body of which this is one, is there; the step makes a shard of it."""
+        if self.place.outer is None or value < 0:
+            return self._origins.of(value)
+        op = step.origins[0].op if step is not None and step.origins else ""
+        return f"an op of {self.place.address} ({op})" if op else f"an input of {self.place.address}"
 
 
 #: A problem, and a class of it.
 Chosen = tuple[int, int]
 
-
-def decisions_of(plan: Plan, step: int, locations: Locations | None = None) -> list[Decision]:
+def decisions_of(plan: Plan, step: int, context: Context | None = None) -> list[Decision]:
     """The decisions behind a step, the nearest first: of a reshard where to, of an op how; then what else was decided
     of the same tensor; and, of a step that communicates, how the ops work that take it so."""
-    locations = locations or Locations(plan)
-    taken, held = locations.steps[step], locations.place.program.held
+    context = context or Context(plan)
+    taken, held = context.steps[step], context.place.program.held
     reshards = any(w.startswith(("reshard", "regroup")) for w in taken.why)
     tensors = [held[v] for v in taken.results] if held else []
     here = {str(h.placement) for h in tensors if h is not None}
@@ -67,7 +69,7 @@ def decisions_of(plan: Plan, step: int, locations: Locations | None = None) -> l
     found.sort(key=lambda d: (
         d.problem != chosen[0][0], (d.kind in ("reshard", "window")) is not reshards, d.placement not in here))
     if taken.action.messages:
-        takers = _takers(step, locations)
+        takers = _takers(step, context)
         found += [d for c in takers[:TAKERS] if c not in chosen for d in of_class.get(c, ()) if d.kind == "op"]
     return found
 
@@ -77,14 +79,14 @@ def _chosen(step: Step) -> list[Chosen]:
     return list(dict.fromkeys((origin.problem, origin.cls) for origin in step.origins))
 
 
-def _takers(step: int, locations: Locations) -> list[Chosen]:
+def _takers(step: int, context: Context) -> list[Chosen]:
     """The classes of the ops that take what a step makes, or what that is converted to on the way."""
     found: dict[Chosen, None] = {}
-    own = set(_chosen(locations.steps[step])[:1])
+    own = set(_chosen(context.steps[step])[:1])
     seen, work = {step}, [step]
     for i in work:
-        for user in dict.fromkeys(u for v in locations.steps[i].results for u in locations.users.get(v, ())):
-            theirs = _chosen(locations.steps[user])[:1]
+        for user in dict.fromkeys(u for v in context.steps[i].results for u in context.users.get(v, ())):
+            theirs = _chosen(context.steps[user])[:1]
             if own.intersection(theirs):
                 work += [user] if user not in seen else []
                 seen.add(user)
@@ -107,29 +109,31 @@ def flip_text(flip: Flip) -> str:
     return f"{flip.what}: {duration(flip.seconds)} -> {duration(flip.becomes)} ({times})"
 
 
-def why(plan: Plan, step: int, locations: Locations | None = None) -> list[str]:
+def why(plan: Plan, step: int, context: Context | None = None) -> list[str]:
     """Sentences: what the step makes, who takes it, the rules that led to it, and why here."""
-    locations = locations or Locations(plan)
-    place, taken = locations.place, locations.steps[step]
-    held, outputs = place.program.held, place.program.outputs
-    whole = "the program" if place.outer is None else place.address
+    context = context or Context(plan)
+    place, taken = context.place, context.steps[step]
+    held = place.program.held
     lines = _where(place)
     for v in taken.results:
         tensor = held[v] if held else None
         if tensor is not None:
-            of = f"%{tensor.value} of {whole}" if tensor.value >= 0 else "a tensor that the algebra made"
-            lines.append(f"%{v} holds {of}{locations.of(tensor.value, taken)}, {tensor.type}, at {tensor.placement}")
+            told = context.told(tensor.value, taken)
+            lines.append(f"{context.names[v]} holds {told}, {tensor.type}, at {tensor.placement}")
         elif len(taken.origins) > 1:
-            lines.append(f"%{v} is of a body{locations.of(-1, taken)}: taken out of a loop, or manual")
-    users = list(dict.fromkeys(i for v in taken.results for i in locations.users.get(v, ())))
-    delivered = [i for i, v in enumerate(outputs) if v in taken.results]
-    takers = [f"step {place.address_of(i)} {what(locations.steps[i].action)}" for i in users[:USERS]]
+            op = taken.origins[0].op or "an input"
+            lines.append(f"{context.names[v]} is of a body ({op}), taken out of its loop, or of a manual computation")
+    users = list(dict.fromkeys(i for v in taken.results for i in context.users.get(v, ())))
+    numbers = [str(i) for i in range(len(place.program.outputs))]
+    outputs = zip(numbers if place.outer else output_names(plan), place.program.outputs, strict=True)
+    delivered = [name for name, v in outputs if v in taken.results]
+    takers = [f"step {place.address_of(i)} {what(context.steps[i].action)}" for i in users[:USERS]]
     takers += [f"and {len(users) - USERS} more"] if len(users) > USERS else []
     end = "output" if place.outer is None else "result"
-    takers += [f"{end} {', '.join(map(str, delivered))}"] if delivered else []
+    takers += [f"{end} {', '.join(delivered)}"] if delivered else []
     if takers:
         lines.append("taken so by " + ", ".join(takers))
-    decisions = decisions_of(plan, step, locations)
+    decisions = decisions_of(plan, step, context)
     for decision in decisions[:1]:
         if decision.rules:
             lines += [f"rule {rule} made {op}" for rule, op in decision.rules]
@@ -212,8 +216,8 @@ def explain_step(plan: Plan, step: int | str) -> str:
     EggshardError for a step that the plan does not have.
     """
     place, number = located(plan.device_program, step)
-    locations, types = Locations(plan, place), place.program.types
-    taken = locations.steps[number]
+    context, types = Context(plan, place), place.program.types
+    taken = context.steps[number]
     received = float(place.program.received(taken).max())
     each = f", {place.times} times" if place.outer else ""
     lines = [
@@ -221,9 +225,9 @@ def explain_step(plan: Plan, step: int | str) -> str:
         + (f" over {over(taken.action)}" if over(taken.action) else "")
         + f" -> {' '.join(str(types[v]) for v in taken.results)} per device, {duration(priced(plan, place, number))}"
         + (f", {size(received)} received" if taken.action.messages else "") + each,
-        "", "WHY", *(f"  {line}" for line in why(plan, number, locations)), *_inside(plan, place, number),
+        "", "WHY", *(f"  {line}" for line in why(plan, number, context)), *_inside(plan, place, number),
     ]
-    decisions = decisions_of(plan, number, locations)
+    decisions = decisions_of(plan, number, context)
     for decision in decisions:
         lines += ["", f"WHAT ELSE than {decision.what}  ({of_what(plan, decision)})"]
         if not decision.alternatives:
@@ -234,11 +238,14 @@ def explain_step(plan: Plan, step: int | str) -> str:
         for name in ("more", "all else held", "own price"):
             table.add_column(name, justify="right", no_wrap=True)
         table.add_column("rules", overflow="fold")
-        for a in decision.alternatives[:SHOWN]:
+        for a in decision.alternatives:
             least = ">= " if a.at_least else ""
             table.add_row(a.what, least + duration(max(0.0, a.change)), duration(max(0.0, a.held)), duration(a.own),
                           "; ".join(a.rules))
         lines += ["  " + line for line in render(table).splitlines()]
+        more = decision.weighed - len(decision.alternatives)
+        if more > 0:
+            lines.append(f"   and {more} more, none of them cheaper all else held: only the cheapest are kept")
         best = decision.next_best
         if best is not None and best.flips:
             lines.append(f"  it would flip to {best.what} with one of")

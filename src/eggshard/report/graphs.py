@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import networkx
 
+from eggshard.plan.naming import output_names, value_names
 from eggshard.report.tables import duration, over, what
 
 if TYPE_CHECKING:
@@ -15,15 +16,17 @@ if TYPE_CHECKING:
 def to_networkx(plan: Plan) -> networkx.DiGraph:
     """Nodes ``("input", i)``, ``("step", i)``, ``("output", i)``; an edge for every value that passes between them.
 
-    Nodes have ``label`` and ``kind`` ("input", "local", "collective", "output"); steps also ``seconds``, ``bytes``
+    Nodes have ``label``, with the names of inputs and outputs, and ``kind`` ("input", "local", "collective", "output");
+    steps also ``seconds``, ``bytes``
     (received by the busiest device) and ``why``. Edges have ``values``, and ``bytes`` per device.
     """
     graph = networkx.DiGraph(name=plan.program.name, mesh=dict(plan.mesh.axes))
     program = plan.device_program
     made: dict[int, tuple[str, int]] = {}
+    names, ends = value_names(plan), output_names(plan)
     for i, v in enumerate(program.inputs):
         made[v] = ("input", i)
-        graph.add_node(made[v], kind="input", label=f"input {i} {plan.input_placements[i]}")
+        graph.add_node(made[v], kind="input", label=f"input {names[v]} {plan.input_placements[i]}")
     for i, step in enumerate(plan.steps):
         axes = over(step.action)
         graph.add_node(
@@ -34,7 +37,7 @@ def to_networkx(plan: Plan) -> networkx.DiGraph:
             _connect(graph, plan, made[v], ("step", i), v)
         made.update((v, ("step", i)) for v in step.results)
     for i, v in enumerate(program.outputs):
-        graph.add_node(("output", i), kind="output", label=f"output {i} {plan.output_placements[i]}")
+        graph.add_node(("output", i), kind="output", label=f"output {ends[i]} {plan.output_placements[i]}")
         _connect(graph, plan, made[v], ("output", i), v)
     return graph
 

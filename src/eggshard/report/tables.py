@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Callable, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 from rich.table import Table
 
+from eggshard.plan.naming import value_names
 from eggshard.plan.schedule import COMPUTE, Schedule
 from eggshard.plan.steps import Action, AllToAll, Local, Step, moved_axes
 from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from eggshard.plan.plan import Plan
 
 
+#: Columns of the lines above a plan's table.
+WIDTH = 80
 #: The tables of plans of more steps show those that communicate, one row each.
 LONG = 400
 
@@ -83,22 +87,24 @@ def over(action: Action) -> str:
 
 
 def headline(plan: Plan) -> str:
-    """One line of figures, and one of the search."""
+    """What the plan is of and sends, what that takes, and how good that is: a line each."""
     c = plan.collectives
     kinds = ", ".join(f"{n} {k}" for k, n in c.items()) or "no communication"
-    how = plan.search.method + (" (exact)" if plan.search.exact else " (sums may be reassociated)")
+    how = f"search: {plan.search.method}" + (", exact" if plan.search.exact else ", sums may be reassociated")
     hidden = f" - {duration(plan.cost.hidden)} hidden" if plan.cost.hidden else ""
     # A plan that was not searched for has no bound, and a gap of 100 % would say nothing.
-    certified = f"gap {100 * plan.gap:.2f} % of {plan.certificate}" if plan.bound or not plan.cost.total else "no bound"
+    known = plan.bound or not plan.cost.total
+    certified = f"gap {100 * plan.gap:.2f} % to the cheapest of {plan.certificate}" if known else "no bound"
     lines = [
         f"plan of {plan.program.name} on {dict(plan.mesh.axes)}: {kinds}",
-        f"received by the busiest device {size(plan.wire_bytes)} (step by step {size(plan.serial_bytes)}); "
+        f"received by the busiest device {size(plan.wire_bytes)} (step by step {size(plan.serial_bytes)})",
         f"{duration(plan.cost.total)} = {duration(plan.cost.communication)} communication + "
-        f"{duration(plan.cost.compute)} compute{hidden}; {certified}; {how}",
+        f"{duration(plan.cost.compute)} compute{hidden}",
+        f"{certified}; {how}",
     ]
     if plan.search.fallback:
         lines.append(f"FALLBACK to the baseline: {plan.search.fallback}")
-    return "\n".join(lines)
+    return "\n".join(fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False) for line in lines)
 
 
 def folded(plan: Plan) -> list[range]:
@@ -133,7 +139,7 @@ def table_rows(plan: Plan) -> list[tuple[str, ...]]:
     """The cells of a plan's table."""
     rows: list[tuple[str, ...]] = []
     received = plan.received
-    types = plan.device_program.types
+    types, names = plan.device_program.types, value_names(plan)
     for row in folded(plan):
         i, step = row.start, plan.steps[row.start]
         if len(row) > 1:
@@ -141,7 +147,7 @@ def table_rows(plan: Plan) -> list[tuple[str, ...]]:
             rows.append((f"{i}-{row[-1]}", f"{len(row)} local steps", "-", "", "", "-", duration(seconds), ""))
             continue
         rows.append((
-            str(i), what(step.action), over(step.action) or "-", " ".join(f"%{v}" for v in step.operands),
+            str(i), what(step.action), over(step.action) or "-", " ".join(names[v] for v in step.operands),
             " ".join(f"%{v}:{'x'.join(map(str, types[v].shape)) or 'scalar'} {types[v].dtype}" for v in step.results),
             size(float(received[i].max())) if step.action.messages else "-", duration(plan.prices[i]),
             "; ".join(step.why),

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits
 #: Instants and bytes in pixels of the picture's plane.
 _PLANE = (960, 480)
+#: What a picture's axes are.
+_AXES = "addresses upwards, time to the right: one instant at either end, one per step, more of a loop"
 _COLOURS = ("#8dd3c7", "#ffffb3", "#bebada", "#fb8072", "#80b1d3", "#fdb462", "#b3de69", "#fccde5", "#d9d9d9")
 
 
@@ -93,10 +95,11 @@ def picture(workspace: PlanWorkspace, width: int, height: int) -> str:
     ]
     seen = [i for i in dict.fromkeys(grid[::-1].T.reshape(-1).tolist()) if i >= 0]
     legend = [f"{_LETTERS[i % len(_LETTERS)]} {shown[i].name}: {layout.place(shown[i].name).footprint} bytes at "
-              f"{layout.place(shown[i].name).offset}, {_life(shown[i])}" for i in sorted(seen)]
+              f"{layout.place(shown[i].name).offset}, {_life(shown[i])}, {shown[i].site}" for i in sorted(seen)]
     axis = " " * 11 + "+" + "-" * columns
     time = " " * 12 + f"instants 0 to {instants - 1}"
-    return "\n".join((*lines, axis, time, *legend, _summary(workspace)))
+    key = (_AXES, "letters are buffers, a dot is free; vN holds value N of the plan, by default %N in print(plan)")
+    return "\n".join((*lines, axis, time, *key, *legend, _summary(workspace)))
 
 
 def svg(workspace: PlanWorkspace) -> str:
@@ -104,7 +107,7 @@ def svg(workspace: PlanWorkspace) -> str:
     layout, instants = workspace.layout, len(workspace.instants)
     width, height = _PLANE
     extent = max(1, layout.extent())
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-80 -10 {width + 90} {height + 50}" '
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-80 -10 {width + 90} {height + 66}" '
            'font-family="sans-serif" font-size="11">',
            f'<rect width="{width}" height="{height}" fill="#f7f7f7" stroke="#444"/>']
     for i, r in enumerate(layout.requests):
@@ -121,7 +124,8 @@ def svg(workspace: PlanWorkspace) -> str:
     out += [f'<text x="-6" y="{height * (1 - k / 4) + 4:.0f}" text-anchor="end">{size(extent * k / 4)}</text>'
             for k in range(5)]
     out.append(f'<text x="0" y="{height + 18}">instants 0 to {instants - 1}; '
-               f"version {layout.version}</text></svg>")
+               f"version {layout.version}</text>"
+               f'<text x="0" y="{height + 34}">{_AXES}; rectangles are buffers</text></svg>')
     return "\n".join(out)
 
 

@@ -79,6 +79,7 @@ def test_device_programs_are_proved_and_shown(program):
     picture = workspace.picture(width=40, height=10).splitlines()
     assert all(len(line) <= 12 + 40 for line in picture[:10])
     assert "instants 0 to" in workspace.picture()
+    assert "a dot is free" in workspace.picture() and "time to the right" in workspace.svg()
     assert workspace.svg().count("<title>") == len([r for r in workspace.requests if r.bytes.constant])
 
 

@@ -177,7 +177,9 @@ class _Timeline:
 
     def whole(self, program: StepPlan) -> int:
         start = self.tick((), -1, "start")
-        homes = {v: self.new(value_name((), v), program.types[v].bytes, start, "inputs") for v in program.inputs}
+        homes = {
+            v: self.new(value_name((), v), program.types[v].bytes, start, f"input {i}")
+            for i, v in enumerate(program.inputs)}
         self.visit(program, (), homes)
         end = self.tick((), len(program.steps), "end")
         for v in (*program.inputs, *program.outputs):

@@ -19,7 +19,17 @@ E.prepare = function (d) {
     for (const v of s.results[i]) E.maker[v] = i;
     for (const v of new Set(s.operands[i])) E.users[v].push(i);
   }
-  E.inputOf = new Map(d.inputs.map((v, i) => [v, i]));
+  E.inputOf = new Map(d.inputs.map((v) => [v, "the inputs"]));
+  // What goes into the body of a loop or branch comes from its step.
+  E.enters = new Map();
+  for (const [i, programs] of Object.entries(s.inside))
+    for (const [address, , , , inputs] of programs)
+      for (const v of inputs) {
+        E.inputOf.set(v, "the inputs of " + address);
+        E.enters.set(v, +i);
+      }
+  E.depths = new Uint8Array(E.count);
+  s.parent.forEach((p, i) => (E.depths[i] = p < 0 ? 0 : E.depths[p] + 1));
   E.groupOf = new Int32Array(E.count);
   d.groups.forEach(([, start, count], g) => E.groupOf.fill(g, start, start + count));
   E.mask = new Uint8Array(E.count).fill(1);
@@ -27,6 +37,10 @@ E.prepare = function (d) {
 };
 
 E.text = (n) => E.data.texts[n];
+E.address = (i) => E.data.steps.address[i];
+E.depth = (i) => E.depths[i];
+// The steps among some in a row that are in none of the others: what they take is what all of them take.
+E.outermost = (start, count) => d3.range(start, start + count).filter((i) => E.data.steps.parent[i] < start);
 E.what = (i) => E.text(E.data.steps.what[i]);
 E.over = (i) => E.text(E.data.steps.over[i]);
 E.title = (i) => E.what(i) + (E.over(i) ? " over " + E.over(i) : "");
@@ -34,6 +48,7 @@ E.kind = (i) => E.data.steps.kind[i];
 E.seconds = (i) => E.data.steps.seconds[i];
 E.bytes = (i) => E.data.steps.bytes[i];
 E.tensorOf = (v) => (E.data.values[v][0] < 0 ? null : E.data.tensors[E.data.values[v][0]]);
+E.name = (v) => E.text(E.data.values[v][3]);
 E.result = (i) => (E.data.steps.results[i].length ? E.tensorOf(E.data.steps.results[i][0]) : null);
 E.placementText = (t) => E.text(t[5]);
 E.tensorType = (t) => (t[0].length ? t[0].join("\u00d7") : "scalar") + " " + t[1];
@@ -45,13 +60,13 @@ E.localType = (v) =>
 
 E.searchable = function (i) {
   const s = E.data.steps,
-    words = [`step ${i}`, E.title(i), E.text(s.op[i]), E.data.groups[E.groupOf[i]][0]];
+    words = [`step ${E.address(i)}`, E.title(i), E.text(s.op[i]), E.data.groups[E.groupOf[i]][0]];
   for (const r of s.rules[i]) words.push(E.text(r));
-  for (const v of [...s.results[i], ...s.operands[i]]) words.push("%" + v);
+  for (const v of [...s.results[i], ...s.operands[i]]) words.push("%" + v, E.name(v));
   for (const v of s.results[i]) {
     const t = E.tensorOf(v);
     if (t) words.push(E.placementText(t), E.tensorType(t).replace(/\u00d7/g, "x"));
-    if (E.data.values[v][3] >= 0) words.push("program %" + E.data.values[v][3]);
+    if (E.data.values[v][4] >= 0) words.push(E.text(E.data.values[v][4]));
   }
   for (const d of s.decisions[i])
     for (const [rule] of E.data.reasons.decisions[d][7]) words.push(E.data.reasons.texts[rule]);
@@ -61,7 +76,8 @@ E.searchable = function (i) {
 // A decision with its alternatives, texts put back (plan/reasons.py, packed).
 E.decision = function (n) {
   const t = (k) => E.data.reasons.texts[k];
-  const [cls, kind, what, tensor, placement, seconds, values, rules, weighed, others] = E.data.reasons.decisions[n];
+  const [cls, kind, what, tensor, placement, seconds, values, rules, weighed, others, problem, runs] =
+    E.data.reasons.decisions[n];
   const parts = (rows) => rows.map(([w, k, c, s]) => ({ what: t(w), kind: t(k), cls: c, seconds: s }));
   return {
     number: n,
@@ -73,6 +89,8 @@ E.decision = function (n) {
     seconds,
     values,
     weighed,
+    problem,
+    runs,
     rules: rules.map(([r, op]) => [t(r), t(op)]),
     alternatives: others.map(([w, r, own, held, change, leaves, joins, least]) => ({
       what: t(w),
@@ -107,12 +125,18 @@ E.flips = function (a) {
   return found.sort((x, y) => Math.abs(Math.log(x.to / x.from)) - Math.abs(Math.log(y.to / y.from)));
 };
 
-// Steps of a class, for links from decisions.
-E.stepOfClass = function (cls) {
-  for (let i = 0; i < E.count; i++) {
-    if (E.data.steps.results[i].some((v) => E.data.values[v][2] === cls)) return i;
-  }
-  return -1;
+// The step of a decision, for links: the first whose nearest decision it is, or that it is about at all.
+E.stepOf = function (n) {
+  const all = E.data.steps.decisions,
+    nearest = all.findIndex((some) => some[0] === n);
+  return nearest < 0 ? all.findIndex((some) => some.includes(n)) : nearest;
+};
+
+// What the plan calls the tensor that a decision is about, and where; "" where it holds none.
+E.nameOf = function (d) {
+  const v = E.data.values.findIndex((value) => value[2] === d.cls && value[5] === d.problem),
+    i = d.problem ? E.stepOf(d.number) : -1;
+  return [v < 0 ? "" : E.name(v), i < 0 ? "" : "in " + E.address(i).replace(/\.\d+$/, "")].join(" ").trim();
 };
 
 E.on = (event, f) => (E.listeners[event] ||= []).push(f);

@@ -137,14 +137,14 @@ E.Graph = class {
         if (!E.users[v].length) return;
         const id = single ? "in" : "in" + n;
         if (!ends.some((e) => e.id === id))
-          ends.push({ id, end: single ? `${E.data.inputs.length} inputs` : `input ${n}`, value: single ? -1 : v });
+          ends.push({ id, end: single ? `${E.data.inputs.length} inputs` : `input ${E.name(v)}`, value: single ? -1 : v });
         for (const u of E.users[v]) link(id, of[u], v);
       });
       const one = E.data.outputs.length > 40;
       E.data.outputs.forEach((v, n) => {
         const id = one ? "out" : "out" + n;
         if (!ends.some((e) => e.id === id))
-          ends.push({ id, end: one ? `${E.data.outputs.length} outputs` : `output ${n}`, value: one ? -1 : v });
+          ends.push({ id, end: one ? `${E.data.outputs.length} outputs` : `output ${E.text(E.data.output_names[n])}`, value: one ? -1 : v });
         if (E.maker[v] >= 0) link(of[E.maker[v]], id, v);
       });
     }
@@ -152,7 +152,7 @@ E.Graph = class {
     const parent = new Map(shown.map((n) => [n.id, n.parent]));
     for (let i = 0; i < E.count; i++) {
       for (const v of E.data.steps.operands[i]) {
-        const m = E.maker[v];
+        const m = E.maker[v] >= 0 ? E.maker[v] : (E.enters.get(v) ?? -1);
         if (m < 0) continue;
         const a = of[m],
           b = of[i];
@@ -233,7 +233,7 @@ E.Graph = class {
         (e) =>
           [...e.values]
             .slice(0, 6)
-            .map((v) => `%${v} ${E.localType(v)}${E.tensorOf(v) ? " " + E.placementText(E.tensorOf(v)) : ""}`)
+            .map((v) => `${E.name(v)} ${E.localType(v)}${E.tensorOf(v) ? " " + E.placementText(E.tensorOf(v)) : ""}`)
             .join("\n") + (e.values.size > 6 ? `\nand ${e.values.size - 6} more` : ""),
       );
     const fold = boxes
@@ -324,19 +324,20 @@ E.Graph = class {
         t = E.result(i),
         where = t ? E.placementText(t) : "";
       return [
-        `${i} ${E.title(i)}`.slice(0, 44),
+        `${E.address(i)} ${E.title(i)}`.slice(0, 44),
         [where.slice(0, 34), E.seconds(i) > 0 ? E.duration(E.seconds(i)) : "", E.bytes(i) ? E.size(E.bytes(i)) : ""]
           .filter(Boolean)
           .join(" \u00b7 "),
       ].filter(Boolean);
     }
-    const range = d3.range(n.node.start, n.node.start + n.node.count),
-      sends = range.filter((i) => E.bytes(i));
+    const range = E.outermost(n.node.start, n.node.count),
+      all = d3.range(n.node.start, n.node.start + n.node.count),
+      sends = all.filter((i) => E.kind(i) === "collective");
     return [
       `${n.node.label}`,
       `${n.node.count} steps \u00b7 ${E.duration(d3.sum(range, E.seconds))}`,
       ...(sends.length
-        ? [`${sends.length} collective${sends.length > 1 ? "s" : ""} \u00b7 ${E.size(d3.sum(sends, E.bytes))}`]
+        ? [`${sends.length} collective${sends.length > 1 ? "s" : ""} \u00b7 ${E.size(d3.sum(range, E.bytes))}`]
         : []),
     ];
   }

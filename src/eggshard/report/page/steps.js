@@ -5,7 +5,7 @@ E.Steps = class {
     this.height = 30;
     this.sort = { by: 0, down: false };
     this.columns = [
-      ["step", (i) => i, (i) => String(i)],
+      ["step", (i) => i, (i) => "\u2003".repeat(E.depth(i)) + E.address(i)],
       ["what", (i) => E.what(i), (i) => E.what(i)],
       ["over", (i) => E.over(i), (i) => E.over(i)],
       [
@@ -15,6 +15,7 @@ E.Steps = class {
       ],
       ["received", (i) => E.bytes(i), (i) => (E.bytes(i) ? E.size(E.bytes(i)) : "\u2013"), true],
       ["time", (i) => E.seconds(i), (i) => E.duration(E.seconds(i)), true],
+      ["held", (i) => E.data.steps.alive[i], (i) => E.size(E.data.steps.alive[i]), true],
       ["part", (i) => E.groupOf[i], (i) => E.data.groups[E.groupOf[i]][0]],
     ];
     this.grid = E.el("div", {

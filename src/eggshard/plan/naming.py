@@ -1,0 +1,60 @@
+"""What people call a plan's values: one numbering, that of the table that `print(plan)` shows.
+
+An input has its own name, where the program states one; what a step makes is ``%n``, n its number in the device
+program. Values of the program are named by the op that makes them, and by where its author wrote it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from eggshard.program.program import Program
+
+if TYPE_CHECKING:
+    from eggshard.plan.plan import Plan
+    from eggshard.plan.steps import StepPlan
+
+
+def value_names(plan: Plan, program: StepPlan | None = None) -> list[str]:
+    """Per value of the device program, or of one within it, its name. Inputs that share a name are numbered."""
+    names = [f"%{v}" for v in range(len((program or plan.device_program).types))]
+    if program not in (None, plan.device_program):
+        return names
+    times = Counter(plan.program.input_names)
+    for v, name in zip(plan.device_program.inputs, plan.program.input_names, strict=False):
+        if name and times[name] == 1:
+            names[v] = name
+    return names
+
+
+def class_names(plan: Plan) -> dict[int, str]:
+    """Per class of the selection (`Held.cls`) the name of the first value that holds it."""
+    names = value_names(plan)
+    found: dict[int, str] = {}
+    for name, tensor in zip(names, plan.device_program.held, strict=False):
+        if tensor is not None and tensor.cls >= 0:
+            found.setdefault(tensor.cls, name)
+    return found
+
+
+class ProgramNames:
+    """What the values of a program are called."""
+
+    def __init__(self, program: Program):
+        region, names = program.region, program.input_names
+        self._of = {v: f"input {names[i] if i < len(names) else i}" for i, v in enumerate(region.inputs)}
+        for i, op in enumerate(region.ops):
+            for k, v in enumerate(op.results):
+                result = f"result {k} of " if len(op.results) > 1 else ""
+                self._of[v] = f"{result}op {i} of the program ({op.described})"
+
+    def of(self, value: int) -> str:
+        """Of a value of the program's region; of -1, which is none of it, that the algebra made it."""
+        return self._of.get(value, "a tensor that the algebra made")
+
+
+def output_names(plan: Plan) -> list[str]:
+    """Per output its name in the program; its number where it has none."""
+    names = plan.program.output_names
+    return [names[i] if i < len(names) and names[i] else str(i) for i in range(len(plan.device_program.outputs))]
