@@ -70,6 +70,7 @@ class Assembler:
                     (*step.origins, *origins),
                 )
                 values.update(zip(step.results, made, strict=True))
+            self._hold_inner(action, values)
             return tuple(values[v] for v in action.outputs)
         key = (action, operands)
         if key in self._emitted:
@@ -88,6 +89,13 @@ class Assembler:
             tensor = plan.held[v]
             if tensor is not None:
                 self.held.setdefault(values[v], tensor)
+
+    def _hold_inner(self, program: StepPlan, values: Mapping[int, int]) -> None:
+        """Say how the values within an emitted program lie, which are none of the outer one's tensors."""
+        outer = {*program.inputs, *program.outputs}
+        for v, tensor in enumerate(program.held):
+            if tensor is not None and v not in outer and v in values:
+                self.held.setdefault(values[v], tensor._replace(cls=-1, value=-1))
 
     def mask(self, operands: list[int], strategy: Strategy) -> list[int]:
         """Overwrite what a strategy's operands that are about to be reduced over hold outside their tensors."""

@@ -97,6 +97,7 @@ def _move(
             operands = tuple(values[v] for v in needed.operands)
             made = ahead.again(needed, operands)
             values.update(zip(needed.results, made, strict=True))
+            ahead.hold_as(program, values, needed.results)
     taken = {v for step in out for v in step.results}
     rest = [step for step in program.steps if not taken.issuperset(step.results)]
     used = {v for step in rest for v in step.operands}.union(program.outputs)

@@ -60,6 +60,14 @@ def nested(action: Action) -> tuple[Nested, ...]:
     return ()
 
 
+def steps_within(place: Place) -> Iterator[tuple[Place, int]]:
+    """The steps of a program and of those in it, as they come in print: where each is, and its number there."""
+    for i in range(len(place.program.steps)):
+        yield place, i
+        for inner in place.within(i):
+            yield from steps_within(inner)
+
+
 def places(program: StepPlan) -> Iterator[Place]:
     """A device program and all within it, each before those within it."""
     stack = [Place(program)]

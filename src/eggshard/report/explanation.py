@@ -117,12 +117,12 @@ def why(plan: Plan, step: int, context: Context | None = None) -> list[str]:
     lines = _where(place)
     for v in taken.results:
         tensor = held[v] if held else None
-        if tensor is not None:
-            told = context.told(tensor.value, taken)
-            lines.append(f"{context.names[v]} holds {told}, {tensor.type}, at {tensor.placement}")
-        elif len(taken.origins) > 1:
+        lies = "" if tensor is None else f", {tensor.type}, at {tensor.placement}"
+        if len(taken.origins) > 1 and (tensor is None or tensor.value < 0):
             op = taken.origins[0].op or "an input"
-            lines.append(f"{context.names[v]} is of a body ({op}), taken out of its loop, or of a manual computation")
+            lines.append(f"{context.names[v]} is of a body ({op}), taken out of its loop, or manual{lies}")
+        elif tensor is not None:
+            lines.append(f"{context.names[v]} holds {context.told(tensor.value, taken)}{lies}")
     users = list(dict.fromkeys(i for v in taken.results for i in context.users.get(v, ())))
     numbers = [str(i) for i in range(len(place.program.outputs))]
     outputs = zip(numbers if place.outer else output_names(plan), place.program.outputs, strict=True)

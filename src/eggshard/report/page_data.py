@@ -124,7 +124,7 @@ class PageData:
             "start": [row.start for row in rows], "end": [row.end for row in rows],
             "hidden": [h if h > least else 0.0 for h in (r.hidden for r in rows)],
             "lanes": [[*([COMPUTE] if w.computing or not w.channels else []), *w.channels] for w in works],
-            "alive": [row.room.spare + row.room.alive[row.number] for row in rows],
+            "alive": self._rows.alive,
             "why": [[self.text(line) for line in why(plan, r.number, r.room.context)] for r in rows],
             "rules": [[self.text(w) for w in s.why] for s in steps],
             "decisions": [[number[id(d)] for d in decisions_of(plan, r.number, r.room.context)] for r in rows],
@@ -187,7 +187,6 @@ class PageData:
             "figures": [[name, a, b, shown(a), shown(b)] for name, a, b, shown in figures(plan, plan.baseline)],
             "rows": [[side and [side.step, self.text(side.what), self.text(side.placements), side.bytes, side.seconds]
                       for side in row] for row in rows],
-            "row_of": [n for n, row in enumerate(self._rows.rows) if row.parent < 0],
             "left_out": len(found.rows) - len(rows),
         }
 

@@ -80,6 +80,11 @@ class Row(NamedTuple):
         return self.start + self.room.stretch * self.room.schedule.work[self.number].seconds
 
     @property
+    def alive(self) -> int:
+        """Bytes of shards on a device while it runs."""
+        return self.room.spare + self.room.alive[self.number]
+
+    @property
     def values(self) -> tuple[list[int], list[int]]:
         """Its operands and results among the values of the page."""
         first = self.room.first_value
@@ -131,3 +136,12 @@ class Rows:
                     Inside(there.address, first, len(self.rows) - first, there.times, inputs))
                 if there.name in ("condition", "body"):  # a loop's run one after the other, branches instead
                     at += stretch * times * known.makespan
+
+    @property
+    def alive(self) -> list[int]:
+        """Per row the bytes of shards on a device while it runs; of a loop or branch the most inside it."""
+        found = [row.alive for row in self.rows]
+        for row in sorted(self.inside, reverse=True):
+            inner = [found[i] for there in self.inside[row] for i in range(there.first, there.first + there.size)]
+            found[row] = max(inner, default=found[row])
+        return found

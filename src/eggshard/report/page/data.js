@@ -135,8 +135,10 @@ E.stepOf = function (n) {
 // What the plan calls the tensor that a decision is about, and where; "" where it holds none.
 E.nameOf = function (d) {
   const v = E.data.values.findIndex((value) => value[2] === d.cls && value[5] === d.problem),
-    i = d.problem ? E.stepOf(d.number) : -1;
-  return [v < 0 ? "" : E.name(v), i < 0 ? "" : "in " + E.address(i).replace(/\.\d+$/, "")].join(" ").trim();
+    i = d.problem ? E.stepOf(d.number) : -1,
+    inside = i >= 0 && E.data.steps.results[i].some((w) => E.data.values[w][5] === d.problem);
+  if (i >= 0 && !inside) return "step " + E.address(i);
+  return [v < 0 ? "" : E.name(v), inside ? "in " + E.address(i).replace(/\.\d+$/, "") : ""].join(" ").trim();
 };
 
 E.on = (event, f) => (E.listeners[event] ||= []).push(f);

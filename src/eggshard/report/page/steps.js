@@ -5,7 +5,7 @@ E.Steps = class {
     this.height = 30;
     this.sort = { by: 0, down: false };
     this.columns = [
-      ["step", (i) => i, (i) => "\u2003".repeat(E.depth(i)) + E.address(i)],
+      ["step", (i) => i, E.address],
       ["what", (i) => E.what(i), (i) => E.what(i)],
       ["over", (i) => E.over(i), (i) => E.over(i)],
       [
@@ -26,6 +26,7 @@ E.Steps = class {
       "aria-label": "Steps. Up and Down go through them.",
       "aria-colcount": this.columns.length,
     });
+    this.grid.style.setProperty("--address", Math.max(4, d3.max(E.data.steps.address, (a) => a.length) * 0.55 + 1) + "rem");
     this.head = E.el("div", { class: "row head", role: "row" });
     this.body = E.el("div", { class: "body", role: "rowgroup" });
     this.grid.append(this.head, this.body);

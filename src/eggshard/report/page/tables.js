@@ -241,7 +241,7 @@ E.compare = function (panel) {
     );
   }
   if (c) {
-    box.append(E.el("h2", {}, "Step by step"), E.el("h3", {}, `Steps: ${c.same} of ${c.row_of.length} are the same`));
+    box.append(E.el("h2", {}, "Step by step"), E.el("h3", {}, `Steps: ${c.same} of ${E.count} are the same`));
     let all = false;
     const list = E.el("div", {});
     const draw = () =>
@@ -260,7 +260,7 @@ E.compare = function (panel) {
                     ? "only the plan"
                     : "only the baseline",
             ],
-            ["plan", (r) => (r[0] ? E.stepLink(c.row_of[r[0][0]], `${r[0][0]} ${E.text(r[0][1])}`) : "")],
+            ["plan", (r) => (r[0] ? E.stepLink(E.data.steps.address.indexOf(r[0][0]), `${r[0][0]} ${E.text(r[0][1])}`) : "")],
             ["baseline", (r) => (r[1] ? `${r[1][0]} ${E.text(r[1][1])}` : "")],
             [
               "placement",

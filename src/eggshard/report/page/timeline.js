@@ -3,6 +3,7 @@
 E.Timeline = class {
   constructor(panel) {
     this.lanes = E.data.lanes.map(([name]) => name);
+    this.most = d3.max(E.data.steps.alive) || 1;
     this.bar = E.el(
       "div",
       { class: "bar" },
@@ -26,7 +27,6 @@ E.Timeline = class {
         "Timeline of steps. Left and Right go from step to step, Home and End to the first and last, plus and minus zoom. The list of steps has the same as text.",
     });
     this.memory = 64;
-    this.most = d3.max(E.data.steps.alive) || 1;
     // What is drawn of branches is the dearest one, which is what they take.
     this.left = new Uint8Array(E.count);
     for (const programs of Object.values(E.data.steps.inside)) {
