@@ -37,6 +37,7 @@ def hoisted(program: StepPlan) -> StepPlan:
         types = [program.types[v] for v in step.operands]
         form = hoisted_loop(action, types) if isinstance(action, Loop) else action
         values.update(zip(step.results, out.again(step, operands, form), strict=True))
+    out.hold_as(program, values, values)
     return out.build(values[v] for v in program.outputs)
 
 
