@@ -168,9 +168,11 @@ def _undecided(plan: Plan, step: Step) -> str:
     """Why there is no decision behind a step."""
     if "manual" in step.why:
         return "as its author wrote it for each device: nothing was to decide"
-    if plan.reasons.decisions and step.origins and step.origins[0].problem < 0:
+    if not plan.reasons.decisions and plan.reasons.note:
+        return plan.reasons.note
+    if step.origins and step.origins[0].problem < 0:
         return "done op by op: a search found nothing cheaper, or there was nothing to send, and nothing to search for"
-    return plan.reasons.note or "nothing was decided: it is a local view, or part of another step"
+    return "nothing was decided: it is a view of an input, or part of another step"
 
 
 def _more(alternative: Alternative) -> str:
@@ -231,7 +233,7 @@ def explain_step(plan: Plan, step: int | str) -> str:
     for decision in decisions:
         lines += ["", f"WHAT ELSE than {decision.what}  ({of_what(plan, decision)})"]
         if not decision.alternatives:
-            lines.append("  nothing")
+            lines.append("  no plan has one of them, all else held" if decision.weighed else "  nothing")
             continue
         table = Table(box=None, padding=(0, 1), show_edge=False)
         table.add_column("alternative", overflow="fold")

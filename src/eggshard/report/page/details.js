@@ -167,7 +167,7 @@ E.whatElse = function (decision) {
     ),
   );
   if (!others.length) {
-    box.append(E.el("p", { class: "note" }, "There was no other way."));
+    box.append(E.el("p", { class: "note" }, decision.weighed ? "No plan has one of them, all else held." : "There was no other way."));
     return box;
   }
   const rows = others.map((a, n) =>
