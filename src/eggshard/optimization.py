@@ -261,7 +261,8 @@ def _search_layers(
     weighing = Weighing(
         graph, encoding, lifted.source, small.router, planning.pricer, _whole_values(lifted),
         f"priced in the program of {KEPT} layers that stand for {short.repeats} equal ones, each of which does as one "
-        f"of them{note and '; ' + note}", unit=unit)
+        f"of them{note and '; ' + note}", unit=unit,
+        followed=frozenset(o.cls for s in steps.steps for o in s.origins if not o.problem))
     plan = Plan(
         program, steps, planning.inputs, placements, planning.model, search, reasons_factory=weighing.reasons)
     return plan, found.alike

@@ -30,7 +30,7 @@ class Weighing(NamedTuple):
     """What was decided, and among what. values: per value of the program its e-class (-1: none).
 
     trips: of a loop's body, whose problem is of one of so many iterations, and pays its part of what all of them share.
-    unit: as of `Reasons`.
+    unit: as of `Reasons`. followed: the classes whose decisions a plan follows, where it does not follow all.
     """
 
     graph: EGraph
@@ -42,6 +42,7 @@ class Weighing(NamedTuple):
     note: str = ""
     trips: int = 1
     unit: str = ""
+    followed: frozenset[int] | None = None
 
     def reasons(self, names: Mapping[int, str]) -> Reasons:
         """Every decision with its alternatives. names: what the plan calls the tensors of classes that it holds."""
@@ -63,7 +64,9 @@ class _Weigher:
         if not self.marginal.total < math.inf:
             note = "the selection cannot be priced on its own, so alternatives are not known"
             return Reasons((), self.given.selection.cost, note, self.given.unit)
-        items = tracked(list(self.marginal.decisions()), "weighing alternatives")
+        followed = self.given.followed
+        decided = [i for i in self.marginal.decisions() if followed is None or self._about(i) in followed]
+        items = tracked(decided, "weighing alternatives")
         found = [d for item in items if (d := self._decision(item)) is not None]
         return Reasons(tuple(found), self.marginal.total, self.given.note, self.given.unit)
 
