@@ -7,13 +7,20 @@ from pathlib import Path
 import pytest
 
 TUTORIALS = sorted((Path(__file__).parents[2] / "docs" / "tutorials").glob("*.md"))
+FILE = re.compile(r"^```\{code-block\} python\n:caption: (\S+)\n\n(.*?)^```", re.DOTALL | re.MULTILINE)
 BLOCK = re.compile(r"^```(python|output)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
-def test_tutorial(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tutorial(
+    path: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # some write files
+    monkeypatch.syspath_prepend(tmp_path)
     text = path.read_text()
+    for name, code in FILE.findall(text):
+        (tmp_path / name).write_text(code)
     blocks = [(m[1], m[2], text.count("\n", 0, m.start()) + 1) for m in BLOCK.finditer(text)]
     assert any(kind == "python" for kind, *_ in blocks)
     namespace: dict[str, object] = {"__name__": path.stem}
@@ -26,6 +33,12 @@ def test_tutorial(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             assert doctest.OutputChecker().check_output(following[1], printed, FLAGS), (
                 f"{path.name}, line {line}: printed\n{printed}"
             )
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_pictures_are_there(path: Path) -> None:
+    for image in re.findall(r"\]\(([^):]*\.png)\)", path.read_text()):
+        assert (path.parent / image).exists()
 
 
 def test_every_page_is_in_the_manual() -> None:

@@ -70,6 +70,23 @@ def test_a_rule_that_never_holds_fails_its_law_test():
         check_law(rule("negate(x) => x", cases=each(x=X), name="never")(lambda m: False))
 
 
+def test_what_rounding_alone_tells_apart_is_said_to_be_that() -> None:
+    text = "exponential(add(a, b)) => multiply(exponential(a), exponential(b))"
+    bad = rule(text, cases=each(a=tensors((4,)), b=tensors((4,))), name="of a sum")(lambda m: True)
+    with pytest.raises(LawViolation, match='rounding alone: mark="ρ"'):
+        check_law(bad)
+    wrong = rule("negate(x) => x", cases=each(x=tensors((4,))), name="wrong")(lambda m: True)
+    with pytest.raises(LawViolation) as caught:
+        check_law(wrong)
+    assert "rounding" not in str(caught.value)
+
+
+def test_cases_without_attributes_say_how_to_give_them() -> None:
+    bad = rule("transpose[t](x) => x", cases=each(x=tensors((2, 2))), name="still")(lambda m: None)
+    with pytest.raises(RewriteError, match=r"label 't'; give attributes of transpose.*t=\[\{"):
+        check_law(bad)
+
+
 def test_select_refuses_what_is_no_rule_and_repeated_names():
     with pytest.raises(RewriteError, match="is no rewrite rule"):
         select(["negate"])

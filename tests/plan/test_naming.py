@@ -9,7 +9,7 @@ from functools import cache
 from tests.report.samples import chain
 
 import eggshard as es
-from eggshard.plan.naming import ProgramNames, class_names, output_names, value_names
+from eggshard.plan.naming import LONGEST, ProgramNames, class_names, output_names, value_names
 
 
 @cache
@@ -33,6 +33,14 @@ def test_names_that_two_inputs_share_are_no_names() -> None:
     plan = gathered()
     same = replace(plan, program=replace(plan.program, input_names=("x", "x"), output_names=()))
     assert value_names(same)[:2] == ["%0", "%1"] and output_names(same) == ["0"]
+
+
+def test_long_names_are_cut_to_their_end_and_stay_apart() -> None:
+    plan = gathered()
+    layers = tuple(f"params['layers'][{i}]['attention']['query']" for i in range(2))
+    names = value_names(replace(plan, program=replace(plan.program, input_names=layers)))
+    assert names[:2] == ["%0...tion']['query']", "%1...tion']['query']"]
+    assert all(len(name) <= LONGEST for name in names)
 
 
 def test_explanations_name_what_the_table_shows() -> None:

@@ -115,6 +115,15 @@ def test_flips_are_the_gap_to_the_alternative() -> None:
                 assert flip.of_plan is (flip.factor >= 1 or other.change == 0)
 
 
+def test_what_both_plans_pay_for_flips_nothing() -> None:
+    for plan in (mlp(), chain()):
+        for decision in plan.reasons.decisions:
+            for other in decision.alternatives:
+                assert not set(other.leaves) & set(other.joins)
+                change = sum(p.seconds for p in other.joins) - sum(p.seconds for p in other.leaves)
+                assert change == pytest.approx(other.change, rel=1e-6, abs=1e-12)
+
+
 def test_a_price_that_moves_past_the_flip_changes_the_plan() -> None:
     """The model itself, not only the problem: every all-reduce dearer than the stated factor, and the plan has none."""
     plan = mlp()

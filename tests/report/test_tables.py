@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from unittest import mock
 
+import pytest
+
 import eggshard
 from eggshard.report import tables
 
@@ -35,3 +37,11 @@ def test_lines_above_the_table_are_no_longer_than_a_terminal() -> None:
     plan = eggshard.optimize(b.build())
     lines = tables.headline(plan).splitlines()
     assert len(lines) >= 4 and all(len(line) <= 80 for line in lines)
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [
+    (0.0, "0 s"), (2.5e-12, "0.0025 ns"), (999.4e-9, "999 ns"), (999.6e-9, "1 us"), (1e-6, "1 us"), (0.9996e-3, "1 ms"),
+    (12.34e-3, "12.3 ms"), (0.99951, "1 s"), (250.0, "250 s"),
+])
+def test_durations_have_three_digits_and_no_exponent(seconds: float, shown: str) -> None:
+    assert tables.duration(seconds) == shown

@@ -121,7 +121,7 @@ def check_patterns(text: str, left: Node, right: Pattern) -> None:
                         f"rule {text!r}: {node.op} needs a label and {FAMILIES[node.op]} operand(s)"
                     )
             elif not registry.known(node.op):
-                raise RewriteError(f"rule {text!r}: op {node.op!r} is not in the registry")
+                raise RewriteError(f"rule {text!r}: {registry.unknown(node.op)}")
             if side == "left":
                 if node.label in tensors:
                     raise RewriteError(f"rule {text!r}: {node.label!r} is both a label and a tensor")

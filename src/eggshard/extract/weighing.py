@@ -6,7 +6,8 @@ Computed when asked for: a plan keeps its problem for that, as it keeps what mak
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from eggshard.control_flow import CONTROL_FLOW
@@ -111,7 +112,7 @@ class _Weigher:
             what = f"reshard by way of {self._placed(c, r)}"
             change = cost - price
             alternatives.append(Alternative(
-                what, (), cost, change, change, tuple(self._parts((c, p, q), price)), joins))
+                what, (), cost, change, change, *_apart(self._parts((c, p, q), price), joins)))
         alternatives.sort(key=lambda a: a.change)
         return Decision(
             about, "reshard", self._said((c, p, q)), self._type(about), self._placed(c, q), price,
@@ -127,9 +128,8 @@ class _Weigher:
             if switch.out < 0:
                 what = f"computed there, too: {what}"
             rules, bounded = self._rules(choice.tag), self._bounded(choice.tag)
-        return Alternative(
-            what, rules, own, switch.held, switch.followed, self._paid(switch.leaves), self._paid(switch.joins),
-            bounded)
+        parts = _apart(self._paid(switch.leaves), self._paid(switch.joins))
+        return Alternative(what, rules, own, switch.held, switch.followed, *parts, bounded)
 
     def _bounded(self, tag: object) -> bool:
         return isinstance(tag, Computed) and self._node(tag).op in CONTROL_FLOW
@@ -244,3 +244,9 @@ class _Weigher:
                         seen.add(id(below))
                         queue.append(below)
         return tuple(found)
+
+
+def _apart(leaves: Iterable[Part], joins: Iterable[Part]) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+    """What only one of two plans pays for: a hop that conversions of both begin with is paid in either."""
+    gone, new = Counter(leaves), Counter(joins)
+    return tuple((gone - new).elements()), tuple((new - gone).elements())

@@ -22,7 +22,7 @@ from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding
 from jaxlib import lapack
 
-from eggshard.errors import LoweringError
+from eggshard.errors import LoweringError, ProgramError
 from eggshard.program.types import TensorType, numpy_dtype
 
 #: How targets of custom calls begin that are the CPU's linear algebra, as either form of a custom call spells them.
@@ -142,7 +142,14 @@ def _call(context: Any, name: str, text: str, operands: Sequence[Any]) -> list[A
     if _LAPACK.search(text):
         # Where JAX itself has lowered no such call in this process, the library's functions are null pointers yet.
         lapack.prepare_lapack_call("potrf", np.dtype(np.float32))
-    parsed = mlir.ir.Module.parse(text, context=surrounding.context)
+    try:
+        parsed = mlir.ir.Module.parse(text, context=surrounding.context)
+    except mlir.ir.MLIRError as error:
+        reason = str(error).strip().splitlines()[1:2] or [str(error)]
+        raise ProgramError(
+            f"XLA does not take {name}: {reason[0].strip()}; an op of your own says in its `emit` how it is made of "
+            "StableHLO's"
+        ) from None
     symbol = mlir.merge_mlir_modules(surrounding.module, name, parsed, dst_symtab=surrounding.symbol_table)
     types = [mlir.aval_to_ir_type(surrounding, aval) for aval in context.avals_out]
     from jaxlib.mlir.dialects import func

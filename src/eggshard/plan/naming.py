@@ -1,7 +1,8 @@
 """What people call a plan's values: one numbering, that of the table that `print(plan)` shows.
 
-An input has its own name, where the program states one; what a step makes is ``%n``, n its number in the device
-program. Values of the program are named by the op that makes them, and by where its author wrote it.
+An input has its own name, where the program states one; of a long one its number and the end are shown. What a step
+makes is ``%n``, n its number in the device program. Values of the program are named by the op that makes them, and by
+where its author wrote it.
 """
 
 from __future__ import annotations
@@ -16,15 +17,21 @@ if TYPE_CHECKING:
     from eggshard.plan.steps import StepPlan
 
 
+#: Names of inputs that are longer are cut to so many characters.
+LONGEST = 20
+
+
 def value_names(plan: Plan, program: StepPlan | None = None) -> list[str]:
-    """Per value of the device program, or of one within it, its name. Inputs that share a name are numbered."""
+    """Per value of the device program, or of one within it, its name. Inputs that share a name are numbered; no two
+    values of one program have one name."""
     names = [f"%{v}" for v in range(len((program or plan.device_program).types))]
-    if program not in (None, plan.device_program):
+    if program is not None and program is not plan.device_program:
         return names
     times = Counter(plan.program.input_names)
     for v, name in zip(plan.device_program.inputs, plan.program.input_names, strict=False):
         if name and times[name] == 1:
-            names[v] = name
+            number = f"%{v}..."
+            names[v] = name if len(name) <= LONGEST else number + name[len(number) - LONGEST :]
     return names
 
 

@@ -191,6 +191,8 @@ class RegionBuilder:
         definition = registry.get(name)
         try:
             types = definition.infer(attrs, tuple(self.types[i] for i in operands), tuple(regions))
+            if isinstance(types, TensorType):
+                raise ProgramError("the op's `infer` answers a tensor type; it answers a tuple, one of each result")
         except ProgramError as error:
             shown = ", ".join(str(self.types[i]) for i in operands)
             raise ProgramError(f"{name}({shown}) {attrs}{' at ' + location if location else ''}: {error}") from None

@@ -48,7 +48,7 @@ def size(count: float) -> str:
 def duration(seconds: float) -> str:
     """Seconds in a readable unit."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= scale:
+        if seconds >= 0.9995 * scale:  # what rounds to 1000 of a unit is 1 of the next
             return f"{seconds / scale:.3g} {unit}"
     return f"{seconds / 1e-9:.3g} ns" if seconds else "0 s"
 
@@ -100,7 +100,8 @@ def headline(plan: Plan) -> str:
         f"received by the busiest device {size(plan.wire_bytes)} (step by step {size(plan.serial_bytes)})",
         f"{duration(plan.cost.total)} = {duration(plan.cost.communication)} communication + "
         f"{duration(plan.cost.compute)} compute{hidden}",
-        f"{certified}; {how}",
+        certified,
+        how,
     ]
     if plan.search.fallback:
         lines.append(f"FALLBACK to the baseline: {plan.search.fallback}")

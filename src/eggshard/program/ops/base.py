@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from eggshard.errors import ProgramError
+from eggshard.errors import LoweringError, ProgramError
 from eggshard.program.program import Attributes
 from eggshard.program.types import TensorType
 
@@ -95,7 +96,7 @@ class OpDef:
 
     def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
         """Result types; ProgramError (without the op's name, the caller adds it) when operands do not fit."""
-        raise NotImplementedError(self.name)
+        raise ProgramError("the op's definition has no `infer`, which says what type results")
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
         """The sharding rule; by default everything must be replicated."""
@@ -103,7 +104,7 @@ class OpDef:
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
         """The op's NumPy meaning on arrays of any fitting shape."""
-        raise NotImplementedError(self.name)
+        raise LoweringError(f"the definition of op {self.name!r} has no `evaluate`, so it runs on JAX alone")
 
     def localize(
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types
@@ -198,7 +199,14 @@ def get(name: str) -> OpDef:
     try:
         return _REGISTRY[name]
     except KeyError:
-        raise ProgramError(f"op {name!r} is not in the registry") from None
+        raise ProgramError(unknown(name)) from None
+
+
+def unknown(name: str) -> str:
+    """What is said of a name that no op has."""
+    near = [n for n in _REGISTRY if n.startswith(name)] or get_close_matches(name, _REGISTRY)
+    also = f"; near it: {', '.join(sorted(near)[:3])}" if near else ""
+    return f"op {name!r} is not in the registry; ops have StableHLO's names{also}"
 
 
 def known(name: str) -> bool:

@@ -49,6 +49,7 @@ E.seconds = (i) => E.data.steps.seconds[i];
 E.bytes = (i) => E.data.steps.bytes[i];
 E.tensorOf = (v) => (E.data.values[v][0] < 0 ? null : E.data.tensors[E.data.values[v][0]]);
 E.name = (v) => E.text(E.data.values[v][3]);
+E.origin = (v) => (E.data.values[v][4] < 0 ? "" : E.text(E.data.values[v][4]));
 E.result = (i) => (E.data.steps.results[i].length ? E.tensorOf(E.data.steps.results[i][0]) : null);
 E.placementText = (t) => E.text(t[5]);
 E.tensorType = (t) => (t[0].length ? t[0].join("\u00d7") : "scalar") + " " + t[1];

@@ -28,7 +28,7 @@ E.details = function (i) {
     return E.el(
       "li",
       {},
-      E.el("code", {}, E.name(v)),
+      E.el("code", { title: E.origin(v) }, E.name(v)),
       " ",
       E.localType(v),
       " ",
@@ -256,6 +256,9 @@ E.whatElse = function (decision) {
       ),
       E.el("tbody", {}, ...rows),
     ),
+    decision.weighed > others.length
+      ? E.el("p", { class: "note" }, `and ${decision.weighed - others.length} more, none of them cheaper all else held`)
+      : "",
     flips,
   );
   return box;

@@ -19,7 +19,7 @@ E.duration = function (s) {
     ["ms", 1e-3],
     ["\u00b5s", 1e-6],
   ])
-    if (size >= scale) return `${+(s / scale).toPrecision(3)} ${unit}`;
+    if (size >= 0.9995 * scale) return `${+(s / scale).toPrecision(3)} ${unit}`;
   return `${+(s / 1e-9).toPrecision(3)} ns`;
 };
 
