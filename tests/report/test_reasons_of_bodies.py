@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 from bench.programs import by_name, fields, indexing, models, padslice, stencil, training, use_cpu_devices
 from tests.report.samples import scan
+from typer.testing import CliRunner
 
 import eggshard
+from eggshard.cli import app
 from eggshard.costmodel import AlphaBeta
 from eggshard.errors import EggshardError
 from eggshard.extract.decode import Decoder
@@ -107,6 +110,13 @@ def test_every_step_in_a_loop_and_a_branch_has_reasons() -> None:
     assert back.reasons == plan.reasons
     for place, i in steps_within(Place(plan.device_program)):
         assert back.explain(place.address_of(i)) == plan.explain(place.address_of(i))
+
+
+def test_the_command_line_explains_a_step_in_a_loop(tmp_path: Path) -> None:
+    saved = tmp_path / "plan.json"
+    saved.write_text(plan_of_scan().to_json())
+    result = CliRunner().invoke(app, ["explain", str(saved), "--step", "5.body.0"])
+    assert result.exit_code == 0 and "inside step 5 while" in result.output, result.output
 
 
 def test_prices_in_a_body_are_of_all_its_runs() -> None:
