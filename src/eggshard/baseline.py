@@ -14,7 +14,7 @@ from eggshard.placement.placement import Placement
 from eggshard.placement.sharding import Sharding
 from eggshard.placement.transfer import Strategy, useful
 from eggshard.plan.assemble import Assembler
-from eggshard.plan.held import Held
+from eggshard.plan.held import Held, Origin
 from eggshard.plan.steps import StepPlan
 from eggshard.planning import Planning, Types
 from eggshard.program.program import Op, Region
@@ -62,10 +62,11 @@ def baseline_program(
         if key not in chosen:
             chosen[key] = _cheapest(planning, op, operand_types, result_types, have, want)
         strategy = chosen[key]
-        operands = [get(v, p) for v, p in zip(op.operands, strategy.operands, strict=True)]
-        operands = assembler.mask(operands, strategy)
         action = planning.action(op, operand_types, result_types, strategy, searched=False)
-        made = assembler.emit(action, tuple(operands), ("baseline",), op.location)
+        with assembler.chosen_for(Origin(-1, op=op.described)):
+            operands = [get(v, p) for v, p in zip(op.operands, strategy.operands, strict=True)]
+            operands = assembler.mask(operands, strategy)
+            made = assembler.emit(action, tuple(operands), ("baseline",), op.location)
         for i, (v, new, placement) in enumerate(zip(op.results, made, strategy.results, strict=True)):
             at[v], value[v] = placement, {placement: new}
             assembler.held.setdefault(new, Held(-1, v, region.types[v], placement))

@@ -84,7 +84,8 @@ def optimize(
 @app.command()
 def explain(
     program: PlanSource,
-    step: Annotated[int | None, typer.Option("--step", help="Why this step, what else there was, its flips.")] = None,
+    step: Annotated[str | None, typer.Option(
+        "--step", help="Why this step, what else there was, its flips; 3.body.5 is within step 3.")] = None,
     model: Model = DEFAULT_MODEL, exact: Exact = False, seconds: Seconds = 60.0,
 ) -> None:
     """Find the cheapest plan, and say why it is so: rules, search, the baseline beside it; or all about one step."""

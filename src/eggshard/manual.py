@@ -21,6 +21,7 @@ from eggshard.placement.submesh import without_axes
 from eggshard.placement.transfer import Strategy
 from eggshard.plan.assemble import Assembler
 from eggshard.plan.control_steps import Branch, Loop
+from eggshard.plan.held import Origin
 from eggshard.plan.hoisting import hoisted_loop
 from eggshard.plan.steps import Action, AllGather, AllReduce, KeepFirst, Local, Moves, Slice, StepPlan
 from eggshard.program.mesh import Mesh, axis_ref
@@ -169,7 +170,7 @@ class _Body:
 
     def _emit(self, action: Action | StepPlan, operands: tuple[int, ...], op: Op) -> tuple[int, ...]:
         why = () if isinstance(action, StepPlan) else ("manual",)
-        return self.assembler.emit(action, operands, why, op.location)
+        return self.assembler.emit(action, operands, why, op.location, (Origin(-1, op=op.described),))
 
     def _op(self, op: Op, operands: tuple[int, ...]) -> tuple[int, ...]:
         region, attributes = self.region, op.attributes

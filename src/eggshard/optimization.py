@@ -46,7 +46,17 @@ from eggshard.program.mesh import Mesh, axis_ref
 from eggshard.program.program import Program, Region, RegionBuilder
 from eggshard.program.types import TensorType, mlir_dtype, static_shape
 from eggshard.progress import Bar, Clock, Progress
-from eggshard.regions import RegionPlanner, RegionProblem, begun, encoded, extraction_seconds, ordered, solve, timed
+from eggshard.regions import (
+    RegionPlanner,
+    RegionProblem,
+    begun,
+    encoded,
+    extraction_seconds,
+    ordered,
+    solve,
+    timed,
+    weighted_sums,
+)
 from eggshard.rewrites import default_rules, select
 
 if TYPE_CHECKING:
@@ -143,6 +153,8 @@ def _optimize(
         sure = certified or (compared and not planning.pricer.overlap)
         if not sure and timed(clock, "baseline", baseline).cost.total < plan.cost.total * (1 - 1e-9):
             plan = _replaced(baseline(), plan.search, "the search found nothing cheaper than the baseline")
+        if callable(plan.reasons_factory):
+            plan = replace(plan, reasons_factory=bodies.explaining(plan.device_program, plan.reasons_factory))
     except _USER_ERRORS:
         raise
     except Exception as error:
@@ -241,12 +253,16 @@ def _search_layers(
     steps, placements = timed(clock, "assemble", lambda: decoder.decode(
         program.input_types, planning.inputs, lifted.roots))
     steps = timed(clock, "join", lambda: ordered(planning, joined(steps, planning.pricer)))
-    held = tuple(h and h._replace(cls=lifted.follows[h.cls] if h.cls >= 0 else -1) for h in steps.held)
-    steps = replace(steps, held=held)
+    held = tuple(h and h._replace(cls=_followed(lifted, h.cls)) for h in steps.held)
+    steps = replace(steps, held=held, steps=tuple(
+        replace(s, origins=tuple(o if o.problem else o._replace(cls=_followed(lifted, o.cls)) for o in s.origins))
+        for s in steps.steps))
+    note, unit = weighted_sums(planning.pricer)
     weighing = Weighing(
         graph, encoding, lifted.source, small.router, planning.pricer, _whole_values(lifted),
         f"priced in the program of {KEPT} layers that stand for {short.repeats} equal ones, each of which does as one "
-        "of them")
+        f"of them{note and '; ' + note}", unit=unit,
+        followed=frozenset(o.cls for s in steps.steps for o in s.origins if not o.problem))
     plan = Plan(
         program, steps, planning.inputs, placements, planning.model, search, reasons_factory=weighing.reasons)
     return plan, found.alike
@@ -254,7 +270,11 @@ def _search_layers(
 
 def _whole_values(lifted: Lifted) -> list[int]:
     """Per value of the whole program the class of the short one's problem that it follows."""
-    return [lifted.follows[c] if c >= 0 else -1 for c in lifted.graph.values]
+    return [_followed(lifted, c) for c in lifted.graph.values]
+
+
+def _followed(lifted: Lifted, c: int) -> int:
+    return lifted.follows[c] if c >= 0 else -1
 
 
 def _search(planning: Planning, rules: Sequence[Any], outputs: Callable[[], list[list[Placement]]],

@@ -24,7 +24,7 @@ from eggshard.extract.problem import Problem
 from eggshard.placement.placement import Placement
 from eggshard.plan.plan import Search
 from eggshard.plan.pricing import Chains, Pricer, Weighted
-from eggshard.plan.reasons import Reasons
+from eggshard.plan.reasons import Weigh
 from eggshard.plan.schedule import COMPUTE, Schedule
 from eggshard.plan.steps import StepPlan
 
@@ -41,7 +41,7 @@ class Found:
     steps: StepPlan
     placements: tuple[Placement, ...]
     search: Search
-    reasons: Callable[[Mapping[int, str]], Reasons] | None = None
+    reasons: Weigh | None = None
 
 
 def fastest(

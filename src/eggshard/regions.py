@@ -31,8 +31,10 @@ from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy
 from eggshard.plan.hoisting import price_of_iterations
 from eggshard.plan.joining import joined
+from eggshard.plan.nested import names_in_bodies, runs_of_problems
 from eggshard.plan.plan import Search
 from eggshard.plan.pricing import Pricer
+from eggshard.plan.reasons import BodyReasons, Weigh, WithBodies
 from eggshard.plan.schedule import scheduled
 from eggshard.plan.steps import CollectivePermute, StepPlan
 from eggshard.planning import Planning
@@ -58,6 +60,8 @@ class RegionProblem(NamedTuple):
     roots: Sequence[tuple[int, Sequence[Placement]]]
     #: How often a loop's body runs; once, what is none.
     trips: int = 1
+    #: Of a body, by which its steps say what they were chosen for (`Origin.problem`).
+    number: int = 0
 
     @property
     def amortised(self) -> Problem:
@@ -81,11 +85,20 @@ class RegionPlanner:
         self._propagated: dict[Body, StepPlan] = {}
         self._problems: dict[Body, RegionProblem | None] = {}
         self._least: dict[Body, float] = {}
+        #: What explains the bodies that were searched for, number 1 first.
+        self._reasons: list[Weigh] = []
 
     def forget(self) -> None:
         """Let go of the e-graphs of bodies, and of what was begun."""
         self._encoders.clear()
         self._problems.clear()
+        self._reasons.clear()
+
+    def explaining(self, steps: StepPlan, reasons: Weigh) -> Weigh:
+        """What explains a plan, from what explains the steps outside of bodies."""
+        runs, names = runs_of_problems(steps), names_in_bodies(steps)
+        bodies = tuple(BodyReasons(n, runs[n], self._reasons[n - 1], names.get(n, {})) for n in sorted(runs))
+        return WithBodies(reasons, bodies) if bodies else reasons
 
     def plain(
         self, planning: Planning, region: Region, inputs: Placements, outputs: Placements, trips: int
@@ -142,9 +155,11 @@ class RegionPlanner:
         problem, plain = self._problem(*key), self._greedy(*key)
         if problem is None:
             return plain
-        found = solve(planning, problem, {}).steps
+        found = solve(planning, problem._replace(number=len(self._reasons) + 1), {})
+        assert found.reasons is not None
+        self._reasons.append(found.reasons)
         self._problems[key] = None
-        self._plain[key] = min(ordered(planning, plain), found, key=partial(_price, planning, trips))
+        self._plain[key] = min(found.steps, ordered(planning, plain), key=partial(_price, planning, trips))
         return self._plain[key]
 
     def _problem(
@@ -216,7 +231,7 @@ def solve(planning: Planning, problem: RegionProblem, clock: dict[str, float]) -
         encoder = Encoder(problem.graph, context.strategies, context.router, planning.limits)
         outputs = [o for _, o in problem.roots]
         return context, timed(clock, "encode", lambda: encoded(
-            context, encoder, problem.region, problem.inputs, outputs, problem.trips))
+            context, encoder, problem.region, problem.inputs, outputs, problem.trips))._replace(number=problem.number)
 
     def select(pricer: Pricer) -> Found:
         return _selected(planning, *under(pricer), clock)
@@ -238,19 +253,34 @@ def _selected(planning: Planning, context: Planning, problem: RegionProblem, clo
     found = timed(clock, "extract", best)
     while timed(clock, "bodies", partial(settle, context, problem, found)):
         found = timed(clock, "extract", best)
-    decoder = Decoder(planning.mesh, graph, encoding, found.selection, context.router, context.action)
+    ops = _ops_of(region) if problem.number else None
+    decoder = Decoder(planning.mesh, graph, encoding, found.selection, context.router, context.action, problem.number,
+                      ops)
     types = tuple(region.types[v] for v in region.inputs)
     steps, placements = timed(clock, "assemble", lambda: decoder.decode(types, problem.inputs, problem.roots))
     steps = timed(clock, "join", lambda: ordered(planning, joined(steps, planning.pricer)))
     # The bounds know nothing of exchanges that are cheaper together.
     shared = encoding.shared or encoding.widens > 1
-    note = "" if not planning.pricer.overlap else (
-        "prices are weighted sums of what every resource is held for: what the search compared, no times of schedules")
-    weighing = Weighing(graph, encoding, found.selection, context.router, context.pricer, graph.values, note)
+    note, unit = weighted_sums(planning.pricer)
+    weighing = Weighing(graph, replace(encoding, problem=problem.amortised), found.selection, context.router,
+                        context.pricer, graph.values, note, problem.trips, unit)
     return Found(steps, placements, Search(
         found.bound, found.once, found.terms, found.method, planning.exact, "", clock, len(graph.classes), graph.size,
         dict(graph.report.matches), tuple(found.notes), encoding.capped, shared,
     ), weighing.reasons)
+
+
+def weighted_sums(pricer: Pricer) -> tuple[str, str]:
+    """What to say of the prices of decisions, and their unit: of a machine that overlaps, no times of schedules."""
+    if not pricer.overlap:
+        return "", ""
+    return ("prices are weighted sums of what every resource is held for: what the search compared, no times of "
+            "schedules"), "weighted seconds"
+
+
+def _ops_of(region: Region) -> dict[int, str]:
+    """Per value of a region by which op it is made, and where its author wrote that."""
+    return {v: op.described for op in region.ops for v in op.results}
 
 
 def ordered(planning: Planning, steps: StepPlan) -> StepPlan:

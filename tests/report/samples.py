@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import eggshard
 from eggshard.costmodel import WireBytes
@@ -54,6 +55,34 @@ def mlp() -> Plan:
 @cache
 def chain() -> Plan:
     return eggshard.optimize(CHAIN)
+
+
+def scan() -> Any:
+    """A scan over stacked weights, with a product that is the same in every iteration, and a loop with branches."""
+    import jax
+    import jax.numpy as jnp
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    devices = jax.devices()[:8]
+    mesh = jax.make_mesh((4, 2), ("x", "y"), axis_types=(jax.sharding.AxisType.Auto,) * 2, devices=devices)
+
+    def given(shape: tuple[int, ...], *axes: str | None) -> Any:
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, PartitionSpec(*axes)))
+
+    def apply(a: Any, weights: Any, b: Any) -> Any:
+        def layer(c: Any, w: Any) -> Any:
+            return jnp.tanh(c @ w) @ w.T + b @ b.T, None
+
+        a, _ = jax.lax.scan(layer, a, weights)
+
+        def turn(i: Any, c: Any) -> Any:
+            return jax.lax.cond(i % 2 == 0, lambda c: jnp.tanh(c @ weights[0] @ weights[1].T), lambda c: c * 2, c)
+
+        return jax.lax.fori_loop(0, 6, turn, a)
+
+    out = NamedSharding(mesh, PartitionSpec("x", None))
+    return jax.jit(apply, out_shardings=out).lower(
+        given((512, 512), "x", None), given((6, 512, 2048), None, None, "y"), given((512, 512), "y", None))
 
 
 def long_plan(steps: int = 8000) -> Plan:

@@ -21,8 +21,8 @@ def test_a_plan_does_not_differ_from_itself() -> None:
 def test_every_step_of_both_is_in_one_row() -> None:
     plan, baseline = chain(), chain().baseline
     found = plan.diff(baseline, ("plan", "baseline"))
-    assert [a.step for a, _ in found.rows if a] == list(range(len(plan.steps)))
-    assert sorted(b.step for _, b in found.rows if b) == list(range(len(baseline.steps)))
+    assert [a.step for a, _ in found.rows if a] == [str(i) for i in range(len(plan.steps))]
+    assert sorted(int(b.step) for _, b in found.rows if b) == list(range(len(baseline.steps)))
     for a, b in found.rows:
         assert a or b
         if a and b:

@@ -87,9 +87,13 @@ def test_loops_show_what_is_inside() -> None:
     a = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=rows)
     plan = eggshard.optimize(jax.jit(loop, out_shardings=rows).lower(a))
     data = data_in(page(plan))
-    (bodies,) = data["steps"]["bodies"].values()
-    names = [data["texts"][row[0]] for _, _, rows in bodies for row in rows]
-    assert "dot_general" in names and [name for name, _, _ in bodies] == ["condition", "body, 5 times"]
+    (inside,) = data["steps"]["inside"].values()
+    ops, addresses = data["steps"]["op"], data["steps"]["address"]
+    names = [data["texts"][op] for _, first, count, _, _ in inside for op in ops[first : first + count]]
+    (number,) = (i for i, step in enumerate(plan.steps) if step.action.kind == "while")
+    assert "dot_general" in names
+    assert [(p[0], p[3], addresses[p[1]]) for p in inside] == [
+        (f"{number}.condition", 6, f"{number}.condition.0"), (f"{number}.body", 5, f"{number}.body.0")]
     (loop_step,) = (i for i, kind in enumerate(data["steps"]["kind"]) if kind == "control")
     assert any(a.at_least for d in plan.reasons.decisions for a in d.alternatives), "bodies are planned when chosen"
     assert "WHAT ELSE" in plan.explain(loop_step)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.report.samples import chain, long_plan, mlp
+from tests.report.samples import chain, long_plan, mlp, scan
 
 from eggshard.plan.plan import Plan
 
@@ -287,6 +287,70 @@ def test_a_narrow_window_shows_one_after_the_other(opened: Open) -> None:
     views, details = page.locator("#views").bounding_box(), page.locator("#details").bounding_box()
     assert details["y"] >= views["y"] + views["height"] - 1
     assert page.evaluate("document.documentElement.scrollWidth") <= 481
+
+
+@pytest.fixture(scope="module")
+def loops() -> Plan:
+    import eggshard
+
+    return eggshard.optimize(scan())
+
+
+def address(page: Any) -> str:
+    return str(page.evaluate("E.address(E.state.step)"))
+
+
+def test_steps_in_loops_are_reached_by_keys(opened: Open, loops: Plan, tmp_path: Path) -> None:
+    page = opened(loops)
+    (number, *_) = (i for i, step in enumerate(loops.steps) if step.action.kind == "while")
+    page.keyboard.press("/")
+    page.keyboard.type(f"{number}.body op:reduce-scatter")
+    page.keyboard.press("Enter")
+    found = address(page)
+    assert found.startswith(f"{number}.body.")
+    details = page.inner_text("#details")
+    said = f"step {found} \u00b7 reduce-scatter", "6 times", "all 6 runs together", "one of these prices has to move"
+    assert all(text in details for text in said)
+    page.keyboard.press("Escape")
+    page.keyboard.press("c")
+    page.keyboard.press("1")
+    assert page.locator(f"#node-s{selected(page)}").is_visible(), "the graph opens the loop"
+    page.keyboard.press("3")
+    page.locator("#steps").focus()
+    page.keyboard.press("ArrowUp")
+    assert address(page) == f"{number}.body.{int(found.rsplit('.', 1)[1]) - 1}"
+    page.evaluate(f"E.select({number})")
+    page.locator("#details summary").nth(-1).focus()
+    page.keyboard.press("j")
+    assert address(page) == f"{number}.condition.0"
+    page.keyboard.press("4")
+    assert "reduce-scatter" in page.inner_text("#panel-collectives")
+    shot(page, "loops", tmp_path)
+
+
+def test_times_in_loops_are_within_them(opened: Open, loops: Plan, tmp_path: Path) -> None:
+    page = opened(loops)
+    steps = page.evaluate("E.data.steps")
+    total = loops.cost.total
+    for i, outer in enumerate(steps["parent"]):
+        if outer >= 0:
+            assert steps["start"][outer] - 1e-9 * total <= steps["start"][i]
+            assert steps["end"][i] <= steps["end"][outer] + 1e-9 * total
+    for i, programs in steps["inside"].items():
+        inner = {p[0].rsplit(".", 1)[1]: sum(
+            s for s, o in zip(steps["seconds"][p[1] : p[1] + p[2]], steps["parent"][p[1] : p[1] + p[2]], strict=True)
+            if o == int(i)) for p in programs}
+        whole = max(inner.values()) if "branch0" in inner else sum(inner.values())
+        assert steps["seconds"][int(i)] == pytest.approx(whole)
+    page.keyboard.press("2")
+    page.wait_for_timeout(100)
+    page.locator("#timeline").focus()
+    seen = []
+    for _ in range(len(steps["parent"])):
+        page.keyboard.press("ArrowRight")
+        seen.append(selected(page))
+    assert seen == list(range(len(steps["parent"])))
+    shot(page, "timeline-of-loops", tmp_path)
 
 
 @pytest.mark.slow

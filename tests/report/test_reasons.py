@@ -160,7 +160,7 @@ def test_a_baseline_says_that_it_has_no_reasons() -> None:
     assert not baseline.reasons.decisions and "baseline" in baseline.explain(0)
 
 
-@pytest.mark.parametrize("step", [-1, 4, "0", True])
+@pytest.mark.parametrize("step", [-1, 4, "x", True])
 def test_a_step_that_is_none(step) -> None:
     with pytest.raises(EggshardError, match="steps 0 to 3"):
         mlp().explain(step)

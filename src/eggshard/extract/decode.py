@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from eggshard.egraph.graph import EGraph, ENode
 from eggshard.errors import EggshardError
 from eggshard.extract.encode import Computed, Encoding, Handed, Joined, Jointly, Shard, Widened
-from eggshard.extract.problem import Selection
+from eggshard.extract.problem import Choice, Problem, Selection
 from eggshard.extract.views import Order
 from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy
 from eggshard.placement.window_routes import contains, hull_of, rewindowed
 from eggshard.plan.assemble import Assembler, Conversions
-from eggshard.plan.held import Held
+from eggshard.plan.held import Held, Origin
 from eggshard.plan.steps import Action, Local, StepPlan
 from eggshard.plan.window_steps import HaloExchange, JointExchange
 from eggshard.program.mesh import Mesh
@@ -27,11 +27,26 @@ Types = tuple[TensorType, ...]
 ActionSource = Callable[[ENode, Types, Types, Strategy], Action | StepPlan]
 
 
+def a_result_of(graph: EGraph, problem: Problem, selection: Selection) -> dict[int, int]:
+    """Per class of tuples that a selection computes the class of one of the results that it takes of it."""
+    found: dict[int, int] = {}
+    for c, chosen in selection.chosen.items():
+        for choice in (problem.choices[c][s] for s in chosen):
+            tag = choice.tag
+            if isinstance(tag, Computed) and graph.classes[tag.cls].nodes[tag.node].op == "result":
+                found.setdefault(choice.needs[0][0], c)
+    return found
+
+
 class Decoder:
-    """Emits every chosen choice once, its operands first (an explicit stack: programs are deep)."""
+    """Emits every chosen choice once, its operands first (an explicit stack: programs are deep).
+
+    number, ops: of a body, the number of its problem, and which of its values which op makes, for `Origin`.
+    """
 
     def __init__(self, mesh: Mesh, graph: EGraph, encoding: Encoding, selection: Selection,
-                 conversions: Conversions, action: ActionSource):
+                 conversions: Conversions, action: ActionSource, number: int = 0, ops: Mapping[int, str] | None = None):
+        self.number, self.ops = number, ops or {}
         self.graph, self.encoding, self.selection, self.action = graph, encoding, selection, action
         self.assembler = Assembler(mesh, conversions)
         self.problem = encoding.problem
@@ -50,6 +65,7 @@ class Decoder:
         self._number: dict[int, int] = {}
         for v, cls in enumerate(graph.values):
             self._number.setdefault(cls, v)
+        self._result_of = a_result_of(graph, self.problem, selection)
         self._converted: dict[Shard, list[int]] = {}
         self._origin: dict[Shard, Shard] = {}
         for c, p, q in selection.conversions:
@@ -123,6 +139,10 @@ class Decoder:
         if shard not in self._makers:
             raise EggshardError(f"the selection never computes shard {shard}")
         choice = self.problem.choices[shard[0]][self._makers[shard]]
+        with self.assembler.chosen_for(*self._origins(shard[0], choice.tag)):
+            self._make(shard, choice)
+
+    def _make(self, shard: Shard, choice: Choice) -> None:
         if isinstance(choice.tag, Widened):
             self._widen(shard, choice.tag, choice.needs[0])
             return
@@ -167,6 +187,16 @@ class Decoder:
         """The class of the problem, and the value of the program, that an e-class is."""
         group = self.views.group[cls]
         return group, self._number.get(cls, self._number.get(group, -1))
+
+    def _origins(self, c: int, tag: object) -> tuple[Origin, ...]:
+        """What is chosen with a choice for class ``c`` of the problem."""
+        if isinstance(tag, Jointly):
+            return tuple(dict.fromkeys(self._origin_of(group) for group, *_ in tag.parts))
+        return (self._origin_of(tag.group if isinstance(tag, (Widened, Joined)) else c),)
+
+    def _origin_of(self, c: int) -> Origin:
+        c = self._result_of.get(c, c)
+        return Origin(self.number, c, self.ops.get(self._number.get(c, -1), ""))
 
     def _widen(self, shard: Shard, tag: Widened, source: Shard) -> None:
         """Take a window of a shard."""
@@ -241,7 +271,8 @@ class Decoder:
         forms = self.values[shard]
         if form not in forms:
             (shape, order), value = next(iter(forms.items()))
-            forms[form] = self._viewed(value, shard, order, form)
+            with self.assembler.chosen_for(self._origin_of(shard[0])):
+                forms[form] = self._viewed(value, shard, order, form)
         return forms[form]
 
     def _viewed(self, value: int, shard: Shard, order: Order, form: Form) -> int:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from eggshard.control_flow import CONTROL_FLOW
 from eggshard.egraph.graph import EGraph, ENode
+from eggshard.extract.decode import a_result_of
 from eggshard.extract.encode import Computed, Delivered, Encoding, Handed, Joined, Jointly, Shape, Widened
 from eggshard.extract.marginal import Marginal, Switch
 from eggshard.extract.problem import Selection
@@ -27,7 +28,11 @@ DETOURS, CHAIN = 3, 12
 
 
 class Weighing(NamedTuple):
-    """What was decided, and among what. values: per value of the program its e-class (-1: none)."""
+    """What was decided, and among what. values: per value of the program its e-class (-1: none).
+
+    trips: of a loop's body, whose problem is of one of so many iterations, and pays its part of what all of them share.
+    unit: as of `Reasons`. followed: the classes whose decisions a plan follows, where it does not follow all.
+    """
 
     graph: EGraph
     encoding: Encoding
@@ -36,6 +41,9 @@ class Weighing(NamedTuple):
     pricer: Pricer
     values: Sequence[int]
     note: str = ""
+    trips: int = 1
+    unit: str = ""
+    followed: frozenset[int] | None = None
 
     def reasons(self, names: Mapping[int, str]) -> Reasons:
         """Every decision with its alternatives. names: what the plan calls the tensors of classes that it holds."""
@@ -51,21 +59,17 @@ class _Weigher:
         for v, cls in enumerate(given.values):
             if cls >= 0:
                 self.values.setdefault(self.views.group[cls], []).append(v)
-        #: Per class of tuples one of the results that the plan has of it.
-        self.result_of: dict[int, int] = {}
-        for c, chosen in given.selection.chosen.items():
-            for s in chosen:
-                choice = self.problem.choices[c][s]
-                if isinstance(choice.tag, Computed) and self._node(choice.tag).op == "result":
-                    self.result_of.setdefault(choice.needs[0][0], c)
+        self.result_of = a_result_of(self.graph, self.problem, given.selection)
 
     def reasons(self) -> Reasons:
         if not self.marginal.total < math.inf:
             note = "the selection cannot be priced on its own, so alternatives are not known"
-            return Reasons((), self.given.selection.cost, note)
-        items = tracked(list(self.marginal.decisions()), "weighing alternatives")
+            return Reasons((), self.given.selection.cost, note, self.given.unit)
+        followed = self.given.followed
+        decided = [i for i in self.marginal.decisions() if followed is None or self._about(i) in followed]
+        items = tracked(decided, "weighing alternatives")
         found = [d for item in items if (d := self._decision(item)) is not None]
-        return Reasons(tuple(found), self.marginal.total, self.given.note)
+        return Reasons(tuple(found), self.marginal.total, self.given.note, self.given.unit)
 
     def _decision(self, item: Item) -> Decision | None:
         if len(item) == 3:
@@ -158,8 +162,10 @@ class _Weigher:
                     seconds = self.given.pricer(action, at.local_type(type_))  # type: ignore[union-attr]
                     found.append((action.kind, self._shown(c, after), seconds))
                     at = after
-            if math.isclose(sum(s for *_, s in found), price, rel_tol=1e-9, abs_tol=1e-15):
-                return [hop for hop in found if hop[2] > 0]
+            whole = sum(s for *_, s in found)
+            for part in {1, self.given.trips}:
+                if math.isclose(whole, part * price, rel_tol=1e-9, abs_tol=1e-15):
+                    return [(kind, there, seconds / part) for kind, there, seconds in found if seconds > 0]
         return [("halo exchange" if not plain else "reshard", self._placed(c, q), price)]
 
     # -- words ---------------------------------------------------------------------------------------------------------

@@ -175,7 +175,7 @@ def in_strips(band: Band, parts: int) -> StepPlan:
 
     def emit(steps: Sequence[Step]) -> None:
         for s in steps:
-            made = out.emit(s.action, tuple(values[v] for v in s.operands), s.why, s.label)
+            made = out.again(s, tuple(values[v] for v in s.operands))
             values.update(zip(s.results, made, strict=True))
 
     after: set[int] = set()
@@ -215,7 +215,7 @@ def _emit_loop(out: Assembler, band: Band, parts: int, values: dict[int, int]) -
         )
         before = [[program.types[v] for v in vs] for vs in (step.operands, step.results)]
         action = narrowed(program.mesh, step.action, line, parts, *before)
-        parted.update(zip(step.results, body.emit(action, operands, step.why, step.label), strict=True))
+        parted.update(zip(step.results, body.again(step, operands, action), strict=True))
     put = [cutter.put(whole[v], parted[v], made[v]) for v in results]
     (following,) = body.emit(_op("add", _COUNTER), (counter, cutter.number(1)), ("in strips",))
 

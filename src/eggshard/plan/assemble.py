@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy
-from eggshard.plan.held import Held
+from eggshard.plan.held import Held, Origin
 from eggshard.plan.steps import Action, Local, Mask, Step, StepPlan
 from eggshard.plan.window_steps import BoxSelect
 from eggshard.program import monoids
@@ -37,6 +39,7 @@ class Assembler:
         self.types: list[TensorType] = []
         self.inputs: list[int] = []
         self.held: dict[int, Held] = {}
+        self._origins: tuple[Origin, ...] = ()
         self._emitted: dict[tuple[Action, tuple[int, ...]], tuple[int, ...]] = {}
 
     def input(self, type_: TensorType) -> int:
@@ -45,16 +48,29 @@ class Assembler:
         self.inputs.append(len(self.types) - 1)
         return self.inputs[-1]
 
+    @contextmanager
+    def chosen_for(self, *origins: Origin) -> Iterator[None]:
+        """What is emitted meanwhile was chosen for this."""
+        before, self._origins = self._origins, origins
+        yield
+        self._origins = before
+
+    def again(self, step: Step, operands: tuple[int, ...], action: Action | StepPlan | None = None) -> tuple[int, ...]:
+        """Append another program's step on these operands, or what takes its action's place."""
+        return self.emit(step.action if action is None else action, operands, step.why, step.label, step.origins)
+
     def emit(self, action: Action | StepPlan, operands: tuple[int, ...], why: tuple[str, ...] = (),
-             label: str = "") -> tuple[int, ...]:
+             label: str = "", origins: tuple[Origin, ...] = ()) -> tuple[int, ...]:
         """Append a step, or all steps of a device program, and return the results."""
         if isinstance(action, StepPlan):
             values = dict(zip(action.inputs, operands, strict=True))
             for step in action.steps:
                 made = self.emit(
-                    step.action, tuple(values[v] for v in step.operands), (*why, *step.why), step.label or label
+                    step.action, tuple(values[v] for v in step.operands), (*why, *step.why), step.label or label,
+                    (*step.origins, *origins),
                 )
                 values.update(zip(step.results, made, strict=True))
+            self._hold_inner(action, values)
             return tuple(values[v] for v in action.outputs)
         key = (action, operands)
         if key in self._emitted:
@@ -62,7 +78,7 @@ class Assembler:
         types = action.result(self.mesh, tuple(self.types[v] for v in operands))
         results = tuple(range(len(self.types), len(self.types) + len(types)))
         self.types.extend(types)
-        self.steps.append(Step(action, operands, results, why, label))
+        self.steps.append(Step(action, operands, results, why, label, (*origins, *self._origins)))
         if not action.has_effects:
             self._emitted[key] = results
         return results
@@ -73,6 +89,13 @@ class Assembler:
             tensor = plan.held[v]
             if tensor is not None:
                 self.held.setdefault(values[v], tensor)
+
+    def _hold_inner(self, program: StepPlan, values: Mapping[int, int]) -> None:
+        """Say how the values within an emitted program lie, which are none of the outer one's tensors."""
+        outer = {*program.inputs, *program.outputs}
+        for v, tensor in enumerate(program.held):
+            if tensor is not None and v not in outer and v in values:
+                self.held.setdefault(values[v], tensor._replace(cls=-1, value=-1))
 
     def mask(self, operands: list[int], strategy: Strategy) -> list[int]:
         """Overwrite what a strategy's operands that are about to be reduced over hold outside their tensors."""
@@ -126,7 +149,7 @@ class Assembler:
                 number[v] = len(number)
         types = [t for _, t in sorted((n, self.types[v]) for v, n in number.items())]
         steps = tuple(
-            Step(s.action, tuple(number[v] for v in s.operands), tuple(number[v] for v in s.results), s.why, s.label)
+            replace(s, operands=tuple(number[v] for v in s.operands), results=tuple(number[v] for v in s.results))
             for s in kept
         )
         inputs = tuple(range(len(self.inputs)))

@@ -1,4 +1,4 @@
-"""What the values of a device program are to people."""
+"""What the values and steps of a device program are to people."""
 
 from __future__ import annotations
 
@@ -19,3 +19,15 @@ class Held(NamedTuple):
     value: int
     type: TensorType
     placement: Placement
+
+
+class Origin(NamedTuple):
+    """What a step was chosen for: a class of a selection problem.
+
+    problem: 0 is that of the program, others are those of bodies of loops, branches and manual computations; -1: there
+    was nothing to choose. cls: the class there. op: of a body, by which op and where its author wrote that.
+    """
+
+    problem: int
+    cls: int = -1
+    op: str = ""

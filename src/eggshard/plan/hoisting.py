@@ -36,7 +36,8 @@ def hoisted(program: StepPlan) -> StepPlan:
         operands = tuple(values[v] for v in step.operands)
         types = [program.types[v] for v in step.operands]
         form = hoisted_loop(action, types) if isinstance(action, Loop) else action
-        values.update(zip(step.results, out.emit(form, operands, step.why, step.label), strict=True))
+        values.update(zip(step.results, out.again(step, operands, form), strict=True))
+    out.hold_as(program, values, values)
     return out.build(values[v] for v in program.outputs)
 
 
@@ -95,8 +96,9 @@ def _move(
     for step in out:
         for needed in _needed(step, makers, values):
             operands = tuple(values[v] for v in needed.operands)
-            made = ahead.emit(needed.action, operands, needed.why, needed.label)
+            made = ahead.again(needed, operands)
             values.update(zip(needed.results, made, strict=True))
+            ahead.hold_as(program, values, needed.results)
     taken = {v for step in out for v in step.results}
     rest = [step for step in program.steps if not taken.issuperset(step.results)]
     used = {v for step in rest for v in step.operands}.union(program.outputs)
@@ -134,9 +136,11 @@ def _carrying(
     values = {v: inside.input(program.types[v]) for v in program.inputs}
     extra = [inside.input(t) for t in more]
     values.update((v, extra[i]) for v, i in taken.items())
+    inside.hold_as(program, values, values)
     for step in program.steps:
         if not all(v in values for v in step.results):
-            made = inside.emit(step.action, tuple(values[v] for v in step.operands), step.why, step.label)
+            made = inside.again(step, tuple(values[v] for v in step.operands))
             values.update((v, new) for v, new in zip(step.results, made, strict=True) if v not in values)
+            inside.hold_as(program, values, step.results)
     outputs = [values[v] for v in program.outputs]
     return inside.build([*outputs, *extra] if returned else outputs)

@@ -1,4 +1,4 @@
-"""Peak memory of a device program: bytes of the shards alive at once, inputs and outputs included."""
+"""Memory of a device program: bytes of the shards alive at once, inputs and outputs included."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from eggshard.plan.steps import StepPlan
 
 
 def peak_bytes(plan: StepPlan) -> int:
-    """The largest number of bytes alive on a device while any step runs (operands and results both counted).
+    """The largest number of bytes alive on a device while any step runs (operands and results both counted)."""
+    return max(alive_bytes(plan), default=sum(plan.types[v].bytes for v in plan.inputs))
+
+
+def alive_bytes(plan: StepPlan) -> list[int]:
+    """Per step the bytes alive on a device while it runs, operands and results both counted.
 
     Inputs live throughout (the caller holds them); every other value from its step to its last use.
     """
@@ -15,12 +20,12 @@ def peak_bytes(plan: StepPlan) -> int:
         for v in (*step.operands, *step.results):
             last[v] = max(last.get(v, 0), i)
     alive = sum(plan.types[v].bytes for v in plan.inputs)
-    peak = alive
     dying: dict[int, list[int]] = {}
     for v, i in last.items():
         dying.setdefault(i, []).append(v)
+    found = []
     for i, step in enumerate(plan.steps):
         alive += sum(plan.types[v].bytes for v in step.results)
-        peak = max(peak, alive)
+        found.append(alive)
         alive -= sum(plan.types[v].bytes for v in dying.get(i, ()))
-    return peak
+    return found

@@ -14,15 +14,19 @@ from eggshard.program.program import Program
 
 if TYPE_CHECKING:
     from eggshard.plan.plan import Plan
+    from eggshard.plan.steps import StepPlan
 
 
 #: Names of inputs that are longer are cut to so many characters.
 LONGEST = 20
 
 
-def value_names(plan: Plan) -> list[str]:
-    """Per value of the device program its name. Inputs that share a name are numbered; no two values have one name."""
-    names = [f"%{v}" for v in range(len(plan.device_program.types))]
+def value_names(plan: Plan, program: StepPlan | None = None) -> list[str]:
+    """Per value of the device program, or of one within it, its name. Inputs that share a name are numbered; no two
+    values of one program have one name."""
+    names = [f"%{v}" for v in range(len((program or plan.device_program).types))]
+    if program is not None and program is not plan.device_program:
+        return names
     times = Counter(plan.program.input_names)
     for v, name in zip(plan.device_program.inputs, plan.program.input_names, strict=False):
         if name and times[name] == 1:
@@ -48,10 +52,9 @@ class ProgramNames:
         region, names = program.region, program.input_names
         self._of = {v: f"input {names[i] if i < len(names) else i}" for i, v in enumerate(region.inputs)}
         for i, op in enumerate(region.ops):
-            where = f", {op.location}" if op.location else ""
             for k, v in enumerate(op.results):
                 result = f"result {k} of " if len(op.results) > 1 else ""
-                self._of[v] = f"{result}op {i} of the program ({op.name}{where})"
+                self._of[v] = f"{result}op {i} of the program ({op.described})"
 
     def of(self, value: int) -> str:
         """Of a value of the program's region; of -1, which is none of it, that the algebra made it."""

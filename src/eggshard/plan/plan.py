@@ -18,7 +18,7 @@ from eggshard.placement.placement import Placement
 from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.naming import class_names
 from eggshard.plan.pricing import Pricer
-from eggshard.plan.reasons import Reasons
+from eggshard.plan.reasons import Reasons, Weigh
 from eggshard.plan.schedule import Schedule
 from eggshard.plan.steps import Step, StepPlan
 from eggshard.program.mesh import Mesh
@@ -102,8 +102,7 @@ class Plan:
     device_order: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
     #: What weighs the plan's decisions against their alternatives, given what the plan calls the tensors of classes
     #: (`plan.naming`), or the outcome, as it was read from JSON.
-    reasons_factory: Callable[[Mapping[int, str]], Reasons] | Reasons | None = field(
-        default=None, compare=False, repr=False)
+    reasons_factory: Weigh | Reasons | None = field(default=None, compare=False, repr=False)
 
     @property
     def mesh(self) -> Mesh:
@@ -397,11 +396,12 @@ class Plan:
             agree(self, timeout=timeout)
         return self
 
-    def explain(self, step: int | None = None) -> str:
+    def explain(self, step: int | str | None = None) -> str:
         """The table of `str(plan)` with the search behind it and the comparison with the baseline.
 
-        Of one step: WHY it is there (the rules that led to it), WHAT ELSE there was (alternatives, each with what the
-        plan would cost more), and which prices would have to move by how much for the choice to flip (`reasons`).
+        Of one step, by its number, or by its address within a loop or branch ("3.body.5"): WHY it is there (the rules
+        that led to it), WHAT ELSE there was (alternatives, each with what the plan would cost more), and which prices
+        would have to move by how much for the choice to flip (`reasons`).
         """
         from eggshard.report.explanation import explain_step
         from eggshard.report.tables import explain

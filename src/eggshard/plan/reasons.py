@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -85,7 +86,8 @@ class Decision:
     kind: "op" (by which op, at which placement), "reshard", "output" (where it lies), "window" (how much is held around
     a tile). cls: `Held.cls` of the steps that it is about. values: values of the program that the tensor is. rules: the
     chain of rules that led to the op: its own first, then those that made its operands, as (rule, op made). weighed:
-    how many alternatives were priced; the cheapest are kept.
+    how many alternatives were priced; the cheapest are kept. problem: as of `Origin`; that of a body is solved once,
+    and all seconds are of its ``runs`` taken together.
     """
 
     cls: int
@@ -98,6 +100,18 @@ class Decision:
     rules: tuple[tuple[str, str], ...] = ()
     weighed: int = 0
     alternatives: tuple[Alternative, ...] = ()
+    problem: int = 0
+    runs: int = 1
+
+    def of_body(self, problem: int, runs: int) -> Decision:
+        """The same in the problem of a body that runs so often, with the prices of all its runs."""
+        def all_runs(parts: Iterable[Part]) -> tuple[Part, ...]:
+            return tuple(part._replace(seconds=runs * part.seconds) for part in parts)
+
+        others = tuple(
+            replace(a, own=runs * a.own, held=runs * a.held, change=runs * a.change, leaves=all_runs(a.leaves),
+                    joins=all_runs(a.joins)) for a in self.alternatives)
+        return replace(self, seconds=runs * self.seconds, alternatives=others, problem=problem, runs=runs)
 
     @property
     def next_best(self) -> Alternative | None:
@@ -108,19 +122,48 @@ class Decision:
 @dataclass(frozen=True)
 class Reasons:
     """All decisions of a plan. total: seconds of the selection. note: what readers should know, or why there are none.
+
+    unit: what prices are in, where they are not the seconds that a plan takes.
     """
 
     decisions: tuple[Decision, ...] = ()
     total: float = 0.0
     note: str = ""
+    unit: str = ""
 
     @cached_property
-    def of_class(self) -> dict[int, list[Decision]]:
-        """Decisions by class."""
-        found: dict[int, list[Decision]] = {}
+    def of_class(self) -> dict[tuple[int, int], list[Decision]]:
+        """Decisions by problem and class."""
+        found: dict[tuple[int, int], list[Decision]] = {}
         for decision in self.decisions:
-            found.setdefault(decision.cls, []).append(decision)
+            found.setdefault((decision.problem, decision.cls), []).append(decision)
         return found
+
+
+#: Weighs decisions, given the names of the values that hold the classes of the problem.
+Weigh = Callable[[Mapping[int, str]], Reasons]
+
+
+class BodyReasons(NamedTuple):
+    """What explains the body of a loop, branch or manual computation: the number of its problem, how often it runs."""
+
+    number: int
+    runs: int
+    weigh: Weigh
+    names: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class WithBodies:
+    """Weighs the decisions of a program and those of the bodies in it when asked."""
+
+    program: Weigh
+    bodies: tuple[BodyReasons, ...]
+
+    def __call__(self, names: Mapping[int, str]) -> Reasons:
+        reasons = self.program(names)
+        inside = [d.of_body(body.number, body.runs) for body in self.bodies for d in body.weigh(body.names).decisions]
+        return replace(reasons, decisions=(*reasons.decisions, *inside))
 
 
 def packed(reasons: Reasons) -> dict[str, object]:
@@ -137,10 +180,11 @@ def packed(reasons: Reasons) -> dict[str, object]:
         [d.cls, text(d.kind), text(d.what), text(d.tensor), text(d.placement), d.seconds, list(d.values),
          [[text(rule), text(op)] for rule, op in d.rules], d.weighed,
          [[text(a.what), [text(rule) for rule in a.rules], a.own, a.held, a.change, parts(a.leaves), parts(a.joins),
-           int(a.at_least)] for a in d.alternatives]]
+           int(a.at_least)] for a in d.alternatives], d.problem, d.runs]
         for d in reasons.decisions
     ]
-    return {"decisions": decisions, "total": reasons.total, "note": reasons.note, "texts": list(number)}
+    return {"decisions": decisions, "total": reasons.total, "note": reasons.note, "unit": reasons.unit,
+            "texts": list(number)}
 
 
 def unpacked(data: dict[str, Any]) -> Reasons:
@@ -151,12 +195,12 @@ def unpacked(data: dict[str, Any]) -> Reasons:
         return tuple(Part(texts[what], texts[kind], cls, seconds) for what, kind, cls, seconds in rows)
 
     decisions = []
-    for cls, kind, what, tensor, placement, seconds, values, rules, weighed, alternatives in data["decisions"]:
+    for cls, kind, what, tensor, placement, seconds, values, rules, weighed, alternatives, *of in data["decisions"]:
         others = tuple(
             Alternative(texts[a], tuple(texts[r] for r in names), own, held, change, parts(leaves), parts(joins),
                         bool(least))
             for a, names, own, held, change, leaves, joins, least in alternatives)
         decisions.append(Decision(
             cls, texts[kind], texts[what], texts[tensor], texts[placement], seconds, tuple(values),
-            tuple((texts[rule], texts[op]) for rule, op in rules), weighed, others))
-    return Reasons(tuple(decisions), data["total"], data["note"])
+            tuple((texts[rule], texts[op]) for rule, op in rules), weighed, others, *of))
+    return Reasons(tuple(decisions), data["total"], data["note"], data["unit"])

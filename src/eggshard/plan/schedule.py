@@ -17,7 +17,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple, Protocol
@@ -241,7 +241,7 @@ def _reordered(plan: StepPlan, order: Sequence[int]) -> StepPlan:
         step = plan.steps[i]
         operands = tuple(number[v] for v in step.operands)
         results = tuple(number.setdefault(v, len(number)) for v in step.results)
-        steps.append(Step(step.action, operands, results, step.why, step.label))
+        steps.append(replace(step, operands=operands, results=results))
     types = tuple(plan.types[v] for v in number)
     held = tuple(plan.held[v] for v in number) if plan.held else ()
     return StepPlan(plan.mesh, tuple(range(len(plan.inputs))), tuple(steps), tuple(number[v] for v in plan.outputs),

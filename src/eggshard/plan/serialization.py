@@ -34,6 +34,7 @@ _CLASSES: dict[str, type] = {
         program.Program, Search,
         steps.Local, steps.Resize, steps.Slice, steps.AllGather, steps.AllToAll, steps.CollectivePermute, steps.Round,
         steps.Exchange, steps.AllReduce, steps.ReduceScatter, steps.KeepFirst, steps.Mask, steps.Step, steps.StepPlan,
+        held.Origin,
         control_steps.Loop, control_steps.Branch, authored_steps.DeviceNumber, authored_steps.GroupCollective,
         authored_steps.OnFirstDevice, windows.Slab, window_steps.Crop, window_steps.HaloExchange,
         window_steps.JointExchange, window_steps.BoxSelect, window_steps.EdgeFill,

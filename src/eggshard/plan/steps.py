@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from eggshard.plan.held import Held
+from eggshard.plan.held import Held, Origin
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops import registry
 from eggshard.program.program import Attributes, Region
@@ -358,13 +358,18 @@ class Mask(Action):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One action on numbered plan values, and which rules and choices led to it."""
+    """One action on numbered plan values, and which rules and choices led to it.
+
+    ``origins`` are what it was chosen for, the innermost first: a step of a manual computation was chosen in its body,
+    which was chosen for the whole. They are for people, and no part of what the step does.
+    """
 
     action: Action
     operands: tuple[int, ...]
     results: tuple[int, ...]
     why: tuple[str, ...] = ()
     label: str = ""
+    origins: tuple[Origin, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)

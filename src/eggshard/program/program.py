@@ -109,6 +109,11 @@ class Op:
     shardings: tuple[Sharding | None, ...] = ()
     location: str = ""
 
+    @property
+    def described(self) -> str:
+        """The op's name, and where its author wrote it."""
+        return f"{self.name}, {self.location}" if self.location else self.name
+
 
 @dataclass(frozen=True)
 class Region:

@@ -9,23 +9,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.table import Table
 
+from eggshard.plan.nested import Place, steps_within
 from eggshard.plan.steps import Local
+from eggshard.report.explanation import priced
 from eggshard.report.tables import LONG, duration, model_name, over, render, size, what
 
 if TYPE_CHECKING:
     from eggshard.plan.plan import Plan
 
 
-class Side(NamedTuple):
-    """A step of one plan: its number, what it does, the placements of its results, received bytes, seconds; and the
-    value of the program that it makes (-1: none), by which op."""
+#: A value of the program; of a body that value which the op with the body makes, the body's name, and its own value.
+#: Of several that one op makes the first; empty where it is none.
+Made = tuple[int | str, ...]
 
-    step: int
+
+class Side(NamedTuple):
+    """A step of one plan: its address, what it does, the placements of its results, received bytes and seconds of all
+    its runs; and which value of the program it makes, or of which bodies in it, by which op."""
+
+    step: str
     what: str
     placements: str
     bytes: float
     seconds: float
-    value: int
+    value: Made
     op: str
 
     def same(self, other: Side) -> bool:
@@ -76,7 +83,8 @@ class Difference:
         shown = "; listed: collectives that only one of them has" if long else ""
         priced = "" if a.cost_model == b.cost_model else (
             f"\nseconds are each plan's own model's: {model_name(a)}; {model_name(b)}")
-        shared = f"{self.same} of {len(a.steps)} and {len(b.steps)} steps are the same{shown}"
+        counts = [sum(row[k] is not None for row in self.rows) for k in (0, 1)]
+        shared = f"{self.same} of {counts[0]} and {counts[1]} steps are the same{shown}"
         return f"{render(totals)}{priced}\n\n{shared}\n{render(table)}"
 
 
@@ -104,19 +112,27 @@ def changed(a: float, b: float) -> str:
 
 
 def sides(plan: Plan) -> list[Side]:
-    """The steps of a plan as rows."""
-    held, received = plan.device_program.held, plan.received
+    """The steps of a plan as rows, those of loops and branches after the step that they are in."""
+    first = {v: op.results[0] for op in plan.program.region.ops for v in op.results}
+    made: dict[str, Made] = {}
     found = []
-    for i, step in enumerate(plan.steps):
+    for place, i in steps_within(Place(plan.device_program)):
+        program, step, address = place.program, place.program.steps[i], place.address_of(i)
         axes = over(step.action)
-        tensors = [held[v] if held else None for v in step.results]
-        types = plan.device_program.types
+        tensors = [program.held[v] if program.held else None for v in step.results]
+        types = program.types
         pairs = zip(tensors, step.results, strict=True)
         where = ", ".join(f"{t.type} {t.placement}" if t else str(types[v]) for t, v in pairs)
-        value = next((t.value for t in tensors if t is not None), -1)
+        value = next((t.value for t in tensors if t is not None and t.value >= 0), -1)
+        if place.outer is None:
+            made[address] = (first.get(value, value),) if value >= 0 else ()
+        else:  # of values that the outer step makes, one of the body
+            outer = made[place.outer.address_of(place.step)]
+            made[address] = (*outer, place.name, value) if value >= 0 and outer else ()
         op = step.action.name if isinstance(step.action, Local) else step.action.kind
-        found.append(Side(i, what(step.action) + (f" over {axes}" if axes else ""), where, float(received[i].max()),
-                          plan.prices[i], value, op))
+        found.append(Side(
+            address, what(step.action) + (f" over {axes}" if axes else ""), where,
+            place.times * float(program.received(step).max()), place.times * priced(plan, place, i), made[address], op))
     return found
 
 
@@ -124,10 +140,10 @@ def difference(a: Plan, b: Plan, names: tuple[str, str] = ("first", "second")) -
     """Put two plans side by side, mostly of the same program."""
     left, right = sides(a), sides(b)
     partner: dict[int, int] = {}
-    _pair(left, right, partner, lambda side: (side.what, side.placements, side.value))
-    _pair(left, right, partner, lambda side: (side.what, side.placements))
+    _pair(left, right, partner, lambda side: (_depth(side), side.what, side.placements, side.value))
+    _pair(left, right, partner, lambda side: (_depth(side), side.what, side.placements))
     if a.program == b.program:
-        _pair(left, right, partner, lambda side: (side.value, side.op) if side.value >= 0 else None)
+        _pair(left, right, partner, lambda side: (side.value, side.op) if side.value else None)
     # Steps of the second plan alone stand behind what they follow there.
     taken = {j: i for i, j in partner.items()}
     behind: dict[int, list[Side]] = {}
@@ -142,6 +158,11 @@ def difference(a: Plan, b: Plan, names: tuple[str, str] = ("first", "second")) -
         rows.append((side, right[partner[i]] if i in partner else None))
         rows += [(None, other) for other in behind.get(i, ())]
     return Difference(names, (a, b), tuple(rows))
+
+
+def _depth(side: Side) -> int:
+    """In how many loops and branches a step is."""
+    return side.step.count(".")
 
 
 def _pair(

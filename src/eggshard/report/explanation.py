@@ -2,69 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from eggshard.errors import EggshardError
+from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.naming import ProgramNames, output_names, value_names
+from eggshard.plan.nested import Place, located
 from eggshard.plan.reasons import Alternative, Decision, Flip
 from eggshard.report.tables import duration, over, render, size, what
 
 if TYPE_CHECKING:
     from eggshard.plan.plan import Plan
+    from eggshard.plan.steps import Step
 
 #: How many ways to flip each decision are printed.
 FLIPS = 3
 #: Of who takes a value so many are named, and of so many the decisions are shown.
 USERS, TAKERS = 6, 3
+#: So many steps of a body are listed; of more, those that communicate.
+LISTED = 40
 
 
 class Context:
-    """What the values of a plan are called, where they come from in its program, and which steps take them."""
+    """What the values of a plan are called, where they come from in its program, and which steps take them.
 
-    def __init__(self, plan: Plan):
-        self.names, self.origins = value_names(plan), ProgramNames(plan.program)
+    place: of the plan's device program, or of one within it.
+    """
+
+    def __init__(self, plan: Plan, place: Place | None = None):
+        self.place = place or Place(plan.device_program)
+        self.names = value_names(plan, self.place.program)
+        self._origins = ProgramNames(plan.program)
         self.users: dict[int, list[int]] = {}
-        for i, step in enumerate(plan.steps):
+        for i, step in enumerate(self.steps):
             for v in dict.fromkeys(step.operands):
                 self.users.setdefault(v, []).append(i)
 
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of the program."""
+        return self.place.program.steps
+
+    def told(self, value: int, step: Step | None) -> str:
+        """What a value of the program, or of a body of which this is one, is there; the step makes a shard of it."""
+        if self.place.outer is None or value < 0:
+            return self._origins.of(value)
+        op = step.origins[0].op if step is not None and step.origins else ""
+        return f"an op of {self.place.address} ({op})" if op else f"an input of {self.place.address}"
+
+
+#: A problem, and a class of it.
+Chosen = tuple[int, int]
 
 def decisions_of(plan: Plan, step: int, context: Context | None = None) -> list[Decision]:
     """The decisions behind a step, the nearest first: of a reshard where to, of an op how; then what else was decided
     of the same tensor; and, of a step that communicates, how the ops work that take it so."""
-    held = plan.device_program.held
-    if not held:
-        return []
-    reshards = any(w.startswith(("reshard", "regroup")) for w in plan.steps[step].why)
-    tensors = [held[v] for v in plan.steps[step].results]
+    context = context or Context(plan)
+    taken, held = context.steps[step], context.place.program.held
+    reshards = any(w.startswith(("reshard", "regroup")) for w in taken.why)
+    tensors = [held[v] for v in taken.results] if held else []
     here = {str(h.placement) for h in tensors if h is not None}
-    classes = dict.fromkeys(h.cls for h in tensors if h is not None)
+    chosen = _chosen(taken)
     of_class = plan.reasons.of_class
-    found = [d for c in classes for d in of_class.get(c, ())]
-    found.sort(key=lambda d: ((d.kind in ("reshard", "window")) is not reshards, d.placement not in here))
-    if plan.steps[step].action.messages:
-        takers = _takers(plan, step, classes, context or Context(plan))
-        found += [d for c in takers[:TAKERS] for d in of_class.get(c, ()) if d.kind == "op"]
+    found = [d for c in chosen for d in of_class.get(c, ())]
+    found.sort(key=lambda d: (
+        d.problem != chosen[0][0], (d.kind in ("reshard", "window")) is not reshards, d.placement not in here))
+    if taken.action.messages:
+        takers = _takers(step, context)
+        found += [d for c in takers[:TAKERS] if c not in chosen for d in of_class.get(c, ()) if d.kind == "op"]
     return found
 
 
-def _takers(plan: Plan, step: int, classes: Iterable[int], context: Context) -> list[int]:
+def _chosen(step: Step) -> list[Chosen]:
+    """What a step was chosen for, the innermost first."""
+    return list(dict.fromkeys((origin.problem, origin.cls) for origin in step.origins))
+
+
+def _takers(step: int, context: Context) -> list[Chosen]:
     """The classes of the ops that take what a step makes, or what that is converted to on the way."""
-    held = plan.device_program.held
-    found: dict[int, None] = {}
+    found: dict[Chosen, None] = {}
+    own = set(_chosen(context.steps[step])[:1])
     seen, work = {step}, [step]
     for i in work:
-        for user in dict.fromkeys(u for v in plan.steps[i].results for u in context.users.get(v, ())):
-            tensors = [held[v] for v in plan.steps[user].results]
-            theirs = {h.cls for h in tensors if h is not None}
-            if theirs & set(classes):
+        for user in dict.fromkeys(u for v in context.steps[i].results for u in context.users.get(v, ())):
+            theirs = _chosen(context.steps[user])[:1]
+            if own.intersection(theirs):
                 work += [user] if user not in seen else []
                 seen.add(user)
             else:
-                found.update(dict.fromkeys(sorted(theirs)))
+                found.update(dict.fromkeys(theirs))
     return list(found)
 
 
@@ -84,20 +111,26 @@ def flip_text(flip: Flip) -> str:
 
 def why(plan: Plan, step: int, context: Context | None = None) -> list[str]:
     """Sentences: what the step makes, who takes it, the rules that led to it, and why here."""
-    taken, held = plan.steps[step], plan.device_program.held
     context = context or Context(plan)
-    lines = []
+    place, taken = context.place, context.steps[step]
+    held = place.program.held
+    lines = _where(place)
     for v in taken.results:
         tensor = held[v] if held else None
-        if tensor is not None:
-            origin = context.origins.of(tensor.value)
-            lines.append(f"{context.names[v]} holds {origin}, {tensor.type}, at {tensor.placement}")
+        lies = "" if tensor is None else f", {tensor.type}, at {tensor.placement}"
+        if len(taken.origins) > 1 and (tensor is None or tensor.value < 0):
+            op = taken.origins[0].op or "an input"
+            lines.append(f"{context.names[v]} is of a body ({op}), taken out of its loop, or manual{lies}")
+        elif tensor is not None:
+            lines.append(f"{context.names[v]} holds {context.told(tensor.value, taken)}{lies}")
     users = list(dict.fromkeys(i for v in taken.results for i in context.users.get(v, ())))
-    outputs = zip(output_names(plan), plan.device_program.outputs, strict=True)
+    numbers = [str(i) for i in range(len(place.program.outputs))]
+    outputs = zip(numbers if place.outer else output_names(plan), place.program.outputs, strict=True)
     delivered = [name for name, v in outputs if v in taken.results]
-    takers = [f"step {i} {what(plan.steps[i].action)}" for i in users[:USERS]]
+    takers = [f"step {place.address_of(i)} {what(context.steps[i].action)}" for i in users[:USERS]]
     takers += [f"and {len(users) - USERS} more"] if len(users) > USERS else []
-    takers += [f"output {', '.join(delivered)}"] if delivered else []
+    end = "output" if place.outer is None else "result"
+    takers += [f"{end} {', '.join(delivered)}"] if delivered else []
     if takers:
         lines.append("taken so by " + ", ".join(takers))
     decisions = decisions_of(plan, step, context)
@@ -112,8 +145,34 @@ def why(plan: Plan, step: int, context: Context | None = None) -> list[str]:
             lines.append(f"{decision.what}: the cheapest of {decision.weighed + 1} ways{than}")
         else:
             lines.append(f"{decision.what}: there was no other way, as it is needed so")
+    if not decisions:
+        lines.append(_undecided(plan, taken))
     notes = [w for w in taken.why if not w.startswith("reshard") and all(w != r for d in decisions for r, _ in d.rules)]
     return lines + ([f"noted: {', '.join(notes)}"] if notes else [])
+
+
+def _where(place: Place) -> list[str]:
+    """Of a step within another one, how often it runs, and what its prices count."""
+    if place.outer is None:
+        return []
+    action = place.outer.program.steps[place.step].action
+    lines = [f"inside step {place.outer.address_of(place.step)} {what(action)}: runs {place.times} times in all"]
+    if isinstance(action, Loop) and action.trip_count is None:
+        lines.append(f"the trip count depends on data: {action.trips} are assumed")
+    if isinstance(action, Branch):
+        lines.append("of the branches the dearest makes the price: what others cost decides nothing else")
+    return lines
+
+
+def _undecided(plan: Plan, step: Step) -> str:
+    """Why there is no decision behind a step."""
+    if "manual" in step.why:
+        return "as its author wrote it for each device: nothing was to decide"
+    if not plan.reasons.decisions and plan.reasons.note:
+        return plan.reasons.note
+    if step.origins and step.origins[0].problem < 0:
+        return "done op by op: a search found nothing cheaper, or there was nothing to send, and nothing to search for"
+    return "nothing was decided: it is a view of an input, or part of another step"
 
 
 def _more(alternative: Alternative) -> str:
@@ -121,25 +180,60 @@ def _more(alternative: Alternative) -> str:
     return f"{least}{duration(alternative.change)} more" if alternative.change > 0 else "the same"
 
 
-def explain_step(plan: Plan, step: int) -> str:
-    """WHY, WHAT ELSE and what flips of one step. EggshardError for a step that the plan does not have."""
-    if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < len(plan.steps):
-        raise EggshardError(f"step {step!r}: this plan has steps 0 to {len(plan.steps) - 1}; print(plan) lists them")
-    taken, types = plan.steps[step], plan.device_program.types
-    received = float(plan.received[step].max())
+def of_what(plan: Plan, decision: Decision) -> str:
+    """How many alternatives were priced, and what the prices are of."""
+    unit = f", in {plan.reasons.unit}" if plan.reasons.unit else ""
+    runs = f", all {decision.runs} runs together" if decision.runs > 1 else ""
+    count = "1 alternative" if decision.weighed == 1 else f"{decision.weighed} alternatives"
+    return f"{count} priced{unit}{runs}"
+
+
+def priced(plan: Plan, place: Place, step: int) -> float:
+    """Seconds of a step each time that it runs."""
+    taken = place.program.steps[step]
+    return plan._price(taken.action, *(place.program.types[v] for v in taken.operands))
+
+
+def _inside(plan: Plan, place: Place, step: int) -> list[str]:
+    """The steps within a loop or branch, with their addresses."""
+    lines = []
+    for inner in place.within(step):
+        steps = inner.program.steps
+        shown = [i for i, s in enumerate(steps) if len(steps) <= LISTED or s.action.messages][:LISTED]
+        left = f", {len(shown)} of them listed" if len(shown) < len(steps) else ""
+        lines += ["", f"INSIDE {inner.address}: {len(steps)} steps, {inner.times} times{left}"]
+        table = Table(box=None, padding=(0, 1), show_edge=False, show_header=False)
+        for side in ("left", "left", "left", "right"):
+            table.add_column(justify=side, overflow="fold")
+        for i in shown:
+            table.add_row(inner.address_of(i), what(steps[i].action), over(steps[i].action) or "-",
+                          duration(priced(plan, inner, i)))
+        lines += ["  " + line for line in render(table).splitlines()] if shown else []
+    return lines
+
+
+def explain_step(plan: Plan, step: int | str) -> str:
+    """WHY, WHAT ELSE and what flips of one step, by its number, or its address within a loop or branch ("3.body.5").
+
+    EggshardError for a step that the plan does not have.
+    """
+    place, number = located(plan.device_program, step)
+    context, types = Context(plan, place), place.program.types
+    taken = context.steps[number]
+    received = float(place.program.received(taken).max())
+    each = f", {place.times} times" if place.outer else ""
     lines = [
-        f"step {step}: {what(taken.action)}" + (f" over {over(taken.action)}" if over(taken.action) else "")
-        + f" -> {' '.join(str(types[v]) for v in taken.results)} per device, {duration(plan.prices[step])}"
-        + (f", {size(received)} received" if taken.action.messages else ""),
-        "", "WHY", *(f"  {line}" for line in why(plan, step)),
+        f"step {place.address_of(number)}: {what(taken.action)}"
+        + (f" over {over(taken.action)}" if over(taken.action) else "")
+        + f" -> {' '.join(str(types[v]) for v in taken.results)} per device, {duration(priced(plan, place, number))}"
+        + (f", {size(received)} received" if taken.action.messages else "") + each,
+        "", "WHY", *(f"  {line}" for line in why(plan, number, context)), *_inside(plan, place, number),
     ]
-    decisions = decisions_of(plan, step)
-    if not decisions:
-        lines.append(f"  {plan.reasons.note or 'nothing was decided: it is a local view, or part of another step'}")
+    decisions = decisions_of(plan, number, context)
     for decision in decisions:
-        lines += ["", f"WHAT ELSE than {decision.what}  ({decision.weighed} alternatives priced)"]
+        lines += ["", f"WHAT ELSE than {decision.what}  ({of_what(plan, decision)})"]
         if not decision.alternatives:
-            lines.append("  nothing")
+            lines.append("  no plan has one of them, all else held" if decision.weighed else "  nothing")
             continue
         table = Table(box=None, padding=(0, 1), show_edge=False)
         table.add_column("alternative", overflow="fold")

@@ -13,9 +13,10 @@ from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.naming import output_names
 from eggshard.plan.reasons import packed
 from eggshard.plan.schedule import COMPUTE
-from eggshard.plan.steps import Action, Local, Step, StepPlan
+from eggshard.plan.steps import Local, Step
 from eggshard.report.difference import difference, figures
-from eggshard.report.explanation import Context, decisions_of, why
+from eggshard.report.explanation import decisions_of, why
+from eggshard.report.page_rows import Rows
 from eggshard.report.tables import headline, model_name, over, what
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 #: From so many steps on a run of one layer's steps is a group of its own, and one of fewer steps joins its neighbour.
 LEAST_RUN = 6
-#: Of the bodies of loops and branches so many steps are listed.
-BODY_STEPS = 300
 #: Of so many steps rows that two plans share are left out of their comparison.
 MANY_ROWS = 1500
 
@@ -34,7 +33,8 @@ class PageData:
     """Collects the values for one plan."""
 
     def __init__(self, plan: Plan, comparison: Comparison | None = None):
-        self.plan, self.comparison, self.reasons, self._context = plan, comparison, plan.reasons, Context(plan)
+        self.plan, self.comparison, self.reasons = plan, comparison, plan.reasons
+        self._rows = Rows(plan)
         self._texts: dict[str, int] = {}
 
     def text(self, what: str) -> int:
@@ -76,8 +76,8 @@ class PageData:
 
     @cached_property
     def _kinds(self) -> dict[tuple[object, object], int]:
-        held = self.plan.device_program.held
-        return {kind: i for i, kind in enumerate(dict.fromkeys((h.type, h.placement) for h in held if h is not None))}
+        held = (h for room in self._rows.rooms for h in room.place.program.held if h is not None)
+        return {kind: i for i, kind in enumerate(dict.fromkeys((h.type, h.placement) for h in held))}
 
     @property
     def _tensors(self) -> list[list[Any]]:
@@ -89,57 +89,51 @@ class PageData:
         ]
 
     def _values(self) -> list[list[int]]:
-        """Per value of the plan: its placed tensor (or -1), local type, class, name, and what of the program it is."""
-        program = self.plan.device_program
-        held = program.held or (None,) * len(program.types)
-        return [
-            [-1 if h is None else self._kinds[h.type, h.placement], self.text(str(t)), -1 if h is None else h.cls,
-             self.text(name), -1 if h is None else self.text(self._context.origins.of(h.value))]
-            for t, h, name in zip(program.types, held, self._context.names, strict=True)
-        ]
+        """Per value of the plan, and of the programs in it: its placed tensor (or -1), local type, class, name, what of
+        the program it is (or -1), and the problem of its class."""
+        found = []
+        for room in self._rows.rooms:
+            program, problem = room.place.program, room.place.problem
+            maker = {v: step for step in program.steps for v in step.results}
+            held = program.held or (None,) * len(program.types)
+            for v, (t, h, name) in enumerate(zip(program.types, held, room.context.names, strict=True)):
+                kind, cls, told = (-1, -1, -1) if h is None else (
+                    self._kinds[h.type, h.placement], h.cls, self.text(room.context.told(h.value, maker.get(v))))
+                found.append([kind, self.text(str(t)), cls, self.text(name), told, problem])
+        return found
 
     def _steps(self) -> dict[str, Any]:
-        """Columns by name, a row for every step."""
-        plan, schedule = self.plan, self.plan.schedule
+        """Columns by name, a row for every step; those of loops and branches after the step that they are in."""
+        plan, rows = self.plan, self._rows.rows
+        steps = [row.step for row in rows]
         number = {id(d): i for i, d in enumerate(self.reasons.decisions)}
-        received = plan.received.max(axis=1) if len(plan.steps) else []
+        least = 1e-9 * plan.schedule.makespan  # sums are rounded
+        works = [row.room.schedule.work[row.number] for row in rows]
         return {
-            "kind": [_kind(s) for s in plan.steps],
-            "op": [self.text(s.action.name if isinstance(s.action, Local) else s.action.kind) for s in plan.steps],
-            "what": [self.text(what(s.action)) for s in plan.steps],
-            "over": [self.text(over(s.action)) for s in plan.steps],
-            "operands": [list(s.operands) for s in plan.steps],
-            "results": [list(s.results) for s in plan.steps],
-            "seconds": list(plan.prices),
-            "bytes": [round(float(n)) for n in received],
-            "start": list(schedule.starts), "end": list(schedule.ends),
-            "hidden": [h if h > 1e-9 * schedule.makespan else 0.0 for h in schedule.hidden],  # sums are rounded
-            "lanes": [[*([COMPUTE] if w.computing or not w.channels else []), *w.channels] for w in schedule.work],
-            "why": [[self.text(line) for line in why(plan, i, self._context)] for i in range(len(plan.steps))],
-            "rules": [[self.text(w) for w in s.why] for s in plan.steps],
-            "decisions": [
-                [number[id(d)] for d in decisions_of(plan, i, self._context)] for i in range(len(plan.steps))],
-            "bodies": {i: self._bodies(s.action) for i, s in enumerate(plan.steps)
-                       if isinstance(s.action, (Loop, Branch))},
+            "kind": [_kind(s) for s in steps],
+            "op": [self.text(s.action.name if isinstance(s.action, Local) else s.action.kind) for s in steps],
+            "what": [self.text(what(s.action)) for s in steps],
+            "over": [self.text(over(s.action)) for s in steps],
+            "operands": [row.values[0] for row in rows],
+            "results": [row.values[1] for row in rows],
+            "address": [row.address for row in rows],
+            "parent": [row.parent for row in rows],
+            "times": [row.room.place.times for row in rows],
+            "seconds": [row.seconds for row in rows],
+            "bytes": [row.received for row in rows],
+            "start": [row.start for row in rows], "end": [row.end for row in rows],
+            "hidden": [h if h > least else 0.0 for h in (r.hidden for r in rows)],
+            "lanes": [[*([COMPUTE] if w.computing or not w.channels else []), *w.channels] for w in works],
+            "alive": self._rows.alive,
+            "why": [[self.text(line) for line in why(plan, r.number, r.room.context)] for r in rows],
+            "rules": [[self.text(w) for w in s.why] for s in steps],
+            "decisions": [[number[id(d)] for d in decisions_of(plan, r.number, r.room.context)] for r in rows],
+            "inside": {row: [list(inner) for inner in inside] for row, inside in self._rows.inside.items()},
         }
-
-    def _bodies(self, action: Action) -> list[Any]:
-        """The device programs inside a loop or branch: name, and rows of what, over, and seconds."""
-        if isinstance(action, Loop):
-            parts = [("condition", action.condition), (f"body, {action.trips} times", action.body)]
-        else:
-            assert isinstance(action, Branch)
-            parts = [(f"branch {i}", b) for i, b in enumerate(action.branches)]
-        return [[name, len(p.steps), [self._row(p, s) for s in p.steps[:BODY_STEPS]]] for name, p in parts]
-
-    def _row(self, program: StepPlan, step: Step) -> list[Any]:
-        price = self.plan._price(step.action, *(program.types[v] for v in step.operands))
-        results = ", ".join(str(program.types[v]) for v in step.results)
-        return [self.text(what(step.action)), self.text(over(step.action)), self.text(results), price]
 
     def _groups(self) -> list[list[Any]]:
         """Runs of steps that belong together: name, first step, how many. One group where nothing repeats."""
-        labels = self._layers()
+        labels = self._labels()
         runs: list[list[Any]] = []
         for label, steps in groupby(labels):
             count = len(list(steps))
@@ -157,6 +151,11 @@ class PageData:
             name = f"layer {run[0]}" if run[0] >= 0 else f"{where} layers" if len(runs) > 1 else "all steps"
             run[0] = name + (f", part {part}" if part > 1 else "")
         return runs
+
+    def _labels(self) -> list[int]:
+        """Per row the layer that it belongs to."""
+        layers = self._layers()
+        return [layers[row.root] for row in self._rows.rows]
 
     def _layers(self) -> Sequence[int]:
         """Per step the layer of the program that its first result is of, counted as the program has them; -1: none."""

@@ -19,7 +19,17 @@ E.prepare = function (d) {
     for (const v of s.results[i]) E.maker[v] = i;
     for (const v of new Set(s.operands[i])) E.users[v].push(i);
   }
-  E.inputOf = new Map(d.inputs.map((v, i) => [v, i]));
+  E.inputOf = new Map(d.inputs.map((v) => [v, "the inputs"]));
+  // What goes into the body of a loop or branch comes from its step.
+  E.enters = new Map();
+  for (const [i, programs] of Object.entries(s.inside))
+    for (const [address, , , , inputs] of programs)
+      for (const v of inputs) {
+        E.inputOf.set(v, "the inputs of " + address);
+        E.enters.set(v, +i);
+      }
+  E.depths = new Uint8Array(E.count);
+  s.parent.forEach((p, i) => (E.depths[i] = p < 0 ? 0 : E.depths[p] + 1));
   E.groupOf = new Int32Array(E.count);
   d.groups.forEach(([, start, count], g) => E.groupOf.fill(g, start, start + count));
   E.mask = new Uint8Array(E.count).fill(1);
@@ -27,6 +37,10 @@ E.prepare = function (d) {
 };
 
 E.text = (n) => E.data.texts[n];
+E.address = (i) => E.data.steps.address[i];
+E.depth = (i) => E.depths[i];
+// The steps among some in a row that are in none of the others: what they take is what all of them take.
+E.outermost = (start, count) => d3.range(start, start + count).filter((i) => E.data.steps.parent[i] < start);
 E.what = (i) => E.text(E.data.steps.what[i]);
 E.over = (i) => E.text(E.data.steps.over[i]);
 E.title = (i) => E.what(i) + (E.over(i) ? " over " + E.over(i) : "");
@@ -47,7 +61,7 @@ E.localType = (v) =>
 
 E.searchable = function (i) {
   const s = E.data.steps,
-    words = [`step ${i}`, E.title(i), E.text(s.op[i]), E.data.groups[E.groupOf[i]][0]];
+    words = [`step ${E.address(i)}`, E.title(i), E.text(s.op[i]), E.data.groups[E.groupOf[i]][0]];
   for (const r of s.rules[i]) words.push(E.text(r));
   for (const v of [...s.results[i], ...s.operands[i]]) words.push("%" + v, E.name(v));
   for (const v of s.results[i]) {
@@ -63,7 +77,8 @@ E.searchable = function (i) {
 // A decision with its alternatives, texts put back (plan/reasons.py, packed).
 E.decision = function (n) {
   const t = (k) => E.data.reasons.texts[k];
-  const [cls, kind, what, tensor, placement, seconds, values, rules, weighed, others] = E.data.reasons.decisions[n];
+  const [cls, kind, what, tensor, placement, seconds, values, rules, weighed, others, problem, runs] =
+    E.data.reasons.decisions[n];
   const parts = (rows) => rows.map(([w, k, c, s]) => ({ what: t(w), kind: t(k), cls: c, seconds: s }));
   return {
     number: n,
@@ -75,6 +90,8 @@ E.decision = function (n) {
     seconds,
     values,
     weighed,
+    problem,
+    runs,
     rules: rules.map(([r, op]) => [t(r), t(op)]),
     alternatives: others.map(([w, r, own, held, change, leaves, joins, least]) => ({
       what: t(w),
@@ -109,18 +126,20 @@ E.flips = function (a) {
   return found.sort((x, y) => Math.abs(Math.log(x.to / x.from)) - Math.abs(Math.log(y.to / y.from)));
 };
 
-// What the plan calls the tensor of a class; "" where it holds none.
-E.nameOfClass = function (cls) {
-  const v = E.data.values.findIndex((value) => value[2] === cls);
-  return v < 0 ? "" : E.name(v);
+// The step of a decision, for links: the first whose nearest decision it is, or that it is about at all.
+E.stepOf = function (n) {
+  const all = E.data.steps.decisions,
+    nearest = all.findIndex((some) => some[0] === n);
+  return nearest < 0 ? all.findIndex((some) => some.includes(n)) : nearest;
 };
 
-// Steps of a class, for links from decisions.
-E.stepOfClass = function (cls) {
-  for (let i = 0; i < E.count; i++) {
-    if (E.data.steps.results[i].some((v) => E.data.values[v][2] === cls)) return i;
-  }
-  return -1;
+// What the plan calls the tensor that a decision is about, and where; "" where it holds none.
+E.nameOf = function (d) {
+  const v = E.data.values.findIndex((value) => value[2] === d.cls && value[5] === d.problem),
+    i = d.problem ? E.stepOf(d.number) : -1,
+    inside = i >= 0 && E.data.steps.results[i].some((w) => E.data.values[w][5] === d.problem);
+  if (i >= 0 && !inside) return "step " + E.address(i);
+  return [v < 0 ? "" : E.name(v), inside ? "in " + E.address(i).replace(/\.\d+$/, "") : ""].join(" ").trim();
 };
 
 E.on = (event, f) => (E.listeners[event] ||= []).push(f);

@@ -24,7 +24,7 @@ E.details = function (i) {
   const value = (v) => {
     const t = E.tensorOf(v),
       made = E.maker[v];
-    const from = made >= 0 ? E.stepLink(made, `step ${made}`) : E.inputOf.has(v) ? "the inputs" : "";
+    const from = made >= 0 ? E.stepLink(made, `step ${E.address(made)}`) : E.inputOf.get(v) || "";
     return E.el(
       "li",
       {},
@@ -45,7 +45,12 @@ E.details = function (i) {
   const facts = [
     ["time", `${E.duration(E.seconds(i))} (${E.duration(s.start[i])} \u2013 ${E.duration(s.end[i])})`],
     E.bytes(i) ? ["received", `${E.size(E.bytes(i))} by the busiest device`] : null,
+    ["held", `${E.size(s.alive[i])} of shards on each device meanwhile`],
     s.hidden[i] > 0 ? ["hidden", `${E.duration(s.hidden[i])} behind computing`] : null,
+    s.times[i] > 1
+      ? ["runs", `${s.times[i]} times, ${E.duration(E.seconds(i) / s.times[i])} each; time and bytes are of all`]
+      : null,
+    s.parent[i] >= 0 ? ["in", E.stepLink(s.parent[i])] : null,
     ["part", E.data.groups[E.groupOf[i]][0]],
   ].filter(Boolean);
   const pictured = results.length ? results[0] : operands[0];
@@ -73,7 +78,7 @@ E.details = function (i) {
         "h2",
         { id: "details-title" },
         E.el("span", { class: "dot " + E.kind(i) }),
-        `step ${i} \u00b7 ${E.title(i)}`,
+        `step ${E.address(i)} \u00b7 ${E.title(i)}`,
       ),
       E.el(
         "span",
@@ -92,7 +97,7 @@ E.details = function (i) {
       "p",
       { class: "note" },
       users.length || outputs.length ? "to " : "",
-      ...users.slice(0, 12).flatMap((u, n) => [n ? ", " : "", E.stepLink(u, `${u} ${E.what(u)}`)]),
+      ...users.slice(0, 12).flatMap((u, n) => [n ? ", " : "", E.stepLink(u, `${E.address(u)} ${E.what(u)}`)]),
       users.length > 12 ? ` and ${users.length - 12} more` : "",
       outputs.length ? `${users.length ? " and " : ""}output ${outputs.map((n) => E.text(E.data.output_names[n])).join(", ")}` : "",
     ),
@@ -101,7 +106,7 @@ E.details = function (i) {
     picture,
     E.el("h3", {}, "Why"),
     E.el("ul", { class: "why", id: "why" }, ...s.why[i].map((line) => E.el("li", {}, E.micro(E.text(line))))),
-    ...(s.bodies[i] ? E.bodies(s.bodies[i]) : []),
+    ...(s.inside[i] ? E.inside(s.inside[i]) : []),
     E.el("h3", {}, "What else"),
     ...(decisions.length
       ? decisions.map(E.whatElse)
@@ -109,7 +114,7 @@ E.details = function (i) {
           E.el(
             "p",
             { class: "note" },
-            E.data.reasons.note || "Nothing was decided here: it is a local view, or part of another step.",
+            "Nothing was decided here: see above.",
           ),
         ]),
     decisions.length && E.data.reasons.note ? E.el("p", { class: "note" }, "Prices: " + E.data.reasons.note + ".") : "",
@@ -117,25 +122,29 @@ E.details = function (i) {
   pane.scrollTop = 0;
 };
 
-E.bodies = (bodies) => [
+// The device programs in a loop or branch: their steps, each a link.
+E.inside = (programs) => [
   E.el("h3", {}, "Inside"),
-  ...bodies.map(([name, count, rows]) =>
-    E.el(
-      "details",
-      {},
-      E.el("summary", {}, `${name}: ${count} steps`),
-      E.table(
-        "",
-        [
-          ["what", (r) => E.text(r[0])],
-          ["over", (r) => E.text(r[1])],
-          ["result", (r) => E.text(r[2])],
-          ["time", (r) => E.duration(r[3]), true],
-        ],
-        rows,
-      ),
-    ),
-  ),
+  ...programs.map(([address, first, count, times]) => {
+    const rows = d3.range(first, first + count).filter((i) => E.data.steps.parent[i] === E.data.steps.parent[first]);
+    const box = E.el("details", {}, E.el("summary", {}, `${address}: ${rows.length} steps, ${times} times`));
+    box.addEventListener("toggle", () => {
+      if (box.open && box.children.length === 1)
+        box.append(
+          E.table(
+            "",
+            [
+              ["step", (i) => `${E.address(i)} ${E.what(i)}`],
+              ["over", (i) => E.over(i)],
+              ["time", (i) => E.duration(E.seconds(i)), true],
+            ],
+            rows,
+            (i) => E.select(i, "inside"),
+          ),
+        );
+    });
+    return box;
+  }),
 ];
 
 E.whatElse = function (decision) {
@@ -151,12 +160,14 @@ E.whatElse = function (decision) {
       E.el(
         "span",
         { class: "note" },
-        `${E.duration(decision.seconds)}, ${decision.weighed} alternative${decision.weighed === 1 ? "" : "s"} priced`,
+        `${E.duration(decision.seconds)}, ${decision.weighed} alternative${decision.weighed === 1 ? "" : "s"} priced` +
+          (E.data.reasons.unit ? `, in ${E.data.reasons.unit}` : "") +
+          (decision.runs > 1 ? `, all ${decision.runs} runs together` : ""),
       ),
     ),
   );
   if (!others.length) {
-    box.append(E.el("p", { class: "note" }, "There was no other way."));
+    box.append(E.el("p", { class: "note" }, decision.weighed ? "No plan has one of them, all else held." : "There was no other way."));
     return box;
   }
   const rows = others.map((a, n) =>

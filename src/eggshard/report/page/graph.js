@@ -152,7 +152,7 @@ E.Graph = class {
     const parent = new Map(shown.map((n) => [n.id, n.parent]));
     for (let i = 0; i < E.count; i++) {
       for (const v of E.data.steps.operands[i]) {
-        const m = E.maker[v];
+        const m = E.maker[v] >= 0 ? E.maker[v] : (E.enters.get(v) ?? -1);
         if (m < 0) continue;
         const a = of[m],
           b = of[i];
@@ -324,19 +324,20 @@ E.Graph = class {
         t = E.result(i),
         where = t ? E.placementText(t) : "";
       return [
-        `${i} ${E.title(i)}`.slice(0, 44),
+        `${E.address(i)} ${E.title(i)}`.slice(0, 44),
         [where.slice(0, 34), E.seconds(i) > 0 ? E.duration(E.seconds(i)) : "", E.bytes(i) ? E.size(E.bytes(i)) : ""]
           .filter(Boolean)
           .join(" \u00b7 "),
       ].filter(Boolean);
     }
-    const range = d3.range(n.node.start, n.node.start + n.node.count),
-      sends = range.filter((i) => E.bytes(i));
+    const range = E.outermost(n.node.start, n.node.count),
+      all = d3.range(n.node.start, n.node.start + n.node.count),
+      sends = all.filter((i) => E.kind(i) === "collective");
     return [
       `${n.node.label}`,
       `${n.node.count} steps \u00b7 ${E.duration(d3.sum(range, E.seconds))}`,
       ...(sends.length
-        ? [`${sends.length} collective${sends.length > 1 ? "s" : ""} \u00b7 ${E.size(d3.sum(sends, E.bytes))}`]
+        ? [`${sends.length} collective${sends.length > 1 ? "s" : ""} \u00b7 ${E.size(d3.sum(range, E.bytes))}`]
         : []),
     ];
   }

@@ -91,7 +91,7 @@ E.filter = function () {
           : w.startsWith("over:")
             ? E.over(i).toLowerCase() === w.slice(5)
             : /^\d+$/.test(w)
-              ? i === +w || E.texts[i].includes("%" + w)
+              ? E.address(i) === w || E.texts[i].includes("%" + w)
               : E.texts[i].includes(w),
       );
     E.mask[i] = fits ? 1 : 0;
@@ -223,7 +223,7 @@ E.help = function () {
       E.el("code", {}, "op:all-gather"),
       " and ",
       E.el("code", {}, "over:x"),
-      " are exact; a number is a step or a value.",
+      " are exact; a number is a step or a value, 3.body.5 a step in the loop of step 3.",
     ),
     E.el("h3", {}, "Colours"),
     E.el(
@@ -306,7 +306,7 @@ E.start = async function () {
   document.addEventListener("keydown", E.key);
   E.on("select", (i) => {
     E.details(i);
-    E.say(`step ${i}, ${E.title(i)}, ${E.duration(E.seconds(i))}`);
+    E.say(`step ${E.address(i)}, ${E.title(i)}, ${E.duration(E.seconds(i))}`);
   });
   E.filter();
   E.details(-1);

@@ -5,11 +5,20 @@ E.parts = function () {
     leaf = (i) => ({ step: i, start: i, count: 1 });
   const cut = (label, start, count) => {
     const node = { label, start, count, children: null };
+    // The programs in a loop or branch are a part each, behind its step.
     node.make = () => {
-      if (count <= FEW) return d3.range(start, start + count).map(leaf);
-      const pieces = Math.min(60, Math.ceil(count / 40)),
-        ends = d3.range(pieces + 1).map((k) => start + Math.round((k * count) / pieces));
-      return ends.slice(1).map((end, k) => cut(`steps ${ends[k]}\u2013${end - 1}`, ends[k], end - ends[k]));
+      const items = E.outermost(start, count).flatMap((i) => [
+        leaf(i),
+        ...(E.data.steps.inside[i] || []).filter(([, , n]) => n).map(([name, first, n]) => cut(name, first, n)),
+      ]);
+      if (items.length <= FEW) return items;
+      const pieces = Math.min(60, Math.ceil(items.length / 40)),
+        ends = d3.range(pieces + 1).map((k) => Math.round((k * items.length) / pieces));
+      return ends.slice(1).map((end, k) => {
+        const some = items.slice(ends[k], end),
+          last = some[some.length - 1];
+        return E.bundle(some, `steps ${E.address(some[0].start)}\u2013${E.address(last.start)}`);
+      });
     };
     return node;
   };

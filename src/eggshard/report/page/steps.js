@@ -5,7 +5,7 @@ E.Steps = class {
     this.height = 30;
     this.sort = { by: 0, down: false };
     this.columns = [
-      ["step", (i) => i, (i) => String(i)],
+      ["step", (i) => i, E.address],
       ["what", (i) => E.what(i), (i) => E.what(i)],
       ["over", (i) => E.over(i), (i) => E.over(i)],
       [
@@ -15,8 +15,9 @@ E.Steps = class {
       ],
       ["received", (i) => E.bytes(i), (i) => (E.bytes(i) ? E.size(E.bytes(i)) : "\u2013"), true],
       ["time", (i) => E.seconds(i), (i) => E.duration(E.seconds(i)), true],
+      ["held", (i) => E.data.steps.alive[i], (i) => E.size(E.data.steps.alive[i]), true],
       ["part", (i) => E.groupOf[i], (i) => E.data.groups[E.groupOf[i]][0]],
-    ];
+    ].filter(([name]) => name !== "part" || E.data.groups.length > 1);
     this.grid = E.el("div", {
       class: "grid",
       role: "grid",
@@ -25,6 +26,7 @@ E.Steps = class {
       "aria-label": "Steps. Up and Down go through them.",
       "aria-colcount": this.columns.length,
     });
+    this.grid.style.setProperty("--address", Math.max(4, d3.max(E.data.steps.address, (a) => a.length) * 0.45 + 1.5) + "rem");
     this.head = E.el("div", { class: "row head", role: "row" });
     this.body = E.el("div", { class: "body", role: "rowgroup" });
     this.grid.append(this.head, this.body);

@@ -3,7 +3,7 @@
 E.collectives = function (panel) {
   const rows = new Map();
   for (let i = 0; i < E.count; i++) {
-    if (E.kind(i) !== "collective" && !(E.kind(i) === "control" && E.bytes(i))) continue;
+    if (E.kind(i) !== "collective") continue;
     const op = E.text(E.data.steps.op[i]),
       key = op + "|" + E.over(i);
     const row =
@@ -25,7 +25,7 @@ E.collectives = function (panel) {
   }
   box.append(
     E.table(
-      "Collectives by kind and axes; choosing one filters the steps to it.",
+      "Collectives by kind and axes, those in loops counted by their runs; choosing one filters the steps to it.",
       [
         ["collective", (r) => r.op],
         ["over", (r) => r.over || "\u2013"],
@@ -34,7 +34,7 @@ E.collectives = function (panel) {
         ["time", (r) => E.duration(r.seconds), true],
         ["hidden", (r) => (r.hidden ? E.duration(r.hidden) : "\u2013"), true],
         ["of the plan", (r) => `${((100 * r.seconds) / total).toFixed(1)} %`, true],
-        ["dearest", (r) => E.stepLink(r.largest, `step ${r.largest}, ${E.duration(E.seconds(r.largest))}`)],
+        ["dearest", (r) => E.stepLink(r.largest, `step ${E.address(r.largest)}, ${E.duration(E.seconds(r.largest))}`)],
       ],
       list,
       (r) => {
@@ -50,12 +50,12 @@ E.collectives = function (panel) {
     E.el(
       "p",
       { class: "note" },
-      `Issued in all, loops counted by their trips: ${issued}. Bytes are received by the busiest device.`,
+      `Issued in all, loops counted by their trips: ${issued}. Bytes are received by the busiest device, step by step.`,
     ),
   );
   const dear = d3
     .range(E.count)
-    .filter((i) => E.bytes(i))
+    .filter((i) => E.kind(i) === "collective")
     .sort((a, b) => E.seconds(b) - E.seconds(a))
     .slice(0, 200);
   box.append(
@@ -63,7 +63,7 @@ E.collectives = function (panel) {
     E.table(
       "",
       [
-        ["step", (i) => `${i} ${E.title(i)}`],
+        ["step", (i) => `${E.address(i)} ${E.title(i)}`],
         ["placement", (i) => E.chip(E.result(i))],
         ["received", (i) => E.size(E.bytes(i)), true],
         ["time", (i) => E.duration(E.seconds(i)), true],
@@ -101,6 +101,7 @@ E.choices = function (panel) {
     ["dearest", "Most at stake", (r) => -Math.max(0, r.best.change)],
     ["ties", "Ties", (r) => (tie(r) ? -r.d.seconds : Infinity)],
   ];
+  const unit = E.data.reasons.unit ? `, their prices in ${E.data.reasons.unit}` : "";
   let order = orders[0],
     most = 60;
   const body = E.el("div", {});
@@ -108,17 +109,17 @@ E.choices = function (panel) {
     const some = d3.sort(rows, order[2]);
     body.replaceChildren(
       E.table(
-        `${rows.length} decisions that have alternatives. Ties: another way within 0.01 % of the plan's time.`,
+        `${rows.length} decisions that have alternatives${unit}. Ties: another way within 0.01 % of the plan's time.`,
         [
           ["decision", (r) => r.d.what],
-          ["of", (r) => `${E.nameOfClass(r.d.cls)} ${r.d.tensor.replace(/^tensor<(.*)>$/, "$1")}`.trim()],
+          ["of", (r) => `${E.nameOf(r.d)} ${r.d.tensor.replace(/^tensor<(.*)>$/, "$1")}`.trim()],
           ["next best", (r) => r.best.what],
           ["costs more", (r) => (r.best.least ? "\u2265 " : "+") + E.duration(Math.max(0, r.best.change)), true],
           ["flips if", (r) => (r.factor ? `${r.factor.what} ${E.moved(r.factor)}` : "\u2013")],
         ],
         some.slice(0, most),
         (r) => {
-          const i = E.stepOfClass(r.d.cls);
+          const i = E.stepOf(r.d.number);
           if (i >= 0) E.select(i, "table");
         },
       ),
@@ -259,7 +260,7 @@ E.compare = function (panel) {
                     ? "only the plan"
                     : "only the baseline",
             ],
-            ["plan", (r) => (r[0] ? E.stepLink(r[0][0], `${r[0][0]} ${E.text(r[0][1])}`) : "")],
+            ["plan", (r) => (r[0] ? E.stepLink(E.data.steps.address.indexOf(r[0][0]), `${r[0][0]} ${E.text(r[0][1])}`) : "")],
             ["baseline", (r) => (r[1] ? `${r[1][0]} ${E.text(r[1][1])}` : "")],
             [
               "placement",

@@ -3,6 +3,7 @@
 E.Timeline = class {
   constructor(panel) {
     this.lanes = E.data.lanes.map(([name]) => name);
+    this.most = d3.max(E.data.steps.alive) || 1;
     this.bar = E.el(
       "div",
       { class: "bar" },
@@ -13,7 +14,8 @@ E.Timeline = class {
         "span",
         { class: "note" },
         `${E.duration(E.data.makespan)} in all; ` +
-          E.data.lanes.map(([n, s]) => `${n} held ${E.duration(s)}`).join(", "),
+          E.data.lanes.map(([n, s]) => `${n} held ${E.duration(s)}`).join(", ") +
+          `; shards of ${E.size(this.most)} at most, step by step`,
       ),
     );
     this.canvas = E.el("canvas", {
@@ -24,7 +26,16 @@ E.Timeline = class {
       "aria-label":
         "Timeline of steps. Left and Right go from step to step, Home and End to the first and last, plus and minus zoom. The list of steps has the same as text.",
     });
-    this.canvas.style.height = 46 + 34 + this.lanes.length * Math.min(80, Math.max(30, 320 / this.lanes.length)) + "px";
+    this.memory = 64;
+    // What is drawn of branches is the dearest one, which is what they take.
+    this.left = new Uint8Array(E.count);
+    for (const programs of Object.values(E.data.steps.inside)) {
+      const takes = ([, first, n]) => d3.sum(E.outermost(first, n), E.seconds),
+        least = programs.every(([address]) => /branch\d+$/.test(address)) ? d3.greatest(programs, takes) : null;
+      for (const p of programs) if (least && p !== least) this.left.fill(1, p[1], p[1] + p[2]);
+    }
+    this.ends = E.data.groups.map(([, start, count]) => d3.max(E.outermost(start, count), (i) => E.data.steps.end[i]));
+    this.canvas.style.height = 46 + 34 + this.memory + this.lanes.length * Math.min(80, Math.max(30, 320 / this.lanes.length)) + "px";
     panel.append(this.bar, this.canvas, this.parts());
     this.x = d3.scaleLinear().domain([0, E.data.makespan || 1]);
     this.zoom = d3
@@ -44,7 +55,7 @@ E.Timeline = class {
     this.canvas.addEventListener("mousemove", (e) => {
       const i = this.at(e.offsetX, e.offsetY);
       E.tip(
-        i < 0 ? "" : `${i} ${E.title(i)}: ${E.duration(E.seconds(i))}${E.bytes(i) ? ", " + E.size(E.bytes(i)) : ""}`,
+        i < 0 ? "" : `${E.address(i)} ${E.title(i)}: ${E.duration(E.seconds(i))}${E.bytes(i) ? ", " + E.size(E.bytes(i)) : ""}`,
         e.clientX,
         e.clientY,
       );
@@ -65,14 +76,14 @@ E.Timeline = class {
     const s = E.data.steps,
       total = E.data.makespan || 1;
     const rows = E.data.groups.map(([name, start, count]) => {
-      const range = d3.range(start, start + count),
+      const range = E.outermost(start, count),
         sends = range.filter((i) => E.bytes(i));
       return {
         name,
         start,
         count,
         seconds: d3.sum(range, E.seconds),
-        sends: sends.length,
+        sends: d3.range(start, start + count).filter((i) => E.kind(i) === "collective").length,
         sending: d3.sum(sends, E.seconds),
         bytes: d3.sum(sends, E.bytes),
       };
@@ -102,7 +113,7 @@ E.Timeline = class {
         rows,
         (r) => {
           const a = s.start[r.start],
-            b = s.end[r.start + r.count - 1];
+            b = d3.max(E.outermost(r.start, r.count), (i) => s.end[i]);
           if (b > a)
             this.select
               .call(this.zoom.transform, d3.zoomIdentity)
@@ -136,8 +147,13 @@ E.Timeline = class {
 
   rows() {
     const top = 46,
-      each = Math.max(26, Math.min(90, (this.h - top - 34) / this.lanes.length));
+      each = Math.max(26, Math.min(90, (this.h - top - 34 - this.memory) / this.lanes.length));
     return { top, each };
+  }
+
+  // How far down in a lane a step begins: those of loops and branches stand in the lower part of their step.
+  inset(i, each) {
+    return each * (1 - 0.6 ** E.depth(i));
   }
 
   draw() {
@@ -160,7 +176,7 @@ E.Timeline = class {
     if (E.data.groups.length > 1) {
       E.data.groups.forEach(([name, start, count], g) => {
         const a = x(s.start[start]),
-          b = x(s.end[start + count - 1]);
+          b = x(this.ends[g]);
         if (b < 90 || a > this.w || b - a < 1) return;
         c.fillStyle = colour(g % 2 ? "panel" : "line");
         c.fillRect(a, 22, b - a, 18);
@@ -176,25 +192,33 @@ E.Timeline = class {
       });
     }
     const colours = Object.fromEntries(["collective", "compute", "move", "control", "view"].map((n) => [n, colour(n)]));
-    const last = new Float64Array(this.lanes.length).fill(-1);
+    const last = new Map();
+    this.held(c, x, top + this.lanes.length * each, colour);
     for (let i = 0; i < E.count; i++) {
       const a = x(s.start[i]),
         b = x(s.end[i]);
-      if (b < 88 || a > this.w || s.end[i] <= s.start[i]) continue;
+      if (b < 88 || a > this.w || s.end[i] <= s.start[i] || (this.left[i] && i !== E.state.step)) continue;
+      const inset = this.inset(i, each);
       for (const name of s.lanes[i]) {
-        const lane = this.lanes.indexOf(name);
-        if (b - last[lane] < 0.35 && i !== E.state.step) continue;
-        last[lane] = b;
+        const lane = this.lanes.indexOf(name),
+          row = lane + " " + E.depth(i);
+        if (b - (last.get(row) ?? -1) < 0.35 && i !== E.state.step) continue;
+        last.set(row, b);
+        if (inset) {
+          c.globalAlpha = 1;
+          c.fillStyle = colour("page");
+          c.fillRect(a - 0.5, top + lane * each + inset, Math.max(1.2, b - a + 0.5), each - inset - 3);
+        }
         c.globalAlpha = E.mask[i] ? 1 : 0.15;
         c.fillStyle = colours[E.kind(i)];
-        c.fillRect(a, top + lane * each + 3, Math.max(0.7, b - a - (b - a > 4 ? 1 : 0)), each - 6);
+        c.fillRect(a, top + lane * each + 3 + inset, Math.max(0.7, b - a - (b - a > 4 ? 1 : 0)), each - 6 - inset);
         if (b - a > 46) {
           c.save();
           c.beginPath();
           c.rect(a, top, b - a - 4, 4000);
           c.clip();
           c.fillStyle = colour("page");
-          c.fillText(`${i} ${E.what(i)}`, Math.max(a, 90) + 5, top + lane * each + each / 2);
+          c.fillText(`${E.address(i)} ${E.what(i)}`, Math.max(a, 90) + 5, this.middle(i, top + lane * each, each));
           c.restore();
         }
       }
@@ -207,7 +231,12 @@ E.Timeline = class {
       c.strokeStyle = colour("text");
       c.lineWidth = 2.5;
       for (const name of s.lanes[i])
-        c.strokeRect(a - 1, top + this.lanes.indexOf(name) * each + 1, Math.max(3, b - a) + 1, each - 2);
+        c.strokeRect(
+          a - 1,
+          top + this.lanes.indexOf(name) * each + 1 + this.inset(i, each),
+          Math.max(3, b - a) + 1,
+          each - 2 - this.inset(i, each),
+        );
       c.fillStyle = colour("text");
       c.fillText("\u25bc", Math.min(Math.max((a + b) / 2 - 5, 90), this.w - 20), 12);
     }
@@ -216,7 +245,8 @@ E.Timeline = class {
     this.lanes.forEach((name, n) => {
       c.fillText(name, 10, top + n * each + each / 2);
     });
-    const y = top + this.lanes.length * each + 4;
+    c.fillText("held", 10, top + this.lanes.length * each + this.memory / 2);
+    const y = top + this.lanes.length * each + this.memory + 4;
     c.strokeStyle = c.fillStyle = colour("soft");
     c.lineWidth = 1;
     c.beginPath();
@@ -236,6 +266,30 @@ E.Timeline = class {
     c.textAlign = "left";
   }
 
+  // Where the text of a step stands: above what is in it.
+  middle(i, y, each) {
+    const from = this.inset(i, each),
+      to = E.data.steps.inside[i] ? each * (1 - 0.6 ** (E.depth(i) + 1)) : each;
+    return y + (from + to) / 2 + 1;
+  }
+
+  // Bytes of shards on each device while steps run.
+  held(c, x, y, colour) {
+    const s = E.data.steps,
+      high = this.memory - 10;
+    c.fillStyle = colour("move");
+    let drawn = -1;
+    for (let i = 0; i < E.count; i++) {
+      if (s.inside[i] || this.left[i] || s.end[i] <= s.start[i]) continue;
+      const a = x(s.start[i]),
+        b = x(s.end[i]);
+      if (b < 88 || a > this.w || (b - drawn < 0.35 && s.alive[i] < this.most)) continue;
+      drawn = b;
+      const part = (high * s.alive[i]) / this.most;
+      c.fillRect(a, y + 6 + high - part, Math.max(0.7, b - a), part);
+    }
+  }
+
   at(px, py) {
     const { top, each } = this.rows(),
       lane = this.lanes[Math.floor((py - top) / each)],
@@ -244,12 +298,13 @@ E.Timeline = class {
       s = E.data.steps,
       near = x.invert(px + 3) - t;
     if (!lane) return -1;
+    const down = (py - top) % each;
     let best = -1,
       least = Infinity;
     for (let i = 0; i < E.count; i++) {
-      if (s.end[i] <= s.start[i] || !s.lanes[i].includes(lane)) continue;
+      if (s.end[i] <= s.start[i] || this.left[i] || down < this.inset(i, each) || !s.lanes[i].includes(lane)) continue;
       const away = t < s.start[i] ? s.start[i] - t : t > s.end[i] ? t - s.end[i] : 0;
-      if (away < least) {
+      if (away < least || (away <= near && E.depth(i) > E.depth(best))) {
         least = away;
         best = i;
       }

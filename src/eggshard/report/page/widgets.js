@@ -45,7 +45,7 @@ E.stepLink = (i, text) =>
   E.el(
     "button",
     { class: "link", type: "button", onclick: () => E.select(i, "link") },
-    text || `step ${i} ${E.title(i)}`,
+    text || `step ${E.address(i)} ${E.title(i)}`,
   );
 
 // A table: columns are [title, cell(row), number?]; onrow(row) when one is chosen by pointer or key.
