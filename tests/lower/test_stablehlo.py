@@ -11,18 +11,17 @@ from eggshard.lower.stablehlo import at_grid_positions, module_text
 from eggshard.optimization import plan_reshard
 from eggshard.placement.placement import Dim, Placement, place
 from eggshard.plan.control_steps import Branch, Loop
+from eggshard.plan.piece_steps import Exchange, Round
 from eggshard.plan.steps import (
     AllGather,
     AllReduce,
     AllToAll,
     CollectivePermute,
-    Exchange,
     KeepFirst,
     Local,
     Mask,
     ReduceScatter,
     Resize,
-    Round,
     Slice,
     Step,
     StepPlan,

@@ -13,7 +13,8 @@ from eggshard.placement.placement import Placement, is_even, replicated
 from eggshard.placement.sharding import Sharding, mesh_text, whole_mesh
 from eggshard.plan.authored_steps import DeviceNumber, GroupCollective
 from eggshard.plan.control_steps import Branch, Loop
-from eggshard.plan.steps import Action, CollectivePermute, Exchange, Local, Pairs, Round, Step, StepPlan
+from eggshard.plan.piece_steps import Exchange, Round
+from eggshard.plan.steps import Action, CollectivePermute, Local, Pairs, Step, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops.codec import String
 from eggshard.program.program import Program

@@ -6,18 +6,17 @@ import numpy as np
 from tests.lower.windows import DTYPES, MESHES, random_array, random_box, random_exchange, random_fill, shards_of
 
 from eggshard.plan.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
+from eggshard.plan.piece_steps import Exchange, Round
 from eggshard.plan.steps import (
     AllGather,
     AllReduce,
     AllToAll,
     CollectivePermute,
-    Exchange,
     KeepFirst,
     Local,
     Mask,
     ReduceScatter,
     Resize,
-    Round,
     Slice,
 )
 from eggshard.plan.window_steps import Crop, JointExchange
