@@ -16,7 +16,7 @@ from eggshard.errors import LoweringError
 from eggshard.plan.steps import Pairs
 from eggshard.program import monoids
 from eggshard.program.mesh import Mesh
-from eggshard.program.ops.dense import dense_text
+from eggshard.program.ops.dense import LISTED_ELEMENTS, dense_text
 from eggshard.program.types import TensorType, mlir_dtype, numpy_dtype
 
 SCALAR = TensorType((), "i32")
@@ -31,10 +31,15 @@ class Value(NamedTuple):
 
 class BodyText:
     """The lines of a body so far, on devices of a mesh. Channel ids are unique within it, counted from 1 or as given.
+
+    tables: names for the long tables of the body, by their text, where the module around it defines attribute aliases.
     """
 
-    def __init__(self, mesh: Mesh, indent: str = "      ", channels: Iterator[int] | None = None):
-        self.mesh, self.indent = mesh, indent
+    def __init__(
+        self, mesh: Mesh, indent: str = "      ", channels: Iterator[int] | None = None,
+        tables: dict[str, str] | None = None,
+    ):
+        self.mesh, self.indent, self.tables = mesh, indent, tables
         self.lines: list[str] = []
         self._names, self._channels = count(), channels or count(1)
         self._partition: Value | None = None
@@ -56,7 +61,14 @@ class BodyText:
     def constant(self, array: np.ndarray, splat: bool = False) -> Value:
         """A constant; ``splat``: all its elements are the same one."""
         type_ = TensorType(array.shape, mlir_dtype(array.dtype))
-        return self.op("constant", (), type_, f"value = {dense_text(array, splat)}")
+        return self.op("constant", (), type_, f"value = {self.dense(array, splat)}")
+
+    def dense(self, array: np.ndarray, splat: bool = False) -> str:
+        """An array as an attribute; a long one by its name, if it can have one: many ops have equal ones."""
+        text = dense_text(array, splat)
+        if self.tables is None or splat or array.size <= LISTED_ELEMENTS:
+            return text
+        return self.tables.setdefault(text, f"#table{len(self.tables)}")
 
     def integer(self, value: int) -> Value:
         """A scalar i32 constant."""
@@ -140,7 +152,7 @@ class BodyText:
 
     def permute(self, x: Value, pairs: Pairs | np.ndarray) -> Value:
         """Each target gets its source's x; a device that is no target gets zeros."""
-        text = dense_text(np.array(pairs, np.int64).reshape(-1, 2))
+        text = self.dense(np.array(pairs, np.int64).reshape(-1, 2))
         return self.op("collective_permute", [x], x.type, f"source_target_pairs = {text}, {self.channel()}")
 
     def per_device(self, table: Sequence[int] | np.ndarray) -> Value:
@@ -185,7 +197,7 @@ class BodyText:
 
     def region(self) -> Self:
         """An empty body inside this one, with the same supply of names and channels."""
-        inner = type(self)(self.mesh, self.indent + "  ")
+        inner = type(self)(self.mesh, self.indent + "  ", tables=self.tables)
         inner._names, inner._channels = self._names, self._channels
         return inner
 

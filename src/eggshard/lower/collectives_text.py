@@ -32,7 +32,6 @@ from eggshard.plan.steps import (
 from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
 from eggshard.program import monoids
 from eggshard.program.ops import spelling
-from eggshard.program.ops.dense import dense_text
 from eggshard.program.types import TensorType, integer_limits, numpy_dtype
 
 
@@ -106,7 +105,7 @@ class StepText(WindowText):
     # Collectives.
 
     def _group(self, axes: tuple[str, ...]) -> str:
-        return f"replica_groups = {dense_text(self.mesh.groups(axes).astype(np.int64))}, {self.channel()}"
+        return f"replica_groups = {self.dense(self.mesh.groups(axes).astype(np.int64))}, {self.channel()}"
 
     def _local(self, action: Local, operands: Sequence[Value]) -> list[Value]:
         if action.name in ("dynamic_slice", "dynamic_update_slice", "gather"):
