@@ -2,15 +2,13 @@
 
 import itertools
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from tests.placement.reshards import all_placements, check_steps, placed
+from tests.placement.reshards import all_placements, between, check_steps, placed
 
-from eggshard.placement.conversions import changed_axes
-from eggshard.placement.exchange import colour_edges, exchange, missing_cells
+from eggshard.placement.exchange import colour_edges, exchange
 from eggshard.placement.placement import missing_elements
 from eggshard.placement.states import StateSpace, all_states, axis_lists
 from eggshard.plan.pricing import step_info
@@ -44,13 +42,6 @@ def counted(mesh, action, itemsize):
             assert s != t
             out[t] += itemsize * np.prod(action.piece)
     return out
-
-
-def between(mesh, shape, source, target):
-    """The exchange from one placement to the other, by hand: counted from what devices do."""
-    action = exchange(mesh, shape, source, target, changed_axes(mesh, source, target), 0, 0)
-    cells = missing_cells(mesh, shape, action.source, action.target).max()
-    return replace(action, cells=int(cells), rounds=len(action.tables(mesh).sent))
 
 
 @pytest.mark.parametrize(
