@@ -24,7 +24,7 @@ AxisList = tuple[str, ...]
 #: No exchange makes up a shard of more pieces than this.
 PIECES = 64
 #: Pairs of states times devices that are looked at together.
-_TOGETHER = 1 << 22
+_TOGETHER = 1 << 19
 #: Of a large mesh so many devices are looked at first, which are so far apart that they differ along all axes.
 _SAMPLE, _STRIDE = 64, 67
 
