@@ -138,7 +138,8 @@ _SECTIONS = {
     for name in ("clusters", "costmodel", "exhaustive", "latency", "layers", "memory", "overlap", "scale")
 }
 _ASKED = {"clusters": {"only": "only", "everything": "all", "seed": "seed", "variants": "variants"},
-          "costmodel": {"only": "only", "table": "table"}, "layers": {"only": "only", "everything": "all"},
+          "costmodel": {"only": "only", "table": "table", "machine": "machine", "seed": "seed"},
+          "layers": {"only": "only", "everything": "all"},
           "memory": {"only": "only"}}
 """Which options some sections take, by their own names for them."""
 _MEASURED = ("engines", "extraction", "shardy", "triton")
@@ -163,6 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="run without algebra, exact, and with doubled caps too (by default not for stencil and padslice)",
     )
     parser.add_argument("--table", default="", help="of costmodel: XLA's table of measured collectives")
+    parser.add_argument("--machine", default="", help="of costmodel: the file of a machine calibrated here before")
     parser.add_argument("--no-verify", action="store_true", help="skip running the plans")
     parser.add_argument("--no-enzyme", action="store_true", help="skip the passes of enzyme_ad")
     options = parser.parse_args(arguments)

@@ -13,7 +13,8 @@ from eggshard.costmodel.fitting import KindError, errors, fitted
 from eggshard.costmodel.machine import Machine
 from eggshard.costmodel.machine_files import preset
 from eggshard.costmodel.machine_text import to_toml
-from eggshard.costmodel.measuring import HOST_SIZES, SIZES, cases, measure, rounds
+from eggshard.costmodel.measuring import measure, rounds
+from eggshard.costmodel.samples import HOST_SIZES, SIZES, samples
 from eggshard.costmodel.table import Measured
 from eggshard.errors import CostModelError
 
@@ -62,7 +63,7 @@ def calibrate(
     except CostModelError:
         base = preset("cpu-host")
     usual = HOST_SIZES if getattr(devices[0], "platform", "cpu") == "cpu" else SIZES
-    found = cases(len(devices), sorted(sizes or usual), groups)
+    found = samples(len(devices), sorted(sizes or usual), groups)
     done, total = 0, len(found) * rounds(repeats)
 
     def advance(what: str) -> None:
@@ -81,7 +82,7 @@ def calibrate(
 
 
 def _general(machine: Machine) -> Machine:
-    """What was not measured: exchanges cost as permutes, bytes as additions', flops as products', functions as tanh."""
+    """What was not measured: bytes cost as additions', flops as products', functions as tanh."""
     ops = dict(machine.compute.ops)
     add, product = ops.get("add"), ops.get("dot_general")
     compute = machine.compute
@@ -89,6 +90,4 @@ def _general(machine: Machine) -> Machine:
         compute = replace(add, flops=(product or compute).flops)
     like = {**({op: "tanh" for op in _LIKE_TANH} if "tanh" in ops else {}),
             **({"convolution": "dot_general"} if product is not None else {})}
-    protocols = tuple(replace(p, kinds=(*p.kinds, "exchange")) if p.kinds == ("collective-permute",) else p
-                      for p in machine.protocols)
-    return replace(machine, protocols=protocols, compute=replace(compute, ops=ops, like=like))
+    return replace(machine, compute=replace(compute, ops=ops, like=like))

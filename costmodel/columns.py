@@ -12,7 +12,7 @@ from eggshard.costmodel.protocol import CostModel, StepInfo
 from eggshard.errors import CostModelError
 
 #: The columns of figures, by their names in `StepInfo`.
-FIGURES = ("wire_bytes", "messages", "flops", "memory_bytes", "hops")
+FIGURES = ("wire_bytes", "messages", "flops", "memory_bytes", "hops", "copied_bytes", "runs")
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +20,7 @@ class StepColumns:
     """Steps that are alike but for their figures stand under one head.
 
     heads: distinct steps with all figures zero. head: for each step the number of its head, ``[steps]``. wire_bytes,
-    messages, flops, memory_bytes, hops: float64 ``[steps]``, as in `StepInfo`.
+    messages, flops, memory_bytes, hops, copied_bytes, runs: float64 ``[steps]``, as in `StepInfo`.
     """
 
     heads: tuple[StepInfo, ...]
@@ -30,6 +30,8 @@ class StepColumns:
     flops: np.ndarray
     memory_bytes: np.ndarray
     hops: np.ndarray
+    copied_bytes: np.ndarray
+    runs: np.ndarray
 
     @classmethod
     def of(cls, steps: Sequence[StepInfo]) -> StepColumns:
@@ -58,6 +60,7 @@ class StepColumns:
         return replace(
             head, wire_bytes=float(self.wire_bytes[i]), messages=int(self.messages[i]),
             flops=float(self.flops[i]), memory_bytes=float(self.memory_bytes[i]), hops=int(self.hops[i]),
+            copied_bytes=float(self.copied_bytes[i]), runs=float(self.runs[i]),
         )
 
     @cached_property

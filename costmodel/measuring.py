@@ -1,8 +1,9 @@
-"""What steps take on the devices present: collectives, halo exchanges and local ops, timed by JAX.
+"""What steps take on the devices present: timed by JAX in device programs as plans have them.
 
-A step runs some number of times in a loop on the device, each on what the one before left, and once; the difference is
-what the others took. All cases are timed in turn, several times over, so that whatever else the machine does falls on
-all of them; the median counts.
+A program runs a step several times, one after the other, on operands and to results of their own, and another program
+runs it once: the difference is what the others took, without what a call costs. Results are fresh memory, as they are
+in a plan, which a loop on the device would use again. All cases are timed in turn, several times over, so that whatever
+else the machine does falls on all of them; the median counts.
 """
 
 from __future__ import annotations
@@ -15,80 +16,66 @@ from typing import Any
 import numpy as np
 
 from eggshard.costmodel.protocol import StepInfo
+from eggshard.costmodel.samples import Sample
 from eggshard.costmodel.table import Measured
-from eggshard.errors import CostModelError
-from eggshard.program.mesh import Mesh
+from eggshard.plan.steps import Local, Step, StepPlan
+from eggshard.program.program import Attributes
+from eggshard.program.types import TensorType, numpy_dtype
 
-#: Bytes that a device holds of an array, unless asked for others: of an accelerator, and of a share of a host.
-SIZES, HOST_SIZES = (tuple(1 << p for p in range(10, most + 1, 2)) for most in (28, 22))
-#: Seconds that a loop takes at least, and times that it runs at most.
-_SPAN, _MOST = 4e-3, 256
+#: Times that a step runs in the longer program, at most; bytes of all its operands and results there.
+_MOST, _BYTES = 5, 1 << 28
+#: Seconds that one timing takes at least, and, where a step allows, at most.
+_SPAN, _LONG = 4e-3, 50e-3
 #: Times that a case without a time is timed again.
 _TRIES = 4
-#: Rows and columns of the largest matrices multiplied.
-_WIDEST = 1024
 
 
 @dataclass
 class Case:
-    """One step to time. body: what a device does with its array, giving one of the same shape. size: its elements."""
+    """One step to time, in two programs: once, and ``copies`` times more."""
 
-    step: StepInfo
-    body: Callable[[Any], Any]
-    shape: tuple[int, ...]
-    groups: int
-    loop: Any = None
-    operand: Any = None
-    times: int = 0
+    sample: Sample
+    copies: int = 0
+    programs: tuple[Callable[[], float], Callable[[], float]] | None = None
+    calls: int = 1
     seconds: list[float] = field(default_factory=list)
 
+    @property
+    def step(self) -> StepInfo:
+        return self.sample.step
 
-def cases(devices: int, sizes: Sequence[int] = SIZES, groups: Sequence[int] = ()) -> list[Case]:
-    """The steps to time on so many devices: each kind at each size and for each group size.
-
-    sizes: bytes of f32 per device. groups: group sizes (by default all that divide the number of devices).
-    """
-    groups = tuple(groups) or tuple(g for g in range(2, devices + 1) if devices % g == 0)
-    bad = [g for g in groups if g < 2 or devices % g]
-    if bad:
-        raise CostModelError(f"groups of {bad} do not divide {devices} devices; give numbers from 2 that do")
-    if not sizes or min(sizes) < 4 * max(groups, default=1) ** 2:
-        raise CostModelError(f"sizes {list(sizes)} are bytes per device, at least 4 for each pair of a group's devices")
-    out = []
-    for size in sizes:
-        for group in groups:
-            out += _collectives(devices, group, size)
-        out += _local(devices, size)
-    return out
+    def time(self) -> float:
+        """Seconds of one step, of some calls of both programs."""
+        assert self.programs is not None
+        once, more = (min(program() for _ in range(self.calls)) for program in self.programs)
+        return (more - once) / (self.copies * self.sample.fused)
 
 
 def measure(
-    found: Sequence[Case], devices: Sequence[Any], repeats: int = 7, advance: Callable[[str], None] = lambda what: None
+    samples: Sequence[Sample], devices: Sequence[Any], repeats: int = 7,
+    advance: Callable[[str], None] = lambda what: None,
 ) -> list[Measured]:
-    """The seconds of each case on these devices; advance: called with a case's kind whenever it was run."""
-    import jax
-
-    operands: dict[tuple[int, tuple[int, ...]], Any] = {}
+    """The seconds of each step on these devices; advance: called with a step's kind whenever it was run."""
+    found = [Case(sample) for sample in samples]
+    arrays: dict[Any, Any] = {}
     for case in found:
-        _build(case, devices, operands)
-        jax.block_until_ready(case.loop(case.operand, 1))
-        once = _timed(case, 1)
-        case.times = 1
-        while (span := _timed(case, case.times + 1) - once) < _SPAN and case.times < _MOST:
-            case.times = min(_MOST, max(2 * case.times, int(case.times * 0.5 * _SPAN / max(span, 1e-6))))
+        once = _program(case.sample, 1, devices, arrays)
+        held = len(devices) * sum(t.bytes for t in (*case.sample.operands, *case.sample.results))
+        case.copies = max(1, min(_MOST - 1, _BYTES // held, int(_LONG / max(once(), 1e-6))))
+        case.programs = (once, _program(case.sample, 1 + case.copies, devices, arrays))
+        case.calls = max(1, min(8, round(_SPAN / max(case.programs[1](), 1e-6))))
         advance(case.step.op or case.step.kind)
     rng = np.random.default_rng(0)
     for _ in range(repeats):
         for i in rng.permutation(len(found)):
             case = found[i]
-            case.seconds.append((_timed(case, case.times + 1) - _timed(case, 1)) / case.times)
+            case.seconds.append(case.time())
             advance(case.step.op or case.step.kind)
     for case in found:
         for _ in range(_TRIES):  # what took no time at all was lost in what else the machine did
             if np.median(case.seconds) > 0:
                 break
-            case.times *= 4
-            case.seconds = [(_timed(case, case.times + 1) - _timed(case, 1)) / case.times for _ in range(repeats)]
+            case.seconds += [case.time() for _ in range(repeats)]
     medians = [(case.step, float(np.median(case.seconds))) for case in found]
     return [(step, seconds) for step, seconds in medians if seconds > 0]
 
@@ -98,97 +85,66 @@ def rounds(repeats: int) -> int:
     return repeats + 1
 
 
-def _timed(case: Case, times: int) -> float:
-    began = time.perf_counter()
-    case.loop(case.operand, times).block_until_ready()
-    return time.perf_counter() - began
+def repeated(sample: Sample, times: int) -> StepPlan:
+    """A device program that takes a step some times, each after the one before, on operands of its own."""
+    types: list[TensorType] = []
+
+    def values(of: Sequence[TensorType]) -> tuple[int, ...]:
+        types.extend(of)
+        return tuple(range(len(types) - len(of), len(types)))
+
+    operands = [values(sample.operands) for _ in range(times)]
+    inputs = tuple(range(len(types)))
+    steps: list[Step] = []
+    outputs: list[int] = []
+    for own in operands:
+        if outputs:  # a barrier, so that no two of them are made one
+            last = outputs[-len(sample.results):]
+            held = [types[v] for v in (*own, *last)]
+            after = values(held)
+            steps.append(Step(Local("optimization_barrier", Attributes({}), tuple(held)), (*own, *last), after))
+            own = after[: len(own)]
+        for _ in range(sample.fused):
+            results = values(sample.results)
+            steps.append(Step(sample.action, own, results))
+            own = (*results, *own[len(results):])
+        outputs += results
+    return StepPlan(sample.mesh, inputs, tuple(steps), tuple(outputs), tuple(types))
 
 
-def _build(case: Case, devices: Sequence[Any], operands: dict[tuple[int, tuple[int, ...]], Any]) -> None:
+def _program(sample: Sample, times: int, devices: Sequence[Any], known: dict[Any, Any]) -> Callable[[], float]:
+    """A compiled program of a step, once called; a call answers its seconds. known: the arrays that programs share."""
     import jax
-    import jax.numpy as jnp
+    from jax.sharding import NamedSharding, PartitionSpec
 
-    grid = np.array(devices).reshape(-1, case.groups)
-    mesh = jax.sharding.Mesh(grid, ("rest", "group"))
-    spec = jax.sharding.PartitionSpec(("rest", "group"))
-    sharding = jax.sharding.NamedSharding(mesh, spec)
-    key = (case.groups, case.shape)
-    if key not in operands:
-        whole = (len(devices) * case.shape[0], *case.shape[1:])
-        operands[key] = jax.device_put(jnp.zeros(whole, jnp.float32), sharding)
+    from eggshard.lower.jax_primitive import DeviceModule, call_module
+    from eggshard.lower.stablehlo import module_text
+    from eggshard.placement.placement import place
 
-    def repeated(array: Any, times: Any) -> Any:
-        return jax.lax.fori_loop(0, times, lambda _, carried: case.body(carried), array)
+    plan, axes = repeated(sample, times), tuple(sample.mesh.axes)
+    mesh = jax.sharding.Mesh(np.array(devices).reshape(tuple(sample.mesh.axes.values())), axes)
 
-    inside = jax.shard_map(repeated, mesh=mesh, in_specs=(spec, jax.sharding.PartitionSpec()), out_specs=spec,
-                           check_vma=False)
-    case.loop, case.operand = jax.jit(inside), operands[key]
+    def whole(values: Sequence[int]) -> tuple[list[TensorType], list[Any], list[Any]]:
+        """Of every device's shard the next rows of one array; scalars are alike."""
+        local = [plan.types[v] for v in values]
+        wholes = [t.with_shape((len(devices) * t.shape[0], *t.shape[1:])) if t.shape else t for t in local]
+        placed = [place(sample.mesh, t.shape, tuple([axes] + [()] * (t.rank - 1)) if t.shape else ()) for t in wholes]
+        return wholes, placed, [NamedSharding(mesh, PartitionSpec(axes) if t.shape else PartitionSpec()) for t in local]
 
+    (inputs, lie, at), (outputs, end, to) = whole(plan.inputs), whole(plan.outputs)
+    text = module_text(plan, inputs, lie, outputs, end)
+    module = DeviceModule("main", text, len(devices), tuple(inputs), tuple(outputs), (), (None,) * len(outputs))
+    function = jax.jit(lambda *arrays: call_module(module, arrays), in_shardings=tuple(at), out_shardings=to)
+    keys = [(mesh, t, inputs[:i].count(t)) for i, t in enumerate(inputs)]
+    for key, sharding in zip(keys, at, strict=True):
+        if key not in known:
+            known[key] = jax.device_put(np.ones(key[1].shape, numpy_dtype(key[1].dtype)), sharding)
+    arrays = [known[key] for key in keys]
 
-def _collectives(devices: int, group: int, size: int) -> list[Case]:
-    from jax import lax
+    def call() -> float:
+        began = time.perf_counter()
+        jax.block_until_ready(function(*arrays))
+        return time.perf_counter() - began
 
-    mesh = Mesh({"rest": devices // group, "group": group})
-    n = size // 4
-    up = [(i, (i + 1) % group) for i in range(group)]
-    down = [(target, source) for source, target in up]
-
-    def gather(array: Any) -> Any:
-        return lax.dynamic_slice(lax.all_gather(array, "group", tiled=True), (1,), (n // group,))
-
-    def reduce(array: Any) -> Any:
-        return lax.dynamic_update_slice(array, lax.psum(array, "group")[:1], (0,))
-
-    def scatter(array: Any) -> Any:
-        return lax.dynamic_update_slice(array, lax.psum_scatter(array, "group", tiled=True), (0,))
-
-    def exchange(array: Any) -> Any:
-        return lax.all_to_all(array, "group", 0, 0, tiled=True)
-
-    def permute(array: Any) -> Any:
-        return lax.ppermute(array, "group", up)
-
-    def halo(array: Any) -> Any:
-        half = n // 2
-        low, high = lax.ppermute(array[half:], "group", up), lax.ppermute(array[:half], "group", down)
-        return lax.dynamic_update_slice(lax.dynamic_update_slice(array, low, (0,)), high, (half,))
-
-    def step(kind: str, wire: float, messages: int = 1, memory: float = 2.0, hops: int = 0) -> StepInfo:
-        return StepInfo(kind, mesh, axes=("group",), group=group, wire_bytes=wire, messages=messages,
-                        memory_bytes=memory * size, hops=hops)
-
-    part = size * (group - 1) / group
-    return [
-        Case(step("all-gather", part, memory=1 + 1 / group), gather, (n // group,), group),
-        Case(step("reduce-scatter", part, memory=1 + 1 / group), scatter, (n,), group),
-        Case(step("all-reduce", 2 * part), reduce, (n,), group),
-        Case(step("all-to-all", part), exchange, (n,), group),
-        Case(step("collective-permute", float(size)), permute, (n,), group),
-        Case(step("halo-exchange", float(size), messages=2, hops=2), halo, (n,), group),
-    ]
-
-
-def _local(devices: int, size: int) -> list[Case]:
-    """Local ops on all devices at once, as plans run them."""
-    import jax.numpy as jnp
-    from jax import lax
-
-    mesh, n = Mesh({"group": devices}), size // 4
-    side = max(4, int(n ** 0.5))
-    square = 4.0 * side * side
-
-    def reduced(array: Any) -> Any:
-        return lax.dynamic_update_slice(array, jnp.sum(array, 0)[None], (0, 0))
-
-    def step(op: str, flops: float, memory: float) -> StepInfo:
-        return StepInfo("local", mesh, op=op, flops=flops, memory_bytes=memory)
-
-    out = [
-        Case(step("add", float(n), 2.0 * size), lambda array: array + 1.0, (n,), devices),
-        Case(step("tanh", float(n), 2.0 * size), jnp.tanh, (n,), devices),
-        Case(step("reduce", float(side * side), square), reduced, (side, side), devices),
-    ]
-    if side <= _WIDEST:
-        out.append(Case(step("dot_general", 2.0 * side ** 3, 3 * square), lambda array: array @ array, (side, side),
-                        devices))
-    return out
+    call()
+    return call

@@ -19,7 +19,8 @@ class StepInfo:
     wire_bytes: received by the busiest device (ring formulas). messages: collectives issued.
     flops: floating-point operations. memory_bytes: read and written. dtype: element type of the first operand.
     hops: of a halo exchange, the devices that its slabs pass on a ring along the axes, collectives added up (0: not
-    known).
+    known). copied_bytes, runs: read and written by the copies that a collective along an inner dimension makes before
+    and after, because what it sends or receives is not one piece of memory, and the contiguous pieces copied.
     """
 
     kind: str
@@ -33,6 +34,8 @@ class StepInfo:
     memory_bytes: float = 0.0
     dtype: str = "f32"
     hops: int = 0
+    copied_bytes: float = 0.0
+    runs: float = 0.0
 
     @property
     def communicates(self) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 import program
 
 from eggshard.costmodel import StepColumns, StepInfo, preset
-from eggshard.costmodel.measuring import cases
+from eggshard.costmodel.samples import samples as steps_to_time
 from eggshard.costmodel.table import Measured
 
 KINDS = ("local", "all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute")
@@ -57,7 +57,7 @@ def features(steps: StepColumns) -> np.ndarray:
 def samples() -> list[Measured]:
     """What a calibration measures, with a machine's prices and noise for its times."""
     machine, rng = preset("h100-node"), np.random.default_rng(0)
-    steps = [case.step for case in cases(8, [1 << p for p in range(10, 27)])]
+    steps = [sample.step for sample in steps_to_time(8, [1 << p for p in range(10, 27)])]
     return [(step, machine.seconds(step) * float(np.exp(0.05 * rng.normal()))) for step in steps if step.kind in KINDS]
 
 

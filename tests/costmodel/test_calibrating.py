@@ -9,16 +9,21 @@ from typer.testing import CliRunner
 from eggshard.cli import app
 from eggshard.costmodel import StepInfo, detect, load, preset
 from eggshard.costmodel.calibrating import calibrate
-from eggshard.costmodel.measuring import cases
+from eggshard.costmodel.measuring import measure, repeated
+from eggshard.costmodel.samples import Sample, samples
 from eggshard.errors import CostModelError
+from eggshard.lower.stablehlo import module_text
+from eggshard.placement.placement import replicated
+from eggshard.plan.steps import AllReduce
 from eggshard.program.mesh import Mesh
+from eggshard.program.types import TensorType
 
 
 def test_what_is_calibrated_is_saved_where_asked(monkeypatch, tmp_path: Path) -> None:
     """With a machine's prices for times."""
     truth = preset("h100-node")
     monkeypatch.setattr("eggshard.costmodel.calibrating.measure", lambda found, devices, repeats, advance: [
-        (c.step, truth.seconds(c.step)) for c in found])
+        (s.step, truth.seconds(s.step)) for s in found])
     path = tmp_path / "mine.toml"
     result = CliRunner().invoke(app, ["calibrate", "--output", str(path)])
     assert result.exit_code == 0, result.output
@@ -27,9 +32,6 @@ def test_what_is_calibrated_is_saved_where_asked(monkeypatch, tmp_path: Path) ->
     assert machine.devices == ("cpu",) and "calibrate" in machine.sources["protocols"]
     gather = StepInfo("all-gather", Mesh({"x": 8}), axes=("x",), group=8, wire_bytes=1e6, messages=1)
     assert machine.seconds(gather) == pytest.approx(truth.seconds(gather), rel=0.3)
-    permute, exchange = (StepInfo(kind, Mesh({"x": 8}), axes=("x",), group=8, wire_bytes=1e6, messages=1)
-                         for kind in ("collective-permute", "exchange"))
-    assert machine.seconds(permute) == machine.seconds(exchange)
 
 
 @pytest.mark.slow
@@ -52,10 +54,37 @@ def test_a_calibrated_machine_is_found_by_its_devices(monkeypatch, tmp_path: Pat
 
 
 def test_every_kind_is_measured_at_every_size_and_group() -> None:
-    found = cases(8, (1 << 10, 1 << 16))
-    steps = [(c.step.kind, c.step.group) for c in found if c.step.communicates]
-    assert len(steps) == len(set(steps)) * 2 == 6 * 3 * 2
-    assert {c.step.op for c in found if not c.step.communicates} == {"add", "tanh", "reduce", "dot_general"}
+    found = [s.step for s in samples(8, (1 << 10, 1 << 16))]
+    sent = {(s.kind, s.group, s.wire_bytes) for s in found if s.communicates}
+    assert len(sent) == 7 * 3 * 2
+    assert {s.op or s.kind for s in found if not s.communicates} == {
+        "add", "tanh", "reduce", "concatenate", "slice", "dot_general"}
+
+
+def test_collectives_are_measured_with_and_without_copies() -> None:
+    for kind in ("all-gather", "reduce-scatter"):
+        steps = [s.step for s in samples(8, (1 << 16,), (8,)) if s.step.kind == kind]
+        assert [s.copied_bytes > 0 for s in steps] == [False, True, True]
+        short, long = (s.copied_bytes / s.runs for s in steps[1:])
+        assert short < long
+
+
+@pytest.mark.parametrize("sample", [s for s in samples(8, (1 << 10,), (4,))], ids=lambda s: s.step.op or s.step.kind)
+def test_samples_are_steps_that_plans_may_have(sample: Sample) -> None:
+    """One after the other, on operands of their own, all results to be seen."""
+    plan = repeated(sample, 3)
+    assert len(plan.inputs) == 3 * len(sample.operands) and len(plan.outputs) == 3 * len(sample.results)
+    assert sum(step.action == sample.action for step in plan.steps) == 3 * sample.fused
+    given, made = ([plan.types[v] for v in values] for values in (plan.inputs, plan.outputs))
+    text = module_text(plan, given, [replicated(t.shape) for t in given], made, [replicated(t.shape) for t in made])
+    assert text.count("optimization_barrier") == 2
+
+
+def test_steps_take_time_on_devices() -> None:
+    sample = Sample(Mesh({"x": 8}), AllReduce(("x",), "add"), (TensorType((64, 64), "f32"),))
+    called: list[str] = []
+    ((step, seconds),) = measure([sample], jax.devices()[:8], repeats=2, advance=called.append)
+    assert step == sample.step and seconds > 0 and called == ["all-reduce"] * 3
 
 
 @pytest.mark.parametrize(("options", "message"), [

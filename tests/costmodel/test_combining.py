@@ -1,5 +1,7 @@
 """Models of models, prices of many steps at once, and what both say of a machine."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -18,6 +20,7 @@ from eggshard.costmodel import (
     presets,
     seconds_many,
 )
+from eggshard.costmodel.machine import Protocol
 from eggshard.costmodel.table import Table
 from eggshard.errors import CostModelError
 from eggshard.plan.pricing import Pricer
@@ -31,6 +34,7 @@ MODELS: list[CostModel] = [
     AlphaBeta(), AlphaBeta("torus"), AlphaBeta({"x": "ring"}), WireBytes(), Messages(), TABLE,
     0.7 * AlphaBeta() + 0.3 * WireBytes(), PerKind(AlphaBeta(), {"all-gather": WireBytes(), "dot_general": Messages()}),
     *map(preset, presets()),
+    replace(preset("cpu-host"), protocols=(Protocol(memory=2e9, run=5e-9),)),
 ]
 
 
@@ -50,10 +54,12 @@ def steps(draw) -> StepInfo:
         return StepInfo(kind, MESH, op=draw(st.sampled_from(["add", "dot_general"])) if kind == "local" else "",
                         flops=draw(st.sampled_from([0.0, 1e6])), memory_bytes=memory)
     axes = draw(st.sampled_from([("x",), ("y",), ("x", "y")]))
+    copied = draw(st.sampled_from([(0.0, 0.0), (1e6, 1e2), (1e6, 1e5)]))
     messages = draw(st.integers(1, 5)) if kind in ("exchange", "halo-exchange") else 1
     return StepInfo(kind, MESH, axes=axes, group=MESH.count(axes), wire_bytes=draw(st.floats(1.0, 1e9)),
                     messages=messages, memory_bytes=memory,
-                    hops=draw(st.sampled_from([0, messages, 3 * messages])) if kind == "halo-exchange" else 0)
+                    hops=draw(st.sampled_from([0, messages, 3 * messages])) if kind == "halo-exchange" else 0,
+                    copied_bytes=copied[0], runs=copied[1])
 
 
 @given(st.sampled_from(MODELS), st.lists(steps(), min_size=1, max_size=12))

@@ -13,7 +13,7 @@ from eggshard.costmodel.protocol import CostModel, StepInfo
 from eggshard.errors import CostModelError
 from eggshard.plan.control_steps import Branch, Loop, price_of_loop
 from eggshard.plan.schedule import COMPUTE, Schedule, Work, timeline
-from eggshard.plan.steps import Action, Local, StepPlan
+from eggshard.plan.steps import Action, Copies, Local, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops import registry
 from eggshard.program.program import Attributes
@@ -36,9 +36,11 @@ def step_info(mesh: Mesh, action: Action, operands: tuple[TensorType, ...]) -> S
     if isinstance(action, Local):
         return StepInfo("local", mesh, op=action.name, flops=action.flops, memory_bytes=float(touched), dtype=dtype)
     wire = action.busiest(mesh, operands) if action.messages else 0.0
+    copies = action.copied(mesh, operands) if action.messages else Copies()
     return StepInfo(
         action.kind, mesh, axes=action.axes, group=mesh.count(action.axes) if action.axes else 1,
         wire_bytes=wire, messages=action.messages, memory_bytes=float(touched), dtype=dtype, hops=action.hops,
+        copied_bytes=copies.bytes, runs=copies.runs,
     )
 
 

@@ -6,6 +6,7 @@ action states its result shape and the bytes that each device receives; nothing 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -26,6 +27,17 @@ Pairs = tuple[tuple[int, int], ...]
 def moved_axes(moves: Moves) -> tuple[str, ...]:
     """The axes of all moves in order: the order of devices within the step's groups (first is major)."""
     return tuple(a for _, axes in moves for a in axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Bytes read and written, and the contiguous pieces of memory that they are copied in."""
+
+    bytes: float = 0.0
+    runs: float = 0.0
+
+    def __add__(self, other: Copies) -> Copies:
+        return Copies(self.bytes + other.bytes, self.runs + other.runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +65,10 @@ class Action:
     def staged(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
         """Bytes that it reads and writes besides its operands and results, in buffers of its own."""
         return 0.0
+
+    def copied(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> Copies:
+        """What it copies besides, so that what is sent or received is one piece of memory."""
+        return Copies()
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -154,6 +170,9 @@ class AllGather(GroupCollective):
     def busiest(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
         return float(operands[0].bytes * (mesh.count(self.axes) - 1))
 
+    def copied(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> Copies:
+        return _copied_along(mesh, self.moves, operands[0], self.result(mesh, operands)[0])
+
 
 @dataclass(frozen=True, slots=True)
 class AllToAll(GroupCollective):
@@ -177,6 +196,9 @@ class AllToAll(GroupCollective):
     def busiest(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
         n = mesh.count(self.axes)
         return float(operands[0].bytes * (n - 1) / n)
+
+    def copied(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> Copies:
+        return _copied(mesh, operands[0], self.targets) + _copied(mesh, self.result(mesh, operands)[0], self.sources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +265,9 @@ class ReduceScatter(GroupCollective):
     def busiest(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
         n = mesh.count(self.axes)
         return float(operands[0].bytes * (n - 1) / n)
+
+    def copied(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> Copies:
+        return _copied_along(mesh, self.moves, self.result(mesh, operands)[0], operands[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +356,25 @@ class StepPlan:
         for step in self.steps:
             out.update(step.action.collectives)
         return dict(sorted(out.items()))
+
+
+def _copied(mesh: Mesh, whole: TensorType, moves: Moves) -> Copies:
+    """Of an array whose parts for each device of a group are brought together: nothing where they lie so."""
+    last = max(dim for dim, _ in moves)
+    outer = math.prod(whole.shape[:last])
+    return Copies() if outer == 1 else Copies(2.0 * whole.bytes, float(outer * mesh.count(dict(moves)[last])))
+
+
+def _copied_along(mesh: Mesh, moves: Moves, part: TensorType, whole: TensorType) -> Copies:
+    """The same where parts become or are an array. Along one dimension XLA makes that one the outermost of both, and so
+    copies what lies inside one index of it at a time."""
+    if len(moves) > 1:
+        return _copied(mesh, whole, moves)
+    dim = moves[0][0]
+    outer = math.prod(whole.shape[:dim])
+    if outer == 1:
+        return Copies()
+    return Copies(2.0 * (part.bytes + whole.bytes), float(outer * (part.shape[dim] + whole.shape[dim])))
 
 
 def _scaled(mesh: Mesh, type_: TensorType, grow: Moves, shrink: Moves) -> TensorType:
