@@ -11,16 +11,15 @@ from eggshard.errors import CostModelError
 from eggshard.frontends.builder import ProgramBuilder, Tensor
 from eggshard.placement.windows import Slab
 from eggshard.plan.pricing import step_info
+from eggshard.plan.piece_steps import Exchange, Round
 from eggshard.plan.steps import (
     Action,
     AllGather,
     AllReduce,
     AllToAll,
     CollectivePermute,
-    Exchange,
     Local,
     ReduceScatter,
-    Round,
     Slice,
 )
 from eggshard.plan.window_steps import HaloExchange
