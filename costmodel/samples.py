@@ -10,8 +10,8 @@ from eggshard.costmodel.protocol import StepInfo
 from eggshard.errors import CostModelError
 from eggshard.frontends.builder import ProgramBuilder, Tensor
 from eggshard.placement.windows import Slab
-from eggshard.plan.pricing import step_info
 from eggshard.plan.piece_steps import Exchange, Round
+from eggshard.plan.pricing import step_info
 from eggshard.plan.steps import (
     Action,
     AllGather,
