@@ -274,7 +274,7 @@ class Machine(Combinable):
         per_wire = {algorithms.ALL_REDUCE: n / (2 * (n - 1))}.get(kind, n / (n - 1))
         positions = self._positions(step.mesh)
         ways: list[list[Option]] = []
-        for extents in {positions.extents(g) for g in positions.groups(axes)}:
+        for extents in positions.extents(positions.groups(axes)):
             found = []
             for protocol in self._usable(kind):
                 spans = self._spans(protocol, extents)
@@ -297,7 +297,7 @@ class Machine(Combinable):
             return []
         positions = self._positions(mesh)
         ways = []
-        for extents in {positions.extents(g) for g in positions.groups(axes)}:
+        for extents in positions.extents(positions.groups(axes)):
             found = []
             for protocol in self._usable(kind):
                 if protocol.algorithms and "direct" not in protocol.algorithms:

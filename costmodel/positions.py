@@ -16,6 +16,9 @@ from eggshard.program.mesh import Mesh, axis_ref
 #: A collective's groups are looked at up to this number; on larger meshes an even sample of them.
 _GROUPS = 256
 
+#: On one level: over how many units a group spreads, and along which lines of a torus.
+Extent = tuple[int, tuple[Line, ...]]
+
 
 class Positions:
     """The devices of one mesh on levels of a machine, the inner first.
@@ -70,8 +73,17 @@ class Positions:
         axes = sorted(self.mesh.axes, key=lambda a: -order[self.mapping[axis_ref(a).name]])
         return self.mesh.index(axes)
 
+    @cached_property
+    def _shapes(self) -> dict[int, tuple[int, ...]]:
+        return {}
+
     def shape(self, k: int) -> tuple[int, ...]:
         """The lengths of a level's axes, as far as the mesh takes them."""
+        if k not in self._shapes:
+            self._shapes[k] = self._shape(k)
+        return self._shapes[k]
+
+    def _shape(self, k: int) -> tuple[int, ...]:
         units, fabric = self.units[k], self.levels[k][0]
         if self.mapping:
             sizes = [n for a, n in self.sizes.items() if self.mapping[a] == self.names[k]]
@@ -92,34 +104,39 @@ class Positions:
         places: np.ndarray = self.numbers[groups[:: -(-len(groups) // _GROUPS)]]
         return places
 
-    def extents(self, places: np.ndarray) -> tuple[tuple[int, tuple[Line, ...]], ...]:
-        """Per level over how many units a group of these places spreads, and along which lines of a torus."""
-        found, inside, below = [], 1, len(places)
+    def extents(self, places: np.ndarray) -> list[tuple[Extent, ...]]:
+        """The different ways in which groups of these places lie, ``[groups, devices of a group]``, on each level."""
+        found: list[list[Extent]] = []
+        inside, below = 1, np.full(len(places), places.shape[1])
         for k, (fabric, _) in enumerate(self.levels):
-            above = len(np.unique(places // (inside * self.units[k])))
-            n = -(-below // above)
-            lines = self._lines(k, places // inside % self.units[k]) if fabric.is_ring and n > 1 else ()
-            found.append((n, lines))
+            above, _ = _taken(places // (inside * self.units[k]))
+            figures = [-(-below // above)]
+            if fabric.is_ring and (figures[0] > 1).any():
+                for coordinates in np.unravel_index(places // inside % self.units[k], self.shape(k)):
+                    figures += _taken(coordinates)
+            rows, number = np.unique(np.column_stack(figures), axis=0, return_inverse=True)
+            kinds = [self._extent(k, *row) for row in rows.tolist()]
+            found.append([kinds[i] for i in number.reshape(-1).tolist()])
             inside, below = inside * self.units[k], above
-        return tuple(found)
+        return list(dict.fromkeys(zip(*found, strict=True)))
 
-    def _lines(self, k: int, units: np.ndarray) -> tuple[Line, ...]:
-        fabric, shape = self.levels[k][0], self.shape(k)
-        lines = []
-        for coordinates, length in zip(np.unravel_index(units, shape), shape, strict=True):
-            taken = np.unique(coordinates)
-            if len(taken) > 1:
-                stride = int(np.diff(taken).min())
-                closed = isinstance(fabric, Torus) and fabric.wraps(length) and len(taken) * stride == length
-                lines.append(Line(len(taken), stride, closed))
-        return tuple(lines)
+    def _extent(self, k: int, units: int, *taken: int) -> Extent:
+        """On a level; taken: per axis of a torus how many places, and the least distance between two."""
+        fabric, lines = self.levels[k][0], []
+        if units > 1 and taken:
+            for count, stride, length in zip(taken[::2], taken[1::2], self.shape(k), strict=True):
+                if count > 1:
+                    closed = isinstance(fabric, Torus) and fabric.wraps(length) and count * stride == length
+                    lines.append(Line(count, stride, closed))
+        return units, tuple(lines)
 
     def links(self, axes: tuple[str, ...]) -> tuple[str, ...]:
         """The names of the links that a collective over these axes holds: ports on a level, or axes of its torus."""
         found: dict[str, None] = {}
-        for places in self.groups(axes)[:1]:
+        places = self.groups(axes)[:1]
+        for extents in self.extents(places):
             inside = 1
-            for k, (n, _) in enumerate(self.extents(places)):
+            for k, (n, _) in enumerate(extents):
                 fabric, name = self.levels[k][0], self.names[k]
                 if n > 1 and fabric.is_ring:
                     at = np.unravel_index(places // inside % self.units[k], self.shape(k))
@@ -128,3 +145,11 @@ class Positions:
                     found[name] = None
                 inside *= self.units[k]
         return tuple(found) or (self.names[0],)
+
+
+def _taken(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Per row how many different numbers stand in it, and the least distance between two of them, 0 for one."""
+    steps = np.diff(np.sort(places, axis=1), axis=1)
+    count = 1 + (steps > 0).sum(axis=1)
+    least = np.where(steps > 0, steps, places.max() + 1).min(axis=1, initial=int(places.max()) + 1)
+    return count, np.where(count > 1, least, 0)

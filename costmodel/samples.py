@@ -10,6 +10,7 @@ from eggshard.costmodel.protocol import StepInfo
 from eggshard.errors import CostModelError
 from eggshard.frontends.builder import ProgramBuilder, Tensor
 from eggshard.placement.windows import Slab
+from eggshard.plan.piece_steps import Exchange, Round
 from eggshard.plan.pricing import step_info
 from eggshard.plan.steps import (
     Action,
@@ -17,10 +18,8 @@ from eggshard.plan.steps import (
     AllReduce,
     AllToAll,
     CollectivePermute,
-    Exchange,
     Local,
     ReduceScatter,
-    Round,
     Slice,
 )
 from eggshard.plan.window_steps import HaloExchange

@@ -169,7 +169,12 @@ FABRICS: dict[str, type[Fabric]] = {f.kind: f for f in (Ring, Torus, Switch, Ful
 def _factorings(n: int, parts: int) -> list[tuple[int, ...]]:
     if parts == 1:
         return [(n,)]
-    return [(d, *rest) for d in range(1, n + 1) if n % d == 0 for rest in _factorings(n // d, parts - 1)]
+    return [(d, *rest) for d in _divisors(n) for rest in _factorings(n // d, parts - 1)]
+
+
+def _divisors(n: int) -> list[int]:
+    low = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return low + [n // d for d in reversed(low) if d * d < n]
 
 
 def _groupings(sizes: tuple[int, ...], parts: int) -> list[tuple[int, ...]]:

@@ -300,7 +300,7 @@ class Planning:
             return on_shards(self.mesh, op.name, op.attributes, op.regions, operands, results, strategy)
         definition = registry.get(op.name)
         if strategy.regroups:
-            program = self._regrouping(op, operands, results, strategy, outlined=False)
+            program = self._regrouping(op, operands, results, strategy)
             assert program is not None, "offered only where there is one"
             return program
         windowed = self._windowed(op, operands, results, strategy)
@@ -328,15 +328,14 @@ class Planning:
             return []
         bases = [strategy for found in transfer.by_spread.values() for strategy in found]
         made = regroupings(self.mesh, transfer.rule, bases, allowed)
-        return [s for s in made if self._regrouping(op, operands, results, s, outlined=True) is not None]
+        return [s for s in made if self._regrouping(op, operands, results, s) is not None]
 
-    def _regrouping(self, op: OpLike, operands: Types, results: Types, s: Strategy, outlined: bool) -> StepPlan | None:
-        key = (op.attributes, operands, s, outlined)
+    def _regrouping(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> StepPlan | None:
+        key = (op.attributes, operands, s)
         if key not in self._regroupings:
             rule = registry.get(op.name).factors(op.attributes, operands, results)
             self._regroupings[key] = regrouped(
-                self.mesh, rule, operands[0], results[0], s.operands[0], s.results[0], self.limits.permutes,
-                outlined,
+                self.mesh, rule, operands[0], results[0], s.operands[0], s.results[0], self.limits.permutes
             )
         return self._regroupings[key]
 
@@ -364,9 +363,9 @@ class Planning:
         """What computing by a strategy costs, in seconds; searched: as in `action`."""
         lo, lr = _local(operands, s.operands), _local(results, s.results)
         if s.regroups:
-            outline = self._regrouping(op, operands, results, s, outlined=True)
-            assert outline is not None, "offered only where there is one"
-            return self.pricer.total(outline)
+            program = self._regrouping(op, operands, results, s)
+            assert program is not None, "offered only where there is one"
+            return self.pricer.total(program)
         if not self.is_one_step(op, operands, results, s):
             action = self.action(op, operands, results, s, searched)
             return self.pricer.total(action) if isinstance(action, StepPlan) else self.pricer(action, *lo)

@@ -11,19 +11,18 @@ from eggshard.lower.device_arrays import poison
 from eggshard.lower.simulator import gather_from_devices, perform, run, scatter_to_devices
 from eggshard.placement.placement import Placement, held, place, replicated
 from eggshard.plan.control_steps import Branch, Loop
+from eggshard.plan.piece_steps import Exchange, Round
 from eggshard.plan.steps import (
     Action,
     AllGather,
     AllReduce,
     AllToAll,
     CollectivePermute,
-    Exchange,
     KeepFirst,
     Local,
     Mask,
     ReduceScatter,
     Resize,
-    Round,
     Slice,
     Step,
     StepPlan,

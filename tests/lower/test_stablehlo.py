@@ -9,20 +9,20 @@ from eggshard.errors import LoweringError
 from eggshard.lower.simulator import run
 from eggshard.lower.stablehlo import at_grid_positions, module_text
 from eggshard.optimization import plan_reshard
+from eggshard.placement.exchange import exchange
 from eggshard.placement.placement import Dim, Placement, place
 from eggshard.plan.control_steps import Branch, Loop
+from eggshard.plan.piece_steps import Exchange, Round
 from eggshard.plan.steps import (
     AllGather,
     AllReduce,
     AllToAll,
     CollectivePermute,
-    Exchange,
     KeepFirst,
     Local,
     Mask,
     ReduceScatter,
     Resize,
-    Round,
     Slice,
     Step,
     StepPlan,
@@ -33,6 +33,7 @@ from eggshard.program.types import TensorType, mlir_dtype
 from eggshard.report.hlo import count_collectives
 
 jax = pytest.importorskip("jax")
+mlir = pytest.importorskip("jax.interpreters.mlir")
 
 CUBE = Mesh({"x": 2, "y": 2, "z": 2})
 GRID = Mesh({"x": 4, "y": 2})
@@ -110,6 +111,34 @@ def halves_permute(mesh):
 @pytest.mark.parametrize("mesh", [CUBE, SIX, PERMUTED], ids=["cube", "six", "permuted"])
 def test_exchange(mesh):
     check(plan_of(mesh, local(4, 3), halves_permute(mesh)))
+
+
+@pytest.mark.parametrize("mesh", [GRID, PERMUTED], ids=["grid", "permuted"])
+@pytest.mark.parametrize(
+    ("shape", "ends", "cells", "rounds"),
+    [
+        ((16, 8), ((("x",), ("y",)), (("y",), ("x",))), 2, 2),
+        ((16, 8), ((("y",), ("x",)), ((), ("x",))), 1, 1),
+        ((15, 8), ((("x",), ("y",)), (("y",), ("x",))), 2, 2),
+    ],
+    ids=["transposed", "gathered", "uneven"],
+)
+def test_exchange_of_boxes(mesh, shape, ends, cells, rounds):
+    source, target = (place(mesh, shape, axes) for axes in ends)
+    action = exchange(mesh, shape, source, target, ("x", "y"), cells, rounds)
+    check(plan_of(mesh, local(*source.local_shape), action))
+    check(plan_of(mesh, local(*source.local_shape), action.listed(mesh)))
+
+
+def test_long_tables_are_written_once():
+    mesh = Mesh({"x": 64, "y": 2})
+    gather = AllGather(((0, ("x",)),))
+    plan = plan_of(mesh, local(4, 3), gather, Slice(((0, ("x",)),)), gather)
+    text = module_text(plan, *stacked(plan, plan.inputs), *stacked(plan, plan.outputs))
+    assert text.count('dense<"0x') == 2  # the groups, and where each device's slice begins
+    assert text.count("replica_groups = #table0") == 2
+    with mlir.make_ir_context():
+        assert str(mlir.ir.Module.parse(text)).count("stablehlo.all_gather") == 2
 
 
 def test_whole_shard_exchange():

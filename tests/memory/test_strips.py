@@ -12,7 +12,8 @@ import eggshard as es
 from eggshard.memory.strip_mining import bands, cuts, divisors, in_strips
 from eggshard.memory.strips import Strip, lines, narrowed
 from eggshard.plan.control_steps import Loop
-from eggshard.plan.steps import AllToAll, Exchange, Local, Round
+from eggshard.plan.piece_steps import Exchange, Round
+from eggshard.plan.steps import AllToAll, Local
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Attributes
 from eggshard.program.types import TensorType

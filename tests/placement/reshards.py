@@ -1,8 +1,12 @@
 """Helpers of the reshard tests: placements from short texts, running steps, and data to run them on."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from eggshard.lower.simulator import gather_from_devices, run, scatter_to_devices
+from eggshard.placement.conversions import changed_axes
+from eggshard.placement.exchange import exchange, missing_cells
 from eggshard.placement.placement import Placement, place
 from eggshard.placement.states import all_states, axis_lists
 from eggshard.plan.steps import Step, StepPlan
@@ -60,3 +64,10 @@ def serial_bytes(mesh, type_, source, steps):
     """The sum over steps of what the busiest device receives."""
     plan = plan_of(mesh, type_, source, steps)
     return sum(plan.received(step).max() for step in plan.steps)
+
+
+def between(mesh, shape, source, target):
+    """The exchange from one placement to the other, by hand: counted from what devices do."""
+    action = exchange(mesh, shape, source, target, changed_axes(mesh, source, target), 0, 0)
+    cells = missing_cells(mesh, shape, action.source, action.target).max()
+    return replace(action, cells=int(cells), rounds=len(action.tables(mesh).sent))

@@ -6,11 +6,12 @@ from collections import Counter
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from tests.placement.reshards import all_placements, check_steps, placed
+from tests.placement.reshards import all_placements, between, check_steps, placed
 
-from eggshard.placement.exchange import ExchangeOutline, colour_edges, exchange
+from eggshard.placement.exchange import colour_edges, exchange
 from eggshard.placement.placement import missing_elements
 from eggshard.placement.states import StateSpace, all_states, axis_lists
+from eggshard.plan.pricing import step_info
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 
@@ -33,9 +34,11 @@ def test_colours_are_proper_and_as_few_as_the_degree(edges):
 def counted(mesh, action, itemsize):
     """Bytes each device receives, counted piece by piece; no device sends or receives twice in a round."""
     out = np.zeros(mesh.size)
-    for r in action.rounds:
-        assert len({s for s, _ in r.pairs}) == len({t for _, t in r.pairs}) == len(r.pairs)
-        for s, t in r.pairs:
+    for pieces in action.tables(mesh).sent:
+        pairs = pieces.pairs.tolist()
+        assert len({s for s, _ in pairs}) == len({t for _, t in pairs}) == len(pairs)
+        assert pairs == sorted(pairs)
+        for s, t in pairs:
             assert s != t
             out[t] += itemsize * np.prod(action.piece)
     return out
@@ -60,26 +63,32 @@ def test_exchange_is_correct_and_as_outlined(mesh, shape, share):
         if number < 0 or rng.random() > share:
             continue
         outlined += 1
-        source, target, outline = placements[i], placements[j], space.exchanges[number]
-        action = exchange(mesh, shape, source, target)
+        source, target, outline = placements[i], placements[j], space.exchange(i, j)
+        action = between(mesh, shape, source, target)
         operands = (source.local_type(type_),)
         received = action.received(mesh, operands)
         np.testing.assert_array_equal(received, counted(mesh, action, 4))
         missing = 4 * missing_elements(mesh, shape, source, target)
         assert (received == missing).all() if even else (received >= missing).all()
-        # One class has one price: its representative speaks for all.
-        promised = ExchangeOutline(target.local_shape, outline.cell, outline.cells, outline.rounds, outline.over)
-        assert promised.messages == action.messages
-        assert promised.busiest(mesh, operands) == received.max()
-        assert promised.axes == action.axes
-        assert promised.result(mesh, operands) == action.result(mesh, operands)
+        # The space counts what devices do, and one class has one price: its representative speaks for all.
+        assert action == exchange(mesh, shape, source, target, outline.over, outline.cells, outline.rounds)
+        assert action.busiest(mesh, operands) == received.max()
+        assert np.prod(action.piece) == outline.cell
+        first = space.exchanges[number]
+        assert (outline.cell * outline.cells, outline.rounds) == (first.cell * first.cells, first.rounds)
+        # Listed device by device it is the same.
+        listed = action.listed(mesh)
+        np.testing.assert_array_equal(listed.received(mesh, operands), received)
+        assert step_info(mesh, listed, operands) == step_info(mesh, action, operands)
+        for a, b in zip(itertools.chain(*listed.tables(mesh)), itertools.chain(*action.tables(mesh)), strict=True):
+            assert all((x == y).all() for x, y in zip(a, b, strict=True))
         check_steps(mesh, type_, source, target, ((action, target),), rng)
     assert outlined > 20
 
 
 def test_transposed_split_moves_half_shards():
     shape = (1024, 1024)
-    action = exchange(GRID, shape, placed(GRID, shape, "x|y"), placed(GRID, shape, "y|x"))
+    action = between(GRID, shape, placed(GRID, shape, "x|y"), placed(GRID, shape, "y|x"))
     assert action.piece == (256, 256)
     assert action.messages == 2
     assert action.received(GRID, (TensorType((256, 512), "f32"),)).max() == 512 * 1024
@@ -87,17 +96,17 @@ def test_transposed_split_moves_half_shards():
 
 def test_axes_that_keep_their_place_are_not_crossed():
     shape = (24, 24)
-    action = exchange(TWELVE, shape, placed(TWELVE, shape, "xz|y"), placed(TWELVE, shape, "xy|z"))
+    action = between(TWELVE, shape, placed(TWELVE, shape, "xz|y"), placed(TWELVE, shape, "xy|z"))
     assert action.over == ("y", "z")
-    for r in action.rounds:
-        for s, t in r.pairs:
+    for pieces in action.tables(TWELVE).sent:
+        for s, t in pieces.pairs:
             assert TWELVE.coordinates["x"][s] == TWELVE.coordinates["x"][t]
 
 
 def test_nothing_to_move_is_nothing_to_send():
     shape = (6, 4)
-    action = exchange(GRID, shape, placed(GRID, shape, "|"), placed(GRID, shape, "xy|"))
+    action = between(GRID, shape, placed(GRID, shape, "|"), placed(GRID, shape, "xy|"))
     assert action.messages == 0
     empty = (0, 4)
-    action = exchange(GRID, empty, placed(GRID, empty, "x|"), placed(GRID, empty, "y|"))
+    action = between(GRID, empty, placed(GRID, empty, "x|"), placed(GRID, empty, "y|"))
     assert action.messages == 0 and action.shape == (0, 4)

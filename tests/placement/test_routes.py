@@ -14,10 +14,11 @@ from tests.placement.reshards import all_placements, check_steps, placed, serial
 from eggshard.costmodel.alpha_beta import AlphaBeta
 from eggshard.costmodel.counting import Messages, WireBytes
 from eggshard.errors import ShardingError
+from eggshard.placement.exchange import BoxExchange
 from eggshard.placement.placement import Dim, Placement, missing_elements, place, replicated
 from eggshard.placement.routes import Router
 from eggshard.plan.pricing import Pricer
-from eggshard.plan.steps import Exchange, KeepFirst
+from eggshard.plan.steps import KeepFirst
 from eggshard.program import monoids
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
@@ -296,7 +297,7 @@ def test_rounds_are_limited():
     type_, source, target = TensorType((64, 64), "f32"), placed(GRID, (64, 64), "x|y"), placed(GRID, (64, 64), "y|x")
     for rounds in (0, 1, 2):
         route = router(GRID, max_rounds=rounds).route(type_, source, target)
-        assert any(isinstance(action, Exchange) for action, _ in route.steps) == (rounds == 2)
+        assert any(isinstance(action, BoxExchange) for action, _ in route.steps) == (rounds == 2)
 
 
 def test_pairwise_all_to_alls_go_from_one_dimension_to_one_other():

@@ -7,10 +7,11 @@ import pytest
 
 from eggshard.costmodel import Messages, WireBytes
 from eggshard.lower.simulator import gather_from_devices, perform, scatter_to_devices
+from eggshard.placement.exchange import BoxExchange
 from eggshard.placement.placement import Placement, place
 from eggshard.placement.submesh import SubmeshRouter, without_axes
 from eggshard.plan.pricing import Pricer
-from eggshard.plan.steps import CollectivePermute, Exchange
+from eggshard.plan.steps import CollectivePermute
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 
@@ -54,4 +55,4 @@ def test_every_copy_is_resharded_by_itself(mesh: Mesh, shape: tuple[int, int]) -
                 for rows, copy in zip(members, copies, strict=True):
                     got = gather_from_devices(free, now[0][rows], shape, target)
                     np.testing.assert_array_equal(got, copy)
-    assert 0 in shape or kinds & {CollectivePermute, Exchange}
+    assert 0 in shape or kinds & {CollectivePermute, BoxExchange}

@@ -19,8 +19,9 @@ import eggshard as es  # noqa: E402
 from eggshard.costmodel import WireBytes  # noqa: E402
 from eggshard.errors import LoweringError, MeshError, VerificationError  # noqa: E402
 from eggshard.plan.authored_steps import DeviceNumber, GroupCollective  # noqa: E402
+from eggshard.plan.piece_steps import Exchange, Round  # noqa: E402
 from eggshard.plan.retargeting import on_mesh, retargeted  # noqa: E402
-from eggshard.plan.steps import CollectivePermute, Exchange, Round  # noqa: E402
+from eggshard.plan.steps import CollectivePermute  # noqa: E402
 from eggshard.program.mesh import Mesh  # noqa: E402
 from eggshard.program.program import Attributes  # noqa: E402
 

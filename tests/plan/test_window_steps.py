@@ -10,9 +10,10 @@ from eggshard.costmodel import AlphaBeta, Messages, StepInfo, WireBytes
 from eggshard.placement.placement import Dim, Placement, place
 from eggshard.placement.windows import Slab, slab_exchange
 from eggshard.plan.memory import peak_bytes
+from eggshard.plan.piece_steps import Exchange
 from eggshard.plan.plan import Plan
 from eggshard.plan.pricing import Pricer, step_info
-from eggshard.plan.steps import Exchange, Local, Step, StepPlan
+from eggshard.plan.steps import Local, Step, StepPlan
 from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange, local_range
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Attributes, Literal

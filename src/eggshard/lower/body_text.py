@@ -12,10 +12,11 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from eggshard.errors import LoweringError
 from eggshard.plan.steps import Pairs
 from eggshard.program import monoids
 from eggshard.program.mesh import Mesh
-from eggshard.program.ops.dense import dense_text
+from eggshard.program.ops.dense import LISTED_ELEMENTS, dense_text
 from eggshard.program.types import TensorType, mlir_dtype, numpy_dtype
 
 SCALAR = TensorType((), "i32")
@@ -30,14 +31,19 @@ class Value(NamedTuple):
 
 class BodyText:
     """The lines of a body so far, on devices of a mesh. Channel ids are unique within it, counted from 1 or as given.
+
+    tables: names for the long tables of the body, by their text, where the module around it defines attribute aliases.
     """
 
-    def __init__(self, mesh: Mesh, indent: str = "      ", channels: Iterator[int] | None = None):
-        self.mesh, self.indent = mesh, indent
+    def __init__(
+        self, mesh: Mesh, indent: str = "      ", channels: Iterator[int] | None = None,
+        tables: dict[str, str] | None = None,
+    ):
+        self.mesh, self.indent, self.tables = mesh, indent, tables
         self.lines: list[str] = []
         self._names, self._channels = count(), channels or count(1)
         self._partition: Value | None = None
-        self._looked_up: dict[tuple[int, ...], Value] = {}
+        self._looked_up: dict[bytes, Value] = {}
 
     def fresh(self) -> str:
         """A value name that nothing has yet."""
@@ -55,7 +61,14 @@ class BodyText:
     def constant(self, array: np.ndarray, splat: bool = False) -> Value:
         """A constant; ``splat``: all its elements are the same one."""
         type_ = TensorType(array.shape, mlir_dtype(array.dtype))
-        return self.op("constant", (), type_, f"value = {dense_text(array, splat)}")
+        return self.op("constant", (), type_, f"value = {self.dense(array, splat)}")
+
+    def dense(self, array: np.ndarray, splat: bool = False) -> str:
+        """An array as an attribute; a long one by its name, if it can have one: many ops have equal ones."""
+        text = dense_text(array, splat)
+        if self.tables is None or splat or array.size <= LISTED_ELEMENTS:
+            return text
+        return self.tables.setdefault(text, f"#table{len(self.tables)}")
 
     def integer(self, value: int) -> Value:
         """A scalar i32 constant."""
@@ -137,39 +150,44 @@ class BodyText:
 
     # What depends on the device.
 
-    def permute(self, x: Value, pairs: Pairs) -> Value:
+    def permute(self, x: Value, pairs: Pairs | np.ndarray) -> Value:
         """Each target gets its source's x; a device that is no target gets zeros."""
-        text = dense_text(np.array(pairs, np.int64).reshape(-1, 2))
+        text = self.dense(np.array(pairs, np.int64).reshape(-1, 2))
         return self.op("collective_permute", [x], x.type, f"source_target_pairs = {text}, {self.channel()}")
 
     def per_device(self, table: Sequence[int] | np.ndarray) -> Value:
         """The scalar i32 that stands in a table at this device's logical id; one look-up per different table."""
-        key = tuple(int(v) for v in table)
+        numbers = np.asarray(table, np.int64)
+        table = numbers.astype(np.int32)
+        if (table != numbers).any():
+            raise LoweringError(f"{numbers.max()} is no index that devices can compute with: they have 32 bits")
+        key = table.tobytes()
         if key not in self._looked_up:
-            self._looked_up[key] = self._look_up(key)
+            self._looked_up[key] = self._look_up(table)
         return self._looked_up[key]
 
-    def _look_up(self, table: tuple[int, ...]) -> Value:
-        if len(set(table)) == 1:
-            return self.integer(table[0])
+    def _look_up(self, table: np.ndarray) -> Value:
+        if (table == table[0]).all():
+            return self.integer(int(table[0]))
         if self._partition is None:
             partition = self.op("partition_id", (), TensorType((), "ui32"))
             self._partition = self.op("convert", [partition], SCALAR)
-        row = self.dynamic_slice(self.constant(np.array(table, np.int32)), [self._partition], (1,))
+        row = self.dynamic_slice(self.constant(table), [self._partition], (1,))
         return self.reshape(row, ())
 
     def index(self, axes: Iterable[str]) -> Value:
         """This device's mixed-radix position along axes."""
         return self.per_device(self.mesh.index(axes))
 
-    def corner(self, starts: Sequence[Sequence[int]], devices: Sequence[int], rank: int) -> list[Value]:
-        """Per dimension this device's start; what the table says of devices that take no part is free."""
-        table = np.asarray(starts, np.int64).reshape(self.mesh.size, rank)
-        out = []
-        for column in table.T:
-            used = set(column[list(devices)].tolist())
-            out.append(self.per_device((used.pop(),) * self.mesh.size if len(used) == 1 else column))
-        return out
+    def corner(self, starts: np.ndarray, devices: np.ndarray) -> list[Value]:
+        """Per dimension this device's start, of those that ``starts`` lists for some devices; others may have any."""
+        tables = np.zeros((starts.shape[1], self.mesh.size), np.int64)
+        for table, column in zip(tables, starts.T, strict=True):
+            if (column == column[:1]).all():
+                table[:] = column[:1]
+            else:
+                table[devices] = column
+        return [self.per_device(table) for table in tables]
 
     def channel(self) -> str:
         """The attribute of a channel that nothing has yet."""
@@ -179,7 +197,7 @@ class BodyText:
 
     def region(self) -> Self:
         """An empty body inside this one, with the same supply of names and channels."""
-        inner = type(self)(self.mesh, self.indent + "  ")
+        inner = type(self)(self.mesh, self.indent + "  ", tables=self.tables)
         inner._names, inner._channels = self._names, self._channels
         return inner
 

@@ -10,29 +10,28 @@ import numpy as np
 from eggshard.errors import LoweringError
 from eggshard.lower.body_text import BodyText, Value, integers
 from eggshard.lower.windows_text import WindowText
+from eggshard.placement.exchange import BoxExchange, PieceExchange
 from eggshard.plan.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
 from eggshard.plan.control_steps import Branch, Loop
+from eggshard.plan.piece_steps import Exchange, Pieces
 from eggshard.plan.steps import (
     Action,
     AllGather,
     AllReduce,
     AllToAll,
     CollectivePermute,
-    Exchange,
     KeepFirst,
     Local,
     Mask,
     Moves,
     ReduceScatter,
     Resize,
-    Round,
     Slice,
     StepPlan,
 )
 from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
 from eggshard.program import monoids
 from eggshard.program.ops import spelling
-from eggshard.program.ops.dense import dense_text
 from eggshard.program.types import TensorType, integer_limits, numpy_dtype
 
 
@@ -88,7 +87,7 @@ class StepText(WindowText):
                 return [self._all_to_all(x, action)]
             case CollectivePermute():
                 return [self.permute(x, action.pairs)]
-            case Exchange():
+            case Exchange() | BoxExchange():
                 return [self._exchange(x, action)]
             case ReduceScatter():
                 return [self._reduce_scatter(x, action)]
@@ -106,7 +105,7 @@ class StepText(WindowText):
     # Collectives.
 
     def _group(self, axes: tuple[str, ...]) -> str:
-        return f"replica_groups = {dense_text(self.mesh.groups(axes).astype(np.int64))}, {self.channel()}"
+        return f"replica_groups = {self.dense(self.mesh.groups(axes).astype(np.int64))}, {self.channel()}"
 
     def _local(self, action: Local, operands: Sequence[Value]) -> list[Value]:
         if action.name in ("dynamic_slice", "dynamic_update_slice", "gather"):
@@ -248,24 +247,24 @@ class StepText(WindowText):
 
     # Steps of several ops.
 
-    def _exchange(self, x: Value, action: Exchange) -> Value:
+    def _exchange(self, x: Value, action: PieceExchange) -> Value:
         out = self.splat(x.type.with_shape(action.shape), "add")
-        for round_ in action.local:
-            out = self._put(out, self._cut(x, round_, action.piece), round_)
-        for round_ in action.rounds:
-            out = self._put(out, self.permute(self._cut(x, round_, action.piece), round_.pairs), round_)
+        sent, kept = action.tables(self.mesh)
+        for pieces in kept:
+            out = self._put(out, self._cut(x, pieces, action.piece), pieces)
+        for pieces in sent:
+            out = self._put(out, self.permute(self._cut(x, pieces, action.piece), pieces.pairs), pieces)
         return out
 
-    def _cut(self, x: Value, round_: Round, piece: tuple[int, ...]) -> Value:
-        starts = self.corner(round_.source_starts, [s for s, _ in round_.pairs], x.type.rank)
-        return self.dynamic_slice(x, starts, piece)
+    def _cut(self, x: Value, pieces: Pieces, size: tuple[int, ...]) -> Value:
+        return self.dynamic_slice(x, self.corner(pieces.source_starts, pieces.senders), size)
 
-    def _put(self, out: Value, piece: Value, round_: Round) -> Value:
+    def _put(self, out: Value, piece: Value, pieces: Pieces) -> Value:
         """Overwrite the round's piece on its targets; other devices write back what was there."""
-        targets = [t for _, t in round_.pairs]
-        starts = self.corner(round_.target_starts, targets, out.type.rank)
-        if len(targets) < self.mesh.size:
-            receives = np.isin(np.arange(self.mesh.size), targets).astype(np.int64)
+        starts = self.corner(pieces.target_starts, pieces.receivers)
+        if len(pieces.receivers) < self.mesh.size:
+            receives = np.zeros(self.mesh.size, np.int64)
+            receives[pieces.receivers] = 1
             old = self.dynamic_slice(out, starts, piece.type.shape)
             piece = self.select(self.compare("NE", self.per_device(receives), self.integer(0)), piece, old)
         return self.dynamic_update_slice(out, piece, starts)

@@ -22,16 +22,17 @@ from eggshard.lower.window_simulation import (
     gather_windows,
     scatter_windows,
 )
+from eggshard.placement.exchange import BoxExchange, PieceExchange
 from eggshard.placement.placement import Placement
 from eggshard.plan.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
 from eggshard.plan.control_steps import Branch, Loop
+from eggshard.plan.piece_steps import Exchange
 from eggshard.plan.steps import (
     Action,
     AllGather,
     AllReduce,
     AllToAll,
     CollectivePermute,
-    Exchange,
     KeepFirst,
     Local,
     Mask,
@@ -156,19 +157,19 @@ def _(action: CollectivePermute, mesh: Mesh, operands: Arrays) -> Arrays:
     return (_permute(operands[0], action.pairs),)
 
 
-@_perform.register
-def _(action: Exchange, mesh: Mesh, operands: Arrays) -> Arrays:
+@_perform.register(Exchange)
+@_perform.register(BoxExchange)
+def _(action: PieceExchange, mesh: Mesh, operands: Arrays) -> Arrays:
     (array,) = operands
     out = poisoned((mesh.size, *action.shape), array.dtype)
 
-    def piece(shard: np.ndarray, start: Sequence[int]) -> np.ndarray:
+    def piece(shard: np.ndarray, start: np.ndarray) -> np.ndarray:
         return shard[tuple(slice(a, a + n) for a, n in zip(start, action.piece, strict=True))]
 
-    for each in (*action.local, *action.rounds):
-        for sender, receiver in each.pairs:
-            piece(out[receiver], each.target_starts[receiver])[...] = piece(
-                array[sender], each.source_starts[sender]
-            )
+    sent, kept = action.tables(mesh)
+    for pieces in (*kept, *sent):
+        for sender, receiver, begin, end in zip(*pieces, strict=True):
+            piece(out[receiver], end)[...] = piece(array[sender], begin)
     return (out,)
 
 

@@ -13,7 +13,8 @@ from eggshard.placement.placement import Placement, is_even, replicated
 from eggshard.placement.sharding import Sharding, mesh_text, whole_mesh
 from eggshard.plan.authored_steps import DeviceNumber, GroupCollective
 from eggshard.plan.control_steps import Branch, Loop
-from eggshard.plan.steps import Action, CollectivePermute, Exchange, Local, Pairs, Round, Step, StepPlan
+from eggshard.plan.piece_steps import Exchange, Round
+from eggshard.plan.steps import Action, CollectivePermute, Local, Pairs, Step, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops.codec import String
 from eggshard.program.program import Program
@@ -58,13 +59,15 @@ def module_text(
     ]
     # A single device has no partition to be manual over, and XLA refuses the id of its only partition.
     manual = mesh.size > 1
-    body = StepText(mesh, "      " if manual else "    ")
+    tables: dict[str, str] = {}
+    body = StepText(mesh, "      " if manual else "    ", tables=tables)
     prefix = "%l" if manual else "%arg"
     arguments = [Value(f"{prefix}{v}", device_program.types[v]) for v in device_program.inputs]
     returned = body.program(device_program, arguments)
 
     attributes = f"mhlo.num_partitions = {mesh.size} : i32, mhlo.num_replicas = 1 : i32"
-    lines = [f"module @{String().encode(name)} attributes {{{attributes}}} {{"]
+    lines = [f"{table} = {text}" for text, table in tables.items()]
+    lines.append(f"module @{String().encode(name)} attributes {{{attributes}}} {{")
     if manual:
         lines.append(f"  sdy.mesh @mesh = {mesh_text(mesh)}")
     marks = [f" {{sdy.sharding = #sdy.sharding{s}}}" if manual else "" for s in (*inputs, *outputs)]

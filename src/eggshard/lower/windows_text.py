@@ -154,7 +154,7 @@ class WindowText(BodyText):
         self, sent: Sequence[Sequence[Value]], loads: Loads, axes: tuple[str, ...]
     ) -> list[list[Value]]:
         """What arrives of the pieces of each load, in one collective-permute; devices send one of the loads."""
-        pairs = tuple((int(g[s]), int(g[r])) for g in self.mesh.groups(axes) for s, r in pairs_of(loads))
+        pairs = self.mesh.groups(axes)[:, np.array(pairs_of(loads), int).reshape(-1, 2)].reshape(-1, 2)
         if len(sent) == 1 and len(sent[0]) == 1:
             return [[self.permute(sent[0][0], pairs)]]
         lines = [self._in_a_line(pieces) for pieces in sent]

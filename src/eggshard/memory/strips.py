@@ -13,20 +13,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from eggshard.placement.exchange import Boxes, BoxExchange
+from eggshard.plan.piece_steps import Exchange, Round
 from eggshard.plan.steps import (
     Action,
     AllGather,
     AllReduce,
     AllToAll,
     CollectivePermute,
-    Exchange,
     KeepFirst,
     Local,
     Mask,
     Moves,
     ReduceScatter,
     Resize,
-    Round,
     Slice,
 )
 from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange
@@ -124,6 +124,9 @@ def _lines(mesh: Mesh, action: Action, operands: Types, results: Types) -> Itera
             yield from _kept(operands, results, tuple(changed))
         case Exchange():
             yield from _exchanged(action, operands[0])
+        case BoxExchange(piece=piece):
+            for d, size in enumerate(piece):
+                yield Line((Strip(d, operands[0].shape[d] // size, size),), (Strip(d, action.shape[d] // size, size),))
 
 
 def _kept(operands: Types, results: Types, but: Sequence[int]) -> Iterator[Line]:
@@ -208,4 +211,13 @@ def narrowed(mesh: Mesh, action: Action, line: Line, parts: int, operands: Types
 
             return replace(action, piece=(*piece[:d], part, *piece[d + 1 :]), shape=made[0].shape,
                            rounds=tuple(map(cut, rounds)), local=tuple(map(cut, local)))
+        case BoxExchange(piece=piece, whole=whole):
+            d = line.results[0].dim
+            part = piece[d] // parts
+
+            def thinner(boxes: Boxes) -> Boxes:
+                return (*boxes[:d], boxes[d]._replace(size=boxes[d].size // piece[d] * part), *boxes[d + 1 :])
+
+            return replace(action, whole=(*whole[:d], -(-whole[d] // piece[d]) * part, *whole[d + 1 :]),
+                           source=thinner(action.source), target=thinner(action.target))
     return action

@@ -4,40 +4,79 @@ Both placements are cut to a common grid of cells. Each device misses the cells 
 of those comes from one of the cell's holders, chosen so that loads are even; and the sends are sorted into as many
 rounds as the busiest device has sends or receipts (König's theorem: a bipartite multigraph of maximal degree k is
 edge-coloured with k colours). So a device receives what it misses and nothing more: no plan moves fewer bytes.
+
+A plan says of an exchange what devices hold before and after it, along mesh axes, and what it costs. Who sends what to
+whom is worked out device by device when the plan is run or written as a device program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from eggshard.placement.conversions import changed_axes
 from eggshard.placement.placement import Placement
-from eggshard.plan.steps import Action, Exchange, Round
+from eggshard.plan.piece_steps import Exchange, Pieces, PieceTables
+from eggshard.plan.steps import Action
 from eggshard.program.mesh import Mesh
-from eggshard.program.types import TensorType, element_bytes
+from eggshard.program.types import TensorType
 
 #: Numbers stay below this.
 _NUMBERS = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeOutline(Action):
-    """What an exchange will cost, before it is worked out: a stand-in for `Exchange` in prices.
+class Blocks(NamedTuple):
+    """One dimension of a tensor in blocks of one size, of which every device holds one.
 
-    cells: received by the busiest device, of ``cell`` elements each. rounds: collective-permutes.
+    The block's number is a digit of the device's mixed-radix position along ``axes``: the position, divided by
+    ``minor``, modulo ``blocks``.
     """
 
-    shape: tuple[int, ...]
-    cell: int
+    axes: tuple[str, ...]
+    blocks: int
+    size: int
+    minor: int = 1
+
+    def number(self, mesh: Mesh) -> np.ndarray:
+        """``[devices]``: the number of the block that each device holds."""
+        out: np.ndarray = mesh.index(self.axes) // self.minor % self.blocks
+        return out
+
+
+#: A box of a tensor on every device: its blocks along each dimension.
+Boxes = tuple[Blocks, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BoxExchange(Action):
+    """A reshard by pieces, from boxes that devices hold of a tensor of shape ``whole`` to boxes that they need.
+
+    over: the axes along which data travels. Devices that hold the same send to those at the same place along the axes
+    of neither side. cells: pieces received by the busiest device. rounds: collective-permutes. Both are counted where
+    the exchange is stated: `tables` has as many.
+    """
+
+    whole: tuple[int, ...]
+    source: Boxes
+    target: Boxes
+    over: tuple[str, ...]
     cells: int
     rounds: int
-    over: tuple[str, ...]
-    kind = "exchange"
+    kind: ClassVar[str] = "exchange"
+
+    @property
+    def piece(self) -> tuple[int, ...]:
+        """The local shape of a cell."""
+        return tuple(max(1, math.gcd(a.size, b.size)) for a, b in zip(self.source, self.target, strict=True))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The local shape of the result."""
+        return tuple(blocks.size for blocks in self.target)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -47,101 +86,108 @@ class ExchangeOutline(Action):
     def messages(self) -> int:
         return self.rounds
 
+    @property
+    def collectives(self) -> dict[str, int]:
+        return {"collective-permute": self.rounds} if self.rounds else {}
+
     def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         return (operands[0].with_shape(self.shape),)
 
+    def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
+        return missing_cells(mesh, self.whole, self.source, self.target) * float(self._bytes(operands))
+
     def busiest(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
-        return float(self.cells * self.cell * element_bytes(operands[0].dtype))
+        return float(self.cells * self._bytes(operands))
+
+    def serial_bytes(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
+        return float(self.rounds * self._bytes(operands))
+
+    def tables(self, mesh: Mesh) -> PieceTables:
+        """What every device does."""
+        return _tables(mesh, self.whole, self.source, self.target)
+
+    def listed(self, mesh: Mesh) -> Exchange:
+        """The same exchange, device by device."""
+        return Exchange.of(mesh, self.piece, self.shape, self.tables(mesh), self.over)
+
+    def _bytes(self, operands: tuple[TensorType, ...]) -> int:
+        return operands[0].with_shape(self.piece).bytes
 
 
-class Boxes(NamedTuple):
-    """A box of a tensor on every device, all of one ``size``: ``corner[device, dim]`` is its first index.
-
-    Corners are multiples of the size, and boxes are equal or disjoint.
-    """
-
-    corner: np.ndarray
-    size: np.ndarray
+#: An exchange of pieces, however it is stated.
+PieceExchange = Exchange | BoxExchange
 
 
-@lru_cache(maxsize=4096)
-def exchange(mesh: Mesh, shape: tuple[int, ...], source: Placement, target: Placement) -> Exchange:
-    """The exchange from ``source`` to ``target``, of a tensor of this global shape.
+def exchange(
+    mesh: Mesh, shape: tuple[int, ...], source: Placement, target: Placement, over: tuple[str, ...], cells: int,
+    rounds: int,
+) -> BoxExchange:
+    """The exchange from ``source`` to ``target``, of a tensor of this global shape (`BoxExchange`).
 
     Partial placements must be partial over the same axes: their addends travel like shards of further dimensions.
     """
-    used = {*source.sharded_axes, *target.sharded_axes}
-    over = changed_axes(mesh, source, target)
-    return exchange_of_boxes(mesh, shape, _boxes(mesh, source), _boxes(mesh, target), used, over)
+    held, needed = (
+        tuple(Blocks(d.axes, mesh.count(d.axes), d.tile) for d in placement.dims) for placement in (source, target)
+    )
+    return BoxExchange(shape, held, needed, over, cells, rounds)
 
 
-def exchange_of_boxes(
-    mesh: Mesh, shape: tuple[int, ...], source: Boxes, target: Boxes, used: Collection[str], over: tuple[str, ...]
-) -> Exchange:
-    """The exchange from boxes that devices hold to boxes that they need.
+def missing_cells(mesh: Mesh, whole: tuple[int, ...], source: Boxes, target: Boxes) -> np.ndarray:
+    """``[devices]``: the cells of the tensor that each device needs and does not hold."""
+    needed, common = np.ones((2, mesh.size), np.int64)
+    for n, held, wanted in zip(whole, source, target, strict=True):
+        cell = max(1, math.gcd(held.size, wanted.size))
+        end = -(-n // cell)
+        (low, high), (first, last) = (
+            (start, np.minimum(start + blocks.size // cell, end))
+            for blocks in (held, wanted) for start in [blocks.number(mesh) * (blocks.size // cell)]
+        )
+        needed *= np.maximum(last - first, 0)
+        common *= np.maximum(np.minimum(high, last) - np.maximum(low, first), 0)
+    return needed - common
 
-    used: the axes along which the boxes differ. Devices that hold the same send to those at the same place along the
-    other axes.
-    """
-    cell = np.maximum(1, np.gcd(source.size, target.size))
-    held_size, size = source.size // cell, target.size // cell
-    end = -(-np.array(shape, int) // cell)
-    held, first = source.corner // cell, target.corner // cell
-    offsets = np.indices(tuple(size)).reshape(len(size), -1).T
+
+@lru_cache(maxsize=16)
+def _tables(mesh: Mesh, whole: tuple[int, ...], source: Boxes, target: Boxes) -> PieceTables:
+    rank = len(whole)
+    held_size, size = (np.array([blocks.size for blocks in side], int) for side in (source, target))
+    cell = np.maximum(1, np.gcd(held_size, size))
+    held_size, size, end = held_size // cell, size // cell, -(-np.array(whole, int) // cell)
+    number = np.zeros((2, mesh.size, rank), np.int64)
+    for column, ends in enumerate(zip(source, target, strict=True)):
+        number[:, :, column] = [blocks.number(mesh) for blocks in ends]
+    held, first = number[0] * held_size, number[1] * size
+    offsets = np.indices(tuple(size)).reshape(rank, -1).T
     cells = first[:, None, :] + offsets
     here = (cells >= held[:, None, :]).all(-1) & (cells < (held + held_size)[:, None, :]).all(-1)
     exists = (cells < end).all(-1)
 
     receiver, which = np.nonzero(exists & ~here)
     wanted = cells[receiver, which]
-    sender = _assign(mesh, used, receiver, wanted // held_size * held_size, held)
-    colours = colour_edges(sender, receiver, mesh.size)
-    source_start, target_start = (wanted - held[sender]) * cell, offsets[which] * cell
-    rounds = []
-    for colour in range(int(colours.max()) + 1 if colours.size else 0):
-        rows = np.nonzero(colours == colour)[0]
-        rounds.append(_round(mesh, sender[rows], receiver[rows], source_start[rows], target_start[rows]))
-
+    used = {a for blocks in (*source, *target) for a in blocks.axes}
+    sender = _assign(mesh.index(a for a in mesh.axes if a not in used), receiver, wanted // held_size, number[0])
+    sent = Pieces(sender, receiver, (wanted - held[sender]) * cell, offsets[which] * cell)
     keeper, which = np.nonzero(exists & here)
+    kept = Pieces(keeper, keeper, (cells[keeper, which] - held[keeper]) * cell, offsets[which] * cell)
     nth = np.arange(len(keeper)) - np.searchsorted(keeper, keeper)
-    source_start, target_start = (cells[keeper, which] - held[keeper]) * cell, offsets[which] * cell
-    local = []
-    for n in range(int(nth.max()) + 1 if nth.size else 0):
-        rows = np.nonzero(nth == n)[0]
-        local.append(_round(mesh, keeper[rows], keeper[rows], source_start[rows], target_start[rows]))
-    piece = tuple(int(c) for c in cell)
-    return Exchange(piece, tuple(target.size.tolist()), tuple(rounds), tuple(local), over)
+    return PieceTables(_rounds(sent, colour_edges(sender, receiver, mesh.size)), _rounds(kept, nth))
 
 
-def outline_of_boxes(
-    mesh: Mesh, shape: tuple[int, ...], source: Boxes, target: Boxes, used: Collection[str], over: tuple[str, ...]
-) -> ExchangeOutline:
-    """What `exchange_of_boxes` will cost, where every box lies in the tensor and all boxes of a side make it up.
+def _rounds(pieces: Pieces, number: np.ndarray) -> tuple[Pieces, ...]:
+    """Pieces by the number of their round, sorted by sender."""
+    order = np.lexsort([pieces.senders, number])
+    ends = np.nonzero(np.diff(number[order]))[0] + 1
+    return tuple(Pieces(*(a[rows] for a in pieces)) for rows in np.split(order, ends) if len(rows))
 
-    Boxes of a side have equally many holders then, and those send no more, each, than a device receives.
+
+def _assign(rest: np.ndarray, receiver: np.ndarray, blocks: np.ndarray, held: np.ndarray) -> np.ndarray:
+    """A sender for each wanted cell, of the box of these blocks: its holders at the receiver's place take turns.
+
+    rest ``[devices]``: a number for the place. held ``[devices, rank]``: the blocks of each device's box.
     """
-    cell = np.maximum(1, np.gcd(source.size, target.size))
-    low = np.maximum(source.corner, target.corner)
-    high = np.minimum(source.corner + source.size, target.corner + target.size)
-    kept = np.prod(np.maximum(high - low, 0) // cell, axis=1)
-    cells = int(np.prod(target.size // cell) - kept.min())
-    return ExchangeOutline(tuple(target.size.tolist()), int(np.prod(cell)), cells, cells, over)
-
-
-def _boxes(mesh: Mesh, placement: Placement) -> Boxes:
-    corners = [mesh.index(d.axes) * d.tile for d in placement.dims]
-    corner = np.stack(corners, axis=1) if corners else np.zeros((mesh.size, 0), int)
-    return Boxes(corner, np.array(placement.local_shape, int))
-
-
-def _assign(
-    mesh: Mesh, used: Collection[str], receiver: np.ndarray, corners: np.ndarray, held: np.ndarray
-) -> np.ndarray:
-    """A sender for each wanted cell, of the box with this corner: its holders at the receiver's place take turns."""
-    rest = mesh.index([a for a in mesh.axes if a not in used])
-    keys = np.concatenate([np.column_stack([held, rest]), np.column_stack([corners, rest[receiver]])])
+    keys = np.concatenate([np.column_stack([held, rest]), np.column_stack([blocks, rest[receiver]])])
     numbers = np.unique(_row_numbers(keys), return_inverse=True)[1].reshape(-1)
-    team_of, team = numbers[: mesh.size], numbers[mesh.size :]
+    team_of, team = numbers[: len(rest)], numbers[len(rest) :]
     members = np.argsort(team_of, kind="stable").reshape(int(team_of.max()) + 1, -1)
     order = np.argsort(team, kind="stable")
     turn = np.empty(len(team), int)
@@ -163,15 +209,6 @@ def _row_numbers(rows: np.ndarray) -> np.ndarray:
     return out
 
 
-def _round(mesh: Mesh, senders: np.ndarray, receivers: np.ndarray, source_start: np.ndarray,
-           target_start: np.ndarray) -> Round:
-    starts = np.zeros((2, mesh.size, source_start.shape[1]), int)
-    starts[0, senders], starts[1, receivers] = source_start, target_start
-    order = np.argsort(senders)
-    pairs = tuple(zip(senders[order].tolist(), receivers[order].tolist(), strict=True))
-    return Round(pairs, tuple(map(tuple, starts[0].tolist())), tuple(map(tuple, starts[1].tolist())))
-
-
 def colour_edges(senders: Sequence[int] | np.ndarray, receivers: Sequence[int] | np.ndarray, nodes: int) -> np.ndarray:
     """``[edges]``: colours such that no two edges of a sender, or of a receiver, share one; as few as the degree.
 
@@ -179,21 +216,23 @@ def colour_edges(senders: Sequence[int] | np.ndarray, receivers: Sequence[int] |
     some mesh axes is often done alike at all positions along the others.
     """
     out = np.zeros(len(senders), int)
-    known: dict[tuple[bytes, bytes], np.ndarray] = {}
-    for edges in _components(np.asarray(senders, int), np.asarray(receivers, int), nodes):
-        own = [np.unique(np.asarray(ends, int)[edges], return_inverse=True)[1] for ends in (senders, receivers)]
-        key = own[0].tobytes(), own[1].tobytes()
-        if key not in known:
-            known[key] = _coloured(*(ends.reshape(-1).tolist() for ends in own))
-        out[edges] = known[key]
+    ends = np.asarray(senders, int), np.asarray(receivers, int)
+    part = _parts(*ends, nodes)
+    own = [_ranks(part, end) for end in ends]
+    order = np.argsort(part, kind="stable")
+    sizes = np.unique(part, return_counts=True)[1]
+    starts = np.cumsum(sizes) - sizes
+    for size in np.unique(sizes).tolist():
+        edges = order[starts[sizes == size][:, None] + np.arange(size)]
+        graphs, number = np.unique(np.hstack([rows[edges] for rows in own]), axis=0, return_inverse=True)
+        colours = [_coloured(graph[:size].tolist(), graph[size:].tolist()) for graph in graphs]
+        out[edges] = np.array(colours)[number.reshape(-1)]
     return out
 
 
-def _components(senders: np.ndarray, receivers: np.ndarray, nodes: int) -> list[np.ndarray]:
-    """The edges of each connected part of a bipartite graph, in order."""
-    if not len(senders):
-        return []
-    label = np.arange(nodes)  # of senders: the least one known to be connected
+def _parts(senders: np.ndarray, receivers: np.ndarray, nodes: int) -> np.ndarray:
+    """``[edges]``: a number for the connected part of a bipartite graph that an edge is of."""
+    label: np.ndarray = np.arange(nodes)  # of senders: the least one known to be connected
     while True:
         by_receiver = np.full(nodes, nodes)
         np.minimum.at(by_receiver, receivers, label[senders])
@@ -201,11 +240,20 @@ def _components(senders: np.ndarray, receivers: np.ndarray, nodes: int) -> list[
         np.minimum.at(lower, senders, by_receiver[receivers])
         lower = lower[lower]
         if (lower == label).all():
-            break
+            out: np.ndarray = label[senders]
+            return out
         label = lower
-    part = label[senders]
-    order = np.argsort(part, kind="stable")
-    return np.split(order, np.nonzero(np.diff(part[order]))[0] + 1)
+
+
+def _ranks(part: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """``[edges]``: the edge's end, numbered from 0 in the order of the ends of its part."""
+    order = np.lexsort([ends, part])
+    part, ends = part[order], ends[order]
+    fresh = np.concatenate([[True], (np.diff(part) != 0) | (np.diff(ends) != 0)])[: len(part)]
+    number = np.cumsum(fresh)
+    out = np.empty(len(part), int)
+    out[order] = number - number[np.searchsorted(part, part)]
+    return out
 
 
 def _coloured(senders: list[int], receivers: list[int]) -> np.ndarray:

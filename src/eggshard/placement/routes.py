@@ -16,10 +16,11 @@ import numpy as np
 
 from eggshard.errors import ShardingError
 from eggshard.placement.conversions import Kind, Steps, convert
-from eggshard.placement.exchange import ExchangeOutline, exchange
+from eggshard.placement.exchange import exchange
 from eggshard.placement.placement import Dim, Placement, missing_elements, tile_size
 from eggshard.placement.states import (
     AxisList,
+    Class,
     State,
     StateSpace,
     all_states,
@@ -218,16 +219,15 @@ class _Graph:
         """Price and messages of each class of exchanges, then of no conversion at all (inf, 0)."""
         classes = self._space.exchanges
         prices, messages = np.full(len(classes) + 1, math.inf), np.zeros(len(classes) + 1)
-        outlines = []
-        for c in classes:
-            source, target = self.placement(c.source), self.placement(c.target)
-            cell = math.prod(math.gcd(a.tile, b.tile) for a, b in zip(source.dims, target.dims, strict=True))
-            outline = ExchangeOutline(target.local_shape, cell, c.cells, c.rounds, c.over)
-            outlines.append((outline, source.local_type(self.type)))
-        self._ahead(outlines)
-        for i, (outline, local) in enumerate(outlines):
-            prices[i], messages[i] = self._price(outline, local), outline.rounds
+        made = [(self._exchanging(c), self.placement(c.source).local_type(self.type)) for c in classes]
+        self._ahead(made)
+        for i, (action, local) in enumerate(made):
+            prices[i], messages[i] = self._price(action, local), action.messages
         return prices, messages
+
+    def _exchanging(self, c: Class) -> Action:
+        source, target = self.placement(c.source), self.placement(c.target)
+        return exchange(self.mesh, self.type.shape, source, target, c.over, c.cells, c.rounds)
 
     def closure(self) -> np.ndarray:
         """``[S, S]``: the costs of cheapest routes (Floyd and Warshall)."""
@@ -288,7 +288,7 @@ class _Graph:
         if steps is None:
             source, target = self.placement(p), self.placement(q)
             if self._exchange[p, q]:
-                steps = ((exchange(self.mesh, self.type.shape, source, target), target),)
+                steps = ((self._exchanging(self._space.exchange(p, q)), target),)
             else:
                 kind = self._space.collectives[self._space.collective_class[p, q]].kind
                 assert kind is not None

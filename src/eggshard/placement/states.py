@@ -24,7 +24,7 @@ AxisList = tuple[str, ...]
 #: No exchange makes up a shard of more pieces than this.
 PIECES = 64
 #: Pairs of states times devices that are looked at together.
-_TOGETHER = 1 << 22
+_TOGETHER = 1 << 19
 #: Of a large mesh so many devices are looked at first, which are so far apart that they differ along all axes.
 _SAMPLE, _STRIDE = 64, 67
 
@@ -40,7 +40,7 @@ class State(NamedTuple):
 class Class(NamedTuple):
     """Conversions of one price, with one of them to stand for all.
 
-    kind: None for exchanges. ``over``: the changed axes, and ``cell``, ``cells``, ``rounds`` (`ExchangeOutline`; the
+    kind: None for exchanges. ``over``: the changed axes, and ``cell``, ``cells``, ``rounds`` (`BoxExchange`; the
     cell's elements are counted in the space's sizes) are of exchanges only.
     """
 
@@ -219,6 +219,14 @@ class StateSpace:
             for i in first
         ], out
 
+    def exchange(self, source: int, target: int) -> Class:
+        """The exchange from one state to the other: of its class, in cells of its own."""
+        found: Class = self.exchanges[self.exchange_class[source, target]]
+        tiles = ((int(tile[code[source]]), int(tile[code[target]]))
+                 for tile, code in zip(self._tile, self._code, strict=True))
+        cell = math.prod(max(1, math.gcd(*pair)) for pair in tiles)
+        return found._replace(source=source, target=target, cell=cell, cells=found.cell * found.cells // cell)
+
     def _outlines(self, source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, ...]:
         """The exchanges of few enough rounds among these pairs: source, target, cell elements, cells, rounds."""
         grids = [np.maximum(1, np.gcd(tile[:, None], tile)) for tile in self._tile]
@@ -257,40 +265,38 @@ class StateSpace:
         cells = needed - kept
         rounds = cells.copy()
         uneven = np.nonzero(~full)[0]
+        if not len(uneven):
+            return cells, rounds
         some = np.arange(min(self.mesh.size, _SAMPLE)) * _STRIDE % self.mesh.size
         _, wanted, both = self._per_device(pair[:, uneven], grids, some)
         cells[uneven] = rounds[uneven] = (wanted - both).max(axis=1, initial=0)
         # What some device receives is the most where that is all of a shard, and no holder can send more.
-        shards = self._holders[0]
+        shards = np.prod(self._shards[self._code], axis=0, initial=1)
         most = (cells == needed) & (held * shards[source] <= needed * shards[target])
         uneven = uneven[(cells[uneven] <= self.max_rounds) & ~most[uneven]]
         step = max(1, _TOGETHER // self.mesh.size)
         for rows in (uneven[i : i + step] for i in range(0, len(uneven), step)):
-            cells[rows], rounds[rows] = self._counted(source[rows], target[rows], pair[:, rows], grids)
+            cells[rows], rounds[rows] = self._counted(source[rows], target[rows], pair[:, rows], grids, shards)
         return cells, rounds
 
-    def _counted(self, source: np.ndarray, target: np.ndarray, pair: np.ndarray, grids: list[np.ndarray]
-                 ) -> tuple[np.ndarray, np.ndarray]:
-        """The same, device by device."""
+    def _counted(self, source: np.ndarray, target: np.ndarray, pair: np.ndarray, grids: list[np.ndarray],
+                 shards: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The same, device by device; shards: of each state."""
         held, needed, both = self._per_device(pair, grids, np.arange(self.mesh.size))
         cells = (needed - both).max(axis=1, initial=0)
-        shards, order = self._holders
         copies = self.mesh.size // shards[target]
         rounds = cells.copy()
         for state in np.unique(source):
             rows = np.nonzero(source == state)[0]
-            team = order[state].reshape(shards[state], -1)
+            team = self._holders(int(state)).reshape(shards[state], -1)
             # The sends of a shard: each of its cells goes to all that need it, but for holders that keep it.
             sends = held[rows][:, team[:, 0]] * copies[rows, None] - both[rows][:, team].sum(axis=2)
             rounds[rows] = np.maximum(cells[rows], -(-sends.max(axis=1) // team.shape[1]))
         return cells, rounds
 
-    @cached_property
-    def _holders(self) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Per state: the number of shards, and the devices sorted by the shard that they hold."""
-        shards = np.prod(self._shards[self._code], axis=0, initial=1)
-        keys = [self.mesh.index([a for axes in s.axes for a in axes]) for s in self.states]
-        return shards, [np.argsort(key, kind="stable") for key in keys]
+    def _holders(self, state: int) -> np.ndarray:
+        """The devices, sorted by the shard that they hold."""
+        return np.argsort(self.mesh.index([a for axes in self.states[state].axes for a in axes]), kind="stable")
 
     def _per_device(self, pair: np.ndarray, grids: list[np.ndarray], devices: np.ndarray) -> list[np.ndarray]:
         """``[P, devices]``: cells that devices hold, need, and have in common, for pairs of states."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from eggshard.placement.placement import Placement
 from eggshard.placement.routes import Price, Route, Router
-from eggshard.plan.steps import Action, CollectivePermute, Exchange, Pairs, Round
+from eggshard.plan.steps import Action, CollectivePermute, Pairs
 from eggshard.program.mesh import Mesh, axis_ref
 from eggshard.program.types import TensorType
 
@@ -59,21 +59,8 @@ def spread(action: Action, members: np.ndarray) -> Action:
     """A reshard's action among the devices of a submesh, done by each row of ``members`` (device ids of one copy)."""
     if isinstance(action, CollectivePermute):
         return replace(action, pairs=_spread_pairs(action.pairs, members))
-    if isinstance(action, Exchange):
-        rounds, local = (tuple(_spread_round(r, members) for r in part) for part in (action.rounds, action.local))
-        return replace(action, rounds=rounds, local=local)
     return action  # it names axes, and so its groups are along them already
 
 
 def _spread_pairs(pairs: Pairs, members: np.ndarray) -> Pairs:
     return tuple(sorted((int(row[source]), int(row[target])) for row in members for source, target in pairs))
-
-
-def _spread_round(round_: Round, members: np.ndarray) -> Round:
-    position = np.empty(members.size, np.int64)
-    position[members] = np.arange(members.shape[1])
-    return Round(
-        _spread_pairs(round_.pairs, members),
-        tuple(round_.source_starts[p] for p in position),
-        tuple(round_.target_starts[p] for p in position),
-    )

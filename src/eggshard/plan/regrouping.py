@@ -11,13 +11,11 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
-
-from eggshard.placement.exchange import Boxes, exchange_of_boxes, outline_of_boxes
+from eggshard.placement.exchange import Blocks, Boxes, BoxExchange, missing_cells
 from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy
 from eggshard.plan.assemble import Assembler
-from eggshard.plan.steps import Action, Local, StepPlan
+from eggshard.plan.steps import Local, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops.base import FactorRule
 from eggshard.program.program import Attributes
@@ -26,12 +24,11 @@ from eggshard.program.types import TensorType
 
 def regrouped(
     mesh: Mesh, rule: FactorRule, operand: TensorType, result: TensorType, source: Placement, target: Placement,
-    max_rounds: int, outlined: bool = False,
+    max_rounds: int,
 ) -> StepPlan | None:
     """The device program of a reshape with this factor rule from one placement of its operand to one of its result.
 
-    None where shards are no boxes of factors, or the exchange has more than ``max_rounds`` rounds. ``outlined``: with
-    a stand-in for the exchange, which is priced alike.
+    None where shards are no boxes of factors, or the exchange has more than ``max_rounds`` rounds.
     """
     order = [f for row in rule.operands[0] for f in row]
     sizes = tuple(rule.factors[f].size for f in order)
@@ -45,15 +42,14 @@ def regrouped(
     if held is None or needed is None:
         return None
     used = {*source.sharded_axes, *target.sharded_axes}
-    over = tuple(a for a in mesh.axes if a in used)
-    action: Action = outline_of_boxes(mesh, sizes, held, needed, used, over)
-    if action.messages > max_rounds:
+    # All boxes are full, and those of a side have equally many holders, who send no more, each, than a device receives.
+    cells = int(missing_cells(mesh, sizes, held, needed).max())
+    if cells > max_rounds:
         return None
-    if not outlined:
-        action = exchange_of_boxes(mesh, sizes, held, needed, used, over)
+    action = BoxExchange(sizes, held, needed, tuple(a for a in mesh.axes if a in used), cells, cells)
     body = Assembler(mesh)
     value = body.input(source.local_type(operand))
-    value = _reshaped(body, value, tuple(held.size.tolist()))
+    value = _reshaped(body, value, tuple(blocks.size for blocks in held))
     (value,) = body.emit(action, (value,), (f"regroup {source} to {target}",))
     return body.build([_reshaped(body, value, target.local_type(result).shape)])
 
@@ -98,28 +94,22 @@ def _behind(mesh: Mesh, placement: Placement, dim: int, axes: tuple[str, ...]) -
     return placement._replace(dims=(*placement.dims[:dim], new, *placement.dims[dim + 1 :]))
 
 
-def _boxes(
-    mesh: Mesh, rule: FactorRule, rows: Sequence[Sequence[int]], placement: Placement
-) -> Boxes | None:
+def _boxes(mesh: Mesh, rule: FactorRule, rows: Sequence[Sequence[int]], placement: Placement) -> Boxes | None:
     """What devices hold in terms of factors; None where that is no box, or some shard is not full."""
-    corners: list[np.ndarray] = []
-    box: list[int] = []
+    out: list[Blocks] = []
     for factors, dim in zip(rows, placement.dims, strict=True):
         sizes = [rule.factors[f].size for f in factors]
         if dim.windowed or dim.tile * mesh.count(dim.axes) != math.prod(sizes):
             return None
-        start, tile = mesh.index(dim.axes) * dim.tile, dim.tile
-        inner, sizes_out = [], []
+        tile, minor, digits = dim.tile, 1, []
         for n in reversed(sizes):
             held = min(tile, n)
             if n % held or tile % held:
                 return None
-            inner.append(start % n)
-            sizes_out.append(held)
-            start, tile = start // n, tile // held
-        corners += reversed(inner)
-        box += reversed(sizes_out)
-    return Boxes(np.stack(corners, axis=1), np.array(box)) if corners else None
+            digits.append(Blocks(dim.axes, n // held, held, minor))
+            tile, minor = tile // held, minor * (n // held)
+        out += reversed(digits)
+    return tuple(out) or None
 
 
 def _reshaped(body: Assembler, value: int, shape: tuple[int, ...]) -> int:

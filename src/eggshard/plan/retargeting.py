@@ -14,10 +14,12 @@ from functools import singledispatch
 import numpy as np
 
 from eggshard.errors import LoweringError, MeshError
+from eggshard.placement.exchange import BoxExchange
 from eggshard.placement.placement import Dim
 from eggshard.plan.authored_steps import DeviceNumber, GroupCollective
 from eggshard.plan.control_steps import Branch, Loop
-from eggshard.plan.steps import Action, CollectivePermute, Exchange, Local, Mask, Pairs, Round, Step, StepPlan
+from eggshard.plan.piece_steps import Exchange, Round
+from eggshard.plan.steps import Action, CollectivePermute, Local, Mask, Pairs, Step, StepPlan
 from eggshard.plan.stretching import anchored, constant, next_only, stretched_numbers, stretched_pairs, stretched_slab
 from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange, JointExchange, Loads
 from eggshard.program.mesh import Mesh
@@ -159,6 +161,11 @@ def _(action: CollectivePermute, old: Mesh, new: Mesh, operands: Types) -> Actio
     axes = (*(a for a in action.over if a in crossed), *(a for a in crossed if a not in action.over))
     pattern = _positions(old, axes, action.pairs)
     return replace(action, pairs=_spread(new, axes, stretched_pairs(pattern, old.count(axes), new.count(axes))))
+
+
+@retargeted.register
+def _(action: BoxExchange, old: Mesh, new: Mesh, operands: Types) -> Action:
+    return retargeted(action.listed(old), old, new, operands)
 
 
 @retargeted.register

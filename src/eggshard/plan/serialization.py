@@ -14,8 +14,8 @@ import numpy as np
 from eggshard import costmodel
 from eggshard.costmodel.protocol import StepInfo
 from eggshard.errors import CostModelError, EggshardError, ProgramError
-from eggshard.placement import placement, sharding, windows
-from eggshard.plan import authored_steps, control_steps, held, steps, window_steps
+from eggshard.placement import exchange, placement, sharding, windows
+from eggshard.plan import authored_steps, control_steps, held, piece_steps, steps, window_steps
 from eggshard.plan.identity import device_order, require, require_versions, versions
 from eggshard.plan.plan import Plan, Search
 from eggshard.plan.pricing import Pricer
@@ -32,9 +32,9 @@ _CLASSES: dict[str, type] = {
         costmodel.Switch, costmodel.FullMesh, costmodel.FatTree, StepInfo, placement.Dim, placement.Placement,
         sharding.DimSharding, sharding.Sharding, mesh.AxisRef, types.TensorType, program.Op, program.Region,
         program.Program, Search,
-        steps.Local, steps.Resize, steps.Slice, steps.AllGather, steps.AllToAll, steps.CollectivePermute, steps.Round,
-        steps.Exchange, steps.AllReduce, steps.ReduceScatter, steps.KeepFirst, steps.Mask, steps.Step, steps.StepPlan,
-        held.Origin,
+        steps.Local, steps.Resize, steps.Slice, steps.AllGather, steps.AllToAll, steps.CollectivePermute,
+        steps.AllReduce, steps.ReduceScatter, steps.KeepFirst, steps.Mask, steps.Step, steps.StepPlan,
+        piece_steps.Round, piece_steps.Exchange, exchange.Blocks, exchange.BoxExchange, held.Origin,
         control_steps.Loop, control_steps.Branch, authored_steps.DeviceNumber, authored_steps.GroupCollective,
         authored_steps.OnFirstDevice, windows.Slab, window_steps.Crop, window_steps.HaloExchange,
         window_steps.JointExchange, window_steps.BoxSelect, window_steps.EdgeFill,

@@ -22,8 +22,6 @@ from eggshard.program.types import TensorType
 #: (tensor dimension, mesh axes major to minor): which axes a step adds to or takes from a dimension.
 Moves = tuple[tuple[int, tuple[str, ...]], ...]
 Pairs = tuple[tuple[int, int], ...]
-#: Hashes of steps look at so many devices.
-_HASHED = 16
 
 
 def moved_axes(moves: Moves) -> tuple[str, ...]:
@@ -223,65 +221,10 @@ class CollectivePermute(Action):
         return (operands[0],)
 
     def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
-        return _received_by_pairs(mesh, self.pairs, operands[0].bytes)
+        return received_by_pairs(mesh, self.pairs, operands[0].bytes)
 
     def busiest(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
         return float(operands[0].bytes * any(source != target for source, target in self.pairs))
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One collective-permute of equal pieces: who sends to whom, and per device where a piece is cut and put.
-
-    ``source_starts[device]`` and ``target_starts[device]`` are the piece's corner in the sender's and in the
-    receiver's local array (rows of devices that take no part are zeros and unused).
-    """
-
-    pairs: Pairs
-    source_starts: tuple[tuple[int, ...], ...]
-    target_starts: tuple[tuple[int, ...], ...]
-
-    def __hash__(self) -> int:
-        """Of the first devices: rounds that agree there are mostly equal, and there may be thousands of others."""
-        first = (rows[:_HASHED] for rows in (self.pairs, self.source_starts, self.target_starts))
-        return hash((len(self.pairs), *first))
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange(Action):
-    """A reshard by pieces: every round permutes equal pieces, and the pieces received make up the new shard.
-
-    ``local`` lists pieces that stay on their device as rounds without communication (pairs are (i, i)).
-    """
-
-    piece: tuple[int, ...]
-    shape: tuple[int, ...]
-    rounds: tuple[Round, ...]
-    local: tuple[Round, ...] = ()
-    over: tuple[str, ...] = ()
-    kind: ClassVar[str] = "exchange"
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        return self.over
-
-    @property
-    def messages(self) -> int:
-        return len(self.rounds)
-
-    @property
-    def collectives(self) -> dict[str, int]:
-        return {"collective-permute": self.messages} if self.messages else {}
-
-    def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
-        return (operands[0].with_shape(self.shape),)
-
-    def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
-        size = operands[0].with_shape(self.piece).bytes
-        return sum((_received_by_pairs(mesh, r.pairs, size) for r in self.rounds), np.zeros(mesh.size))
-
-    def serial_bytes(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
-        return float(len(self.rounds) * operands[0].with_shape(self.piece).bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,7 +394,7 @@ def _scaled(mesh: Mesh, type_: TensorType, grow: Moves, shrink: Moves) -> Tensor
     return type_.with_shape(tuple(shape))
 
 
-def _received_by_pairs(mesh: Mesh, pairs: Pairs, size: int) -> np.ndarray:
-    out = np.zeros(mesh.size)
-    np.add.at(out, [target for source, target in pairs if source != target], size)
-    return out
+def received_by_pairs(mesh: Mesh, pairs: Pairs, size: int) -> np.ndarray:
+    """``[devices]``: bytes that these pairs send to others, ``size`` each."""
+    sender, receiver = np.array(pairs, int).reshape(-1, 2).T
+    return size * np.bincount(receiver[sender != receiver], minlength=mesh.size).astype(float)

@@ -13,7 +13,7 @@ import numpy as np
 from mpi4py import MPI
 from tests.lower.devices import plan_of
 from eggshard.lower.mpi.program import RankProgram
-from eggshard.plan.steps import Exchange, Round
+from eggshard.plan.piece_steps import Exchange, Round
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 

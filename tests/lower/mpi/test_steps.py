@@ -15,7 +15,8 @@ from eggshard.lower.device_arrays import same_bits
 from eggshard.lower.ranks.runner import nested
 from eggshard.lower.simulator import run
 from eggshard.lower.verification import difference, tolerance
-from eggshard.plan.steps import AllReduce, Exchange, ReduceScatter, Round
+from eggshard.plan.piece_steps import Exchange, Round
+from eggshard.plan.steps import AllReduce, ReduceScatter
 from eggshard.program import monoids
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType, mlir_dtype

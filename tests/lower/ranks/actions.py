@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 from tests.lower.windows import DTYPES, MESHES, random_array, random_box, random_exchange, random_fill, shards_of
+from tests.placement.reshards import between
 
+from eggshard.placement.placement import place
 from eggshard.plan.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
+from eggshard.plan.piece_steps import Exchange, Round
 from eggshard.plan.steps import (
     AllGather,
     AllReduce,
     AllToAll,
     CollectivePermute,
-    Exchange,
     KeepFirst,
     Local,
     Mask,
     ReduceScatter,
     Resize,
-    Round,
     Slice,
 )
 from eggshard.plan.window_steps import Crop, JointExchange
@@ -26,7 +27,9 @@ from eggshard.program.ops.reduction import monoid_region
 from eggshard.program.program import Attributes
 from eggshard.program.types import TensorType, mlir_dtype
 
-COMMUNICATING = ("gather", "all-to-all", "permute", "exchange", "window", "joint", "group", "reduce", "scatter")
+COMMUNICATING = (
+    "gather", "all-to-all", "permute", "exchange", "boxes", "window", "joint", "group", "reduce", "scatter",
+)  # fmt: skip
 _SCALARS = ("permute", "reduce", "keep-first", "first", "local")
 ALONE = ("slice", "resize", "keep-first", "mask", "crop", "box", "edge", "number", "first", "local")
 
@@ -87,6 +90,15 @@ def random_action(rng, kind):
             stay = [(d, d) for d in range(mesh.size) if rng.random() < 0.7]
             rounds = [one(zip(rng.permutation(mesh.size), rng.permutation(mesh.size), strict=True)) for _ in range(3)]
             return mesh, Exchange(piece, new, tuple(rounds), (one(stay),), tuple(mesh.axes)), values(shape)
+        case "boxes":
+            whole = tuple(int(n) for n in rng.integers(1, 13, rank))
+            source, target = (
+                place(mesh, whole, tuple(tuple(a for a, d in zip(names, dims, strict=True) if d == i)
+                                         for i in range(rank)))
+                for names, dims in ((rng.permutation(axes).tolist(), rng.integers(0, rank + 1, len(axes)))
+                                    for _ in range(2))
+            )
+            return mesh, between(mesh, whole, source, target), values(source.local_shape)
         case "window" | "joint" | "crop":
             found, wanted = [], 1 if kind != "joint" else int(rng.integers(2, 4))
             while len(found) < wanted:

@@ -11,7 +11,8 @@ from eggshard.lower.device_arrays import poisoned, same_bits
 from eggshard.lower.ranks.traffic import box_of, traffic_of
 from eggshard.lower.ranks.view import DeviceView, perform_alone
 from eggshard.lower.simulator import perform
-from eggshard.plan.steps import AllGather, Exchange, KeepFirst, Round
+from eggshard.plan.piece_steps import Exchange, Round
+from eggshard.plan.steps import AllGather, KeepFirst
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType, mlir_dtype
 

@@ -18,14 +18,15 @@ from eggshard.errors import LoweringError
 from eggshard.lower.device_arrays import combined
 from eggshard.lower.group_simulation import combined_by, groups_of
 from eggshard.lower.ranks.view import group_of
+from eggshard.placement.exchange import BoxExchange, PieceExchange
 from eggshard.plan.authored_steps import GroupCollective
+from eggshard.plan.piece_steps import Exchange
 from eggshard.plan.steps import (
     Action,
     AllGather,
     AllReduce,
     AllToAll,
     CollectivePermute,
-    Exchange,
     Moves,
     ReduceScatter,
     Slice,
@@ -126,7 +127,7 @@ def traffic_of(mesh: Mesh, action: Action, operands: tuple[TensorType, ...], dev
     for reader in _readers(action, mesh, device):
         sent += [p._replace(peer=reader) for p in _received(action, mesh, operands, reader) if p.peer == device]
     outside: Outside = "nothing"
-    if isinstance(action, (Exchange, WindowExchange)):
+    if isinstance(action, (Exchange, BoxExchange, WindowExchange)):
         outside = "poison"
     elif isinstance(action, CollectivePermute) and not received:
         outside = "zeros"
@@ -164,14 +165,16 @@ def _(action: CollectivePermute, mesh: Mesh, operands: tuple[TensorType, ...], d
             yield Piece(sender, 0, whole, 0, whole)
 
 
-@_received.register
-def _(action: Exchange, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Iterator[Piece]:
-    for each in (*action.local, *action.rounds):
-        for sender, receiver in each.pairs:
-            if receiver == device:
-                source = _at(each.source_starts[sender], action.piece)
-                target = _at(each.target_starts[receiver], action.piece)
-                yield Piece(sender, 0, _inside(source, operands[0].shape), 0, _inside(target, action.shape))
+@_received.register(Exchange)
+@_received.register(BoxExchange)
+def _(action: PieceExchange, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Iterator[Piece]:
+    sent, kept = action.tables(mesh)
+    for pieces in (*kept, *sent):
+        for i in np.flatnonzero(pieces.receivers == device):
+            source = _at(pieces.source_starts[i].tolist(), action.piece)
+            target = _at(pieces.target_starts[i].tolist(), action.piece)
+            yield Piece(int(pieces.senders[i]), 0, _inside(source, operands[0].shape), 0,
+                        _inside(target, action.shape))
 
 
 @_received.register
@@ -250,8 +253,9 @@ def _readers(action: Action, mesh: Mesh, device: int) -> tuple[int, ...]:
     """The other devices that may read a device's operands, in ascending order."""
     if isinstance(action, CollectivePermute):
         found = {r for s, r in action.pairs if s == device}
-    elif isinstance(action, Exchange):
-        found = {r for each in action.rounds for s, r in each.pairs if s == device}
+    elif isinstance(action, (Exchange, BoxExchange)):
+        sent = action.tables(mesh).sent
+        found = {r for pieces in sent for r in pieces.receivers[pieces.senders == device].tolist()}
     elif isinstance(action, GroupCollective):
         found = set(_listed(action, mesh, device))
     else:

@@ -8,17 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from eggshard.plan.piece_steps import Exchange, Round
 from eggshard.plan.steps import (
     Action,
     AllGather,
     AllReduce,
     AllToAll,
     CollectivePermute,
-    Exchange,
     KeepFirst,
     Moves,
     ReduceScatter,
-    Round,
     Slice,
 )
 from eggshard.program.mesh import Mesh
