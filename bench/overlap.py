@@ -24,7 +24,7 @@ from eggshard.plan.pricing import Pricer
 from eggshard.plan.schedule import scheduled
 
 #: Machines, with all of a collective's time hidden where something else is computed.
-MACHINES = tuple(replace(AlphaBeta.preset(name), overlap=1.0) for name in ("h100-node", "tpu-v5p"))
+MACHINES = tuple(replace(model, overlap=1.0) for model in (AlphaBeta(), AlphaBeta.preset("tpu-v5p")))
 #: Per family the programs' names.
 PROGRAMS = {
     "dense": (

@@ -61,13 +61,14 @@ class Line:
 class Span:
     """How a group lies on one level of a machine: over so many units, and along which axes of a torus.
 
-    algorithms: those that may run there (None: all).
+    algorithms: those that may run there (None: all). at_once: messages that a device has under way at once.
     """
 
     fabric: Fabric
     n: int
     lines: tuple[Line, ...] = ()
     algorithms: frozenset[str] | None = None
+    at_once: int = 1
 
     def allowed(self, terms: Iterator[Term]) -> list[Term]:
         """The terms of algorithms that the level has, without those that are never the least."""
@@ -134,7 +135,7 @@ def all_to_alls(span: Span) -> Iterator[Term]:
         yield Term("direct", alpha, 1 / n / fabric.rate)
     else:
         rate = fabric.rate * _across(fabric, n)
-        yield Term("direct", (n - 1) * alpha, (n - 1) / n / rate)
+        yield Term("direct", max(1.0, (n - 1) / span.at_once) * alpha, (n - 1) / n / rate)
         yield Term("bruck", _rounds(n) * alpha, _rounds(n) / 2 / rate)
 
 

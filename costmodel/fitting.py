@@ -1,8 +1,9 @@
 """Fitting a machine's constants to measured steps: least squares of the logarithms, outliers weighing less.
 
 Of each kind of collective up to three protocols are fitted to what its algorithms need (launch, and factors of the
-fabrics' latencies and bandwidths), and where it helps the bytes past which caches are full; of each local op its rates.
-How many there are is decided by the Bayesian information criterion.
+fabrics' latencies and bandwidths), and where it helps the bytes past which caches are full, or up to which a message
+has one channel, and how many messages go at once; of each local op its rates. How many there are is decided by the
+Bayesian information criterion.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 
+from eggshard.costmodel.algorithms import ALL_TO_ALL
 from eggshard.costmodel.columns import StepColumns
 from eggshard.costmodel.compute import Compute, spilled
 from eggshard.costmodel.machine import Machine, Protocol
@@ -22,9 +25,14 @@ from eggshard.costmodel.table import Measured
 from eggshard.errors import CostModelError
 
 #: Deviations of logarithms above this weigh as outliers (Huber's function).
-_OUTLIER = 0.2
+_OUTLIER = 0.1
 _ITERATIONS = 60
 _PROTOCOLS = 3
+#: How many messages of an all-to-all may go at once.
+_AT_ONCE = (1, 4, 16, 64)
+
+#: A protocol, seconds of latency and seconds per byte of its algorithms, ``[steps, algorithms]``.
+_Needs = tuple[Protocol, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,9 @@ def fitted(machine: Machine, measured: Iterable[Measured]) -> Machine:
     for kind, rows in kinds.items():
         if rows[0][0].communicates:
             if len(rows) > 2:
-                protocols = [p for p in protocols if p.kinds != (kind,)] + _protocols(machine, kind, rows)
+                others = [replace(p, kinds=tuple(k for k in p.kinds if k != kind)) for p in protocols
+                          if p.kinds != (kind,)]
+                protocols = others + _protocols(machine, kind, rows)
         elif len(rows) > 1:
             compute = replace(compute, ops={**compute.ops, kind: _rates(compute, rows)})
     return replace(machine, protocols=tuple(protocols), compute=compute)
@@ -80,54 +90,73 @@ def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Pr
     families = list(dict.fromkeys(p.algorithms for p in machine.protocols if not p.kinds or kind in p.kinds)) or [()]
     messages, wire, touched, seconds = (np.array(column, float) for column in zip(
         *((step.messages, step.wire_bytes, step.memory_bytes, s) for step, s in rows), strict=True))
-    needs = [needs for f in families if (needs := _needs(machine, f, [step for step, _ in rows])) is not None]
+    steps = [step for step, _ in rows]
+    sent = max(step.group for step in steps) - 1 if kind == ALL_TO_ALL else 1
+    needed = [[found for f in families if (found := _needs(machine, Protocol(algorithms=f, at_once=many), steps))]
+              for many in _AT_ONCE if many == 1 or many < sent]
     order, floor = np.argsort(wire), float(seconds.min())
 
-    def price(parameters: np.ndarray, chosen: Sequence[int]) -> np.ndarray:
-        cache, spill = math.exp(parameters[0]), 1 + math.exp(parameters[1])
-        size = spilled(wire, cache, spill, np.maximum)[:, None]
+    def price(parameters: np.ndarray, needs: list[_Needs], bend: str) -> np.ndarray:
+        way = _bent(bend, *parameters[:2])
         best = np.full(len(rows), np.inf)
-        for family, (launch, hop, byte) in zip(chosen, np.exp(parameters[3:]).reshape(-1, 3), strict=True):
-            latency, load = needs[family][1:]
-            found = messages[:, None] * (launch + hop * latency) + byte * load * size
+        for (_, latency, load), (launch, hop, byte) in zip(needs, np.exp(parameters[3:]).reshape(-1, 3), strict=True):
+            carried = way.carrying(wire[:, None], messages[:, None], byte * load, np.maximum)
+            found = messages[:, None] * (launch + hop * latency) + carried
             best = np.minimum(best, found.min(axis=1))
         return best + touched * math.exp(parameters[2])
 
     fits = []
-    for spills in (False, True):
-        for chosen in ([0] * (i + 1) + list(range(1, j + 1)) for i in range(_PROTOCOLS) for j in range(len(needs))):
-            if 3 * (3 * len(chosen) + 1 + 2 * spills) > len(rows) and (len(chosen) > 1 or spills):
+    for bend, known in product(("", "cache", "channel"), needed):
+        for needs in ([known[0]] * (i + 1) + known[1:j + 1] for i in range(_PROTOCOLS) for j in range(len(known))):
+            if 3 * (3 * len(needs) + 1 + 2 * bool(bend)) > len(rows) and (len(needs) > 1 or bend):
                 continue
-            start = [math.log(float(np.quantile(wire, 0.75)) if spills else 1e30), math.log(1.0 if spills else 1e-9),
+            start = [*_bend(bend, wire / messages, seconds / messages),
                      math.log(0.1 * float(np.min(seconds / np.maximum(touched, 1e-9))))]
-            for family, part in zip(chosen, np.array_split(order, len(chosen)), strict=True):
-                latency, load = needs[family][1:]
+            for (_, latency, load), part in zip(needs, np.array_split(order, len(needs)), strict=True):
                 at = part[len(part) // 2:]
                 factor = float(np.median(seconds[at] / (wire[at] * load[at].min(axis=1))))
                 launch = 0.5 * float(np.median(seconds[part[: max(1, len(part) // 3)]]))
                 hop = floor / 4 / max(float(np.median(latency.min(axis=1))), 1e-12)
                 start += [math.log(max(launch, floor / 4)), math.log(hop), math.log(factor)]
-            found = _least_squares(partial(price, chosen=chosen), np.array(start), seconds, 0 if spills else 2)
-            fits.append((found[1], chosen, found[0]))
-    _, chosen, best = min(fits, key=lambda fit: fit[0])
-    cache, spill, memory = math.exp(best[0]), 1 + math.exp(best[1]), math.exp(-best[2])
-    spills = cache < wire.max() and spill > 1.01
+            best, worth = _least_squares(partial(price, needs=needs, bend=bend), np.array(start), seconds,
+                                         0 if bend else 2)
+            fits.append((worth + math.log(len(rows)) * (needs[0][0].at_once > 1), needs, best, bend))
+    _, needs, best, bend = min(fits, key=lambda fit: fit[0])
+    bent, memory = _bent(bend, *best[:2]), math.exp(-best[2])
+    if min(bent.cache, bent.part) < wire.max() and bent.spill > 1.01 * (bend == "cache"):
+        needs = [(replace(way, cache=_short(bent.cache), spill=_short(bent.spill), channel=_short(bent.channel),
+                          part=_short(bent.part)), latency, load) for way, latency, load in needs]
     return [
-        Protocol(f"{kind} {i + 1}" if chosen[1:] else kind, _short(launch), _short(hop), _short(1 / byte), (kind,),
-                 needs[family][0], _short(cache) if spills else math.inf, _short(spill) if spills else 1.0,
-                 _short(memory))
-        for i, (family, (launch, hop, byte)) in enumerate(zip(chosen, np.exp(best[3:]).reshape(-1, 3), strict=True))
+        replace(way, name=f"{kind} {i + 1}" if needs[1:] else kind, launch=_short(launch), latency=_short(hop),
+                bandwidth=_short(1 / byte), kinds=(kind,), memory=_short(memory))
+        for i, ((way, *_), (launch, hop, byte)) in enumerate(zip(needs, np.exp(best[3:]).reshape(-1, 3), strict=True))
     ]
 
 
-def _needs(
-    machine: Machine, family: tuple[str, ...], steps: Sequence[StepInfo]
-) -> tuple[tuple[str, ...], np.ndarray, np.ndarray] | None:
-    """What a family of algorithms needs of the fabrics: seconds of latency and per byte, ``[steps, algorithms]``.
+def _bent(bend: str, at: float, by: float) -> Protocol:
+    """A protocol whose caches are full past some bytes, or whose channels are given so many, by logarithms."""
+    where, figure = np.exp(np.clip((at, by), -99, 99)).tolist()
+    if bend == "cache":
+        return Protocol(cache=where, spill=1 + figure)
+    return Protocol(part=where, channel=figure) if bend else Protocol()
 
-    None where it cannot run every one of the steps.
-    """
-    plain = replace(machine, protocols=(Protocol(algorithms=family),))
+
+def _bend(bend: str, size: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
+    """Where a fit of a bend begins: of channels the bytes after which seconds grow the least, once they have grown."""
+    if bend != "channel":
+        return math.log(float(np.quantile(size, 0.75))), 0.0
+    sizes = np.unique(size)
+    times = np.array([np.median(seconds[size == s]) for s in sizes])
+    grown = np.flatnonzero(times[:-1] > 3 * times.min())
+    if not len(grown):
+        return math.log(float(np.median(size))), math.log(float(np.median(size / seconds)))
+    at = grown[np.argmin((np.diff(np.log(times)) / np.diff(np.log(sizes)))[grown])]
+    return math.log(sizes[at]), math.log(sizes[at] / times[at])
+
+
+def _needs(machine: Machine, way: Protocol, steps: Sequence[StepInfo]) -> _Needs | None:
+    """What a protocol's algorithms need of the fabrics; None where they cannot run every one of the steps."""
+    plain = replace(machine, protocols=(way,))
     try:
         options = [plain.options(step) for step in steps]
     except CostModelError:
@@ -138,7 +167,7 @@ def _needs(
     filled = [[*found, *[found[-1]] * (most - len(found))] for found in options]
     latency, load = (np.array([[getattr(o, name) for o in found] for found in filled]) for name in
                      ("latency", "per_byte"))
-    return family, latency, load
+    return way, latency, load
 
 
 def _rates(compute: Compute, rows: Sequence[Measured]) -> Compute:
@@ -214,7 +243,7 @@ def _least_squares(
                 at, r, damping, improved = moved, after, damping / 4, True
                 break
             damping *= 4
-        if not improved or before - loss(r) < 1e-9 * before:
+        if not improved or before - loss(r) < 1e-6 * before:
             break
     n = len(seconds)
-    return at, n * math.log(max(loss(r) / n, 1e-8)) + len(free) * math.log(n)
+    return at, 2 * n * math.log(max(float(np.abs(r).mean()), 1e-4)) + len(free) * math.log(n)

@@ -45,6 +45,9 @@ class Protocol:
     launch: seconds per collective. latency, bandwidth: factors of those of the fabrics, or such per level by name.
     cache, spill: bytes on the wire past so many take so many times longer (devices that share a host's caches). memory:
     bytes per second at which operands are read and results written besides.
+    channel, part: bytes per second of a message of up to ``part`` bytes; a longer one has several such channels, and
+    takes no longer until they fill the links (NCCL doubles their number, calcP2pChannelCount in src/enqueue.cc).
+    at_once: messages to different devices that a device sends in the time of one latency.
     kinds: the steps that it is for (none: all); where some protocol names a kind, no other is taken for it. algorithms:
     those that it runs on the innermost level that a collective spreads over (none: all).
     """
@@ -58,14 +61,33 @@ class Protocol:
     cache: float = math.inf
     spill: float = 1.0
     memory: float = math.inf
+    channel: float = math.inf
+    part: float = math.inf
+    at_once: int = 1
 
     def __post_init__(self) -> None:
         if not self.memory > 0:
             raise CostModelError(f"protocol {self.name!r}: memory is a rate above zero; got {self.memory}")
+        if not (self.channel > 0 and self.part > 0 and self.at_once >= 1):
+            raise CostModelError(
+                f"protocol {self.name!r}: channel is a rate and part bytes, above zero, and at_once a number from 1; "
+                f"got {self.channel}, {self.part} and {self.at_once}")
         check_spill(f"protocol {self.name!r}", self.cache, self.spill)
         if not (self.launch >= 0 and math.isfinite(self.launch)):
             raise CostModelError(
                 f"protocol {self.name!r}: launch is seconds, finite and not negative; got {self.launch}")
+
+    @property
+    def bends(self) -> tuple[float, ...]:
+        """What makes its seconds no line over the bytes."""
+        return self.cache, self.spill, self.channel, self.part
+
+    def carrying(self, wire: Any, messages: Any, per_byte: Any, greater: Callable[[Any, Any], Any]) -> Any:
+        """Seconds that the bytes of so many messages take on links of this rate, of numbers or of arrays."""
+        seconds = spilled(wire, self.cache, self.spill, greater) * per_byte
+        if self.channel == math.inf:
+            return seconds
+        return greater(seconds, -greater(-wire, -messages * self.part) / self.channel)
 
     def on(self, level: Level) -> Fabric:
         """The level's fabric as this protocol uses it."""
@@ -229,7 +251,7 @@ class Machine(Combinable):
         return found
 
     def _spans(self, protocol: Protocol, extents: tuple[tuple[int, tuple[algorithms.Line, ...]], ...]) -> list[Span]:
-        found = [Span(protocol.on(level), n, lines, frozenset(level.algorithms) or None)
+        found = [Span(protocol.on(level), n, lines, frozenset(level.algorithms) or None, protocol.at_once)
                  for level, (n, lines) in zip(self.levels, extents, strict=True) if n > 1]
         if protocol.algorithms and found:
             allowed = frozenset(protocol.algorithms)
@@ -291,25 +313,23 @@ def _least(options: list[Option]) -> list[Option]:
     out: list[Option] = []
     for option in sorted(options, key=lambda o: (o.latency, o.per_byte)):
         if not any(o.per_byte <= option.per_byte and o.way.memory >= option.way.memory
-                   and (o.way.spill == 1.0 or o.per_byte * o.way.spill <= option.per_byte * option.way.spill
-                        and o.way.cache >= option.way.cache) for o in out):
+                   and o.way.bends in (Protocol().bends, option.way.bends) for o in out):
             out.append(option)
     return out
 
 
 def _collective(o: Option, messages: Any, wire: Any, touched: Any, greater: Callable[[Any, Any], Any]) -> Any:
     """Seconds of collectives of groups, of numbers or of arrays."""
-    wire = spilled(wire, o.way.cache, o.way.spill, greater)
-    return messages * o.latency + wire * o.per_byte + touched / o.way.memory
+    return messages * o.latency + o.way.carrying(wire, messages, o.per_byte, greater) + touched / o.way.memory
 
 
 def _permute(o: _Permute, messages: Any, hops: Any, wire: Any, touched: Any, mean: Any, ceil: Callable[[float], Any],
              greater: Callable[[Any, Any], Any]) -> Any:
     """Seconds of messages to one device each, of numbers or of arrays. mean: hops per message, 0 where not known."""
-    wire = spilled(wire, o.way.cache, o.way.spill, greater)
-    passed, load = messages, wire
+    passed, per_byte = messages, o.per_byte
     if o.counts_hops:
         known = mean > 0
         passed = known * hops + (1 - known) * messages * ceil(o.distance)
-        load = wire * (known * mean + (1 - known) * o.spread)
-    return messages * o.way.launch + passed * o.hop + load * o.per_byte + touched / o.way.memory
+        per_byte = o.per_byte * (known * mean + (1 - known) * o.spread)
+    carried = o.way.carrying(wire, messages, per_byte, greater)
+    return messages * o.way.launch + passed * o.hop + carried + touched / o.way.memory

@@ -1,17 +1,24 @@
 """XLA's table of measured collectives, as steps with seconds.
 
-The file is ``xla/service/gpu/model/default_collective_perf_table.txtpb`` of openxla/xla (Apache-2.0), or one written by
-its ``collective_perf_table_gen_main``; it is read from wherever the user has it. An entry is an HLO instruction, f32,
-with the bytes of the group's whole array (of a reduce-scatter the operand, of an all-gather the result) per second.
+The file is ``xla/service/gpu/model/default_collective_perf_table.txtpb`` of openxla/xla (Apache-2.0), one written by
+its ``collective_perf_table_gen_main``, or a build of XLA with the text in it: the plugin of the wheel jax-cuda12-pjrt
+0.10.2, or the wheel. It is read from wherever the user has it. An entry is an HLO instruction, f32, with the bytes of
+the group's whole array (of a reduce-scatter the operand, of an all-gather the result) per second.
+
+Sections are called by compute capability: sm_90 are eight GPUs of one node, H100s by their rates. Where that does not
+say which GPU it is the name has it (sm_100_B200, sm_100_GB200). sm_103 are GB300s (openxla/xla pull request 36518).
 """
 
 from __future__ import annotations
 
 import math
 import re
+import zipfile
+import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from eggshard.costmodel.algorithms import ALL_REDUCE, KINDS
 from eggshard.costmodel.protocol import StepInfo
@@ -22,29 +29,70 @@ from eggshard.program.mesh import Mesh
 _BYTES = {"F32": 4, "S32": 4, "U32": 4, "F16": 2, "BF16": 2, "F64": 8, "S8": 1, "U8": 1}
 _DTYPES = {"F32": "f32", "F16": "f16", "BF16": "bf16", "F64": "f64", "S32": "i32", "U32": "ui32", "S8": "i8"}
 _TOKEN = re.compile(r'\s+|#[^\n]*|("(?:[^"\\]|\\.)*"|[{}:\[\],<>;]|[^\s{}:\[\],<>;"#]+)')
+#: What entries of such a table have, and nothing else in a build of XLA.
+_MARK = b"network_throughput_bytes_per_sec:"
+_IN_WHEELS = (".so", ".txtpb")
+_CHUNK = 1 << 24
 
 
 def read_xla_table(path: str | Path) -> dict[str, list[Measured]]:
-    """By device (such as ``sm_100_B200``) the collectives measured; CostModelError where the file is no such table.
+    """By device (such as ``sm_100_B200``) the collectives measured; CostModelError where the file has no such table.
 
-    A step's mesh has axes ``group`` and ``rest`` (all other devices). Of a permute ``op`` is its pattern: ``ring``,
-    ``pairs`` (that send to each other), ``one-way`` or ``other``.
+    path: the table's text, a shared library with the text in it, or a wheel with such a library. A step's mesh has axes
+    ``group`` and ``rest`` (all other devices). Of a permute ``op`` is its pattern: ``ring``, ``pairs`` (that send to
+    each other), ``one-way`` or ``other``.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        texts = list(_texts(Path(path)))
+    except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
         raise CostModelError(f"{path}: cannot read XLA's table of collectives: {error}") from None
+    if not texts:
+        raise CostModelError(
+            f"{path}: no table of collectives of XLA's in text form; give "
+            "xla/service/gpu/model/default_collective_perf_table.txtpb of openxla/xla, or a build that has it, such as "
+            "the wheel of jax-cuda12-pjrt 0.10.2 (later ones may hold it in binary form)"
+        )
+    found: dict[str, list[Measured]] = {}
     try:
-        message = parse_text_proto(text)
-        return {
-            device["key"][0]: [found for entry in device["value"][0].get("entries", ()) if (found := _measured(entry))]
-            for device in message["entries"]
-        }
+        for device in (device for text in texts for device in parse_text_proto(text.decode())["entries"]):
+            found.setdefault(device["key"][0], []).extend(
+                row for entry in device["value"][0].get("entries", ()) if (row := _measured(entry)))
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise CostModelError(
             f"{path}: no table of collectives of XLA's in text form ({error!r}); it is "
             "xla/service/gpu/model/default_collective_perf_table.txtpb of openxla/xla"
         ) from None
+    return found
+
+
+def _texts(path: Path) -> Iterator[bytes]:
+    """The texts of tables in a file, or in the files of a wheel."""
+    if not zipfile.is_zipfile(path):
+        with path.open("rb") as file:
+            yield from _marked(file)
+        return
+    with zipfile.ZipFile(path) as wheel:
+        for name in (name for name in wheel.namelist() if name.endswith(_IN_WHEELS)):
+            with wheel.open(name) as file:
+                yield from _marked(file)
+
+
+def _marked(file: IO[bytes]) -> Iterator[bytes]:
+    """The pieces between zero bytes that have the mark: of a text file all of it, of a library a constant."""
+    rest = b""
+    for chunk in iter(partial(file.read, _CHUNK), b""):
+        whole, _, rest = (rest + chunk).rpartition(b"\0")
+        yield from _pieces(whole)
+    yield from _pieces(rest)
+
+
+def _pieces(data: bytes) -> Iterator[bytes]:
+    at = data.find(_MARK)
+    while at >= 0:
+        end = data.find(b"\0", at)
+        end = len(data) if end < 0 else end
+        yield data[data.rfind(b"\0", 0, at) + 1:end]
+        at = data.find(_MARK, end)
 
 
 def parse_text_proto(text: str) -> dict[str, list[Any]]:

@@ -118,7 +118,8 @@ def test_models_by_name() -> None:
 
 
 def test_the_simple_model_of_a_machine_has_its_datasheet() -> None:
-    assert AlphaBeta.preset("h100-node") == AlphaBeta()
+    assert AlphaBeta.preset("a100-node") == AlphaBeta(bandwidth=3e11, flops=1.95e13, memory=2e12)
+    assert AlphaBeta.preset("h100-node") == AlphaBeta(launch=14.1e-6, latency=5.95 * 0.6e-6)
     assert AlphaBeta.preset("tpu-v5p") == AlphaBeta("torus", 1e-6, 1e-6, 9e10, 4.59e14, 2.8e12)
     with pytest.raises(CostModelError, match="tpu-v5e"):
         AlphaBeta.preset("abacus")

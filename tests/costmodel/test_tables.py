@@ -1,13 +1,15 @@
 """Measured tables, XLA's among them, and machines fitted to them."""
 
 import math
+import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from eggshard.costmodel import AlphaBeta, Machine, StepInfo, preset
+from eggshard.costmodel import AlphaBeta, Machine, Protocol, StepInfo, preset
 from eggshard.costmodel.fitting import errors, fitted
 from eggshard.costmodel.table import Measured, Table
 from eggshard.costmodel.xla_table import parse_text_proto, read_xla_table
@@ -62,6 +64,50 @@ def test_xlas_table_is_read_as_steps(tmp_path: Path) -> None:
     assert scatter[0].wire_bytes == 1024 and scatter[0].mesh == Mesh({"group": 2, "rest": 4})
     assert scatter[1] == pytest.approx(1e-3)
     assert permute[0].op == "ring" and permute[0].wire_bytes == 64 and permute[1] == pytest.approx(1e-3)
+
+
+def library(*texts: str) -> bytes:
+    """The bytes of a shared library with constants in it, and the name of a field that no entry gives."""
+    noise = np.random.default_rng(0).integers(0, 256, 1000, np.uint8).tobytes()
+    constants = [*(text.encode() for text in texts), b"network_throughput_bytes_per_sec"]
+    return b"\0".join([b"\x7fELF" + noise, *constants, noise])
+
+
+def test_a_table_is_found_in_a_library_and_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = tmp_path / "table.txtpb"
+    text.write_text(TEXT)
+    rows = read_xla_table(text)
+    plugin, wheel = tmp_path / "xla_cuda_plugin.so", tmp_path / "jax_cuda12_pjrt-0-py3-none-any.whl"
+    plugin.write_bytes(library("entries { key: 1 }", TEXT))
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as out:
+        out.writestr("jax_plugins/xla_cuda12/__init__.py", TEXT)
+        out.writestr("jax_plugins/xla_cuda12/xla_cuda_plugin.so", library(TEXT.replace("H100", "B200"), TEXT))
+    for chunk in (1 << 24, 7, 1000):
+        monkeypatch.setattr("eggshard.costmodel.xla_table._CHUNK", chunk)
+        assert read_xla_table(plugin) == rows
+        assert read_xla_table(wheel) == {"sm_90_B200": rows["sm_90_H100"], **rows}
+
+
+def test_a_library_or_a_wheel_without_a_table_is_refused(tmp_path: Path) -> None:
+    plugin, wheel = tmp_path / "plugin.so", tmp_path / "some.whl"
+    for data in (b"", library(), library("entries { key: 1 }")):
+        plugin.write_bytes(data)
+        with pytest.raises(CostModelError, match="plugin.so: no table.*jax-cuda12-pjrt 0.10.2"):
+            read_xla_table(plugin)
+    plugin.write_bytes(library(TEXT)[:-1200])
+    with pytest.raises(CostModelError, match="plugin.so: no table"):
+        read_xla_table(plugin)
+    with zipfile.ZipFile(wheel, "w") as out:
+        out.writestr("a.txt", TEXT)
+    with pytest.raises(CostModelError, match="some.whl: no table"):
+        read_xla_table(wheel)
+    with zipfile.ZipFile(wheel, "w") as out:
+        out.writestr("a.so", TEXT)
+    wheel.write_bytes(wheel.read_bytes().replace(b"all-gather", b"xll-gather"))
+    with pytest.raises(CostModelError, match="some.whl: cannot read"):
+        read_xla_table(wheel)
+    with pytest.raises(CostModelError, match="cannot read"):
+        read_xla_table(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "entries {", "entries { key: }", "}", "entries: { value {} }", "a : 'b'", "{}"])
@@ -133,6 +179,35 @@ def test_a_fit_finds_a_machine_again_from_another() -> None:
     found = fitted(preset("cpu-host"), measured(truth, 0.05, outliers=10))
     for e in errors(found, measured(truth, 0.0)):
         assert e.median < 0.1 and e.p90 < 0.4, e
+
+
+def test_a_fit_finds_channels_and_messages_at_once() -> None:
+    base = preset("a100-node")
+    ways = (Protocol("permute", launch=1e-5, channel=2e10, part=8e6, kinds=("collective-permute",)),
+            Protocol("all-to-all", launch=1e-5, latency=20.0, at_once=16, kinds=("all-to-all",)))
+    truth = replace(base, levels=(replace(base.levels[0], units=0),), protocols=ways)
+    rng = np.random.default_rng(1)
+    steps = [StepInfo(way.kinds[0], Mesh({"rest": 64 // n, "group": n}), axes=("group",), group=n, messages=1,
+                      wire_bytes=float(1 << p), memory_bytes=2.0 * (1 << p))
+             for way in ways for n in (4, 16, 64) for p in range(10, 34)]
+    rows = [(s, truth.seconds(s) * math.exp(0.02 * rng.normal())) for s in steps]
+    found = fitted(replace(truth, protocols=base.protocols), rows)
+    assert all(e.median < 0.03 and e.p90 < 0.1 for e in errors(found, rows))
+    fits = {p.kinds[0]: p for p in found.protocols if p.kinds}
+    assert fits["collective-permute"].channel == pytest.approx(2e10, rel=0.1)
+    assert fits["collective-permute"].part == pytest.approx(8e6, rel=0.1)
+    assert fits["all-to-all"].at_once == 16
+
+
+def test_a_fit_of_one_kind_leaves_the_others_of_a_protocol() -> None:
+    base = preset("h100-node")
+    rows = [row for row in measured(preset("a100-node"), 0.0) if row[0].kind == "collective-permute"]
+    found = fitted(base, rows)
+    kinds = [p.kinds for p in found.protocols if p.kinds and "permute" in p.name]
+    assert kinds.count(("exchange", "halo-exchange")) == 2 and ("collective-permute",) in kinds
+    assert max(e.median for e in errors(found, rows)) < 0.1
+    exchange = replace(rows[0][0], kind="exchange")
+    assert found.seconds(exchange) == base.seconds(exchange)
 
 
 def test_a_fit_leaves_what_was_not_measured() -> None:

@@ -1,6 +1,7 @@
 """Fabrics and algorithms: closed forms, shapes of slices, where groups lie."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, strategies as st
@@ -140,13 +141,39 @@ def test_a_mesh_too_large_for_the_machine_is_refused() -> None:
         preset("h100-node").seconds(step("all-reduce", Mesh({"x": 16}), ("x",), 1e6))
 
 
+def test_a_message_has_one_channel_up_to_a_size_and_then_as_many_as_the_links_carry() -> None:
+    one = machine(Level("node", Switch(RATE, HOP), 8), Level("network", Switch(RATE / 50, HOP)))
+    few = replace(one, protocols=(Protocol(channel=RATE / 10, part=1e6),))
+    inside, across = Mesh({"rest": 2, "x": 8}), Mesh({"x": 2, "rest": 8})
+
+    def over(model: Machine, mesh: Mesh, size: float, kind: str = "collective-permute", messages: int = 1) -> float:
+        return model.seconds(replace(step(kind, mesh, ("x",), size), messages=messages)) - messages * HOP
+
+    for kind in ("collective-permute", "exchange", "halo-exchange"):
+        for size, at_rate in ((1e3, 1e4), (1e6, 1e7), (3e6, 1e7), (1e7, 1e7), (1e9, 1e9)):
+            assert over(few, inside, size, kind) == pytest.approx(at_rate / RATE)
+            assert over(few, across, size, kind) == pytest.approx(over(one, across, size, kind))
+    assert over(few, inside, 4e6, messages=4) == pytest.approx(4 * over(few, inside, 1e6))
+    gathers = [few.seconds(step("all-gather", inside, ("x",), 8 / 7 * size)) for size in (1e6, 2e6, 1e8)]
+    assert gathers == pytest.approx([1e7 / RATE, 1e7 / RATE, 1e8 / RATE], rel=1e-3)
+
+
+def test_messages_at_once_share_a_latency() -> None:
+    for at_once, latencies in ((1, 7), (2, 3.5), (7, 1), (16, 1)):
+        many = Machine("m", (Level("a", Switch(RATE, HOP), algorithms=("direct",)),), Compute({"default": 1.0}, 1.0),
+                       (Protocol(at_once=at_once),))
+        assert many.seconds(step("all-to-all", Mesh({"x": 8}), ("x",), 0.0)) == pytest.approx(latencies * HOP)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [(lambda: Switch(0.0, 0.0), "bandwidth"), (lambda: Ring(1.0, -1.0), "latency"),
      (lambda: Switch(1.0, 0.0, efficiency=2.0), "efficiency"),
      (lambda: FatTree(1.0, 0.0, oversubscription=0.5), "oversubscription"),
      (lambda: machine(), "levels"), (lambda: machine(Level("a", Switch(1, 0)), Level("b", Switch(1, 0))), "'a'"),
-     (lambda: Protocol(launch=-1.0), "launch"), (lambda: Compute({"f32": 1.0}, 1.0), "default"),
+     (lambda: Protocol(launch=-1.0), "launch"), (lambda: Protocol(channel=0.0), "channel"),
+     (lambda: Protocol(part=-1.0), "part"), (lambda: Protocol(at_once=0), "at_once"),
+     (lambda: Compute({"f32": 1.0}, 1.0), "default"),
      (lambda: machine(Level("a", Switch(1, 0)), axes={"x": "b"}), "'b'")],
 )
 def test_impossible_machines_are_refused(make, message: str) -> None:
@@ -171,7 +198,11 @@ def placed(draw) -> tuple[Machine, Mesh, tuple[str, ...]]:
     if draw(st.booleans()):
         levels = [Level("inner", fabric, draw(st.sampled_from([2, 4]))), Level("outer", draw(FABRIC))]
     axes = tuple(draw(st.lists(st.sampled_from(list(mesh.axes)), min_size=1, unique=True)))
-    return machine(*levels, protocols=(Protocol(launch=1e-6), Protocol("b", 1e-5, 0.5, 2.0))), mesh, axes
+    slow = draw(st.floats(0.01, 10.0)) * RATE
+    few = Protocol("c", 1e-6, channel=slow, part=draw(st.floats(1.0, 1e9)), at_once=draw(st.integers(1, 8)))
+    protocols = draw(st.sampled_from([(Protocol(launch=1e-6), Protocol("b", 1e-5, 0.5, 2.0)), (few,),
+                                      (few, Protocol("b", 1e-5, 0.5, 2.0))]))
+    return machine(*levels, protocols=protocols), mesh, axes
 
 
 @given(placed(), KINDS, st.floats(1.0, 1e10), st.floats(1.0, 100.0))

@@ -61,26 +61,24 @@ def test_random_charges_and_shares_prove_a_bound(problem):
         return
     dual = Dual(Graph(problem), plans[0].cost)
     rng = np.random.default_rng(0)
-    for entry in dual.classes:
-        entry.charge = rng.normal(size=entry.charge.shape) * 0.3
-        weights = rng.random(entry.share.shape)
-        total = np.zeros(entry.conversions.shape)
-        for k, column in enumerate(entry.column):
-            total[:, column] += weights[:, k]
-        split = weights / total[:, entry.column] * entry.conversions[:, entry.column]
-        entry.share = np.where(entry.share < 1.0, split, entry.share)
+    for block in dual.blocks:
+        block.state.charge[:] = rng.normal(size=block.state.charge.shape) * 0.3
+        weights = rng.random(block.state.share.shape)
+        total = np.bincount(block.conversion, weights, len(block.cost))
+        split = weights / total[block.conversion] * block.cost[block.conversion]
+        block.state.share[:] = np.where(block.state.share < 1.0, split, block.state.share)
+        block.state.across[:] = block.state.share[block.turned]
     dual.evaluate()
     assert dual.bound <= once * (1 + 1e-9)
 
 
 def test_shares_of_a_conversion_never_exceed_its_cost():
     dual, _ = dual_of(shrink(sharded_program(random.Random(2), 40, 7, 12)).problem)
-    for entry in dual.classes:
-        cheap = (entry.conversions < 1.0)[:, entry.column]
-        total = np.zeros(entry.conversions.shape)
-        np.add.at(total.T, entry.column, np.where(cheap, entry.share, 0.0).T)
-        assert (total <= entry.conversions + 1e-12).all()
-        assert (entry.share >= 0).all()
+    for block in dual.blocks:
+        cheap = block.cost < 1.0
+        total = np.bincount(block.conversion, block.state.share, len(block.cost))
+        assert (total <= block.cost + 1e-12)[cheap].all()
+        assert (block.state.share >= 0).all()
 
 
 @pytest.mark.parametrize("problem", [residual_mlp(8), residual_mlp(8, candidates=4), stencil_windows(8, 3.0)])

@@ -74,8 +74,8 @@ def test_no_prices_make_a_plan_cost_more_than_it_does(seed, monkeypatch):
 def _value(ends, dual, like):
     """What a plan pays at a dual's prices: the slack of its labels."""
     slack = dual._charged()
-    for entry in dual.classes:
-        slack[entry.labels] -= entry.charge.sum(axis=1)[entry.outs.segment]
+    for block in dual.blocks:
+        slack[block.labels] -= block.at_labels(block.charged(block.state.charge))
     total = slack[dual.root :].sum()
     for c in dual.live:
         if c in ends.added:

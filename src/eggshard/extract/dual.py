@@ -32,17 +32,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eggshard.extract.charges import CAP, ChargedClass
+from eggshard.extract.balancing import balance
+from eggshard.extract.batches import batches
+from eggshard.extract.charges import CAP, Block, ClassUses
 from eggshard.extract.exclusive import Context, contexts, groups, within
 from eggshard.extract.graph import Graph
-from eggshard.extract.segments import Segments, soft_least
 
-#: In place of a sum of shares that is none.
-_NOTHING = 1e-300
 #: The first and the last temperature, both over the number of classes, and the factor between two rounds.
 HOT, COLD, COOLING = 1.0, 2e-3, 0.75
-#: The bound is looked at every so many rounds, and ascent ends when it rose by less than this.
-CHECK, STALLED = 4, 5e-4
+#: The bound is looked at every so many rounds, and ascent ends when it rose by less than this per round.
+CHECK, STALLED = 4, 1.25e-4
 
 
 class _Slot(NamedTuple):
@@ -75,17 +74,29 @@ class Dual:
         self.most = 1.0 - 1e-9 if averaged else CAP
         self.bound = 0.0
         self._label()
-        #: Per consumer and operand the operand's entry and the consumer's slots there.
-        self.uses: dict[tuple[int, int], list[tuple[ChargedClass, int]]] = {}
-        self.classes = list(self._lay_out())
+        #: How every class that is needed is used, and its slots, by class.
+        self.used: dict[int, ClassUses] = {}
+        self._slots_of: dict[int, list[_Slot]] = {}
+        self._lay_out()
+        #: Classes that change at once, in the order of classes; by class the block, and the class alone.
+        self.blocks = [Block(some) for some in batches(list(self.used.values()))]
+        self._block = {uses.number: block for block in self.blocks for uses in block.classes}
+        self._part: dict[int, Block] = {}
         place = {c: i for i, c in enumerate(self.live)}
         #: The classes that come after some consumer of theirs, and these consumers.
-        against = [(c, a) for c, a in self.uses if c >= 0 and place[c] <= place[a]]
-        self.late = [entry for entry in self.classes if any(entry.number == a for _, a in against)]
-        self.early = [entry for entry in self.classes if any(entry.number == c for c, _ in against)]
+        against = [(slot.consumer, a) for a, slots in self._slots_of.items() for slot in slots
+                   if slot.consumer >= 0 and place[slot.consumer] <= place[a]]
+        self.late = [self.part(c) for c in self.used if any(c == a for _, a in against)]
+        self.early = [self.part(c) for c in self.used if any(c == b for b, _ in against)]
         self.slack = self.cost.copy()
-        for entry in self.classes:
-            np.add.at(self.slack, entry.users, entry.price[entry.needs.segment])
+        for block in self.blocks:
+            np.add.at(self.slack, block.users, block.state.price[block.needs.segment])
+
+    def part(self, c: int) -> Block:
+        """One class alone, in the memory of its block."""
+        if c not in self._part:
+            self._part[c] = self._block[c].part(c)
+        return self._part[c]
 
     # -- layout ------------------------------------------------------------------------------------------------------
 
@@ -138,20 +149,21 @@ class Dual:
             slots[a].append(_Slot(-1, {q: [self.root + i]}, [], {}))
         return slots
 
-    def _lay_out(self) -> Iterator[ChargedClass]:
+    def _lay_out(self) -> None:
+        """Find how classes are used, in the order of classes."""
         problem = self.graph.problem
         slots = self._slots()
         asked: dict[int, int] = {}  # per consumer: the slots whose operands come up to here
         for a in self.live:
+            if not slots[a]:  # nothing needs it, and so no charge has anything to balance
+                continue
             kept, optional = self.kept[a], a in self.optional
             outs = sorted({problem.choices[a][s].out for s in kept})
             number = {p: i for i, p in enumerate(outs)}
             out = [number[problem.choices[a][s].out] for s in kept] + [len(outs)] * optional
-            if not slots[a]:  # nothing needs it, and so no charge has anything to balance
-                continue
             grouped = [[slots[a][i] for i in group] for group in groups([slot.context for slot in slots[a]])]
             some = [slot for group in grouped for slot in group]
-            member = np.repeat(np.arange(len(grouped)), [len(group) for group in grouped])
+            members = [g for g, group in enumerate(grouped) for _ in group]
             columns = {q: i for i, q in enumerate(sorted({q for slot in some for q in slot.needs}))}
             matrix = np.full((len(outs) + optional, len(columns)), CAP)
             table = problem.conversions[a][np.ix_(outs, list(columns))] / self.unit
@@ -160,63 +172,52 @@ class Dual:
                 matrix[matrix >= 1.0] = CAP
             cells = sorted({(g, q) for g, group in enumerate(grouped) for slot in group for q in slot.needs})
             number_of = {cell: i for i, cell in enumerate(cells)}
-            needs = sorted((number_of[int(member[m]), q], m, labels) for m, slot in enumerate(some)
+            needs = sorted((number_of[members[m], q], m, labels) for m, slot in enumerate(some)
                            for q, labels in slot.needs.items())
-            column = _array(columns[q] for _, q in cells)
-            order = np.argsort(column, kind="stable")
             idle = [m for m, slot in enumerate(some) if slot.rest]
             here: dict[int, int] = {}
             for slot in some:
                 here[slot.consumer] = here.get(slot.consumer, 0) + 1
                 if slot.consumer >= 0:
                     asked[slot.consumer] = asked.get(slot.consumer, 0) + 1
-            members = Segments(member)
-            up = np.array([1.0 / here[slot.consumer] if slot.consumer >= 0 else 1.0 for slot in some])
-            down = np.array([1.0 / asked[slot.consumer] if slot.consumer >= 0 else 1.0 for slot in some])
-            begin = self.first[a]
-            entry = ChargedClass(
-                a, slice(begin, begin + len(out)), Segments(_array(out)), matrix, column, order,
-                Segments(column[order]), Segments(_array(g for g, _ in cells)), _array(columns),
-                Segments(_array(j for j, _, _ in needs)), _array(m for _, m, _ in needs),
-                _array(label for _, _, labels in needs for label in labels),
-                Segments(np.repeat(np.arange(len(needs)), [len(labels) for _, _, labels in needs])),
-                members, _array(idle), _array(label for m in idle for label in some[m].rest),
-                Segments(np.repeat(np.arange(len(idle)), [len(some[m].rest) for m in idle])),
-                np.array([all(slot.rest for slot in group) for group in grouped]),
-                np.minimum.reduceat(up, members.first), np.minimum.reduceat(down, members.first))
-            for m, slot in enumerate(some):
-                self.uses.setdefault((slot.consumer, a), []).append((entry, m))
-            yield entry
+            up, down = (
+                np.array([min(1.0 / of[slot.consumer] if slot.consumer >= 0 else 1.0 for slot in group)
+                          for group in grouped]) for of in (here, asked))
+            self._slots_of[a] = some
+            self.used[a] = ClassUses(
+                a, self.first[a], out, matrix, list(columns), [g for g, _ in cells], [columns[q] for _, q in cells],
+                [j for j, _, _ in needs], [m for _, m, _ in needs], [labels for _, _, labels in needs], members, idle,
+                [some[m].rest for m in idle], up, down)
 
     # -- ascent ------------------------------------------------------------------------------------------------------
 
     def ascend(
-        self, hot: float = HOT, rounds: int = 60, each: Callable[[], float] = float
+        self, hot: float = HOT, rounds: int = 60, each: Callable[[], float] = float, check: int = CHECK
     ) -> Iterator[float]:
-        """Raise the bound; after every few rounds what it is then, as a part of the incumbent's cost.
+        """Raise the bound; after every ``check`` rounds what it is then, as a part of the incumbent's cost.
 
         ``hot``: the first temperature. ``each`` is called after each round, and what it returns added to what is
         yielded. Ends when that hardly rises any more.
         """
-        scale = max(1, len(self.classes))
+        scale = max(1, len(self.used))
         before = -math.inf
         for i in range(rounds):
             temperature = max(hot * COOLING**i, COLD) / scale
             self._round(temperature)
             more = each()
-            if i % CHECK == CHECK - 1 or i == rounds - 1:
+            if i % check == check - 1 or i == rounds - 1:
                 now = self.evaluate() + more
                 yield now
-                if now - before < STALLED:
+                if now - before < STALLED * check:
                     return
                 before = now
 
     def _round(self, temperature: float) -> None:
         """Down and up once."""
-        for entry in (*reversed(self.classes), *reversed(self.late)):
-            self._update(entry, entry.pull_down, 0.0, temperature)
-        for entry in (*self.classes, *self.early):
-            self._update(entry, entry.pull_up, 1.0 / len(entry.groups), temperature)
+        for block in (*reversed(self.blocks), *reversed(self.late)):
+            balance(self.slack, block, False, temperature)
+        for block in (*self.blocks, *self.early):
+            balance(self.slack, block, True, temperature)
 
     def decoded(
         self, held: Mapping[int, int] = {}, wanted: Sequence[tuple[int, int]] = (), rounds: int = 0
@@ -227,36 +228,35 @@ class Dual:
         they would choose different ones. ``held``: choices of some classes, to which the others first adapt in so many
         ``rounds``. ``wanted``: shards to be delivered beside the roots.
         """
-        kept = self.slack, [(entry.charge, entry.share, entry.price, entry.none) for entry in self.classes]
+        slack, states = self.slack, [block.state.copy() for block in self.blocks]
         self.slack = self.slack.copy()
-        for entry in self.classes:
-            entry.charge = entry.charge.copy()
         try:
             for c, s in held.items():
                 first = self.first[c]
                 self.slack[first : first + len(self.kept[c])] += CAP * (np.array(self.kept[c]) != s)
             for _ in range(rounds):
-                self._round(COLD / max(1, len(self.classes)))
+                self._round(COLD / max(1, len(self.used)))
             return self._decode(wanted)
         finally:
-            self.slack = kept[0]
-            for entry, state in zip(self.classes, kept[1], strict=True):
-                entry.charge, entry.share, entry.price, entry.none = state
+            self.slack = slack
+            for block, state in zip(self.blocks, states, strict=True):
+                block.state.restore(state)
 
     def _decode(self, more: Sequence[tuple[int, int]]) -> dict[int, tuple[int, ...]]:
-        problem, temperature = self.graph.problem, COLD / max(1, len(self.classes))
-        entries = {entry.number: entry for entry in self.classes}
+        problem, temperature = self.graph.problem, COLD / max(1, len(self.used))
+        charged = np.zeros(len(self.cost))
+        for block in self.blocks:
+            charged[block.labels] = block.at_labels(block.charged(block.state.charge))
         wanted: dict[int, dict[int, None]] = {c: {} for c in self.live}
         for c, q in (*problem.roots, *more):
             wanted[c][q] = None
+        undecided = {a: {slot.consumer for slot in slots} - {-1} for a, slots in self._slots_of.items()}
         chosen: dict[int, tuple[int, ...]] = {}
         for c in reversed(self.live):
             first, some = self.first[c], self.kept[c]
             labels = slice(first, first + len(some) + (c in self.optional))
             total = self.slack[labels].copy()
-            entry = entries.get(c)
-            if entry is not None:
-                total += entry.charge.sum(axis=1)[entry.outs.segment]
+            total += charged[labels]
             outs = [problem.choices[c][s].out for s in some]
             if wanted[c]:
                 total[: len(some)] += problem.conversions[c][np.ix_(outs, list(wanted[c]))].sum(axis=1) / self.unit
@@ -270,9 +270,11 @@ class Dual:
             chosen[c] = (some[best],)
             for a, q in problem.choices[c][some[best]].needs:
                 wanted[a][q] = None
-                operand = entries.get(a)
-                if operand is not None and len(operand.groups) > 1:
-                    self._update(operand, operand.pull_up, 1.0 / len(operand.groups), temperature)
+                if undecided[a] - {c}:  # others may use it yet
+                    part = self.part(a)
+                    balance(self.slack, part, True, temperature)
+                    charged[part.labels] = part.at_labels(part.charged(part.state.charge))
+                undecided[a].discard(c)
         return chosen
 
     def paid(self, consumer: int, operand: int) -> tuple[float, dict[int, float]] | None:
@@ -280,18 +282,26 @@ class Dual:
 
         None where the charge is not for this use alone, or where the class may do without.
         """
-        uses = self.uses.get((consumer, operand), ())
+        uses = self._uses(consumer, operand)
         if len(uses) != 1:
             return None
-        ((entry, m),) = uses
-        group = entry.members.segment[m]
-        if m in entry.idle or np.count_nonzero(entry.members.segment == group) > 1:
+        (m,) = uses
+        used, part = self.used[operand], self.part(operand)
+        group = used.members[m]
+        if m in used.idle or used.members.count(group) > 1:
             return None
-        price, _ = entry.prices()
-        needs = np.flatnonzero(entry.slot == m)
-        placements = entry.placements[entry.column[entry.cells.segment[needs]]]
-        prices = dict(zip(placements.tolist(), (price[needs] * self.unit).tolist(), strict=True))
-        return float(entry.charge[:, group].min()) * self.unit, prices
+        price, _ = part.prices()
+        needs = np.flatnonzero(part.slot == m)
+        prices = {used.placements[used.columns[used.cells[k]]]: float(price[k]) * self.unit for k in needs.tolist()}
+        return self._least_charge(part, group) * self.unit, prices
+
+    def _uses(self, consumer: int, operand: int) -> list[int]:
+        """The slots that are a class's own uses of an operand."""
+        return [m for m, slot in enumerate(self._slots_of.get(operand, ())) if slot.consumer == consumer]
+
+    @staticmethod
+    def _least_charge(part: Block, group: int) -> float:
+        return float(part.state.charge[part.by_group.segment == group].min())
 
     def reprice(self, c: int, choices: Sequence[int], costs: Sequence[float]) -> None:
         """Give choices of a class other costs, with the charges and shares as they are."""
@@ -304,17 +314,18 @@ class Dual:
     def most_paid(self, consumer: int, operand: int) -> float:
         """What a class pays at most for an operand, over what it pays without (or the operand is paid at least)."""
         found = 0.0
-        for entry, m in self.uses.get((consumer, operand), ()):
-            price, none = entry.prices()
-            least = none[m] if m in entry.idle else entry.charge[:, entry.members.segment[m]].min()
-            found += float(price[entry.slot == m].max() - least)
+        for m in self._uses(consumer, operand):
+            used, part = self.used[operand], self.part(operand)
+            price, none = part.prices()
+            least = float(none[m]) if m in used.idle else self._least_charge(part, used.members[m])
+            found += float(price[part.slot == m].max()) - least
         return found * self.unit
 
     def evaluate(self) -> float:
         """The bound that the charges and shares prove."""
         slack = self._charged()
-        for entry in self.classes:
-            slack[entry.labels] -= entry.charge.sum(axis=1)[entry.outs.segment]
+        for block in self.blocks:
+            slack[block.labels] -= block.at_labels(block.charged(block.state.charge))
         found = math.fsum(np.minimum.reduceat(slack, self.ends).tolist())
         self.bound = max(self.bound, min(1.0, found - 1e-9) * self.unit)
         return found
@@ -322,103 +333,11 @@ class Dual:
     def _charged(self) -> np.ndarray:
         """Per label its cost and what it pays for its needs, exact."""
         slack = self.cost.copy()
-        for entry in self.classes:
-            price, none = entry.prices()
-            np.add.at(slack, entry.users, price[entry.needs.segment])
-            np.add.at(slack, entry.rest, none[entry.idle][entry.rests.segment])
+        for block in self.blocks:
+            price, none = block.prices()
+            np.add.at(slack, block.users, price[block.needs.segment])
+            np.add.at(slack, block.rest, none[block.idle][block.rests.segment])
         return slack
-
-    def _update(self, entry: ChargedClass, pull: np.ndarray, give: float, temperature: float) -> None:
-        labels, group = self.slack[entry.labels], entry.groups.segment
-        own = entry.outs.soft_min(labels, temperature) if give else 0.0
-        none = entry.none
-        if entry.alone:
-            if give:  # the one consumer gets all that there is
-                change = np.array(own)[:, None]
-            else:
-                more = entry.needs.soft_min(self.slack[entry.users], temperature)
-                more = more - entry.price
-                change = soft_least(entry.share + more, temperature, 1)[:, None]
-                change += entry.charge
-                change *= -pull
-        else:
-            more, sure, waste = self._beside(entry, temperature)
-            best = self._best(entry, more, temperature)
-            if len(entry.groups) > 1:
-                self._reshare(entry, more, best)
-                best = self._best(entry, more, temperature)
-            taken = pull * (entry.charge + best + sure)
-            change = -taken
-            if give:
-                change += (give * (own + taken.sum(axis=1)))[:, None]
-        entry.charge += change
-        out = change[:, 0] if change.shape[1] == 1 else np.add.reduce(change, axis=1)
-        labels -= out if entry.outs.apart else out[entry.outs.segment]
-        if len(entry.idle):
-            none = self._unused(entry, pull, waste, temperature)
-        total = entry.charge if entry.alone else entry.charge.take(group, axis=1)
-        price = entry.paid(soft_least(total + entry.share, temperature), none)
-        change = price - entry.price
-        if not entry.needs.apart:
-            change = change[entry.needs.segment]
-        if entry.distinct:
-            self.slack[entry.users] += change
-        else:
-            np.add.at(self.slack, entry.users, change)
-        entry.price, entry.none = price, none
-
-    def _reshare(self, entry: ChargedClass, more: np.ndarray, best: np.ndarray) -> None:
-        """Split conversions among groups as these have use for them."""
-        useful = best.take(entry.groups.segment, axis=1)
-        useful -= more
-        np.maximum(useful, 0.0, out=useful)
-        cost, column = entry.conversions, entry.column
-        total = entry.columns.add(useful.take(entry.order, axis=1))
-        scale = cost / np.maximum(total, _NOTHING)
-        np.minimum(scale, 1.0, out=scale)
-        rest = np.maximum(cost - total, 0.0)
-        rest /= entry.count
-        useful *= scale.take(column, axis=1)
-        useful += rest.take(column, axis=1)
-        entry.share = np.where(entry.possible, useful, CAP)
-
-    def _unused(
-        self, entry: ChargedClass, pull: np.ndarray, waste: np.ndarray | float, temperature: float
-    ) -> np.ndarray:
-        """What slots that are not used pay now ``[M]``, paid by the labels that do not use them."""
-        idle, none = entry.idle, entry.none.copy()
-        none[idle] -= pull[entry.members.segment[idle]] * waste
-        left = (soft_least(entry.charge, temperature) - entry.members.add(none)) / entry.size
-        none[idle] += left[entry.members.segment[idle]]
-        np.add.at(self.slack, entry.rest, (none - entry.none)[idle][entry.rests.segment])
-        return none
-
-    def _beside(
-        self, entry: ChargedClass, temperature: float
-    ) -> tuple[np.ndarray, np.ndarray | float, np.ndarray | float]:
-        """What consumers pay beside the prices: for each cell ``[J]`` over what they pay without any, that ``[G]``, and
-        where a slot is not used, with its price ``[I]``.
-        """
-        slack, idle = self.slack, entry.idle
-        more = entry.needs.soft_min(slack[entry.users], temperature) - entry.price
-        sure: np.ndarray | float = 0.0
-        waste: np.ndarray | float = 0.0
-        if len(idle):
-            unused = -entry.none
-            waste = entry.rests.soft_min(slack[entry.rest], temperature)
-            unused[idle] += waste
-            more = more - unused[entry.slot]
-            sure = entry.members.add(unused)
-        return entry.cells.soft_min(more, temperature), sure, waste
-
-    @staticmethod
-    def _best(entry: ChargedClass, more: np.ndarray, temperature: float) -> np.ndarray:
-        """The least that a group's consumers pay beside the charge ``[P, G]``, over what they pay without using it."""
-        best = entry.groups.soft_min(entry.share + more, temperature)
-        if entry.free.any():
-            soft = np.minimum(best, 0.0) - temperature * np.log1p(np.exp(-np.abs(best) / temperature))
-            best = np.where(entry.free, soft, best)
-        return best
 
 
 def _array(values: Iterable[int]) -> np.ndarray:

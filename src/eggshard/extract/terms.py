@@ -21,7 +21,9 @@ def of_same_terms(problem: Problem, chosen: Mapping[int, tuple[int, ...]]) -> Pr
     kept = []
     for c, choices in enumerate(problem.choices):
         mine = [_operands(choices[s]) for s in chosen.get(c, ())]
-        kept.append([choice if _among(choice, mine, chosen) else choice._replace(cost=math.inf) for choice in choices])
+        kept.append([
+            choice if mine and _among(choice, mine, chosen) else Choice(choice.out, math.inf, choice.needs, choice.tag)
+            for choice in choices])
     return Problem(kept, problem.conversions, problem.roots, single=problem.single)
 
 

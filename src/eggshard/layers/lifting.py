@@ -102,6 +102,9 @@ class Lift:
         self._apart = all(copies[c] == copies[groups[c]] for c in range(len(groups)))
         self.whole = short.whole.region
         self._kept = list(short.values)
+        #: The selection priced last, and its prices by what layers follow.
+        self._priced: Selection | None = None
+        self._prices: dict[tuple[int, ...], float | None] = {}
         self._input_number = {v: i for i, v in enumerate(self.whole.inputs)}
         self._made = {v: (short.layering.layer[i] - short.first, i, k)
                           for i, op in enumerate(self.whole.ops) for k, v in enumerate(op.results)}
@@ -115,7 +118,14 @@ class Lift:
 
         (Where cheapest sources run in a circle, the plan takes others, and costs more.)
         """
-        return _Pricing(self, selection, follows).total() if self._apart else None
+        if not self._apart:
+            return None
+        if self._priced is not selection:
+            self._priced, self._prices = selection, {}
+        key = tuple(follows)
+        if key not in self._prices:
+            self._prices[key] = _Pricing(self, selection, follows).total()
+        return self._prices[key]
 
     def stand_in(self, v: int, follows: Sequence[int]) -> int:
         """The value of the whole program, in the copy that its layer follows, that ``v`` is planned as."""

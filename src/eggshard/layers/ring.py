@@ -27,10 +27,10 @@ from eggshard.extract.terms import of_same_terms
 from eggshard.layers.lifting import Instance, Lift, copies_of_groups
 
 #: The ascent begins hotter where messages run in circles.
-HOT = 8.0
-#: Plans are decoded once the bound rises by less than this part from one look to the next, and choices adapt in so many
-#: rounds to what passes between layers.
-STEADY, ADAPT = 3e-3, 4
+HOT = 4.0
+#: The bound is looked at every so many rounds, plans are decoded once it rises by less than this part from one look to
+#: the next, and choices adapt in so many rounds to what passes between layers.
+CHECK, STEADY, ADAPT = 2, 1e-3, 4
 
 
 class RingPlan(NamedTuple):
@@ -99,7 +99,7 @@ class Ring:
         order = [*Graph(opened).order, *ends.added]
         dual = Dual(Graph(ends.problem), known, averaged=True, essential=[*essential, *ends.added], order=order)
         best, cost, bound, before = None, known, 0.0, -math.inf
-        for part in dual.ascend(HOT, each=lambda: ends.reprice(dual) / known):
+        for part in dual.ascend(HOT, each=lambda: ends.reprice(dual) / known, check=CHECK):
             bound, rise, before = max(bound, part * known), part - before, part
             late = time.monotonic() > deadline
             if bound < (1 - gap) * cost and (late or rise <= STEADY * part):
