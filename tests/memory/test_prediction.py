@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from bench.memory import compiled_memory
+from bench.peers import compile_text
 
 import eggshard as es
 from eggshard.costmodel import WireBytes
@@ -96,6 +98,52 @@ def test_a_loop_carries_one_buffer_for_all_iterations() -> None:
     assert many.memory.temporaries >= 64 * 128 * 4
     temporaries = compiled_memory(many)[0]
     assert abs(many.memory.temporaries - temporaries) <= 0.1 * temporaries
+
+
+def scanned(shape: tuple[int, ...], spec: tuple[str | None, ...]) -> es.Plan:
+    """Layers in a scan over a stack of weights, that are gathered one by one or not at all."""
+    jax = pytest.importorskip("jax")
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    mesh = jax.make_mesh((4, 2), ("a", "b"))
+
+    def run(x: Any, ws: Any) -> Any:
+        return jax.lax.scan(lambda x, w: (jax.numpy.tanh(x @ w) + x, None), x, ws)[0]
+
+    rows, stack = (NamedSharding(mesh, PartitionSpec(*s)) for s in (("a", None), spec))
+    shapes = [jax.ShapeDtypeStruct(s, np.float32) for s in ((512, shape[-1]), shape)]
+    return es.optimize(jax.jit(run, in_shardings=(rows, stack), out_shardings=rows).lower(*shapes))
+
+
+@pytest.mark.parametrize("spec", [(None, None, None), (None, None, "a"), (None, "a", None), (None, None, "b")], ids=str)
+def test_loops_share_memory_with_what_is_inside(spec: tuple[str | None, ...]) -> None:
+    """What is gathered along a minor dimension comes out of a stack that is laid out anew before the loop."""
+    plan = scanned((4, 256, 256), spec)
+    temporaries = compiled_memory(plan)[0]
+    assert plan.memory.temporaries == pytest.approx(temporaries, rel=0.01, abs=512)
+
+
+@pytest.mark.parametrize(("in_turn", "copies"), [(True, 1), (False, 2)], ids=["in turn", "apart"])
+def test_loops_that_begin_with_the_same_value_begin_with_copies(in_turn: bool, copies: int) -> None:
+    """The last of loops in turn needs no copy; of loops that may run in any order each does."""
+    jax = pytest.importorskip("jax")
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    mesh = jax.make_mesh((4, 2), ("a", "b"))
+    rows = NamedSharding(mesh, PartitionSpec("a", None))
+
+    def run(x: Any) -> Any:
+        start = jax.numpy.tanh(x)
+        first = jax.lax.fori_loop(0, 5, lambda _, s: jax.numpy.roll(s, 1, 1) + x, start)
+        factor = first if in_turn else x
+        second = jax.lax.fori_loop(0, 5, lambda _, s: jax.numpy.roll(s, 2, 1) * factor, start)
+        return jax.numpy.roll(first, 3, 1) * second
+
+    shape = jax.ShapeDtypeStruct((512, 256), np.float32)
+    plan = es.optimize(jax.jit(run, in_shardings=rows, out_shardings=rows).lower(shape))
+    entry = compile_text(plan.to_stablehlo()).hlo_modules()[0].to_string().split("ENTRY")[1]
+    assert len(re.findall(r"= f32\[128,256\]\S* copy\(", entry)) == copies
+    assert plan.memory.temporaries >= 0.99 * compiled_memory(plan)[0]
 
 
 def test_the_number_of_devices_divides_the_shards() -> None:

@@ -1,38 +1,28 @@
-"""Buffers: when each value that is written to memory lives, what it shares, and where in memory it is put.
+"""Buffers: when each value that is written to memory lives, and what it shares with others.
 
-As XLA does it on CPUs. Kernels are issued breadth first, so that what is ready early is early in memory too. A kernel
-that works element by element writes over an operand that nothing needs any more. What is left is put into one block
-of memory, the largest first, each where it fits most tightly; an output's memory serves before the output is made.
+As XLA does it on CPUs. Kernels are issued breadth first, so that what is ready early is early in memory too; copies in
+another layout come after what else is ready then, as they were made last. A kernel that works element by element on
+one shape writes over an operand that nothing needs any more. What a loop or branch does comes before it, kernel by
+kernel, so that what is inside and what is around share one memory.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 
 from eggshard.memory.fusion import fused
-from eggshard.memory.graph import ALIGNED, Graph, Kind
+from eggshard.memory.graph import Graph, Kind
+from eggshard.memory.packing import Buffer, Lives, place
 
 Reads = dict[int, dict[int, bool]]
 
 
-@dataclass(eq=False)
-class Buffer:
-    """Bytes that are in use from one kernel to another, both by number and included."""
+def breadth_first(reads: Reads, late: Collection[int] = ()) -> list[int]:
+    """The kernels in the order in which they become ready, first come first served.
 
-    size: int
-    start: int
-    end: int
-    offset: int = 0
-
-    def meets(self, other: Buffer) -> bool:
-        """Whether both are in use at the same time."""
-        return self.start <= other.end and other.start <= self.end
-
-
-def breadth_first(reads: Reads) -> list[int]:
-    """The kernels in the order in which they become ready, first come first served."""
+    Of those that one kernel makes ready, the ``late`` ones come last.
+    """
     users: dict[int, list[int]] = {}
     for n, operands in reads.items():
         for o in operands:
@@ -44,22 +34,38 @@ def breadth_first(reads: Reads) -> list[int]:
         n = ready.popleft()
         if n in reads:
             order.append(n)
-        for user in users.get(n, ()):
+        for user in sorted(users.get(n, ()), key=late.__contains__):
             missing[user] -= 1
             if not missing[user]:
                 ready.append(user)
     return order
 
 
-def temporaries(graph: Graph, carried: Sequence[int] | None = None) -> int:
-    """Bytes of memory that a block takes besides its inputs and outputs.
+def temporaries(graph: Graph) -> int:
+    """Bytes of memory that a program takes besides its inputs and outputs."""
+    lives = lifetimes(graph)
+    return place(lives.buffers, lives.kept)
+
+
+def lifetimes(graph: Graph, carried: Sequence[int] | None = None) -> Lives:
+    """When a block needs which memory besides its inputs and outputs.
 
     carried: for a loop's body the positions of the inputs that its outputs replace; then an output that cannot be
     written over the input of its position is a temporary.
     """
     reads = fused(graph).reads
-    order = breadth_first(reads)
-    at = {n: time for time, n in enumerate(order)}
+    order = breadth_first(reads, {n for n in reads if graph.nodes[n].name == "transpose"})
+    at: dict[int, int] = {}
+    begin: dict[int, int] = {}
+    inner: list[Buffer] = []
+    time = 0
+    for n in order:
+        begin[n] = time
+        if (inside := graph.inside.get(n)) is not None:
+            inner += (b.later(time) for b in inside.buffers)
+            time += inside.length
+        at[n] = time
+        time += 1
     last = dict(at)
     for n, operands in reads.items():
         for o in operands:
@@ -72,27 +78,30 @@ def temporaries(graph: Graph, carried: Sequence[int] | None = None) -> int:
         if n in over:
             continue
         node = graph.nodes[n]
-        start = at[node.operands[1]] if node.name == "carried" else at[n]  # a loop has it from its first iteration
-        buffer = Buffer(node.bytes, start, len(order) if n in outputs else last[n])
+        start = begin[node.operands[1] if node.name == "carried" else n]  # a loop has it from its first iteration
+        buffer = Buffer(node.bytes, start, time if n in outputs else last[n])
         shared = next((
             old for o in reads[n]
             if (old := buffers.get(o)) is not None and old not in kept and old.end == at[n] == last[o]
             and old.size == buffer.size and _writes_over(graph, reads, n, o)
-        ), None)
+            and (n in outputs or node.kind is graph.nodes[o].kind or graph.nodes[o].kind is not Kind.UPDATE)
+        ), None)  # what was replaced in place, as what loops carry is, only outputs and replacements write over
         if n in outputs and carried is None:
             kept.append(buffer)
             if shared is not None:  # in the output's memory from the beginning
                 buffer.start = shared.start
                 buffers = {o: buffer if b is shared else b for o, b in buffers.items()}
         elif shared is not None:
+            shared.changes += (shared.end,)
             shared.end, buffer = buffer.end, shared
         buffers[n] = buffer
     pieces = {id(b): graph.nodes[n].pieces for n, b in buffers.items()}
     others = {id(b): b for b in buffers.values() if b.size and b not in kept}
     parts = [
-        Buffer(b.size // pieces[key], b.start, b.end) for key, b in others.items() for _ in range(pieces[key])
+        Buffer(b.size // pieces[key], b.start, b.end, b.changes)
+        for key, b in others.items() for _ in range(pieces[key])
     ]
-    return place(parts, kept)
+    return Lives([*inner, *parts], kept, time)
 
 
 def _over_inputs(
@@ -115,26 +124,3 @@ def _writes_over(graph: Graph, reads: Reads, n: int, operand: int) -> bool:
     if node.kind is Kind.UPDATE:
         return graph.base(node.operands[0]) == operand
     return node.kind is Kind.LOOP and reads[n][operand]
-
-
-def place(buffers: Sequence[Buffer], rooms: Sequence[Buffer] = ()) -> int:
-    """The size of the memory that holds all buffers, but for those that fit into ``rooms`` while these are not in use.
-
-    Of buffers of one size the shortest-lived comes first.
-    """
-    tenants = [(room, [room]) for room in sorted(rooms, key=lambda b: -b.size)]
-    placed: list[Buffer] = []
-    for b in sorted(buffers, key=lambda b: (-b.size, b.end - b.start, b.start)):
-        home = next((others for room, others in tenants
-                     if b.size <= room.size and not any(b.meets(o) for o in others)), None)
-        if home is not None:
-            home.append(b)
-            continue
-        at, best = 0, None
-        for low, high in sorted((p.offset, p.offset + p.size) for p in placed if p.meets(b)):
-            if low - at >= b.size and (best is None or low - at < best[0]):
-                best = low - at, at
-            at = max(at, -(-high // ALIGNED) * ALIGNED)
-        b.offset = at if best is None else best[1]
-        placed.append(b)
-    return max((b.offset + b.size for b in placed), default=0)

@@ -5,9 +5,8 @@ The rules are those of XLA's pipeline for CPUs, found in its optimised modules:
 - A loop is computed by each of its users, if that repeats nothing dear: not if it is expensive and has several users,
   and not if it reads several large operands and some user cannot take it in, or needs it through memory as well.
 - A concatenation with several users is written, and so is padding that one kernel would evaluate twice.
-- A reduction takes in what feeds it and nothing else needs. Those in single precision are a library's: they take in
-  arithmetic only, and also products, and the arithmetic after them that uses the reduced operand again (a softmax's
-  maximum, difference and exponential are one kernel).
+- A loop that is expensive is written before its elements are used many times over.
+- A reduction takes in what feeds it and nothing else needs. What a library's kernels do is theirs (`library.py`).
 - Products, collectives and library calls read and write buffers.
 """
 
@@ -16,12 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eggshard.memory.graph import Graph, Kind, Node
+from eggshard.memory.library import library_kernels
 
-#: What a library's reduction can hold.
-_ARITHMETIC = frozenset({
-    "add", "subtract", "multiply", "divide", "maximum", "minimum", "exponential", "negate", "abs", "square", "sqrt",
-    "rsqrt", "broadcast_in_dim", "constant", "convert", "tanh", "log",
-})  # fmt: skip
 _FUSIBLE = (Kind.LOOP, Kind.JOIN)
 #: A kernel evaluates a loop at no more places than this.
 _REPEATED = 15
@@ -31,7 +26,7 @@ _SMALL = 8
 
 @dataclass
 class Fused:
-    """Kernels: per node that is written, what is read for it, and whether element by element only."""
+    """Kernels: per node that is written, what is read for it, and whether element by element and in one shape only."""
 
     reads: dict[int, dict[int, bool]]
 
@@ -46,13 +41,16 @@ class _Fusion:
         self.graph, self.nodes = graph, graph.nodes
         self.users = graph.users()
         self.outputs = {graph.base(o) for o in graph.outputs}
+        self.library = library_kernels(graph, self.users)
         self.single = self._single()
-        #: Nodes that are written; those of them that users compute again all the same; kernels with a reduction.
+        #: Nodes that are written; those of them that users compute again all the same; reductions not of the library.
         self.written: set[int] = set()
         self.again: set[int] = set()
         self.sums: set[int] = set()
         #: Per node the kernels that compute it, and how often each does.
         self.homes: list[dict[int, int]] = [{} for _ in self.nodes]
+        #: Per node the kernels that read each of its elements at many places.
+        self.many: list[set[int]] = [set() for _ in self.nodes]
         #: Per node and kernel the nodes that say where it is needed.
         self.places: list[dict[int, set[int]]] = [{} for _ in self.nodes]
         for n in range(len(self.nodes) - 1, -1, -1):
@@ -66,13 +64,19 @@ class _Fusion:
 
     def _decide(self, n: int) -> None:
         node = self.nodes[n]
+        if n in self.library:
+            kernel = self.library[n]
+            self.homes[n], self.places[n] = {kernel: 1}, {kernel: {kernel}}
+            if kernel == n:
+                self.written.add(n)
+            return
         homes = self._evaluated(n)
         places = self.places[n]
         if n not in self.outputs and self._taken_in(n, homes):
             self.homes[n] = homes
             return
         self.written.add(n)
-        self.homes[n], self.places[n] = {n: 1}, {n: {n}}
+        self.homes[n], self.places[n], self.many[n] = {n: 1}, {n: {n}}, set()
         if node.kind is Kind.SUM:
             self.sums.add(n)
         cheap = node.kind is Kind.LOOP and not node.expensive and node.name not in ("pad", "blocks")
@@ -90,6 +94,8 @@ class _Fusion:
                 through = self.places[u][kernel] if self.nodes[u].elementwise else {u}
                 places[kernel] = places.get(kernel, set()) | through
         self.places[n] = places
+        self.many[n] = {k for u in self.users[n] for k in self.homes[u]
+                        if k in self.many[u] or self.nodes[u].name == "broadcast_in_dim"}
         times = {u: sum(self.graph.base(o) == n for o in self.nodes[u].operands)
                  for u in self.users[n] if self.nodes[u].kind is Kind.JOIN}
         return {k: sum(self.homes[w][k] * times.get(w, 1) for w in found) for k, found in places.items()}
@@ -97,49 +103,28 @@ class _Fusion:
     def _taken_in(self, n: int, homes: dict[int, int]) -> bool:
         """Whether all users of a node compute it themselves."""
         node = self.nodes[n]
-        in_a_sum = len(homes) == 1 and homes.keys() <= self.sums
-        if node.kind in _FUSIBLE:
-            if not node.bytes:
-                return True
-            if not all(self._takes(u, n) for u in self.users[n]):
-                return False
-            if in_a_sum or sum(count * self.nodes[k].pieces for k, count in homes.items()) < 2:
-                return True
-            if node.kind is Kind.JOIN or homes.keys() & self.sums:
-                return False
-            if max(homes.values()) > (1 if node.name == "pad" else _REPEATED):
-                return False
-            if node.name == "pad":
-                return True
-            return not node.expensive and n not in self.single
-        if node.kind is Kind.SUM:
-            return self._continues(n, homes)
-        return in_a_sum and node.name == "dot_general" and all(
-            self.nodes[u].kind in (Kind.LOOP, Kind.SUM) for u in self.users[n])
-
-    def _continues(self, n: int, homes: dict[int, int]) -> bool:
-        """Whether a library's reduction goes on to arithmetic on its own operand, which thereby becomes its kernel."""
-        node = self.nodes[n]
-        if not node.vectorised or len(homes) != 1 or max(homes.values()) > 1:
+        if node.kind not in _FUSIBLE:
             return False
-        (kernel,) = homes
-        operand = self.graph.base(node.operands[0])
-        after = self.nodes[kernel]
-        good = (
-            (after.kind is Kind.SUM or (after.kind is Kind.LOOP and after.elementwise))
-            and all(self.nodes[u].kind in (Kind.LOOP, Kind.SUM) and self.nodes[u].name in _ARITHMETIC
-                    for u in self.users[n])
-            and any(u != n and self.homes[u].keys() == homes.keys() for u in self.users[operand])
-        )
-        if good:
-            self.sums.add(kernel)
-        return good
+        if not node.bytes:
+            return True
+        if not all(self._takes(u, n) for u in self.users[n]) or (node.expensive and self.many[n] - self.sums):
+            return False
+        in_a_sum = len(homes) == 1 and homes.keys() <= self.sums
+        if in_a_sum or sum(count * self.nodes[k].pieces for k, count in homes.items()) < 2:
+            return True
+        if node.kind is Kind.JOIN or homes.keys() & self.sums:
+            return False
+        if max(homes.values()) > (1 if node.name == "pad" else _REPEATED):
+            return False
+        if node.name == "pad":
+            return True
+        return not node.expensive and n not in self.single
 
     def _takes(self, user: int, n: int) -> bool:
         """Whether a user computes a loop itself if nothing speaks against it."""
         node = self.nodes[user]
-        if node.vectorised or self.homes[user].keys() & self.sums:
-            return self.nodes[n].name in _ARITHMETIC
+        if user in self.library:
+            return False
         if node.kind is Kind.UPDATE:
             return node.name == "dynamic_update_slice" and self.graph.base(node.operands[0]) != n
         return node.kind in (Kind.LOOP, Kind.JOIN, Kind.SUM)
@@ -150,7 +135,9 @@ class _Fusion:
         """Loops that are not computed twice, because of what they read and of who needs them."""
         found: set[int] = set()
         for n, node in enumerate(self.nodes):
-            if node.kind is not Kind.LOOP or self._reads_one(node) or len(self.users[n]) + (n in self.outputs) < 2:
+            if node.kind is not Kind.LOOP or n in self.library or self._reads_one(node):
+                continue
+            if len(self.users[n]) + (n in self.outputs) < 2:
                 continue
             fusible = n not in self.outputs and all(self._may_fuse(n, u) for u in self.users[n])
             if not fusible or self._through_memory(n, found):
@@ -164,9 +151,9 @@ class _Fusion:
         return sum(size * _SMALL > node.bytes for size in sizes) <= 1 or sum(sizes) <= node.bytes
 
     def _may_fuse(self, n: int, user: int) -> bool:
-        after = self.nodes[user]
-        return self.nodes[n].kind in _FUSIBLE and (
-            after.kind in _FUSIBLE or (after.kind is Kind.SUM and not after.vectorised))
+        if n in self.library or user in self.library:
+            return False
+        return self.nodes[n].kind in _FUSIBLE and self.nodes[user].kind in (*_FUSIBLE, Kind.SUM)
 
     def _through_memory(self, n: int, single: set[int]) -> bool:
         """Whether a node reaches some user of it another way, on which something is written to memory."""
@@ -186,8 +173,8 @@ class _Fusion:
     def _read_for(self, kernel: int) -> dict[int, bool]:
         node = self.nodes[kernel]
         reads: dict[int, bool] = {}
-        first = node.kind is Kind.LOOP and node.elementwise
-        stack = [(self.graph.base(o), first, kernel) for o in reversed(node.operands)]
+        first = node.kind is Kind.LOOP and node.elementwise and kernel not in self.library
+        stack = [(self.graph.base(o), first and not self.graph.reshaped(o), kernel) for o in reversed(node.operands)]
         seen: set[tuple[int, bool]] = set()
         while stack:
             n, same, user = stack.pop()
@@ -199,5 +186,8 @@ class _Fusion:
                 reads[n] = reads.get(n, True) and same
             else:
                 inner = same and self.nodes[n].elementwise
-                stack.extend((self.graph.base(o), inner, n) for o in reversed(self.nodes[n].operands))
+                stack.extend(
+                    (self.graph.base(o), inner and not self.graph.reshaped(o), n)
+                    for o in reversed(self.nodes[n].operands)
+                )
         return reads

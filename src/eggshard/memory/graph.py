@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-#: Buffers begin at multiples of so many bytes.
-ALIGNED = 64
+from eggshard.memory.packing import Lives
 
 
 class Kind(Enum):
@@ -31,9 +30,9 @@ class Kind(Enum):
 class Node:
     """A value. ``bytes`` is 0 for what takes no memory.
 
-    elementwise: a loop whose elements need their operands' at the same place. expensive: not worth computing twice.
-    spread: a broadcast of something smaller. vectorised: a reduction that a library of vector kernels does, which only
-    takes in arithmetic. pieces: how many buffers it is, each computed on its own.
+    elementwise: a loop whose elements need their operands' at the same place; a view of the same shape. expensive: not
+    worth computing twice. spread: a broadcast of something smaller. vectorised: what a library of vector kernels can
+    do. pieces: how many buffers it is, each computed on its own.
     """
 
     kind: Kind
@@ -49,12 +48,16 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes by number, operands first. ``relaid``: inputs, by position, that a loop needs in another layout."""
+    """Nodes by number, operands first.
+
+    relaid: inputs, by position, that a loop needs in another layout. inside: what nodes that are loops or branches do.
+    """
 
     nodes: list[Node] = field(default_factory=list)
     inputs: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
     relaid: set[int] = field(default_factory=set)
+    inside: dict[int, Lives] = field(default_factory=dict)
 
     def add(self, node: Node) -> int:
         """Append a node and return its number."""
@@ -66,6 +69,14 @@ class Graph:
         while self.nodes[n].kind is Kind.VIEW and self.nodes[n].operands:
             n = self.nodes[n].operands[0]
         return n
+
+    def reshaped(self, n: int) -> bool:
+        """Whether a node is its base in another shape."""
+        while self.nodes[n].kind is Kind.VIEW and self.nodes[n].operands:
+            if not self.nodes[n].elementwise:
+                return True
+            n = self.nodes[n].operands[0]
+        return False
 
     def reads(self, n: int) -> tuple[int, ...]:
         """The different nodes behind the operands of a node."""

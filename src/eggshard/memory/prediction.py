@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from eggshard.errors import LoweringError
-from eggshard.memory.buffers import temporaries
+from eggshard.memory.buffers import lifetimes, temporaries
 from eggshard.memory.instructions import Block, instructions
+from eggshard.memory.packing import Lives
 from eggshard.memory.reading import graph_of
 from eggshard.plan.memory import peak_bytes
 from eggshard.plan.steps import StepPlan
@@ -38,10 +39,10 @@ def predicted(program: StepPlan) -> Memory:
         block = instructions(program)
     except LoweringError:
         return Memory(arguments, outputs, max(0, peak_bytes(program) - arguments - outputs))
-    return Memory(arguments, outputs, _inside(block, None)[0])
+    return Memory(arguments, outputs, temporaries(graph_of(block, _inside)))
 
 
-def _inside(block: Block, carried: Sequence[int] | None) -> tuple[int, set[int]]:
-    """What a block needs besides its inputs and outputs, and which of its inputs it wants in another layout."""
-    graph = graph_of(block, _inside)
-    return temporaries(graph, carried), graph.relaid
+def _inside(block: Block, carried: Sequence[int] | None) -> tuple[Lives, set[int]]:
+    """When a block needs memory besides its inputs and outputs, and which of its inputs it wants in another layout."""
+    graph = graph_of(block, _inside, carried)
+    return lifetimes(graph, carried), graph.relaid

@@ -1,0 +1,121 @@
+"""Where in memory the buffers of a program are put, as XLA does it on CPUs.
+
+All buffers are known with their lifetimes beforehand. An output's memory serves before the output is made; what is left
+is put into one block, one after the other in a fixed order, each where it fits most tightly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+#: Buffers begin at multiples of so many bytes.
+ALIGNED = 64
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Bytes that are in use from one kernel to another, both by number and included.
+
+    changes: the kernels that write their results over what was there.
+    """
+
+    size: int
+    start: int
+    end: int
+    changes: tuple[int, ...] = ()
+    offset: int = 0
+
+    def meets(self, other: Buffer) -> bool:
+        """Whether both are in use at the same time."""
+        return self.start <= other.end and other.start <= self.end
+
+    def later(self, time: int) -> Buffer:
+        """The same buffer so many kernels later."""
+        return Buffer(self.size, self.start + time, self.end + time, tuple(c + time for c in self.changes))
+
+
+@dataclass
+class Lives:
+    """The buffers of a block, those that its outputs have besides, and how many kernels it runs one after the other."""
+
+    buffers: list[Buffer]
+    kept: list[Buffer]
+    length: int
+
+
+def in_turn(found: Iterable[Lives]) -> Lives:
+    """Blocks that run one after the other, or of which only one runs: what they need inside."""
+    buffers: list[Buffer] = []
+    time = 0
+    for lives in found:
+        buffers += (b.later(time) for b in lives.buffers)
+        time += lives.length
+    return Lives(buffers, [], time)
+
+
+def place(buffers: Sequence[Buffer], rooms: Sequence[Buffer] = ()) -> int:
+    """The size of the memory that holds all buffers, but for those that fit into ``rooms`` while these are not in use.
+
+    The better of two orders: the largest first, of these the longest-lived; or the longest-lived first.
+    """
+    tenants = [(room, [room]) for room in sorted(rooms, key=lambda b: -b.size)]
+    within: set[Buffer] = set()
+    for b in sorted(buffers, key=lambda b: -b.size):
+        home = next((others for room, others in tenants
+                     if b.size <= room.size and not any(b.meets(o) for o in others)), None)
+        if home is not None:
+            home.append(b)
+            within.add(b)
+    left = [b for b in buffers if b not in within]
+    lasting = _lasting(left)
+    return min(
+        _packed(sorted(left, key=lambda b: (-b.size, -lasting[b][0]))),
+        _packed(sorted(left, key=lambda b: (-lasting[b][1], -b.size))),
+    )
+
+
+def _lasting(buffers: Sequence[Buffer]) -> dict[Buffer, tuple[int, int]]:
+    """How long each buffer is in use: for its first value, and in all. Counted in beginnings and ends of values."""
+    values = sorted((
+        (start, end, number, k)
+        for number, b in enumerate(buffers) for k, (start, end) in enumerate(pairwise((b.start, *b.changes, b.end)))
+    ))
+    begins: dict[int, list[tuple[int, int]]] = {}
+    ends: dict[int, list[tuple[int, int]]] = {}
+    for start, end, number, k in values:
+        begins.setdefault(start, []).append((number, k))
+        if k == len(buffers[number].changes):
+            ends.setdefault(end, []).append((number, k))
+    clock = 0
+    begun: dict[tuple[int, int], int] = {}
+    ended: dict[tuple[int, int], int] = {}
+    for time in sorted(begins.keys() | ends.keys()):
+        for number, k in begins.get(time, ()):
+            if k:
+                ended[number, k - 1] = clock
+                clock += 1
+            begun[number, k] = clock
+            clock += 1
+        for value in ends.get(time, ()):
+            ended[value] = clock
+            clock += 1
+    return {
+        b: (ended[number, 0] - begun[number, 0], ended[number, len(b.changes)] - begun[number, 0])
+        for number, b in enumerate(buffers)
+    }
+
+
+def _packed(buffers: Iterable[Buffer]) -> int:
+    """The size of the memory in which each buffer, in this order, goes where it fits most tightly."""
+    placed: list[Buffer] = []
+    for b in buffers:
+        at, best = 0, None
+        for low, high in sorted((p.offset, p.offset + p.size) for p in placed if p.meets(b)):
+            if low - at >= b.size and (best is None or low - at < best[0]):
+                best = low - at, at
+            at = max(at, -(-high // ALIGNED) * ALIGNED)
+        b.offset = at if best is None else best[1]
+        placed.append(b)
+    return max((b.offset + b.size for b in placed), default=0)
