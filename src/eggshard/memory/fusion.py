@@ -141,7 +141,7 @@ class _Fusion:
         if node.vectorised or self.homes[user].keys() & self.sums:
             return self.nodes[n].name in _ARITHMETIC
         if node.kind is Kind.UPDATE:
-            return node.name == "dynamic_update_slice" and self.graph.base(node.operands[0]) != n
+            return self._updates(user, n)
         return node.kind in (Kind.LOOP, Kind.JOIN, Kind.SUM)
 
     # -- what is not computed twice ------------------------------------------------------------------------------------
@@ -166,7 +166,12 @@ class _Fusion:
     def _may_fuse(self, n: int, user: int) -> bool:
         after = self.nodes[user]
         return self.nodes[n].kind in _FUSIBLE and (
-            after.kind in _FUSIBLE or (after.kind is Kind.SUM and not after.vectorised))
+            after.kind in _FUSIBLE or (after.kind is Kind.SUM and not after.vectorised) or self._updates(user, n))
+
+    def _updates(self, user: int, n: int) -> bool:
+        """Whether a node is what a user puts into an array."""
+        node = self.nodes[user]
+        return node.name == "dynamic_update_slice" and self.graph.base(node.operands[0]) != n
 
     def _through_memory(self, n: int, single: set[int]) -> bool:
         """Whether a node reaches some user of it another way, on which something is written to memory."""
