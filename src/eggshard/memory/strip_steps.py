@@ -210,7 +210,7 @@ class StripSteps(Writer):
         if others:
             (inside_,) = self.out.emit(BoxSelect(others), (inside_, outside), WHY)
         held = Span((0,) * len(span.starts), strip.length)
-        where = self.cut(chosen, Strip(0, 1, strip.length), held, span)
+        where = self.cut(chosen, strip._replace(dim=0), held, span)
         return self.chosen(where, strip.dim, inside_, outside)
 
 
@@ -227,7 +227,8 @@ def before_strips(
         if isinstance(step.action, BoxSelect):
             along = tuple((0, *box[1:]) for box in step.action.box if box[0] == line.results[0].dim)
             if along:
-                besides.boxes[i] = _places_of(first, BoxSelect(along), line.results[0].length)
+                length = program.types[step.results[0]].shape[line.results[0].dim]
+                besides.boxes[i] = _places_of(first, BoxSelect(along), length)
         for k, (v, strip) in enumerate(zip(step.operands, line.operands, strict=True)):
             count = ends(program, i, k, line)
             if strip is None or not any(count):
