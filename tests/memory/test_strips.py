@@ -9,8 +9,9 @@ import pytest
 from bench.memory import compiled_memory
 
 import eggshard as es
-from eggshard.memory.strip_mining import bands, cuts, divisors, in_strips
-from eggshard.memory.strips import Strip, lines, narrowed
+from eggshard.memory.spans import even
+from eggshard.memory.strip_mining import bands, counts, cuts, in_strips
+from eggshard.memory.strips import Strip, lines
 from eggshard.plan.control_steps import Loop
 from eggshard.plan.piece_steps import Exchange, Round
 from eggshard.plan.steps import AllToAll, Local
@@ -132,20 +133,21 @@ def test_what_a_collective_cuts_is_cut_along_what_it_keeps() -> None:
     assert (second.operands[0], second.results[0]) == (Strip(1, 4, 8), Strip(1, 1, 8))
 
 
-def test_uneven_lengths_are_cut_evenly() -> None:
-    assert divisors(128) == (2, 4, 8, 16) and divisors(126) == (2, 6, 9, 18)
-    assert divisors(7) == (7,) and divisors(1) == ()
+def test_lengths_are_cut_into_strips_of_equal_width() -> None:
+    assert counts(128) == (2, 4, 8, 16) and counts(126) == (2, 4, 8, 16)
+    assert counts(7) == (2, 4, 7) and counts(1) == ()
+    assert even(7, 4) == [(0, 2), (2, 4), (4, 6), (5, 7)]
 
 
-def test_a_slice_is_cut_from_where_it_begins() -> None:
+def test_a_slice_is_read_from_where_it_begins() -> None:
     attributes = Attributes(start_indices=(3, 0), limit_indices=(11, 4), strides=(1, 1))
     before, after = TensorType((16, 4), "f32"), TensorType((8, 4), "f32")
     action = Local("slice", attributes, (after,))
     cut = next(line for line in lines(Mesh({"x": 2}), action, [before], [after]) if line.results[0].dim == 0)
-    assert cut.operands == (Strip(0, 1, 8, 1, 3),)
-    assert cut.at(cut.results[0], Strip(0, 2, 4)) is None  # no part of the whole array is in two pieces
-    part = narrowed(Mesh({"x": 2}), action, cut, 2, [before], [after])
-    assert isinstance(part, Local) and part.attributes["limit_indices"] == (4, 4)
+    assert cut.operands == (Strip(0, 1, 16),)
+    read = cut.read(0)
+    assert read is not None and read.indices(2, 4) == (5, 4)
+    assert cut.at(cut.results[0], Strip(0, 2, 4)) is None  # indices apart in the result are apart in the operand
 
 
 def test_pieces_off_their_grid_are_not_cut() -> None:

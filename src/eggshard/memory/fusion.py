@@ -126,7 +126,7 @@ class _Fusion:
         if user in self.library:
             return False
         if node.kind is Kind.UPDATE:
-            return node.name == "dynamic_update_slice" and self.graph.base(node.operands[0]) != n
+            return self._updates(user, n)
         return node.kind in (Kind.LOOP, Kind.JOIN, Kind.SUM)
 
     # -- what is not computed twice ------------------------------------------------------------------------------------
@@ -153,7 +153,13 @@ class _Fusion:
     def _may_fuse(self, n: int, user: int) -> bool:
         if n in self.library or user in self.library:
             return False
-        return self.nodes[n].kind in _FUSIBLE and self.nodes[user].kind in (*_FUSIBLE, Kind.SUM)
+        return self.nodes[n].kind in _FUSIBLE and (
+            self.nodes[user].kind in (*_FUSIBLE, Kind.SUM) or self._updates(user, n))
+
+    def _updates(self, user: int, n: int) -> bool:
+        """Whether a node is what a user puts into an array."""
+        node = self.nodes[user]
+        return node.name == "dynamic_update_slice" and self.graph.base(node.operands[0]) != n
 
     def _through_memory(self, n: int, single: set[int]) -> bool:
         """Whether a node reaches some user of it another way, on which something is written to memory."""

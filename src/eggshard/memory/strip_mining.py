@@ -13,20 +13,20 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-
-from eggshard.memory.strips import Line, Strip, lines, narrowed
+from eggshard.memory.spans import even, passes
+from eggshard.memory.strip_ops import COUNTER, Writer
+from eggshard.memory.strip_steps import StripSteps, before_strips
+from eggshard.memory.strips import Line, Strip, lines
 from eggshard.plan.assemble import Assembler
 from eggshard.plan.control_steps import Loop
-from eggshard.plan.steps import Local, Step, StepPlan
-from eggshard.program.program import Attributes, Literal
-from eggshard.program.types import TensorType, numpy_dtype
+from eggshard.plan.steps import Step, StepPlan
+from eggshard.program.program import Attributes
+from eggshard.program.types import TensorType
 
 #: Into about how many strips loops cut.
 PARTS = (2, 4, 8, 16)
 #: So many steps with the largest values are tried as starts of a loop.
 _STARTS = 8
-_COUNTER = TensorType((), "i32")
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Band:
     @property
     def length(self) -> int:
         """Into how many parts it could be cut at most."""
-        return next(iter(self.lines.values())).results[0].length
+        return min(line.results[0].length for line in self.lines.values())
 
     def made(self) -> dict[int, Strip]:
         """The values that its steps make, and how each is cut."""
@@ -57,7 +57,7 @@ class Cut(NamedTuple):
 def cuts(program: StepPlan) -> Iterator[Cut]:
     """The ways to run steps of a program, or of a loop's body, in strips."""
     for band in bands(program):
-        parts = divisors(band.length)
+        parts = counts(band.length)
         if parts:
             yield Cut(parts, partial(in_strips, band))
     for i, step in enumerate(program.steps):
@@ -66,10 +66,10 @@ def cuts(program: StepPlan) -> Iterator[Cut]:
                 yield Cut(cut.parts, partial(_inside, program, i, cut))
 
 
-def divisors(length: int) -> tuple[int, ...]:
-    """Into how many equal parts a length is cut: for each of `PARTS` the least from it on, below its double."""
-    found = (next((d for d in range(n, 2 * n) if length % d == 0), 0) for n in PARTS)
-    return tuple(d for d in found if d)
+def counts(length: int) -> tuple[int, ...]:
+    """Into how many strips of equal width a length is cut, about as many as `PARTS` say; the last ones may overlap."""
+    found = (-(-length // -(-length // n)) for n in PARTS)
+    return tuple(sorted({n for n in found if n > 1}))
 
 
 def _inside(program: StepPlan, i: int, cut: Cut, parts: int) -> StepPlan:
@@ -126,7 +126,7 @@ class _Grower:
             if up:
                 for v, end in zip(steps[i].operands, band.lines[i].operands, strict=True):
                     maker = self.maker.get(v)
-                    if maker is not None and end is not None and end.start is None and self._joins(band, maker, v, end):
+                    if maker is not None and end is not None and self._joins(band, maker, v, end):
                         queue.append(maker)
         self._settle(band, start)
         return band
@@ -200,102 +200,28 @@ def _emit_loop(out: Assembler, band: Band, parts: int, values: dict[int, int]) -
     needed = {v for i, s in enumerate(program.steps) if i not in band.lines for v in s.operands} | {*program.outputs}
     results = [v for v in made if v in needed]
     given = list(dict.fromkeys(v for s in inside for v in s.operands if v not in made))
-    types = [_COUNTER, *(program.types[v] for v in (*results, *given))]
+    spans = passes(program, band.lines, {v: even(made[v].length, parts) for v in results})
+    besides = before_strips(out, program, band.lines, spans, values)
+    start = Writer(out)
+    carried = [start.number([0]), *(start.empty(program.types[v]) for v in results), *(values[v] for v in given)]
+    carried += besides.values
 
     body = Assembler(program.mesh)
-    counter, *carried = [body.input(t) for t in types]
-    whole = dict(zip((*results, *given), carried, strict=True))
-    parted: dict[int, int] = {}
-    cutter = _Cutter(body, counter, parts)
+    counter, *here = [body.input(out.types[v]) for v in carried]
+    whole = dict(zip((*results, *given), here, strict=False))
+    inner = besides.at(dict(zip(besides.values, here[len(whole) :], strict=True)))
+    steps = StripSteps(body, program, band.lines, spans.loop, whole, inner, counter)
     for i in sorted(band.lines):
-        step, line = program.steps[i], band.lines[i]
-        operands = tuple(
-            parted[v] if v in made else whole[v] if strip is None else cutter.cut(whole[v], strip)
-            for v, strip in zip(step.operands, line.operands, strict=True)
-        )
-        before = [[program.types[v] for v in vs] for vs in (step.operands, step.results)]
-        action = narrowed(program.mesh, step.action, line, parts, *before)
-        parted.update(zip(step.results, body.again(step, operands, action), strict=True))
-    put = [cutter.put(whole[v], parted[v], made[v]) for v in results]
-    (following,) = body.emit(_op("add", _COUNTER), (counter, cutter.number(1)), ("in strips",))
+        steps.write(i)
+    put = [steps.put(whole[v], v, made[v], spans.loop[v]) for v in results]
+    following = steps.op("add", Attributes(), COUNTER, counter, steps.number([1]))
 
     condition = Assembler(program.mesh)
-    first = [condition.input(t) for t in types][0]
-    limit = _number(condition, parts)
+    first = [condition.input(out.types[v]) for v in carried][0]
+    test = Writer(condition)
     less = Attributes(comparison_direction="LT", compare_type="SIGNED")
-    (goes_on,) = condition.emit(Local("compare", less, (TensorType((), "i1"),)), (first, limit), ("in strips",))
+    goes_on = test.op("compare", less, TensorType((), "i1"), first, test.number([parts]))
 
-    loop = Loop(condition.build((goes_on,)), body.build((following, *put, *carried[len(results) :])), parts)
-    empty = [_empty(out, program.types[v]) for v in results]
-    found = out.emit(loop, (_number(out, 0), *empty, *(values[v] for v in given)), (f"in {parts} strips",))
+    loop = Loop(condition.build((goes_on,)), body.build((following, *put, *here[len(results) :])), parts)
+    found = out.emit(loop, tuple(carried), (f"in {parts} strips",))
     values.update(zip(results, found[1:], strict=False))
-
-
-class _Cutter:
-    """Reads and writes the strips of one iteration."""
-
-    def __init__(self, body: Assembler, counter: int, parts: int):
-        self.body, self.counter, self.parts = body, counter, parts
-
-    def number(self, value: int) -> int:
-        return _number(self.body, value)
-
-    def cut(self, value: int, strip: Strip) -> int:
-        type_ = self.body.types[value]
-        seen = self._seen(type_, strip)
-        window = seen.with_shape(self._window(seen, strip))
-        starts = self._starts(seen, strip)
-        taken = Local("dynamic_slice", Attributes(slice_sizes=window.shape), (window,))
-        return self._shaped(self.body.emit(taken, (self._shaped(value, seen), *starts), ("in strips",))[0],
-                            strip.of(type_, self.parts))
-
-    def put(self, whole: int, part: int, strip: Strip) -> int:
-        type_ = self.body.types[whole]
-        seen = self._seen(type_, strip)
-        window = seen.with_shape(self._window(seen, strip))
-        operands = self._shaped(whole, seen), self._shaped(part, window), *self._starts(seen, strip)
-        return self._shaped(self.body.emit(_op("dynamic_update_slice", seen), operands, ("in strips",))[0], type_)
-
-    def _seen(self, type_: TensorType, strip: Strip) -> TensorType:
-        shape = type_.shape
-        parts = strip.outer, shape[strip.dim] // (strip.outer * strip.inner), strip.inner
-        return type_.with_shape((*shape[: strip.dim], *parts, *shape[strip.dim + 1 :]))
-
-    def _window(self, seen: TensorType, strip: Strip) -> tuple[int, ...]:
-        shape = seen.shape
-        return (*shape[: strip.dim + 1], strip.length // self.parts, *shape[strip.dim + 2 :])
-
-    def _starts(self, seen: TensorType, strip: Strip) -> list[int]:
-        times = self.number(strip.length // self.parts)
-        (start,) = self.body.emit(_op("multiply", _COUNTER), (self.counter, times), ("in strips",))
-        if strip.start:
-            (start,) = self.body.emit(_op("add", _COUNTER), (start, self.number(strip.start)), ("in strips",))
-        return [start if d == strip.dim + 1 else self.number(0) for d in range(seen.rank)]
-
-    def _shaped(self, value: int, type_: TensorType) -> int:
-        if self.body.types[value] == type_:
-            return value
-        reshape = Local("reshape", Attributes(shape=type_.shape), (type_,))
-        return self.body.emit(reshape, (value,), ("in strips",))[0]
-
-
-def _op(name: str, type_: TensorType) -> Local:
-    return Local(name, Attributes(), (type_,), (), float(type_.elements) if type_.rank == 0 else 0.0)
-
-
-def _number(body: Assembler, value: int) -> int:
-    literal = Literal(np.asarray(value, numpy_dtype("i32")))
-    return body.emit(Local("constant", Attributes(value=literal), (_COUNTER,)), (), ("in strips",))[0]
-
-
-def _empty(body: Assembler, type_: TensorType) -> int:
-    """Memory for a result, which the loop fills."""
-    zero = Literal(np.zeros((), numpy_dtype(type_.dtype)))
-    scalar = type_.with_shape(())
-    (value,) = body.emit(Local("constant", Attributes(value=zero), (scalar,)), (), ("in strips",))
-    if not type_.rank:
-        return value
-    fill = Attributes(broadcast_dimensions=(), shape=type_.shape)
-    return body.emit(Local("broadcast_in_dim", fill, (type_,)), (value,), ("in strips",))[0]
-
-

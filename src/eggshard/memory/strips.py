@@ -2,8 +2,9 @@
 
 A strip is a part of one dimension. Seen as ``(outer, length, inner)``, row-major, a dimension is cut along the middle:
 what a gather receives from every device is then cut alike, and the strips of its result are gathered from strips of
-its operand. A slice takes its strips from where it begins. A step's *lines* are the ways to cut it: computed on strips
-of its operands, it makes strips of all its results, with the same collectives on smaller shards.
+its operand. A step's *lines* are the ways to cut it: computed on strips of its operands, it makes strips of all its
+results, with the same collectives on smaller shards. What looks at neighbours *reads* strips of its operands that lie
+elsewhere and are wider, as the ops say (`OpDef.reaches`); so strips overlap.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from eggshard.memory.margins import margins_of
 from eggshard.placement.exchange import Boxes, BoxExchange
+from eggshard.placement.placement import Dim
 from eggshard.plan.piece_steps import Exchange, Round
 from eggshard.plan.steps import (
     Action,
@@ -29,51 +32,80 @@ from eggshard.plan.steps import (
     Resize,
     Slice,
 )
-from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange
+from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange, WindowExchange
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops import registry
 from eggshard.program.ops.base import PASS
+from eggshard.program.ops.windowing import EDGE_MODES, Reach, WindowForm
 from eggshard.program.types import TensorType
 
 Types = Sequence[TensorType]
 
 
 class Strip(NamedTuple):
-    """How a dimension is cut: as ``(outer, length, inner)``, along the middle.
-
-    start: where the length begins, of an array that is longer; then it has no outer or inner part.
-    """
+    """How a dimension is cut: as ``(outer, length, inner)``, along the middle."""
 
     dim: int
     outer: int
     length: int
     inner: int = 1
-    start: int | None = None
 
-    def of(self, type_: TensorType, parts: int) -> TensorType:
-        """The type of one of so many strips."""
+    def of(self, type_: TensorType, width: int) -> TensorType:
+        """The type of so many indices of the length."""
         shape = list(type_.shape)
-        shape[self.dim] = self.outer * (self.length // parts) * self.inner
+        shape[self.dim] = self.outer * width * self.inner
         return type_.with_shape(tuple(shape))
 
     def through(self, here: Strip, there: Strip) -> Strip | None:
         """The same strip at another end of a line that it lies on, None if it does not lie on this line."""
-        if self.dim != here.dim or self.start != here.start or self.outer % here.outer or self.inner % here.inner:
+        if self.dim != here.dim or self.outer % here.outer or self.inner % here.inner:
             return None
         outer, inner = self.outer // here.outer, self.inner // here.inner
-        if outer * self.length * inner != here.length or (there.start is not None and outer * inner > 1):
+        if outer * self.length * inner != here.length:
             return None
-        return Strip(there.dim, there.outer * outer, self.length, inner * there.inner, there.start)
+        return Strip(there.dim, there.outer * outer, self.length, inner * there.inner)
+
+
+class Read(NamedTuple):
+    """What a strip of the result reads of an operand elsewhere than at its own indices.
+
+    beyond: what it reads past the operand's ends: nothing that matters (""), the operand's own elements (an edge mode,
+    or ``wrapped``: from its other end), or what other devices send (``received``).
+    """
+
+    reach: Reach
+    beyond: str = ""
+
+    def indices(self, start: int, width: int) -> tuple[int, int]:
+        """Where the operand's indices begin that so many result indices need, and how many these are."""
+        low, high = (1 - start - width, 1 - start) if self.reach.mirrored else (start, start + width)
+        first, stop = self.reach.elements(low, high)
+        return first, stop - first
+
+    def margins(self, result: int, operand: int) -> tuple[int, int]:
+        """How many indices below and above an operand of this length a result of that length reads."""
+        first, width = self.indices(0, result)
+        return max(0, -first), max(0, first + width - operand)
 
 
 class Line(NamedTuple):
-    """A way to cut a step: the strips of its operands (None: taken whole) and of its results, all equally long."""
+    """A way to cut a step: the strips of its operands (None: taken whole) and of its results.
+
+    reads: of the operands that are not read at the result's own indices, where they are; empty where all are.
+    """
 
     operands: tuple[Strip | None, ...]
     results: tuple[Strip, ...]
+    reads: tuple[Read | None, ...] = ()
+
+    def read(self, operand: int) -> Read | None:
+        """Where an operand is read, None: at the result's own indices."""
+        return self.reads[operand] if self.reads else None
 
     def at(self, here: Strip, strip: Strip) -> Line | None:
         """The line of a finer strip, given at one end of this one; None if it does not lie on it."""
+        if self.reads:
+            return self if strip == here else None
         if strip.through(here, here) is None:
             return None
         ends = [None if end is None else strip.through(here, end) for end in (*self.operands, *self.results)]
@@ -95,14 +127,9 @@ def lines(mesh: Mesh, action: Action, operands: Types, results: Types) -> list[L
 
 def _lines(mesh: Mesh, action: Action, operands: Types, results: Types) -> Iterator[Line]:
     match action:
-        case Local(name="slice", attributes=attributes):
-            yield from _local_lines(action, operands, results)
-            if all(step == 1 for step in attributes["strides"]):
-                for d, (n, m) in enumerate(zip(operands[0].shape, results[0].shape, strict=True)):
-                    if m < n:
-                        yield Line((Strip(d, 1, m, 1, attributes["start_indices"][d]),), (Strip(d, 1, m),))
         case Local():
             yield from _local_lines(action, operands, results)
+            yield from _reading_lines(action, operands, results)
         case AllGather(moves=moves):
             yield from _moved(mesh, operands[0], moves, ())
         case AllToAll(sources=sources, targets=targets):
@@ -111,14 +138,21 @@ def _lines(mesh: Mesh, action: Action, operands: Types, results: Types) -> Itera
             yield from _moved(mesh, operands[0], (), moves)
         case AllReduce() | CollectivePermute() | KeepFirst():
             yield from _kept(operands, results, ())
-        case Crop(dim=dim, new=new, offsets=offsets):
+        case Crop(dim=dim, offsets=offsets):
             yield from _kept(operands, results, (dim,))
-            if len(set(offsets)) == 1 and 0 <= -offsets[0] <= operands[0].shape[dim] - new:
-                yield Line((Strip(dim, 1, new, 1, -offsets[0]),), (Strip(dim, 1, new),))
-        case Mask(dim=dim) | HaloExchange(dim=dim) | EdgeFill(dim=dim):
+            if len(set(offsets)) == 1:
+                yield _shifted(dim, operands[0], results[0], Read(Reach(dim, -offsets[0], -offsets[0])))
+        case WindowExchange(exchanges=exchanges):
+            yield from _kept(operands, results, [part.dim for part in exchanges])
+            margins = margins_of(action, operands[0]) if isinstance(action, HaloExchange) else None
+            if margins is not None:
+                dim, first = margins.action.dim, -exchanges[0].offsets[0]
+                received = "received" if margins.first + margins.last else ""
+                yield _shifted(dim, operands[0], results[0], Read(Reach(dim, first, first), received))
+        case Mask(dim=dim) | EdgeFill(dim=dim):
             yield from _kept(operands, results, (dim,))
-        case BoxSelect(box=box):
-            yield from _kept(operands, results, tuple(dim for dim, *_ in box))
+        case BoxSelect():
+            yield from _kept(operands, results, ())
         case Resize(shape=shape):
             changed = (d for d, (m, n) in enumerate(zip(operands[0].shape, shape, strict=True)) if m != n)
             yield from _kept(operands, results, tuple(changed))
@@ -134,8 +168,13 @@ def _kept(operands: Types, results: Types, but: Sequence[int]) -> Iterator[Line]
     for d, n in enumerate(results[0].shape):
         if d not in but:
             strip = Strip(d, 1, n)
-            if all(not t.rank or t.shape[d] == n for t in operands):
+            if all(not t.rank or t.shape[d] == n for t in (*operands, *results)):
                 yield Line(tuple(strip if t.rank else None for t in operands), (strip,) * len(results))
+
+
+def _shifted(dim: int, operand: TensorType, result: TensorType, read: Read) -> Line:
+    """Along a dimension that a step shifts or resizes."""
+    return Line((Strip(dim, 1, operand.shape[dim]),), (Strip(dim, 1, result.shape[dim]),), (read,))
 
 
 def _moved(mesh: Mesh, operand: TensorType, grow: Moves, shrink: Moves) -> Iterator[Line]:
@@ -175,22 +214,51 @@ def _local_lines(action: Local, operands: Types, results: Types) -> Iterator[Lin
             yield Line(tuple(found[0] if found else None for found in taken), tuple(found[0] for found in made))
 
 
-def narrowed(mesh: Mesh, action: Action, line: Line, parts: int, operands: Types, results: Types) -> Action:
-    """The step on one of so many strips; operands and results are the whole ones."""
-    given = tuple(t if s is None else s.of(t, parts) for t, s in zip(operands, line.operands, strict=True))
-    made = tuple(s.of(t, parts) for t, s in zip(results, line.results, strict=True))
-    taken = line.operands[0] if line.operands else None
+def _reading_lines(action: Local, operands: Types, results: Types) -> Iterator[Line]:
+    """Dimensions along which an op looks at neighbours."""
+    definition = registry.get(action.name)
+    reaches = definition.reaches(action.attributes, tuple(operands), tuple(results))
+    if reaches is None:
+        return
+    rule = definition.factors(action.attributes, tuple(operands), tuple(results))
+    for dim, length in enumerate(results[0].shape):
+        along = [[(d, r) for d, r in enumerate(row) if r is not None and r.dim == dim] for row in reaches]
+        factors = set(rule.results[0][dim])
+        tied = any(not found and any(factors.intersection(f) for f in row)
+                   for found, row in zip(along, rule.operands, strict=True))
+        if not any(along) or tied or length < 2 or any(len(found) > 1 for found in along):
+            continue
+        if any(r.divisor > 1 for found in along for _, r in found):
+            continue
+        form = window_form(action, dim, operands, results, operands, results)
+        if any(d != dim for layer in form.layers for d, *_ in layer.box):
+            continue
+        modes = {fill.operand: str(fill.value) for fill in form.fills if fill.value in EDGE_MODES}
+        yield Line(
+            tuple(Strip(found[0][0], 1, t.shape[found[0][0]]) if found else None
+                  for t, found in zip(operands, along, strict=True)),
+            tuple(Strip(dim, 1, length) for _ in results),
+            tuple(Read(found[0][1], "wrapped" if found[0][1].wrapped else modes.get(k, "")) if found else None
+                  for k, found in enumerate(along)),
+        )
+
+
+def window_form(
+    action: Local, dim: int, operands: Types, results: Types, given: Types, made: Types
+) -> WindowForm:
+    """An op on strips along a dimension of its results, of which it is ``given`` exactly what they need."""
+    windowed = {dim: Dim((), made[0].shape[dim])}
+    return registry.get(action.name).window_form(
+        action.attributes, tuple(operands), tuple(results), tuple(given), tuple(made), windowed
+    )
+
+
+def narrowed(action: Action, line: Line, width: int, operands: Types, results: Types) -> Action:
+    """The step on strips of so many indices, which reads its operands at its own; operands and results are the whole
+    ones."""
+    given = tuple(t if s is None else s.of(t, width) for t, s in zip(operands, line.operands, strict=True))
+    made = tuple(s.of(t, width) for t, s in zip(results, line.results, strict=True))
     match action:
-        case Local(name="slice", attributes=attributes) if taken is not None and taken.start is not None:
-            d, size = taken.dim, made[0].shape[taken.dim]
-            starts, limits = (
-                (*attributes[key][:d], value, *attributes[key][d + 1 :])
-                for key, value in (("start_indices", 0), ("limit_indices", size))
-            )
-            attributes = attributes.updated(start_indices=starts, limit_indices=limits)
-            return replace(action, attributes=attributes, result_types=made)
-        case Crop() if taken is not None and taken.start is not None:
-            return Resize(made[0].shape)
         case Local(name=name, attributes=attributes):
             definition = registry.get(name)
             attributes = definition.localize(attributes, tuple(operands), tuple(results), given, made)
@@ -200,24 +268,22 @@ def narrowed(mesh: Mesh, action: Action, line: Line, parts: int, operands: Types
             return Resize(made[0].shape)
         case Exchange(piece=piece, rounds=rounds, local=local):
             d = line.results[0].dim
-            part = piece[d] // parts
 
             def cut(r: Round) -> Round:
                 rows = (
-                    tuple((*row[:d], row[d] // piece[d] * part, *row[d + 1 :]) for row in starts)
+                    tuple((*row[:d], row[d] // piece[d] * width, *row[d + 1 :]) for row in starts)
                     for starts in (r.source_starts, r.target_starts)
                 )
                 return Round(r.pairs, *rows)
 
-            return replace(action, piece=(*piece[:d], part, *piece[d + 1 :]), shape=made[0].shape,
+            return replace(action, piece=(*piece[:d], width, *piece[d + 1 :]), shape=made[0].shape,
                            rounds=tuple(map(cut, rounds)), local=tuple(map(cut, local)))
         case BoxExchange(piece=piece, whole=whole):
             d = line.results[0].dim
-            part = piece[d] // parts
 
             def thinner(boxes: Boxes) -> Boxes:
-                return (*boxes[:d], boxes[d]._replace(size=boxes[d].size // piece[d] * part), *boxes[d + 1 :])
+                return (*boxes[:d], boxes[d]._replace(size=boxes[d].size // piece[d] * width), *boxes[d + 1 :])
 
-            return replace(action, whole=(*whole[:d], -(-whole[d] // piece[d]) * part, *whole[d + 1 :]),
+            return replace(action, whole=(*whole[:d], -(-whole[d] // piece[d]) * width, *whole[d + 1 :]),
                            source=thinner(action.source), target=thinner(action.target))
     return action
