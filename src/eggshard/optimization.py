@@ -110,13 +110,17 @@ def optimize(
 @contextmanager
 def _collector_paused() -> Iterator[None]:
     """Without Python's cycle collector: planning makes many small objects and hardly a cycle, so its passes, which
-    visit whatever the process holds, take a good part of the time and find nothing."""
+    visit whatever the process holds, take a good part of the time and find nothing. What is left at the end counts as
+    old, so that the next collection of what is young does not visit all of it."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if enabled:
+            if not gc.get_freeze_count():  # the user has frozen nothing, which would thaw
+                gc.freeze()
+                gc.unfreeze()  # into the oldest generation
             gc.enable()
 
 
