@@ -39,6 +39,14 @@ def test_lines_above_the_table_are_no_longer_than_a_terminal() -> None:
     assert len(lines) >= 4 and all(len(line) <= 80 for line in lines)
 
 
+def test_a_plan_that_a_debugger_shows_is_one_short_line() -> None:
+    plan = eggshard.optimize(CHAIN)
+    seconds = tables.duration(plan.cost.total)
+    assert repr(plan) == f"<Plan of main: 4 steps, {seconds}, {plan.search.method}>"
+    assert repr(plan.baseline).endswith(", baseline>")
+    assert repr(eggshard.Plan.from_json(plan.to_json())) == repr(plan)
+
+
 @pytest.mark.parametrize(("seconds", "shown"), [
     (0.0, "0 s"), (2.5e-12, "0.0025 ns"), (999.4e-9, "999 ns"), (999.6e-9, "1 us"), (1e-6, "1 us"), (0.9996e-3, "1 ms"),
     (12.34e-3, "12.3 ms"), (0.99951, "1 s"), (250.0, "250 s"),

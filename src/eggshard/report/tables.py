@@ -86,6 +86,12 @@ def over(action: Action) -> str:
     return ",".join(action.axes or moved_axes(getattr(action, "moves", ())) or getattr(action, "over", ()))
 
 
+def summary(plan: Plan) -> str:
+    """What the plan is of, its length, its cost, and how it was found, in a few words."""
+    steps = "1 step" if len(plan.steps) == 1 else f"{len(plan.steps)} steps"
+    return f"{plan.program.name}: {steps}, {duration(plan.cost.total)}, {plan.search.method}"
+
+
 def headline(plan: Plan) -> str:
     """What the plan is of and sends, what that takes, and how good that is: a line each."""
     c = plan.collectives
