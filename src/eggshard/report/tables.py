@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from textwrap import fill
@@ -21,19 +22,40 @@ if TYPE_CHECKING:
     from eggshard.plan.plan import Plan
 
 
-#: Columns of the lines above a plan's table.
+#: Columns of the lines above a plan's table, and of tables on terminals that are narrower.
 WIDTH = 80
+#: Columns of tables that are written elsewhere than to a terminal.
+WIDE = 118
 #: The tables of plans of more steps show those that communicate, one row each.
 LONG = 400
 
 
-def render(*parts: object, width: int = 118) -> str:
-    """Rich renderables as plain text."""
+def columns(indent: int = 0) -> int:
+    """How wide tables may be: on a terminal, as wide as that is, less what they are indented by."""
+    return max(WIDTH, Console().width) - indent if sys.stdout.isatty() else WIDE
+
+
+def render(*parts: object, width: int | None = None, indent: int = 0) -> str:
+    """Rich renderables as plain text, in so many columns, by default `columns`; each line indented by so many."""
     out = io.StringIO()
-    console = Console(file=out, width=width, color_system=None, highlight=False, soft_wrap=False)
+    console = Console(file=out, width=width or columns(indent), color_system=None, highlight=False, soft_wrap=False)
     for part in parts:
         console.print(part)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+    lines = out.getvalue().replace(_GLUE, " ").splitlines()
+    return "\n".join(" " * indent + line.rstrip() for line in lines)
+
+
+#: Stands for a space at which no line is to be broken: rich breaks lines at every space that Unicode knows.
+_GLUE = "\ue000"
+
+
+def glued(text: str) -> str:
+    """A cell's text whose placements and shardings go to the next line as a whole, where that has room for them."""
+    depth, shown = 0, ""
+    for char in text:
+        depth += (char in "([{") - (char in ")]}")
+        shown += _GLUE if char == " " and depth > 0 and shown.endswith(",") else char
+    return shown
 
 
 def size(count: float) -> str:
@@ -138,7 +160,7 @@ def plan_table(plan: Plan) -> str:
     for name, side in COLUMNS:
         table.add_column(name, justify=side, no_wrap=side == "right", overflow="fold" if side == "left" else "ellipsis")
     for row in table_rows(plan):
-        table.add_row(*row)
+        table.add_row(*map(glued, row))
     return headline(plan) + "\n" + render(table)
 
 
