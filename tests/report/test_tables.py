@@ -10,6 +10,7 @@ from rich.table import Table
 from tests.report.samples import chain
 
 import eggshard
+from eggshard.extract.portfolio import METHODS
 from eggshard.report import tables
 
 CHAIN = """
@@ -93,6 +94,17 @@ def test_a_sharding_stays_in_one_piece_where_it_fits() -> None:
     table.add_row(tables.glued('reshard [{"x"}, {}] to [{"x", "y"}, {}] (of two, that is)'))
     assert tables.render(table, width=20).splitlines() == [
         "why", 'reshard [{"x"}, {}]', 'to [{"x", "y"}, {}]', "(of two, that is)"]
+
+
+def test_what_methods_came_to_is_explained_where_it_stands() -> None:
+    plan = chain()
+    assert {"greedy", "cheap"} <= {note.partition(":")[0] for note in plan.search.notes} <= set(tables.METHODS)
+    assert set(METHODS) <= set(tables.METHODS)
+    text = plan.explain()
+    lines = text.partition("\nmethods in turn, in seconds (cost: ")[2].splitlines()[1:]
+    assert [line.partition("  (")[0].strip() for line in lines] == list(plan.search.notes)
+    assert text.count(tables.METHODS["greedy"]) == text.count(tables.METHODS["cheap"]) == 1
+    assert "methods in turn" not in plan.baseline.explain()
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [

@@ -224,10 +224,46 @@ def explain(plan: Plan) -> str:
         lines.append("time: " + ", ".join(f"{k} {duration(v)}" for k, v in s.seconds.items()))
     used = sorted({w for step in plan.steps for w in step.why if w in s.rules})
     lines.append("rules used: " + (", ".join(used) or "none"))
-    lines += list(s.notes)
+    lines += _methods(plan)
     if plan.cost.hidden:
         lines += ["", schedule_table(plan.schedule, plan.steps)]
     return "\n".join(lines)
+
+
+#: What the methods of selection do that left notes (`Search.notes`), by the word that a note begins with.
+METHODS = {
+    "greedy": "every tensor the cheapest way, one after the other",
+    "seeds": "plans known beforehand, such as that of propagation",
+    "local": "a few choices changed at a time",
+    "cheap": "what every plan pays at least, found without a solver",
+    "affordable": "choices that a cheaper plan may have; the others are left out",
+    "dual": "dual ascent: nearly the linear program's bound, without a solver",
+    "shards": "the integer program in which a tensor may be computed at several places",
+    "cpsat": "CP-SAT of OR-tools, for tensors that can be computed from each other in circles",
+    "linear": "the linear program: a choice may be taken in part",
+    "integer": "the integer program",
+    "merged": "the programs with tensors in one that are as good as one another",
+    "programs": "what the linear and the integer program came to",
+    "ring": "equal layers planned as one",
+    "memory": "the price or the change of steps that keeps the plan within its limit",
+    "solver": "it failed; what was found before stands",
+}
+
+
+def _methods(plan: Plan) -> list[str]:
+    """The notes of a search under a line that explains them; the first of each method says what it is."""
+    if not plan.search.notes:
+        return []
+    unit = "weighted seconds" if plan._price.overlap else "seconds"
+    lines = [f"methods in turn, in {unit} (cost: of the cheapest plan known by then; bound: no plan, or none of those "
+             "named, costs less):"]
+    explained = set()
+    for note in plan.search.notes:
+        method = note.partition(":")[0].partition(" ")[0]
+        known = method in METHODS and method not in explained
+        explained.add(method)
+        lines.append(f"  {note}" + (f"  ({METHODS[method]})" if known else ""))
+    return lines
 
 
 def comparison_table(comparison: Comparison) -> str:
