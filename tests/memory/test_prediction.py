@@ -60,7 +60,15 @@ def short(b: es.ProgramBuilder) -> None:
     b.output(x + x, (None, "a"))
 
 
-@pytest.mark.parametrize("define", [chain, product, two_products, exchanged, gathered, short], ids=lambda f: f.__name__)
+def short_products(b: es.ProgramBuilder) -> None:
+    """A factor of two products of 16-bit floats is made one in single precision once."""
+    x, w, v = (b.input((256, 256), "bf16", (None, None)) for _ in range(3))
+    b.output(b.dot(x, w) * b.dot(x, v), (None, None))
+
+
+@pytest.mark.parametrize(
+    "define", [chain, product, two_products, exchanged, gathered, short, short_products], ids=lambda f: f.__name__
+)
 def test_temporaries_are_those_of_the_compiled_program(define: Callable[[es.ProgramBuilder], None]) -> None:
     b = builder()
     define(b)

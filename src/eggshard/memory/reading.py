@@ -62,6 +62,8 @@ class _Reader:
         self.matrices: set[int] = set()
         self.transposed: dict[int, int] = {}
         self.turned: set[int] = set()
+        #: What floats that are too short are in single precision.
+        self.wide: dict[int, int] = {}
         #: Per loop the node of all iterations, and the views with which it begins what it carries, with their bytes.
         self.begun: list[tuple[int, dict[int, int]]] = []
         self.equal: dict[tuple[object, ...], tuple[str, ...]] = {}
@@ -182,7 +184,11 @@ class _Reader:
     def widened(self, n: int, type_: TensorType, name: str = "") -> int:
         """In single precision, if it is a float too short for an op."""
         size = _wide(type_, name)
-        return n if size == type_.bytes else self.add(Kind.LOOP, (n,), size, "convert", elementwise=True)
+        if size == type_.bytes:
+            return n
+        if n not in self.wide:
+            self.wide[n] = self.add(Kind.LOOP, (n,), size, "convert", elementwise=True)
+        return self.wide[n]
 
     def called(self, i: Instruction, operands: Sequence[int], pieces: int = 1, vectorised: bool = False) -> int:
         """A product or collective, in single precision at least, and its result in its own type."""
