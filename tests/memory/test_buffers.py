@@ -39,6 +39,14 @@ def test_cheap_loops_are_computed_again_and_dear_ones_are_not() -> None:
     assert sorted(fused(dear).reads) == [1, 2, 3]
 
 
+def test_padding_is_computed_by_one_kernel_once_or_written() -> None:
+    pad = Node(Kind.LOOP, (0,), SIZE, "pad")
+    assert sorted(fused(graph(INPUT, pad, loop(1), outputs=(2,))).reads) == [2]
+    assert sorted(fused(graph(INPUT, pad, loop(1), loop(1), outputs=(2, 3))).reads) == [1, 2, 3]
+    apart = (Node(Kind.LOOP, (1,), SIZE, "dynamic_slice"), Node(Kind.LOOP, (1,), SIZE, "reverse"))
+    assert sorted(fused(graph(INPUT, pad, *apart, loop(2, 3), outputs=(4,))).reads) == [1, 4]
+
+
 def test_a_loop_of_two_operands_that_its_user_needs_through_memory_too_is_kept() -> None:
     g = graph(INPUT, INPUT, loop(0, 1), call(2), loop(2, 3), outputs=(4,))
     assert sorted(fused(g).reads) == [2, 3, 4]

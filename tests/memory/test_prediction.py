@@ -13,9 +13,13 @@ from bench.peers import compile_text
 
 import eggshard as es
 from eggshard.costmodel import WireBytes
+from eggshard.memory.fusion import fused
+from eggshard.memory.instructions import instructions
+from eggshard.memory.packing import Lives
 from eggshard.memory.prediction import predicted
+from eggshard.memory.reading import graph_of
 from eggshard.plan.assemble import Assembler
-from eggshard.plan.steps import AllReduce, Local
+from eggshard.plan.steps import AllGather, AllReduce, Local, ReduceScatter
 from eggshard.program.program import Attributes
 from eggshard.program.types import TensorType
 
@@ -60,7 +64,15 @@ def short(b: es.ProgramBuilder) -> None:
     b.output(x + x, (None, "a"))
 
 
-@pytest.mark.parametrize("define", [chain, product, two_products, exchanged, gathered, short], ids=lambda f: f.__name__)
+def short_products(b: es.ProgramBuilder) -> None:
+    """A factor of two products of 16-bit floats is made one in single precision once."""
+    x, w, v = (b.input((256, 256), "bf16", (None, None)) for _ in range(3))
+    b.output(b.dot(x, w) * b.dot(x, v), (None, None))
+
+
+@pytest.mark.parametrize(
+    "define", [chain, product, two_products, exchanged, gathered, short, short_products], ids=lambda f: f.__name__
+)
 def test_temporaries_are_those_of_the_compiled_program(define: Callable[[es.ProgramBuilder], None]) -> None:
     b = builder()
     define(b)
@@ -68,6 +80,29 @@ def test_temporaries_are_those_of_the_compiled_program(define: Callable[[es.Prog
     temporaries, arguments, outputs = compiled_memory(plan)
     assert plan.memory.arguments == arguments and plan.memory.outputs == outputs
     assert abs(plan.memory.temporaries - temporaries) <= max(0.15 * temporaries, 512)
+
+
+def test_what_is_gathered_along_a_minor_dimension_is_copied_before() -> None:
+    """So blocks of an all-to-all that are ready at once come before the gather, in memory too."""
+    b = es.ProgramBuilder({"x": 8})
+    x, w = b.input((512, 1024), "f32", (None, "x")), b.input((1024, 3072), "f32", ("x", None))
+    product = b.dot(x, w)
+    b.output(b.slice(product, [0, 0], [512, 1024]) * b.slice(product, [0, 1024], [512, 2048]), (None, None))
+    plan = es.optimize(b.build(), cost_model=WireBytes())
+    assert plan.collectives == {"all-gather": 2, "all-to-all": 2}
+    assert plan.memory.temporaries == compiled_memory(plan)[0]
+
+
+def test_what_was_scattered_along_a_minor_dimension_is_gathered_without_a_copy() -> None:
+    out = Assembler(es.Mesh({"x": 4, "y": 2}))
+    shard = out.input(TensorType((512, 768), "f32"))
+    (doubled,) = out.emit(Local("add", Attributes(), (TensorType((512, 768), "f32"),), (), 0.0), (shard, shard))
+    (scattered,) = out.emit(ReduceScatter(((1, ("x",)),), "add"), (doubled,))
+    (gathered,) = out.emit(AllGather(((1, ("x",)),)), (scattered,))
+    block = instructions(out.build((gathered,)))
+    graph = graph_of(block, lambda *_: (Lives([], [], 0), set()))
+    written = [graph.nodes[n].name for n in fused(graph).reads]
+    assert written == ["blocks", "reduce_scatter", "all_gather", "transpose"]
 
 
 def test_the_peak_is_all_of_it() -> None:

@@ -1,6 +1,6 @@
 """Arithmetic as XLA simplifies it before it fuses: ops that change nothing, ops on broadcasts, quotients, reductions.
 
-- Constants are folded, and an op with its neutral element returns its other operand.
+- Constants are folded, an op with its neutral element returns its other operand, a choice between equals either.
 - An op on broadcasts is done before they are, and a quotient by a broadcast multiplies by its inverse.
 - A reduction that no library does, of more than a window of elements, is done within windows first.
 """
@@ -78,6 +78,8 @@ class Arithmetic:
         """An elementwise op, done as early and on as few elements as it can be."""
         if operands and all(o in self._number for o in operands):
             return self.constant(result, "")
+        if name == "select" and operands[1] == operands[2]:
+            return operands[1]
         for k, o in enumerate(operands):
             if len(operands) == 2 and self._number.get(o) in _NEUTRAL.get(name, ()) and (k or name in _COMMUTATIVE):
                 return operands[1 - k]

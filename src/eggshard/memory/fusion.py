@@ -4,7 +4,7 @@ The rules are those of XLA's pipeline for CPUs, found in its optimised modules:
 
 - A loop is computed by each of its users, if that repeats nothing dear: not if it is expensive and has several users,
   and not if it reads several large operands and some user cannot take it in, or needs it through memory as well.
-- A concatenation with several users is written, and so is padding that one kernel would evaluate twice.
+- A concatenation with several users is written, and so is padding that would be evaluated twice, by whatever kernels.
 - A loop that is expensive is written before its elements are used many times over.
 - A reduction takes in what feeds it and nothing else needs. What a library's kernels do is theirs (`library.py`).
 - Products, collectives and library calls read and write buffers.
@@ -112,12 +112,10 @@ class _Fusion:
         in_a_sum = len(homes) == 1 and homes.keys() <= self.sums
         if in_a_sum or sum(count * self.nodes[k].pieces for k, count in homes.items()) < 2:
             return True
-        if node.kind is Kind.JOIN or homes.keys() & self.sums:
+        if node.kind is Kind.JOIN or node.name == "pad" or homes.keys() & self.sums:
             return False
-        if max(homes.values()) > (1 if node.name == "pad" else _REPEATED):
+        if max(homes.values()) > _REPEATED:
             return False
-        if node.name == "pad":
-            return True
         return not node.expensive and n not in self.single
 
     def _takes(self, user: int, n: int) -> bool:

@@ -4,7 +4,8 @@
   in another order are copied first, but for plain transposes of one matrix, which the product does itself. A dimension
   of size 1 that is put between others is taken to be the outermost, and who wants it where it is reads a copy.
 - An all-to-all sends and receives a buffer per block, and joins the blocks. A gather along any but the major dimension
-  gathers into a buffer of its own and is copied from there; a reduce-scatter is copied before.
+  is copied before, unless from a reduce-scatter along the same, gathers into a buffer of its own and is copied from
+  there; a reduce-scatter is copied before.
 - Products and reducing collectives of 16-bit floats are done in single precision. Of brain floats all collectives are,
   and windows at runtime positions are read and replaced in it: not in place, and a loop is given what it reads windows
   of in single precision.
@@ -62,6 +63,10 @@ class _Reader:
         self.matrices: set[int] = set()
         self.transposed: dict[int, int] = {}
         self.turned: set[int] = set()
+        #: Along which minor dimension a value was scattered, which it has in the major place until it is read.
+        self.scattered: dict[int, int] = {}
+        #: What floats that are too short are in single precision.
+        self.wide: dict[int, int] = {}
         #: Per loop the node of all iterations, and the views with which it begins what it carries, with their bytes.
         self.begun: list[tuple[int, dict[int, int]]] = []
         self.equal: dict[tuple[object, ...], tuple[str, ...]] = {}
@@ -141,7 +146,9 @@ class _Reader:
             case "reduce_scatter":
                 if math.prod(result.shape[: i.integer("scatter_dimension")]) == 1:
                     return self.called(i, [self.widened(operands[0], types[0])])
-                return self.called(i, [self.add(Kind.LOOP, operands, _wide(types[0]), "blocks")])
+                out = self.called(i, [self.add(Kind.LOOP, operands, _wide(types[0]), "blocks")])
+                self.scattered[out] = i.integer("scatter_dimension")
+                return out
             case "all_reduce":
                 operand = self.widened(operands[0], types[0])
                 kind = (result.dtype, *(j.name for j in i.regions[0].body), *_GROUPS.findall(i.attributes))
@@ -182,7 +189,11 @@ class _Reader:
     def widened(self, n: int, type_: TensorType, name: str = "") -> int:
         """In single precision, if it is a float too short for an op."""
         size = _wide(type_, name)
-        return n if size == type_.bytes else self.add(Kind.LOOP, (n,), size, "convert", elementwise=True)
+        if size == type_.bytes:
+            return n
+        if n not in self.wide:
+            self.wide[n] = self.add(Kind.LOOP, (n,), size, "convert", elementwise=True)
+        return self.wide[n]
 
     def called(self, i: Instruction, operands: Sequence[int], pieces: int = 1, vectorised: bool = False) -> int:
         """A product or collective, in single precision at least, and its result in its own type."""
@@ -248,10 +259,13 @@ class _Reader:
 
     def gathered(self, i: Instruction, operand: int, type_: TensorType) -> int:
         dim = i.integer("all_gather_dim")
-        out = self.called(i, (self.widened(operand, type_, i.name),))
         relaid = dim > 0 and self.relaid(operand)
+        given = self.widened(operand, type_, i.name)
         if math.prod(i.types[0].shape[:dim]) == 1 and not relaid:
-            return out
+            return self.called(i, (given,))
+        if not relaid and self.scattered.get(operand) != dim:
+            given = self.add(Kind.LOOP, (given,), _wide(type_, i.name), "copy")
+        out = self.called(i, (given,))
         return self.add(Kind.LOOP, (out,), i.types[0].bytes, "transpose")
 
     def wide_inputs(self, n: int) -> None:
