@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eggshard.memory.graph import Graph, Kind, Node
-from eggshard.memory.library import library_kernels
+from eggshard.memory.xla_libraries import library_kernels
 
 _FUSIBLE = (Kind.LOOP, Kind.JOIN)
 #: A kernel evaluates a loop at no more places than this.
@@ -41,7 +41,7 @@ class _Fusion:
         self.graph, self.nodes = graph, graph.nodes
         self.users = graph.users()
         self.outputs = {graph.base(o) for o in graph.outputs}
-        self.library = library_kernels(graph, self.users)
+        self.by_library = library_kernels(graph, self.users)
         self.single = self._single()
         #: Nodes that are written; those of them that users compute again all the same; reductions not of the library.
         self.written: set[int] = set()
@@ -64,8 +64,8 @@ class _Fusion:
 
     def _decide(self, n: int) -> None:
         node = self.nodes[n]
-        if n in self.library:
-            kernel = self.library[n]
+        if n in self.by_library:
+            kernel = self.by_library[n]
             self.homes[n], self.places[n] = {kernel: 1}, {kernel: {kernel}}
             if kernel == n:
                 self.written.add(n)
@@ -121,7 +121,7 @@ class _Fusion:
     def _takes(self, user: int, n: int) -> bool:
         """Whether a user computes a loop itself if nothing speaks against it."""
         node = self.nodes[user]
-        if user in self.library:
+        if user in self.by_library:
             return False
         if node.kind is Kind.UPDATE:
             return self._updates(user, n)
@@ -133,7 +133,7 @@ class _Fusion:
         """Loops that are not computed twice, because of what they read and of who needs them."""
         found: set[int] = set()
         for n, node in enumerate(self.nodes):
-            if node.kind is not Kind.LOOP or n in self.library or self._reads_one(node):
+            if node.kind is not Kind.LOOP or n in self.by_library or self._reads_one(node):
                 continue
             if len(self.users[n]) + (n in self.outputs) < 2:
                 continue
@@ -149,7 +149,7 @@ class _Fusion:
         return sum(size * _SMALL > node.bytes for size in sizes) <= 1 or sum(sizes) <= node.bytes
 
     def _may_fuse(self, n: int, user: int) -> bool:
-        if n in self.library or user in self.library:
+        if n in self.by_library or user in self.by_library:
             return False
         return self.nodes[n].kind in _FUSIBLE and (
             self.nodes[user].kind in (*_FUSIBLE, Kind.SUM) or self._updates(user, n))
@@ -177,7 +177,7 @@ class _Fusion:
     def _read_for(self, kernel: int) -> dict[int, bool]:
         node = self.nodes[kernel]
         reads: dict[int, bool] = {}
-        first = node.kind is Kind.LOOP and node.elementwise and kernel not in self.library
+        first = node.kind is Kind.LOOP and node.elementwise and kernel not in self.by_library
         stack = [(self.graph.base(o), first and not self.graph.reshaped(o), kernel) for o in reversed(node.operands)]
         seen: set[tuple[int, bool]] = set()
         while stack:

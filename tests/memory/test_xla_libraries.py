@@ -11,7 +11,7 @@ from bench.peers import compile_text
 import eggshard as es
 from eggshard.costmodel import WireBytes
 from eggshard.memory.graph import Graph, Kind, Node
-from eggshard.memory.library import library_kernels
+from eggshard.memory.xla_libraries import library_kernels
 
 SIZE = 1000
 
