@@ -10,7 +10,7 @@ import numpy as np
 
 from eggshard.errors import LoweringError
 from eggshard.placement.placement import Dim
-from eggshard.placement.windows import Slab
+from eggshard.placement.slabs import Slab
 from eggshard.plan.steps import Action, Pairs
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops.windowing import EDGE_MODES
@@ -161,12 +161,17 @@ class HaloExchange(WindowExchange):
             return sum(slab.width for _, slab in loads[0])
 
         shared: list[Loads] = []
+        ends: list[tuple[set[int], set[int]]] = []  # who sends and who receives in each
         for loads in sorted(alone, key=width, reverse=True):
-            k = next((k for k, others in enumerate(shared) if _disjoint(pairs_of(others), pairs_of(loads))), None)
+            senders, receivers = ({pair[end] for pair in pairs_of(loads)} for end in (0, 1))
+            k = next((k for k, (sending, receiving) in enumerate(ends)
+                      if sending.isdisjoint(senders) and receiving.isdisjoint(receivers)), None)
             if k is None:
                 shared.append(loads)
+                ends.append((senders, receivers))
             else:
                 shared[k] += loads
+                ends[k] = ends[k][0] | senders, ends[k][1] | receivers
         return tuple(shared) if len(shared) < len(alone) else alone
 
     @property
@@ -240,11 +245,6 @@ def moves_of(operand: int, slab: Slab) -> list[Move]:
     return [
         Move(operand, s, r, slab.source_starts[s], slab.target_starts[r], slab.width) for s, r in slab.pairs if s != r
     ]
-
-
-def _disjoint(first: Pairs, second: Pairs) -> bool:
-    """Whether no device sends, and none receives, in both."""
-    return all({pair[end] for pair in first}.isdisjoint([pair[end] for pair in second]) for end in (0, 1))
 
 
 def pairs_of(loads: Loads) -> Pairs:
