@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -121,10 +122,8 @@ class WindowExchange(Action):
     @property
     def hops(self) -> int:
         count = len(self.exchanges[0].offsets)
-        return sum(
-            max(min(abs(receiver - sender), count - abs(receiver - sender)) for sender, receiver in pairs_of(loads))
-            for loads in self.travelling
-        )
+        apart = ({abs(receiver - sender) for sender, receiver in pairs_of(loads)} for loads in self.travelling)
+        return sum(max(min(distance, count - distance) for distance in distances) for distances in apart)
 
     def _bytes(self, loads: Loads, operands: tuple[TensorType, ...]) -> float:
         """Of one collective-permute: the longest load, to which others are filled up."""
@@ -249,7 +248,7 @@ def moves_of(operand: int, slab: Slab) -> list[Move]:
 
 def pairs_of(loads: Loads) -> Pairs:
     """The senders and receivers of one collective-permute."""
-    return tuple(pair for load in loads for pair in load[0][1].pairs)
+    return tuple(chain.from_iterable(load[0][1].pairs for load in loads))
 
 
 @dataclass(frozen=True, slots=True)
