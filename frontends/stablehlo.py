@@ -129,7 +129,7 @@ def _read_module(module: Any, text: str) -> Program:
         region=region,
         input_shardings=input_shardings,
         output_shardings=output_shardings,
-        name=name,
+        name=_program_name(module, name),
         input_names=tuple(_input_name(a, arguments, i) for i, a in enumerate(block.arguments)),
         output_names=tuple(
             results[i].get("jax.result_info", f'"result{i}"')[1:-1] if i < len(results) else f"result{i}"
@@ -151,6 +151,14 @@ def _entry(reader: ModuleReader) -> Any:
         f"the module has no function @main and {len(public)} public functions (functions: {names}); "
         "name the entry @main, or make it the only public one"
     )
+
+
+def _program_name(module: Any, entry: str) -> str:
+    """The entry's name; where that is ``main``, the module's if it has one: JAX writes a function f as ``jit_f``."""
+    attributes = module.operation.attributes
+    if entry != "main" or "sym_name" not in attributes:
+        return entry
+    return ir.StringAttr(attributes["sym_name"]).value.removeprefix("jit_") or entry
 
 
 def _dictionaries(attributes: Any, key: str) -> list[dict[str, str]]:

@@ -248,6 +248,21 @@ def test_an_error_leaves_the_collector_running() -> None:
     assert gc.isenabled()
 
 
+def test_what_planning_leaves_is_old_to_the_collector() -> None:
+    """Else the next collection of what is young visits all of it."""
+    plan = es.optimize(two_products())
+    assert any(o is plan for o in gc.get_objects(generation=2))
+
+
+def test_what_the_user_has_frozen_stays_frozen() -> None:
+    gc.freeze()
+    try:
+        es.optimize(two_products())
+        assert gc.get_freeze_count()
+    finally:
+        gc.unfreeze()
+
+
 def test_a_models_capacity_is_the_memory_limit_where_none_is_given() -> None:
     machine = replace(es.costmodel.preset("h100-node"), capacity=64.0)
     with pytest.raises(es.LimitError, match="capacity of Machine"):

@@ -6,23 +6,51 @@ import io
 import pickle
 import sys
 import time
+from typing import Any
 
 import pytest
 from rich.console import Console
-from tests.report.samples import MLP
+from tests.report.samples import MLP, scan
 
 import eggshard
-from eggshard import progress
+from eggshard import optimization, progress
+from eggshard.costmodel import AlphaBeta
 from eggshard.progress import STAGES, Bar, Clock, tracked
 
 
-def test_a_function_hears_of_every_stage_in_order() -> None:
+def stages_of(program: Any, **options: Any) -> list[str]:
     heard: list[tuple[str, float]] = []
-    eggshard.optimize(MLP, progress=lambda stage, seconds: heard.append((stage, seconds)))
-    stages = list(dict.fromkeys(stage for stage, _ in heard))
-    assert stages == list(STAGES)
+    eggshard.optimize(program, progress=lambda stage, seconds: heard.append((stage, seconds)), **options)
     assert [seconds for _, seconds in heard] == sorted(seconds for _, seconds in heard)
-    assert all(a != b for (a, _), (b, _) in zip(heard, heard[1:], strict=False))
+    return [stage for stage, _ in heard]
+
+
+@pytest.mark.parametrize("model", [None, AlphaBeta(overlap=1.0)], ids=["prices", "schedules"])
+def test_a_function_hears_of_every_stage_once_in_order(model: AlphaBeta | None) -> None:
+    assert stages_of(MLP, cost_model=model) == list(STAGES)
+
+
+def test_bodies_are_planned_in_the_stage_of_what_holds_them() -> None:
+    assert stages_of(scan()) == list(STAGES)
+
+
+def test_layers_are_heard_of_like_any_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimization, "MANY_OPS", 8)
+    b = eggshard.ProgramBuilder({"x": 2})
+    x = b.input((64, 64), "f32", ("x", None))
+    for _ in range(8):
+        x = b.op("tanh", b.dot(x, b.input((64, 64), "f32", (None, "x"))))
+    b.output(x)
+    assert stages_of(b.build()) == list(STAGES)
+
+
+def test_a_bar_shows_a_stage_that_comes_again() -> None:
+    heard: list[str] = []
+    with Bar(lambda stage, seconds: heard.append(stage)) as bar:
+        for stage in ("read", "select", "saturate", "select", "lower", "select"):
+            bar.stage(stage)
+            assert bar._now == stage
+    assert heard == ["read", "select", "lower"]
 
 
 def test_nothing_is_drawn_without_a_terminal(

@@ -86,8 +86,8 @@ def optimize(
     (`Plan.memory`), by default the cost model's ``capacity`` if it has one; a plan over it is replaced by the cheapest
     one found within it. exact: forbid reassociation of floating-point sums and every rule that NaN, Inf or -0 could
     tell. progress: a bar on stderr with the stages (read, saturate, select, lower) once two seconds have passed; by
-    default where stderr is a terminal. True and False force it; a function is called with every stage as it begins,
-    and the seconds since the start.
+    default where stderr is a terminal. True and False force it; a function is called once with every stage as it
+    begins, and the seconds since the start.
 
     Inputs and outputs lie evenly, as JAX arrays do: axes of a stated sharding that do not divide a dimension are left
     out there (``Plan.input_placements`` and ``output_placements`` say what holds). Inside, values may lie unevenly.
@@ -112,13 +112,17 @@ def optimize(
 @contextmanager
 def _collector_paused() -> Iterator[None]:
     """Without Python's cycle collector: planning makes many small objects and hardly a cycle, so its passes, which
-    visit whatever the process holds, take a good part of the time and find nothing."""
+    visit whatever the process holds, take a good part of the time and find nothing. What is left at the end counts as
+    old, so that the next collection of what is young does not visit all of it."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if enabled:
+            if not gc.get_freeze_count():  # the user has frozen nothing, which would thaw
+                gc.freeze()
+                gc.unfreeze()  # into the oldest generation
             gc.enable()
 
 
@@ -226,7 +230,7 @@ def _search_layers(
     hints = timed(clock, "propagate", hinted)
     timed(clock, "price", lambda: small.price_ahead(short.program.region))
     outputs = _output_options(small, hints)
-    plain = timed(clock, "baseline", lambda: baseline_program(
+    plain = timed(clock, "price", lambda: baseline_program(
         small, short.program.region, small.propagated, small.inputs, [o[0] for o in outputs]))
     graph = timed(clock, "saturate", saturated)
     roots = [(graph.values[v], o) for v, o in zip(region.outputs, outputs, strict=True)]
@@ -249,7 +253,8 @@ def _search_layers(
         0.0, 0.0, found.terms, found.extraction.method, planning.exact, "", clock, len(graph.classes), graph.size,
         dict(graph.report.matches), tuple(found.extraction.notes), encoding.capped, True)
     if found.alike and planning.pricer.total(plain) < found.extraction.selection.cost * (1 - 1e-9):
-        return _replaced(baseline(), search, "the search found nothing cheaper than the baseline"), True
+        reason = "the search found nothing cheaper than the baseline"
+        return _replaced(timed(clock, "baseline", baseline), search, reason), True
     lifted = found.lifted
     decoder = Decoder(planning.mesh, lifted.graph, lifted.encoding, lifted.selection, small.router, small.action)
     steps, placements = timed(clock, "assemble", lambda: decoder.decode(
@@ -286,8 +291,9 @@ def _search(planning: Planning, rules: Sequence[Any], outputs: Callable[[], list
     hints = begun(lambda: planning.hints)
     graph = timed(clock, "saturate", lambda: saturate(region, rules, planning.limits, planning.mesh))
     timed(clock, "propagate", hints)
+    wanted = outputs()
     encoder = Encoder(graph, planning.strategies, planning.router, planning.limits)
-    problem = timed(clock, "encode", lambda: encoded(planning, encoder, region, planning.inputs, outputs()))
+    problem = timed(clock, "encode", lambda: encoded(planning, encoder, region, planning.inputs, wanted))
     problems.append(problem)
     found = solve(planning, problem, clock)
     return Plan(planning.program, found.steps, planning.inputs, found.placements, planning.model, found.search,

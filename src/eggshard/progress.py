@@ -26,8 +26,8 @@ _STAGE = {
     "encode": "select", "extract": "select", "bodies": "select", "assemble": "lower", "join": "lower",
     "baseline": "lower",
 }
-#: None: a bar where stderr is a terminal. True, False: a bar, or none. Else called with every stage as it begins, and
-#: the seconds since the work began.
+#: None: a bar where stderr is a terminal. True, False: a bar, or none. Else called once with every stage, in order, as
+#: it begins, and the seconds since the work began.
 Progress = bool | Callable[[str, float], None] | None
 T = TypeVar("T")
 
@@ -60,7 +60,8 @@ class Bar:
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
         self._bar: object | None = None
-        self._begun = self._ended = False
+        self._heard = -1
+        self._ended = False
 
     def __enter__(self) -> Bar:
         if self.drawn:
@@ -70,10 +71,14 @@ class Bar:
         return self
 
     def stage(self, name: str) -> None:
-        """A stage begins. One that was begun before may begin again: loops have bodies."""
-        again, self._begun = name == self._now and self._begun, True
+        """A stage begins, or comes again: planning at several prices selects and lowers more than once.
+
+        A bar shows what is worked at. A caller's function hears of a stage once, and in order: never of an earlier one.
+        """
         self._now, self._done, self._total = name, 0.0, 0.0
-        if self._call is not None and not again:
+        place = self.stages.index(name) if name in self.stages else -1
+        if self._call is not None and place > self._heard:
+            self._heard = place
             self._call(name, time.monotonic() - self._began)
         self._update()
 

@@ -96,6 +96,8 @@ class RegionPlanner:
 
     def explaining(self, steps: StepPlan, reasons: Weigh) -> Weigh:
         """What explains a plan, from what explains the steps outside of bodies."""
+        if not self._reasons:
+            return reasons
         runs, names = runs_of_problems(steps), names_in_bodies(steps)
         bodies = tuple(BodyReasons(n, runs[n], self._reasons[n - 1], names.get(n, {})) for n in sorted(runs))
         return WithBodies(reasons, bodies) if bodies else reasons

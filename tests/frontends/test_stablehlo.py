@@ -289,6 +289,21 @@ def test_dynamic_shapes_name_the_op() -> None:
         load(text)
 
 
+def test_a_program_has_the_name_of_the_function_that_it_was_traced_from() -> None:
+    def step(x: Any) -> Any:
+        return x + 1
+
+    lowered = jax.jit(step).lower(jnp.ones(4))
+    plan = eggshard.optimize(lowered)
+    assert load(lowered).name == load(lowered.as_text()).name == "step"
+    assert str(plan).startswith("plan of step on {}: ") and load(plan.to_stablehlo()).name == "step"
+    function = "func.func @main(%a: tensor<f32>) -> tensor<f32> { return %a : tensor<f32> }"
+    assert load(function).name == load(f"module {{ {function} }}").name == "main"
+    assert load(f"module @jit_ {{ {function} }}").name == "main"
+    assert load(f"module @heat {{ {function} }}").name == "heat"
+    assert load(f"module @heat {{ {function.replace('main', 'other')} }}").name == "other"
+
+
 def test_the_only_public_function_is_read(tmp_path: Path) -> None:
     text = "func.func @step(%a: tensor<f32>) -> tensor<f32> { return %a : tensor<f32> }"
     path = tmp_path / "step.mlir"

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import re
+import sys
+from collections import Counter
 from unittest import mock
 
 import pytest
+from rich.table import Table
+from tests.report.samples import chain
 
 import eggshard
+from eggshard.extract.portfolio import METHODS
 from eggshard.report import tables
 
 CHAIN = """
@@ -37,6 +43,68 @@ def test_lines_above_the_table_are_no_longer_than_a_terminal() -> None:
     plan = eggshard.optimize(b.build())
     lines = tables.headline(plan).splitlines()
     assert len(lines) >= 4 and all(len(line) <= 80 for line in lines)
+
+
+def test_a_plan_that_a_debugger_shows_is_one_short_line() -> None:
+    plan = eggshard.optimize(CHAIN)
+    seconds = tables.duration(plan.cost.total)
+    assert repr(plan) == f"<Plan of main: 4 steps, {seconds}, {plan.search.method}>"
+    assert repr(plan.baseline).endswith(", baseline>")
+    assert repr(eggshard.Plan.from_json(plan.to_json())) == repr(plan)
+
+
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(width))
+
+
+def table_of(text: str) -> list[str]:
+    """The lines below a plan's table's heading."""
+    lines = text.splitlines()
+    return lines[next(i for i, line in enumerate(lines) if line.startswith(" step ")) + 1 :]
+
+
+def test_tables_are_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tables.columns() == 118
+    written = str(chain())
+    on_a_terminal(monkeypatch, 200)
+    assert tables.columns() == 200 and str(chain()) == written
+    on_a_terminal(monkeypatch, 90)
+    for text in (str(chain()), str(chain().diff(chain().baseline))):
+        assert max(map(len, text.splitlines())) <= 90
+    on_a_terminal(monkeypatch, 20)
+    assert tables.columns() == 80, "figures would be cut off"
+
+
+PLACEMENTS = re.compile(r"\([^()]*(?:\([^()]*\)[^()]*)*\)(?:\+\{[^}]*\})?")
+
+
+@pytest.mark.parametrize("width", [80, 84, 90, 96, 100, 118])
+def test_placements_are_not_broken_between_lines(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    whole = Counter(p for step in chain().steps for why in step.why for p in PLACEMENTS.findall(why))
+    assert len(whole) >= 3
+    on_a_terminal(monkeypatch, width)
+    found = Counter(p for line in table_of(str(chain())) for p in PLACEMENTS.findall(line))
+    assert found == whole
+
+
+def test_a_sharding_stays_in_one_piece_where_it_fits() -> None:
+    table = Table(box=None, padding=0, show_edge=False)
+    table.add_column("why", overflow="fold")
+    table.add_row(tables.glued('reshard [{"x"}, {}] to [{"x", "y"}, {}] (of two, that is)'))
+    assert tables.render(table, width=20).splitlines() == [
+        "why", 'reshard [{"x"}, {}]', 'to [{"x", "y"}, {}]', "(of two, that is)"]
+
+
+def test_what_methods_came_to_is_explained_where_it_stands() -> None:
+    plan = chain()
+    assert {"greedy", "cheap"} <= {note.partition(":")[0] for note in plan.search.notes} <= set(tables.METHODS)
+    assert set(METHODS) <= set(tables.METHODS)
+    text = plan.explain()
+    lines = text.partition("\nmethods in turn, in seconds (cost: ")[2].splitlines()[1:]
+    assert [line.partition("  (")[0].strip() for line in lines] == list(plan.search.notes)
+    assert text.count(tables.METHODS["greedy"]) == text.count(tables.METHODS["cheap"]) == 1
+    assert "methods in turn" not in plan.baseline.explain()
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [

@@ -447,6 +447,11 @@ class Plan:
 
         return plan_html(self)
 
+    def __repr__(self) -> str:
+        from eggshard.report.tables import summary
+
+        return f"<Plan of {summary(self)}>"
+
     def __str__(self) -> str:
         from eggshard.report.tables import plan_table
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from eggshard.plan.nested import Place, steps_within
 from eggshard.plan.steps import Local
 from eggshard.report.explanation import priced
-from eggshard.report.tables import LONG, duration, model_name, over, render, size, what
+from eggshard.report.tables import LONG, duration, glued, model_name, over, render, size, what
 
 if TYPE_CHECKING:
     from eggshard.plan.plan import Plan
@@ -79,7 +79,7 @@ class Difference:
             table.add_row(
                 "=" if same else "~" if both else "-" if left else "+",
                 f"{left.step} {left.what}" if left else "", f"{right.step} {right.what}" if right else "",
-                where, size(side.bytes) if side.bytes else "-", duration(side.seconds))
+                glued(where), size(side.bytes) if side.bytes else "-", duration(side.seconds))
         shown = "; listed: collectives that only one of them has" if long else ""
         priced = "" if a.cost_model == b.cost_model else (
             f"\nseconds are each plan's own model's: {model_name(a)}; {model_name(b)}")

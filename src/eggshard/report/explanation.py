@@ -10,7 +10,7 @@ from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.naming import ProgramNames, output_names, value_names
 from eggshard.plan.nested import Place, located
 from eggshard.plan.reasons import Alternative, Decision, Flip
-from eggshard.report.tables import duration, over, render, size, what
+from eggshard.report.tables import duration, glued, over, render, size, what
 
 if TYPE_CHECKING:
     from eggshard.plan.plan import Plan
@@ -208,7 +208,7 @@ def _inside(plan: Plan, place: Place, step: int) -> list[str]:
         for i in shown:
             table.add_row(inner.address_of(i), what(steps[i].action), over(steps[i].action) or "-",
                           duration(priced(plan, inner, i)))
-        lines += ["  " + line for line in render(table).splitlines()] if shown else []
+        lines += [render(table, indent=2)] if shown else []
     return lines
 
 
@@ -242,12 +242,12 @@ def explain_step(plan: Plan, step: int | str) -> str:
         table.add_column("rules", overflow="fold")
         for a in decision.alternatives:
             least = ">= " if a.at_least else ""
-            table.add_row(a.what, least + duration(max(0.0, a.change)), duration(max(0.0, a.held)), duration(a.own),
-                          "; ".join(a.rules))
-        lines += ["  " + line for line in render(table).splitlines()]
-        more = decision.weighed - len(decision.alternatives)
-        if more > 0:
-            lines.append(f"   and {more} more, none of them cheaper all else held: only the cheapest are kept")
+            more = least + duration(max(0.0, a.change))
+            table.add_row(glued(a.what), more, duration(max(0.0, a.held)), duration(a.own), "; ".join(a.rules))
+        lines.append(render(table, indent=2))
+        others = decision.weighed - len(decision.alternatives)
+        if others > 0:
+            lines.append(f"   and {others} more, none of them cheaper all else held: only the cheapest are kept")
         best = decision.next_best
         if best is not None and best.flips:
             lines.append(f"  it would flip to {best.what} with one of")

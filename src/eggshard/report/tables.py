@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from textwrap import fill
@@ -21,19 +22,40 @@ if TYPE_CHECKING:
     from eggshard.plan.plan import Plan
 
 
-#: Columns of the lines above a plan's table.
+#: Columns of the lines above a plan's table, and of tables on terminals that are narrower.
 WIDTH = 80
+#: Columns of tables that are written elsewhere than to a terminal.
+WIDE = 118
 #: The tables of plans of more steps show those that communicate, one row each.
 LONG = 400
 
 
-def render(*parts: object, width: int = 118) -> str:
-    """Rich renderables as plain text."""
+def columns(indent: int = 0) -> int:
+    """How wide tables may be: on a terminal, as wide as that is, less what they are indented by."""
+    return max(WIDTH, Console().width) - indent if sys.stdout.isatty() else WIDE
+
+
+def render(*parts: object, width: int | None = None, indent: int = 0) -> str:
+    """Rich renderables as plain text, in so many columns, by default `columns`; each line indented by so many."""
     out = io.StringIO()
-    console = Console(file=out, width=width, color_system=None, highlight=False, soft_wrap=False)
+    console = Console(file=out, width=width or columns(indent), color_system=None, highlight=False, soft_wrap=False)
     for part in parts:
         console.print(part)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+    lines = out.getvalue().replace(_GLUE, " ").splitlines()
+    return "\n".join(" " * indent + line.rstrip() for line in lines)
+
+
+#: Stands for a space at which no line is to be broken: rich breaks lines at every space that Unicode knows.
+_GLUE = "\ue000"
+
+
+def glued(text: str) -> str:
+    """A cell's text whose placements and shardings go to the next line as a whole, where that has room for them."""
+    depth, shown = 0, ""
+    for char in text:
+        depth += (char in "([{") - (char in ")]}")
+        shown += _GLUE if char == " " and depth > 0 and shown.endswith(",") else char
+    return shown
 
 
 def size(count: float) -> str:
@@ -86,6 +108,12 @@ def over(action: Action) -> str:
     return ",".join(action.axes or moved_axes(getattr(action, "moves", ())) or getattr(action, "over", ()))
 
 
+def summary(plan: Plan) -> str:
+    """What the plan is of, its length, its cost, and how it was found, in a few words."""
+    steps = "1 step" if len(plan.steps) == 1 else f"{len(plan.steps)} steps"
+    return f"{plan.program.name}: {steps}, {duration(plan.cost.total)}, {plan.search.method}"
+
+
 def headline(plan: Plan) -> str:
     """What the plan is of and sends, what that takes, and how good that is: a line each."""
     c = plan.collectives
@@ -132,7 +160,7 @@ def plan_table(plan: Plan) -> str:
     for name, side in COLUMNS:
         table.add_column(name, justify=side, no_wrap=side == "right", overflow="fold" if side == "left" else "ellipsis")
     for row in table_rows(plan):
-        table.add_row(*row)
+        table.add_row(*map(glued, row))
     return headline(plan) + "\n" + render(table)
 
 
@@ -196,10 +224,46 @@ def explain(plan: Plan) -> str:
         lines.append("time: " + ", ".join(f"{k} {duration(v)}" for k, v in s.seconds.items()))
     used = sorted({w for step in plan.steps for w in step.why if w in s.rules})
     lines.append("rules used: " + (", ".join(used) or "none"))
-    lines += list(s.notes)
+    lines += _methods(plan)
     if plan.cost.hidden:
         lines += ["", schedule_table(plan.schedule, plan.steps)]
     return "\n".join(lines)
+
+
+#: What the methods of selection do that left notes (`Search.notes`), by the word that a note begins with.
+METHODS = {
+    "greedy": "every tensor the cheapest way, one after the other",
+    "seeds": "plans known beforehand, such as that of propagation",
+    "local": "a few choices changed at a time",
+    "cheap": "what every plan pays at least, found without a solver",
+    "affordable": "choices that a cheaper plan may have; the others are left out",
+    "dual": "dual ascent: nearly the linear program's bound, without a solver",
+    "shards": "the integer program in which a tensor may be computed at several places",
+    "cpsat": "CP-SAT of OR-tools, for tensors that can be computed from each other in circles",
+    "linear": "the linear program: a choice may be taken in part",
+    "integer": "the integer program",
+    "merged": "the programs with tensors in one that are as good as one another",
+    "programs": "what the linear and the integer program came to",
+    "ring": "equal layers planned as one",
+    "memory": "the price or the change of steps that keeps the plan within its limit",
+    "solver": "it failed; what was found before stands",
+}
+
+
+def _methods(plan: Plan) -> list[str]:
+    """The notes of a search under a line that explains them; the first of each method says what it is."""
+    if not plan.search.notes:
+        return []
+    unit = "weighted seconds" if plan._price.overlap else "seconds"
+    lines = [f"methods in turn, in {unit} (cost: of the cheapest plan known by then; bound: no plan, or none of those "
+             "named, costs less):"]
+    explained = set()
+    for note in plan.search.notes:
+        method = note.partition(":")[0].partition(" ")[0]
+        known = method in METHODS and method not in explained
+        explained.add(method)
+        lines.append(f"  {note}" + (f"  ({METHODS[method]})" if known else ""))
+    return lines
 
 
 def comparison_table(comparison: Comparison) -> str:
