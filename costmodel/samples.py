@@ -9,7 +9,7 @@ from functools import cached_property
 from eggshard.costmodel.protocol import StepInfo
 from eggshard.errors import CostModelError
 from eggshard.frontends.builder import ProgramBuilder, Tensor
-from eggshard.placement.windows import Slab
+from eggshard.placement.slabs import Slab
 from eggshard.plan.piece_steps import Exchange, Round
 from eggshard.plan.pricing import step_info
 from eggshard.plan.steps import (

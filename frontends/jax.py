@@ -14,6 +14,11 @@ def is_lowered(source: Any) -> bool:
     return callable(getattr(source, "compiler_ir", None)) and callable(getattr(source, "as_text", None))
 
 
+def is_exported(source: Any) -> bool:
+    """Whether ``source`` is a ``jax.export.Exported``, told without importing JAX."""
+    return callable(getattr(source, "mlir_module", None)) and callable(getattr(source, "serialize", None))
+
+
 def from_lowered(lowered: Any) -> Program:
     """The program of a ``jax.stages.Lowered``. Donation of arguments is not part of a program.
 

@@ -274,3 +274,20 @@ def test_a_cost_model_may_be_given_by_name() -> None:
     assert es.optimize(two_products(), cost_model="h100-node").cost_model == es.costmodel.preset("h100-node")
     with pytest.raises(es.CostModelError, match="alpha-beta"):
         es.optimize(two_products(), cost_model="abacus")
+
+
+def test_verify_refuses_what_would_not_fit_here() -> None:
+    """Before inputs are made: these would be 256 TiB."""
+    b = ProgramBuilder(mesh={"x": 64, "y": 64})
+    x = b.input((1 << 23, 1 << 23), "f32", ("x", "y"))
+    b.output(b.tanh(x), ("x", "y"))
+    with pytest.raises(es.VerificationError, match=r"4096 devices .* give verify\(limit=None\)"):
+        es.optimize(b.build()).verify(engines=("numpy",))
+
+
+def test_verify_goes_on_without_a_limit() -> None:
+    plan = es.optimize(chain())
+    with pytest.raises(es.VerificationError, match="more than the limit"):
+        plan.verify(engines=("numpy",), limit=1000)
+    assert plan.verify(engines=("numpy",), limit=None).differences
+    assert plan.verify(engines=("numpy",)).differences

@@ -32,6 +32,7 @@ from eggshard.extract.encode import Encoder
 from eggshard.extract.portfolio import extract
 from eggshard.extract.weighing import Weighing
 from eggshard.frontends import load, op_count
+from eggshard.frontends.jax import is_lowered
 from eggshard.frontends.propagation import warm as start_propagation
 from eggshard.layers.lifting import Lifted
 from eggshard.layers.planning import MANY_OPS, extract_layers, handed, look_across_shards, reaching
@@ -78,14 +79,15 @@ def optimize(
 ) -> Plan:
     """The cheapest plan found for a sharded tensor program.
 
-    program: a ``jax.stages.Lowered``, an MLIR module, StableHLO text, a path, or a `Program`. cost_model: anything
-    with ``seconds(step)``, or the name of a shipped one (`costmodel.named`); `AlphaBeta` by default. rewrites: rules
-    instead of ``default_rules()``; an empty list turns the tensor algebra off. memory_limit: bytes per device that
-    inputs, outputs and temporaries may take (`Plan.memory`), by default the cost model's ``capacity`` if it has one; a
-    plan over it is replaced by the cheapest one found within it. exact: forbid reassociation of floating-point sums
-    and every rule that NaN, Inf or -0 could tell. progress: a bar on stderr with
-    the stages (read, saturate, select, lower) once two seconds have passed; by default where stderr is a terminal.
-    True and False force it; a function is called once with every stage as it begins, and the seconds since the start.
+    program: a ``jax.stages.Lowered``, a ``jax.export.Exported`` (read as its text), an MLIR module, StableHLO text, a
+    path, or a `Program`. cost_model: anything with ``seconds(step)``, or the name of a shipped one
+    (`costmodel.named`); `AlphaBeta` by default. rewrites: rules instead of ``default_rules()``; an empty list turns
+    the tensor algebra off. memory_limit: bytes per device that inputs, outputs and temporaries may take
+    (`Plan.memory`), by default the cost model's ``capacity`` if it has one; a plan over it is replaced by the cheapest
+    one found within it. exact: forbid reassociation of floating-point sums and every rule that NaN, Inf or -0 could
+    tell. progress: a bar on stderr with the stages (read, saturate, select, lower) once two seconds have passed; by
+    default where stderr is a terminal. True and False force it; a function is called once with every stage as it
+    begins, and the seconds since the start.
 
     Inputs and outputs lie evenly, as JAX arrays do: axes of a stated sharding that do not divide a dimension are left
     out there (``Plan.input_placements`` and ``output_placements`` say what holds). Inside, values may lie unevenly.
@@ -364,7 +366,7 @@ def _within(plan: Plan, memory_limit: int, outputs: int, problems: Sequence[Regi
 
 def _convention(program: Any) -> CallingConvention | None:
     """How a JAX function's arguments map to the program's inputs, if it came from one."""
-    if not hasattr(program, "out_tree"):
+    if not is_lowered(program) or not hasattr(program, "out_tree"):
         return None
     from eggshard.lower.calling_convention import CallingConvention
 

@@ -22,7 +22,8 @@ from eggshard.errors import LoweringError, VerificationError
 from eggshard.lower.simulator import gather_from_devices, perform, run, scatter_to_devices
 from eggshard.lower.stablehlo import at_grid_positions, module_text
 from eggshard.placement.placement import Dim, Placement, place
-from eggshard.placement.windows import Slab, covers
+from eggshard.placement.slabs import Slab
+from eggshard.placement.windows import covers
 from eggshard.plan.control_steps import Loop
 from eggshard.plan.steps import Local, Step, StepPlan
 from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange

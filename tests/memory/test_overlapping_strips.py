@@ -23,7 +23,7 @@ from eggshard.memory.margins import margins_of
 from eggshard.memory.spans import Span, inside, passes
 from eggshard.memory.strip_mining import bands, cuts, in_strips
 from eggshard.memory.strips import Read, lines
-from eggshard.placement.windows import Slab
+from eggshard.placement.slabs import Slab
 from eggshard.plan.steps import Local, Step, StepPlan
 from eggshard.plan.window_steps import HaloExchange
 from eggshard.program.mesh import Mesh

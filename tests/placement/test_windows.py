@@ -5,7 +5,9 @@ import random
 import numpy as np
 import pytest
 
+from eggshard.placement import windows
 from eggshard.placement.placement import Dim
+from eggshard.placement.slabs import repetition
 from eggshard.placement.windows import covers, hull, inside, reached, segments, slab_exchange, trimmed
 from eggshard.program.ops.windowing import Reach
 
@@ -101,6 +103,37 @@ def test_exchange_moves_no_more_than_it_must(seed):
         wide = Dim((), tile, low, high, wrapped)
         lacking = max(sum(i >= 0 and i // tile != d for i in content(n, wide, d)) for d in range(count))
         assert exchange.width >= lacking
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_devices_repeat_is_what_they_do_one_by_one(seed, monkeypatch):
+    rng = random.Random(seed)
+    cases, short = [], 0
+    for _ in range(250):
+        count, tile = rng.choice([7, 12, 16, 31]), rng.randint(1, 6)
+        n = max(1, count * tile - rng.choice([0, 0, 1, tile, rng.randint(0, 3 * tile)]))
+        source, target = (random_dim(rng, n, count, tile=tile) for _ in range(2))
+        short += repetition(n, count, source, target) is not None
+        cases.append((n, count, source, target))
+    found = [slab_exchange.__wrapped__(*case) for case in cases]
+    monkeypatch.setattr(windows, "repetition", lambda *_: None)
+    assert found == [slab_exchange.__wrapped__(*case) for case in cases]
+    assert short > 100
+    assert sum(exchange is not None for exchange in found) > 100
+
+
+def test_few_devices_stand_for_many():
+    """A halo of as many devices as one likes is worked out for a few."""
+    source, target = Dim(("x",), 8), Dim(("x",), 8, -1, 1, (-1, 8 * 4096 + 1))
+    found = repetition(8 * 4096, 4096, source, target)
+    assert found is not None
+    assert 4096 - found.extra <= 9
+    exchange = slab_exchange(8 * 4096, 4096, source, target)
+    assert exchange is not None
+    assert [slab.width for slab in exchange.rounds] == [1, 1]
+    assert {slab.pairs for slab in exchange.rounds} == {
+        tuple(sorted((d, (d + shift) % 4096) for d in range(4096))) for shift in (1, -1)
+    }
 
 
 @pytest.mark.parametrize("seed", range(3))

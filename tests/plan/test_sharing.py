@@ -8,7 +8,8 @@ import pytest
 from eggshard.costmodel import AlphaBeta, Messages, WireBytes
 from eggshard.errors import LoweringError
 from eggshard.placement.placement import Dim
-from eggshard.placement.windows import Slab, slab_exchange
+from eggshard.placement.slabs import Slab
+from eggshard.placement.windows import slab_exchange
 from eggshard.plan.pricing import Pricer, step_info
 from eggshard.plan.sharing import can_share, cheapest_joint
 from eggshard.plan.window_steps import HaloExchange, JointExchange, moves_of, pairs_of

@@ -5,7 +5,7 @@ import pytest
 
 from eggshard.errors import LoweringError
 from eggshard.placement.placement import Dim
-from eggshard.placement.windows import Slab
+from eggshard.placement.slabs import Slab
 from eggshard.plan.stretching import anchored, constant, stretched, stretched_numbers, stretched_pairs, stretched_slab
 
 

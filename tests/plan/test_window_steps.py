@@ -8,7 +8,8 @@ import pytest
 import eggshard as es
 from eggshard.costmodel import AlphaBeta, Messages, StepInfo, WireBytes
 from eggshard.placement.placement import Dim, Placement, place
-from eggshard.placement.windows import Slab, slab_exchange
+from eggshard.placement.slabs import Slab
+from eggshard.placement.windows import slab_exchange
 from eggshard.plan.memory import peak_bytes
 from eggshard.plan.piece_steps import Exchange
 from eggshard.plan.plan import Plan

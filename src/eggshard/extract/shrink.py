@@ -6,8 +6,10 @@ The result is a problem of its own, with fewer classes, choices, placements and 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -48,12 +50,22 @@ class Shrunk:
                 while (c, s) in self.stand_in:
                     s = self.stand_in[c, s]
                 wanted.add((c, s))
-        result: dict[int, tuple[int, ...]] = {}
+        matches: dict[int, Counter[int]] = {}
+        for part in wanted:
+            for c, s in self._standing_for.get(part, ()):
+                matches.setdefault(c, Counter())[s] += 1
+        # Of choices that stand for as many of them, the first.
+        return {c: (min(some, key=lambda s: (-some[s], s)),) for c, some in sorted(matches.items())}
+
+    @cached_property
+    def _standing_for(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
+        """Per old choice the new ones (class, choice) that stand for it, so often as they do."""
+        out: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for c, row in enumerate(self.origin):
-            matches = [sum(part in wanted for part in parts) for parts in row]
-            if any(matches):
-                result[c] = (matches.index(max(matches)),)
-        return result
+            for s, parts in enumerate(row):
+                for part in parts:
+                    out.setdefault(part, []).append((c, s))
+        return out
 
 
 def shrink(problem: Problem) -> Shrunk:

@@ -110,8 +110,17 @@ def given_inputs(types: Sequence[TensorType], inputs: Sequence[Any]) -> list[np.
     return arrays
 
 
-def verify(plan: Plan, seed: int, engines: Sequence[str], inputs: Sequence[Any] | None) -> Verification:
+def verify(
+    plan: Plan, seed: int, engines: Sequence[str], inputs: Sequence[Any] | None, limit: int | None = None
+) -> Verification:
     """Run plan and program on the same inputs. See `Plan.verify`."""
+    held = plan.mesh.size * plan.peak_bytes
+    if limit is not None and held > limit:
+        raise VerificationError(
+            f"{plan.mesh.size} devices with {plan.peak_bytes / 2**30:.3g} GiB each would hold {held / 2**30:.3g} GiB "
+            f"at once, more than the limit of {limit / 2**30:.3g} GiB; verify a plan of the same program with smaller "
+            "sizes or on a smaller mesh, or give verify(limit=None) to go on"
+        )
     rng = np.random.default_rng(seed)
     program = plan.program
     if inputs is None:

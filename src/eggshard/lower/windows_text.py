@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from eggshard.lower.body_text import BodyText, Value, integers
-from eggshard.placement.windows import Slab
+from eggshard.placement.slabs import Slab
 from eggshard.plan.window_steps import (
     BoxSelect,
     Crop,

@@ -13,32 +13,8 @@ from typing import NamedTuple
 
 from eggshard.placement.exchange import colour_edges
 from eggshard.placement.placement import Dim
+from eggshard.placement.slabs import Slab, SlabExchange, repetition
 from eggshard.program.ops.windowing import Reach
-
-
-class Slab(NamedTuple):
-    """One round of an exchange along a dimension: equal slabs that some devices send to others.
-
-    pairs: (sender, receiver), numbered along the axes, each at most once on either side. width: indices of a slab.
-    source_starts, target_starts: per device where its slab begins in its old and in its new shard (0 where unused).
-    """
-
-    pairs: tuple[tuple[int, int], ...]
-    width: int
-    source_starts: tuple[int, ...]
-    target_starts: tuple[int, ...]
-
-
-class SlabExchange(NamedTuple):
-    """The rounds from one window to another. ``offsets``: per device where its old shard begins in the new one."""
-
-    rounds: tuple[Slab, ...]
-    offsets: tuple[int, ...]
-
-    @property
-    def width(self) -> int:
-        """Indices received in all rounds, by the busiest device of each."""
-        return sum(slab.width for slab in self.rounds)
 
 
 def reached(dim: Dim, reach: Reach, count: int, size: int, operand_size: int) -> Dim:
@@ -141,33 +117,66 @@ def slab_exchange(n: int, count: int, source: Dim, target: Dim) -> SlabExchange 
 
     Every device keeps what it has and needs; each other run of needed indices comes from the nearest device that holds
     it. A round is a collective-permute of equal slabs: by distance between sender and receiver (a halo: one round a
-    direction), or by an edge colouring of the bipartite graph of runs, whichever is fewer indices. None where some
-    needed index is held by nobody, or a slab would carry unspecified data over needed ones.
+    direction), or by an edge colouring of the bipartite graph of runs, whichever is fewer indices. Devices that do
+    alike are looked at once where rounds by distance are the fewest possible. None where some needed index is held by
+    nobody, or a slab would carry unspecified data over needed ones.
     """
-    held = _Held(_all_segments(n, source, count), _all_segments(n, target, count), (source.size, target.size))
-    runs = _missing_runs(n, count, source, target, held)
+    short = repetition(n, count, source, target)
+    if short is not None:
+        some = count - short.extra
+        held, runs = _needed(n - short.extra * short.tile, some, short.shortened(source), short.shortened(target))
+        if runs is None:
+            return None
+        rounds = _by_distance(some, runs, held)
+        if rounds is not None and _least(runs, rounds):
+            return SlabExchange(short.stretched(rounds), (source.low - target.low,) * count)
+    held, runs = _needed(n, count, source, target)
     if runs is None:
         return None
+    plans = [_by_distance(count, runs, held)]
+    if plans[0] is None or not _least(runs, plans[0]):
+        plans.append(_by_colour(count, runs, held))
     offsets = tuple(d * (source.tile - target.tile) + source.low - target.low for d in range(count))
-    if not runs:
-        return SlabExchange((), offsets)
-    by_distance: dict[object, list[_Run]] = {}
+    found = [SlabExchange(rounds, offsets) for rounds in plans if rounds is not None]
+    return min(found, key=lambda plan: (plan.width, len(plan.rounds)), default=None)
+
+
+def _needed(n: int, count: int, source: Dim, target: Dim) -> tuple[_Held, list[_Run] | None]:
+    """What devices hold before and after an exchange, and the runs that it has to send, as `_missing_runs`."""
+    held = _Held(_all_segments(n, source, count), _all_segments(n, target, count), (source.size, target.size))
+    return held, _missing_runs(n, count, source, target, held)
+
+
+def _by_distance(count: int, runs: list[_Run], held: _Held) -> tuple[Slab, ...] | None:
+    """Rounds by distance between sender and receiver."""
+    groups: dict[object, list[_Run]] = {}
     seen: Counter[object] = Counter()
     for run in runs:
         key = (run.receiver - run.sender, run.above)
-        by_distance.setdefault((key, seen[key, run.receiver]), []).append(run)
+        groups.setdefault((key, seen[key, run.receiver]), []).append(run)
         seen[key, run.receiver] += 1
-    by_colour: dict[object, list[_Run]] = {}
-    for run, colour in zip(
-        runs, colour_edges([r.sender for r in runs], [r.receiver for r in runs], count).tolist(), strict=True
-    ):
-        by_colour.setdefault(colour, []).append(run)
-    plans = []
-    for groups in (by_distance, by_colour):
-        rounds = _rounds(count, list(groups.values()), held)
-        if rounds is not None:
-            plans.append(SlabExchange(rounds, offsets))
-    return min(plans, key=lambda plan: (plan.width, len(plan.rounds)), default=None)
+    return _rounds(count, list(groups.values()), held)
+
+
+def _by_colour(count: int, runs: list[_Run], held: _Held) -> tuple[Slab, ...] | None:
+    """Rounds by an edge colouring of the graph of runs."""
+    groups: dict[object, list[_Run]] = {}
+    colours = colour_edges([r.sender for r in runs], [r.receiver for r in runs], count)
+    for run, colour in zip(runs, colours.tolist(), strict=True):
+        groups.setdefault(colour, []).append(run)
+    return _rounds(count, list(groups.values()), held)
+
+
+def _least(runs: list[_Run], rounds: tuple[Slab, ...]) -> bool:
+    """Whether no rounds are fewer indices or messages: some device sends or receives as many one after the other."""
+    indices: Counter[tuple[str, int]] = Counter()
+    messages: Counter[tuple[str, int]] = Counter()
+    for run in runs:
+        for end in (("from", run.sender), ("to", run.receiver)):
+            indices[end] += run.length
+            messages[end] += 1
+    width = sum(slab.width for slab in rounds)
+    return width == max(indices.values(), default=0) and len(rounds) == max(messages.values(), default=0)
 
 
 class _Held(NamedTuple):

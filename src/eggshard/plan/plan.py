@@ -259,19 +259,23 @@ class Plan:
         return run_on_processes(self, arrays, timeout, debug)[0]
 
     def verify(
-        self, seed: int = 0, engines: tuple[str, ...] = ("numpy", "jax"), inputs: Sequence[Any] | None = None
+        self, seed: int = 0, engines: tuple[str, ...] = ("numpy", "jax"), inputs: Sequence[Any] | None = None,
+        limit: int | None = 1 << 34,
     ) -> Any:
         """Compare with the unsharded program; VerificationError where they differ by more than rounding explains.
 
         On ``inputs``, one global array each, or on random ones: standard normals, small integers. Deep programs magnify
         rounding on those; give inputs of the size that the program is made for.
 
+        limit: bytes that all devices together may hold at once, as `peak_bytes` counts them; VerificationError before
+        anything is run where the plan is larger, since all of it would be simulated on this machine. None: no limit.
+
         Engines that are not installed, or lack the devices, are skipped and listed as such in the report returned.
         """
         from eggshard.lower.verification import verify
 
         with Bar(stages=("comparing with the unsharded program",), title="verifying"):
-            return verify(self, seed, engines, inputs)
+            return verify(self, seed, engines, inputs, limit)
 
     def compare_with_xla(self) -> Comparison:
         """The plan beside XLA's own program for the same source, both compiled for the devices at hand: print it.

@@ -14,7 +14,7 @@ import numpy as np
 from eggshard import costmodel
 from eggshard.costmodel.protocol import StepInfo
 from eggshard.errors import CostModelError, EggshardError, ProgramError
-from eggshard.placement import exchange, placement, sharding, windows
+from eggshard.placement import exchange, placement, sharding, slabs
 from eggshard.plan import authored_steps, control_steps, held, piece_steps, steps, window_steps
 from eggshard.plan.identity import device_order, require, require_versions, versions
 from eggshard.plan.plan import Plan, Search
@@ -36,7 +36,7 @@ _CLASSES: dict[str, type] = {
         steps.AllReduce, steps.ReduceScatter, steps.KeepFirst, steps.Mask, steps.Step, steps.StepPlan,
         piece_steps.Round, piece_steps.Exchange, exchange.Blocks, exchange.BoxExchange, held.Origin,
         control_steps.Loop, control_steps.Branch, authored_steps.DeviceNumber, authored_steps.GroupCollective,
-        authored_steps.OnFirstDevice, windows.Slab, window_steps.Crop, window_steps.HaloExchange,
+        authored_steps.OnFirstDevice, slabs.Slab, window_steps.Crop, window_steps.HaloExchange,
         window_steps.JointExchange, window_steps.BoxSelect, window_steps.EdgeFill,
     )
 }

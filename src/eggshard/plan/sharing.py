@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from eggshard.placement.exchange import colour_edges
-from eggshard.placement.windows import Slab
+from eggshard.placement.slabs import Slab
 from eggshard.plan.window_steps import HaloExchange, JointExchange, Loads, Move, WindowExchange, moves_of
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType

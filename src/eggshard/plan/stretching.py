@@ -15,7 +15,7 @@ import numpy as np
 
 from eggshard.errors import LoweringError
 from eggshard.placement.placement import Dim
-from eggshard.placement.windows import Slab
+from eggshard.placement.slabs import Slab
 from eggshard.plan.steps import Pairs
 
 T = TypeVar("T", bound=Hashable)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from eggshard.errors import LoweringError
 from eggshard.placement.placement import Dim
-from eggshard.placement.windows import Slab
+from eggshard.placement.slabs import Slab
 from eggshard.plan.steps import Action, Pairs
 from eggshard.program.mesh import Mesh
 from eggshard.program.ops.windowing import EDGE_MODES
@@ -121,10 +122,8 @@ class WindowExchange(Action):
     @property
     def hops(self) -> int:
         count = len(self.exchanges[0].offsets)
-        return sum(
-            max(min(abs(receiver - sender), count - abs(receiver - sender)) for sender, receiver in pairs_of(loads))
-            for loads in self.travelling
-        )
+        apart = ({abs(receiver - sender) for sender, receiver in pairs_of(loads)} for loads in self.travelling)
+        return sum(max(min(distance, count - distance) for distance in distances) for distances in apart)
 
     def _bytes(self, loads: Loads, operands: tuple[TensorType, ...]) -> float:
         """Of one collective-permute: the longest load, to which others are filled up."""
@@ -161,12 +160,17 @@ class HaloExchange(WindowExchange):
             return sum(slab.width for _, slab in loads[0])
 
         shared: list[Loads] = []
+        ends: list[tuple[set[int], set[int]]] = []  # who sends and who receives in each
         for loads in sorted(alone, key=width, reverse=True):
-            k = next((k for k, others in enumerate(shared) if _disjoint(pairs_of(others), pairs_of(loads))), None)
+            senders, receivers = ({pair[end] for pair in pairs_of(loads)} for end in (0, 1))
+            k = next((k for k, (sending, receiving) in enumerate(ends)
+                      if sending.isdisjoint(senders) and receiving.isdisjoint(receivers)), None)
             if k is None:
                 shared.append(loads)
+                ends.append((senders, receivers))
             else:
                 shared[k] += loads
+                ends[k] = ends[k][0] | senders, ends[k][1] | receivers
         return tuple(shared) if len(shared) < len(alone) else alone
 
     @property
@@ -242,14 +246,9 @@ def moves_of(operand: int, slab: Slab) -> list[Move]:
     ]
 
 
-def _disjoint(first: Pairs, second: Pairs) -> bool:
-    """Whether no device sends, and none receives, in both."""
-    return all({pair[end] for pair in first}.isdisjoint([pair[end] for pair in second]) for end in (0, 1))
-
-
 def pairs_of(loads: Loads) -> Pairs:
     """The senders and receivers of one collective-permute."""
-    return tuple(pair for load in loads for pair in load[0][1].pairs)
+    return tuple(chain.from_iterable(load[0][1].pairs for load in loads))
 
 
 @dataclass(frozen=True, slots=True)
