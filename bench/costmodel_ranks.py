@@ -98,8 +98,9 @@ def run(console: Console, machine: str = "", seed: int = 0, programs: dict[str, 
     totals: list[float] = [0.0, 0.0, 0.0]
     pairs = near = count = 0
     left_out = []
+    refused: list[str] = []
     for program in chosen(programs, drawn, seed):
-        found = alternatives(program, model)
+        found = alternatives(program, model, refused)
         if len(found) < 2:
             left_out.append(program.name)
             continue
@@ -116,6 +117,8 @@ def run(console: Console, machine: str = "", seed: int = 0, programs: dict[str, 
     console.print(out)
     if left_out:
         console.print(f"left out, with one plan or longer than {_LONGEST} s: {'; '.join(left_out)}")
+    if refused:
+        console.print(f"plans that XLA refuses to compile, left out: {'; '.join(refused)}")
     tau, quartile, by_bytes = (t / pairs if pairs else 1.0 for t in totals)
     console.print(f"Kendall's tau over {pairs} pairs within programs: {tau:.2f} (at least {_TAU}), by lower quartile "
                   f"{quartile:.2f}; by bytes alone {by_bytes:.2f}")
@@ -136,8 +139,8 @@ def chosen(programs: dict[str, tuple[str, ...]], drawn: dict[str, int], seed: in
             yield others[i]
 
 
-def alternatives(program: BenchProgram, machine: Machine) -> list[Alternative]:
-    """Different plans of a program, timed in turn; none where one run takes too long."""
+def alternatives(program: BenchProgram, machine: Machine, refused: list[str]) -> list[Alternative]:
+    """Different plans of a program, timed in turn; none where one run takes too long. Those refused are named."""
     plans: dict[str, Plan] = {}
     lowered = program.lower()
     models: tuple[CostModel, ...] = (machine, WireBytes(), Messages(), *(Drawn(machine, k) for k in range(_MODELS)))
@@ -158,6 +161,7 @@ def alternatives(program: BenchProgram, machine: Machine) -> list[Alternative]:
             calls.append(_call(jax.jit(plan.to_jax()), arrays))
         except jax.errors.JaxRuntimeError:  # XLA refuses some programs of its own language
             del plans[text]
+            refused.append(f"{program.family}: {program.name}")
     once = [min(call(1), call(1)) for call in calls]
     if min(once) > _LONGEST:
         return []
