@@ -23,13 +23,13 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import costmodel_ranks
+from eggshard.calibration.fitting import fitted
+from eggshard.calibration.xla_table import read_xla_table
 from eggshard.costmodel import AlphaBeta, CostModel, Machine, StepInfo, WireBytes, preset
 from eggshard.costmodel.algorithms import ALL_REDUCE, KINDS
 from eggshard.costmodel.columns import StepColumns
-from eggshard.costmodel.fitting import fitted
+from eggshard.costmodel.pricing import Pricer
 from eggshard.costmodel.table import Measured
-from eggshard.costmodel.xla_table import read_xla_table
-from eggshard.plan.pricing import Pricer
 from eggshard.program.mesh import Mesh
 
 #: Presets whose fabrics the devices of XLA's table have, by the beginning of the device's name.

@@ -33,14 +33,14 @@ from bench.programs import BenchProgram
 from bench.programs.engines import PROGRAMS, variants
 from bench.worker import ROOT
 from eggshard.costmodel import WireBytes
-from eggshard.lower import simulator
-from eggshard.lower.archives import load_arrays, save_arrays
-from eggshard.lower.execution import gathered, scattered
-from eggshard.lower.mpi.launching import run_ranks
-from eggshard.lower.processes.launcher import Processes
-from eggshard.lower.verification import compare, difference, tolerance
+from eggshard.engines.jax.archives import load_arrays, save_arrays
+from eggshard.engines.jax.verification import compare, difference, tolerance
+from eggshard.engines.mpi.launching import run_ranks
+from eggshard.engines.processes.launcher import Processes
+from eggshard.ops.evaluate import evaluate_program
 from eggshard.plan.plan import Plan
-from eggshard.program.evaluate import evaluate_program
+from eggshard.simulate import simulator
+from eggshard.simulate.execution import gathered, scattered
 
 #: Runs of a program on each engine, of which the quickest counts.
 RUNS = 5

@@ -20,7 +20,7 @@ def main(folder: Path, runs: int, devices: int, processes: int, port: int, index
         jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=processes, process_id=index)
     from jax.experimental.multihost_utils import process_allgather
 
-    from eggshard.lower.archives import load_arrays, save_arrays
+    from eggshard.engines.jax.archives import load_arrays, save_arrays
     from eggshard.plan.plan import Plan
 
     plan = Plan.from_json((folder / "plan.json").read_text())

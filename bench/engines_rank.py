@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from eggshard.lower.archives import load_arrays, save_arrays
+from eggshard.engines.jax.archives import load_arrays, save_arrays
 from eggshard.plan.plan import Plan
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from bench.peers import PeerResult, counted_ops
 from bench.worker import Worker
-from eggshard.report.hlo import CollectiveCount
+from eggshard.hlo.collectives import CollectiveCount
 
 FLAG = "xla_enable_enzyme_comms_opt"
 """XLA's debug option, off by default: communication rewrites and the custom calls that the passes emit."""

@@ -15,13 +15,13 @@ from rich.table import Table
 
 from bench.lower_bound import State, best_sequence_bytes, shardings
 from eggshard.costmodel import WireBytes
-from eggshard.lower.simulator import gather_from_devices, run as simulate, scatter_to_devices
-from eggshard.placement.placement import Placement, missing_elements, place
-from eggshard.placement.routes import Router
-from eggshard.plan.assemble import Assembler
-from eggshard.plan.pricing import Pricer
+from eggshard.costmodel.pricing import Pricer
 from eggshard.program.mesh import Mesh
+from eggshard.program.placement import Placement, missing_elements, place
 from eggshard.program.types import TensorType
+from eggshard.reshard.routes import Router
+from eggshard.simulate.simulator import gather_from_devices, run as simulate, scatter_to_devices
+from eggshard.steps.assemble import Assembler
 
 CASES = (({"x": 2, "y": 2, "z": 2}, 16), ({"x": 2, "y": 3, "z": 2}, 72))
 

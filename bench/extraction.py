@@ -23,7 +23,7 @@ from bench.extraction_worker import OURS, PEERS
 from bench.programs import BenchProgram, by_name, dense, padslice, reshard, stencil, training
 from bench.selection_problems import problem_of
 from bench.worker import Worker
-from eggshard.extract.portfolio import extract, flow_count
+from eggshard.selection.portfolio import extract, flow_count
 
 #: What an extractor has for one problem; it is ended after `PATIENCE` times that, and a little.
 SECONDS, PATIENCE = 10.0, 3.0
@@ -126,7 +126,7 @@ def summary(records: list[dict[str, Any]]) -> list[str]:
 
 def exactness(seed: int) -> tuple[list[str], dict[str, Any]]:
     """The portfolio against exhaustive enumeration: what is wrong, and the counts."""
-    from tests.extract.exhaustive import Tally, cases
+    from tests.selection.exhaustive import Tally, cases
 
     wrong, counts = [], {}
     for real, count in ((False, MADE_UP), (True, REAL)):

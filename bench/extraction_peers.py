@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eggshard.extract.graph import strong_components
-from eggshard.extract.highs import Model
-from eggshard.extract.problem import Problem
+from eggshard.selection.certify.highs import Model
+from eggshard.selection.graph import strong_components
+from eggshard.selection.problem import Problem
 
 #: Costs become whole numbers of which an average plan has so many.
 SCALE = 10**9

@@ -10,10 +10,10 @@ from typing import Any
 
 from bench.extraction_peers import and_or_program, egglog_extraction
 from bench.worker import serve
-from eggshard.extract import cpsat
-from eggshard.extract.portfolio import extract
-from eggshard.extract.problem import Problem
-from eggshard.extract.verify import check, complete
+from eggshard.selection.certify import cpsat
+from eggshard.selection.portfolio import extract
+from eggshard.selection.problem import Problem
+from eggshard.selection.verify import check, complete
 
 #: Our extractors, as ``methods`` of the portfolio (None: as the planner runs it).
 OURS: dict[str, tuple[str, ...] | None] = {

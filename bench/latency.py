@@ -22,11 +22,11 @@ from bench.exchange_search import Chain, Schedule, best_schedule, exchanges
 from bench.programs import BenchProgram, axes_of, dimensions
 from bench.programs.spellings import repeated
 from eggshard.costmodel import AlphaBeta, CostModel, Messages
-from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.plan import Plan
-from eggshard.plan.steps import Step, StepPlan
-from eggshard.plan.window_steps import WindowExchange
 from eggshard.program.mesh import Mesh
+from eggshard.steps.control_steps import Branch, Loop
+from eggshard.steps.steps import Step, StepPlan
+from eggshard.steps.window_steps import WindowExchange
 
 TOLERANCE = 0.01
 """How much more than the exhaustive search's a plan may cost."""

@@ -29,7 +29,7 @@ from rich.table import Table
 from bench.programs import BenchProgram, use_cpu_devices
 from bench.worker import Worker
 from eggshard.errors import EggshardError
-from eggshard.report.hlo import CollectiveCount, CollectiveOp, count_collectives
+from eggshard.hlo.collectives import CollectiveCount, CollectiveOp, count_collectives
 
 _REMATERIALIZATION = "Involuntary full rematerialization"
 _SHARDY_TIMEOUT = 120.0

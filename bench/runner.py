@@ -16,10 +16,10 @@ from bench import enzyme, peers
 from bench.lower_bound import lower_bound
 from bench.programs import BenchProgram
 from eggshard.costmodel import WireBytes
+from eggshard.hlo.collectives import count_collectives
 from eggshard.limits import Limits
 from eggshard.plan.plan import Plan
-from eggshard.plan.steps import AllGather, Local
-from eggshard.report.hlo import count_collectives
+from eggshard.steps.steps import AllGather, Local
 
 
 @dataclass

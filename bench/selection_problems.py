@@ -8,11 +8,11 @@ from typing import Any
 from unittest import mock
 
 from bench.programs import BenchProgram
-from eggshard import optimization, regions
 from eggshard.costmodel import AlphaBeta
 from eggshard.errors import EggshardWarning
-from eggshard.extract import portfolio
-from eggshard.extract.problem import Extraction, Problem
+from eggshard.planner import optimization, regions
+from eggshard.selection import portfolio
+from eggshard.selection.problem import Extraction, Problem
 
 
 def problem_of(program: BenchProgram) -> Problem:

@@ -232,7 +232,7 @@ def _examples() -> Iterator[dict[str, Any]]:
 def compiled_bytes(text: str) -> float:
     """Bytes that the busiest device receives in the compiled program of a module with collectives."""
     from bench.peers import compile_text
-    from eggshard.report.hlo import count_collectives
+    from eggshard.hlo.collectives import count_collectives
     from eggshard.shardy.local.wrapping import whole_program
 
     whole = whole_program(shardy.transform(text, "convert-global-to-local"))

@@ -20,7 +20,7 @@ from jaxlib.mlir.dialects import sdy
 from jaxlib.mlir.passmanager import PassManager
 
 from bench.worker import serve
-from eggshard.report.hlo import CollectiveOp
+from eggshard.hlo.collectives import CollectiveOp
 
 _PROPAGATE = "sdy-propagation-pipeline"
 _RESHARD = "func.func(sdy-insert-explicit-reshards{enable-full-version=true})"

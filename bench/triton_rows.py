@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 from bench.programs.kernels import KernelProgram
 from eggshard.errors import EggshardError, ProgramError, VerificationError
-from eggshard.frontends.triton import load
-from eggshard.frontends.triton.libtriton import parse
-from eggshard.kernels.interpreter import check_layouts, judge
-from eggshard.kernels.ir import Kernel
-from eggshard.kernels.text import write_generic
 from eggshard.triton.choosing import SAME, Code, choose, variations
 from eggshard.triton.compilation import compile_kernel
 from eggshard.triton.counting import CodeCounts, count
+from eggshard.triton.frontend import load
+from eggshard.triton.frontend.libtriton import parse
+from eggshard.triton.kernels.interpreter import check_layouts, judge
+from eggshard.triton.kernels.ir import Kernel
+from eggshard.triton.kernels.text import write_generic
 from eggshard.triton.pipeline import Compilation
 from eggshard.triton.pricing import cost, scratch
 from eggshard.triton.replacing import replaced

@@ -12,7 +12,7 @@ from jaxlib.mlir.passmanager import PassManager
 
 from bench.peers import compile_text
 from bench.worker import serve
-from eggshard.report.hlo import count_collectives
+from eggshard.hlo.collectives import count_collectives
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:

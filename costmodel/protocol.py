@@ -47,7 +47,7 @@ class CostModel(Protocol):
     """Anything with this method is a cost model. By itself it says that the steps of a plan add up.
 
     Optional members describe a machine that computes while it communicates; a plan's price is then the time that its
-    schedule takes (`eggshard.plan.schedule`):
+    schedule takes (`eggshard.costmodel.schedule`):
 
     - ``overlap: float``, from 0 (the default: steps add up) to 1: the part of a collective's seconds during which the
       device can compute. For the other part, at its beginning, the collective holds the compute stream as well.

@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 import eggshard as es
-from eggshard.report.hlo import count_collectives
+from eggshard.hlo.collectives import count_collectives
 
 
 def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:

@@ -15,11 +15,11 @@ import numpy as np
 from rich.table import Table
 
 import eggshard as es
-from eggshard.plan.control_steps import Loop
-from eggshard.plan.steps import StepPlan
-from eggshard.plan.window_steps import WindowExchange
-from eggshard.report.hlo import CollectiveCount, count_collectives
+from eggshard.hlo.collectives import CollectiveCount, count_collectives
 from eggshard.report.tables import duration, render, what
+from eggshard.steps.control_steps import Loop
+from eggshard.steps.steps import StepPlan
+from eggshard.steps.window_steps import WindowExchange
 
 #: Both round in float32, after fusing differently: the largest difference allowed, by the largest value of the field.
 TOLERANCE = 1e-5

@@ -17,12 +17,14 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import ProgramError, ShardingError
-from eggshard.placement.sharding import Sharding, gather_cuts
+from eggshard.ops import registry
+from eggshard.ops.region_builder import RegionBuilder
 from eggshard.program import monoids
+from eggshard.program.attributes import Attributes, Literal
+from eggshard.program.codec import COMPARISON_DIRECTION, REQUIRED
 from eggshard.program.mesh import Mesh
-from eggshard.program.ops import registry
-from eggshard.program.ops.codec import COMPARISON_DIRECTION, REQUIRED
-from eggshard.program.program import Attributes, Literal, Op, Program, Region, RegionBuilder
+from eggshard.program.program import Op, Program, Region
+from eggshard.program.sharding import Sharding, gather_cuts
 from eggshard.program.types import TensorType, is_float, mlir_dtype, numpy_dtype, static_shape
 
 Scalar = bool | int | float | complex | np.generic

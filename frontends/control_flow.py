@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from eggshard.program.counted_loops import find_counter, scalar
-from eggshard.program.ops import registry
-from eggshard.program.program import Attributes, Literal, Region
+from eggshard.ops import registry
+from eggshard.ops.counted_loops import find_counter, scalar
+from eggshard.program.attributes import Attributes, Literal
+from eggshard.program.program import Region
 
 if TYPE_CHECKING:
     from eggshard.frontends.region_reader import RegionReader

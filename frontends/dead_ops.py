@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eggshard.program.ops import registry
+from eggshard.ops import registry
 from eggshard.program.program import Op, Region
 
 

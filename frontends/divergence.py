@@ -9,8 +9,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from eggshard.program.ops import registry
-from eggshard.program.program import Attributes, Op, Region
+from eggshard.ops import registry
+from eggshard.program.attributes import Attributes
+from eggshard.program.program import Op, Region
 
 #: The attribute that marks a loop or a branch.
 DIVERGES = "diverges"

@@ -14,8 +14,8 @@ from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError
 from eggshard.frontends.region_reader import Handler, RegionReader
-from eggshard.program.ops import registry
-from eggshard.program.program import Attributes
+from eggshard.ops import registry
+from eggshard.program.attributes import Attributes
 from eggshard.program.types import TensorType
 
 

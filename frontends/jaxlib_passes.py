@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from eggshard.egraph.worker import Worker, shared_worker
 from eggshard.errors import ProgramError
+from eggshard.worker import Worker, shared_worker
 
 #: What the worker imports while idle.
 _PRELOAD = ("eggshard.frontends.propagation", "eggshard.frontends.jaxlib_context", "jaxlib.mlir.passmanager")

@@ -20,10 +20,11 @@ import numpy as np
 from eggshard.frontends.dead_ops import without_dead_ops
 from eggshard.frontends.index_maps import Run, joined, recognise, runs_of
 from eggshard.frontends.region_writer import Constants, Form, RegionWriter
+from eggshard.ops.monoids import SET
+from eggshard.ops.windows import Windows
 from eggshard.program import monoids
-from eggshard.program.ops.monoids import SET
-from eggshard.program.ops.windows import Windows
-from eggshard.program.program import Literal, Op, Region
+from eggshard.program.attributes import Literal
+from eggshard.program.program import Op, Region
 
 #: Slices of which a gather may consist along one dimension.
 _MAX_PARTS = 4

@@ -13,13 +13,14 @@ from eggshard.frontends import enzyme_dialect
 from eggshard.frontends.control_flow import read_branches, read_while
 from eggshard.frontends.divergence import mark_divergence
 from eggshard.frontends.region_reader import Handler, RegionReader, captured_values
-from eggshard.placement.sharding import Sharding
+from eggshard.ops import registry
+from eggshard.ops.monoids import recognise_monoid
 from eggshard.program import monoids
+from eggshard.program.attributes import Attributes
+from eggshard.program.codec import attribute_dictionary
 from eggshard.program.mesh import Mesh
-from eggshard.program.ops import registry
-from eggshard.program.ops.codec import attribute_dictionary
-from eggshard.program.ops.monoids import recognise_monoid
-from eggshard.program.program import Attributes, Region
+from eggshard.program.program import Region
+from eggshard.program.sharding import Sharding
 from eggshard.program.types import TOKEN, mlir_dtype
 
 #: Monoids for which combining with the same value twice changes nothing.

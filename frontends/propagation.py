@@ -15,12 +15,12 @@ from typing import Any
 
 from eggshard.errors import EggshardError, EggshardWarning, ShardingError
 from eggshard.frontends.jaxlib_passes import after_passes, worker
-from eggshard.lower.module_text import PRINTED_REGIONS, TAG, program_text
-from eggshard.placement.sharding import DimSharding, Sharding, atoms, gather_cuts, whole_mesh
-from eggshard.placement.sharding_text import read_sharding
+from eggshard.ops.module_text import PRINTED_REGIONS, TAG, program_text
+from eggshard.program.codec import split_top_level
 from eggshard.program.mesh import Mesh
-from eggshard.program.ops.codec import split_top_level
 from eggshard.program.program import Op, Program, Region
+from eggshard.program.sharding import DimSharding, Sharding, atoms, gather_cuts, whole_mesh
+from eggshard.program.sharding_text import read_sharding
 
 PIPELINE = "sdy-propagation-pipeline"
 #: Seconds that propagation may take.

@@ -19,11 +19,13 @@ from jaxlib.mlir import ir
 from eggshard.errors import EggshardError, ProgramError
 from eggshard.frontends.normal_forms import finished
 from eggshard.frontends.shardings import MeshTable
-from eggshard.placement.sharding import Sharding
-from eggshard.program.ops import registry
-from eggshard.program.ops.base import OpDef
-from eggshard.program.ops.codec import Dense, decode_attributes
-from eggshard.program.program import Attributes, Literal, Op, Region, RegionBuilder
+from eggshard.ops import registry
+from eggshard.ops.base import OpDef
+from eggshard.ops.region_builder import RegionBuilder
+from eggshard.program.attributes import Attributes, Literal
+from eggshard.program.codec import Dense, decode_attributes
+from eggshard.program.program import Op, Region
+from eggshard.program.sharding import Sharding
 from eggshard.program.types import TOKEN, TensorType, numpy_dtype
 
 Handler = Callable[["RegionReader", Any, str], None]

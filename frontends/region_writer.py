@@ -9,8 +9,9 @@ import numpy as np
 
 from eggshard.errors import LoweringError
 from eggshard.frontends.index_maps import IndexMaps
-from eggshard.program.ops import registry
-from eggshard.program.program import Attributes, Literal, Op, Region
+from eggshard.ops import registry
+from eggshard.program.attributes import Attributes, Literal
+from eggshard.program.program import Op, Region
 from eggshard.program.types import TensorType, numpy_dtype
 
 #: Index tensors with more elements are left alone.

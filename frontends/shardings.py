@@ -9,10 +9,10 @@ from functools import lru_cache
 import numpy as np
 
 from eggshard.errors import MeshError, ProgramError, ShardingError
-from eggshard.placement.sharding import DimSharding, Sharding
-from eggshard.placement.sharding_text import read_mesh, read_sharding
+from eggshard.program.codec import split_top_level
 from eggshard.program.mesh import AxisRef, Mesh
-from eggshard.program.ops.codec import split_top_level
+from eggshard.program.sharding import DimSharding, Sharding
+from eggshard.program.sharding_text import read_mesh, read_sharding
 
 #: The one axis of a mesh made up for a module that has GSPMD shardings and no mesh; their tiles are its sub-axes.
 GSPMD_AXIS = "devices"

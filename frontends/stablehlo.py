@@ -18,9 +18,9 @@ from eggshard.errors import EggshardError, ProgramError, ShardingError
 from eggshard.frontends.normal_forms import finished
 from eggshard.frontends.region_reader import ModuleReader, only_block, short_location
 from eggshard.frontends.shardings import stated_sharding
-from eggshard.placement.sharding import Sharding, gather_cuts
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Program
+from eggshard.program.sharding import Sharding, gather_cuts
 
 _BYTECODE = b"ML\xefR"
 

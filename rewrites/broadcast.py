@@ -11,7 +11,7 @@ import numpy as np
 
 from eggshard.egraph.laws import each, like_zeros, tensors
 from eggshard.egraph.rules import Match, RuleList
-from eggshard.program.program import Literal
+from eggshard.program.attributes import Literal
 from eggshard.rewrites.shapes import bounds_of, kept_dims, slice_of, sliced_shape
 
 rules = RuleList()

@@ -6,7 +6,7 @@ from typing import Any
 
 from eggshard.egraph.laws import each, tensors, together
 from eggshard.egraph.rules import Match, RuleList
-from eggshard.program.program import Attributes
+from eggshard.program.attributes import Attributes
 from eggshard.program.types import TensorType
 from eggshard.rewrites.shapes import Dims, Dot, kept_dims, numbers, replaced, with_numbers
 

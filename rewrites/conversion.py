@@ -7,7 +7,7 @@ from typing import Any
 
 from eggshard.egraph.laws import each, tensors
 from eggshard.egraph.rules import Match, RuleList
-from eggshard.program.ops import numerics
+from eggshard.ops import numerics
 from eggshard.program.types import is_float
 
 rules = RuleList()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from eggshard.egraph.laws import each, tensors, together
 from eggshard.egraph.rules import Match, RuleList
-from eggshard.program.program import Attributes
+from eggshard.program.attributes import Attributes
 from eggshard.rewrites.shapes import bounds_of, replaced, slice_of
 
 rules = RuleList()

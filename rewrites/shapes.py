@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
-from eggshard.program.program import Attributes
+from eggshard.program.attributes import Attributes
 from eggshard.program.types import TensorType
 
 Dims = tuple[int, ...]

@@ -9,7 +9,7 @@ import numpy as np
 
 from eggshard.egraph.laws import each, tensors
 from eggshard.egraph.rules import Match, RuleList
-from eggshard.program.program import Literal
+from eggshard.program.attributes import Literal
 from eggshard.program.types import numpy_dtype
 from eggshard.rewrites.shapes import bounds_of, replaced, slice_of
 

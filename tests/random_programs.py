@@ -12,7 +12,9 @@ import numpy as np
 
 from eggshard.costmodel import AlphaBeta, StepInfo, WireBytes
 from eggshard.frontends.builder import ProgramBuilder, Tensor
-from eggshard.program.program import Attributes, Literal, Program, RegionBuilder
+from eggshard.ops.region_builder import RegionBuilder
+from eggshard.program.attributes import Attributes, Literal
+from eggshard.program.program import Program
 from eggshard.program.types import TensorType, is_float, numpy_dtype
 
 MESHES = ({"x": 4, "y": 2}, {"x": 2, "y": 2, "z": 2}, {"x": 2, "y": 3}, {"x": 3}, {"x": 2, "y": 2})

@@ -12,7 +12,7 @@ import pytest
 
 jax = pytest.importorskip("jax")
 from jax import lax  # noqa: E402
-from tests.test_stencils import PLANE, X8, argument, planned  # noqa: E402
+from tests.planner.test_stencils import PLANE, X8, argument, planned  # noqa: E402
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

@@ -46,7 +46,7 @@ def main() -> None:
 
 def priced(plan: program.es.Plan) -> list[StepInfo]:
     """The steps of a plan as a cost model sees them."""
-    from eggshard.plan.pricing import step_info
+    from eggshard.costmodel.pricing import step_info
 
     device = plan.device_program
     return [step_info(plan.mesh, s.action, tuple(device.types[v] for v in s.operands)) for s in device.steps]

@@ -3,7 +3,7 @@
 It learns the logarithm of seconds from what a step says of itself, and prices many steps in one call: one call per step
 would spend its time in scikit-learn. Predictions of trees go up and down a little, so it learns under the constraint
 that more bytes, messages and flops never cost less. Here it is trained on a machine's prices with noise, so that the
-example runs anywhere; `eggshard.costmodel.measuring` times the devices that you have.
+example runs anywhere; `eggshard.calibration.measuring` times the devices that you have.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import program
 
+from eggshard.calibration.samples import samples as steps_to_time
 from eggshard.costmodel import StepColumns, StepInfo, preset
-from eggshard.costmodel.samples import samples as steps_to_time
 from eggshard.costmodel.table import Measured
 
 KINDS = ("local", "all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute")

@@ -28,25 +28,25 @@ if TYPE_CHECKING:
     from eggshard.frontends import load as load
     from eggshard.frontends.builder import ProgramBuilder as ProgramBuilder
     from eggshard.jit import jit as jit
-    from eggshard.optimization import optimize as optimize, plan_reshard as plan_reshard
-    from eggshard.placement.sharding import Sharding as Sharding
     from eggshard.plan.plan import Plan as Plan
+    from eggshard.planner.optimization import optimize as optimize, plan_reshard as plan_reshard
+    from eggshard.planner.tradeoff import pareto as pareto
     from eggshard.program.program import Program as Program
-    from eggshard.tradeoff import pareto as pareto
+    from eggshard.program.sharding import Sharding as Sharding
 
 __version__ = "0.1.0"
 
 #: Names that are imported when first asked for, so that ``import eggshard`` stays fast.
 _LAZY = {
-    "optimize": "eggshard.optimization",
-    "plan_reshard": "eggshard.optimization",
-    "pareto": "eggshard.tradeoff",
+    "optimize": "eggshard.planner.optimization",
+    "plan_reshard": "eggshard.planner.optimization",
+    "pareto": "eggshard.planner.tradeoff",
     "jit": "eggshard.jit",
     "load": "eggshard.frontends",
     "Plan": "eggshard.plan.plan",
     "Program": "eggshard.program.program",
     "ProgramBuilder": "eggshard.frontends.builder",
-    "Sharding": "eggshard.placement.sharding",
+    "Sharding": "eggshard.program.sharding",
     "rewrites": "",
     "shardy": "",
     "triton": "",

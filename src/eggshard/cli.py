@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eggshard import cli_calibrate
+from eggshard.calibration import command as cli_calibrate
 from eggshard.errors import EggshardError, MeshError, ProgramError, ShardingError
 
 if TYPE_CHECKING:
@@ -145,11 +145,11 @@ def run(
     engine: Annotated[str, typer.Option("--engine", help="numpy, processes, or mpi.")] = "numpy",
 ) -> None:
     """Run a saved plan on arrays; mpi starts one rank per device on this machine."""
-    from eggshard.lower.archives import load_arrays, save_arrays
+    from eggshard.engines.jax.archives import load_arrays, save_arrays
 
     saved = saved_plan(plan)
     if engine == "mpi":
-        from eggshard.lower.mpi.launching import run_saved
+        from eggshard.engines.mpi.launching import run_saved
 
         run_saved(saved.mesh.size, plan, inputs, outputs)
         return
@@ -188,7 +188,7 @@ def shardy(
     import eggshard.shardy
 
     if list_:
-        from eggshard.report.passes import print_passes
+        from eggshard.shardy.table import print_passes
 
         print_passes()
         return

@@ -16,16 +16,16 @@ import numpy as np
 from jax.sharding import AxisType
 
 from eggshard.costmodel import CostModel
+from eggshard.engines.jax.agreement import planned_once
+from eggshard.engines.jax.callable import PlannedFunction, committed_sharding, mesh_in_effect
+from eggshard.engines.jax.primitive import TransformationError, is_batched, whole_programs
 from eggshard.errors import EggshardError, EggshardWarning, LoweringError, ProgramError
+from eggshard.frontends.calling_convention import CallingConvention
 from eggshard.limits import Limits
-from eggshard.lower.agreement import planned_once
-from eggshard.lower.calling_convention import CallingConvention
-from eggshard.lower.jax_callable import PlannedFunction, committed_sharding, mesh_in_effect
-from eggshard.lower.jax_primitive import TransformationError, is_batched, whole_programs
 from eggshard.plan.plan import Plan
 
 if TYPE_CHECKING:
-    from eggshard.lower.comparison import Comparison
+    from eggshard.engines.jax.comparison import Comparison
 
 #: True while a function is lowered in order to be planned: planned functions inside it are part of its program.
 _planning: contextvars.ContextVar[bool] = contextvars.ContextVar("planning", default=False)
@@ -53,7 +53,7 @@ class PlanOptions:
     guard: bool = False
 
     def plan(self, lowered: jax.stages.Lowered) -> Plan:
-        from eggshard.optimization import optimize
+        from eggshard.planner.optimization import optimize
 
         return optimize(
             lowered,
@@ -168,7 +168,7 @@ class JitFunction:
         static, dynamic = self._statics.split(args, kwargs)
         leaves, tree = jax.tree.flatten(dynamic)
         if (static, tree) not in self._differentiable:
-            from eggshard.jit_gradient import with_gradient
+            from eggshard.engines.jax.gradient import with_gradient
 
             self._differentiable[static, tree] = with_gradient(self, static, tree)
         try:
@@ -196,7 +196,7 @@ class JitFunction:
 
     def comparison(self, *args: Any, **kwargs: Any) -> Comparison:
         """The plan for these arguments beside XLA's own program: what ``guard`` goes by. Compiled once per process."""
-        from eggshard.guard import compared
+        from eggshard.engines.jax.guard import compared
 
         return compared(self.plan(*args, **kwargs))
 
@@ -302,7 +302,7 @@ class JitFunction:
 
     def _is_worse(self, plan: Plan) -> bool:
         """Whether XLA's own program is better than the plan; a warning says so, or that they cannot be compared."""
-        from eggshard.guard import compared, reason
+        from eggshard.engines.jax.guard import compared, reason
 
         try:
             comparison = compared(plan)

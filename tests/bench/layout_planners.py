@@ -6,7 +6,7 @@ import os
 import signal
 from dataclasses import dataclass
 
-from eggshard.kernels.ir import Kernel
+from eggshard.triton.kernels.ir import Kernel
 
 
 @dataclass

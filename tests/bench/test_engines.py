@@ -8,7 +8,7 @@ pytest.importorskip("jax")
 from bench.engines import Measured, Row, measure, memory, summary, times  # noqa: E402
 from bench.programs import by_name  # noqa: E402
 from bench.programs.engines import PROGRAMS, variants  # noqa: E402
-from tests.lower.mpi.ranks import missing  # noqa: E402
+from tests.engines.mpi.ranks import missing  # noqa: E402
 
 
 def test_programs_have_names_of_their_own_and_few_devices():

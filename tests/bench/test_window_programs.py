@@ -9,7 +9,7 @@ jnp = jax.numpy
 from bench.programs import BenchProgram, by_name, padslice, stencil  # noqa: E402
 from bench.programs.spellings import MODES, NINE_POINT, SPELLINGS, repeated, spelled, star  # noqa: E402
 
-from eggshard.report.hlo import count_collectives  # noqa: E402
+from eggshard.hlo.collectives import count_collectives  # noqa: E402
 
 FIXED = by_name((*stencil.PROGRAMS, *padslice.PROGRAMS))
 USUAL = [p for p in FIXED.values() if not p.extra]

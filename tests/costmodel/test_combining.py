@@ -21,12 +21,12 @@ from eggshard.costmodel import (
     seconds_many,
 )
 from eggshard.costmodel.machine import Protocol
+from eggshard.costmodel.pricing import Pricer
 from eggshard.costmodel.table import Table
 from eggshard.errors import CostModelError
-from eggshard.plan.pricing import Pricer
-from eggshard.plan.steps import AllGather, AllToAll, CollectivePermute, ReduceScatter, Slice
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
+from eggshard.steps.steps import AllGather, AllToAll, CollectivePermute, ReduceScatter, Slice
 
 MESH = Mesh({"x": 4, "y": 2})
 TABLE = Table((("all-gather", 4, (1e3, 1e6), (1e-5, 1e-3)), ("all-gather", 8, (1e3,), (2e-5,))), AlphaBeta())

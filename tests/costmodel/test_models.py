@@ -5,11 +5,11 @@ import math
 import pytest
 
 from eggshard.costmodel import AlphaBeta, CostModel, Messages, StepInfo, WireBytes, preset, presets
+from eggshard.costmodel.pricing import Pricer
 from eggshard.errors import CostModelError
-from eggshard.plan.pricing import Pricer
-from eggshard.plan.steps import AllGather, AllReduce, AllToAll, CollectivePermute, ReduceScatter, Slice
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
+from eggshard.steps.steps import AllGather, AllReduce, AllToAll, CollectivePermute, ReduceScatter, Slice
 
 MESH = Mesh({"x": 4, "y": 2})
 LOCAL = TensorType((1024, 1024), "f32")

@@ -6,7 +6,7 @@ from eggshard.egraph.laws import LawViolation, check_law, each, tensors
 from eggshard.egraph.patterns import Node, parse_rule
 from eggshard.egraph.rules import OpUse, rule, select
 from eggshard.errors import RewriteError
-from eggshard.program.program import Attributes
+from eggshard.program.attributes import Attributes
 from eggshard.program.types import TensorType
 from eggshard.rewrites.shapes import numbers
 

@@ -8,16 +8,14 @@ import pytest
 
 pytest.importorskip("egglog")
 
-from eggshard.egraph import (
-    saturate as saturation,  # noqa: E402
-    worker,  # noqa: E402
-)
+from eggshard import worker
+from eggshard.egraph import saturate as saturation
 from eggshard.egraph.saturate import saturate  # noqa: E402
 from eggshard.errors import RewriteError  # noqa: E402
 from eggshard.limits import Limits  # noqa: E402
+from eggshard.ops import registry  # noqa: E402
+from eggshard.ops.region_builder import RegionBuilder  # noqa: E402
 from eggshard.program.mesh import Mesh  # noqa: E402
-from eggshard.program.ops import registry  # noqa: E402
-from eggshard.program.program import RegionBuilder  # noqa: E402
 from eggshard.program.types import TensorType  # noqa: E402
 from eggshard.rewrites import default_rules, each, rule, select, tensors  # noqa: E402
 

@@ -11,10 +11,10 @@ import pytest
 from eggshard.errors import EggshardError, ProgramError, ShardingError
 from eggshard.frontends import load
 from eggshard.frontends.builder import ProgramBuilder, Tensor
-from eggshard.lower.module_text import program_text
-from eggshard.placement.sharding import Sharding
-from eggshard.program.evaluate import evaluate_program
+from eggshard.ops.evaluate import evaluate_program
+from eggshard.ops.module_text import program_text
 from eggshard.program.mesh import Mesh
+from eggshard.program.sharding import Sharding
 
 RNG = np.random.default_rng(0)
 A, B = RNG.standard_normal((4, 6)).astype(np.float32), RNG.standard_normal((6, 3)).astype(np.float32)

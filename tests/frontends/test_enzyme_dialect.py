@@ -7,7 +7,7 @@ pytest.importorskip("jax")
 
 from eggshard import ProgramError  # noqa: E402
 from eggshard.frontends import load  # noqa: E402
-from eggshard.program.evaluate import evaluate_program  # noqa: E402
+from eggshard.ops.evaluate import evaluate_program  # noqa: E402
 
 X = np.arange(32, dtype=np.float32).reshape(4, 8)
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp  # noqa: E402
 from jax import lax  # noqa: E402
 
 from eggshard.frontends import load  # noqa: E402
-from eggshard.program.evaluate import evaluate_program  # noqa: E402
+from eggshard.ops.evaluate import evaluate_program  # noqa: E402
 
 N = 12
 X = np.arange(N * 8, dtype=np.float32).reshape(N, 8)

@@ -16,10 +16,10 @@ from eggshard.errors import EggshardWarning, ProgramError
 from eggshard.frontends import load
 from eggshard.frontends.builder import ProgramBuilder
 from eggshard.frontends.propagation import propagate, propagate_program, propagated, propagated_shardings
-from eggshard.lower.module_text import program_text, walk
-from eggshard.placement.placement import is_even, replicated
-from eggshard.placement.sharding import Sharding
+from eggshard.ops.module_text import program_text, walk
 from eggshard.program.mesh import Mesh
+from eggshard.program.placement import is_even, replicated
+from eggshard.program.sharding import Sharding
 
 _spec = importlib.util.spec_from_file_location("jax_programs", Path(__file__).parent / "jax_programs.py")
 assert _spec and _spec.loader

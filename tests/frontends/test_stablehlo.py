@@ -19,12 +19,12 @@ import eggshard
 from eggshard.errors import ProgramError, ShardingError
 from eggshard.frontends import load, op_count
 from eggshard.frontends.jax import lower
-from eggshard.lower.module_text import program_text
-from eggshard.placement.sharding import Sharding
-from eggshard.program.evaluate import evaluate_program
+from eggshard.ops import registry
+from eggshard.ops.evaluate import evaluate_program
+from eggshard.ops.module_text import program_text
 from eggshard.program.mesh import Mesh
-from eggshard.program.ops import registry
 from eggshard.program.program import Program, Region
+from eggshard.program.sharding import Sharding
 
 _spec = importlib.util.spec_from_file_location("jax_programs", Path(__file__).parent / "jax_programs.py")
 assert _spec and _spec.loader

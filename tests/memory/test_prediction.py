@@ -13,15 +13,15 @@ from bench.peers import compile_text
 
 import eggshard as es
 from eggshard.costmodel import WireBytes
-from eggshard.memory.fusion import fused
-from eggshard.memory.instructions import instructions
-from eggshard.memory.packing import Lives
 from eggshard.memory.prediction import predicted
-from eggshard.memory.reading import graph_of
-from eggshard.plan.assemble import Assembler
-from eggshard.plan.steps import AllGather, AllReduce, Local, ReduceScatter
-from eggshard.program.program import Attributes
+from eggshard.memory.xla_cpu.fusion import fused
+from eggshard.memory.xla_cpu.instructions import instructions
+from eggshard.memory.xla_cpu.packing import Lives
+from eggshard.memory.xla_cpu.reading import graph_of
+from eggshard.program.attributes import Attributes
 from eggshard.program.types import TensorType
+from eggshard.steps.assemble import Assembler
+from eggshard.steps.steps import AllGather, AllReduce, Local, ReduceScatter
 
 
 def builder() -> es.ProgramBuilder:

@@ -7,19 +7,19 @@ import random
 import numpy as np
 import pytest
 
-from eggshard.lower.simulator import run
-from eggshard.lower.window_simulation import scatter_windows
+from eggshard.ops import registry
+from eggshard.ops.base import FactorRule
+from eggshard.ops.windowing import Reaches
 from eggshard.placement.grids import left_on, reduced_on
-from eggshard.placement.placement import Dim, Placement
 from eggshard.placement.transfer import strategies
-from eggshard.plan.assemble import Assembler
-from eggshard.plan.steps import Local
+from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
-from eggshard.program.ops import registry
-from eggshard.program.ops.base import FactorRule
-from eggshard.program.ops.windowing import Reaches
-from eggshard.program.program import Attributes
+from eggshard.program.placement import Dim, Placement
 from eggshard.program.types import TensorType
+from eggshard.simulate.simulator import run
+from eggshard.simulate.window_simulation import scatter_windows
+from eggshard.steps.assemble import Assembler
+from eggshard.steps.steps import Local
 
 MESH = Mesh({"x": 4})
 

@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-from eggshard.placement.placement import Placement, place, replicated
+from eggshard.ops.base import PASS, REDUCE, REPLICATE, Factor, FactorRule
 from eggshard.placement.transfer import strategies, useful
 from eggshard.program.mesh import Mesh
-from eggshard.program.ops.base import PASS, REDUCE, REPLICATE, Factor, FactorRule
+from eggshard.program.placement import Placement, place, replicated
 
 MESH = Mesh({"x": 4, "y": 2})
 DOT = FactorRule(

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eggshard.lower.simulator import run
-from eggshard.lower.window_simulation import scatter_windows
-from eggshard.placement.placement import Dim, Placement, place
+from eggshard.ops import registry
+from eggshard.ops.base import PASS, PERMUTE
+from eggshard.ops.windowing import Reach
 from eggshard.placement.window_transfer import WindowTransfer, linked
-from eggshard.plan.window_program import window_program
+from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
-from eggshard.program.ops import registry
-from eggshard.program.ops.base import PASS, PERMUTE
-from eggshard.program.ops.windowing import Reach
-from eggshard.program.program import Attributes
+from eggshard.program.placement import Dim, Placement, place
 from eggshard.program.types import TensorType
+from eggshard.simulate.simulator import run
+from eggshard.simulate.window_simulation import scatter_windows
+from eggshard.spmd.window_program import window_program
 
 MESHES = (Mesh({"x": 4}), Mesh({"x": 4, "y": 2}), Mesh({"x": 2, "y": 2, "z": 2}), Mesh({"x": 3, "y": 2}))
 Case = tuple[str, dict[str, Any], tuple[TensorType, ...]]

@@ -5,11 +5,11 @@ import random
 import numpy as np
 import pytest
 
+from eggshard.ops.windowing import Reach
 from eggshard.placement import windows
-from eggshard.placement.placement import Dim
 from eggshard.placement.slabs import repetition
 from eggshard.placement.windows import covers, hull, inside, reached, segments, slab_exchange, trimmed
-from eggshard.program.ops.windowing import Reach
+from eggshard.program.placement import Dim
 
 
 def content(n, dim, device):

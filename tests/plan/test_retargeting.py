@@ -18,12 +18,12 @@ from tests.random_stencils import Argument, lowered, placed  # noqa: E402
 import eggshard as es  # noqa: E402
 from eggshard.costmodel import WireBytes  # noqa: E402
 from eggshard.errors import LoweringError, MeshError, VerificationError  # noqa: E402
-from eggshard.plan.authored_steps import DeviceNumber, GroupCollective  # noqa: E402
-from eggshard.plan.piece_steps import Exchange, Round  # noqa: E402
 from eggshard.plan.retargeting import on_mesh, retargeted  # noqa: E402
-from eggshard.plan.steps import CollectivePermute  # noqa: E402
+from eggshard.program.attributes import Attributes  # noqa: E402
 from eggshard.program.mesh import Mesh  # noqa: E402
-from eggshard.program.program import Attributes  # noqa: E402
+from eggshard.steps.authored_steps import DeviceNumber, GroupCollective  # noqa: E402
+from eggshard.steps.piece_steps import Exchange, Round  # noqa: E402
+from eggshard.steps.steps import CollectivePermute  # noqa: E402
 
 
 def check_random(seed: int) -> bool:
@@ -186,7 +186,7 @@ def test_a_mesh_in_another_order() -> None:
     plan = es.optimize(lower(lambda u: u + jnp.roll(u, 1, 0), {"x": 4}, ((8,), (("x",),)), out=(("x",),)),
                        cost_model=WireBytes())
     there = on_mesh(plan.device_program, Mesh({"x": 4}, device_ids=[2, 0, 3, 1]))
-    from eggshard.lower.simulator import gather_from_devices, run, scatter_to_devices
+    from eggshard.simulate.simulator import gather_from_devices, run, scatter_to_devices
 
     u = np.arange(8, dtype=np.float32)
     (made,) = run(there, [scatter_to_devices(there.mesh, u, plan.input_placements[0])])

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from eggshard.errors import LoweringError
-from eggshard.placement.placement import Dim
 from eggshard.placement.slabs import Slab
 from eggshard.plan.stretching import anchored, constant, stretched, stretched_numbers, stretched_pairs, stretched_slab
+from eggshard.program.placement import Dim
 
 
 def test_the_middle_grows_and_the_ends_stay():

@@ -7,13 +7,15 @@ from typing import Any
 
 import eggshard
 from eggshard.costmodel import WireBytes
-from eggshard.placement.placement import place
-from eggshard.plan.held import Held
+from eggshard.ops.region_builder import RegionBuilder
 from eggshard.plan.plan import Plan
-from eggshard.plan.steps import Local, Step, StepPlan
+from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
-from eggshard.program.program import Attributes, Program, RegionBuilder
+from eggshard.program.placement import place
+from eggshard.program.program import Program
 from eggshard.program.types import TensorType
+from eggshard.steps.held import Held
+from eggshard.steps.steps import Local, Step, StepPlan
 
 #: Two products and what is between them: the plan keeps addends for the end, and has an all-reduce there.
 MLP = """

@@ -95,7 +95,7 @@ def test_a_report_explains_its_steps(opened: Open, tmp_path: Path) -> None:
 def test_devices_hold_what_the_placement_says(opened: Open) -> None:
     plan = mlp()
     page = opened(plan)
-    from eggshard.placement.placement import held
+    from eggshard.program.placement import held
 
     for v, tensor in enumerate(plan.device_program.held):
         assert tensor is not None

@@ -12,18 +12,18 @@ from tests.report.samples import chain, mlp
 
 import eggshard
 from eggshard.errors import EggshardError
-from eggshard.extract.decode import Decoder
-from eggshard.extract.marginal import Marginal, Switch
-from eggshard.extract.verify import complete
-from eggshard.extract.weighing import Weighing
 from eggshard.limits import Limits
 from eggshard.plan.plan import Plan
 from eggshard.plan.reasons import packed, unpacked
-from eggshard.plan.steps import StepPlan
-from eggshard.planning import Planning
-from eggshard.regions import RegionPlanner
+from eggshard.planner.encoding.decode import Decoder
+from eggshard.planner.encoding.weighing import Weighing
+from eggshard.planner.planning import Planning
+from eggshard.planner.regions import RegionPlanner
 from eggshard.report.explanation import decisions_of
 from eggshard.rewrites import default_rules, select
+from eggshard.selection.search.marginal import Marginal, Switch
+from eggshard.selection.verify import complete
+from eggshard.steps.steps import StepPlan
 
 
 def weighing_of(plan: Plan) -> Weighing:

@@ -15,19 +15,19 @@ import eggshard
 from eggshard.cli import app
 from eggshard.costmodel import AlphaBeta
 from eggshard.errors import EggshardError
-from eggshard.extract.decode import Decoder
-from eggshard.extract.marginal import Marginal
-from eggshard.extract.verify import complete
-from eggshard.extract.weighing import Weighing
 from eggshard.limits import Limits
-from eggshard.plan.hoisting import price_of_iterations
-from eggshard.plan.nested import Place, places, steps_within
 from eggshard.plan.plan import Plan
 from eggshard.plan.reasons import WithBodies
-from eggshard.planning import Planning
-from eggshard.regions import RegionPlanner
+from eggshard.planner.encoding.decode import Decoder
+from eggshard.planner.encoding.weighing import Weighing
+from eggshard.planner.planning import Planning
+from eggshard.planner.regions import RegionPlanner
 from eggshard.report.explanation import Context, decisions_of, why
 from eggshard.rewrites import default_rules, select
+from eggshard.selection.search.marginal import Marginal
+from eggshard.selection.verify import complete
+from eggshard.spmd.hoisting import price_of_iterations
+from eggshard.steps.nested import Place, places, steps_within
 
 use_cpu_devices()
 

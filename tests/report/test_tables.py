@@ -10,8 +10,8 @@ from rich.table import Table
 from tests.report.samples import chain
 
 import eggshard
-from eggshard.extract.portfolio import METHODS
 from eggshard.report import tables
+from eggshard.selection.portfolio import METHODS
 
 CHAIN = """
 sdy.mesh @mesh = <["x"=4]>

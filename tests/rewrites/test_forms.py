@@ -9,8 +9,8 @@ pytest.importorskip("egglog")
 
 from eggshard.egraph.saturate import saturate  # noqa: E402
 from eggshard.limits import Limits  # noqa: E402
-from eggshard.program.ops import registry  # noqa: E402
-from eggshard.program.program import RegionBuilder  # noqa: E402
+from eggshard.ops import registry  # noqa: E402
+from eggshard.ops.region_builder import RegionBuilder  # noqa: E402
 from eggshard.program.types import TensorType, numpy_dtype  # noqa: E402
 from eggshard.rewrites import default_rules, select  # noqa: E402
 from eggshard.rewrites.shapes import numbers, slice_of  # noqa: E402

@@ -11,10 +11,11 @@ from eggshard.egraph.laws import LawViolation, check_law, each, tensors  # noqa:
 from eggshard.egraph.rules import rule  # noqa: E402
 from eggshard.egraph.saturate import saturate  # noqa: E402
 from eggshard.limits import Limits  # noqa: E402
-from eggshard.program.evaluate import evaluate_region  # noqa: E402
+from eggshard.ops import registry  # noqa: E402
+from eggshard.ops.evaluate import evaluate_region  # noqa: E402
+from eggshard.ops.region_builder import RegionBuilder
+from eggshard.program.attributes import Literal  # noqa: E402
 from eggshard.program.mesh import Mesh  # noqa: E402
-from eggshard.program.ops import registry  # noqa: E402
-from eggshard.program.program import Literal, RegionBuilder  # noqa: E402
 from eggshard.program.types import TensorType  # noqa: E402
 from eggshard.rewrites import default_rules, select  # noqa: E402
 from eggshard.rewrites.parts import scan  # noqa: E402

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from tests.shardy import module_regions as module_regions, module_rows as module_rows
 from tests.shardy.module_ops import FAMILIES
 
-from eggshard.placement.sharding import DimSharding, Sharding, mesh_text
 from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.sharding import DimSharding, Sharding, mesh_text
 
 MESHES = ({"x": 4, "y": 2}, {"x": 2, "y": 2, "z": 2}, {"x": 2, "y": 4}, {"x": 8}, {"x": 2, "y": 2}, {"x": 2, "y": 3})
 EVEN, UNEVEN = (4, 8, 8, 16), (1, 2, 3, 4, 5, 6, 7, 8, 9, 12)

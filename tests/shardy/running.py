@@ -11,23 +11,23 @@ from jax.interpreters import mlir as jax_mlir
 from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _stablehlo
 from jaxlib.mlir.passmanager import PassManager
-from tests.program.ops.oracles import assert_close
+from tests.ops.oracles import assert_close
 
 from eggshard import shardy
+from eggshard.engines.jax.verification import random_array
 from eggshard.frontends.stablehlo import read
-from eggshard.lower.simulator import gather_from_devices, run, scatter_to_devices
-from eggshard.lower.verification import random_array
-from eggshard.manual import manual_program
-from eggshard.placement.placement import Placement
-from eggshard.program.evaluate import evaluate_region
+from eggshard.ops.evaluate import evaluate_region
+from eggshard.program.dense import dense_text, parse_dense
 from eggshard.program.mesh import Mesh
-from eggshard.program.ops.dense import dense_text, parse_dense
+from eggshard.program.placement import Placement
 from eggshard.program.program import Program
 from eggshard.shardy.local.collectives import CollectiveOptions
 from eggshard.shardy.local.conversion import Conversion
 from eggshard.shardy.local.layouts import Layout, refined
 from eggshard.shardy.local.wrapping import whole_program
 from eggshard.shardy.module import parsed
+from eggshard.simulate.simulator import gather_from_devices, run, scatter_to_devices
+from eggshard.spmd.manual import manual_program
 
 _stablehlo.register_stablehlo_passes()
 
@@ -110,7 +110,7 @@ def run_on_xla(local: str, boundary: Boundary, arrays: Sequence[np.ndarray]) -> 
     """The results of a localised module compiled by XLA, on CPU devices."""
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
-    from tests.lower.devices import compile_text
+    from tests.emit.devices import compile_text
 
     executable = compile_text(whole_program(local), boundary.devices)
     devices = jax.devices()[: boundary.devices]

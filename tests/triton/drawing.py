@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from tests.layouts.random_encodings import Draw
+from tests.triton.layouts.random_encodings import Draw
 
-from eggshard.kernels.ir import Block, Operation, Region, TensorType, Type, Value
-from eggshard.layouts.encodings import Encoding, read
-from eggshard.layouts.machine import Machine
+from eggshard.triton.kernels.ir import Block, Operation, Region, TensorType, Type, Value
+from eggshard.triton.layouts.encodings import Encoding, read
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules import structure
 
 FAST = {"fastmath": "#arith.fastmath<none>"}

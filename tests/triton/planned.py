@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from eggshard.frontends.triton.libtriton import load, module_of
-from eggshard.kernels.interpreter import Judgement, check_layouts, judge
-from eggshard.kernels.ir import Kernel, Operation
-from eggshard.kernels.text import read_generic, write_generic
+from eggshard.triton.frontend.libtriton import load, module_of
+from eggshard.triton.kernels.interpreter import Judgement, check_layouts, judge
+from eggshard.triton.kernels.ir import Kernel, Operation
+from eggshard.triton.kernels.text import read_generic, write_generic
 from eggshard.triton.planning import LayoutPlan, plan_layouts
 from eggshard.triton.pricing import cost
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from tests.triton.drawing import OVERFLOW, typed
 from tests.triton.random_ops import Ops
 
-from eggshard.kernels.ir import Block, Kernel, Operation, Region, TensorType, Type, Value
-from eggshard.kernels.text import write_generic
-from eggshard.layouts.encodings import make, read
+from eggshard.triton.kernels.ir import Block, Kernel, Operation, Region, TensorType, Type, Value
+from eggshard.triton.kernels.text import write_generic
+from eggshard.triton.layouts.encodings import make, read
 from eggshard.triton.rules import structure
 
 #: Where the kernel's arguments have its count of iterations.

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tests.triton.drawing import FAST, FLOATS, INTEGERS, OVERFLOW, Drawing, typed
 
-from eggshard.kernels.ir import Operation, Region, TensorType, Type, Value
-from eggshard.layouts.encodings import read
+from eggshard.triton.kernels.ir import Operation, Region, TensorType, Type, Value
+from eggshard.triton.layouts.encodings import read
 from eggshard.triton.rules import structure
 from eggshard.triton.rules.rule import Mapped
 from eggshard.triton.rules.table import rule_of

@@ -8,10 +8,10 @@ pytest.importorskip("triton")
 
 from tests.triton.planned import checked, kernel_of, ops, vector
 
-from eggshard.kernels.ir import Kernel
 from eggshard.triton import candidates
 from eggshard.triton.candidates import Candidates, encoding_of, find_candidates
 from eggshard.triton.classes import Classes, find_classes
+from eggshard.triton.kernels.ir import Kernel
 
 
 def found_of(kernel: Kernel) -> tuple[Classes, Candidates]:

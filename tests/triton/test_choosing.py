@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import pytest
 
-from eggshard.costmodel.layouts import SM80, Surcharged, WithinScratch
 from eggshard.errors import ProgramError
-from eggshard.layouts.counts import Counts
 from eggshard.triton.choosing import Code, choose, falls_short, refusals, variations
 from eggshard.triton.counting import CodeCounts
+from eggshard.triton.layout_costs import SM80, Surcharged, WithinScratch
+from eggshard.triton.layouts.counts import Counts
 
 OWN = Code(CodeCounts(100, barriers=4, shared_loads=8, shared_stores=8, shuffles=4, registers=100), 1024, 4)
 

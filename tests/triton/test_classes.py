@@ -8,8 +8,8 @@ pytest.importorskip("triton")
 
 from tests.triton.planned import kernel_of, ops
 
-from eggshard.kernels.ir import Kernel, Value
 from eggshard.triton.classes import find_classes
+from eggshard.triton.kernels.ir import Kernel, Value
 
 V = "tensor<256xf32, #one>"
 HEAD = f"""

@@ -9,9 +9,9 @@ pytest.importorskip("triton")
 from bench.programs.kernels import PROGRAMS, KernelProgram  # noqa: E402
 
 from eggshard.errors import ProgramError  # noqa: E402
-from eggshard.frontends.triton import load  # noqa: E402
 from eggshard.triton.compilation import Compiled, compile_kernel  # noqa: E402
 from eggshard.triton.counting import count, count_ptx  # noqa: E402
+from eggshard.triton.frontend import load  # noqa: E402
 from eggshard.triton.pipeline import Compilation  # noqa: E402
 
 

@@ -8,8 +8,8 @@ pytest.importorskip("triton")
 
 from tests.triton.planned import checked, kernel_of, names, ops, vector
 
-from eggshard.kernels.ir import Kernel
 from eggshard.triton.control import holds_tensors, ties
+from eggshard.triton.kernels.ir import Kernel
 
 V, W = "tensor<256xf32, #one>", "tensor<256xf32, #two>"
 STORE = "tt.store %at, {} : tensor<256x!tt.ptr<f32>, #one>"

@@ -14,7 +14,7 @@ from bench.programs import kernels_hard
 from bench.programs.kernels import PROGRAMS, TARGETS
 from tests.triton.planned import checked
 
-from eggshard.frontends.triton.libtriton import load
+from eggshard.triton.frontend.libtriton import load
 from eggshard.triton.planning import PROVED
 from eggshard.triton.pricing import cost
 

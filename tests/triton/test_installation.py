@@ -17,7 +17,7 @@ from bench.programs.kernels import PROGRAMS, KernelProgram  # noqa: E402
 
 import eggshard.triton as layouts  # noqa: E402
 from eggshard.errors import ProgramError  # noqa: E402
-from eggshard.kernels.ir import Kernel  # noqa: E402
+from eggshard.triton.kernels.ir import Kernel  # noqa: E402
 from eggshard.triton.pipeline import target_of  # noqa: E402
 from eggshard.triton.replacement import _remembered  # noqa: E402
 

@@ -15,11 +15,11 @@ from tests.triton.planned import kernel_of, vector
 
 import eggshard.triton
 from eggshard.errors import EggshardWarning, ProgramError, VerificationError
-from eggshard.frontends.triton import libtriton
-from eggshard.frontends.triton.libtriton import module_of
-from eggshard.kernels.ir import Kernel
-from eggshard.kernels.text import write_generic
 from eggshard.triton import optimization
+from eggshard.triton.frontend import libtriton
+from eggshard.triton.frontend.libtriton import module_of
+from eggshard.triton.kernels.ir import Kernel
+from eggshard.triton.kernels.text import write_generic
 from eggshard.triton.optimization import optimize
 
 V, W = "tensor<256xf32, #one>", "tensor<256xf32, #two>"

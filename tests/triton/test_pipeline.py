@@ -12,9 +12,9 @@ pytest.importorskip("triton")
 from bench.programs.kernels import PROGRAMS, TARGETS, KernelProgram, variants  # noqa: E402
 
 from eggshard.errors import ProgramError  # noqa: E402
-from eggshard.frontends.triton import load  # noqa: E402
-from eggshard.frontends.triton.libtriton import parse  # noqa: E402
-from eggshard.kernels.text import write_generic  # noqa: E402
+from eggshard.triton.frontend import load  # noqa: E402
+from eggshard.triton.frontend.libtriton import parse  # noqa: E402
+from eggshard.triton.kernels.text import write_generic  # noqa: E402
 from eggshard.triton.pipeline import Compilation, is_ours, tapped, target_of  # noqa: E402
 
 QUICK = ("softmax", "gate", "broadcast_slices")

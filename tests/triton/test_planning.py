@@ -8,12 +8,12 @@ pytest.importorskip("triton")
 
 from tests.triton.planned import checked, kernel_of, ops, vector
 
-from eggshard.costmodel.layouts import SM80
-from eggshard.frontends.triton.libtriton import load, module_of
-from eggshard.kernels.ir import Kernel
-from eggshard.kernels.text import write_generic
-from eggshard.layouts.counts import Counts
 from eggshard.triton.frequencies import Frequencies
+from eggshard.triton.frontend.libtriton import load, module_of
+from eggshard.triton.kernels.ir import Kernel
+from eggshard.triton.kernels.text import write_generic
+from eggshard.triton.layout_costs import SM80
+from eggshard.triton.layouts.counts import Counts
 from eggshard.triton.planning import given_plan, plan_layouts
 
 V, W = "tensor<256xf32, #one>", "tensor<256xf32, #two>"

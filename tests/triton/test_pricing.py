@@ -10,14 +10,14 @@ pytest.importorskip("triton")
 
 from tests.triton.planned import kernel_of, ops, vector
 
-from eggshard.costmodel.layouts import SM80, default_costs
-from eggshard.kernels.ir import Kernel
-from eggshard.layouts.conversion import conversion
-from eggshard.layouts.counts import Counts
-from eggshard.layouts.encodings import read
-from eggshard.layouts.families import linear_layout
-from eggshard.layouts.machine import Machine
 from eggshard.triton.frequencies import Frequencies
+from eggshard.triton.kernels.ir import Kernel
+from eggshard.triton.layout_costs import SM80, default_costs
+from eggshard.triton.layouts.conversion import conversion
+from eggshard.triton.layouts.counts import Counts
+from eggshard.triton.layouts.encodings import read
+from eggshard.triton.layouts.families import linear_layout
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.pricing import cost, priced
 
 V, W = "tensor<256xf32, #one>", "tensor<256xf32, #two>"

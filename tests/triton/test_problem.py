@@ -10,21 +10,21 @@ import pytest
 
 pytest.importorskip("triton")
 
-from tests.extract.exhaustive import TooLarge, optimum
+from tests.selection.exhaustive import TooLarge, optimum
 from tests.triton.planned import checked, kernel_of, vector
 from tests.triton.random_kernels import random_text
 
-from eggshard.costmodel.layouts import LayoutCostModel, default_costs
-from eggshard.frontends.triton.libtriton import load
-from eggshard.kernels.interpreter import check_layouts
-from eggshard.kernels.ir import Kernel, Operation
-from eggshard.layouts.conversion import conversion
-from eggshard.layouts.encodings import Encoding
-from eggshard.layouts.families import linear_layout
-from eggshard.layouts.machine import Machine
 from eggshard.triton.candidates import Candidates, find_candidates
 from eggshard.triton.classes import Classes, find_classes
 from eggshard.triton.frequencies import frequencies
+from eggshard.triton.frontend.libtriton import load
+from eggshard.triton.kernels.interpreter import check_layouts
+from eggshard.triton.kernels.ir import Kernel, Operation
+from eggshard.triton.layout_costs import LayoutCostModel, default_costs
+from eggshard.triton.layouts.conversion import conversion
+from eggshard.triton.layouts.encodings import Encoding
+from eggshard.triton.layouts.families import linear_layout
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.liveness import find_live
 from eggshard.triton.pricing import cost
 from eggshard.triton.problem import NOTHING, Builder, KernelProblem

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eggshard.layouts.machine import Machine
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.residency import resident_blocks
 
 

@@ -8,10 +8,10 @@ pytest.importorskip("triton")
 
 from tests.triton.planned import checked, kernel_of, names, ops, vector
 
-from eggshard.kernels.ir import Kernel, Operation
-from eggshard.layouts.machine import Machine
 from eggshard.triton.candidates import encoding_of
 from eggshard.triton.control import ties
+from eggshard.triton.kernels.ir import Kernel, Operation
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules.costs import layout_of
 
 V, W = "tensor<256xf32, #one>", "tensor<256xf32, #two>"
@@ -180,7 +180,7 @@ def test_whatever_a_loop_yields(yielded: str) -> None:
 
 
 def test_what_is_given_stays_as_it_is() -> None:
-    from eggshard.kernels.text import write_generic
+    from eggshard.triton.kernels.text import write_generic
 
     given = kernel(f"%t = {TO.format('%x')}\n%e = math.exp2 %t : {W}\n%b = {BACK.format('%e')}\ntt.store %at, %b : {P}")
     before = write_generic(given)

@@ -8,7 +8,7 @@ pytest.importorskip("triton")
 
 from tests.triton.planned import kernel_of, vector
 
-from eggshard.kernels.ir import Kernel
+from eggshard.triton.kernels.ir import Kernel
 from eggshard.triton.planning import plan_layouts
 from eggshard.triton.settled import Settled
 

@@ -8,7 +8,7 @@ pytest.importorskip("triton")
 
 from tests.triton.planned import checked, kernel_of, ops, vector
 
-from eggshard.kernels.ir import Kernel
+from eggshard.triton.kernels.ir import Kernel
 
 #: The layout of #one, spelled as a linear encoding and as a slice.
 LINEAR = "#ttg.linear<{register = [[128]], lane = [[1], [2], [4], [8], [16]], warp = [[32], [64]], block = []}>"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eggshard.egraph.outcome import Outcome, Result
-from eggshard.egraph.worker import scratch_directory, when_idle
+from eggshard.worker import scratch_directory, when_idle
 
 if TYPE_CHECKING:
     import egglog.bindings as bindings

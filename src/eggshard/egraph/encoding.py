@@ -13,8 +13,9 @@ import numpy as np
 
 from eggshard.egraph.compilation import Compiled, Table, load_number
 from eggshard.egraph.graph import EClass, EGraph, ENode, RunReport
-from eggshard.program.ops import registry
-from eggshard.program.program import Attributes, Op, Region
+from eggshard.ops import registry
+from eggshard.program.attributes import Attributes
+from eggshard.program.program import Op, Region
 from eggshard.program.types import TensorType
 
 Types = tuple[TensorType, ...]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from eggshard.program.program import Attributes, Region
+from eggshard.program.attributes import Attributes
+from eggshard.program.program import Region
 from eggshard.program.types import TensorType
 
 

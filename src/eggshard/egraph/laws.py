@@ -18,8 +18,8 @@ import numpy as np
 from eggshard.egraph.patterns import Node, Pattern, postorder
 from eggshard.egraph.rules import NO_ATTRIBUTES, Match, OpUse, Rule
 from eggshard.errors import ProgramError, RewriteError
-from eggshard.program.ops import registry
-from eggshard.program.program import Attributes
+from eggshard.ops import registry
+from eggshard.program.attributes import Attributes
 from eggshard.program.types import TensorType, is_float, numpy_dtype
 
 #: Most instances of one rule that are evaluated; larger generators are thinned evenly.

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from eggshard.errors import RewriteError
-from eggshard.program.ops import registry
-from eggshard.program.ops.elementwise import Pointwise
+from eggshard.ops import registry
+from eggshard.ops.elementwise import Pointwise
 
 #: Pattern names that match any pointwise op, and how many operands such an op has.
 FAMILIES = {"unary": 1, "binary": 2, "ternary": 3}

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eggshard.egraph import worker
+from eggshard import worker
 
 
 class PlacedNode(NamedTuple):

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from eggshard.egraph.patterns import Node, Pattern, check_patterns, parse_rule, postorder, variables
 from eggshard.errors import ProgramError, RewriteError
-from eggshard.program.ops import registry
-from eggshard.program.program import Attributes
+from eggshard.ops import registry
+from eggshard.program.attributes import Attributes
 from eggshard.program.types import TensorType, is_float
 
 #: "=": bit for bit equal. "ρ": equal up to the rounding of reordered floating-point arithmetic.

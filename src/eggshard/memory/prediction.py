@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from eggshard.errors import LoweringError
-from eggshard.memory.buffers import lifetimes, temporaries
-from eggshard.memory.instructions import Block, instructions
-from eggshard.memory.packing import Lives
-from eggshard.memory.reading import graph_of
-from eggshard.plan.memory import peak_bytes
-from eggshard.plan.steps import StepPlan
+from eggshard.memory.xla_cpu.buffers import lifetimes, temporaries
+from eggshard.memory.xla_cpu.instructions import Block, instructions
+from eggshard.memory.xla_cpu.packing import Lives
+from eggshard.memory.xla_cpu.reading import graph_of
+from eggshard.steps.peak_memory import peak_bytes
+from eggshard.steps.steps import StepPlan
 
 
 class Memory(NamedTuple):

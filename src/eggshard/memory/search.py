@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from eggshard.costmodel.pricing import Pricer, step_info
 from eggshard.costmodel.protocol import CostModel, StepInfo
+from eggshard.costmodel.schedule import scheduled
 from eggshard.memory.prediction import predicted
-from eggshard.memory.strip_mining import cuts
+from eggshard.memory.strips.strip_mining import cuts
 from eggshard.plan.plan import Plan
-from eggshard.plan.pricing import Pricer, step_info
 from eggshard.plan.reasons import Reasons
-from eggshard.plan.schedule import scheduled
-from eggshard.plan.steps import StepPlan
+from eggshard.steps.steps import StepPlan
 
 #: Each price is so many times the one before; the first makes memory one part in so many of the plan's cost.
 _FACTOR, _FIRST = 4.0, 1 / 16

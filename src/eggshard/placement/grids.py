@@ -6,12 +6,12 @@ sliced dimension may take any tiles that hold every index once: what they hold o
 
 from __future__ import annotations
 
-from eggshard.placement.placement import Dim, Placement
+from eggshard.ops.base import REDUCE, FactorRule
+from eggshard.ops.windowing import Reaches
 from eggshard.placement.transfer import MaskSpec, Strategy
 from eggshard.placement.windows import covers
 from eggshard.program.mesh import Mesh
-from eggshard.program.ops.base import REDUCE, FactorRule
-from eggshard.program.ops.windowing import Reaches
+from eggshard.program.placement import Dim, Placement
 
 
 def left_on(rule: FactorRule, reaches: Reaches, operand: int, placement: Placement, shape: tuple[int, ...]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from eggshard.placement.placement import Dim
+from eggshard.program.placement import Dim
 
 
 class Slab(NamedTuple):

@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple, TypeVar
 
-from eggshard.placement.placement import Dim, Placement, tile_size
+from eggshard.ops.base import PASS, REDUCE, FactorRule
 from eggshard.program.mesh import Mesh
-from eggshard.program.ops.base import PASS, REDUCE, FactorRule
+from eggshard.program.placement import Dim, Placement, tile_size
 
 T = TypeVar("T")
 #: Mesh axes, major to minor.

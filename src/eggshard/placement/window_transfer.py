@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 
+from eggshard.ops.base import PASS, PERMUTE, REDUCE, FactorRule
+from eggshard.ops.windowing import Reach, Reaches
 from eggshard.placement.grids import left_on, reduced_on
-from eggshard.placement.placement import Dim, Placement
 from eggshard.placement.transfer import Strategy, strategies
 from eggshard.placement.windows import reached
 from eggshard.program.mesh import Mesh
-from eggshard.program.ops.base import PASS, PERMUTE, REDUCE, FactorRule
-from eggshard.program.ops.windowing import Reach, Reaches
+from eggshard.program.placement import Dim, Placement
 from eggshard.program.types import TensorType
 
 #: Axes per dimension of the result, and its partial axes.

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from eggshard.placement.exchange import colour_edges
-from eggshard.placement.placement import Dim
+from eggshard.ops.windowing import Reach
+from eggshard.placement.edge_colouring import colour_edges
 from eggshard.placement.slabs import Slab, SlabExchange, repetition
-from eggshard.program.ops.windowing import Reach
+from eggshard.program.placement import Dim
 
 
 def reached(dim: Dim, reach: Reach, count: int, size: int, operand_size: int) -> Dim:

@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eggshard.errors import MeshError, ProgramError
-from eggshard.placement.sharding import whole_mesh
-from eggshard.plan.control_steps import Branch, Loop
-from eggshard.plan.steps import Action, Step, StepPlan
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Op, Program, Region
+from eggshard.program.sharding import whole_mesh
+from eggshard.steps.control_steps import Branch, Loop
+from eggshard.steps.steps import Action, Step, StepPlan
 
 if TYPE_CHECKING:
     from eggshard.plan.plan import Plan

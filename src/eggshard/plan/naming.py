@@ -14,7 +14,7 @@ from eggshard.program.program import Program
 
 if TYPE_CHECKING:
     from eggshard.plan.plan import Plan
-    from eggshard.plan.steps import StepPlan
+    from eggshard.steps.steps import StepPlan
 
 
 #: Names of inputs that are longer are cut to so many characters.

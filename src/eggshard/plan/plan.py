@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from eggshard.costmodel.pricing import Pricer
 from eggshard.costmodel.protocol import CostModel
+from eggshard.costmodel.schedule import Schedule
 from eggshard.errors import EggshardError, EngineError, LoweringError
-from eggshard.placement.placement import Placement
-from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.naming import class_names
-from eggshard.plan.pricing import Pricer
 from eggshard.plan.reasons import Reasons, Weigh
-from eggshard.plan.schedule import Schedule
-from eggshard.plan.steps import Step, StepPlan
+from eggshard.planner.progress import Bar
 from eggshard.program.mesh import Mesh
+from eggshard.program.placement import Placement
 from eggshard.program.program import Program
-from eggshard.progress import Bar
+from eggshard.steps.control_steps import Branch, Loop
+from eggshard.steps.steps import Step, StepPlan
 
 if TYPE_CHECKING:
     from networkx import DiGraph
 
-    from eggshard.lower.calling_convention import CallingConvention
-    from eggshard.lower.comparison import Comparison
-    from eggshard.lower.mpi.program import MpiProgram
-    from eggshard.lower.workspace.sizes import SizeLike
-    from eggshard.lower.workspace.steps import PlanWorkspace
+    from eggshard.engines.jax.comparison import Comparison
+    from eggshard.engines.mpi.program import MpiProgram
+    from eggshard.engines.workspace.sizes import SizeLike
+    from eggshard.engines.workspace.steps import PlanWorkspace
+    from eggshard.frontends.calling_convention import CallingConvention
     from eggshard.memory.prediction import Memory
     from eggshard.report.difference import Difference
 
@@ -242,19 +242,19 @@ class Plan:
         start and for the run; of processes, debug: what nobody wrote is filled with ones, and guards are looked at
         after every step. EngineError where a process dies, does not answer, or writes outside its slice.
         """
-        from eggshard.lower.execution import run_global
+        from eggshard.simulate.execution import run_global
 
         if devices is not None:
             return self.on(devices).run(*arrays, engine=engine, timeout=timeout, debug=debug)
         if engine == "numpy":
             return run_global(self, arrays)
         if engine == "mpi":
-            from eggshard.lower.mpi.launching import run_on_ranks
+            from eggshard.engines.mpi.launching import run_on_ranks
 
             return run_on_ranks(self, arrays, timeout)
         if engine != "processes":
             raise LoweringError(f"no engine {engine!r} runs plans here; there are numpy, processes and mpi")
-        from eggshard.lower.processes.execution import run_on_processes
+        from eggshard.engines.processes.execution import run_on_processes
 
         return run_on_processes(self, arrays, timeout, debug)[0]
 
@@ -272,7 +272,7 @@ class Plan:
 
         Engines that are not installed, or lack the devices, are skipped and listed as such in the report returned.
         """
-        from eggshard.lower.verification import verify
+        from eggshard.engines.jax.verification import verify
 
         with Bar(stages=("comparing with the unsharded program",), title="verifying"):
             return verify(self, seed, engines, inputs, limit)
@@ -283,7 +283,7 @@ class Plan:
         Wire bytes and collectives counted from the compiled programs, their modelled time under the plan's cost model,
         memory, and seconds to compile. LoweringError where devices are missing, or XLA compiles one of them not.
         """
-        from eggshard.lower.comparison import compare_with_xla
+        from eggshard.engines.jax.comparison import compare_with_xla
 
         with Bar(stages=("compiling the plan and XLA's program",), title="comparing"):
             return compare_with_xla(self)
@@ -294,19 +294,19 @@ class Plan:
         For engines that own memory. ``devices``: how many slices the whole has, a number or the name of a size known
         only at launch; those of the mesh by default.
         """
-        from eggshard.lower.workspace.steps import workspace_of
+        from eggshard.engines.workspace.steps import workspace_of
 
         return workspace_of(self.device_program, devices=devices)
 
     def to_stablehlo(self) -> str:
         """A StableHLO module with shard-local shapes and explicit collectives."""
-        from eggshard.lower.stablehlo import plan_text
+        from eggshard.emit.stablehlo import plan_text
 
         return plan_text(self)
 
     def to_jax(self) -> Callable[..., Any]:
         """A jittable callable on global arrays with the program's own signature."""
-        from eggshard.lower.jax_callable import to_jax
+        from eggshard.engines.jax.callable import to_jax
 
         return to_jax(self)
 
@@ -318,7 +318,7 @@ class Plan:
         """
         if importlib.util.find_spec("mpi4py") is None:
             raise EngineError("mpi4py is not installed; pip install 'eggshard[mpi]'")
-        from eggshard.lower.mpi.program import MpiProgram
+        from eggshard.engines.mpi.program import MpiProgram
 
         return MpiProgram(self, comm)
 
@@ -349,7 +349,7 @@ class Plan:
         plan's size (JAX serialises with flatbuffers: ``pip install 'eggshard[export]'``). LoweringError for a plan that
         calls back into Python, or a platform that JAX does not know.
         """
-        from eggshard.lower.exporting import export
+        from eggshard.engines.jax.exporting import export
 
         return export(self, platforms)
 
@@ -395,7 +395,7 @@ class Plan:
         another plan, or does not ask within so many seconds. In a program of one process there is nothing to ask.
         """
         if "jax" in sys.modules:
-            from eggshard.lower.agreement import agree
+            from eggshard.engines.jax.agreement import agree
 
             agree(self, timeout=timeout)
         return self

@@ -14,16 +14,16 @@ from functools import singledispatch
 import numpy as np
 
 from eggshard.errors import LoweringError, MeshError
-from eggshard.placement.exchange import BoxExchange
-from eggshard.placement.placement import Dim
-from eggshard.plan.authored_steps import DeviceNumber, GroupCollective
-from eggshard.plan.control_steps import Branch, Loop
-from eggshard.plan.piece_steps import Exchange, Round
-from eggshard.plan.steps import Action, CollectivePermute, Local, Mask, Pairs, Step, StepPlan
 from eggshard.plan.stretching import anchored, constant, next_only, stretched_numbers, stretched_pairs, stretched_slab
-from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange, JointExchange, Loads
 from eggshard.program.mesh import Mesh
+from eggshard.program.placement import Dim
 from eggshard.program.types import TensorType
+from eggshard.steps.authored_steps import DeviceNumber, GroupCollective
+from eggshard.steps.control_steps import Branch, Loop
+from eggshard.steps.exchange import BoxExchange
+from eggshard.steps.piece_steps import Exchange, Round
+from eggshard.steps.steps import Action, CollectivePermute, Local, Mask, Pairs, Step, StepPlan
+from eggshard.steps.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange, JointExchange, Loads
 
 Types = tuple[TensorType, ...]
 

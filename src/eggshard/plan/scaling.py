@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eggshard.errors import LoweringError, MeshError
-from eggshard.placement.placement import Placement
-from eggshard.placement.sharding import Sharding, whole_mesh
+from eggshard.ops.region_builder import RegionBuilder
 from eggshard.plan.reasons import Reasons
 from eggshard.plan.retargeting import on_mesh
+from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.mesh import Mesh
-from eggshard.program.program import Attributes, Literal, Program, Region, RegionBuilder
+from eggshard.program.placement import Placement
+from eggshard.program.program import Program, Region
+from eggshard.program.sharding import Sharding, whole_mesh
 from eggshard.program.types import TensorType
 
 if TYPE_CHECKING:
-    from eggshard.lower.calling_convention import CallingConvention
+    from eggshard.frontends.calling_convention import CallingConvention
     from eggshard.plan.plan import Plan
 
 Types = tuple[TensorType, ...]
@@ -112,7 +114,7 @@ def _given(program: Any, plan: Plan, mesh: Mesh, inputs: Types, outputs: Types
             )
     _require_same(plan.program.region, loaded.region, "")
     if is_lowered(program):
-        from eggshard.lower.calling_convention import CallingConvention
+        from eggshard.frontends.calling_convention import CallingConvention
 
         return loaded, CallingConvention.of(program)
     return loaded, None

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from eggshard import costmodel
+from eggshard.costmodel.pricing import Pricer
 from eggshard.costmodel.protocol import StepInfo
 from eggshard.errors import CostModelError, EggshardError, ProgramError
-from eggshard.placement import exchange, placement, sharding, slabs
-from eggshard.plan import authored_steps, control_steps, held, piece_steps, steps, window_steps
+from eggshard.placement import slabs
 from eggshard.plan.identity import device_order, require, require_versions, versions
 from eggshard.plan.plan import Plan, Search
-from eggshard.plan.pricing import Pricer
 from eggshard.plan.reasons import Reasons, packed, unpacked
-from eggshard.program import mesh, program, types
+from eggshard.program import attributes, mesh, placement, program, sharding, types
 from eggshard.program.types import mlir_dtype, numpy_dtype
+from eggshard.steps import authored_steps, control_steps, exchange, held, piece_steps, steps, window_steps
 
 FORMAT = 2
 _CLASSES: dict[str, type] = {
@@ -96,12 +96,12 @@ def _encode(value: Any) -> Any:
         return value if np.isfinite(value) else {"@": "float", "value": repr(value)}
     if isinstance(value, mesh.Mesh):
         return {"@": "Mesh", "axes": list(value.axes.items()), "device_ids": value.device_ids}
-    if isinstance(value, program.Literal):
+    if isinstance(value, attributes.Literal):
         array = value.array.reshape(-1)[:1] if value.splat else value.array
         data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
         return {"@": "Literal", "shape": list(value.array.shape), "dtype": mlir_dtype(value.array.dtype),
                 "splat": value.splat, "data": data}
-    if isinstance(value, program.Attributes):
+    if isinstance(value, attributes.Attributes):
         return {"@": "Attributes", "items": {k: _encode(v) for k, v in value.items()}}
     if isinstance(value, steps.StepPlan) and value.held:
         return {**_encode(replace(value, held=())), "held": _held(value.held)}
@@ -137,9 +137,9 @@ def _decode(value: Any) -> Any:
     if tag == "Literal":
         flat = np.frombuffer(base64.b64decode(value["data"]), numpy_dtype(value["dtype"]))
         shape = tuple(value["shape"])
-        return program.Literal(np.broadcast_to(flat.reshape(()), shape) if value["splat"] else flat.reshape(shape))
+        return attributes.Literal(np.broadcast_to(flat.reshape(()), shape) if value["splat"] else flat.reshape(shape))
     if tag == "Attributes":
-        return program.Attributes({k: _decode(v) for k, v in value["items"].items()})
+        return attributes.Attributes({k: _decode(v) for k, v in value["items"].items()})
     if tag == "held":
         kinds = [_decode(kind) for kind in value["kinds"]]
         return tuple(row and held.Held(row[0], row[1], *kinds[row[2]]) for row in value["rows"])
@@ -218,7 +218,7 @@ def _convention(program: Any) -> Any:
 
     if not is_lowered(program):
         return None
-    from eggshard.lower.calling_convention import CallingConvention
+    from eggshard.frontends.calling_convention import CallingConvention
 
     return CallingConvention.of(program)
 

@@ -14,9 +14,9 @@ from typing import TypeVar
 import numpy as np
 
 from eggshard.errors import LoweringError
-from eggshard.placement.placement import Dim
 from eggshard.placement.slabs import Slab
-from eggshard.plan.steps import Pairs
+from eggshard.program.placement import Dim
+from eggshard.steps.steps import Pairs
 
 T = TypeVar("T", bound=Hashable)
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.table import Table
 
-from eggshard.plan.nested import Place, steps_within
-from eggshard.plan.steps import Local
 from eggshard.report.explanation import priced
 from eggshard.report.tables import LONG, duration, glued, model_name, over, render, size, what
+from eggshard.steps.nested import Place, steps_within
+from eggshard.steps.steps import Local
 
 if TYPE_CHECKING:
     from eggshard.plan.plan import Plan

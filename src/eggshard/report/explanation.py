@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.naming import ProgramNames, output_names, value_names
-from eggshard.plan.nested import Place, located
 from eggshard.plan.reasons import Alternative, Decision, Flip
 from eggshard.report.tables import duration, glued, over, render, size, what
+from eggshard.steps.control_steps import Branch, Loop
+from eggshard.steps.nested import Place, located
 
 if TYPE_CHECKING:
     from eggshard.plan.plan import Plan
-    from eggshard.plan.steps import Step
+    from eggshard.steps.steps import Step
 
 #: How many ways to flip each decision are printed.
 FLIPS = 3

@@ -8,19 +8,19 @@ from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from eggshard.layers.layering import find_layers
-from eggshard.plan.control_steps import Branch, Loop
+from eggshard.costmodel.schedule import COMPUTE
 from eggshard.plan.naming import output_names
 from eggshard.plan.reasons import packed
-from eggshard.plan.schedule import COMPUTE
-from eggshard.plan.steps import Local, Step
+from eggshard.planner.layers.layering import find_layers
 from eggshard.report.difference import difference, figures
 from eggshard.report.explanation import decisions_of, why
 from eggshard.report.page_rows import Rows
 from eggshard.report.tables import headline, model_name, over, what
+from eggshard.steps.control_steps import Branch, Loop
+from eggshard.steps.steps import Local, Step
 
 if TYPE_CHECKING:
-    from eggshard.lower.comparison import Comparison, CompiledFigures
+    from eggshard.engines.jax.comparison import Comparison, CompiledFigures
     from eggshard.plan.plan import Plan
 
 #: From so many steps on a run of one layer's steps is a group of its own, and one of fewer steps joins its neighbour.

@@ -15,11 +15,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eggshard.progress import Bar
+from eggshard.planner.progress import Bar
 from eggshard.report.page_data import PageData
 
 if TYPE_CHECKING:
-    from eggshard.lower.comparison import Comparison
+    from eggshard.engines.jax.comparison import Comparison
     from eggshard.plan.plan import Plan
 
 #: The scripts in the order in which they run.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from eggshard.plan.memory import alive_bytes
-from eggshard.plan.nested import Place
-from eggshard.plan.steps import Step
 from eggshard.report.explanation import Context
+from eggshard.steps.nested import Place
+from eggshard.steps.peak_memory import alive_bytes
+from eggshard.steps.steps import Step
 
 if TYPE_CHECKING:
+    from eggshard.costmodel.schedule import Schedule
     from eggshard.plan.plan import Plan
-    from eggshard.plan.schedule import Schedule
 
 
 class Room(NamedTuple):

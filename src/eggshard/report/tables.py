@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from rich.table import Table
 
+from eggshard.costmodel.schedule import COMPUTE, Schedule
 from eggshard.plan.naming import value_names
-from eggshard.plan.schedule import COMPUTE, Schedule
-from eggshard.plan.steps import Action, AllToAll, Local, Step, moved_axes
-from eggshard.plan.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
+from eggshard.steps.steps import Action, AllToAll, Local, Step, moved_axes
+from eggshard.steps.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
 
 if TYPE_CHECKING:
-    from eggshard.lower.comparison import Comparison
+    from eggshard.engines.jax.comparison import Comparison
     from eggshard.plan.plan import Plan
 
 

@@ -65,7 +65,7 @@ def transform(text: str, passes: str | Sequence[str | Step]) -> str:
 def module_text(program: Any) -> str:
     """The text of a program's module: as it was read, or written anew for one that was built by hand."""
     from eggshard.frontends import load
-    from eggshard.lower.module_text import program_text
+    from eggshard.ops.module_text import program_text
 
     loaded = load(program)
     return loaded.text or program_text(loaded)

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from eggshard.placement.sharding import DimSharding, Sharding, axis_text
-from eggshard.placement.sharding_text import read_axes, read_dimensions, read_exchanges, read_sharding
+from eggshard.program.codec import String, split_top_level
 from eggshard.program.mesh import AxisRef, Mesh
-from eggshard.program.ops.codec import String, split_top_level
+from eggshard.program.sharding import DimSharding, Sharding, axis_text
+from eggshard.program.sharding_text import read_axes, read_dimensions, read_exchanges, read_sharding
 
 #: Axes, major to minor.
 Axes = tuple[AxisRef, ...]

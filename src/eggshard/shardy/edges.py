@@ -11,7 +11,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError
-from eggshard.placement.sharding import DimSharding
+from eggshard.program.sharding import DimSharding
 from eggshard.shardy.attributes import TensorSharding
 from eggshard.shardy.module import BODIES, ShardyModule
 

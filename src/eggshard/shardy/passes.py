@@ -76,7 +76,7 @@ def read_steps(text: str | Sequence[str | Step]) -> list[Step]:
 
     ProgramError for unknown passes and options, and for values that do not fit, naming those that there are.
     """
-    from eggshard.program.ops.codec import split_top_level
+    from eggshard.program.codec import split_top_level
 
     parts = split_top_level(text) if isinstance(text, str) else text
     return [_read_step(part.strip()) if isinstance(part, str) else part

@@ -10,13 +10,13 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from eggshard.kernels.ir import Kernel, Operation, Value
-from eggshard.layouts.encodings import Encoding, read
-from eggshard.layouts.families import linear_layout
-from eggshard.layouts.linear import LinearLayout
-from eggshard.layouts.machine import Machine
 from eggshard.triton.classes import CONVERT, Classes
 from eggshard.triton.control import holds_tensors, ties
+from eggshard.triton.kernels.ir import Kernel, Operation, Value
+from eggshard.triton.layouts.encodings import Encoding, read
+from eggshard.triton.layouts.families import linear_layout
+from eggshard.triton.layouts.linear import LinearLayout
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules import Option, anchored, current, from_operand, from_result, mixed, varied
 
 #: No tensor has more layouts than these, and no layout more spellings; those that are met first stay.

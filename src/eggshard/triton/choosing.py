@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from eggshard.costmodel.layouts import LayoutCostModel, Surcharged, WithinScratch
 from eggshard.errors import ProgramError
 from eggshard.triton.compilation import Compiled
 from eggshard.triton.counting import CodeCounts, count_listed
+from eggshard.triton.layout_costs import LayoutCostModel, Surcharged, WithinScratch
 from eggshard.triton.residency import resident_blocks
 
 #: Modelled costs closer than this part of one another are the same.

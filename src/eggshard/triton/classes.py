@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from eggshard.kernels.ir import Block, Kernel, Operation, TensorType, Value
-from eggshard.kernels.text import without_encodings
+from eggshard.triton.kernels.ir import Block, Kernel, Operation, TensorType, Value
+from eggshard.triton.kernels.text import without_encodings
 from eggshard.triton.rules import movable
 
 CONVERT = "ttg.convert_layout"

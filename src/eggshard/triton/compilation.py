@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eggshard.errors import ProgramError
-from eggshard.frontends.triton.libtriton import parse
-from eggshard.kernels.ir import Kernel
-from eggshard.kernels.text import write_generic
-from eggshard.layouts.machine import Machine
+from eggshard.triton.frontend.libtriton import parse
+from eggshard.triton.kernels.ir import Kernel
+from eggshard.triton.kernels.text import write_generic
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.pipeline import Compilation
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eggshard.kernels.ir import Operation, Value
+from eggshard.triton.kernels.ir import Operation, Value
 
 
 class Use(NamedTuple):

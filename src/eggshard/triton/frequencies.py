@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from eggshard.kernels.ir import Block, Kernel, Operation, Value
+from eggshard.triton.kernels.ir import Block, Kernel, Operation, Value
 
 
 class Frequencies(NamedTuple):

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from eggshard.kernels.ir import Kernel, Operation
 from eggshard.triton.candidates import computing
 from eggshard.triton.classes import Classes
 from eggshard.triton.control import Tie, ties
+from eggshard.triton.kernels.ir import Kernel, Operation
 from eggshard.triton.rules import repeatable
 
 

@@ -6,10 +6,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from eggshard.costmodel.layouts import LayoutCostModel
 from eggshard.errors import EggshardError, EggshardWarning
-from eggshard.kernels.ir import Kernel
 from eggshard.triton.frequencies import USUAL, Frequencies
+from eggshard.triton.kernels.ir import Kernel
+from eggshard.triton.layout_costs import LayoutCostModel
 from eggshard.triton.planning import LayoutPlan, given_plan, plan_layouts
 
 
@@ -26,7 +26,7 @@ def optimize(
     Where planning fails the kernel is returned as it came, with an `EggshardWarning`. Raises `ProgramError` for what is
     no TritonGPU IR.
     """
-    from eggshard.frontends.triton.libtriton import load, module_of
+    from eggshard.triton.frontend.libtriton import load, module_of
 
     if isinstance(kernel, Path):
         kernel = kernel.read_text()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
-from eggshard.costmodel.layouts import LayoutCostModel, default_costs
-from eggshard.extract.portfolio import extract
-from eggshard.kernels.ir import Kernel
+from eggshard.selection.portfolio import extract
 from eggshard.triton.candidates import find_candidates
 from eggshard.triton.classes import CONVERT, find_classes, is_sealed
 from eggshard.triton.frequencies import USUAL, Frequencies, frequencies
+from eggshard.triton.kernels.ir import Kernel
+from eggshard.triton.layout_costs import LayoutCostModel, default_costs
 from eggshard.triton.pricing import Priced, cost, priced
 from eggshard.triton.problem import Builder
 from eggshard.triton.rewriting import rewrite
@@ -44,13 +44,13 @@ class LayoutPlan:
     assumed: Frequencies
 
     def __str__(self) -> str:
-        from eggshard.report.layouts import plan_table
+        from eggshard.triton.table import plan_table
 
         return plan_table(self)
 
     def text(self) -> str:
         """The kernel as TritonGPU IR, in libtriton's own spelling; verified. Raises `ProgramError` if it is refused."""
-        from eggshard.frontends.triton.libtriton import module_of
+        from eggshard.triton.frontend.libtriton import module_of
 
         module = module_of(self.kernel)
         located = any(op.location for op in self.kernel.walk())

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from eggshard.costmodel.layouts import LayoutCostModel
-from eggshard.kernels.ir import Block, Kernel, Operation, Value
-from eggshard.layouts.conversion import Conversion, conversion
-from eggshard.layouts.counts import NOTHING, Counts
-from eggshard.layouts.families import linear_layout
-from eggshard.layouts.machine import Machine
 from eggshard.triton.candidates import encoding_of
 from eggshard.triton.classes import CONVERT, Classes, find_classes
 from eggshard.triton.control import ties
 from eggshard.triton.frequencies import USUAL, Frequencies, frequencies
+from eggshard.triton.kernels.ir import Block, Kernel, Operation, Value
+from eggshard.triton.layout_costs import LayoutCostModel
+from eggshard.triton.layouts.conversion import Conversion, conversion
+from eggshard.triton.layouts.counts import NOTHING, Counts
+from eggshard.triton.layouts.families import linear_layout
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules import current, movable, work
 from eggshard.triton.rules.costs import bits, layout_of
 

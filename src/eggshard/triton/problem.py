@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eggshard.costmodel.layouts import LayoutCostModel
-from eggshard.extract.problem import Choice, Problem
-from eggshard.kernels.ir import Block, Kernel, Operation, Value
-from eggshard.layouts.conversion import conversion
-from eggshard.layouts.encodings import Encoding
-from eggshard.layouts.families import linear_layout
-from eggshard.layouts.machine import Machine
+from eggshard.selection.problem import Choice, Problem
 from eggshard.triton.candidates import Candidates, computing, encoding_of
 from eggshard.triton.classes import CONVERT, Classes
 from eggshard.triton.control import Tie, Use, ties
+from eggshard.triton.kernels.ir import Block, Kernel, Operation, Value
+from eggshard.triton.layout_costs import LayoutCostModel
+from eggshard.triton.layouts.conversion import conversion
+from eggshard.triton.layouts.encodings import Encoding
+from eggshard.triton.layouts.families import linear_layout
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.liveness import find_live
 from eggshard.triton.rules import Option, repeatable, work
 from eggshard.triton.rules.costs import bits

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
-from eggshard.costmodel.layouts import LayoutCostModel, default_costs
 from eggshard.errors import ProgramError
 from eggshard.triton.choosing import SAME, Code, choose, variations
 from eggshard.triton.compilation import Compiled, lower
+from eggshard.triton.layout_costs import LayoutCostModel, default_costs
 from eggshard.triton.outcomes import Outcome, record
 from eggshard.triton.pipeline import Compilation, Tap
 from eggshard.triton.replacing import replaced
@@ -55,14 +55,14 @@ class Replacement:
 
     def plan(self, module: Any) -> Planned:
         """Of libtriton's module, which stays as it is. The same text is planned once."""
-        from eggshard.frontends.triton.libtriton import generic_text
+        from eggshard.triton.frontend.libtriton import generic_text
 
         return _plan(self, generic_text(module))
 
     def variations(self, module: Any, first: Planned) -> Iterator[Planned]:
         """Other plans of a module, which avoid more of what code may be refused for."""
-        from eggshard.frontends.triton.libtriton import generic_text
-        from eggshard.kernels.text import read_generic
+        from eggshard.triton.frontend.libtriton import generic_text
+        from eggshard.triton.kernels.text import read_generic
         from eggshard.triton.pricing import cost, scratch
 
         text = generic_text(module)
@@ -92,8 +92,8 @@ _remembered: OrderedDict[tuple[str, str, Any], Planned] = OrderedDict()
 
 def _plan(how: Replacement, text: str, model: LayoutCostModel | None = None) -> Planned:
     """The plan of a kernel's text under ``model``, by default the replacement's."""
-    from eggshard.kernels.interpreter import check_layouts
-    from eggshard.kernels.text import read_generic, write_generic
+    from eggshard.triton.kernels.interpreter import check_layouts
+    from eggshard.triton.kernels.text import read_generic, write_generic
 
     planner = how.planner or importlib.import_module("eggshard.triton.planning").plan_layouts
     usual = model is None
@@ -203,7 +203,7 @@ def _better(how: Replacement, work: _Work, source: str, theirs: Any) -> tuple[An
 
 def _replaced(how: Replacement, work: _Work, source: str, context: Any) -> Iterator[Planned]:
     """Of Triton's pipeline with the planner in place of removals, and once more on what that leaves."""
-    from eggshard.frontends.triton.libtriton import parse
+    from eggshard.triton.frontend.libtriton import parse
 
     def run(tap: Tap) -> Any:
         module = work.compilation(context).gpu_ir(parse(source, context), tap)
@@ -215,7 +215,7 @@ def _replaced(how: Replacement, work: _Work, source: str, context: Any) -> Itera
 
 
 def _verified(text: str, context: Any) -> Any:
-    from eggshard.frontends.triton.libtriton import parse
+    from eggshard.triton.frontend.libtriton import parse
 
     try:
         module = parse(text, context)

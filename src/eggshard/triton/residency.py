@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from eggshard.layouts.machine import Machine
+from eggshard.triton.layouts.machine import Machine
 
 
 class Multiprocessor(NamedTuple):

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eggshard.errors import ProgramError
-from eggshard.kernels.ir import Block, Kernel, Operation, Region, Value
-from eggshard.layouts.encodings import Encoding
 from eggshard.triton.candidates import encoding_of
 from eggshard.triton.classes import CONVERT
 from eggshard.triton.control import Tie, ties
+from eggshard.triton.kernels.ir import Block, Kernel, Operation, Region, Value
+from eggshard.triton.layouts.encodings import Encoding
 from eggshard.triton.problem import KernelProblem
 from eggshard.triton.rules import Option, current, with_option
 from eggshard.triton.spelling import Layouts

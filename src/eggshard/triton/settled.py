@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from eggshard.kernels.ir import Block, Kernel, Operation, Value
-from eggshard.layouts.machine import Machine
+from eggshard.triton.kernels.ir import Block, Kernel, Operation, Value
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules import movable
 
 

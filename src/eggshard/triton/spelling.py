@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eggshard.extract.portfolio import extract
-from eggshard.extract.problem import Choice, Problem, Selection
-from eggshard.kernels.ir import Operation
-from eggshard.layouts.encodings import Encoding
+from eggshard.selection.portfolio import extract
+from eggshard.selection.problem import Choice, Problem, Selection
 from eggshard.triton.control import Tie, Use
+from eggshard.triton.kernels.ir import Operation
+from eggshard.triton.layouts.encodings import Encoding
 from eggshard.triton.problem import Argument, Carried, Completed, Entered, KernelProblem, Ran, Result, Run, Tag, Viewed
 from eggshard.triton.rules import Option, movable
 

@@ -13,8 +13,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _stablehlo
 from jaxlib.mlir.dialects import stablehlo
 
-from eggshard.placement.sharding import atoms, gather_cuts
 from eggshard.program.mesh import Mesh
+from eggshard.program.sharding import atoms, gather_cuts
 from eggshard.shardy.attributes import TensorSharding, read_per_value
 from eggshard.shardy.local.emission import zero_text
 from eggshard.shardy.module import ShardyModule, shape

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
-from tests.lower.devices import compile_text
+from tests.emit.devices import compile_text
 from tests.shardy.local.bytes_moved import wire_bytes
 from tests.shardy.local.meaning import (
     assert_equal_shards,

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from tests.program.ops.oracles import assert_close
+from tests.ops.oracles import assert_close
 from tests.shardy.differential import assert_agrees
 from tests.shardy.modules import random_module
 from tests.shardy.propagation.row_programs import DIFFERING, WRITTEN, jax_programs
@@ -14,7 +14,7 @@ from tests.shardy.running import assert_runs_equal, inputs_of
 
 from eggshard import shardy
 from eggshard.frontends.stablehlo import read
-from eggshard.program.evaluate import evaluate_region
+from eggshard.ops.evaluate import evaluate_region
 from eggshard.shardy.peer import run_peer
 
 COLLECTIVE = re.compile(r"all_gather|all_reduce|all_to_all|reduce_scatter|collective_permute")

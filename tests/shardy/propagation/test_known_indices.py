@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from eggshard.frontends.stablehlo import read
-from eggshard.program.evaluate import evaluate_region
+from eggshard.ops.evaluate import evaluate_region
 from eggshard.shardy.module import parsed
 from eggshard.shardy.propagation.known_indices import Known, known_indices
 

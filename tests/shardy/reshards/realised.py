@@ -17,18 +17,19 @@ from eggshard.costmodel import WireBytes
 from eggshard.frontends.region_reader import ModuleReader, RegionReader
 from eggshard.frontends.stablehlo import parse_module
 from eggshard.limits import Limits
-from eggshard.placement.placement import Placement
 from eggshard.placement.transfer import Strategy
-from eggshard.plan.assemble import Assembler
-from eggshard.plan.control_steps import Branch, Loop
 from eggshard.plan.plan import Plan
-from eggshard.plan.steps import StepPlan
-from eggshard.planning import Planning
-from eggshard.program.program import Attributes, Op, Program, Region
+from eggshard.planner.planning import Planning
+from eggshard.planner.regions import RegionPlanner
+from eggshard.program.attributes import Attributes
+from eggshard.program.placement import Placement
+from eggshard.program.program import Op, Program, Region
 from eggshard.program.types import TensorType
-from eggshard.regions import RegionPlanner
 from eggshard.shardy.module import OWN_SHARDING
 from eggshard.shardy.peer import run_peer
+from eggshard.steps.assemble import Assembler
+from eggshard.steps.control_steps import Branch, Loop
+from eggshard.steps.steps import StepPlan
 
 FULL = "func.func(sdy-insert-explicit-reshards{enable-full-version=true})"
 COLLECTIVES = "func.func(sdy-reshard-to-collectives),canonicalize"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eggshard.placement.sharding import atoms
 from eggshard.program.mesh import Mesh
+from eggshard.program.sharding import atoms
 from eggshard.shardy.attributes import Axes, TensorSharding
 from eggshard.shardy.reshards.collectives import Collective
 from eggshard.shardy.sub_axes import count, span

@@ -11,7 +11,7 @@ from tests.shardy.rules.body import Body
 from tests.shardy.rules.test_registry import FAMILIES
 
 import eggshard as es
-from eggshard.program.ops import base
+from eggshard.ops import base
 from eggshard.program.program import Op, Region
 from eggshard.shardy.module import parsed, shape
 from eggshard.shardy.rules import rule_of

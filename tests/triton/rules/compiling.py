@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import tempfile
 
-from eggshard.frontends.triton.libtriton import parse
-from eggshard.kernels.ir import Kernel
-from eggshard.kernels.text import write_generic
-from eggshard.layouts.machine import Machine
+from eggshard.triton.frontend.libtriton import parse
+from eggshard.triton.kernels.ir import Kernel
+from eggshard.triton.kernels.text import write_generic
+from eggshard.triton.layouts.machine import Machine
 
 
 def compile_kernel(kernel: Kernel, machine: Machine) -> str | None:

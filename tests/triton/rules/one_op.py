@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eggshard.frontends.triton.libtriton import module_of
-from eggshard.kernels.ir import Kernel, Operation, TensorType, Value
-from eggshard.kernels.text import read_generic, read_type
-from eggshard.layouts.encodings import Encoding
-from eggshard.layouts.families import linear_layout
-from eggshard.layouts.machine import Machine
+from eggshard.triton.frontend.libtriton import module_of
+from eggshard.triton.kernels.ir import Kernel, Operation, TensorType, Value
+from eggshard.triton.kernels.text import read_generic, read_type
+from eggshard.triton.layouts.encodings import Encoding
+from eggshard.triton.layouts.families import linear_layout
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules import Option, with_option
 
 SM80 = Machine("cuda:80", 4, 32)

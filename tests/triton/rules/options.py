@@ -9,10 +9,10 @@ from typing import NamedTuple
 from tests.triton.rules.one_op import Sample, kernel_at
 from tests.triton.rules.random_encodings import random_encoding
 
-from eggshard.kernels.ir import Kernel, Operation, TensorType
-from eggshard.kernels.text import read_type
-from eggshard.layouts.encodings import Encoding, read
-from eggshard.layouts.machine import Machine
+from eggshard.triton.kernels.ir import Kernel, Operation, TensorType
+from eggshard.triton.kernels.text import read_type
+from eggshard.triton.layouts.encodings import Encoding, read
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules import Option, from_operand, from_result
 
 #: What a tensor has before a rule was asked; nothing equals it.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from eggshard.layouts.encodings import Encoding, make
-from eggshard.layouts.machine import Machine
+from eggshard.triton.layouts.encodings import Encoding, make
+from eggshard.triton.layouts.machine import Machine
 
 
 def random_encoding(random: random.Random, shape: Sequence[int], machine: Machine, depth: int = 1) -> Encoding:

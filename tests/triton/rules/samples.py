@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tests.triton.rules.one_op import GFX942, SM80, SM90, Sample, combine
 
-from eggshard.kernels.ir import Operation
+from eggshard.triton.kernels.ir import Operation
 
 _FAST = "fastmath = #arith.fastmath<none>"
 _ACCESS = "boundaryCheck = array<i32>, cache = 1 : i32, evict = 1 : i32"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from eggshard.kernels.ir import Kernel, Operation
-from eggshard.kernels.text import read_generic
-from eggshard.layouts.machine import Machine
+from eggshard.triton.kernels.ir import Kernel, Operation
+from eggshard.triton.kernels.text import read_generic
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules import anchored, current, from_operand, movable, repeatable
 from eggshard.triton.rules.aliasing import base
 from eggshard.triton.rules.rule import encoding_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.triton.rules.test_anchors import _BLOCKED, find, kernel_of
 
-from eggshard.kernels.ir import TensorType
-from eggshard.layouts.encodings import make
-from eggshard.layouts.machine import Machine
+from eggshard.triton.kernels.ir import TensorType
+from eggshard.triton.layouts.encodings import make
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules import current, from_result, with_option
 
 _OTHER = make("ttg.blocked", sizePerThread=(2,), threadsPerWarp=(32,), warpsPerCTA=(4,), order=(0,))

@@ -16,10 +16,10 @@ from tests.triton.rules.one_op import CLUSTER, Sample, held, verify
 from tests.triton.rules.options import asked, put, random_options, undecided
 from tests.triton.rules.samples import COMBINING, MEMORY, MOVEMENT, POINTWISE, SAMPLES, same_elements
 
-from eggshard.kernels.ir import Operation
-from eggshard.layouts.families import linear_layout
-from eggshard.layouts.linear import equal
-from eggshard.layouts.machine import Machine
+from eggshard.triton.kernels.ir import Operation
+from eggshard.triton.layouts.families import linear_layout
+from eggshard.triton.layouts.linear import equal
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules import Option, from_operand, from_result
 
 #: Ops that libtriton verifies and does not lower, at any encoding.

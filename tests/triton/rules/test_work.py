@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.layouts.assembled import assemble
+from tests.triton.layouts.assembled import assemble
 from tests.triton.rules.one_op import GFX942, SM80, SM90, Sample
 from tests.triton.rules.options import put, random_options
 from tests.triton.rules.samples import SAMPLES
 
-from eggshard.costmodel.layouts import default_costs
-from eggshard.kernels.text import write_generic
-from eggshard.layouts.encodings import Encoding, make
-from eggshard.layouts.machine import Machine
+from eggshard.triton.kernels.text import write_generic
+from eggshard.triton.layout_costs import default_costs
+from eggshard.triton.layouts.encodings import Encoding, make
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules import Option, work
 from eggshard.triton.rules.rule import uniform
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eggshard.placement.sharding import DimSharding
+from eggshard.program.sharding import DimSharding
 from eggshard.shardy.attributes import TensorSharding
 from eggshard.shardy.module import ShardyModule
 from eggshard.shardy.passes import shardy_pass

@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.placement.sharding import DimSharding
+from eggshard.program.sharding import DimSharding
 from eggshard.shardy.attributes import Axes, TensorSharding, per_value_text, read_per_value
 from eggshard.shardy.clean_up import debug_info
 from eggshard.shardy.module import BODIES, DATA_FLOW, SHARDING, ShardyModule, manual_axes, rank, uses

@@ -10,8 +10,8 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError
-from eggshard.placement.sharding import DimSharding
 from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.sharding import DimSharding
 from eggshard.shardy.attributes import Axes, TensorSharding, per_value_text, read_per_value
 from eggshard.shardy.clean_up.edges import with_manual
 from eggshard.shardy.module import ShardyModule, manual_axes

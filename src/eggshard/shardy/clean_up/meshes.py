@@ -9,10 +9,10 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError
-from eggshard.placement.sharding import DimSharding
-from eggshard.placement.sharding_text import read_mesh
+from eggshard.program.codec import String
 from eggshard.program.mesh import AxisRef, Mesh
-from eggshard.program.ops.codec import String
+from eggshard.program.sharding import DimSharding
+from eggshard.program.sharding_text import read_mesh
 from eggshard.shardy.attributes import TensorSharding, mesh_attribute
 from eggshard.shardy.module import BODIES, OWN_SHARDING, SHARDING, ShardyModule
 from eggshard.shardy.passes import shardy_pass

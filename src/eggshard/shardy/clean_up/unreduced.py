@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from jaxlib.mlir import ir
 
 from eggshard.errors import ShardingError
-from eggshard.placement.sharding import axis_text
 from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.sharding import axis_text
 from eggshard.shardy.attributes import Axes, TensorSharding
 from eggshard.shardy.module import ShardyModule, manual_axes
 from eggshard.shardy.passes import shardy_pass

@@ -8,18 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from eggshard.plan.piece_steps import Exchange, Round
-from eggshard.plan.steps import (
-    Action,
-    AllGather,
-    AllReduce,
-    AllToAll,
-    CollectivePermute,
-    KeepFirst,
-    Moves,
-    ReduceScatter,
-    Slice,
-)
 from eggshard.program.mesh import Mesh
 from eggshard.shardy.attributes import (
     Axes,
@@ -39,6 +27,18 @@ from eggshard.shardy.local.layouts import (
     refined,
     same_tiles,
     without,
+)
+from eggshard.steps.piece_steps import Exchange, Round
+from eggshard.steps.steps import (
+    Action,
+    AllGather,
+    AllReduce,
+    AllToAll,
+    CollectivePermute,
+    KeepFirst,
+    Moves,
+    ReduceScatter,
+    Slice,
 )
 
 #: The attributes that say along which axes a collective works.

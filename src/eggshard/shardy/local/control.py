@@ -7,7 +7,6 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.plan.steps import ReduceScatter, Slice
 from eggshard.program.types import TensorType
 from eggshard.shardy.attributes import TensorSharding, read_per_value
 from eggshard.shardy.local.collectives import COLLECTIVES, steps_of
@@ -15,6 +14,7 @@ from eggshard.shardy.local.conversion import Conversion, tensor_type
 from eggshard.shardy.local.decisions import BY_REGION, Refusal
 from eggshard.shardy.local.layouts import Layout, same_layout
 from eggshard.shardy.module import OWN_SHARDING, manual_axes
+from eggshard.steps.steps import ReduceScatter, Slice
 
 RETURNS = ("func.return", "stablehlo.return", "sdy.return")
 _IDENTITIES = (

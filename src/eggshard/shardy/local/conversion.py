@@ -10,7 +10,6 @@ from jaxlib.mlir import ir
 
 from eggshard.errors import ShardingError
 from eggshard.frontends.region_reader import short_location
-from eggshard.plan.steps import Action
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TOKEN, TensorType
 from eggshard.shardy.attributes import Axes, TensorSharding
@@ -19,6 +18,7 @@ from eggshard.shardy.local.decisions import Refusal
 from eggshard.shardy.local.layouts import Layout, same_layout
 from eggshard.shardy.local.splicing import Splicer
 from eggshard.shardy.module import ShardyModule, uses
+from eggshard.steps.steps import Action
 
 #: What brings operands and results of an op to where the op needs them.
 RESHARDS = "run insert-explicit-reshards and reshard-to-collectives first"

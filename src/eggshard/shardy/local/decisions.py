@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from eggshard.errors import EggshardError
-from eggshard.placement.placement import Dim
+from eggshard.ops.base import PERMUTE, REDUCE, REPLICATE, FactorRule, Types
+from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh, axis_ref
-from eggshard.program.ops.base import PERMUTE, REDUCE, REPLICATE, FactorRule, Types
-from eggshard.program.program import Attributes
+from eggshard.program.placement import Dim
 from eggshard.shardy.attributes import Axes, axes_text
 from eggshard.shardy.local.layouts import (
     NO_MESH,

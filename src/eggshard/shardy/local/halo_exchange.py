@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy, stablehlo
 
-from eggshard.placement.sharding import atoms, gather_cuts
 from eggshard.program.mesh import Mesh
+from eggshard.program.sharding import atoms, gather_cuts
 from eggshard.shardy.attributes import TensorSharding, per_value_text
 from eggshard.shardy.local.emission import Devices, filled, padded, sliced, within, zero
 from eggshard.shardy.local.redistribution import Held, Piece, Wanted, mirrored, redistribution

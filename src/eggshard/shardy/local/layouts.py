@@ -10,9 +10,9 @@ from functools import lru_cache
 import numpy as np
 
 from eggshard.errors import ShardingError
-from eggshard.placement.placement import Placement, place
-from eggshard.placement.sharding import Sharding, atoms, axis_text, gather_cuts
 from eggshard.program.mesh import AxisRef, Mesh, axis_ref
+from eggshard.program.placement import Placement, place
+from eggshard.program.sharding import Sharding, atoms, axis_text, gather_cuts
 from eggshard.program.types import TensorType
 from eggshard.shardy.attributes import Axes, TensorSharding
 

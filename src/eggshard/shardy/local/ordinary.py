@@ -11,16 +11,16 @@ from jaxlib.mlir import ir
 
 from eggshard.errors import EggshardError
 from eggshard.placement.transfer import Strategy
-from eggshard.plan.on_shards import on_shards
-from eggshard.plan.steps import Action, AllGather, AllReduce, KeepFirst, Local, Slice, Step, StepPlan
+from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.mesh import Mesh
-from eggshard.program.program import Attributes, Literal
 from eggshard.program.types import numpy_dtype
 from eggshard.shardy.local.conversion import Conversion
 from eggshard.shardy.local.decisions import BY_REGION, Decision, Refusal, decide
 from eggshard.shardy.local.layouts import Layout, merged, names, refined, without
 from eggshard.shardy.local.parts import Part, captures, parts_of, starts_from_identity
 from eggshard.shardy.module import uses
+from eggshard.spmd.on_shards import on_shards
+from eggshard.steps.steps import Action, AllGather, AllReduce, KeepFirst, Local, Slice, Step, StepPlan
 
 #: Monoids for which combining with the same value twice changes nothing.
 _IDEMPOTENT = ("max", "min", "and", "or")

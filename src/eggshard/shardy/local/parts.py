@@ -10,11 +10,12 @@ from eggshard.errors import EggshardError
 from eggshard.frontends.op_readers import component_monoids, is_identity, literal_value
 from eggshard.frontends.region_reader import ModuleReader, captured_values
 from eggshard.frontends.shardings import MeshTable
-from eggshard.placement.sharding import Sharding
-from eggshard.program.ops import registry
-from eggshard.program.ops.base import OpDef, Types
-from eggshard.program.ops.monoids import recognise_monoid
-from eggshard.program.program import Attributes, Literal, Region
+from eggshard.ops import registry
+from eggshard.ops.base import OpDef, Types
+from eggshard.ops.monoids import recognise_monoid
+from eggshard.program.attributes import Attributes, Literal
+from eggshard.program.program import Region
+from eggshard.program.sharding import Sharding
 
 #: StableHLO's reductions, which the registry knows in two forms.
 REDUCTIONS = ("stablehlo.reduce", "stablehlo.reduce_window")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
-from eggshard.placement.exchange import colour_edges
+from eggshard.placement.edge_colouring import colour_edges
 
 Ints = tuple[int, ...]
 

@@ -9,13 +9,13 @@ from typing import Any, Self
 from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 
-from eggshard.lower.body_text import Value
-from eggshard.lower.collectives_text import StepText
-from eggshard.placement.sharding import DimSharding, Sharding, axis_text, mesh_text
-from eggshard.plan.steps import Action, Step, StepPlan
+from eggshard.emit.body_text import Value
+from eggshard.emit.collectives_text import StepText
 from eggshard.program.mesh import Mesh, axis_ref
+from eggshard.program.sharding import DimSharding, Sharding, axis_text, mesh_text
 from eggshard.program.types import TensorType
 from eggshard.shardy.attributes import symbol_text
+from eggshard.steps.steps import Action, Step, StepPlan
 
 
 class Splicer:

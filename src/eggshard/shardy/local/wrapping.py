@@ -8,8 +8,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 
 from eggshard.errors import ProgramError, ShardingError
-from eggshard.placement.sharding import mesh_text
 from eggshard.program.mesh import Mesh
+from eggshard.program.sharding import mesh_text
 from eggshard.shardy.attributes import TensorSharding, per_value_text
 from eggshard.shardy.clean_up.meshes import drop_sharding_and_mesh
 from eggshard.shardy.local.conversion import symbol, tensor_type

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxlib.mlir import ir
 
-from eggshard.program.ops.dense import parse_dense
+from eggshard.program.dense import parse_dense
 from eggshard.shardy.module import ShardyModule, shape
 from eggshard.shardy.traits import is_static
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from jaxlib.mlir import ir
 
-from eggshard.placement.sharding import axis_text
 from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.sharding import axis_text
 from eggshard.shardy.attributes import TensorSharding, read_per_value
 from eggshard.shardy.axes import begins_with, contains, merged, merges
 from eggshard.shardy.edges import EDGE, FUNCTION_EDGE, edge_of, holder_of, owner_of, sharding_of, sources, terminator

@@ -6,8 +6,8 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.placement.sharding import DimSharding
 from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.sharding import DimSharding
 from eggshard.shardy.attributes import TensorSharding
 from eggshard.shardy.edges import EDGE, FUNCTION_EDGE
 from eggshard.shardy.propagation.factors import BACKWARD, BOTH, FORWARD, NOWHERE

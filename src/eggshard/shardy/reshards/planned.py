@@ -11,7 +11,7 @@ from jaxlib.mlir import ir
 from eggshard.costmodel import AlphaBeta, CostModel, Messages, WireBytes
 from eggshard.errors import EggshardWarning, LimitError, ProgramError, ShardingError
 from eggshard.limits import Limits
-from eggshard.placement.placement import Placement
+from eggshard.program.placement import Placement
 from eggshard.shardy.module import ShardyModule
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.reshards.search.blocks import BlockPlan, plan_block

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from eggshard.errors import ShardingError
-from eggshard.placement.sharding import DimSharding
 from eggshard.program.mesh import Mesh
+from eggshard.program.sharding import DimSharding
 from eggshard.shardy.attributes import Axes, TensorSharding, read_axis_list
 from eggshard.shardy.axes import difference, in_mesh_order
 from eggshard.shardy.projection import Projection

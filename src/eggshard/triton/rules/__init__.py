@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import product
 
-from eggshard.kernels.ir import Kernel, Operation
-from eggshard.layouts.counts import Counts
-from eggshard.layouts.encodings import Encoding
-from eggshard.layouts.machine import Machine
+from eggshard.triton.kernels.ir import Kernel, Operation
+from eggshard.triton.layouts.counts import Counts
+from eggshard.triton.layouts.encodings import Encoding
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules.cloning import with_option
 from eggshard.triton.rules.rule import Option, current
 from eggshard.triton.rules.table import rule_of

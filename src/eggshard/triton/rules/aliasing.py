@@ -7,7 +7,7 @@ Two arguments of a kernel are taken to be two pieces of memory, as Triton takes 
 
 from __future__ import annotations
 
-from eggshard.kernels.ir import Block, Operation, Value
+from eggshard.triton.kernels.ir import Block, Operation, Value
 
 #: Ops whose first operand their pointers come from.
 _THROUGH = frozenset("""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eggshard.kernels.ir import Block, Operation, Region, TensorType, Type, Value
-from eggshard.kernels.text import read_type, scan
-from eggshard.layouts.encodings import Encoding
+from eggshard.triton.kernels.ir import Block, Operation, Region, TensorType, Type, Value
+from eggshard.triton.kernels.text import read_type, scan
+from eggshard.triton.layouts.encodings import Encoding
 from eggshard.triton.rules.rule import Option
 
 

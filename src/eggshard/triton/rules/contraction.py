@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from eggshard.kernels.ir import Operation
-from eggshard.layouts.encodings import Encoding, make
-from eggshard.layouts.machine import Machine
+from eggshard.triton.kernels.ir import Operation
+from eggshard.triton.layouts.encodings import Encoding, make
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules import structure
 from eggshard.triton.rules.rule import Option, Rule, current
 

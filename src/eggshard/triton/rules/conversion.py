@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from eggshard.kernels.ir import Kernel, Operation
-from eggshard.layouts.counts import Counts
-from eggshard.layouts.encodings import Encoding, make
-from eggshard.layouts.linear import LinearLayout
-from eggshard.layouts.machine import Machine
+from eggshard.triton.kernels.ir import Kernel, Operation
+from eggshard.triton.layouts.counts import Counts
+from eggshard.triton.layouts.encodings import Encoding, make
+from eggshard.triton.layouts.linear import LinearLayout
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules import structure
 from eggshard.triton.rules.costs import arithmetic, registers
 from eggshard.triton.rules.movement import Relabelled

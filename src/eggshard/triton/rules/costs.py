@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from functools import cache
 
-from eggshard.kernels.ir import Operation, Value
-from eggshard.layouts.counts import NOTHING, Counts
-from eggshard.layouts.encodings import Encoding
-from eggshard.layouts.families import linear_layout
-from eggshard.layouts.gf2 import rank
-from eggshard.layouts.linear import LinearLayout, pack
-from eggshard.layouts.machine import Machine
+from eggshard.triton.kernels.ir import Operation, Value
+from eggshard.triton.layouts.counts import NOTHING, Counts
+from eggshard.triton.layouts.encodings import Encoding
+from eggshard.triton.layouts.families import linear_layout
+from eggshard.triton.layouts.gf2 import rank
+from eggshard.triton.layouts.linear import LinearLayout, pack
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules.progressions import once
 from eggshard.triton.rules.rule import Option
 

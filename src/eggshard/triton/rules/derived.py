@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import permutations
 
-from eggshard.layouts.encodings import Encoding
-from eggshard.layouts.families import linear_layout
-from eggshard.layouts.linear import HARDWARE, LinearLayout
+from eggshard.triton.layouts.encodings import Encoding
+from eggshard.triton.layouts.families import linear_layout
+from eggshard.triton.layouts.linear import HARDWARE, LinearLayout
 from eggshard.triton.rules import structure
 
 #: Orders of more dimensions are not all tried for a blocked spelling.

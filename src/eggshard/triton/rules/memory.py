@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from eggshard.kernels.ir import Kernel, Operation, Value, users
-from eggshard.layouts.counts import NOTHING, Counts
-from eggshard.layouts.machine import Machine
+from eggshard.triton.kernels.ir import Kernel, Operation, Value, users
+from eggshard.triton.layouts.counts import NOTHING, Counts
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules.aliasing import read_and_written
 from eggshard.triton.rules.costs import accesses, bits, layout_of, lines, registers
 from eggshard.triton.rules.rule import Option, Uniform

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from eggshard.kernels.ir import Kernel, Operation
-from eggshard.layouts.counts import NOTHING, Counts
-from eggshard.layouts.encodings import Encoding
-from eggshard.layouts.families import linear_layout
-from eggshard.layouts.linear import LinearLayout, equal
-from eggshard.layouts.machine import Machine
+from eggshard.triton.kernels.ir import Kernel, Operation
+from eggshard.triton.layouts.counts import NOTHING, Counts
+from eggshard.triton.layouts.encodings import Encoding
+from eggshard.triton.layouts.families import linear_layout
+from eggshard.triton.layouts.linear import LinearLayout, equal
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules import structure
 from eggshard.triton.rules.derived import encoding_of_layout
 from eggshard.triton.rules.rule import Mapped, Option, Uniform, both, current, uniform

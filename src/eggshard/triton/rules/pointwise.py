@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from eggshard.kernels.ir import Operation
-from eggshard.layouts.counts import Counts
-from eggshard.layouts.encodings import Encoding
-from eggshard.layouts.machine import Machine
+from eggshard.triton.kernels.ir import Operation
+from eggshard.triton.layouts.counts import Counts
+from eggshard.triton.layouts.encodings import Encoding
+from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules.costs import arithmetic, registers
 from eggshard.triton.rules.rule import Option, Uniform, uniform
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from eggshard.kernels.ir import Operation, Value
+from eggshard.triton.kernels.ir import Operation, Value
 
 #: ``same``: one value for all elements. ``counted``: a counter, plus what is the same for all.
 Kind = Literal["same", "counted", "any"]

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from eggshard.kernels.ir import Kernel, Operation
-from eggshard.layouts.counts import NOTHING, Counts
-from eggshard.layouts.encodings import Encoding
-from eggshard.layouts.lookup import gather, histogram
-from eggshard.layouts.machine import Machine
-from eggshard.layouts.reduction import Combination, reduction, scan
+from eggshard.triton.kernels.ir import Kernel, Operation
+from eggshard.triton.layouts.counts import NOTHING, Counts
+from eggshard.triton.layouts.encodings import Encoding
+from eggshard.triton.layouts.lookup import gather, histogram
+from eggshard.triton.layouts.machine import Machine
+from eggshard.triton.layouts.reduction import Combination, reduction, scan
 from eggshard.triton.rules import structure
 from eggshard.triton.rules.costs import bits, layout_of
 from eggshard.triton.rules.kinds import KINDS

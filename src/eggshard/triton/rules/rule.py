@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from eggshard.kernels.ir import Kernel, Operation, Value
-from eggshard.layouts.counts import Counts
-from eggshard.layouts.encodings import Encoding, read
-from eggshard.layouts.machine import Machine
+from eggshard.triton.kernels.ir import Kernel, Operation, Value
+from eggshard.triton.layouts.counts import Counts
+from eggshard.triton.layouts.encodings import Encoding, read
+from eggshard.triton.layouts.machine import Machine
 
 
 class Option(NamedTuple):

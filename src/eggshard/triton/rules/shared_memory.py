@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from eggshard.kernels.text import read_type, split
-from eggshard.layouts.conversion import accesses
-from eggshard.layouts.encodings import Encoding, read
-from eggshard.layouts.linear import LinearLayout
-from eggshard.layouts.machine import Machine
+from eggshard.triton.kernels.text import read_type, split
+from eggshard.triton.layouts.conversion import accesses
+from eggshard.triton.layouts.encodings import Encoding, read
+from eggshard.triton.layouts.linear import LinearLayout
+from eggshard.triton.layouts.machine import Machine
 
 
 class Buffer(NamedTuple):

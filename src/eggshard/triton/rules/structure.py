@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eggshard.layouts.encodings import Encoding, make
+from eggshard.triton.layouts.encodings import Encoding, make
 
 BLOCKED, SLICE, LINEAR, DOT_OPERAND = "ttg.blocked", "ttg.slice", "ttg.linear", "ttg.dot_op"
 _BLOCKED_FIELDS = ("sizePerThread", "threadsPerWarp", "warpsPerCTA", "order")

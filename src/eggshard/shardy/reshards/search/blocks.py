@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from eggshard.extract.candidates import within_cap
-from eggshard.extract.portfolio import extract
-from eggshard.extract.problem import Choice, Problem, Selection
-from eggshard.placement.placement import Placement
+from eggshard.planner.encoding.candidates import within_cap
+from eggshard.program.placement import Placement
+from eggshard.selection.portfolio import extract
+from eggshard.selection.problem import Choice, Problem, Selection
 from eggshard.shardy.reshards.search.context import Context
 from eggshard.shardy.reshards.search.offers import (
     BARRIER,

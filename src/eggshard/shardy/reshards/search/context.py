@@ -7,17 +7,17 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from eggshard.costmodel.pricing import Pricer
 from eggshard.costmodel.protocol import CostModel
 from eggshard.errors import ProgramError
 from eggshard.frontends.region_reader import ModuleReader
 from eggshard.limits import Limits
-from eggshard.placement.placement import Placement, place, replicated
-from eggshard.placement.routes import Router
-from eggshard.placement.sharding import Sharding, atoms, gather_cuts
-from eggshard.placement.submesh import SubmeshRouter, without_axes
-from eggshard.plan.pricing import Pricer
 from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.placement import Placement, place, replicated
+from eggshard.program.sharding import Sharding, atoms, gather_cuts
 from eggshard.program.types import TensorType
+from eggshard.reshard.routes import Router
+from eggshard.reshard.submesh import SubmeshRouter, without_axes
 from eggshard.shardy.attributes import TensorSharding
 from eggshard.shardy.module import BODIES, ShardyModule
 from eggshard.shardy.reshards.search.conversions import StatedConversions, parts_of

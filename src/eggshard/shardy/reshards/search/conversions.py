@@ -13,14 +13,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from eggshard.placement.conversions import Kind, Steps, convert
-from eggshard.placement.placement import Placement, place
-from eggshard.placement.routes import Router
-from eggshard.placement.sharding import atoms, whole_mesh
-from eggshard.plan.pricing import Pricer
-from eggshard.plan.steps import Action
+from eggshard.costmodel.pricing import Pricer
 from eggshard.program.mesh import Mesh, axis_ref
+from eggshard.program.placement import Placement, place
+from eggshard.program.sharding import atoms, whole_mesh
 from eggshard.program.types import TensorType
+from eggshard.reshard.conversions import Kind, Steps, convert
+from eggshard.reshard.routes import Router
+from eggshard.steps.steps import Action
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from eggshard.costmodel.protocol import StepInfo
-from eggshard.placement.placement import Placement
+from eggshard.ops import registry
+from eggshard.ops.base import PASS, REPLICATE, Factor, FactorRule
+from eggshard.ops.windowing import Reach
 from eggshard.placement.transfer import Strategy, strategies
-from eggshard.program.ops import registry
-from eggshard.program.ops.base import PASS, REPLICATE, Factor, FactorRule
-from eggshard.program.ops.windowing import Reach
+from eggshard.program.placement import Placement
 from eggshard.program.program import Op
 from eggshard.program.types import TensorType
 from eggshard.shardy.reshards.search.context import Context

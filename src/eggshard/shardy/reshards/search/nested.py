@@ -8,14 +8,14 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.placement.placement import Placement, replicated
-from eggshard.plan.control_steps import price_of_loop, trips
 from eggshard.program.mesh import axis_ref
+from eggshard.program.placement import Placement, replicated
 from eggshard.shardy.attributes import TensorSharding, read_per_value
 from eggshard.shardy.module import BODIES, manual_axes
 from eggshard.shardy.reshards.search.blocks import plan_block
 from eggshard.shardy.reshards.search.context import Context
 from eggshard.shardy.reshards.search.offers import LOOPS_AND_BRANCHES, Offer, captures_of, read
+from eggshard.steps.control_steps import price_of_loop, trips
 
 Placements = tuple[Placement, ...]
 

@@ -10,11 +10,11 @@ from jaxlib.mlir import ir
 from eggshard.errors import EggshardError
 from eggshard.frontends.op_readers import literal_value
 from eggshard.frontends.region_reader import RegionReader, captured_values
-from eggshard.placement.placement import Placement, replicated
+from eggshard.ops import registry
+from eggshard.ops.base import PASS, REDUCE, REPLICATE, Factor, FactorRule
+from eggshard.ops.collectives import PerDevice
 from eggshard.placement.transfer import Strategy, strategies, useful
-from eggshard.program.ops import registry
-from eggshard.program.ops.base import PASS, REDUCE, REPLICATE, Factor, FactorRule
-from eggshard.program.ops.collectives import PerDevice
+from eggshard.program.placement import Placement, replicated
 from eggshard.program.program import Op
 from eggshard.program.types import TOKEN, TensorType
 from eggshard.shardy.module import DATA_FLOW

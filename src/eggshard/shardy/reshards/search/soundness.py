@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eggshard.placement.placement import Placement
+from eggshard.program.placement import Placement
 from eggshard.shardy.attributes import read_axis_list
 from eggshard.shardy.module import BODIES
 from eggshard.shardy.reshards.search.context import Context

@@ -7,13 +7,13 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.placement.placement import Placement
-from eggshard.placement.sharding import whole_mesh
-from eggshard.plan.steps import Action, AllReduce, KeepFirst, ReduceScatter
+from eggshard.program.placement import Placement
+from eggshard.program.sharding import whole_mesh
 from eggshard.shardy.attributes import axis_list_text, per_value_text
 from eggshard.shardy.module import BODIES, SHARDING, create
 from eggshard.shardy.reshards.search.blocks import HINTS, BlockPlan
 from eggshard.shardy.reshards.search.offers import BARRIER, IDENTITIES, Held
+from eggshard.steps.steps import Action, AllReduce, KeepFirst, ReduceScatter
 
 Steps = Sequence[tuple[Action, Placement]]
 

@@ -1,0 +1,150 @@
+"""What steps take on the devices present: timed by JAX in device programs as plans have them.
+
+A program runs a step several times, one after the other, on operands and to results of their own, and another program
+runs it once: the difference is what the others took, without what a call costs. Results are fresh memory, as they are
+in a plan, which a loop on the device would use again. All cases are timed in turn, several times over, so that whatever
+else the machine does falls on all of them; the median counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from eggshard.calibration.samples import Sample
+from eggshard.costmodel.protocol import StepInfo
+from eggshard.costmodel.table import Measured
+from eggshard.program.attributes import Attributes
+from eggshard.program.types import TensorType, numpy_dtype
+from eggshard.steps.steps import Local, Step, StepPlan
+
+#: Times that a step runs in the longer program, at most; bytes of all its operands and results there.
+_MOST, _BYTES = 5, 1 << 28
+#: Seconds that one timing takes at least, and, where a step allows, at most.
+_SPAN, _LONG = 4e-3, 50e-3
+#: Times that a case without a time is timed again.
+_TRIES = 4
+
+
+@dataclass
+class Case:
+    """One step to time, in two programs: once, and ``copies`` times more."""
+
+    sample: Sample
+    copies: int = 0
+    programs: tuple[Callable[[], float], Callable[[], float]] | None = None
+    calls: int = 1
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def step(self) -> StepInfo:
+        return self.sample.step
+
+    def time(self) -> float:
+        """Seconds of one step, of some calls of both programs."""
+        assert self.programs is not None
+        once, more = (min(program() for _ in range(self.calls)) for program in self.programs)
+        return (more - once) / (self.copies * self.sample.fused)
+
+
+def measure(
+    samples: Sequence[Sample], devices: Sequence[Any], repeats: int = 7,
+    advance: Callable[[str], None] = lambda what: None,
+) -> list[Measured]:
+    """The seconds of each step on these devices; advance: called with a step's kind whenever it was run."""
+    found = [Case(sample) for sample in samples]
+    arrays: dict[Any, Any] = {}
+    for case in found:
+        once = _program(case.sample, 1, devices, arrays)
+        held = len(devices) * sum(t.bytes for t in (*case.sample.operands, *case.sample.results))
+        case.copies = max(1, min(_MOST - 1, _BYTES // held, int(_LONG / max(once(), 1e-6))))
+        case.programs = (once, _program(case.sample, 1 + case.copies, devices, arrays))
+        case.calls = max(1, min(8, round(_SPAN / max(case.programs[1](), 1e-6))))
+        advance(case.step.op or case.step.kind)
+    rng = np.random.default_rng(0)
+    for _ in range(repeats):
+        for i in rng.permutation(len(found)):
+            case = found[i]
+            case.seconds.append(case.time())
+            advance(case.step.op or case.step.kind)
+    for case in found:
+        for _ in range(_TRIES):  # what took no time at all was lost in what else the machine did
+            if np.median(case.seconds) > 0:
+                break
+            case.seconds += [case.time() for _ in range(repeats)]
+    medians = [(case.step, float(np.median(case.seconds))) for case in found]
+    return [(step, seconds) for step, seconds in medians if seconds > 0]
+
+
+def rounds(repeats: int) -> int:
+    """How often `measure` runs each case."""
+    return repeats + 1
+
+
+def repeated(sample: Sample, times: int) -> StepPlan:
+    """A device program that takes a step some times, each after the one before, on operands of its own."""
+    types: list[TensorType] = []
+
+    def values(of: Sequence[TensorType]) -> tuple[int, ...]:
+        types.extend(of)
+        return tuple(range(len(types) - len(of), len(types)))
+
+    operands = [values(sample.operands) for _ in range(times)]
+    inputs = tuple(range(len(types)))
+    steps: list[Step] = []
+    outputs: list[int] = []
+    for own in operands:
+        if outputs:  # a barrier, so that no two of them are made one
+            last = outputs[-len(sample.results):]
+            held = [types[v] for v in (*own, *last)]
+            after = values(held)
+            steps.append(Step(Local("optimization_barrier", Attributes({}), tuple(held)), (*own, *last), after))
+            own = after[: len(own)]
+        for _ in range(sample.fused):
+            results = values(sample.results)
+            steps.append(Step(sample.action, own, results))
+            own = (*results, *own[len(results):])
+        outputs += results
+    return StepPlan(sample.mesh, inputs, tuple(steps), tuple(outputs), tuple(types))
+
+
+def _program(sample: Sample, times: int, devices: Sequence[Any], known: dict[Any, Any]) -> Callable[[], float]:
+    """A compiled program of a step, once called; a call answers its seconds. known: the arrays that programs share."""
+    import jax
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    from eggshard.emit.stablehlo import module_text
+    from eggshard.engines.jax.primitive import DeviceModule, call_module
+    from eggshard.program.placement import place
+
+    plan, axes = repeated(sample, times), tuple(sample.mesh.axes)
+    mesh = jax.sharding.Mesh(np.array(devices).reshape(tuple(sample.mesh.axes.values())), axes)
+
+    def whole(values: Sequence[int]) -> tuple[list[TensorType], list[Any], list[Any]]:
+        """Of every device's shard the next rows of one array; scalars are alike."""
+        local = [plan.types[v] for v in values]
+        wholes = [t.with_shape((len(devices) * t.shape[0], *t.shape[1:])) if t.shape else t for t in local]
+        placed = [place(sample.mesh, t.shape, tuple([axes] + [()] * (t.rank - 1)) if t.shape else ()) for t in wholes]
+        return wholes, placed, [NamedSharding(mesh, PartitionSpec(axes) if t.shape else PartitionSpec()) for t in local]
+
+    (inputs, lie, at), (outputs, end, to) = whole(plan.inputs), whole(plan.outputs)
+    text = module_text(plan, inputs, lie, outputs, end)
+    module = DeviceModule("main", text, len(devices), tuple(inputs), tuple(outputs), (), (None,) * len(outputs))
+    function = jax.jit(lambda *arrays: call_module(module, arrays), in_shardings=tuple(at), out_shardings=to)
+    keys = [(mesh, t, inputs[:i].count(t)) for i, t in enumerate(inputs)]
+    for key, sharding in zip(keys, at, strict=True):
+        if key not in known:
+            known[key] = jax.device_put(np.ones(key[1].shape, numpy_dtype(key[1].dtype)), sharding)
+    arrays = [known[key] for key in keys]
+
+    def call() -> float:
+        began = time.perf_counter()
+        jax.block_until_ready(function(*arrays))
+        return time.perf_counter() - began
+
+    call()
+    return call

@@ -1,0 +1,168 @@
+"""The steps that calibration times: every kind of collective, exchange and local op, over sizes, groups and shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from eggshard.costmodel.pricing import step_info
+from eggshard.costmodel.protocol import StepInfo
+from eggshard.errors import CostModelError
+from eggshard.frontends.builder import ProgramBuilder, Tensor
+from eggshard.ops import registry
+from eggshard.placement.slabs import Slab
+from eggshard.program.mesh import Mesh
+from eggshard.program.types import TensorType
+from eggshard.steps.piece_steps import Exchange, Round
+from eggshard.steps.steps import (
+    Action,
+    AllGather,
+    AllReduce,
+    AllToAll,
+    CollectivePermute,
+    Local,
+    ReduceScatter,
+    Slice,
+)
+from eggshard.steps.window_steps import HaloExchange
+
+#: Bytes that a device holds of an array, unless asked for others: of an accelerator, and of a share of a host.
+SIZES, HOST_SIZES = (tuple(1 << p for p in powers) for powers in (range(12, 29, 4), range(12, 22, 3)))
+#: Element-wise ops that kernels in plans have, about.
+_FUSED = 4
+#: Rows and columns of the largest matrices multiplied.
+_WIDEST = 1024
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A step: an action on a device's shards of these types.
+
+    fused: how often it is done to its own result, in what a compiler makes one kernel of; its price is a part of that.
+    """
+
+    mesh: Mesh
+    action: Action
+    operands: tuple[TensorType, ...]
+    fused: int = 1
+
+    @cached_property
+    def step(self) -> StepInfo:
+        """The step as a cost model sees it."""
+        return step_info(self.mesh, self.action, self.operands)
+
+    @cached_property
+    def results(self) -> tuple[TensorType, ...]:
+        return self.action.result(self.mesh, self.operands)
+
+
+def samples(devices: int, sizes: Sequence[int] = SIZES, groups: Sequence[int] = ()) -> list[Sample]:
+    """The steps to time on so many devices: each kind at each size and for each group size.
+
+    sizes: bytes of f32 per device. groups: group sizes (by default all that divide the number of devices).
+    """
+    groups = tuple(groups) or tuple(g for g in range(2, devices + 1) if devices % g == 0)
+    bad = [g for g in groups if g < 2 or devices % g]
+    if bad:
+        raise CostModelError(f"groups of {bad} do not divide {devices} devices; give numbers from 2 that do")
+    if not sizes or min(sizes) < 4 * max(groups, default=1) ** 2:
+        raise CostModelError(f"sizes {list(sizes)} are bytes per device, at least 4 for each pair of a group's devices")
+    out: list[Sample] = []
+    for size in sizes:
+        for group in groups:
+            mesh = Mesh({"rest": devices // group, "group": group})
+            out += (Sample(mesh, action, (type_,)) for action, type_ in _collectives(devices, group, size // 4))
+        out += _local(Mesh({"rest": 1, "group": devices}), size // 4)
+    return out
+
+
+def _collectives(devices: int, group: int, elements: int) -> Iterator[tuple[Action, TensorType]]:
+    """Those over ``group``: along the rows of a matrix as square as can be, whose parts are whole pieces of memory,
+    along its columns, whose parts are many short ones, and along the middle of an array of rank 3: few long ones."""
+    over = ("group",)
+    rows = group
+    while 4 * rows * rows <= elements:
+        rows *= 2
+    whole = TensorType((rows, elements // rows // group * group), "f32")
+    block = TensorType((group, group, elements // group // group), "f32")
+    ring = tuple((i, (i + 1) % group) for i in range(group))
+    yield AllReduce(over, "add"), whole
+    yield CollectivePermute(_pairs(ring, devices, group), over), whole
+    for dim, array in ((0, whole), (1, whole), (1, block)):
+        along = ((dim, over),)
+        yield AllGather(along), _part(array, dim, group)
+        yield ReduceScatter(along, "add"), array
+        yield AllToAll(((1 - dim, over),), along), array
+    for dim in (0, 1):
+        along = ((dim, over),)
+        yield Slice(along), whole
+        yield _exchange(devices, group, dim, whole), whole
+        yield _halo(group, dim, whole), whole
+
+
+def _part(whole: TensorType, dim: int, group: int) -> TensorType:
+    return whole.with_shape(tuple(n // group if d == dim else n for d, n in enumerate(whole.shape)))
+
+
+def _pairs(ring: Sequence[tuple[int, int]], devices: int, group: int) -> tuple[tuple[int, int], ...]:
+    """Pairs of every group of consecutive devices."""
+    return tuple((first + s, first + t) for first in range(0, devices, group) for s, t in ring)
+
+
+def _exchange(devices: int, group: int, dim: int, whole: TensorType) -> Exchange:
+    """Every device hands its part number i to the device i places on."""
+    piece = _part(whole, dim, group).shape
+
+    def at(part: int) -> tuple[tuple[int, ...], ...]:
+        return (tuple(part * piece[dim] if d == dim else 0 for d in range(whole.rank)),) * devices
+
+    rounds = tuple(Round(_pairs([(i, (i + k) % group) for i in range(group)], devices, group), at(k), at(k))
+                   for k in range(group))
+    return Exchange(piece, whole.shape, rounds[1:], rounds[:1], ("group",))
+
+
+def _halo(group: int, dim: int, whole: TensorType) -> HaloExchange:
+    """A quarter of the array from the neighbours on either side."""
+    n = whole.shape[dim]
+    width = max(1, n // 4)
+    up = tuple((i, (i + 1) % group) for i in range(group))
+    rounds = (Slab(up, width, (n - width,) * group, (0,) * group),
+              Slab(tuple((t, s) for s, t in up), width, (0,) * group, (n + width,) * group))
+    return HaloExchange(dim, ("group",), n + 2 * width, (width,) * group, rounds)
+
+
+def _local(mesh: Mesh, elements: int) -> Iterator[Sample]:
+    """Ops on all devices at once, as plans run them."""
+    side = 4
+    while 4 * side * side <= elements:
+        side *= 2
+    narrow = max(2, side // 16)
+    square, deep, wide, tall, flat = (
+        (side, side), (side // 2, 2 * side), (2 * side, side // 2), (side, narrow), (narrow, side))
+    cases: list[tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = [
+        (lambda b, x: b.tanh(x), (square,)),
+        (lambda b, x: b.sum(x, 0), (square,)),
+        (lambda b, x: b.sum(x, 1), (square,)),
+        (lambda b, x, y: b.concatenate([x, y], 0), (square, square)),
+        (lambda b, x, y: b.concatenate([x, y], 1), (square, square)),
+        (lambda b, x: b.slice(x, (0, 0), (side // 2, side)), (square,)),
+        (lambda b, x: b.slice(x, (0, 0), (side, side // 2)), (square,)),
+    ]
+    if side <= _WIDEST:
+        cases += [(lambda b, x, y: b.dot(x, y), shapes) for shapes in (
+            (square, square), (deep, wide), (wide, deep), (square, tall), (flat, square))]
+    yield _of(mesh, lambda b, x, y: b.add(x, y), (square, square), _FUSED)
+    for build, shapes in cases:
+        yield _of(mesh, build, shapes)
+
+
+def _of(mesh: Mesh, build: Callable[..., Tensor], shapes: Sequence[tuple[int, ...]], fused: int = 1) -> Sample:
+    """An op on operands of these shapes."""
+    builder = ProgramBuilder()
+    builder.output(build(builder, *[builder.input(shape) for shape in shapes]))
+    program = builder.build()
+    (op,) = program.region.ops
+    given, made = program.input_types, program.output_types
+    flops = registry.get(op.name).flops(op.attributes, given, made)
+    return Sample(mesh, Local(op.name, op.attributes, made, op.regions, flops), given, fused)

@@ -1,0 +1,317 @@
+"""The StableHLO text of every physical step: what one device executes, in shard-local shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from eggshard.emit.body_text import BodyText, Value, integers
+from eggshard.emit.windows_text import WindowText
+from eggshard.errors import LoweringError
+from eggshard.ops import spelling
+from eggshard.program import monoids
+from eggshard.program.types import TensorType, integer_limits, numpy_dtype
+from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
+from eggshard.steps.control_steps import Branch, Loop
+from eggshard.steps.exchange import BoxExchange, PieceExchange
+from eggshard.steps.piece_steps import Exchange, Pieces
+from eggshard.steps.steps import (
+    Action,
+    AllGather,
+    AllReduce,
+    AllToAll,
+    CollectivePermute,
+    KeepFirst,
+    Local,
+    Mask,
+    Moves,
+    ReduceScatter,
+    Resize,
+    Slice,
+    StepPlan,
+)
+from eggshard.steps.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
+
+
+class StepText(WindowText):
+    """The body of a device program, written step by step."""
+
+    def program(self, plan: StepPlan, arguments: Sequence[Value]) -> list[Value]:
+        """Append all steps of a device program and return its outputs. LoweringError names the step that failed."""
+        values: dict[int, Value] = dict(zip(plan.inputs, arguments, strict=True))
+        for step in plan.steps:
+            where = " ".join(("step", step.action.kind, step.label or " ".join(f"%{v}" for v in step.results)))
+            try:
+                results = self.emit(step.action, [values[v] for v in step.operands])
+            except LoweringError as error:
+                raise LoweringError(f"{where}: {error}") from None
+            for v, result in zip(step.results, results, strict=True):
+                if result.type != plan.types[v]:
+                    raise LoweringError(f"{where} makes {result.type}, the plan says {plan.types[v]}")
+                values[v] = result
+        return [values[v] for v in plan.outputs]
+
+    def emit(self, action: Action, operands: Sequence[Value]) -> list[Value]:
+        """Append the lines of an action and return its results. LoweringError for one that XLA cannot run."""
+        match action:
+            case Local():
+                return self._local(action, operands)
+            case Loop():
+                return self._loop(action, operands)
+            case Branch():
+                return self._branch(action, operands)
+            case DeviceNumber():
+                return [self.op("convert", [self.per_device(action.numbers)], TensorType((), "ui32"))]
+            case GroupCollective():
+                return self._group_collective(action, operands)
+            case OnFirstDevice():
+                return self._on_first_device(action, operands)
+            case AllReduce():
+                # One collective each: XLA combines them, and refuses several operands in a manual region.
+                return [self._all_reduce(x, action) for x in operands]
+            case BoxSelect():
+                return [self.box_select(action, *operands)]
+            case WindowExchange():
+                return self.window_exchange(operands, action)
+        (x,) = operands
+        match action:
+            case Resize():
+                return [self.resize(x, action.shape)]
+            case Slice():
+                return [self._slice(x, action.moves)]
+            case AllGather():
+                return [self._all_gather(x, action)]
+            case AllToAll():
+                return [self._all_to_all(x, action)]
+            case CollectivePermute():
+                return [self.permute(x, action.pairs)]
+            case Exchange() | BoxExchange():
+                return [self._exchange(x, action)]
+            case ReduceScatter():
+                return [self._reduce_scatter(x, action)]
+            case KeepFirst():
+                first = self.compare("EQ", self.index(action.over), self.integer(0))
+                return [self.select(first, x, self.splat(x.type, action.monoid))]
+            case Mask():
+                return [self._mask(x, action)]
+            case Crop():
+                return [self.crop(x, action)]
+            case EdgeFill():
+                return [self.edge_fill(x, action)]
+        raise LoweringError(f"step {action.kind!r} has no StableHLO spelling")
+
+    # Collectives.
+
+    def _group(self, axes: tuple[str, ...]) -> str:
+        return f"replica_groups = {self.dense(self.mesh.groups(axes).astype(np.int64))}, {self.channel()}"
+
+    def _local(self, action: Local, operands: Sequence[Value]) -> list[Value]:
+        if action.name in ("dynamic_slice", "dynamic_update_slice", "gather"):
+            operands = self._in_bounds(action, operands)
+        lines, names = spelling.emit(
+            action.name, action.attributes, operands, action.result_types, action.regions, self.fresh
+        )
+        for line in lines:
+            self.line(line)
+        return [Value(name, type_) for name, type_ in zip(names, action.result_types, strict=True)]
+
+    def _in_bounds(self, action: Local, operands: Sequence[Value]) -> list[Value]:
+        """The operands of a dynamic slice, update or gather, with start indices clamped by an op of their own.
+
+        The op clamps them too. But XLA merges it with the dynamic slices around it, such as those of reshards, and adds
+        up starts that it has not clamped (openxla/xla issue 49121). A gather of one window becomes a dynamic slice.
+        """
+        shape = operands[0].type.shape
+        if action.name == "gather":
+            x, indices = operands
+            along = action.attributes["dimension_numbers"]["start_index_map"]
+            if indices.type.elements != len(along):
+                return [x, indices]
+            last = [shape[d] - action.attributes["slice_sizes"][d] for d in along]
+            return [x, self._clamp(indices, np.reshape(last, indices.type.shape))]
+        window = action.result_types[0].shape if action.name == "dynamic_slice" else operands[1].type.shape
+        count = len(operands) - len(shape)
+        room = (n - k for n, k in zip(shape, window, strict=True))
+        starts = [self._clamp(x, np.array(last)) for x, last in zip(operands[count:], room, strict=True)]
+        return [*operands[:count], *starts]
+
+    def _clamp(self, x: Value, last: np.ndarray) -> Value:
+        """Each of some indices at least 0 and at most what stands in ``last``."""
+        high = np.minimum(last, integer_limits(x.type.dtype)[1]).astype(numpy_dtype(x.type.dtype))
+        return self.op("clamp", [self.constant(np.zeros_like(high)), x, self.constant(high)], x.type)
+
+    def _slice(self, x: Value, moves: Moves) -> Value:
+        sizes, starts = list(x.type.shape), [self.integer(0)] * x.type.rank
+        for dim, axes in moves:
+            sizes[dim] //= self.mesh.count(axes)
+            starts[dim] = self.per_device(self.mesh.index(axes) * sizes[dim])
+        return self.dynamic_slice(x, starts, tuple(sizes))
+
+    def _all_gather(self, x: Value, action: AllGather) -> Value:
+        dim = action.moves[0][0]
+        if len(action.moves) > 1:
+            x, dim = self.reshape(x, (1, *x.type.shape)), 0
+        gathered = self._gather_along(x, dim, action.axes)
+        if len(action.moves) == 1:
+            return gathered
+        return self._digits_into(gathered, action.axes, action.moves)
+
+    def _all_to_all(self, x: Value, action: AllToAll) -> Value:
+        x = self._digits_in_front(x, action.targets)
+        return self._digits_into(self._exchange_blocks(x, action.axes), action.axes, action.sources)
+
+    def _exchange_blocks(self, x: Value, axes: tuple[str, ...]) -> Value:
+        """Block i of the leading dimension goes to group member i; block i of the result comes from it."""
+        attributes = (
+            f"split_dimension = 0 : i64, concat_dimension = 0 : i64, split_count = {x.type.shape[0]} : i64, "
+            f"{self._group(axes)}"
+        )
+        return self.op("all_to_all", [x], x.type, attributes)
+
+    def _gather_along(self, x: Value, dim: int, axes: tuple[str, ...]) -> Value:
+        """Concatenate the group's x along a dimension."""
+        shape = list(x.type.shape)
+        shape[dim] *= self.mesh.count(axes)
+        attributes = f"all_gather_dim = {dim} : i64, {self._group(axes)}, use_global_device_ids"
+        return self.op("all_gather", [x], x.type.with_shape(tuple(shape)), attributes)
+
+    def _reduce_scatter(self, x: Value, action: ReduceScatter) -> Value:
+        if not _reduces(action.monoid, x.type.dtype):
+            blocks = self._digits_in_front(x, action.moves)
+            return self._combine(self._exchange_blocks(blocks, action.axes), action.monoid)
+        dim, shape = action.moves[0][0], list(x.type.shape)
+        if len(action.moves) > 1:
+            x, dim = self._digits_in_front(x, action.moves), 0
+            shape = list(x.type.shape)
+        shape[dim] //= self.mesh.count(action.axes)
+        attributes = f"scatter_dimension = {dim} : i64, {self._group(action.axes)}, use_global_device_ids"
+        result = x.type.with_shape(tuple(shape))
+        (out,) = self.op_with_regions("reduce_scatter", [x], [self._monoid(action.monoid, x)], [result], attributes)
+        return out if len(action.moves) == 1 else self.reshape(out, out.type.shape[1:])
+
+    def _all_reduce(self, x: Value, action: AllReduce) -> Value:
+        if not _reduces(action.monoid, x.type.dtype):
+            count = self.mesh.count(action.axes)
+            size = -(-x.type.elements // count)
+            blocks = self.reshape(self.resize(self.reshape(x, (x.type.elements,)), (count * size,)), (count, size))
+            part = self._combine(self._exchange_blocks(blocks, action.axes), action.monoid)
+            whole = self._gather_along(part, 0, action.axes)
+            return self.reshape(self.resize(whole, (x.type.elements,)), x.type.shape)
+        attributes = f"{self._group(action.axes)}, use_global_device_ids"
+        return self.op_with_regions("all_reduce", [x], [self._monoid(action.monoid, x)], [x.type], attributes)[0]
+
+    def _combine(self, x: Value, monoid: str) -> Value:
+        """Reduce the leading dimension on the device."""
+        initial = self.splat(TensorType((), x.type.dtype), monoid)
+        result = x.type.with_shape(x.type.shape[1:])
+        body = self._monoid(monoid, x)
+        return self.op_with_regions("reduce", [x, initial], [body], [result], f"dimensions = {integers((0,))}")[0]
+
+    def _monoid(self, monoid: str, x: Value) -> BodyText:
+        """The region that combines two scalars of the element type of x."""
+        scalar = TensorType((), x.type.dtype)
+        body = self.region()
+        body.end([body.op(monoids.monoid(monoid).op, body.arguments([scalar, scalar]), scalar)])
+        return body
+
+    # Digits: the positions along a collective's axes, as dimensions of their own.
+
+    def _digits_in_front(self, x: Value, moves: Moves) -> Value:
+        """Split each move's dimension into (count, rest); flatten the counts in order into one leading dimension."""
+        counts = {dim: self.mesh.count(axes) for dim, axes in moves}
+        split: list[int] = []
+        digit, rest = {}, []
+        for dim, n in enumerate(x.type.shape):
+            if dim in counts:
+                digit[dim] = len(split)
+                split.append(counts[dim])
+            rest.append(len(split))
+            split.append(n // counts.get(dim, 1))
+        x = self.transpose(self.reshape(x, tuple(split)), [digit[dim] for dim, _ in moves] + rest)
+        return self.reshape(x, (math.prod(counts.values()), *x.type.shape[len(moves) :]))
+
+    def _digits_into(self, x: Value, group: tuple[str, ...], moves: Moves) -> Value:
+        """The reverse: put each move's axes, out of a leading dimension that counts ``group``, before its dimension."""
+        sizes = tuple(self.mesh.axes[a] for a in group)
+        x = self.reshape(x, (*sizes, *x.type.shape[1:]))
+        axes_of = dict(moves)
+        order: list[int] = []
+        shape = []
+        for dim, n in enumerate(x.type.shape[len(group) :]):
+            axes = axes_of.get(dim, ())
+            order += [group.index(a) for a in axes] + [len(group) + dim]
+            shape.append(n * self.mesh.count(axes))
+        return self.reshape(self.transpose(x, order), tuple(shape))
+
+    # Steps of several ops.
+
+    def _exchange(self, x: Value, action: PieceExchange) -> Value:
+        out = self.splat(x.type.with_shape(action.shape), "add")
+        sent, kept = action.tables(self.mesh)
+        for pieces in kept:
+            out = self._put(out, self._cut(x, pieces, action.piece), pieces)
+        for pieces in sent:
+            out = self._put(out, self.permute(self._cut(x, pieces, action.piece), pieces.pairs), pieces)
+        return out
+
+    def _cut(self, x: Value, pieces: Pieces, size: tuple[int, ...]) -> Value:
+        return self.dynamic_slice(x, self.corner(pieces.source_starts, pieces.senders), size)
+
+    def _put(self, out: Value, piece: Value, pieces: Pieces) -> Value:
+        """Overwrite the round's piece on its targets; other devices write back what was there."""
+        starts = self.corner(pieces.target_starts, pieces.receivers)
+        if len(pieces.receivers) < self.mesh.size:
+            receives = np.zeros(self.mesh.size, np.int64)
+            receives[pieces.receivers] = 1
+            old = self.dynamic_slice(out, starts, piece.type.shape)
+            piece = self.select(self.compare("NE", self.per_device(receives), self.integer(0)), piece, old)
+        return self.dynamic_update_slice(out, piece, starts)
+
+    def _mask(self, x: Value, action: Mask) -> Value:
+        tile = x.type.shape[action.dim]
+        owned = np.clip(action.size - self.mesh.index(action.shard_axes) * tile, 0, tile)
+        if owned.min() == tile:
+            return x
+        return self.select(self.below(x.type.shape, action.dim, owned), x, self.splat(x.type, action.monoid))
+
+    # Control flow, and what runs on one device only.
+
+    def _group_collective(self, action: GroupCollective, operands: Sequence[Value]) -> list[Value]:
+        channel = self.channel().partition(" = ")[2]
+        attributes = action.attributes.updated(channel_handle=channel)
+        return self._local(Local(action.name, attributes, action.result_types, action.regions), operands)
+
+    def _on_first_device(self, action: OnFirstDevice, operands: Sequence[Value]) -> list[Value]:
+        types = action.local.result_types
+        first = self.compare("EQ", self.index(self.mesh.axes), self.integer(0))
+        runs, idles = self.region(), self.region()
+        runs.end(runs.emit(action.local, operands))
+        zeros = [np.broadcast_to(np.zeros((), numpy_dtype(t.dtype)), t.shape) for t in types]
+        idles.end([idles.constant(array, splat=True) for array in zeros])
+        return self.op_with_regions("if", [first], [runs, idles], types)
+
+    def _loop(self, action: Loop, operands: Sequence[Value]) -> list[Value]:
+        types = [x.type for x in operands]
+        regions = []
+        for plan in (action.condition, action.body):
+            inner = self.region()
+            inner.end(inner.program(plan, inner.arguments(types)))
+            regions.append(inner)
+        return self.op_with_regions("while", operands, regions, types)
+
+    def _branch(self, action: Branch, operands: Sequence[Value]) -> list[Value]:
+        regions = []
+        for plan in action.branches:
+            inner = self.region()
+            inner.end(inner.program(plan, operands[1:]))
+            regions.append(inner)
+        first = action.branches[0]
+        types = [first.types[v] for v in first.outputs]
+        return self.op_with_regions("if" if action.predicate else "case", operands[:1], regions, types)
+
+
+def _reduces(monoid: str, dtype: str) -> bool:
+    """Whether XLA's collectives reduce by it; by other monoids devices exchange blocks and combine them themselves."""
+    return monoid not in ("and", "or", "xor") or (dtype == "i1" and monoid != "xor")

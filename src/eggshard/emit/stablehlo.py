@@ -1,0 +1,168 @@
+"""A plan as a StableHLO module: one manual region over all mesh axes, shard-local shapes, explicit collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from eggshard.emit.body_text import Value, function_type
+from eggshard.emit.collectives_text import StepText
+from eggshard.errors import LoweringError
+from eggshard.program.codec import String
+from eggshard.program.mesh import Mesh
+from eggshard.program.placement import Placement, is_even, replicated
+from eggshard.program.program import Program
+from eggshard.program.sharding import Sharding, mesh_text, whole_mesh
+from eggshard.program.types import TensorType
+from eggshard.steps.authored_steps import DeviceNumber, GroupCollective
+from eggshard.steps.control_steps import Branch, Loop
+from eggshard.steps.piece_steps import Exchange, Round
+from eggshard.steps.steps import Action, CollectivePermute, Local, Pairs, Step, StepPlan
+
+if TYPE_CHECKING:
+    from eggshard.plan.plan import Plan
+
+
+def plan_text(plan: Plan) -> str:
+    """The module of a plan."""
+    program = plan.program
+    return module_text(
+        plan.device_program,
+        program.input_types,
+        plan.input_placements,
+        program.output_types,
+        plan.output_placements,
+        name=program.name,
+    )
+
+
+def module_text(
+    device_program: StepPlan,
+    input_types: Sequence[TensorType],
+    input_placements: Sequence[Placement],
+    output_types: Sequence[TensorType],
+    output_placements: Sequence[Placement],
+    name: str = "main",
+) -> str:
+    """A module with one function ``main`` over global shapes, which XLA compiles without adding communication.
+
+    Types are global; placements are on the device program's mesh and even. Arguments and results carry their
+    sharding over the program's own mesh, and so does the manual region. ``name`` becomes the module's.
+    LoweringError for a placement that is uneven, windowed or a partial sum: the boundary of a module cannot express
+    those.
+    """
+    mesh = device_program.mesh
+    inputs = [_boundary(mesh, "input", i, *tp) for i, tp in enumerate(zip(input_types, input_placements, strict=True))]
+    outputs = [
+        _boundary(mesh, "output", i, *tp) for i, tp in enumerate(zip(output_types, output_placements, strict=True))
+    ]
+    # A single device has no partition to be manual over, and XLA refuses the id of its only partition.
+    manual = mesh.size > 1
+    tables: dict[str, str] = {}
+    body = StepText(mesh, "      " if manual else "    ", tables=tables)
+    prefix = "%l" if manual else "%arg"
+    arguments = [Value(f"{prefix}{v}", device_program.types[v]) for v in device_program.inputs]
+    returned = body.program(device_program, arguments)
+
+    attributes = f"mhlo.num_partitions = {mesh.size} : i32, mhlo.num_replicas = 1 : i32"
+    lines = [f"{table} = {text}" for text, table in tables.items()]
+    lines.append(f"module @{String().encode(name)} attributes {{{attributes}}} {{")
+    if manual:
+        lines.append(f"  sdy.mesh @mesh = {mesh_text(mesh)}")
+    marks = [f" {{sdy.sharding = #sdy.sharding{s}}}" if manual else "" for s in (*inputs, *outputs)]
+    shown_inputs = ", ".join(f"%arg{i}: {t}{m}" for i, (t, m) in enumerate(zip(input_types, marks, strict=False)))
+    shown_outputs = ", ".join(f"{t}{m}" for t, m in zip(output_types, marks[len(inputs) :], strict=True))
+    lines.append(f"  func.func public @main({shown_inputs}) -> ({shown_outputs}) {{")
+    types = function_type(input_types, output_types)
+    if manual:
+        names = ", ".join(f"%arg{i}" for i in range(len(inputs)))
+        pack = f"%result:{len(outputs)} = " if len(outputs) > 1 else "%result = " if outputs else ""
+        axes = ", ".join(String().encode(axis) for axis in whole_mesh(mesh).axes)
+        blocks = ", ".join(f"{v.name}: {v.type}" for v in arguments)
+        lines.append(
+            f"    {pack}sdy.manual_computation({names}) in_shardings=[{', '.join(inputs)}] "
+            f"out_shardings=[{', '.join(outputs)}] manual_axes={{{axes}}} ({blocks}) {{"
+        )
+        lines += body.lines
+        lines.append(f"      sdy.return{_typed(returned)}")
+        lines.append(f"    }} : {types}")
+        results = ["%result"] if len(outputs) == 1 else [f"%result#{i}" for i in range(len(outputs))]
+        returned = [Value(n, t) for n, t in zip(results, output_types, strict=True)]
+    else:
+        lines += body.lines
+    lines += [f"    func.return{_typed(returned)}", "  }", "}", ""]
+    return "\n".join(lines)
+
+
+def at_grid_positions(device_program: StepPlan) -> StepPlan:
+    """The same program with devices numbered by their position in the mesh grid instead of by its ``device_ids``.
+
+    JAX numbers partitions that way: it hands the order of devices over beside the module.
+    """
+    ids = device_program.mesh.device_ids
+    return device_program if ids is None else _Renumbering(ids).plan(device_program)
+
+
+class _Renumbering:
+    """Devices by their position in a mesh grid of these ids."""
+
+    def __init__(self, ids: tuple[int, ...]):
+        self.ids = ids
+        self.position = {device: i for i, device in enumerate(ids)}
+
+    def plan(self, plan: StepPlan) -> StepPlan:
+        steps = tuple(replace(s, action=self.action(s.action)) for s in plan.steps)
+        return replace(plan, mesh=Mesh(plan.mesh.axes), steps=steps)
+
+    def action(self, action: Action) -> Action:
+        match action:
+            case CollectivePermute(pairs=pairs):
+                return replace(action, pairs=self.pairs(pairs))
+            case Exchange(rounds=rounds, local=local):
+                return replace(action, rounds=tuple(map(self.round, rounds)), local=tuple(map(self.round, local)))
+            case Loop(condition=condition, body=body):
+                return replace(action, condition=self.plan(condition), body=self.plan(body))
+            case Branch(branches=branches):
+                return replace(action, branches=tuple(map(self.plan, branches)))
+            case DeviceNumber(numbers=numbers):
+                return replace(action, numbers=tuple(numbers[d] for d in self.ids))
+            case GroupCollective(attributes=attributes) if action.names_devices:
+                groups = tuple(tuple(self.position.get(d, d) for d in group) for group in attributes["replica_groups"])
+                return replace(action, attributes=attributes.updated(replica_groups=groups))
+        return action
+
+    def pairs(self, pairs: Pairs) -> Pairs:
+        return tuple((self.position[s], self.position[t]) for s, t in pairs)
+
+    def round(self, old: Round) -> Round:
+        source, target = (tuple(rows[d] for d in self.ids) for rows in (old.source_starts, old.target_starts))
+        return Round(self.pairs(old.pairs), source, target)
+
+
+def unsharded_text(program: Program) -> str:
+    """The program as a module for one device, without any sharding."""
+    region = program.region
+    types = region.types
+    actions = [Local(op.name, op.attributes, tuple(types[v] for v in op.results), op.regions) for op in region.ops]
+    steps = tuple(Step(a, op.operands, op.results) for a, op in zip(actions, region.ops, strict=True))
+    one = StepPlan(Mesh({}), region.inputs, steps, region.outputs, types)
+    whole = [replicated(t.shape) for t in (*program.input_types, *program.output_types)]
+    inputs, outputs = whole[: len(program.input_types)], whole[len(program.input_types) :]
+    return module_text(one, program.input_types, inputs, program.output_types, outputs, program.name)
+
+
+def _boundary(mesh: Mesh, what: str, i: int, type_: TensorType, placement: Placement) -> str:
+    if placement.partial or not is_even(type_.shape, placement, mesh):
+        reason = "a partial sum" if placement.partial else "a window" if placement.windowed else "uneven"
+        raise LoweringError(
+            f"{what} {i} ({type_}) is placed as {placement}, which is {reason}; reduce or resize it first"
+        )
+    return Sharding.from_placement(placement, mesh).text()
+
+
+def _typed(values: Sequence[Value]) -> str:
+    """`` %a, %b : tensor<..>, tensor<..>``, or nothing."""
+    if not values:
+        return ""
+    return f" {', '.join(v.name for v in values)} : {', '.join(str(v.type) for v in values)}"

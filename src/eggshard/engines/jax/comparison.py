@@ -1,0 +1,125 @@
+"""A plan beside what XLA's own partitioner makes of the same program: both compiled, counted and priced alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from eggshard.costmodel.pricing import Pricer
+from eggshard.engines.jax.callable import PlannedFunction
+from eggshard.errors import LoweringError
+from eggshard.frontends.calling_convention import CallingConvention
+from eggshard.hlo.collectives import count_collectives
+from eggshard.hlo.kernels import count_kernels
+from eggshard.hlo.pricing import communication_seconds, compute_seconds
+from eggshard.hlo.xla_program import compile_by_xla
+from eggshard.program.mesh import Mesh
+from eggshard.steps.control_steps import UNKNOWN_TRIPS
+
+if TYPE_CHECKING:
+    from eggshard.plan.plan import Plan
+
+
+@dataclass(frozen=True)
+class CompiledFigures:
+    """One compiled program. All figures are per device."""
+
+    wire_bytes: float
+    """Bytes received, counted from the compiled program: the busiest device of each collective, added up."""
+    busiest_device_bytes: float
+    """Bytes received over the whole program by the device that receives most."""
+    collectives: Mapping[str, int]
+    """How many collectives of each kind are executed; one that XLA made of several counts once."""
+    communication: float
+    """Seconds of the collectives under the plan's cost model, one after the other."""
+    compute: float
+    """Seconds of the kernels under the plan's cost model, one after the other."""
+    flops: float
+    """Floating-point operations of the kernels."""
+    memory_traffic: float
+    """Bytes that the kernels read and write."""
+    temporary_bytes: int
+    """Bytes of temporaries, by the compiled program's own memory analysis."""
+    peak_bytes: int
+    """Arguments, results and temporaries, by the same."""
+    compile_seconds: float
+    """Wall time that compiling took."""
+
+    @property
+    def modelled_seconds(self) -> float:
+        """Seconds under the plan's cost model: communication and compute."""
+        return self.communication + self.compute
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A plan beside XLA's own program, both compiled for the devices at hand; printed as a table.
+
+    Both are counted from their compiled text by the same reader and priced by the plan's cost model, so differences to
+    ``predicted_seconds``, which prices ops one by one, are what the compiler fuses. Loops of unknown length count as
+    often as plans assume. What a back end compiles is what is compared: XLA for CPUs makes no reduce-scatters.
+    """
+
+    name: str
+    plan: CompiledFigures
+    xla: CompiledFigures
+    predicted_bytes: float
+    """The plan's wire bytes before compiling."""
+    predicted_seconds: float
+    """The plan's cost before compiling."""
+
+    @property
+    def plan_is_worse(self) -> bool:
+        """Whether both the counted wire bytes and the modelled time of the plan exceed those of XLA's program."""
+        more_bytes = self.plan.wire_bytes > self.xla.wire_bytes + 0.5
+        return more_bytes and self.plan.modelled_seconds > self.xla.modelled_seconds * (1 + 1e-9)
+
+    def __str__(self) -> str:
+        from eggshard.report.tables import comparison_table
+
+        return comparison_table(self)
+
+
+def compare_with_xla(plan: Plan) -> Comparison:
+    """Compile a plan and the program that it was made from, and compare. See `Plan.compare_with_xla`."""
+    convention = plan.calling_convention or CallingConvention.positional(plan.program)
+    planned = PlannedFunction(plan, convention)
+    arguments = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in convention.arguments]
+    args, kwargs = jax.tree.unflatten(convention.in_tree, arguments)
+    mesh = plan.mesh
+    with jax.enable_x64(True):
+        lowered = planned.lower(*args, **kwargs)
+        began = time.perf_counter()
+        try:
+            compiled = lowered.compile()
+        except jax.errors.JaxRuntimeError as error:
+            raise LoweringError(f"XLA does not compile the plan of {plan.program.name}: {error}") from None
+    seconds = time.perf_counter() - began
+    # Its partitions are numbered by their places in the mesh's grid.
+    ours = _figures(compiled.as_text(), compiled.memory_analysis(), seconds, Pricer(plan.cost_model, Mesh(mesh.axes)))
+    executable, seconds = compile_by_xla(plan.program, convention.callbacks)
+    text = executable.hlo_modules()[0].to_string()
+    theirs = _figures(text, executable.get_compiled_memory_stats(), seconds, Pricer(plan.cost_model, mesh))
+    return Comparison(convention.name, ours, theirs, float(plan.serial_bytes), plan.cost.total)
+
+
+def _figures(text: str, memory: Any, seconds: float, pricer: Pricer) -> CompiledFigures:
+    count = count_collectives(text, pricer.mesh.size, UNKNOWN_TRIPS)
+    kernels = count_kernels(text, UNKNOWN_TRIPS)
+    held = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
+    return CompiledFigures(
+        wire_bytes=count.wire_bytes,
+        busiest_device_bytes=count.busiest_device_bytes,
+        collectives=count.by_kind,
+        communication=communication_seconds(count, pricer),
+        compute=compute_seconds(kernels, pricer),
+        flops=sum(k.flops * k.trip_count for k in kernels),
+        memory_traffic=sum(k.memory_bytes * k.trip_count for k in kernels),
+        temporary_bytes=memory.temp_size_in_bytes,
+        peak_bytes=held + memory.temp_size_in_bytes,
+        compile_seconds=seconds,
+    )

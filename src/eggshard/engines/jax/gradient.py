@@ -1,0 +1,132 @@
+"""The gradient of a function under `eggshard.jit`: forward and backward programs, each planned by itself.
+
+The forward program returns what the backward program will need; that is one of its outputs, placed as is cheapest for
+the forward program, and an input of the backward program, which starts from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax.custom_derivatives import SymbolicZero
+from jax.sharding import NamedSharding
+
+from eggshard.engines.jax.callable import committed_sharding
+from eggshard.errors import LoweringError
+from eggshard.frontends.calling_convention import CallingConvention
+
+if TYPE_CHECKING:
+    from eggshard.jit import JitFunction
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """What goes from the forward to the backward program: JAX's pullback, and of each argument what the trace fixes.
+
+    wanted: whether it is differentiated. places: where it lies, which is where its gradient shall lie.
+    """
+
+    pullback: Any
+    wanted: tuple[bool, ...]
+    places: tuple[Any, ...]
+
+
+# The fields beside the pullback are static.
+jax.tree_util.register_dataclass(Residuals, data_fields=["pullback"], meta_fields=["wanted", "places"])
+
+
+def with_gradient(function: JitFunction, static: Any, tree: Any) -> Callable[..., Any]:
+    """The function of the dynamic leaves alone, differentiable in reverse mode by planned programs."""
+    gradient = _Gradient(function, static, tree)
+    differentiable: Any = jax.custom_vjp(gradient.primal)
+    differentiable.defvjp(gradient.forward, gradient.backward, symbolic_zeros=True)
+    result: Callable[..., Any] = differentiable
+    return result
+
+
+class _Gradient:
+    def __init__(self, function: JitFunction, static: Any, tree: Any):
+        self.function, self.static, self.tree = function, static, tree
+        self._forward: dict[Any, JitFunction] = {}
+        self._backward: dict[Any, JitFunction] = {}
+
+    def arguments(self, leaves: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        return self.function.rebuild(self.static, jax.tree.unflatten(self.tree, leaves))
+
+    def primal(self, *leaves: Any) -> Any:
+        args, kwargs = self.arguments(leaves)
+        return self.function.traced(args, kwargs)
+
+    def forward(self, *primals: Any) -> tuple[Any, Residuals]:
+        leaves = [p.value for p in primals]
+        wanted = tuple(bool(p.perturbed) and jax.numpy.issubdtype(p.value.dtype, np.inexact) for p in primals)
+        if wanted not in self._forward:
+            self._forward[wanted] = self._forward_program(leaves, wanted)
+        result, pullback = self._forward[wanted](*leaves)
+        places = tuple(s if isinstance(s := committed_sharding(leaf), NamedSharding) else None for leaf in leaves)
+        return result, Residuals(pullback, wanted, places)
+
+    def backward(self, residuals: Residuals, cotangents: Any) -> tuple[Any, ...]:
+        given, tree = jax.tree.flatten(cotangents, is_leaf=lambda c: isinstance(c, SymbolicZero))
+        zeros = tuple(_zero_type(c) for c in given)
+        key = (tree, zeros, residuals.wanted, residuals.places)
+        if key not in self._backward:
+            places = tuple(p for p, w in zip(residuals.places, residuals.wanted, strict=True) if w)
+            self._backward[key] = self._backward_program(tree, zeros, places)
+        nonzero = [c for c, z in zip(given, zeros, strict=True) if z is None]
+        found = iter(self._backward[key](residuals.pullback, nonzero))
+        return tuple(next(found) if w else None for w in residuals.wanted)
+
+    def _forward_program(self, leaves: Sequence[Any], wanted: tuple[bool, ...]) -> JitFunction:
+        def forward(*leaves: Any) -> Any:
+            def of_wanted(*active: Any) -> Any:
+                rest = iter(active)
+                every = [next(rest) if w else leaf for leaf, w in zip(leaves, wanted, strict=True)]
+                args, kwargs = self.arguments(every)
+                return self.function.fun(*args, **kwargs)
+
+            return jax.vjp(of_wanted, *[leaf for leaf, w in zip(leaves, wanted, strict=True) if w])
+
+        return self._jit(forward, "forward", self._forward_shardings(leaves))
+
+    def _forward_shardings(self, leaves: Sequence[Any]) -> dict[str, Any]:
+        """The shardings stated for the function, for its forward program; none if it cannot be planned."""
+        args, kwargs = self.arguments([jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves])
+        try:
+            stated = CallingConvention.of(self.function.lower_unplanned(*args, **kwargs))
+        except LoweringError:
+            return {}
+        shardings: dict[str, Any] = {}
+        if self.function.states_inputs:
+            shardings["in_shardings"] = stated.argument_shardings
+        if any(s is not None for s in stated.result_shardings):
+            shardings["out_shardings"] = (jax.tree.unflatten(stated.out_tree, stated.result_shardings), None)
+        return shardings
+
+    def _backward_program(self, tree: Any, zeros: Sequence[Any], places: tuple[Any, ...]) -> JitFunction:
+        def backward(pullback: Any, nonzero: list[Any]) -> Any:
+            rest = iter(nonzero)
+            return pullback(jax.tree.unflatten(tree, [next(rest) if z is None else _zeros(*z) for z in zeros]))
+
+        return self._jit(backward, "backward", {"out_shardings": places} if any(places) else {})
+
+    def _jit(self, program: Callable[..., Any], which: str, shardings: dict[str, Any]) -> JitFunction:
+        from eggshard.jit import JitFunction
+
+        program.__name__ = f"{self.function.__name__}_{which}"
+        return JitFunction(program, {"static_argnums": None, "static_argnames": None}, shardings, self.function.options)
+
+
+def _zero_type(cotangent: Any) -> tuple[tuple[int, ...], Any] | None:
+    """Shape and element type of a cotangent that is known to be zero; None for others."""
+    type_ = cotangent.aval if isinstance(cotangent, SymbolicZero) else cotangent
+    known = isinstance(cotangent, SymbolicZero) or cotangent.dtype == jax.dtypes.float0
+    return (tuple(type_.shape), type_.dtype) if known else None
+
+
+def _zeros(shape: tuple[int, ...], dtype: Any) -> Any:
+    return np.zeros(shape, dtype) if dtype == jax.dtypes.float0 else jax.numpy.zeros(shape, dtype)

@@ -1,0 +1,362 @@
+"""The launcher: starts a process per device, watches all of them, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any
+
+import numpy as np
+
+from eggshard import errors
+from eggshard.engines.processes.segment import GUARD, PAGE, Segment
+from eggshard.engines.processes.worker import Ends, identity
+from eggshard.engines.ranks.communicator import Buffer
+from eggshard.engines.ranks.runner import stations
+from eggshard.engines.workspace.steps import PlanWorkspace, value_name, workspace_of
+from eggshard.errors import EggshardError, EngineError
+from eggshard.plan.serialization import device_program_to_json
+from eggshard.program.types import TensorType, mlir_dtype
+from eggshard.steps.steps import StepPlan
+
+#: Every process can write to every other, so descriptors grow with the square of this.
+MAX_PROCESSES = 128
+#: Seconds that other devices have to say what is wrong, once one has.
+_GRACE = 0.25
+#: One process per device leaves no processors for threads of libraries. No accelerator is wanted.
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu",
+}
+_DROPPED = ("PYTHONSTARTUP", "PYTHONINSPECT")
+_POISON = 0xFF
+#: Bytes of what a process wrote that the message of its death repeats.
+_LAST_WORDS = 2000
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """One run: seconds of the slowest device, bytes of the workspace as planned, and bytes of the pages it touched.
+
+    planned: stride times devices. measured: None where the system does not tell; pages that are touched once stay.
+    """
+
+    seconds: float
+    planned: int
+    measured: int | None
+    page: int = PAGE
+
+    def __str__(self) -> str:
+        measured = "not measured" if self.measured is None else f"{self.measured} touched (pages of {self.page})"
+        return f"{self.seconds * 1e3:.1f} ms; workspace: {self.planned} bytes planned, {measured}"
+
+
+class Processes:
+    """A device program with a process for each device, which may run any number of times. A context manager.
+
+    EngineError where processes cannot be had, where one dies or never answers, where what they hold does not fit
+    together, or where a device wrote outside its slice; the processes are gone then. LoweringError and
+    VerificationError as `eggshard.simulate.simulator.run`.
+    """
+
+    def __init__(
+        self, program: StepPlan, workspace: PlanWorkspace | None = None, symbols: Mapping[str, int] | None = None,
+        timeout: float | None = None, debug: bool = False,
+    ):
+        """workspace: as `workspace_of` made it of this program, with a guard of `GUARD` bytes; made here by default.
+
+        symbols: values of the sizes that the workspace depends on, no others. timeout: seconds for the start, and for
+        each run. debug: memory that holds nothing is filled with ones before every run, and guards are looked at after
+        every step.
+        """
+        self._program, self._timeout, self._debug = program, timeout, debug
+        self._devices = program.mesh.size
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._logs: list[IO[bytes]] = []
+        self._reports: list[IO[bytes]] = []
+        self._lifeline: int | None = None
+        self._segment: Segment | None = None
+        self._selector: selectors.BaseSelector | None = None
+        self.report: RunReport | None = None
+        self._layout = _checked_workspace(program, workspace).layout
+        self._symbols = _checked_symbols(self._layout.symbols, symbols or {})
+        self._stations = stations(program)
+        if os.name != "posix":
+            raise EngineError("the engine of processes needs POSIX pipes; use engine='numpy'")
+        if self._devices > MAX_PROCESSES:
+            raise EngineError(
+                f"{self._devices} devices would be as many processes, and at most {MAX_PROCESSES} are started; use "
+                "engine='numpy', or several machines"
+            )
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The process ids, by device."""
+        return tuple(p.pid for p in self._processes)
+
+    def run(self, shards: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The program's outputs, each ``[devices, *local shape]``, from its inputs in the same form."""
+        segment = self._open()
+        types = [self._program.types[v] for v in self._program.inputs]
+        checked_shards(types, self._devices, shards)
+        with self._closing_on_failure():
+            if self._debug:
+                for device in range(self._devices):
+                    segment.slice(device)[:-GUARD] = _POISON
+            for buffer, array in zip(self._buffers(self._program.inputs), shards, strict=True):
+                for device in range(self._devices):
+                    buffer.view(segment.slice(device))[...] = array[device]
+            self._order_run()
+            answers = self._answers("the run")
+            for device in range(-1, self._devices):
+                segment.check(device)
+        seconds = max(answer["seconds"] for answer in answers)
+        self.report = RunReport(seconds, self._devices * segment.stride, segment.touched)
+        return [
+            np.stack([buffer.view(segment.slice(device)) for device in range(self._devices)])
+            for buffer in self._buffers(self._program.outputs)
+        ]
+
+    def close(self) -> None:
+        """End all processes and give the memory back. It may be called again."""
+        for process in self._processes:
+            process.kill()
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
+        for process in self._processes:
+            if process.stdin is not None:
+                try:
+                    process.stdin.close()
+                except OSError:
+                    pass
+            process.wait()
+        if self._selector is not None:
+            self._selector.close()
+            self._selector = None
+        for file in (*self._reports, *self._logs):
+            file.close()
+        self._processes, self._reports, self._logs = [], [], []
+        if self._segment is not None:
+            self._segment.close()
+            self._segment = None
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> Segment:
+        if self._segment is None:
+            raise EngineError("these processes have ended; start others")
+        return self._segment
+
+    def _buffers(self, values: Sequence[int]) -> list[Buffer]:
+        return [
+            Buffer(self._layout.offset(value_name((), v), symbols=self._symbols), self._program.types[v])
+            for v in values
+        ]
+
+    def _start(self) -> None:
+        if not sys.executable:
+            raise EngineError("no Python executable is known (sys.executable is empty)")
+        stride = self._layout.stride(self._symbols)
+        self._segment = Segment.created(self._devices, stride)
+        given = {
+            "devices": self._devices, "program": device_program_to_json(self._program),
+            "layout": self._layout.to_json(), "symbols": self._symbols, "stride": stride,
+            "segment": self._segment.name, "debug": self._debug,
+        }
+        with tempfile.TemporaryFile() as artifacts:
+            artifacts.write(json.dumps(given).encode())
+            artifacts.flush()
+            self._spawn(artifacts.fileno())
+            answers = self._answers("the start")
+        for device, answer in enumerate(answers):
+            theirs, mine = answer["ready"], identity(given, device)
+            differ = [f"{what} {theirs.get(what)} instead of {value}" for what, value in mine.items()
+                      if theirs.get(what) != value]
+            if differ:
+                raise EngineError(f"the process of device {device} is prepared for {', '.join(differ)}")
+        self._segment.unlink()  # all have it; so it goes with them, whatever happens to this process
+
+    def _spawn(self, artifacts: int) -> None:
+        """Start the processes. artifacts: the file in which they find what to run."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)} | _ENVIRONMENT
+        opened: list[int] = []
+
+        def pipe() -> tuple[int, int]:
+            opened.extend(os.pipe())
+            return opened[-2], opened[-1]
+
+        try:
+            life, self._lifeline = os.pipe()
+            opened.append(life)
+            boxes = [pipe() for _ in range(self._devices)]
+            peers = tuple(write for _, write in boxes)
+            self._selector = selectors.DefaultSelector()
+            for device, (box, _) in enumerate(boxes):
+                read, report = os.pipe()
+                opened.append(report)
+                self._reports.append(os.fdopen(read, "rb", buffering=0))
+                self._selector.register(read, selectors.EVENT_READ, device)
+                self._logs.append(tempfile.TemporaryFile())  # noqa: SIM115
+                ends = Ends(device, artifacts, life, box, report, peers)
+                code = (f"import sys; sys.path[:] = {sys.path!r}; "
+                        f"from eggshard.engines.processes.worker import serve; serve{tuple(ends)!r}")
+                self._processes.append(subprocess.Popen(
+                    [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=self._logs[-1], stderr=self._logs[-1],
+                    pass_fds=(artifacts, life, box, report, *peers), env=kept,
+                ))
+        except OSError as error:
+            raise EngineError(f"{self._devices} processes cannot be started: {error}") from None
+        finally:
+            for end in opened:  # so that a pipe ends with the process that it is for
+                os.close(end)
+
+    @contextmanager
+    def _closing_on_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:  # nothing of a run that was left in the middle may meet the next one
+            self.close()
+            raise
+
+    def _order_run(self) -> None:
+        for device, process in enumerate(self._processes):
+            assert process.stdin is not None
+            try:
+                process.stdin.write(b"run\n")
+                process.stdin.flush()
+            except BrokenPipeError:
+                raise self._death(device, "the run") from None
+
+    def _answers(self, during: str) -> list[dict[str, Any]]:
+        """What each device answers; raises what is wrong if one dies, answers with an error, or does not answer."""
+        assert self._selector is not None
+        deadline = None if self._timeout is None else time.monotonic() + self._timeout
+        parts = [b""] * self._devices
+        answers: dict[int, dict[str, Any]] = {}
+        gone: set[int] = set()
+        failed = False
+        while len(answers) + len(gone) < self._devices:
+            left = None if deadline is None else deadline - time.monotonic()
+            events = self._selector.select(_GRACE if failed else None if left is None else max(0.0, left))
+            if not events:
+                if failed:
+                    break
+                raise self._silence(during, set(answers))
+            for key, _ in events:
+                device: int = key.data
+                if device in gone:
+                    continue
+                data = os.read(key.fd, 1 << 16)
+                parts[device] += data
+                if not data:
+                    gone.add(device)
+                    self._selector.unregister(key.fd)
+                elif parts[device].endswith(b"\n"):
+                    answers[device] = json.loads(parts[device])
+                failed = failed or device in gone or "error" in answers.get(device, {})
+        if gone:
+            raise self._death(min(gone), during)
+        wrong = {device: answer for device, answer in answers.items() if "error" in answer}
+        if wrong:  # that a device misses another one is the consequence of something else
+            worst = min(wrong, key=lambda d: (wrong[d]["error"] == "EngineError", d))
+            raise self._error(worst, wrong[worst], during)
+        return [answers[device] for device in range(self._devices)]
+
+    def _death(self, device: int, during: str) -> EngineError:
+        """Why a process ended, from its status, the step it was at, and the end of what it wrote."""
+        process = self._processes[device]
+        try:
+            code = process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            return EngineError(f"the process of device {device} closed its pipes during {during}{self._at(device)}")
+        how = f"ended with status {code}" if code >= 0 else f"was ended by {_signal(-code)}"
+        return EngineError(
+            f"the process of device {device} {how} during {during}{self._at(device)}; all others were ended"
+            f"{self._tail(device)}"
+        )
+
+    def _silence(self, during: str, answered: set[int]) -> EngineError:
+        waiting = [f"device {d}{self._at(d)}" for d in range(self._devices) if d not in answered]
+        return EngineError(
+            f"{during} took more than {self._timeout:.3g} s: no answer from {', '.join(waiting[:8])}"
+            f"{f' and {len(waiting) - 8} others' if len(waiting) > 8 else ''}; allow more time, or look for a deadlock"
+        )
+
+    def _error(self, device: int, answer: Mapping[str, str], during: str) -> EggshardError:
+        kind = getattr(errors, answer["error"], None)
+        if isinstance(kind, type) and issubclass(kind, EggshardError):
+            return kind(answer["text"])
+        return EngineError(
+            f"device {device} failed during {during}{self._at(device)}: {answer['error']}: {answer['text']}"
+        )
+
+    def _at(self, device: int) -> str:
+        number = self._segment.progress(device) if self._segment is not None else 0
+        return f" at {self._stations[number - 1]}" if 0 < number <= len(self._stations) else ""
+
+    def _tail(self, device: int) -> str:
+        log = self._logs[device]
+        log.seek(0, os.SEEK_END)
+        log.seek(max(0, log.tell() - _LAST_WORDS))
+        text = log.read().decode(errors="replace").strip()
+        return f": {text}" if text else ""
+
+
+def checked_shards(types: Sequence[TensorType], devices: int, shards: Sequence[np.ndarray]) -> None:
+    """EngineError unless there is an array ``[devices, *local shape]`` of its element type for each type."""
+    if len(shards) != len(types):
+        raise EngineError(f"the program has {len(types)} inputs, but {len(shards)} were given")
+    for i, (type_, array) in enumerate(zip(types, shards, strict=True)):
+        if array.shape != (devices, *type_.shape) or mlir_dtype(array.dtype) != type_.dtype:
+            raise EngineError(
+                f"input {i} is {mlir_dtype(array.dtype)}{list(array.shape)}, but the program takes {type_} on each of "
+                f"{devices} devices"
+            )
+
+
+def _checked_workspace(program: StepPlan, given: PlanWorkspace | None) -> PlanWorkspace:
+    """The workspace to use; EngineError if one is given that is not this program's."""
+    own = workspace_of(program, guard=GUARD)
+    if given is not None and given.layout.version != own.layout.version:
+        raise EngineError(
+            f"the workspace given has the layout {given.layout.version}, but that of the program is "
+            f"{own.layout.version}; make it of this program by workspace_of(program, guard={GUARD})"
+        )
+    return own if given is None else given
+
+
+def _checked_symbols(needed: frozenset[str], given: Mapping[str, int]) -> dict[str, int]:
+    """The values of the sizes that the workspace depends on; EngineError if one lacks, or others are given."""
+    if needed != frozenset(given):
+        lacking, other = sorted(needed - set(given)), sorted(set(given) - needed)
+        raise EngineError(
+            f"the workspace depends on {', '.join(sorted(needed)) or 'no sizes'} known at the launch"
+            + (f"; {', '.join(lacking)} has no value" if lacking else "")
+            + (f"; {', '.join(other)} is not in its scope" if other else "")
+        )
+    return {name: int(value) for name, value in given.items()}
+
+
+def _signal(number: int) -> str:
+    try:
+        return f"signal {signal.Signals(number).name}"
+    except ValueError:
+        return f"signal {number}"

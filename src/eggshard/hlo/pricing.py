@@ -1,0 +1,54 @@
+"""A compiled XLA program under a cost model: its collectives and its kernels, priced as the steps of a plan are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from eggshard.costmodel.pricing import Pricer
+from eggshard.costmodel.protocol import StepInfo
+from eggshard.hlo.collectives import CollectiveCount, CollectiveOp
+from eggshard.hlo.kernels import Kernel
+from eggshard.program.mesh import Mesh
+
+_DTYPES = {"pred": "i1", "c64": "complex<f32>", "c128": "complex<f64>"}
+
+
+def communication_seconds(count: CollectiveCount, pricer: Pricer) -> float:
+    """What the collectives cost, one after the other; device ids are the logical ones of the pricer's mesh.
+
+    A group is priced over the mesh axes along which its devices differ. A variadic collective is one message.
+    """
+    return sum(op.trip_count * pricer.info(_step(op, pricer.mesh)) for op in count.ops if op.wire_bytes)
+
+
+def compute_seconds(kernels: Iterable[Kernel], pricer: Pricer) -> float:
+    """What the kernels cost, one after the other, each as one local step."""
+    return sum(k.trip_count * pricer.compute(k.op, k.flops, k.memory_bytes, _dtype(k.dtype)) for k in kernels)
+
+
+def _step(op: CollectiveOp, mesh: Mesh) -> StepInfo:
+    axes = _axes(op.groups, mesh)
+    group = mesh.count(axes) if op.kind == "collective-permute" else op.group_size
+    result = float(op.result_bytes)
+    operand = {"all-gather": result / group, "reduce-scatter": result * group}.get(op.kind, result)
+    return StepInfo(
+        op.kind, mesh, axes=axes, group=group, wire_bytes=op.wire_bytes, messages=1, memory_bytes=result + operand,
+        dtype=_dtype(op.dtypes[0]) if op.dtypes else "f32",
+    )
+
+
+def _axes(groups: Sequence[Sequence[int]], mesh: Mesh) -> tuple[str, ...]:
+    """The axes along which some group's devices differ, in the order of the mesh."""
+    def differ(places: Sequence[int]) -> bool:
+        return any(len({places[i] for i in group}) > 1 for group in groups)
+
+    return tuple(axis for axis, places in mesh.coordinates.items() if differ(places.tolist()))
+
+
+def _dtype(name: str) -> str:
+    """HLO's name of an element type in StableHLO's spelling."""
+    if name in _DTYPES:
+        return _DTYPES[name]
+    if name[:1] in ("s", "u") and name[1:].isdecimal():
+        return {"s": "i", "u": "ui"}[name[0]] + name[1:]
+    return name

@@ -1,0 +1,231 @@
+"""What an op is to eggshard: one definition per op answers every question that the rest of the house asks.
+
+An op family's file defines subclasses (or instances) of `OpDef` and registers them. The questions:
+
+- `infer`: result types from operand types (the shape rule);
+- `factors`: how sharding a dimension of one tensor shards the others (Shardy's factor table);
+- `evaluate`: the meaning, in NumPy, on whole tensors or on shards alike;
+- `localize`: the attributes of the same op on shard-local shapes;
+- `reaches`, `window_form`: for ops that look at neighbours, what a window of the result needs, and the op on it;
+- `window_allowed`: which windows of the result they can be computed on;
+- `on_shards`: the op written out, where its shards need to know their place in the tensor;
+- `attributes`: the StableHLO spelling, read and printed through `eggshard.program.codec`;
+- `emit`: the op's MLIR lines, where the generic form of one op with its attributes is not enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from eggshard.errors import LoweringError, ProgramError
+from eggshard.program.attributes import Attributes
+from eggshard.program.types import TensorType
+
+if TYPE_CHECKING:
+    from eggshard.ops.shard_program import ShardProgram
+    from eggshard.ops.windowing import Reaches, Windowed, WindowForm
+    from eggshard.program.codec import Codec
+    from eggshard.program.placement import Dim
+    from eggshard.program.program import Region
+
+Types = tuple[TensorType, ...]
+Arrays = Sequence[np.ndarray]
+#: Named values of a printed program: (name with its ``%``, type).
+Values = Sequence[tuple[str, TensorType]]
+
+PASS, REDUCE, REPLICATE, PERMUTE = "pass", "reduce", "replicate", "permute"
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One independent index of an op (Shardy's factor).
+
+    kind: ``pass`` (shards of the operands give shards of the results, no communication), ``reduce`` (sharding it
+    leaves the results unreduced, to be combined by ``monoid``), ``replicate`` (must not be sharded), ``permute``
+    (sharding it needs neighbours' data: not shardable without windows).
+    ``positional``: what a device computes depends on where its shard begins along this factor, so `OpDef.on_shards`
+    writes the op out where it is sharded. Such a factor makes up a dimension of each of its tensors alone.
+    ``accumulators``: operands that enter the results once, however a ``reduce`` factor is sharded (what a scatter
+    adds to): they are unreduced over the factor's axes as the results are.
+    """
+
+    size: int
+    kind: str = PASS
+    monoid: str = ""
+    positional: bool = False
+    accumulators: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FactorRule:
+    """Which factors make up each dimension of each operand and result, major to minor.
+
+    ``operands[i][d]`` is the tuple of factor indices of dimension d of operand i (empty: a dimension of size 1 that
+    belongs to no factor and is never sharded); the product of the factor sizes is the dimension's size.
+    ``linear``: ``(monoid, operand indices)`` pairs: when exactly those operands are unreduced over an axis (and every
+    other operand is replicated over it), the op applied to the addends gives the addends of its results.
+    """
+
+    factors: tuple[Factor, ...]
+    operands: tuple[tuple[tuple[int, ...], ...], ...]
+    results: tuple[tuple[tuple[int, ...], ...], ...]
+    linear: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+
+class OpDef:
+    """The definition of one op. Instances are stateless; attributes travel separately."""
+
+    name: str = ""
+    #: StableHLO attribute name -> codec. Attributes that StableHLO does not spell (``shape``, ``dtype``) are absent.
+    attributes: Mapping[str, Codec] = {}
+    #: False: never merged, repeated, dropped or reordered against other impure ops.
+    pure: ClassVar[bool] = True
+    #: The op's name in MLIR, ``stablehlo.<name>`` unless stated.
+    mlir_name: str = ""
+    #: Whether `on_shards` can be written on windows of positional factors; else on standard tiles alone.
+    windows_by_place: ClassVar[bool] = False
+
+    @property
+    def spelling(self) -> str:
+        return self.mlir_name or f"stablehlo.{self.name}"
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        """Result types; ProgramError (without the op's name, the caller adds it) when operands do not fit."""
+        raise ProgramError("the op's definition has no `infer`, which says what type results")
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        """The sharding rule; by default everything must be replicated."""
+        return replicated_rule(operands, results)
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        """The op's NumPy meaning on arrays of any fitting shape."""
+        raise LoweringError(f"the definition of op {self.name!r} has no `evaluate`, so it runs on JAX alone")
+
+    def localize(
+        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types
+    ) -> Attributes:
+        """Attributes of the op on shard-local shapes; by default only ``shape`` (the result's) changes."""
+        if "shape" in attrs:
+            return attrs.updated(shape=local_results[0].shape)
+        return attrs
+
+    def reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches | None:
+        """Per operand and dimension which of its indices a result index needs; None: the op knows no windows but those
+        that its pass factors hand on. Dimensions whose sharding factor is of kind ``permute`` are sharded through it.
+        """
+        return None
+
+    def window_form(
+        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
+        windowed: Windowed,
+    ) -> WindowForm:
+        """The op on shards that hold, along the result dimensions ``windowed``, exactly what `reaches` says; along the
+        other dimensions they hold everything, or equal shards of pass factors."""
+        raise NotImplementedError(self.name)
+
+    def window_allowed(
+        self, attrs: Attributes, operands: Types, results: Types, windows: Mapping[int, tuple[Dim, int]]
+    ) -> bool:
+        """Whether the op can be computed on these windows: per result dimension that it reaches along, the window that
+        is wanted, and over how many devices."""
+        return True
+
+    def on_shards(
+        self, attrs: Attributes, program: ShardProgram, regions: tuple[Region, ...] = ()
+    ) -> tuple[int, ...]:
+        """The results on shards of which some positional factor is sharded, as values of the program written."""
+        raise NotImplementedError(self.name)
+
+    def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
+        """Floating-point operations on these (local) shapes; by default one per result element."""
+        return float(sum(t.elements for t in results))
+
+    def touched(self, operands: Types, results: Types) -> float:
+        """Bytes of memory read and written on these (local) types; by default all operands and results."""
+        return float(sum(t.bytes for t in (*operands, *results)))
+
+    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
+        """Complete attributes read from text with what only the result types tell (``shape``, ``dtype``)."""
+        return attrs
+
+    def emit(
+        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], fresh: Callable[[], str]
+    ) -> tuple[list[str], list[str]]:
+        """MLIR lines of the op, and its results' names; by default one line in the generic form.
+
+        ``operands`` are (name, type) pairs, ``fresh`` makes new value names; names begin with ``%``.
+        """
+        from eggshard.ops.spelling import emit_generic
+
+        return emit_generic(self, attrs, operands, results, regions, fresh)
+
+
+def replicated_rule(operands: Types, results: Types) -> FactorRule:
+    """The rule that is safe for any deterministic op: nothing is sharded."""
+    factors: list[Factor] = []
+
+    def dims(types: Types) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        out = []
+        for t in types:
+            row = []
+            for n in t.shape:
+                factors.append(Factor(n, REPLICATE))
+                row.append((len(factors) - 1,))
+            out.append(tuple(row))
+        return tuple(out)
+
+    ins, outs = dims(operands), dims(results)
+    return FactorRule(tuple(factors), ins, outs)
+
+
+_REGISTRY: dict[str, OpDef] = {}
+
+
+def register(definition: OpDef) -> OpDef:
+    """Add a definition under its name; a second one of the same name is an error."""
+    if definition.name in _REGISTRY:
+        raise ProgramError(f"op {definition.name!r} is already registered")
+    _REGISTRY[definition.name] = definition
+    return definition
+
+
+def get(name: str) -> OpDef:
+    """The definition of an op; ProgramError for an unknown name."""
+    try:
+        return _REGISTRY[name]
+    except KeyError:
+        raise ProgramError(unknown(name)) from None
+
+
+def unknown(name: str) -> str:
+    """What is said of a name that no op has."""
+    near = [n for n in _REGISTRY if n.startswith(name)] or get_close_matches(name, _REGISTRY)
+    also = f"; near it: {', '.join(sorted(near)[:3])}" if near else ""
+    return f"op {name!r} is not in the registry; ops have StableHLO's names{also}"
+
+
+def known(name: str) -> bool:
+    """Whether an op has a definition."""
+    return name in _REGISTRY
+
+
+def is_pure(name: str, regions: Sequence[Region] = ()) -> bool:
+    """Whether neither an op nor anything in its regions has effects: it may be merged, and left out where unused.
+
+    Names that are not registered (an e-graph's own) stand for pure things.
+    """
+    found = _REGISTRY.get(name)
+    pure = found is None or found.pure
+    return pure if not regions else pure and all(
+        is_pure(inner.name, inner.regions) for region in regions for inner in region.ops
+    )
+
+
+def names() -> tuple[str, ...]:
+    """All registered op names, sorted."""
+    return tuple(sorted(_REGISTRY))

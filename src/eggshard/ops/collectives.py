@@ -1,0 +1,107 @@
+"""What the body of a manual computation asks of other devices: collectives over replica groups, and its own number.
+
+Their meaning needs all devices; planning turns them into physical steps. Their groups are along manual axes. Along the
+axes that a manual computation leaves to the compiler, shards go through a collective one by one (`factors`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from eggshard.errors import LoweringError
+from eggshard.ops.base import PASS, REPLICATE, Arrays, FactorRule, OpDef, Types, register
+from eggshard.ops.factor_table import FactorTable
+from eggshard.program import codec
+from eggshard.program.attributes import Attributes
+from eggshard.program.monoids import of_dtype
+from eggshard.program.program import Region
+
+_OPTIONAL = codec.Verbatim().optional()
+
+
+class PerDevice(OpDef):
+    """Base of ops whose results differ between devices; the group sizes behind ``result_types`` are the module's."""
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        return tuple(attrs["result_types"])
+
+    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
+        return {**attrs, "result_types": tuple(results)}
+
+    def localize(
+        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types
+    ) -> Attributes:
+        return attrs.updated(result_types=tuple(local_results))
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        raise LoweringError(f"{self.name} needs the other devices; it has no meaning on one device alone")
+
+
+class _Collective(PerDevice):
+    """Base of collectives; ``replica_groups`` holds logical device ids where ``use_global_device_ids`` is set."""
+
+    def __init__(self, name: str, *integers: str, dimensions: tuple[str, ...] = (), global_ids: bool = True):
+        """The names of the attributes besides the groups; those in ``dimensions`` say which ones data moves along."""
+        self.name, self._dimensions = name, dimensions
+        integers += dimensions
+        self.attributes = {
+            **{i: codec.Integer() for i in integers},
+            "replica_groups": codec.Matrix(),
+            "channel_handle": _OPTIONAL,
+            **({"use_global_device_ids": _OPTIONAL} if global_ids else {}),
+        }
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        moved = {attrs[d] for d in self._dimensions}
+        return _alike(operands, results, moved, "" if self.name in ("all_reduce", "reduce_scatter") else "all")
+
+
+class _CollectivePermute(PerDevice):
+    """Devices that no pair of ``source_target_pairs`` targets get zeros."""
+
+    name = "collective_permute"
+    attributes = {"source_target_pairs": codec.Matrix(), "channel_handle": _OPTIONAL}
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        return _alike(operands, results, set(), "add")
+
+
+class _PartitionId(PerDevice):
+    """This device's logical id, ``tensor<ui32>``."""
+
+    name = "partition_id"
+
+
+class _ReplicaId(PerDevice):
+    """Always 0: modules here have one replica."""
+
+    name = "replica_id"
+
+
+def _alike(operands: Types, results: Types, moved: set[int], linear: str) -> FactorRule:
+    """Result i is operand i shard by shard, but for the ``moved`` dimensions.
+
+    linear: the monoids whose addends stay addends: "all" of one operand's type, "add" (zeros, which a permute fills
+    gaps with, are its identity), or none.
+    """
+    table, ins, outs = FactorTable(), [], []
+    for operand, result in zip(operands, results, strict=True):
+        shared = {d: table.new(n, PASS) for d, n in enumerate(operand.shape) if d not in moved}
+        ins.append(table.row(operand, shared, REPLICATE))
+        outs.append(table.row(result, shared, REPLICATE))
+    known = of_dtype(operands[0].dtype) if linear and len(operands) == 1 else ()
+    return table.rule(ins, outs, tuple((m, (0,)) for m in known if linear == "all" or m == linear))
+
+
+for _definition in (
+    _Collective("all_reduce"),
+    _Collective("reduce_scatter", dimensions=("scatter_dimension",)),
+    _Collective("all_gather", dimensions=("all_gather_dim",)),
+    _Collective("all_to_all", "split_count", dimensions=("split_dimension", "concat_dimension"), global_ids=False),
+    _CollectivePermute(),
+    _PartitionId(),
+    _ReplicaId(),
+):
+    register(_definition)

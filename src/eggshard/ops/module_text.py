@@ -1,0 +1,159 @@
+"""A whole program as a StableHLO module with Shardy's shardings: global shapes, and what its author stated.
+
+The text reads back as the same program. With tags every op carries a location that names it, so that what a pass found
+out about an op can be told from the text that the pass leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from eggshard.errors import LoweringError
+from eggshard.ops.manual import manual_attributes
+from eggshard.ops.spelling import Lines, emit, emit_operation, name_supply
+from eggshard.program.codec import String, attribute_dictionary
+from eggshard.program.program import Op, Program, Region
+from eggshard.program.sharding import DimSharding, Sharding, mesh_text, whole_mesh
+from eggshard.program.types import TensorType
+
+TAG = "eggshard:"
+
+
+def program_text(program: Program, tag: bool = False) -> str:
+    """The module of a program; LoweringError for shardings that the text cannot express.
+
+    ``tag``: op i in the order of `walk` has the location ``eggshard:i``, and shardings that propagation has no use for
+    (single devices, reductions other than sums) are left out.
+    """
+    mesh, region = program.mesh, program.region
+    writer = _Writer(tag)
+    inputs = [writer.fresh() for _ in region.inputs]
+    arguments = ", ".join(
+        f"{name}: {region.types[v]}{_attributes(writer.stated(sharding), 'jax.arg_info', given, f'arg{i}')}"
+        for i, (name, v, sharding, given) in enumerate(
+            zip(inputs, region.inputs, program.input_shardings, _names(program.input_names, inputs), strict=True)
+        )
+    )
+    results = ", ".join(
+        f"{region.types[v]}{_attributes(writer.stated(sharding), 'jax.result_info', given, f'result{i}')}"
+        for i, (v, sharding, given) in enumerate(
+            zip(region.outputs, program.output_shardings, _names(program.output_names, region.outputs), strict=True)
+        )
+    )
+    body = writer.region(region, "func.return", inputs)
+    lines = [f"module attributes {{mhlo.num_partitions = {mesh.size} : i32, mhlo.num_replicas = 1 : i32}} {{"]
+    if mesh.axes:
+        lines.append(f"sdy.mesh @mesh = {mesh_text(whole_mesh(mesh))}")
+    return "\n".join([*lines, f"func.func public @main({arguments}) -> ({results}) {{", *body, "}", "}", ""])
+
+
+def walk(region: Region) -> Iterator[Op]:
+    """All ops of a region in the order of their tags: each before those of its regions that are printed as programs."""
+    for op in region.ops:
+        yield op
+        if op.name in PRINTED_REGIONS:
+            for inner in op.regions:
+                yield from walk(inner)
+
+
+#: Ops whose regions hold tensors with shardings of their own; other regions are of scalars.
+PRINTED_REGIONS = ("while", "case", "if", "manual_computation")
+
+
+class _Writer:
+    """Prints regions; numbers ops in the order of `walk`."""
+
+    def __init__(self, tag: bool):
+        self.tag, self.count = tag, 0
+        self.fresh: Callable[[], str] = name_supply()
+
+    def region(self, region: Region, terminator: str, inputs: Sequence[str] | None = None) -> Lines:
+        """One block's lines; ``inputs`` name outside values, None makes the inputs block arguments."""
+        lines: Lines = []
+        if inputs is None:
+            inputs = [self.fresh() for _ in region.inputs]
+            listed = ", ".join(f"{n}: {region.types[v]}" for n, v in zip(inputs, region.inputs, strict=True))
+            lines.append(f"^bb0({listed}):")
+        names = dict(zip(region.inputs, inputs, strict=True))
+        for op in region.ops:
+            operands = [(names[v], region.types[v]) for v in op.operands]
+            number, self.count = self.count, self.count + 1
+            types = [region.types[v] for v in op.results]
+            more, results = self.op(op, operands, types)
+            if more:
+                more[-1] = self.annotated(more[-1], op, number, types)
+            lines += ["  " + line for line in more]
+            names.update(zip(op.results, results, strict=True))
+        outputs = ", ".join(names[v] for v in region.outputs)
+        ending = ", ".join(str(region.types[v]) for v in region.outputs)
+        return [*lines, f'  "{terminator}"({outputs}) : ({ending}) -> ()']
+
+    def op(self, op: Op, operands: list[tuple[str, TensorType]], results: list[TensorType]) -> tuple[Lines, list[str]]:
+        """One op's lines and its results' names."""
+        match op.name:
+            case "sharding_constraint":
+                stated = self.stated(op.attributes["sharding"])
+                if stated is None:
+                    return [], [operands[0][0]]
+                pairs = [("sharding", f"#sdy.sharding{stated}")]
+                return emit_operation("sdy.sharding_constraint", pairs, operands, results, [], self.fresh)
+            case "sharding_group":
+                pairs = [("group_id", f"{op.attributes['group_id']} : i64")]
+                return emit_operation("sdy.sharding_group", pairs, operands, [], [], self.fresh)
+            case "manual_computation":
+                body = self.region(op.regions[0], "sdy.return")
+                pairs = manual_attributes(op.attributes)
+                return emit_operation("sdy.manual_computation", pairs, operands, results, [body], self.fresh)
+            case "while":
+                bodies = [self.region(r, "stablehlo.return") for r in op.regions]
+                return emit_operation("stablehlo.while", [], operands, results, bodies, self.fresh)
+            case "case" | "if":
+                given = [name for name, _ in operands[1:]]
+                bodies = [self.region(r, "stablehlo.return", given) for r in op.regions]
+                return emit_operation(f"stablehlo.{op.name}", [], operands[:1], results, bodies, self.fresh)
+        return emit(op.name, op.attributes, operands, results, op.regions, self.fresh)
+
+    def stated(self, sharding: Sharding | None) -> str | None:
+        """A sharding's text; None for one that is not stated."""
+        if sharding is None:
+            return None
+        beyond = sharding.device is not None or (sharding.unreduced and sharding.reduction != "add")
+        if self.tag and beyond:
+            return None
+        if sharding.unreduced and sharding.reduction != "add":
+            raise LoweringError(f"sharding {sharding}: Shardy's text knows no addends but those of sums")
+        return sharding.text()
+
+    def annotated(self, line: str, op: Op, number: int, results: Sequence[TensorType]) -> str:
+        """The line that ends an op, with the op's stated shardings and its tag."""
+        stated = [self.stated(s) for s in op.shardings]
+        pairs = []
+        if any(stated) and op.name != "sharding_constraint":
+            listed = ", ".join(text or _open(t) for text, t in zip(stated, results, strict=True))
+            pairs.append(("sdy.sharding", f"#sdy.sharding_per_value<[{listed}]>"))
+        # Lowered calls have no rule any more, but here its sizes are the global ones that it speaks of.
+        if rule := op.attributes.get("sdy.sharding_rule"):
+            pairs.append(("sdy.sharding_rule", rule))
+        head, colon, types = line.rpartition(" : (")
+        if pairs and colon:
+            given = head.endswith("}") and not head.endswith(("}>", "})"))
+            inside = attribute_dictionary(pairs)
+            line = (f"{head[:-1]}, {inside[1:]}" if given else f"{head} {inside}") + colon + types
+        return f'{line} loc("{TAG}{number}")' if self.tag else line
+
+
+def _open(type_: TensorType) -> str:
+    """What to state for a result without a sharding beside results that have one."""
+    return Sharding((DimSharding(open=True),) * type_.rank).text()
+
+
+def _names(names: Sequence[str], values: Sequence[object]) -> list[str]:
+    return [*names, *[""] * (len(values) - len(names))]
+
+
+def _attributes(stated: str | None, key: str, name: str, default: str) -> str:
+    """`` {sdy.sharding = ..., jax.arg_info = ...}`` of an argument or result, or nothing."""
+    parts = [f"sdy.sharding = #sdy.sharding{stated}"] if stated else []
+    if name and name != default:
+        parts.append(f"{key} = {String().encode(name)}")
+    return f" {{{', '.join(parts)}}}" if parts else ""

@@ -1,0 +1,159 @@
+"""Writing an op out on its shards, where what a device computes depends on where its shards lie: `OpDef.on_shards`.
+
+The result is a device program in shard-local shapes, the same on all devices, of ops of the registry. What differs
+between devices enters by one number alone: the place of a shard's first element in its tensor.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from eggshard.ops.windows import Windows
+from eggshard.program import monoids
+from eggshard.program.attributes import Attributes, Literal
+from eggshard.program.types import TensorType, integer_limits, numpy_dtype
+
+if TYPE_CHECKING:
+    from eggshard.program.program import Region
+
+#: The element type of places: indices along a dimension of a tensor or of a shard.
+PLACE = "i32"
+
+#: Dimensions up to this size may be sharded positionally: the end of every shard is a place, and so are differences.
+MOST_PLACES = 2**30
+
+
+def owner_monoid(dtype: str) -> str:
+    """By which values combine of which one device has each element, and the others the identity."""
+    return "or" if dtype == "i1" else "add"
+
+
+class Shard(NamedTuple):
+    """A tensor of an op, and what each device holds of it; numbered through operands and results.
+
+    ``sharded``: the dimensions of which it is a part or a window; ``wrapped``: those of them whose indices count modulo
+    their size.
+    """
+
+    number: int
+    type: TensorType
+    local: TensorType
+    sharded: frozenset[int]
+    wrapped: frozenset[int] = frozenset()
+
+    def cut(self, dim: int) -> bool:
+        """Whether the dimension is sharded."""
+        return dim in self.sharded
+
+
+class ShardProgram(ABC):
+    """A device program that is being written over the shards of an op's operands. Values are numbers.
+
+    ``operands`` and ``results`` are the op's tensors, ``values`` the shards of its operands.
+    """
+
+    operands: tuple[Shard, ...]
+    results: tuple[Shard, ...]
+    values: tuple[int, ...]
+
+    @abstractmethod
+    def emit(
+        self, name: str, operands: Sequence[int], attributes: Attributes, regions: tuple[Region, ...] = ()
+    ) -> tuple[int, ...]:
+        """Append an op of the registry and return its results."""
+
+    @abstractmethod
+    def type_of(self, value: int) -> TensorType:
+        """The type of a value."""
+
+    @abstractmethod
+    def start(self, shard: Shard, dim: int) -> int:
+        """A scalar of type `PLACE`: the index in its tensor at which the device's shard begins along a dimension.
+
+        Of a window it may be below zero, of a wrapped one it is taken modulo the tensor's size.
+        """
+
+    def op(self, name: str, *operands: int, **attributes: Any) -> int:
+        """Append an op with one result."""
+        (result,) = self.emit(name, operands, Attributes(attributes))
+        return result
+
+    def constant(self, array: np.ndarray) -> int:
+        """A constant, the same on all devices."""
+        return self.op("constant", value=Literal(array))
+
+    def splat(self, value: float, type_: TensorType) -> int:
+        """A constant that has the same value everywhere."""
+        return self.constant(np.broadcast_to(np.asarray(value).astype(numpy_dtype(type_.dtype)), type_.shape))
+
+    def reshape(self, x: int, shape: tuple[int, ...]) -> int:
+        """The same elements in row-major order; x itself where nothing changes."""
+        return x if self.type_of(x).shape == shape else self.op("reshape", x, shape=shape)
+
+    def broadcast(self, x: int, shape: tuple[int, ...], dims: Sequence[int] = ()) -> int:
+        """Dimension i of x is dimension ``dims[i]`` of the result; x itself where nothing changes."""
+        if self.type_of(x).shape == shape:
+            return x
+        return self.op("broadcast_in_dim", x, broadcast_dimensions=tuple(dims), shape=shape)
+
+    def counter(self, shape: tuple[int, ...], dim: int) -> int:
+        """Each element's index along a dimension, as places."""
+        return self.op("iota", iota_dimension=dim, shape=shape, dtype=PLACE)
+
+    def indices(self, shard: Shard, dim: int) -> int:
+        """The indices in its tensor of the elements of the device's shard along a dimension, ``[local size]``."""
+        n, size = shard.type.shape[dim], shard.local.shape[dim]
+        found = self.combine("add", self.counter((size,), 0), self.start(shard, dim))
+        return self.op("remainder", found, self.splat(n, self.type_of(found))) if dim in shard.wrapped else found
+
+    def places(self, x: int, low: int, high: int) -> int:
+        """Integers of any type as places, those below ``low`` or above ``high`` as these (where x can be such)."""
+        type_ = self.type_of(x)
+        least, most = integer_limits(type_.dtype)
+        bounds = [self.splat(min(max(b, least), most), type_.with_shape(())) for b in (low, high)]
+        x = self.op("clamp", bounds[0], x, bounds[1])
+        return x if type_.dtype == PLACE else self.op("convert", x, dtype=PLACE)
+
+    def combine(self, name: str, a: int, b: int) -> int:
+        """A pointwise op of two operands; a scalar stands for a tensor of its value."""
+        shape = max(self.type_of(a).shape, self.type_of(b).shape, key=len)
+        return self.op(name, self.broadcast(a, shape), self.broadcast(b, shape))
+
+    def within(self, places: int, size: int) -> int:
+        """Where places lie in ``[0, size)``."""
+        type_ = self.type_of(places)
+        at_least, below = (
+            self.op("compare", places, self.splat(bound, type_), comparison_direction=direction, compare_type="SIGNED")
+            for direction, bound in (("GE", 0), ("LT", size))
+        )
+        return self.op("and", at_least, below)
+
+    def take(self, x: int, places: int, dim: int) -> int:
+        """The elements of x at places (``[count]``) along a dimension, of places out of range the nearest."""
+        type_, (count,) = self.type_of(x), self.type_of(places).shape
+        others = tuple(d for d in range(type_.rank) if d != dim)
+        windows = Windows(others, (dim,), (), (), (dim,), 1)
+        sizes = tuple(1 if d == dim else n for d, n in enumerate(type_.shape))
+        return self.op(
+            "gather", x, self.reshape(places, (count, 1)), dimension_numbers=windows.gather_numbers,
+            slice_sizes=sizes, indices_are_sorted=False,
+        )
+
+    def select(self, condition: int, dims: Sequence[int], yes: int, no: int) -> int:
+        """yes where the condition, whose dimension i is dimension ``dims[i]`` of it, holds, and else no."""
+        if self.type_of(condition).rank:
+            condition = self.broadcast(condition, self.type_of(yes).shape, dims)
+        return self.op("select", condition, yes, no)
+
+    def owned(self, condition: int, dims: Sequence[int], x: int) -> int:
+        """Addends of the elements of which one device each has the condition; see `owner_monoid`."""
+        return self.addends(condition, dims, x, owner_monoid(self.type_of(x).dtype))
+
+    def addends(self, condition: int, dims: Sequence[int], x: int, monoid: str) -> int:
+        """x where the condition holds, and else what adds nothing; compare `select`."""
+        type_ = self.type_of(x)
+        return self.select(condition, dims, x, self.splat(monoids.identity(monoid, type_.dtype), type_))

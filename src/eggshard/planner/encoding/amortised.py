@@ -1,0 +1,124 @@
+"""The problem of a loop's body, in which what every iteration would repeat is paid for once.
+
+Shards that depend on nothing but values that the loop carries unchanged are computed and converted before the loop
+(`spmd/hoisting.py`). In the body's problem, whose costs are those of one iteration, they cost a part of their price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import numpy as np
+
+from eggshard.egraph.graph import EGraph, ENode
+from eggshard.placement.transfer import Strategy
+from eggshard.planner.encoding.encode import Computed
+from eggshard.program.program import Region
+from eggshard.selection.problem import Choice, Problem
+
+
+def unchanged_inputs(region: Region) -> set[int]:
+    """The numbers of a loop body's inputs that are the same in every iteration, and used whole.
+
+    Not those that iterations only take slices of, as scans do of stacked layers: one collective for all slices would be
+    fewer messages for the same bytes, and hold all layers at once.
+    """
+    takers: dict[int, set[str]] = {}
+    for op in region.ops:
+        for v in op.operands[:1] if op.name == "dynamic_slice" else op.operands:
+            takers.setdefault(v, set()).add(op.name)
+    return {
+        i for i, (v, w) in enumerate(zip(region.inputs, region.outputs, strict=True))
+        if v == w and takers.get(v) != {"dynamic_slice"}
+    }
+
+
+def amortised(problem: Problem, graph: EGraph, unchanged: Collection[int], trips: int) -> Problem:
+    """The problem of one of ``trips`` iterations whose inputs of these numbers are the same in each.
+
+    Of a class that some choice computes from such inputs alone, conversions cost the part 1/trips, and so do the
+    choices that compute it so. The problem itself where there is none.
+    """
+    once, known = _repeated(problem, graph, unchanged)
+    return _shared(problem, once, known, trips) if once else problem
+
+
+def relaxed(
+    problem: Problem, graph: EGraph, unchanged: Collection[int], trips: int,
+    is_one_step: Callable[[ENode, int, Strategy], bool],
+) -> Problem:
+    """A problem that costs no more than one iteration, whatever of a plan is taken out of the loop.
+
+    ``unchanged`` are all inputs that an iteration may hand on as they are. What a choice does in several steps may be
+    taken out in part: it costs the part 1/trips, unless it is a branch, or a loop of nothing that is unchanged.
+    """
+    once, known = _repeated(problem, graph, unchanged)
+
+    def in_part(choice: Choice) -> bool:
+        needs_known = any(need in known for need, _ in choice.needs)
+        if not isinstance(choice.tag, Computed):
+            return needs_known
+        node = graph.classes[choice.tag.cls].nodes[choice.tag.node]
+        if node.op == "input" or not choice.cost or node.op in ("case", "if"):
+            return False
+        if node.op == "while":
+            return needs_known
+        return not is_one_step(node, choice.tag.cls, choice.tag.strategy)
+
+    parts = {(c, i) for c, made in enumerate(problem.choices) for i, choice in enumerate(made) if in_part(choice)}
+    return _shared(problem, once | parts, known, trips)
+
+
+def _repeated(
+    problem: Problem, graph: EGraph, unchanged: Collection[int]
+) -> tuple[set[tuple[int, int]], set[int]]:
+    """The choices (class, number) that do the same in every iteration, and the classes that some of them compute."""
+    users: dict[int, list[tuple[int, int]]] = {}
+    missing: dict[tuple[int, int], int] = {}
+    ready: list[tuple[int, int]] = []
+    for c, made in enumerate(problem.choices):
+        for i, choice in enumerate(made):
+            needed = {need for need, _ in choice.needs}
+            missing[c, i] = len(needed)
+            for need in needed:
+                users.setdefault(need, []).append((c, i))
+            if not needed and _is_unchanged(choice.tag, graph, unchanged):
+                ready.append((c, i))
+    effects = set(graph.effects)
+    once: set[tuple[int, int]] = set()
+    known: set[int] = set()
+    while ready:
+        c, i = ready.pop()
+        if c in effects:
+            continue
+        once.add((c, i))
+        if c in known:
+            continue
+        known.add(c)
+        for user in users.get(c, ()):
+            missing[user] -= 1
+            if not missing[user]:
+                ready.append(user)
+    return once, known
+
+
+def _shared(problem: Problem, once: Collection[tuple[int, int]], known: Collection[int], trips: int) -> Problem:
+    """The problem in which these choices, and conversions of these classes, cost the part 1/trips."""
+    tables: dict[int, np.ndarray] = {}
+    for c in known:
+        table = problem.conversions[c]
+        tables.setdefault(id(table), table / trips)
+    return Problem(
+        [[s._replace(cost=s.cost / trips) if (c, i) in once else s for i, s in enumerate(made)]
+         for c, made in enumerate(problem.choices)],
+        [tables[id(t)] if c in known else t for c, t in enumerate(problem.conversions)],
+        problem.roots, problem.seeds, problem.single,
+    )
+
+
+def _is_unchanged(tag: object, graph: EGraph, unchanged: Collection[int]) -> bool:
+    """Whether what is computed from nothing is the same in every iteration: a constant, or one of these inputs."""
+    if not isinstance(tag, Computed):
+        return False
+    node = graph.classes[tag.cls].nodes[tag.node]
+    return node.op != "input" or node.attributes["index"] in unchanged

@@ -1,0 +1,164 @@
+"""Windows in the selection problem: choices that compute on windows, and per value a class of its windows.
+
+What a value is widened to is shared by its consumers, and a narrower window is had from a wider one for nothing. So
+the windows of a value are a class of their own: its choices widen a shard of the value (or take one that was computed
+wide), and its conversions cut narrower windows out of wider ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from eggshard.egraph.graph import EGraph, ENode
+from eggshard.placement.transfer import Strategy
+from eggshard.placement.window_transfer import WindowTransfer
+from eggshard.planner.encoding.encode import Computed, Encoding, Widened, Widening
+from eggshard.planner.encoding.joint import JointExchanges
+from eggshard.planner.encoding.schedules import schedules
+from eggshard.planner.encoding.windows import Held, WindowDemand
+from eggshard.program.mesh import Mesh
+from eggshard.program.placement import Dim, Placement
+from eggshard.program.types import TensorType
+from eggshard.reshard.window_routes import WindowRouter, contains, home
+from eggshard.selection.problem import Choice
+
+Types = tuple[TensorType, ...]
+
+
+class WindowPlanning(Protocol):
+    """What widening needs to know of the planning of a program."""
+
+    mesh: Mesh
+
+    def window_transfer(self, op: ENode, operands: Types, results: Types) -> WindowTransfer | None: ...
+
+    def price(self, op: ENode, operands: Types, results: Types, s: Strategy) -> float: ...
+
+    def regroupings(
+        self, op: ENode, operands: Types, results: Types, allowed: Callable[[Placement, Placement], bool]
+    ) -> Sequence[Strategy]: ...
+
+
+class Widener:
+    """Adds the windows of one graph to its problem.
+
+    limit: widths per value and grid; 0 leaves windows out. inputs, outputs: where they lie, (class, placement).
+    """
+
+    def __init__(self, planning: WindowPlanning, router: WindowRouter, limit: int,
+                 inputs: Sequence[tuple[int, Placement]], outputs: Sequence[tuple[int, Placement]]):
+        self.planning, self.mesh, self.router, self.limit = planning, planning.mesh, router, limit
+        self.inputs, self.outputs = inputs, outputs
+
+    def __call__(self, graph: EGraph, out: Encoding, choices: list[list[Choice]]) -> Widening:
+        """Extends ``choices`` and the encoding's classes."""
+        if not self.limit or not any(p.sharded_axes for _, p in (*self.inputs, *self.outputs)):
+            return Widening()
+
+        def transfer(c: int, node: ENode) -> WindowTransfer | None:
+            if node.op in ("input", "result"):
+                return None
+            types = tuple(graph.type_of(a) for a in node.children)
+            return self.planning.window_transfer(node, types, graph.classes[c].types)
+
+        demand = WindowDemand(graph, out.views, self.mesh, transfer, self.inputs, self.outputs, self.limit)
+        self._regroup(graph, out, choices, demand)
+        demand.close()
+        if not demand.order:  # nothing looks at neighbours
+            return Widening()
+        held: list[tuple[int, int, Held]] = []
+        for group in demand.needed:
+            for part in demand.held(group):
+                windows = list(dict.fromkeys([*part.windows, *part.hulls]))
+                for number, window in enumerate(windows):
+                    out.windows.setdefault(group, {})[window] = len(choices), number
+                held.append((group, len(choices), part))
+                out.placements.append(list(windows))
+                out.index.append({p: i for i, p in enumerate(windows)})
+                choices.append([])
+        self._compute(graph, out, choices, demand)
+        for group, number, part in held:
+            self._hold(out, choices, demand, group, number, part)
+        joint = JointExchanges(out, choices, demand, self.mesh, self.router, held)
+        joint.offer()
+        tables = {number: self._cuts(out, group, number) for group, number, _ in held}
+        seeds = list(schedules(demand, out, choices, self.mesh))
+        seeds += [with_joint for seed in seeds if (with_joint := joint.joined(seed)) != seed]
+        return Widening(tables, seeds)
+
+    def _compute(self, graph: EGraph, out: Encoding, choices: list[list[Choice]], demand: WindowDemand) -> None:
+        for c, (n, node, _) in demand.nodes.items():
+            types, results = tuple(graph.type_of(child) for child in node.children), graph.classes[c].types
+            computed = [s for p in (*demand.homes(c), *demand.made_of(c)) for s in demand.strategies(c, p)]
+            for s in (*computed, *demand.tilings.reductions(c)):
+                needs = tuple(dict.fromkeys(
+                    out.need(child, p) for child, p in zip(node.children, s.operands, strict=True)
+                ))
+                group, number = out.shard(c, s.results[0])
+                price = self.planning.price(node, types, results, s)
+                choices[group].append(Choice(number, price, needs, Computed(c, n, s)))
+
+    def _regroup(self, graph: EGraph, out: Encoding, choices: list[list[Choice]], demand: WindowDemand) -> None:
+        """Reshapes by exchanges, between placements at which dimensions lie as on some input or output."""
+        for c, (n, node, _) in demand.nodes.items():
+            if len(node.children) != 1:
+                continue
+            (child,), types, results = node.children, (graph.type_of(node.children[0]),), graph.classes[c].types
+
+            def allowed(source: Placement, target: Placement, c: int = c, child: int = child) -> bool:
+                return all(out.views.represents(*at) and demand.dims.allows(*at)
+                           for at in ((child, source), (c, target)))
+
+            for s in self.planning.regroupings(node, types, results, allowed):
+                price = self.planning.price(node, types, results, s)
+                group, number = out.shard(c, s.results[0])
+                choices[group].append(Choice(number, price, (out.shard(child, s.operands[0]),), Computed(c, n, s)))
+
+    def _hold(
+        self, out: Encoding, choices: list[list[Choice]], demand: WindowDemand, group: int, number: int, part: Held
+    ) -> None:
+        """The choices of a class of windows: a group's shard at tiles, computed wide or held whole, is widened to a
+        hull, or a hull is cut out of a wider one of the group. Every window is inside a hull."""
+        type_ = out.views.core_type(group)
+        computed = {out.placements[group][choice.out] for choice in choices[group]}
+        for target in part.hulls:
+            standard = home(self.mesh, type_.shape, target)
+            whole = Placement(tuple(
+                Dim((), n) if d != s else s
+                for n, d, s in zip(type_.shape, target.dims, standard.dims, strict=True)
+            ))
+            inner = target._replace(dims=tuple([d._replace(wrapped=None) for d in target.dims]))
+            own = dict.fromkeys(
+                p for p in (target, demand.narrowest(group, target), inner, standard) if p in computed
+            )
+            sources = {p: (group, self._number(out, group, p)) for p in (*own, whole)}
+            sources.update((p, shard) for p, shard in out.windows[group].items()
+                           if shard[0] != number and p in demand.made[group]
+                           and contains(self.mesh, type_.shape, p, target))
+            for source, need in sources.items():
+                cost = 0.0 if source == target else self.router.widened(type_, source, target)
+                if cost < math.inf:
+                    choices[number].append(Choice(out.index[number][target], cost, (need,), Widened(group, source)))
+
+    def _cuts(self, out: Encoding, group: int, number: int) -> np.ndarray:
+        """The conversions of a class of windows: narrower ones are cut out of wider ones."""
+        type_, windows = out.views.core_type(group), out.placements[number]
+        table = np.full((len(windows),) * 2, math.inf)
+        for i, wide in enumerate(windows):
+            for j, narrow in enumerate(windows):
+                assert isinstance(wide, Placement) and isinstance(narrow, Placement)
+                if i == j:
+                    table[i, j] = 0.0
+                elif contains(self.mesh, type_.shape, wide, narrow):
+                    table[i, j] = self.router.widened(type_, wide, narrow)
+        return table
+
+    def _number(self, out: Encoding, group: int, placement: Placement) -> int:
+        if placement not in out.index[group]:
+            out.index[group][placement] = len(out.placements[group])
+            out.placements[group].append(placement)
+        return out.index[group][placement]

@@ -1,0 +1,364 @@
+"""Which windows of which classes are worth having: what consumers reach, and the hulls that serve them together.
+
+From standard placements of the results of ops that look at neighbours, what they need of their operands is followed
+back through the program: an operand may be computed at that window, and so needs wider windows of its own operands, or
+be widened by an exchange. One exchange should serve all that a value's consumers need of it; so each value is widened
+to, or computed at, the hull of its consumers' windows: of the narrowest of them, of the next wider ones, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from eggshard.egraph.graph import EGraph, ENode
+from eggshard.placement.transfer import Strategy
+from eggshard.placement.window_transfer import WindowTransfer
+from eggshard.placement.windows import trimmed
+from eggshard.planner.encoding.logical_dims import Axes, LogicalDims
+from eggshard.planner.encoding.tilings import Tilings
+from eggshard.planner.encoding.views import Views
+from eggshard.program.mesh import Mesh
+from eggshard.program.placement import Dim, Placement, is_standard
+from eggshard.reshard.window_routes import contains, home, hull_of
+from eggshard.selection.graph import strong_components
+
+#: A node's transfer on windows; None for one that must have its operands at standard placements.
+TransferSource = Callable[[int, ENode], WindowTransfer | None]
+
+
+class Held(NamedTuple):
+    """Windows of a value that some users take, and the hulls of them that it may be widened to."""
+
+    windows: list[Placement]
+    hulls: list[Placement]
+
+
+class WindowDemand:
+    """The windows that a graph's classes may be needed, and computed, at. Keys are groups of views; core placements.
+
+    needed[g]: windows that some consumer takes, each with its level: how many values on the way to the results are
+    computed wide, at least, although they might be exchanged. made[g]: hulls of them, at which the class may be
+    computed.
+    """
+
+    def __init__(self, graph: EGraph, views: Views, mesh: Mesh, transfers: TransferSource,
+                 inputs: Sequence[tuple[int, Placement]], outputs: Sequence[tuple[int, Placement]], limit: int):
+        self.graph, self.views, self.mesh, self.outputs, self.limit = graph, views, mesh, outputs, limit
+        pinned = (*inputs, *outputs)
+        #: The classes of each group.
+        self.members: dict[int, list[int]] = {}
+        for c in range(len(graph.classes)):
+            self.members.setdefault(views.group[c], []).append(c)
+        #: The groups that take part, consumers before operands.
+        self.order: list[int] = []
+        self.needed: dict[int, dict[Placement, int]] = {}
+        #: Standard placements that some consumer takes.
+        self.wanted: dict[int, dict[Placement, None]] = {}
+        #: The same of values that are others moved, where a node reaches them as it reaches windows of their grid.
+        self.tiles: dict[int, dict[Placement, None]] = {}
+        self.made: dict[int, list[Placement]] = {}
+        self.tilings = Tilings(self, inputs)
+        #: Per class the node that computes it on windows: its number, and its transfer.
+        self.nodes: dict[int, tuple[int, ENode, WindowTransfer]] = {}
+        for c in range(len(graph.classes)):
+            self._choose_node(c, transfers)
+        self._users = self._drop_unused([c for c, _ in pinned])
+        self.dims = LogicalDims(views, pinned, [(c, node, t) for c, (_, node, t) in self.nodes.items()])
+        for c, p in pinned:
+            self.wanted.setdefault(views.group[c], {})[views.to_core(c, p)] = None
+
+    def close(self) -> WindowDemand:
+        """Follow the needs back, consumers before operands, twice where classes are computed from one another."""
+        if not any(t.windowed for _, _, t in self.nodes.values()):
+            return self
+        classes = self.graph.classes
+        group = self.views.group
+        members = self.members
+        for c in self._users:  # what takes its operands at any standard placement
+            for p in self.nodes[c][2].standard() if c in self.nodes else ():
+                if self.dims.allows(c, p):
+                    self.wanted.setdefault(group[c], {})[self.views.to_core(c, Placement(p.dims))] = None
+        operands: list[list[int]] = [[] for _ in classes]
+        for c in range(len(classes)):
+            for node in self._taking_part(c):
+                operands[group[c]] += [group[child] for child in node.children if group[child] != group[c]]
+        components = strong_components(operands)
+        for component in components:
+            for g in component:
+                self.tilings.follow(self.members.get(g, ()))
+        self.order = [g for component in reversed(components) for g in component if g in members]
+        for component in reversed(components):
+            for _ in range(1 if len(component) == 1 else 2):
+                for g in component:
+                    if g in members:
+                        self._visit(g, members[g])
+        return self
+
+    def _choose_node(self, c: int, transfers: TransferSource) -> None:
+        """Of the nodes that compute a class the one that reaches into the fewest operands; of those a rotation, of
+        which wrapped windows can be computed, too; else the program's own.
+
+        Others would exchange the same elements in other forms: pads of slices for slices of a pad, say. Inputs are
+        there, and not computed.
+        """
+        eclass = self.graph.classes[c]
+        found = []
+        if self._is_input(c):
+            return
+        for n, node in enumerate(eclass.nodes):
+            if eclass.is_tuple or self.views.is_view(c, node):
+                continue
+            transfer = transfers(c, node)
+            if transfer is not None:
+                reaching = sum(any(r is not None for r in row) for row in transfer.reaches)
+                found.append((reaching, not transfer.periodic, bool(node.rules), n, node, transfer))
+        if found:
+            *_, n, node, transfer = min(found, key=lambda x: x[:4])
+            self.nodes[c] = n, node, transfer
+
+    def _is_input(self, c: int) -> bool:
+        return any(node.op == "input" for node in self.graph.classes[c].nodes)
+
+    def _taking_part(self, c: int) -> Sequence[ENode]:
+        """The nodes by which a class is computed: the chosen one, or any, of those that know no windows."""
+        if c in self.nodes:
+            return [self.nodes[c][1]]
+        return () if self._is_input(c) else self.graph.classes[c].nodes
+
+    def _drop_unused(self, roots: Iterable[int]) -> set[int]:
+        """Keep the nodes that others, or the roots, use where every class is computed by its chosen node.
+
+        Returns the classes that nodes without a transfer use.
+        """
+        stack, seen, users = [*roots, *self.graph.effects], set[int](), set[int]()
+        while stack:
+            c = stack.pop()
+            if c in seen:
+                continue
+            seen.add(c)
+            nodes = self._taking_part(c)
+            children = [child for node in nodes for child in node.children]
+            stack.extend(children)
+            if c not in self.nodes:
+                users.update(child for n in nodes if not self.views.is_view(c, n) for child in n.children)
+        self.nodes = {c: chosen for c, chosen in self.nodes.items() if c in seen}
+        return users
+
+    def node_of(self, c: int) -> int | None:
+        """The number of the node that computes a class on windows."""
+        return self.nodes[c][0] if c in self.nodes else None
+
+    def reaches(self, g: int) -> bool:
+        """Whether a value is computed by looking at neighbours."""
+        return any(self.nodes[c][2].windowed for c in self.members.get(g, ()) if c in self.nodes)
+
+    def moves(self, g: int) -> bool:
+        """Whether a value is just another one in another place, padded or cut: either may be held wider as well."""
+        transfers = [self.nodes[c][2] for c in self.members.get(g, ()) if c in self.nodes]
+        return bool(transfers) and all(t.moves for t in transfers)
+
+    def _computed(self, g: int, window: Placement) -> bool:
+        """Whether some node computes a value at a window."""
+        return any(
+            True for c in self.members.get(g, ()) if c in self.nodes
+            for _ in self.strategies(c, self.views.from_core(c, window))
+        )
+
+    def strategies(self, c: int, placement: Placement) -> Iterator[Strategy]:
+        """The strategies that compute a class at a placement, as far as its and its operands' groups have those."""
+        _, node, transfer = self.nodes[c]
+        if self.views.represents(c, placement):
+            for strategy in transfer.at(placement):
+                if all(self.views.represents(*pair) for pair in zip(node.children, strategy.operands, strict=True)):
+                    yield strategy
+
+    def homes(self, c: int) -> list[Placement]:
+        """Standard placements at which a class is wanted, over which its node looks at neighbours."""
+        if c not in self.nodes:
+            return []
+        transfer = self.nodes[c][2]
+        return [p for p in self.at_wanted(c) if any(p.dims[d].axes for d in transfer.windowed)]
+
+    def at_wanted(self, c: int) -> list[Placement]:
+        """The standard placements at which users want a class, or which lead there by combining addends."""
+        transfer = self.nodes[c][2]
+        wanted = self.wanted.get(self.views.group[c], ())
+        return [p for p in transfer.standard()
+                if self.views.to_core(c, Placement(p.dims)) in wanted or (p.partial and self.dims.allows(c, p))]
+
+    def _visit(self, g: int, members: Sequence[int]) -> None:
+        needed = self._trimmed(g, self.needed.get(g, {}))
+        self.made[g] = self._made(g, needed)
+        for window in list(self.made[g]):
+            self._anchor(g, window)
+        levels = {window: self._level(g, window, needed) for window in self.made[g]}
+        for c in members:
+            if c in self.nodes:
+                _, node, transfer = self.nodes[c]
+                placements = [(p, 0) for p in self.at_wanted(c)]
+                placements += [(self.views.from_core(c, p), level) for p, level in levels.items()]
+                strategies = [(s, level) for p, level in placements for s in self.strategies(c, p)]
+                for strategy, level in [*strategies, *((s, 0) for s in self.tilings.reductions(c))]:
+                    for child, p, row in zip(node.children, strategy.operands, transfer.reaches, strict=True):
+                        reached = any(r is not None and d.axes for r, d in zip(row, p.dims, strict=True))
+                        self._need(child, p, reached, level)
+
+    def _made(self, g: int, needed: Mapping[Placement, int]) -> list[Placement]:
+        """The hulls of what is needed of a value, and of the tiles that are reached where these can be computed so;
+        other tiles are wanted for themselves."""
+        tiles, type_ = self.tiles.get(g, {}), self.views.core_type(g)
+        made = [p for p in self._hulls(g, {**dict.fromkeys(tiles, 0), **needed}) if p not in tiles]
+        if tiles and all(self._computed(g, p) for p in made):
+            apart = [p for p in tiles if not any(
+                grid_of(p) == grid_of(q) and contains(self.mesh, type_.shape, q, p) for q in made
+            )]
+        else:
+            made, apart = self._hulls(g, needed), list(tiles)
+        self.wanted.setdefault(g, {}).update(dict.fromkeys(apart))
+        return made
+
+    def _level(self, g: int, window: Placement, needed: Mapping[Placement, int]) -> int:
+        """The level at which a value computed at a hull takes its operands: that of the needs that the hull serves,
+        and one more where the value might lie on tiles and be exchanged instead."""
+        grid, shape = grid_of(window), self.views.core_type(g).shape
+        inside = [level for p, level in needed.items() if grid_of(p) == grid and _within(shape, p, window)]
+        on_tiles = home(self.mesh, shape, window) in self.wanted.get(g, ())
+        return max(inside, default=0) + on_tiles
+
+    def _trimmed(self, g: int, windows: Mapping[Placement, int]) -> dict[Placement, int]:
+        """Windows, with their levels, cut to what they hold of the value (`trimmed`)."""
+        type_, out = self.views.core_type(g), dict[Placement, int]()
+        for p, level in windows.items():
+            sizes = zip(type_.shape, p.dims, strict=True)
+            window = Placement(tuple(trimmed(n, self.mesh.count(d.axes), d) for n, d in sizes))
+            out[window] = min(level, out.get(window, level))
+        return out
+
+    def _anchor(self, g: int, window: Placement) -> None:
+        """What a grid's windows are widened from: the standard tiles if they lie inside the narrowest of them, unless
+        the value is another one moved, which can be widened instead.
+
+        Else the narrowest itself is computed; of those that are wrapped, which mostly cannot be computed, what of them
+        lies inside the tensor, or the standard tiles.
+        """
+        standard = home(self.mesh, self.views.core_type(g).shape, window)
+        same = all(a.tile == b.tile for a, b in zip(window.dims, standard.dims, strict=True))
+        holds = all(a.low <= 0 <= a.high for a in window.dims)
+        wrapped = any(a.wrapped is not None for a in window.dims)
+        if same and self.narrowest(g, window) == window:
+            moved = self.moves(g) and self._computed(g, window)
+            if wrapped or (holds and not moved):
+                self.wanted.setdefault(g, {})[standard] = None
+        if wrapped and not holds:
+            inner = window._replace(dims=tuple([a._replace(wrapped=None) for a in window.dims]))
+            if inner not in self.made[g]:
+                self.made[g].append(inner)
+
+    def narrowest(self, g: int, window: Placement) -> Placement:
+        """The first hull of a window's grid."""
+        grid = grid_of(window)
+        return next(p for p in self.made[g] if grid_of(p) == grid)
+
+    def held(self, g: int) -> list[Held]:
+        """How a value's windows are shared out: those along one dimension alone, and the rest in parts that lie apart.
+
+        Sent one dimension after the other, hulls hold corners; along a single dimension they need none. Windows that
+        lie apart are cut out of different hulls, of which a plan may need several.
+        """
+        alone: dict[object, dict[Placement, int]] = {}
+        for p, level in self.needed.get(g, {}).items():
+            along = tuple(d.windowed for d in p.dims)
+            if sum(along) == 1:
+                alone.setdefault(along, {})[p] = level
+        arms = [
+            Held(list(windows), self._hulls(g, self._trimmed(g, windows))) for windows in alone.values()
+        ] if len(alone) > 1 else []
+        apart = {p for arm in arms for p in arm.windows}
+        rest = [p for p in self.needed.get(g, ()) if p not in apart]
+        return [*arms, *self._apart(g, Held(rest, self.made.get(g, [])))]
+
+    def _apart(self, g: int, held: Held) -> list[Held]:
+        """Windows and hulls by which can be cut out of which, or touch."""
+        shape = self.views.core_type(g).shape
+        parts: list[list[Placement]] = []
+        for p in dict.fromkeys([*held.hulls, *held.windows]):
+            joined = [part for part in parts if any(
+                (grid_of(p) == grid_of(q) and _touch(p, q)) or contains(self.mesh, shape, p, q)
+                or contains(self.mesh, shape, q, p) for q in part
+            )]
+            parts = [part for part in parts if part not in joined] + [[*(q for part in joined for q in part), p]]
+        if len(parts) < 2:
+            return [held]
+        return [Held([p for p in held.windows if p in part], [p for p in held.hulls if p in part]) for part in parts]
+
+    def _hulls(self, g: int, windows: Mapping[Placement, int]) -> list[Placement]:
+        return hulls(self.views.core_type(g).shape, windows, self.limit)
+
+    def made_of(self, c: int) -> list[Placement]:
+        """The windows at which a class may be computed, in its own dimensions."""
+        return [self.views.from_core(c, p) for p in self.made.get(self.views.group[c], ())]
+
+    def _need(self, child: int, placement: Placement, reached: bool, level: int) -> None:
+        type_ = self.graph.type_of(child)
+        core, group = self.views.to_core(child, Placement(placement.dims)), self.views.group[child]
+        if is_standard(self.mesh, type_.shape, placement):
+            (self.tiles if reached and self.moves(group) else self.wanted).setdefault(group, {})[core] = None
+        elif not placement.partial:
+            needed = self.needed.setdefault(group, {})
+            needed[core] = min(level, needed.get(core, level))
+
+
+def hulls(shape: tuple[int, ...], windows: Mapping[Placement, int], limit: int) -> list[Placement]:
+    """Placements that each contain some of these windows, narrower ones first; at most ``limit`` of each kind a grid.
+
+    Per grid, of neighbouring windows, the hull of the narrowest, then of those and the next wider, and so on; of too
+    many the widest, which serves all users, is kept beside the narrowest. And in the same way by levels,
+    ``windows[p]``: windows of a kind that consumers on one level take are not of one width where shifts differ.
+    """
+    grids: dict[object, list[Placement]] = {}
+    for p in windows:
+        grids.setdefault(grid_of(p), []).append(p)
+    found: dict[Placement, None] = {}
+    for grid in grids.values():
+        for cluster in _clusters(grid):
+            for ranks in ([windows[p] for p in cluster], [width_of(p) for p in cluster]):
+                steps = sorted(set(ranks))
+                if 1 < limit < len(steps):
+                    steps[limit - 1] = steps[-1]
+                for most in steps[:limit]:
+                    found[hull_of(shape, [p for p, rank in zip(cluster, ranks, strict=True) if rank <= most])] = None
+    return sorted(found, key=width_of)
+
+
+def _within(shape: tuple[int, ...], narrow: Placement, wide: Placement) -> bool:
+    """Whether a window is the hull of itself and another one of its grid."""
+    if all(a.wrapped is None and b.wrapped is None for a, b in zip(narrow.dims, wide.dims, strict=True)):
+        return all(b.low <= a.low and a.high <= b.high for a, b in zip(narrow.dims, wide.dims, strict=True))
+    return hull_of(shape, [wide, narrow]) == wide
+
+
+def grid_of(placement: Placement) -> tuple[tuple[Axes, int], ...]:
+    """What windows of one grid have in common: the axes and tiles of their dimensions."""
+    return tuple([(d.axes, d.tile) for d in placement.dims])
+
+
+def width_of(placement: Placement) -> int:
+    """How many more indices than a tile a device holds, along the dimension where these are most."""
+    return max((d.high - d.low for d in placement.dims), default=0)
+
+
+def _clusters(windows: Sequence[Placement]) -> list[list[Placement]]:
+    """Windows grouped so that those of different groups are disjoint and apart in some dimension."""
+    clusters: list[list[Placement]] = []
+    for p in windows:
+        near = [c for c in clusters if any(_touch(p, q) for q in c)]
+        clusters = [c for c in clusters if c not in near] + [[p, *(q for c in near for q in c)]]
+    return clusters
+
+
+def _touch(p: Placement, q: Placement) -> bool:
+    def near(a: Dim, b: Dim) -> bool:
+        return max(a.low, b.low) <= min(a.tile + a.high, b.tile + b.high)
+
+    return all(near(a, b) for a, b in zip(p.dims, q.dims, strict=True))

@@ -1,0 +1,360 @@
+"""The plan of a short program made one of the whole program: every layer does what the copy it follows does.
+
+The result is a graph, a problem and a selection of the whole program, with nothing in them but what was chosen, so that
+prices are exact and the decoder emits it like any other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from eggshard.egraph.graph import EClass, EGraph, ENode
+from eggshard.planner.encoding.encode import Computed, ConversionTable, Delivered, Encoding, Handed
+from eggshard.planner.encoding.views import Order, Views
+from eggshard.planner.layers.shortening import Short
+from eggshard.program.attributes import Attributes
+from eggshard.program.placement import Placement
+from eggshard.selection.problem import Choice, Problem, Selection
+from eggshard.selection.verify import complete
+
+#: A class of the short program's graph, in one of the equal layers (0 the first); -1 for what layers share.
+Instance = tuple[int, int]
+
+
+def copies_of(short: Short, graph: EGraph) -> list[int]:
+    """Per class the copy whose inputs every computation of it needs; -1 for what can be computed without a copy's."""
+    count = len(short.program.region.inputs)
+    leaf: dict[int, int] = {}
+    users: list[list[tuple[int, int]]] = [[] for _ in graph.classes]
+    missing: dict[tuple[int, int], int] = {}
+    shared: list[int] = []
+    copy = [-2] * len(graph.classes)
+    for c, eclass in enumerate(graph.classes):
+        for n, node in enumerate(eclass.nodes):
+            if node.op == "input":
+                index = node.attributes["index"]
+                leaf[c] = short.own[index][0] if index < count else short.seams[index - count].user
+                if leaf[c] < 0:
+                    shared.append(c)
+                continue
+            children = set(node.children)
+            missing[c, n] = len(children)
+            for child in children:
+                users[child].append((c, n))
+            if not children:
+                shared.append(c)
+    while shared:
+        c = shared.pop()
+        if copy[c] == -1:
+            continue
+        copy[c] = -1
+        for user in users[c]:
+            missing[user] -= 1
+            if not missing[user]:
+                shared.append(user[0])
+    stack = [(c, which) for c, which in leaf.items() if which >= 0]
+    while stack:
+        c, which = stack.pop()
+        if copy[c] == -2:
+            copy[c] = which
+            stack += [(user, which) for user, _ in users[c] if copy[user] == -2]
+    return copy
+
+
+def copies_of_groups(count: int, copies: Sequence[int], groups: Sequence[int]) -> list[int]:
+    """Per class of a problem the copy of the e-classes that are its views; -1 for what needs none."""
+    of_group = [-1] * count
+    for c, copy in enumerate(copies):
+        of_group[groups[c]] = max(of_group[groups[c]], copy)
+    return of_group
+
+
+@dataclass
+class Lifted:
+    """A plan of the whole program: its graph, its problem with what was chosen, and the selection."""
+
+    graph: EGraph
+    encoding: Encoding
+    selection: Selection
+    #: The whole program's outputs: class and the placements to choose from (one).
+    roots: list[tuple[int, list[Placement]]]
+    #: Per class that of the short program's problem which it follows.
+    follows: list[int]
+    #: The short program's selection that was lifted.
+    source: Selection
+
+
+class Lift:
+    """Lifts selections of one short program; ``follows[j]`` is the copy that equal layer j does as."""
+
+    def __init__(self, short: Short, graph: EGraph, encoding: Encoding, copies: Sequence[int],
+                 tables: ConversionTable, roots: Sequence[tuple[int, Sequence[Placement]]]):
+        self.short, self.graph, self.encoding, self.copies, self.tables = short, graph, encoding, copies, tables
+        self.roots = roots
+        groups = encoding.views.group
+        #: Whether no view mixes what layers share with what they do not.
+        self._apart = all(copies[c] == copies[groups[c]] for c in range(len(groups)))
+        self.whole = short.whole.region
+        self._kept = list(short.values)
+        #: The selection priced last, and its prices by what layers follow.
+        self._priced: Selection | None = None
+        self._prices: dict[tuple[int, ...], float | None] = {}
+        self._input_number = {v: i for i, v in enumerate(self.whole.inputs)}
+        self._made = {v: (short.layering.layer[i] - short.first, i, k)
+                          for i, op in enumerate(self.whole.ops) for k, v in enumerate(op.results)}
+
+    def lift(self, selection: Selection, follows: Sequence[int]) -> Lifted | None:
+        """The whole program's plan; None where views mix what layers share with what they do not."""
+        return _Lifting(self, selection, follows).result() if self._apart else None
+
+    def price(self, selection: Selection, follows: Sequence[int]) -> float | None:
+        """What `lift`'s plan costs, found without making it; None where there is none.
+
+        (Where cheapest sources run in a circle, the plan takes others, and costs more.)
+        """
+        if not self._apart:
+            return None
+        if self._priced is not selection:
+            self._priced, self._prices = selection, {}
+        key = tuple(follows)
+        if key not in self._prices:
+            self._prices[key] = _Pricing(self, selection, follows).total()
+        return self._prices[key]
+
+    def stand_in(self, v: int, follows: Sequence[int]) -> int:
+        """The value of the whole program, in the copy that its layer follows, that ``v`` is planned as."""
+        layer, i, k = self._made.get(v, (-1, -1, -1))
+        if not 0 <= layer < self.short.repeats:
+            return v
+        layering = self.short.layering
+        return self.whole.ops[layering.at[self.short.first + follows[layer]][layering.place[i]]].results[k]
+
+    def instance(self, cls: int, layer: int) -> Instance:
+        """A class in a layer. What layers share may be computed by way of one of them; any will do."""
+        return cls, max(layer, 0) if self.copies[cls] >= 0 else -1
+
+    def outputs(self, selection: Selection, follows: Sequence[int]) -> list[Placement]:
+        """Where the whole program's outputs lie: of the layers left out as in the copy that they follow."""
+        short = self.short
+        chosen: dict[int, list[Placement]] = {}
+        for v, (_, options), root in zip(
+            short.program.region.outputs, self.roots, self.encoding.problem.roots, strict=True
+        ):
+            placement = options[0]
+            if len(options) > 1:
+                if root[0] not in selection.chosen:
+                    continue  # of a copy that no layer follows
+                tag = self.encoding.problem.choices[root[0]][selection.chosen[root[0]][0]].tag
+                assert isinstance(tag, Delivered) and isinstance(tag.placement, Placement)
+                placement = tag.placement
+            chosen.setdefault(v, []).append(placement)
+        found = []
+        seen: Counter[int] = Counter()
+        for v in self.whole.outputs:
+            stands = short.values[self.stand_in(v, follows)]
+            found.append(chosen[stands][seen[v]])
+            seen[v] += 1
+        return found
+
+    def value(self, v: int, follows: Sequence[int]) -> Instance:
+        """The class of a value of the whole program, and in which equal layer (or -1)."""
+        layer, _, _ = self._made.get(v, (-1, -1, -1))
+        cls = self.graph.values[self.short.cut_value(self.short.values[self.stand_in(v, follows)])]
+        return cls, layer if 0 <= layer < self.short.repeats else -1
+
+    def handed(self, index: int, layer: int, follows: Sequence[int]) -> Instance:
+        """The class that a further input of the short program stands for, where an equal layer (or -1) takes it."""
+        seam = self.short.seams[index - len(self.short.program.region.inputs)]
+        return self.value(seam.value if seam.user < 0 else self.short.operand(seam.port, layer), follows)
+
+    def input_index(self, tag: Handed) -> int:
+        """The number of the further input that stands for a class taken from elsewhere."""
+        (node,) = [n for n in self.graph.classes[tag.cls].nodes if n.op == "input"]
+        index: int = node.attributes["index"]
+        return index
+
+    def table(self, cls: int) -> np.ndarray:
+        """The conversions of a class, with those to placements that only other copies take it at."""
+        encoding = self.encoding
+        table = encoding.problem.conversions[cls]
+        if cls >= len(encoding.views.group) or encoding.views.group[cls] != cls:
+            return table
+        listed = encoding.placements[cls]
+        if len(listed) == len(table):
+            return table
+        found = self.tables.table(encoding.views.core_type(cls), listed)  # type: ignore[arg-type]
+        return found
+
+    def input(self, index: int, layer: int) -> int:
+        """The number of the whole program's input that an input of the short one is in an equal layer (or -1)."""
+        copy, port = self.short.own[index]
+        return self._input_number[self._kept[index] if copy < 0 else self.short.operand(port, layer)]
+
+
+class _Lifting:
+    """One plan being lifted."""
+
+    def __init__(self, lift: Lift, selection: Selection, follows: Sequence[int]):
+        self.lift, self.follows = lift, follows
+        self.graph, self.encoding = lift.graph, lift.encoding
+        self.selection, self.chosen = selection, selection.chosen
+        self.number: dict[Instance, int] = {}
+        self.classes: list[EClass] = []
+        self.groups: list[int] = []
+        self.orders: list[Order] = []
+        self.choices: list[list[Choice]] = []
+        self.made: set[int] = set()
+        self.waiting: list[Instance] = []
+
+    def result(self) -> Lifted | None:
+        roots, needs = [], []
+        for v, placement in zip(self.lift.whole.outputs, self.lift.outputs(self.selection, self.follows), strict=True):
+            cls, layer = self.lift.value(v, self.follows)
+            roots.append((self._id(cls, layer), [placement]))
+            needs.append(self._need(self.encoding.need(cls, placement), layer))
+        while self.waiting:
+            self._group(*self.waiting.pop())
+        encoding, views = self.encoding, self.encoding.views
+        whole = [self.number.get(self.lift.instance(*self.lift.value(v, self.follows)), -1)
+                 if self.lift.stand_in(v, self.follows) in self.lift.short.values else -1
+                 for v in range(len(self.lift.whole.types))]
+        graph = EGraph(self.classes, whole, self.graph.report)
+        groups = [self.number[views.group[c], layer] for c, layer in self.number]
+        instances = list(self.number)
+        placements = [encoding.placements[c] for c, _ in instances]
+        index = [encoding.index[c] for c, _ in instances]
+        conversions = [self.lift.table(c) for c, _ in instances]
+        single = frozenset(i for i, (c, _) in enumerate(instances) if c in encoding.problem.single)
+        problem = Problem(self.choices, conversions, needs, single=single)
+        chosen = {c: tuple(range(len(made))) for c, made in enumerate(self.choices) if made}
+        found = complete(problem, chosen)
+        lifted = Encoding(Views(graph, groups, self.orders), problem, placements, index)
+        return None if found is None else Lifted(graph, lifted, found, roots, [c for c, _ in instances], self.selection)
+
+    def _id(self, cls: int, layer: int) -> int:
+        """The number of a class in an equal layer; -1 for one that needs nothing of a layer."""
+        key = self.lift.instance(cls, layer)
+        found = self.number.get(key)
+        if found is None:
+            found = self.number[key] = len(self.classes)
+            eclass = self.graph.classes[cls]
+            self.classes.append(EClass(eclass.types, [], eclass.is_tuple))
+            self.choices.append([])
+            self.orders.append(self.encoding.views.order[cls])
+            self._id(self.encoding.views.group[cls], layer)
+        return found
+
+    def _need(self, shard: tuple[int, int], layer: int) -> tuple[int, int]:
+        """A shard of an equal layer, whose group is to be computed."""
+        group, placement = shard
+        number = self._id(group, layer)
+        if number not in self.made:
+            self.made.add(number)
+            self.waiting.append(self.lift.instance(group, layer))
+        return number, placement
+
+    def _group(self, group: int, layer: int) -> None:
+        """The chosen choices of a group in an equal layer."""
+        number = self._id(group, layer)
+        problem = self.encoding.problem
+        for i in self.chosen.get(group, ()):
+            choice = problem.choices[group][i]
+            tag = choice.tag
+            if isinstance(tag, Handed):
+                source, there = self.lift.handed(self.lift.input_index(tag), layer, self.follows)
+                need = self._need(self.encoding.shard(source, tag.placement), there)
+                made = Handed(self._id(tag.cls, layer), self._id(source, there), tag.placement)
+                self.choices[number].append(choice._replace(needs=(need,), tag=made))
+                continue
+            assert isinstance(tag, Computed)
+            node = self.graph.classes[tag.cls].nodes[tag.node]
+            cls = self._id(tag.cls, layer)
+            attributes = node.attributes
+            if node.op == "input":
+                attributes = Attributes(index=self.lift.input(attributes["index"], layer))
+            children = tuple([self._id(child, layer) for child in node.children])
+            self.classes[cls].nodes.append(ENode(node.op, attributes, node.regions, children, node.rules))
+            needs = tuple([self._need(need, layer) for need in choice.needs])
+            computed = Computed(cls, len(self.classes[cls].nodes) - 1, tag.strategy)
+            self.choices[number].append(choice._replace(needs=needs, tag=computed))
+
+
+class _Pricing:
+    """What one plan costs, lifted: walked from the outputs, as `selection.verify.complete` does."""
+
+    def __init__(self, lift: Lift, selection: Selection, follows: Sequence[int]):
+        self.lift, self.selection, self.follows = lift, selection, follows
+        #: Per shard of the short program what delivers it, found when first asked for.
+        self.ways: dict[tuple[int, int], _Way | None] = {}
+
+    def total(self) -> float | None:
+        """The sum; None where some shard is not to be had."""
+        lift, ways, encoding = self.lift, self.ways, self.lift.encoding
+        computed: list[float] = []
+        converted: list[float] = []
+        made: set[tuple[int, int, int]] = set()
+        stack: list[tuple[tuple[int, int], int]] = []
+        for v, placement in zip(lift.whole.outputs, lift.outputs(self.selection, self.follows), strict=True):
+            cls, layer = lift.value(v, self.follows)
+            need = encoding.need(cls, placement)
+            stack.append((need, lift.instance(need[0], layer)[1]))
+        seen = set(stack)
+        while stack:
+            need, layer = stack.pop()
+            if need not in ways:
+                ways[need] = self._way(*need)
+            way = ways[need]
+            if way is None:
+                return None
+            if way.conversion is not None:
+                converted.append(way.conversion)
+            if (need[0], way.out, layer) in made:
+                continue
+            made.add((need[0], way.out, layer))
+            computed.append(way.choice.cost)
+            for taken in self._taken(way, layer):
+                if taken not in seen:
+                    seen.add(taken)
+                    stack.append(taken)
+        return math.fsum(computed) + math.fsum(converted)
+
+    def _taken(self, way: _Way, layer: int) -> list[tuple[tuple[int, int], int]]:
+        tag = way.choice.tag
+        if not isinstance(tag, Handed):
+            return [(need, layer if own else self.lift.instance(need[0], layer)[1])
+                    for need, own in zip(way.choice.needs, way.own, strict=True)]
+        source, there = self.lift.handed(self.lift.input_index(tag), layer, self.follows)
+        need = self.lift.encoding.shard(source, tag.placement)
+        return [(need, self.lift.instance(need[0], there)[1])]
+
+    def _way(self, group: int, placement: int) -> _Way | None:
+        """The cheapest chosen source of a shard, of which every layer has the same."""
+        best: dict[int, Choice] = {}
+        for i in self.selection.chosen.get(group, ()):
+            choice = self.lift.encoding.problem.choices[group][i]
+            if choice.out not in best or choice.cost < best[choice.out].cost:
+                best[choice.out] = choice
+        table = self.lift.table(group)
+        source = min(best, key=lambda p: (p != placement, table[p, placement], p), default=None)
+        if source is None or not table[source, placement] < math.inf:
+            return None
+        choice, copies = best[source], self.lift.copies
+        own = [copies[group] >= 0 and copies[c] >= 0 for c, _ in choice.needs]
+        return _Way(source, choice, None if source == placement else float(table[source, placement]), own)
+
+
+class _Way(NamedTuple):
+    """The placement at which a class is made for a shard, by which choice, and the conversion's price, if there is one;
+    which needs are of the same layer.
+    """
+
+    out: int
+    choice: Choice
+    conversion: float | None
+    own: list[bool]

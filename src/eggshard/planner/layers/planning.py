@@ -1,0 +1,151 @@
+"""Planning programs of many equal layers by their short form."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from eggshard.egraph.graph import EGraph
+from eggshard.ops import registry
+from eggshard.planner.encoding.encode import ConversionTable, Encoding
+from eggshard.planner.layers.lifting import Lift, Lifted, copies_of
+from eggshard.planner.layers.ring import Ring
+from eggshard.planner.layers.shortening import KEPT, Short
+from eggshard.program.placement import Placement
+from eggshard.program.program import Region
+from eggshard.program.sharding import Sharding
+from eggshard.selection.problem import Extraction, Problem, Selection
+from eggshard.selection.search.start import local_plan
+
+#: Programs of fewer ops are planned whole.
+MANY_OPS = 400
+#: The bound is raised to this gap.
+CLOSE = 1e-2
+#: Plans whose costs differ by less, relative to them, count as equal.
+EQUAL = 1e-9
+
+
+#: An operand that an op reaches around along some dimensions: the value, and whether it does, per dimension.
+Reaching = tuple[int, tuple[bool, ...]]
+
+
+def reaching(region: Region) -> list[Reaching]:
+    """The operands whose neighbours some op looks at."""
+    found = []
+    for op in region.ops:
+        if not registry.known(op.name) or op.regions:
+            continue
+        operands, results = (tuple([region.types[v] for v in values]) for values in (op.operands, op.results))
+        reaches = registry.get(op.name).reaches(op.attributes, operands, results) or ()
+        for v, row in zip(op.operands, reaches, strict=False):
+            if any(r is not None for r in row):
+                found.append((v, tuple([r is not None for r in row])))
+    return found
+
+
+def look_across_shards(found: Sequence[Reaching], shardings: Sequence[Sharding | None]) -> bool:
+    """Whether one of the dimensions that ops reach along is sharded."""
+    for v, row in found:
+        sharding = shardings[v]
+        if sharding is not None and any(r and d.axes for r, d in zip(row, sharding.dims, strict=True)):
+            return True
+    return False
+
+
+def handed(short: Short, graph: EGraph) -> dict[int, int]:
+    """Per further input of the short program's region the class that it stands for."""
+    first = len(short.program.region.inputs)
+    return {first + k: graph.values[short.cut_value(v)] for k, v in enumerate(short.taken)}
+
+
+class LayeredPlan(NamedTuple):
+    """The whole program's plan, what was extracted of the short one, and the bound of plans of the whole program that
+    compute nothing twice, by the same terms in every layer.
+
+    alike: whether the whole program's plan is as cheap beside the baseline as the extracted one is beside that of the
+    short program, or cheaper.
+    """
+
+    lifted: Lifted
+    extraction: Extraction
+    terms: float
+    alike: bool = True
+
+
+class _Best(NamedTuple):
+    """A selection of the short program, which copy each layer follows, and what that costs."""
+
+    selection: Selection
+    follows: list[int]
+    cost: float
+
+
+def extract_layers(
+    short: Short, graph: EGraph, encoding: Encoding, tables: ConversionTable,
+    roots: Sequence[tuple[int, Sequence[Placement]]], extract: Callable[[Problem], Extraction], baseline: float,
+    deadline: float, most: float,
+) -> LayeredPlan | None:
+    """The cheapest plan of the whole program among those whose layers follow the copies.
+
+    That is one of the ring of one layer, if it comes with a bound that is near, and the short program's would cost less
+    than ``baseline``; if not, the plan extracted of the whole short program. deadline, most: of `time.monotonic`, for
+    local search, and for bounds.
+    """
+    lift = Lift(short, graph, encoding, copies_of(short, graph), tables, roots)
+    began = time.monotonic()
+    start = local_plan(encoding.problem, deadline)
+    first = None if start is None else _priced(lift, start)
+    best, bound = _by_ring(lift, first, most)
+    ring: LayeredPlan | None = None
+    if start is not None and first is not None and best is not None:
+        lifted = lift.lift(best.selection, best.follows)
+        # What the layers cost less in the whole program they cost less in the short one.
+        if lifted is not None and start.cost - KEPT * (first.cost - best.cost) / short.repeats <= baseline:
+            note = f"ring: cost {best.cost:.9g}, bound {bound:.9g} by these terms"
+            made = Extraction(start, 0.0, "ring", time.monotonic() - began, (note,))
+            ring = LayeredPlan(lifted, made, bound, start.cost <= baseline)
+    if ring is not None and best is not None and (time.monotonic() > most or bound >= (1 - CLOSE) * best.cost):
+        return ring
+    found = extract(encoding.problem)
+    whole = _priced(lift, found.selection)
+    if ring is not None and best is not None and (whole is None or best.cost <= whole.cost):
+        return ring
+    best, bound = _by_ring(lift, whole, most)
+    lifted = best and lift.lift(best.selection, best.follows)
+    return None if lifted is None else LayeredPlan(lifted, found, bound)
+
+
+def _priced(lift: Lift, selection: Selection) -> _Best | None:
+    """The cheapest way for the layers to follow the copies; None where there is none."""
+    found: list[_Best] = []
+    for follows in _patterns(lift.short.repeats):
+        price = lift.price(selection, follows)
+        if price is None:
+            return None
+        if found and math.isclose(price, found[0].cost, rel_tol=EQUAL):
+            break  # the copies do the same
+        found.append(_Best(selection, follows, price))
+    return min(found, key=lambda best: best.cost)
+
+
+def _by_ring(lift: Lift, best: _Best | None, deadline: float) -> tuple[_Best | None, float]:
+    """A better plan by the terms of one, if the ring of a copy's layer gives it, and the bound of such plans."""
+    if best is None or best.cost <= 0 or time.monotonic() > deadline:
+        return best, 0.0
+    alike = [[copy] * lift.short.repeats for copy in range(KEPT)]
+    prices = [lift.price(best.selection, follows) for follows in alike]
+    copy = min(range(KEPT), key=[math.inf if price is None else price for price in prices].__getitem__)
+    found = Ring(lift, copy).plan(best.selection, best.cost, CLOSE, deadline)
+    if found.selection is not None:
+        best = _Best(found.selection, alike[copy], found.cost)
+    return best, found.bound
+
+
+def _patterns(repeats: int) -> Iterator[list[int]]:
+    """Which copy each layer follows: all one of them, by turns, or each as near as it is to either end."""
+    for copy in range(KEPT):
+        yield [copy] * repeats
+    yield [j % KEPT for j in range(repeats)]
+    yield [0] * (repeats // 2) + [KEPT - 1] * (repeats - repeats // 2)

@@ -1,0 +1,119 @@
+"""What every plan of a selection problem holds at once: a bound below the memory of them all.
+
+Products and collectives read and write whole buffers. So at some moment a plan holds, besides its inputs, the largest
+of what its products need (operands that are no inputs, and the result), and of the shards that its collectives send
+and receive. Of all ways to derive the results the least such maximum is found like a shortest path (Knuth 1977).
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+
+import numpy as np
+
+from eggshard.egraph.graph import EGraph
+from eggshard.planner.encoding.encode import Computed, Encoding, Shard
+from eggshard.program.placement import Placement
+from eggshard.program.types import element_bytes
+from eggshard.selection.problem import Choice
+
+_PRODUCTS = ("dot_general", "convolution")
+#: Reductions may take in the products that feed them, whose results are then never whole.
+_REDUCTIONS = ("reduce", "reduce_window")
+_VIEWS = ("reshape", "transpose")
+
+
+def least_held(graph: EGraph, encoding: Encoding) -> int:
+    """Bytes besides the inputs that every plan among the candidates holds at once; 0 where nothing can be said."""
+    return _Held(graph, encoding).least()
+
+
+class _Held:
+    def __init__(self, graph: EGraph, encoding: Encoding):
+        self.graph, self.encoding = graph, encoding
+        self.problem = encoding.problem
+        self.reduces = any(node.op in _REDUCTIONS for c in graph.classes for node in c.nodes)
+        self.inputs = self._inputs()
+
+    def least(self) -> int:
+        settled: dict[Shard, float] = {}
+        waiting: dict[Shard, list[tuple[int, Choice]]] = {}
+        missing: list[int] = []
+        queue: list[tuple[float, Shard]] = []
+        for c, choices in enumerate(self.problem.choices):
+            for choice in choices:
+                for need in choice.needs:
+                    waiting.setdefault(need, []).append((len(missing), choice))
+                if not choice.needs:
+                    queue.append((0.0, (c, choice.out)))
+                missing.append(len(choice.needs))
+        of = [c for c, choices in enumerate(self.problem.choices) for _ in choices]
+        heapq.heapify(queue)
+        while queue:
+            held, shard = heapq.heappop(queue)
+            if shard in settled:
+                continue
+            settled[shard] = held
+            for target in np.flatnonzero(np.isfinite(self.problem.conversions[shard[0]][shard[1]])):
+                other = (shard[0], int(target))
+                if other not in settled:
+                    heapq.heappush(queue, (max(held, self._converting(shard, other)), other))
+            for number, choice in waiting.get(shard, ()):
+                missing[number] -= 1
+                made = (of[number], choice.out)
+                if not missing[number] and made not in settled:  # the last need to be settled is the dearest
+                    heapq.heappush(queue, (max(held, self._computing(made, choice)), made))
+        found = max((settled.get(root, math.inf) for root in self.problem.roots), default=0.0)
+        return int(found) if math.isfinite(found) else 0
+
+    def _inputs(self) -> set[Shard]:
+        """Shards that are the program's inputs, or views of them."""
+        found: set[Shard] = set()
+        while True:
+            new = {
+                (c, choice.out) for c, choices in enumerate(self.problem.choices) for choice in choices
+                if isinstance(choice.tag, Computed) and (c, choice.out) not in found
+                and (self._op(choice.tag) == "input" or (
+                    self._op(choice.tag) in _VIEWS and all(need in found for need in choice.needs)))
+            }
+            if not new:
+                return found
+            found |= new
+
+    def _op(self, tag: Computed) -> str:
+        return self.graph.classes[tag.cls].nodes[tag.node].op
+
+    def _bytes(self, shard: Shard) -> int:
+        """What a shard takes besides the inputs; 0 of tuples, and of windows, whose exchanges need not be whole."""
+        placement = self._placement(shard)
+        if shard in self.inputs or placement is None:
+            return 0
+        return math.prod(placement.local_shape) * element_bytes(self.graph.type_of(shard[0]).dtype)
+
+    def _placement(self, shard: Shard) -> Placement | None:
+        c, p = shard
+        if c >= len(self.graph.classes):
+            return None
+        placement = self.encoding.placements[c][p]
+        return placement if isinstance(placement, Placement) and not placement.windowed else None
+
+    def _converting(self, source: Shard, target: Shard) -> float:
+        """What a conversion holds, if it is more than a local slice."""
+        before, after = self._placement(source), self._placement(target)
+        if before is None or after is None or before == after:
+            return 0.0
+        reduces = set(before.partial) - set(after.partial)
+        smaller = math.prod(after.local_shape) < math.prod(before.local_shape)
+        keeps = before.dims == after.dims or bool(set(after.partial) - set(before.partial))
+        if not reduces and (smaller or keeps):
+            return 0.0
+        return max(self._bytes(source), self._bytes(target))
+
+    def _computing(self, made: Shard, choice: Choice) -> float:
+        """What a product holds; loops need not hold anything whole."""
+        tag = choice.tag
+        if not isinstance(tag, Computed) or self._op(tag) not in _PRODUCTS or tag.strategy.positional:
+            return 0.0
+        result = 0 if self.reduces else self._bytes(made)
+        return result + sum(self._bytes(need) for need in choice.needs)

@@ -1,0 +1,180 @@
+"""Plans for machines that compute while they communicate: the cheapest by the time of their schedules.
+
+Extraction adds prices up, and a schedule takes less than their sum. But it takes as long as every resource is held, and
+so at least as long as any weighted mean of these times, which is a sum again: the selection under weighted prices
+(`Weighted`) gives plans that are cheap in other ways, and its bound holds for the schedules of all plans. Weights are
+chosen by turns as in Kelley's cutting planes, where the plans found so far promise the highest bound, and by what is
+exposed in the fastest plan so far. Every plan found is scheduled and the fastest one kept. How long the longest chain
+of steps that wait for one another is at least is a bound of its own.
+
+Bodies of loops, branches and manual computations are planned once, in the same way, and are the same under all weights.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from eggshard.costmodel.pricing import Chains, Pricer, Weighted
+from eggshard.costmodel.schedule import COMPUTE, Schedule
+from eggshard.plan.plan import Search
+from eggshard.plan.reasons import Weigh
+from eggshard.program.placement import Placement
+from eggshard.selection.certify.highs import Model, SolverError
+from eggshard.selection.problem import Problem
+from eggshard.steps.steps import StepPlan
+
+#: How many weightings are tried besides plain sums.
+WEIGHTINGS = 6
+#: The least weight of a resource, so that no step is for nothing.
+LEAST = 1e-4
+
+
+@dataclass(frozen=True)
+class Found:
+    """A device program in the order of its schedule, where its outputs lie, how it was found, and what explains it."""
+
+    steps: StepPlan
+    placements: tuple[Placement, ...]
+    search: Search
+    reasons: Weigh | None = None
+
+
+def fastest(
+    price: Pricer, select: Callable[[Pricer], Found], problem: Callable[[Pricer], Problem],
+    gap: float, late: Callable[[], bool],
+) -> Found:
+    """The plan found whose schedule takes least, with a bound on the time of every schedule.
+
+    price: of the model. select: the plan for which these prices add up to least, with bounds on such sums. problem:
+    the selection problem under these prices. gap: ends the search. late: whether no more may be begun.
+    """
+    links = price.channels(())
+    found = select(price)
+    best, seconds = found, price.program(found.steps)
+    # With the weight w on computing and (1 - w) / links on each link, no step counts less than w of its price.
+    plain = 1 / (1 + price.overlap * len(links))
+    bound, once = plain * found.search.bound, plain * found.search.once
+    capped, shared, notes = found.search.capped, found.search.shared, [f"plain sums: {seconds:.9g} s"]
+    if seconds - max(bound, once) > gap * seconds:
+        chain = longest_chain(problem(Chains(price)))
+        bound = max(bound, chain)
+        notes.append(f"chains of steps: bound {chain:.9g} s")
+    busy = [price.schedule(found.steps).busy]
+    names = (COMPUTE, *links)
+    tried: set[tuple[float, ...]] = set()
+    while len(tried) < WEIGHTINGS and seconds - max(bound, once) > gap * seconds and not late():
+        # By turns what may prove most, and what is worth saving in the fastest plan so far.
+        ways = [weigh(busy, names), exposed(price.schedule(best.steps), names)]
+        fresh = [w for w in (ways if len(tried) % 2 else reversed(ways)) if _rounded(w) not in tried]
+        if not fresh:
+            break
+        weights = fresh[0]
+        tried.add(_rounded(weights))
+        found = select(Weighted(price, weights))
+        busy.append(price.schedule(found.steps).busy)
+        taken = price.program(found.steps)
+        bound, once = max(bound, found.search.bound), max(once, found.search.once)
+        capped, shared = capped or found.search.capped, shared or found.search.shared
+        shown = ", ".join(f"{name} {weight:.3f}" for name, weight in weights.items())
+        notes.append(f"weights {shown}: {taken:.9g} s, bound {max(found.search.bound, found.search.once):.9g} s")
+        if taken < seconds * (1 - 1e-9):
+            best, seconds = found, taken
+    search = replace(best.search, bound=bound, once=max(bound, once), terms=0.0, capped=capped, shared=shared,
+                     notes=(*best.search.notes, *notes))
+    return replace(best, search=search)
+
+
+def exposed(schedule: Schedule, names: Sequence[str]) -> dict[str, float]:
+    """Weights of resources by what saving a second of them would save of a schedule.
+
+    All of it while nothing else is held, half while computing and communication go on at the same time.
+    """
+    hidden = dict.fromkeys(names, 0.0)
+    for work, seconds in zip(schedule.work, schedule.hidden, strict=True):
+        for channel in work.channels:
+            hidden[channel] += seconds
+    hidden[COMPUTE] = max((h for name, h in hidden.items() if name != COMPUTE), default=0.0)
+    worth = {name: max(LEAST, 1 - hidden[name] / (2 * (schedule.busy.get(name) or math.inf))) for name in names}
+    whole = sum(worth.values())
+    return {name: part / whole for name, part in worth.items()}
+
+
+def weigh(busy: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, float]:
+    """The weights of resources, with sum 1, for which the least weighted mean of a plan's times is most.
+
+    busy: per plan the seconds for which each resource is held.
+    """
+    times = np.array([[plan.get(name, 0.0) for name in names] for plan in busy])
+    scale = times.max() or 1.0
+    free = 1 - LEAST * len(names)
+    model = Model()
+    # Columns: what each weight is above the least one, and the bound. Rows: the plans' times above it, the sum.
+    model.add_columns(np.array([0.0] * len(names) + [-1.0]), np.array([free] * len(names) + [2.0]),
+                      np.zeros(0, int), np.zeros(0, int), np.zeros(0))
+    for row in times / scale:
+        columns = np.arange(len(names) + 1)
+        model.add_rows(np.array([-LEAST * row.sum()]), np.array([math.inf]), np.zeros(len(columns), int), columns,
+                       np.array([*row, -1.0]))
+    model.add_rows(np.array([free]), np.array([free]), np.zeros(len(names), int), np.arange(len(names)),
+                   np.ones(len(names)))
+    try:
+        above = np.clip(model.solve_linear(1.0).values[:-1], 0.0, None)
+    except SolverError:
+        above = np.ones(len(names))
+    weights = LEAST + free * above / (above.sum() or 1.0)
+    return dict(zip(names, (weights / weights.sum()).tolist(), strict=True))
+
+
+def _rounded(weights: Mapping[str, float]) -> tuple[float, ...]:
+    return tuple(round(weight, 3) for weight in weights.values())
+
+
+def longest_chain(problem: Problem) -> float:
+    """Seconds before which no plan has all roots, if a choice waits for what it needs, however much runs at once.
+
+    Shards in the order in which they can be there first, after Knuth (1977): a choice is no earlier than any need.
+    """
+    there = [np.full(len(table), math.inf) for table in problem.conversions]
+    done: list[set[int]] = [set() for _ in problem.conversions]
+    users: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    missing: dict[tuple[int, int], int] = {}
+    line: list[tuple[float, int, int]] = []
+
+    def reach(c: int, p: int, seconds: float) -> None:
+        if seconds < there[c][p]:
+            there[c][p] = seconds
+            heapq.heappush(line, (seconds, c, p))
+
+    for c, choices in enumerate(problem.choices):
+        for i, choice in enumerate(choices):
+            if choice.cost == math.inf:
+                continue
+            missing[c, i] = len(choice.needs)
+            for need in choice.needs:
+                users.setdefault(need, []).append((c, i))
+            if not choice.needs or choice.cost < 0:  # `Chains.NEVER`
+                reach(c, choice.out, max(0.0, choice.cost))
+    latest = 0.0
+    wanted = set(problem.roots)
+    while line and wanted:
+        seconds, c, p = heapq.heappop(line)
+        if p in done[c]:
+            continue
+        done[c].add(p)
+        if (c, p) in wanted:
+            wanted.discard((c, p))
+            latest = max(latest, seconds)
+        for q, cost in enumerate(problem.conversions[c][p].tolist()):
+            if cost < math.inf and q not in done[c]:
+                reach(c, q, seconds + cost)
+        for user in users.get((c, p), ()):
+            missing[user] -= 1
+            if not missing[user]:
+                choice = problem.choices[user[0]][user[1]]
+                reach(user[0], choice.out, max(0.0, seconds + choice.cost))
+    return latest

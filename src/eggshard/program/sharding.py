@@ -1,0 +1,297 @@
+"""Shardings as authors state them (Shardy's model): their text, their validity, and the placements they mean.
+
+Grammar: per dimension the axes that shard it, major to minor, ``?`` where propagation may add more, and a priority;
+then the axes that must not shard the tensor, and those along which it is a sum of addends:
+
+    [{"x", "y":(1)2, ?}p1, {}], replicated={"z"}, unreduced={"w"}
+
+Both axes of a program's own mesh and those of its refinement (`Mesh.refined`) are understood everywhere: a stated
+sharding names the former, a placement the latter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eggshard.errors import MeshError, ShardingError
+from eggshard.program.codec import String
+from eggshard.program.mesh import AxisRef, Mesh, axis_ref
+from eggshard.program.monoids import MONOIDS
+from eggshard.program.placement import Placement, place, replicated
+from eggshard.program.types import TensorType
+
+#: How addends may be combined ("add" is the unwritten default).
+REDUCTIONS = tuple(MONOIDS)
+
+
+@dataclass(frozen=True, slots=True)
+class DimSharding:
+    """The axes that shard one dimension, major to minor; open: propagation may append more; priority 0 goes first."""
+
+    axes: tuple[AxisRef, ...] = ()
+    open: bool = False
+    priority: int | None = None
+
+    def __str__(self) -> str:
+        listed = ", ".join([*map(axis_text, self.axes), *(["?"] if self.open else [])])
+        return f"{{{listed}}}" + ("" if self.priority is None else f"p{self.priority}")
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """The stated sharding of one tensor. Axes that occur nowhere replicate it, and propagation may use them.
+
+    ``replicated``: axes that must not shard it. ``unreduced``: along these it is a ``reduction`` of addends.
+    ``device``: the whole tensor lies on that one logical device, and all else is empty.
+    """
+
+    dims: tuple[DimSharding, ...] = ()
+    replicated: tuple[AxisRef, ...] = ()
+    unreduced: tuple[AxisRef, ...] = ()
+    reduction: str = "add"
+    device: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Sharding:
+        """The sharding that Shardy's text spells, with or without ``<@mesh, ...>`` and ``#sdy.sharding`` around it."""
+        from eggshard.program.sharding_text import read_sharding
+
+        return read_sharding(text)[1]
+
+    @classmethod
+    def of(cls, spec: Any, rank: int, mesh: Mesh) -> Sharding:
+        """The sharding that an author's spec means for a tensor of that rank.
+
+        ``spec``: a Sharding; Shardy's text; a ``jax.sharding.PartitionSpec``, ``NamedSharding`` or
+        ``SingleDeviceSharding``; or one entry per dimension: None, an axis, or a tuple of axes (an axis is a name,
+        ``x:(1)2`` for a sub-axis, or an AxisRef). Entries that are missing at the end are unsharded.
+        """
+        return _canonical(_of_spec(spec, rank, mesh), whole_mesh(mesh))
+
+    @property
+    def axes(self) -> tuple[AxisRef, ...]:
+        """Every axis named, in the order written."""
+        return (*(a for d in self.dims for a in d.axes), *self.replicated, *self.unreduced)
+
+    @property
+    def says_something(self) -> bool:
+        """Whether it asks for anything; one that is open everywhere and names no axis, or of a scalar, does not."""
+        return self.device is not None or bool(self.axes) or not all(d.open for d in self.dims)
+
+    def closed(self) -> Sharding:
+        """The same with every dimension closed and no priorities: exactly what is stated."""
+        return replace(self, dims=tuple(DimSharding(d.axes) for d in self.dims))
+
+    def without(self, names: Collection[str]) -> Sharding:
+        """The same but for these axes and their sub-axes: what a computation that is manual over them sees."""
+        dims = tuple(replace(d, axes=tuple(a for a in d.axes if a.name not in names)) for d in self.dims)
+        replicated, unreduced = (
+            tuple(a for a in axes if a.name not in names) for axes in (self.replicated, self.unreduced)
+        )
+        return replace(self, dims=dims, replicated=replicated, unreduced=unreduced)
+
+    def canonical(self, mesh: Mesh) -> Sharding:
+        """The same in Shardy's normal form: adjacent sub-axes merged, whole axes plain, sets of axes in mesh order."""
+        return _canonical(self, whole_mesh(mesh))
+
+    def validate(self, mesh: Mesh, type_: TensorType, name: str = "the tensor") -> None:
+        """ShardingError, naming the tensor, if this does not fit it on this mesh."""
+        problem = _problem(self, whole_mesh(mesh), type_)
+        if problem:
+            raise ShardingError(f"sharding {self} of {name} ({type_}): {problem}")
+
+    def cuts(self, mesh: Mesh) -> dict[str, set[int]]:
+        """Per axis the pre-sizes at which sub-axes of this sharding begin and end, for `Mesh.refined`."""
+        out: dict[str, set[int]] = {}
+        sizes = whole_mesh(mesh).axes
+        for axis in self.axes:
+            if axis.size:
+                ends = {axis.pre, axis.pre * axis.size} - {1, sizes.get(axis.name, 0)}
+                out.setdefault(axis.name, set()).update(ends)
+        return {name: points for name, points in out.items() if points}
+
+    def to_placement(self, mesh: Mesh, type_: TensorType) -> Placement:
+        """What each device holds, on a mesh refined at the cuts of this sharding.
+
+        A single-device sharding is planned as replicated: that device then holds everything too.
+        """
+        if self.device is not None:
+            return replicated(type_.shape)
+        if len(self.dims) != type_.rank:
+            raise ShardingError(f"sharding {self} has {len(self.dims)} dimensions, its tensor {type_} has {type_.rank}")
+        axes = tuple(tuple(atom for a in d.axes for atom in atoms(a, mesh)) for d in self.dims)
+        partial = tuple(atom for a in self.unreduced for atom in atoms(a, mesh))
+        return place(mesh, type_.shape, axes, partial, self.reduction)
+
+    @classmethod
+    def from_placement(cls, placement: Placement, mesh: Mesh) -> Sharding:
+        """The closed sharding that means this placement; ``mesh`` is the program's own or its refinement."""
+        dims = tuple(DimSharding(tuple(axis_ref(a) for a in d.axes)) for d in placement.dims)
+        partial = tuple(axis_ref(a) for a in placement.partial)
+        return _canonical(cls(dims, (), partial, placement.monoid or "add"), whole_mesh(mesh))
+
+    def __str__(self) -> str:
+        """Shardy's text without the mesh's name (with a mesh only for a single device, which it alone tells)."""
+        text = f"[{', '.join(map(str, self.dims))}]"
+        if self.replicated:
+            text += f", replicated={{{', '.join(map(axis_text, self.replicated))}}}"
+        if self.unreduced:
+            kind = "" if self.reduction == "add" else self.reduction
+            text += f", unreduced={kind}{{{', '.join(map(axis_text, self.unreduced))}}}"
+        return text if self.device is None else f"<mesh<[], device_ids=[{self.device}]>, {text}>"
+
+    def text(self, mesh_name: str = "mesh") -> str:
+        """Shardy's text on a named mesh: ``<@mesh, [{"x"}, {}]>``."""
+        return str(self) if self.device is not None else f"<@{mesh_name}, {self}>"
+
+
+def axis_text(axis: AxisRef) -> str:
+    """``"x"`` or ``"x":(1)2``, with MLIR's escapes."""
+    return String().encode(axis.name) + (f":({axis.pre}){axis.size}" if axis.size else "")
+
+
+def whole_mesh(mesh: Mesh) -> Mesh:
+    """The mesh that ``mesh`` refines: the parts ``x:(1)2`` and ``x:(2)2`` of an axis are one axis ``x`` again."""
+    if not any(":(" in name for name in mesh.axes):
+        return mesh
+    sizes: dict[str, int] = {}
+    for name, size in mesh.axes.items():
+        base = axis_ref(name).name
+        sizes[base] = sizes.get(base, 1) * size
+    return Mesh(sizes, mesh.device_ids)
+
+
+def atoms(axis: AxisRef, mesh: Mesh) -> tuple[str, ...]:
+    """The axes of a refined mesh that make up a (sub-)axis, major to minor; ShardingError if it cuts one of them."""
+    parts = [(ref, name, n) for name, n in mesh.axes.items() if (ref := axis_ref(name)).name == axis.name]
+    start, end = axis.pre, axis.pre * axis.size if axis.size else math.prod(n for _, _, n in parts)
+    inside = tuple(name for ref, name, n in parts if start <= ref.pre and ref.pre * n <= end)
+    if not parts or mesh.count(inside) * start != end:
+        raise ShardingError(f"axis {axis_text(axis)} is not made of axes of {mesh}; refine it at the cuts")
+    return inside
+
+
+def gather_cuts(shardings: Iterable[Sharding | None], mesh: Mesh) -> dict[str, set[int]]:
+    """The cuts of many shardings together; ShardingError if their sub-axes cannot be parts of one refinement."""
+    out: dict[str, set[int]] = {}
+    for sharding in shardings:
+        if sharding is not None:
+            for name, points in sharding.cuts(mesh).items():
+                out.setdefault(name, set()).update(points)
+    try:
+        whole_mesh(mesh).refined(out)
+    except MeshError as error:
+        raise ShardingError(f"the program's sub-axes do not fit together: {error}") from None
+    return out
+
+
+def mesh_text(mesh: Mesh) -> str:
+    """Shardy's text of the whole mesh: ``<["x"=4, "y"=2]>``."""
+    whole = whole_mesh(mesh)
+    listed = ", ".join(f"{String().encode(name)}={size}" for name, size in whole.axes.items())
+    ids = "" if whole.device_ids is None else f", device_ids=[{', '.join(map(str, whole.device_ids))}]"
+    return f"<[{listed}]{ids}>"
+
+
+def _of_spec(spec: Any, rank: int, mesh: Mesh) -> Sharding:
+    if isinstance(spec, Sharding):
+        return spec
+    if isinstance(spec, str):
+        return Sharding.parse(spec)
+    kind = {"P": "PartitionSpec"}.get(type(spec).__name__, type(spec).__name__)
+    if kind == "SingleDeviceSharding":
+        return Sharding(device=0)
+    if kind == "NamedSharding":
+        own = Mesh.of(spec.mesh)
+        if own.axes != whole_mesh(mesh).axes:
+            raise ShardingError(f"{spec} is on a mesh {own.axes}, the program's mesh is {whole_mesh(mesh).axes}")
+        spec, kind = spec.spec, "PartitionSpec"
+    if kind != "PartitionSpec" and not isinstance(spec, (tuple, list)):
+        raise ShardingError(
+            f"cannot read a sharding from {spec!r} ({kind}); give a PartitionSpec, a tuple such as ('x', None), "
+            """Shardy's text such as '[{"x"}, {}]', or an eggshard Sharding"""
+        )
+    entries = tuple(spec.partitions if hasattr(spec, "partitions") else spec)
+    if len(entries) > rank:
+        raise ShardingError(f"sharding {spec!r} has {len(entries)} entries for a tensor of rank {rank}")
+    dims = tuple(_of_entry(entry, spec) for entry in entries)
+    unreduced = tuple(axis_ref(a) for a in mesh.axes if a in (getattr(spec, "unreduced", None) or ()))
+    unknown = set(getattr(spec, "unreduced", None) or ()) - set(mesh.axes)
+    if unknown:
+        raise ShardingError(f"sharding {spec!r} is unreduced over unknown axes {sorted(unknown)}; mesh {mesh.axes}")
+    return Sharding(dims + (DimSharding(),) * (rank - len(dims)), (), unreduced)
+
+
+def _of_entry(entry: Any, spec: Any) -> DimSharding:
+    if entry is None:
+        return DimSharding()
+    if type(entry).__name__ == "UnconstrainedSingleton":
+        return DimSharding(open=True)
+    if isinstance(entry, DimSharding):
+        return entry
+    axes = entry if isinstance(entry, (tuple, list)) and not isinstance(entry, AxisRef) else (entry,)
+    refs = []
+    for axis in axes:
+        if not isinstance(axis, (str, AxisRef)):
+            raise ShardingError(f"entry {entry!r} of sharding {spec!r} is not None, an axis, or a tuple of axes")
+        refs.append(axis if isinstance(axis, AxisRef) else axis_ref(axis))
+    return DimSharding(tuple(refs))
+
+
+def _canonical(sharding: Sharding, mesh: Mesh) -> Sharding:
+    order = {name: i for i, name in enumerate(mesh.axes)}
+
+    def merged(axes: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
+        out: list[AxisRef] = []
+        for axis in axes:
+            last = out[-1] if out else None
+            if last and axis.size and last.size and last.name == axis.name and last.pre * last.size == axis.pre:
+                out[-1] = AxisRef(axis.name, last.pre, last.size * axis.size)
+            else:
+                out.append(axis)
+        return tuple(AxisRef(a.name) if a.pre == 1 and a.size and a.size == mesh.axes.get(a.name) else a for a in out)
+
+    def in_mesh_order(axes: tuple[AxisRef, ...]) -> tuple[AxisRef, ...]:
+        return merged(sorted(axes, key=lambda a: (order.get(a.name, len(order)), a.pre)))
+
+    dims = tuple(DimSharding(merged(d.axes), d.open, d.priority) if d.axes else d for d in sharding.dims)
+    return replace(
+        sharding, dims=dims, replicated=in_mesh_order(sharding.replicated), unreduced=in_mesh_order(sharding.unreduced)
+    )
+
+
+def _problem(sharding: Sharding, mesh: Mesh, type_: TensorType) -> str:
+    """What is wrong, with the remedy; empty if nothing is."""
+    axes_text = ", ".join(f"{name}={size}" for name, size in mesh.axes.items()) or "no axes"
+    if sharding.device is not None:
+        if not 0 <= sharding.device < mesh.size:
+            return f"device {sharding.device} is not on the mesh, which has {mesh.size} devices"
+        return "a single-device sharding names no axes" if sharding.axes else ""
+    if len(sharding.dims) != type_.rank:
+        return f"it has {len(sharding.dims)} dimensions, the tensor has {type_.rank}; give one entry per dimension"
+    if sharding.reduction not in REDUCTIONS:
+        return f"reduction {sharding.reduction!r} is unknown; one of {', '.join(REDUCTIONS)} is"
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for axis in sharding.axes:
+        if axis.name not in mesh.axes:
+            return f"axis {axis_text(axis)} is unknown; the mesh has {axes_text}"
+        size = mesh.axes[axis.name]
+        if axis.size and (axis.size < 2 or axis.pre < 1 or size % (axis.pre * axis.size)):
+            return f"sub-axis {axis_text(axis)} must have a size above 1, and pre-size * size must divide {size}"
+        span = (axis.pre, axis.pre * axis.size) if axis.size else (1, size)
+        for other in spans.get(axis.name, ()):
+            if span == other == (1, 1) or (span[0] < other[1] and other[0] < span[1]):
+                return f"axis {axis_text(axis)} is used twice (or overlaps another sub-axis); each may be used once"
+            first, second = sorted((span, other))
+            if second[0] % first[1]:
+                return f"sub-axes of {axis.name!r} do not fit together: {first[1]} does not divide {second[0]}"
+        spans.setdefault(axis.name, []).append(span)
+    for i, (n, dim) in enumerate(zip(type_.shape, sharding.dims, strict=True)):
+        if n == 0 and any(mesh.axes[a.name] > 1 for a in dim.axes):
+            return f"dimension {i} has size 0 and cannot be sharded"
+        if dim.priority is not None and (dim.priority < 0 or not (dim.axes or dim.open)):
+            return f"priority p{dim.priority} of dimension {i} is negative, or stands at an empty closed dimension"
+    return ""

@@ -1,0 +1,398 @@
+"""The cheapest sequence of collectives from one placement of a tensor to another, under any prices.
+
+Shortest paths over a space of placements (`eggshard.reshard.states`) whose edges are single collectives, padded
+where uneven, and exchanges by pieces. Prices are asked once per class of equal steps, not once per edge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations as subsets, islice, product
+
+import numpy as np
+
+from eggshard.errors import ShardingError
+from eggshard.program.mesh import Mesh
+from eggshard.program.placement import Dim, Placement, missing_elements, tile_size
+from eggshard.program.types import TensorType, element_bytes
+from eggshard.reshard.conversions import Kind, Steps, convert
+from eggshard.reshard.states import (
+    AxisList,
+    Class,
+    State,
+    StateSpace,
+    all_states,
+    axis_lists,
+    combinations,
+    count_states,
+    state_space,
+)
+from eggshard.steps.exchange import exchange
+from eggshard.steps.steps import Action
+
+#: All placements over the mesh's axes are searched if they are no more than this, ...
+ALL_STATES = 320
+#: ... else those made of pieces of the placements at hand, if they are no more than this.
+SOME_STATES = 256
+#: Prices that differ by less than this fraction are a tie, which goes to fewer messages, then to fewer steps.
+TIE = 1e-12
+
+Price = Callable[[Action, TensorType], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A reshard: ``(action, placement after it)`` in order, and the sum of their prices."""
+
+    steps: Steps
+    cost: float
+
+    @property
+    def messages(self) -> int:
+        """The number of collectives issued."""
+        return sum(action.messages for action, _ in self.steps)
+
+
+class Router:
+    """Finds reshards on one mesh under one price.
+
+    price: of an action on a shard of a local type, finite and not negative; prices of steps add up. Two actions of
+    one kind over the same axes, with equal sizes and messages, must have one price. max_rounds: exchanges of more
+    rounds are not considered. pairwise: nor are all-to-alls in which axes of one dimension go to several, or axes of
+    several to one, of which Shardy has none.
+    """
+
+    def __init__(self, mesh: Mesh, price: Price, max_rounds: int = 16, pairwise: bool = False):
+        self.mesh, self._price, self.max_rounds, self.pairwise = mesh, price, max_rounds, pairwise
+        self._graphs: dict[TensorType, list[_Graph]] = {}
+        self._costs: dict[tuple[TensorType, Placement, Placement], float] = {}
+
+    def route(self, type_: TensorType, source: Placement, target: Placement) -> Route:
+        """The cheapest route found; ShardingError if there is none, e.g. between partial placements of two monoids."""
+        if source == target:
+            return Route((), 0.0)
+        graph, (start, end) = self._graph(type_, (source, target))
+        path = graph.path(start, end)
+        steps = graph.steps(path)
+        return Route(steps, graph.cost(start, steps))
+
+    def table(self, type_: TensorType, placements: Sequence[Placement]) -> np.ndarray:
+        """``[P, P]``: costs of the cheapest routes from row to column; inf where there is none, 0 on the diagonal."""
+        if not placements:
+            return np.zeros((0, 0))
+        graph, numbers = self._graph(type_, placements)
+        out: np.ndarray = graph.closure()[np.ix_(numbers, numbers)]
+        return out
+
+    def cost(self, type_: TensorType, source: Placement, target: Placement) -> float:
+        """The cost of the cheapest route, inf where there is none."""
+        key = (type_, source, target)
+        known = self._costs.get(key)
+        if known is None:
+            graph, (start, end) = self._graph(type_, (source, target))
+            known = self._costs[key] = float(graph.costs_from(start)[end])
+        return known
+
+    def tree(self, type_: TensorType, source: Placement, targets: Iterable[Placement]) -> list[tuple[Placement, Steps]]:
+        """Paths that together reach all targets: (where it starts, its steps), in order.
+
+        A path starts at the source or at a placement on an earlier path. Greedily, the next target is the one that is
+        cheapest from anything reached so far; each target gets its try at being the first, and the best tree wins.
+        ShardingError if a target cannot be reached.
+        """
+        graph, (start, *ends) = self._graph(type_, (source, *targets))
+        wanted = sorted({*ends} - {start})
+        if not wanted:
+            return []
+        trees = (graph.tree(start, first, wanted) for first in wanted)
+        _, paths = min(trees, key=lambda tree: tree[0])
+        return [(graph.placement(path[0]), graph.steps(path)) for path in paths]
+
+    def lower_bound(self, type_: TensorType, source: Placement, target: Placement) -> float:
+        """Bytes that the device which misses most must receive, whatever the collectives."""
+        missing = missing_elements(self.mesh, type_.shape, source, target)
+        return float(missing.max()) * element_bytes(type_.dtype)
+
+    def _graph(self, type_: TensorType, placements: Sequence[Placement]) -> tuple[_Graph, list[int]]:
+        """A priced graph that has these placements, and their numbers in it: one at hand, or a new one."""
+        graphs = self._graphs.setdefault(type_, [])
+        for graph in graphs:
+            numbers = graph.numbers(placements)
+            if numbers is not None:
+                return graph, numbers
+        active, states = _searched(self.mesh, type_.shape, placements)
+        graph = _Graph(self.mesh, type_, active, states, self._price, self.max_rounds, self.pairwise)
+        numbers = graph.numbers(placements)
+        assert numbers is not None
+        graphs.append(graph)
+        return graph, numbers
+
+
+class _Graph:
+    """The states of one tensor type, with the price of each one-step conversion."""
+
+    def __init__(self, mesh: Mesh, type_: TensorType, active: tuple[int, ...], states: tuple[State, ...],
+                 price: Price, max_rounds: int, pairwise: bool):
+        self.mesh, self.type, self._price = mesh, type_, price
+        self._ahead: Callable[[Iterable[tuple[Action, TensorType]]], object] = getattr(price, "ahead", list)
+        # Sizes that all axes divide make the same structure, whatever they are.
+        whole = mesh.count(sorted({a for s in states for axes in s.axes for a in axes}))
+        sizes = tuple(whole if n and n % whole == 0 else n for n in (type_.shape[i] for i in active))
+        self._space: StateSpace = state_space(mesh, sizes, states, max_rounds)
+        self._active = active
+        self._whole = [Dim((), n) for n in type_.shape]
+        self._dims: list[dict[AxisList, Dim]] = [{} for _ in active]
+        self._placements: list[Placement | None] = [None] * len(states)
+        self._number: dict[Placement, int] = {}
+        collective, exchanged = self._collective_prices(), self._exchange_prices()
+        by_collective = collective[0][self._space.collective_class]
+        if pairwise:
+            by_collective[self._space.regrouping] = math.inf
+        by_exchange = exchanged[0][self._space.exchange_class]
+        self._exchange = by_exchange < by_collective
+        self._edges = np.minimum(by_exchange, by_collective)
+        messages = np.where(self._exchange, exchanged[1][self._space.exchange_class],
+                            collective[1][self._space.collective_class])
+        communicates = self._edges[(messages > 0) & (self._edges > 0)]
+        unit = TIE * float(communicates.min(initial=1.0))
+        self._ranked = self._edges + unit * (messages + 0.01)
+        self._closure: np.ndarray | None = None
+        self._costs_from: dict[int, np.ndarray] = {}
+        self._hops: dict[tuple[int, int], Steps] = {}
+
+    def placement(self, number: int) -> Placement:
+        """The placement of a state, with the standard tiles."""
+        known = self._placements[number]
+        if known is None:
+            state, dims = self._space.states[number], self._whole.copy()
+            for i, axes, seen in zip(self._active, state.axes, self._dims, strict=True):
+                dim = seen.get(axes)
+                if dim is None:
+                    n = self.type.shape[i]
+                    dim = seen[axes] = Dim(axes, tile_size(n, self.mesh.count(axes), self.mesh.size))
+                dims[i] = dim
+            known = self._placements[number] = Placement(tuple(dims), state.partial, state.monoid)
+        return known
+
+    def numbers(self, placements: Sequence[Placement]) -> list[int] | None:
+        """The numbers of placements, or None if some are no states here; ShardingError for tiles of other sizes."""
+        out = []
+        for placement in placements:
+            number = self._number.get(placement)
+            if number is None:
+                number = self._space.number.get(_state(placement, self._active))
+                if number is None or any(d.axes for i, d in enumerate(placement.dims) if i not in self._active):
+                    return None
+                if self.placement(number) != placement:
+                    raise ShardingError(
+                        f"no routes lead from or to placement {placement} of {self.type} with tiles "
+                        f"{placement.local_shape}: routes are between standard tiles, here "
+                        f"{self.placement(number).local_shape}; use place()"
+                    )
+                self._number[placement] = number
+            out.append(number)
+        return out
+
+    def _collective_prices(self) -> tuple[np.ndarray, np.ndarray]:
+        """Price and messages of each class of collectives, then of no conversion at all (inf, 0)."""
+        classes = self._space.collectives
+        prices, messages = np.full(len(classes) + 1, math.inf), np.zeros(len(classes) + 1)
+        shapeless = [self._space.shapeless.get((self._active, i)) for i in range(len(classes))]
+        self._ahead((action, self.placement(c.source).local_type(self.type))
+                    for action, c in zip(shapeless, classes, strict=True) if action is not None)
+        for i, c in enumerate(classes):
+            source, action = self.placement(c.source), shapeless[i]
+            if action is not None:
+                prices[i], messages[i] = self._price(action, source.local_type(self.type)), action.messages
+                continue
+            assert c.kind is not None
+            steps = convert(self.mesh, c.kind, source, self.placement(c.target))
+            prices[i], messages[i] = self.cost(c.source, steps), sum(action.messages for action, _ in steps)
+            if self._space.even and c.kind != Kind.RELABEL:
+                self._space.shapeless[self._active, i] = steps[0][0]
+        return prices, messages
+
+    def _exchange_prices(self) -> tuple[np.ndarray, np.ndarray]:
+        """Price and messages of each class of exchanges, then of no conversion at all (inf, 0)."""
+        classes = self._space.exchanges
+        prices, messages = np.full(len(classes) + 1, math.inf), np.zeros(len(classes) + 1)
+        made = [(self._exchanging(c), self.placement(c.source).local_type(self.type)) for c in classes]
+        self._ahead(made)
+        for i, (action, local) in enumerate(made):
+            prices[i], messages[i] = self._price(action, local), action.messages
+        return prices, messages
+
+    def _exchanging(self, c: Class) -> Action:
+        source, target = self.placement(c.source), self.placement(c.target)
+        return exchange(self.mesh, self.type.shape, source, target, c.over, c.cells, c.rounds)
+
+    def closure(self) -> np.ndarray:
+        """``[S, S]``: the costs of cheapest routes (Floyd and Warshall)."""
+        if self._closure is None:
+            costs = self._edges.copy()
+            np.fill_diagonal(costs, 0.0)
+            sums = np.empty_like(costs)
+            for k in range(len(costs)):
+                np.add(costs[:, k, None], costs[k], out=sums)
+                np.minimum(costs, sums, out=costs)
+            self._closure = costs
+        return self._closure
+
+    def costs_from(self, start: int) -> np.ndarray:
+        """``[S]``: the costs of cheapest routes from one state."""
+        if self._closure is not None:
+            out: np.ndarray = self._closure[start]
+            return out
+        known = self._costs_from.get(start)
+        if known is None:
+            known = self._costs_from[start] = _shortest(self._edges, [start])[0]
+        return known
+
+    def tree(self, start: int, first: int, ends: Sequence[int]) -> tuple[float, list[list[int]]]:
+        """Ranked cost and paths of a greedy tree that reaches ``first`` first."""
+        paths: list[list[int]] = []
+        total, reached, left = 0.0, {start}, {*ends}
+        while left:
+            distance, before = _shortest(self._ranked, sorted(reached))
+            end = min(left, key=lambda n: (distance[n], n)) if paths else first
+            paths.append(self._path(distance, before, start, end))
+            total += float(distance[end])
+            reached.update(paths[-1])
+            left.difference_update(reached)
+        return total, paths
+
+    def path(self, start: int, end: int) -> list[int]:
+        """The states on the cheapest path; ShardingError if there is none."""
+        return self._path(*_shortest(self._ranked, [start]), start, end)
+
+    def _path(self, distance: np.ndarray, before: np.ndarray, start: int, end: int) -> list[int]:
+        if not math.isfinite(distance[end]):
+            raise ShardingError(
+                f"no sequence of collectives leads from {self.placement(start)} to {self.placement(end)} of "
+                f"{self.type}"
+            )
+        path = [end]
+        while before[path[-1]] >= 0:
+            path.append(int(before[path[-1]]))
+        return path[::-1]
+
+    def steps(self, path: Sequence[int]) -> Steps:
+        """The steps along a path of states."""
+        return tuple(step for p, q in zip(path, path[1:], strict=False) for step in self._hop(p, q))
+
+    def _hop(self, p: int, q: int) -> Steps:
+        steps = self._hops.get((p, q))
+        if steps is None:
+            source, target = self.placement(p), self.placement(q)
+            if self._exchange[p, q]:
+                steps = ((self._exchanging(self._space.exchange(p, q)), target),)
+            else:
+                kind = self._space.collectives[self._space.collective_class[p, q]].kind
+                assert kind is not None
+                steps = convert(self.mesh, kind, source, target)
+            self._hops[p, q] = steps
+        return steps
+
+    def cost(self, start: int, steps: Steps) -> float:
+        """The sum of the prices of steps from a state."""
+        total, local = 0.0, self.placement(start).local_type(self.type)
+        for action, after in steps:
+            total += self._price(action, local)
+            local = after.local_type(self.type)
+        return total
+
+
+def _shortest(edges: np.ndarray, starts: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Distances from the nearest start over a matrix of edges, and predecessors (Bellman and Ford)."""
+    count = len(edges)
+    distance, before = np.full(count, math.inf), np.full(count, -1)
+    distance[list(starts)] = 0.0
+    fresh = np.array(sorted(starts))
+    while fresh.size:
+        through = distance[fresh, None] + edges[fresh]
+        best = through.argmin(axis=0)
+        costs = through[best, np.arange(count)]
+        via = fresh[best]
+        fresh = np.nonzero(costs < distance)[0]
+        distance[fresh], before[fresh] = costs[fresh], via[fresh]
+    return distance, before
+
+
+def _state(placement: Placement, active: tuple[int, ...]) -> State:
+    return State(tuple(placement.dims[i].axes for i in active), placement.partial, placement.monoid)
+
+
+def _searched(
+    mesh: Mesh, shape: tuple[int, ...], placements: Sequence[Placement]
+) -> tuple[tuple[int, ...], tuple[State, ...]]:
+    """The dimensions to shard, and the states over them, to search for routes among these placements.
+
+    All states where these are few enough, so that many tensors and questions share them: first over all axes and all
+    dimensions that hold anything to shard, then over those that the placements use. To reduce addends that some axes
+    only repeat, one more dimension is used: sliced over those axes, each device reduces a part, and the parts are
+    gathered. No dimension has more shards than elements, unless a placement asks for that.
+    """
+    used = {i for p in placements for i, d in enumerate(p.dims) if d.axes}
+    if shape and any(p.partial for p in placements):
+        used.add(shape.index(max(shape)))
+    active = tuple(sorted(used))
+    everything = tuple(i for i, n in enumerate(shape) if n > 1 or i in used)
+    axes_used = {a for p in placements for a in p.used_axes}
+    if axes_used - set(mesh.axes):
+        raise ShardingError(f"axes {sorted(axes_used - set(mesh.axes))} are not in {mesh}")
+    all_axes = tuple(a for a, n in mesh.axes.items() if n > 1 or a in axes_used)
+    some_axes = tuple(a for a in mesh.axes if a in axes_used)
+    over: dict[str, set[str]] = {}
+    for p in placements:
+        if p.partial:
+            over.setdefault(p.monoid, set()).update(p.partial)
+    stated = _partials(mesh, tuple((m, frozenset(over[m])) for m in sorted(over)))
+    widest = _partials(mesh, tuple((m, frozenset(all_axes)) for m in sorted(over)))
+    for dims, axes, partials in (
+        (everything, all_axes, widest), (active, all_axes, widest), (active, all_axes, stated),
+        (active, some_axes, stated),
+    ):
+        if sum(count_states(len(axes) - len(p), len(dims)) for p, _ in partials) <= ALL_STATES:
+            most = tuple(max(shape[i], *(mesh.count(p.dims[i].axes) for p in placements)) for i in dims)
+            return dims, all_states(tuple(_at_most(mesh, axes, n) for n in most), partials)
+    return active, _some_states(frozenset(_state(p, active) for p in placements), len(active), stated)
+
+
+@lru_cache(maxsize=4096)
+def _at_most(mesh: Mesh, axes: AxisList, shards: int) -> tuple[AxisList, ...]:
+    """The ordered lists of distinct axes that make no more than so many shards."""
+    return tuple(some for some in axis_lists(axes) if mesh.count(some) <= shards)
+
+
+@lru_cache(maxsize=256)
+def _some_states(
+    given: frozenset[State], rank: int, partials: tuple[tuple[AxisList, str], ...]
+) -> tuple[State, ...]:
+    """States made of the leading axes of what is given: of any of them in each dimension, or of one, or as given."""
+    choices = tuple(
+        tuple(sorted({s.axes[i][:k] for s in given for k in range(len(s.axes[i]) + 1)}, key=lambda a: (len(a), a)))
+        for i in range(rank)
+    )
+    some = sum(sum(1 for _ in islice(combinations(choices, frozenset(p)), SOME_STATES)) for p, _ in partials)
+    if some < SOME_STATES:
+        return all_states(choices, partials)
+    reduced = {State(s.axes) for s in given}
+    below = set(given)
+    for s in given:
+        heads = [[axes[:k] for k in range(len(axes) + 1)] for axes in s.axes]
+        below.update(State(axes, s.partial, s.monoid) for axes in product(*heads))
+        below.update(State(axes) for axes in product(*heads))
+    return tuple(sorted(below if len(below) <= SOME_STATES else given | reduced))
+
+
+@lru_cache(maxsize=256)
+def _partials(mesh: Mesh, over: tuple[tuple[str, frozenset[str]], ...]) -> tuple[tuple[AxisList, str], ...]:
+    """No partial axes, and for each monoid all sets of the axes over which it may be partial."""
+    out: list[tuple[AxisList, str]] = [((), "")]
+    for monoid, axes in over:
+        ordered = [a for a in mesh.axes if a in axes]
+        out += [(some, monoid) for k in range(1, len(ordered) + 1) for some in subsets(ordered, k)]
+    return tuple(out)

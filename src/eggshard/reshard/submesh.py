@@ -1,0 +1,66 @@
+"""Some axes of a mesh as a mesh of their own, and what is planned on it as steps of all devices.
+
+Inside a manual computation the devices along the manual axes hold different tensors. What happens along the other
+axes is planned on a mesh that has these alone, and done alike at every position along the manual ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from eggshard.program.mesh import Mesh, axis_ref
+from eggshard.program.placement import Placement
+from eggshard.program.types import TensorType
+from eggshard.reshard.routes import Price, Route, Router
+from eggshard.steps.steps import Action, CollectivePermute, Pairs
+
+#: A conversion as `Router` spells it.
+Steps = tuple[tuple[Action, Placement], ...]
+
+
+def without_axes(mesh: Mesh, names: Collection[str]) -> Mesh:
+    """The mesh of the axes that are neither among these nor parts of them; its devices are in the grid's order."""
+    return Mesh({a: n for a, n in mesh.axes.items() if axis_ref(a).name not in names})
+
+
+class SubmeshRouter(Router):
+    """Reshards along the axes of ``free`` alone, as steps of all devices of the mesh that these axes belong to.
+
+    price: of an action of all devices.
+    """
+
+    def __init__(self, mesh: Mesh, free: Mesh, price: Price, max_rounds: int = 16, pairwise: bool = False):
+        super().__init__(free, lambda action, type_: price(self._spread(action), type_), max_rounds, pairwise)
+        #: ``[positions along the other axes, devices of free]``: logical ids on the whole mesh.
+        self._members = mesh.groups(free.axes)
+        self._spread_known: dict[Action, Action] = {}
+
+    def route(self, type_: TensorType, source: Placement, target: Placement) -> Route:
+        found = super().route(type_, source, target)
+        return replace(found, steps=self._spread_steps(found.steps))
+
+    def tree(self, type_: TensorType, source: Placement, targets: Iterable[Placement]) -> list[tuple[Placement, Steps]]:
+        return [(start, self._spread_steps(steps)) for start, steps in super().tree(type_, source, targets)]
+
+    def _spread_steps(self, steps: Steps) -> Steps:
+        return tuple((self._spread(action), placement) for action, placement in steps)
+
+    def _spread(self, action: Action) -> Action:
+        known = self._spread_known.get(action)
+        if known is None:
+            known = self._spread_known[action] = spread(action, self._members)
+        return known
+
+
+def spread(action: Action, members: np.ndarray) -> Action:
+    """A reshard's action among the devices of a submesh, done by each row of ``members`` (device ids of one copy)."""
+    if isinstance(action, CollectivePermute):
+        return replace(action, pairs=_spread_pairs(action.pairs, members))
+    return action  # it names axes, and so its groups are along them already
+
+
+def _spread_pairs(pairs: Pairs, members: np.ndarray) -> Pairs:
+    return tuple(sorted((int(row[source]), int(row[target])) for row in members for source, target in pairs))

@@ -1,0 +1,189 @@
+"""Dominated choices, and chains of classes folded into one."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from eggshard.selection.copies import consumers, detour, single_copies
+from eggshard.selection.graph import Graph
+from eggshard.selection.problem import Choice, Problem
+
+#: The (class, choice) of the original problem that a choice stands for.
+Origin = tuple[tuple[int, int], ...]
+
+
+def dominated(
+    choices: Sequence[Choice], conversions: np.ndarray, needed: set[int], once: bool = False
+) -> dict[int, int]:
+    """{a: b} where choice b makes choice a needless: b's needs are among a's and cost(b) + detour(b, a) <= cost(a).
+
+    In any plan with a, put b: its needs are served, what a's out served is served from b's out at no more cost, and
+    since b waits for nothing that a did not wait for, no circle closes. ``once``: see `detour`.
+    """
+    if len(choices) < 2:
+        return {}
+    pairs = _subsets(choices)
+    if not pairs:
+        return {}
+    by, of = np.array(pairs, np.int64).T
+    cost = np.array([s.cost for s in choices])
+    outs = np.array([s.out for s in choices])
+    # So far with the least that a detour costs: the conversion to a's out where that is needed.
+    least = np.where(np.isin(outs[of], sorted(needed)), conversions[outs[by], outs[of]], 0.0)
+    maybe = cost[by] + least <= cost[of]
+    by, of = by[maybe], of[maybe]
+    if not len(by):
+        return {}
+    rows_of = conversions[np.ix_(outs, np.array(sorted(needed), np.int64))]
+    with np.errstate(invalid="ignore"):
+        more = np.nan_to_num(np.maximum(rows_of[by] - rows_of[of], 0.0), posinf=math.inf)
+    total = (more.max(axis=1, initial=0.0) if once else more.sum(axis=1))
+    sure = cost[by] + total <= cost[of]
+    better: dict[int, list[int]] = {}
+    for b, a in sorted(zip(by[sure].tolist(), of[sure].tolist(), strict=True)):
+        better.setdefault(a, []).append(b)
+    result: dict[int, int] = {}
+    for a in np.lexsort((np.arange(len(choices)), cost))[::-1].tolist():  # dearest first; of equals the later goes
+        left = [b for b in better.get(a, ()) if b not in result]
+        if left:
+            result[a] = left[0]
+    return result
+
+
+def _subsets(choices: Sequence[Choice]) -> list[tuple[int, int]]:
+    """All (b, a), b != a, where the needs of choice b are among those of choice a."""
+    having: dict[tuple[tuple[int, int], ...], list[int]] = {}
+    for i, s in enumerate(choices):
+        having.setdefault(s.needs if len(s.needs) < 2 else tuple(sorted(set(s.needs))), []).append(i)
+    sizes = sorted({len(needs) for needs in having})
+    pairs = [(b, a) for some in having.values() if len(some) > 1 for b in some for a in some if b != a]
+    for needs, some in having.items():
+        for size in sizes[: sizes.index(len(needs))]:
+            if math.comb(len(needs), size) <= len(having):
+                below = [sub for sub in itertools.combinations(needs, size) if sub in having]
+            else:
+                below = [sub for sub in having if len(sub) == size and set(sub).issubset(needs)]
+            pairs += [(b, a) for sub in below for b in having[sub] for a in some]
+    return pairs
+
+
+def fold_chains(problem: Problem, origin: list[list[Origin]]) -> None:
+    """Fold classes into their only consumer, in place; a folded class is left without choices.
+
+    Class u is folded into C if only C needs u, no choice of C needs it twice, neither lies in a cycle, and C is
+    computed at most once. Then a plan with C's choice s, which needs (u, q), has one choice t of u and one conversion:
+    together they are one choice of C, of the summed cost and the united needs. Conversely such a choice is both. Done
+    where it does not add choices: u has one choice, or C is a function of u alone and the composites that are not
+    dominated are no more than the choices before (of those that differ in where they take a value that only u needs,
+    too: a conversion before u is as good as one after it). Where u may be computed once C may be from then on: some
+    optimal plan computes it at most once.
+    """
+    graph = Graph(problem)
+    users = slots, needed = consumers(problem)
+    single = single_copies(problem, graph.cyclic, users)
+    into: dict[int, int] = {}
+    for u in graph.order:
+        if graph.cyclic[u] or not problem.choices[u] or len(slots[u]) != 1:
+            continue
+        ((consumer, _),) = slots[u]
+        while consumer in into:
+            consumer = into[consumer]
+        if consumer < 0 or graph.cyclic[consumer] or not single[consumer]:
+            continue
+        below = [(c, i) for c, i in slots[consumer]]
+        once = len(below) == 1 and (below[0][0] < 0 or single[below[0][0]])
+        folded = _fold(problem, origin, u, consumer, needed[consumer], once, slots)
+        if folded is None:
+            continue
+        into[u] = consumer
+        if u in problem.single:
+            problem.single |= {consumer}
+        problem.choices[consumer], origin[consumer] = folded
+        problem.choices[u], origin[u] = [], []
+        problem.conversions[u] = np.zeros((0, 0))
+
+
+def _fold(
+    problem: Problem, origin: list[list[Origin]], u: int, consumer: int, needed: set[int], once: bool,
+    slots: Sequence[Collection[tuple[int, int]]],
+) -> tuple[list[Choice], list[Origin]] | None:
+    """The consumer's choices with u's inside, and their origins; None where folding does not pay."""
+    lower, upper = problem.choices[u], problem.choices[consumer]
+    if len(lower) == 1:
+        (t,), (t_origin,) = lower, origin[u]
+        conversion = problem.conversions[u][t.out].tolist()
+        choices, origins = [], []
+        for s, s_origin in zip(upper, origin[consumer], strict=True):
+            placement = next((q for a, q in s.needs if a == u), None)
+            if placement is not None:
+                if conversion[placement] == math.inf:
+                    continue
+                rest = [need for need in s.needs if need[0] != u]
+                s = Choice(s.out, s.cost + t.cost + conversion[placement], tuple(dict.fromkeys([*rest, *t.needs])))
+                s_origin = (*s_origin, *t_origin)
+            choices.append(s)
+            origins.append(s_origin)
+        return choices, origins
+    if any(len(s.needs) != 1 or s.needs[0][0] != u for s in upper):
+        return None
+    outs = np.array([s.out for s in upper])
+    targets = np.array([s.needs[0][1] for s in upper])
+    sources = np.array([t.out for t in lower])
+    cost = np.array([s.cost for s in upper]) + (
+        np.array([t.cost for t in lower])[:, None] + problem.conversions[u][sources[:, None], targets])  # [t, s]
+    distinct, index = np.unique(outs, return_inverse=True)
+    more = detour(problem.conversions[consumer][distinct], needed, once)[np.ix_(index, index)]
+    # Of the composites with the same t, which have the same needs: [t, by, s].
+    better = cost[:, :, None] + more <= cost[:, None, :]
+    number = np.arange(len(upper))
+    strict = (cost[:, :, None] < cost[:, None, :]) | (
+        (cost[:, :, None] == cost[:, None, :]) & (number[:, None] < number))
+    kept = np.argwhere((cost < math.inf) & ~(better & strict).any(axis=1)).tolist()
+    limit = len(lower) + len(upper)
+    kept = _without_moves(problem, lower, kept, cost, more, slots)
+    if len(kept) > 4 * limit:
+        return None
+    choices = [Choice(int(outs[s]), float(cost[t, s]), lower[t].needs) for t, s in kept]
+    gone = dominated(choices, problem.conversions[consumer], needed, once)
+    if len(choices) - len(gone) > limit:
+        return None
+    origins = [(*origin[consumer][s], *origin[u][t]) for t, s in kept]
+    left = [i for i in range(len(choices)) if i not in gone]
+    return [choices[i] for i in left], [origins[i] for i in left]
+
+
+#: Composites are compared with one another, in arrays of the square of their number, if they are no more than these.
+COMPARED = 1000
+
+
+def _without_moves(
+    problem: Problem, lower: Sequence[Choice], kept: list[list[int]], cost: np.ndarray, more: np.ndarray,
+    slots: Sequence[Collection[tuple[int, int]]],
+) -> list[list[int]]:
+    """Of composites (t, s) those that no other makes needless by taking u's only operand elsewhere.
+
+    Only u needs that operand, and u is computed at most once here: so it is needed at one placement, and computed once
+    if at all. Taken at y' instead of y from wherever it is made, at x, it costs conversion[x, y'] - conversion[x, y]
+    more at most. With `detour` that is a preorder, of which the least remain; of equals the first.
+    """
+    operand = {a for t in lower for a, _ in t.needs}
+    if len(operand) != 1 or any(len(t.needs) != 1 for t in lower) or not 2 <= len(kept) <= COMPARED:
+        return kept
+    (a,) = operand
+    if len(slots[a]) != 1 or not problem.choices[a]:
+        return kept
+    made = sorted({s.out for s in problem.choices[a]})
+    ts, ss = np.array(kept, np.int64).T
+    needs, which = np.unique([t.needs[0][1] for t in lower], return_inverse=True)
+    table = problem.conversions[a][np.ix_(np.array(made), needs)]
+    with np.errstate(invalid="ignore"):
+        moved = np.nan_to_num(np.maximum(table[:, :, None] - table[:, None, :], 0.0), posinf=math.inf).max(axis=0)
+    costs, places = cost[ts, ss], which[ts]
+    better = costs[:, None] + more[np.ix_(ss, ss)] + moved[np.ix_(places, places)] <= costs[None, :]
+    first = np.arange(len(kept))
+    gone = (better & (~better.T | (first[:, None] < first[None, :]))).any(axis=0)
+    return [pair for pair, drop in zip(kept, gone.tolist(), strict=True) if not drop]

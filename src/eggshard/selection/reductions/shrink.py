@@ -1,0 +1,212 @@
+"""Makes a problem smaller without losing its optimum; every step's argument is beside it.
+
+The result is a problem of its own, with fewer classes, choices, placements and needs, and knows the way back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from eggshard.selection.copies import consumers
+from eggshard.selection.graph import strong_components
+from eggshard.selection.problem import Choice, Problem, Selection
+from eggshard.selection.reductions.fold import Origin, dominated, fold_chains
+from eggshard.selection.verify import complete
+
+
+@dataclass
+class Shrunk:
+    """A smaller problem of the same optimum, and the way back."""
+
+    problem: Problem
+    original: Problem
+    #: origin[new class][new choice]: the old (class, choice) that it stands for.
+    origin: list[list[Origin]]
+    #: old class -> choices at no cost, for dropped needs.
+    free: dict[int, tuple[int, ...]]
+    #: (old class, dropped choice) -> the choice that is as good.
+    stand_in: dict[tuple[int, int], int]
+
+    def lift(self, selection: Selection) -> Selection | None:
+        """The original problem's selection, with its own exact cost."""
+        chosen: dict[int, dict[int, None]] = {c: dict.fromkeys(some) for c, some in self.free.items()}
+        for c, some in selection.chosen.items():
+            for s in some:
+                for old, choice in self.origin[c][s]:
+                    chosen.setdefault(old, {})[choice] = None
+        return complete(self.original, chosen)
+
+    def lower(self, chosen: Mapping[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+        """The new choices that come nearest to the original problem's choices; those need not make up a plan."""
+        wanted = set()
+        for c, some in chosen.items():
+            for s in some:
+                while (c, s) in self.stand_in:
+                    s = self.stand_in[c, s]
+                wanted.add((c, s))
+        matches: dict[int, Counter[int]] = {}
+        for part in wanted:
+            for c, s in self._standing_for.get(part, ()):
+                matches.setdefault(c, Counter())[s] += 1
+        # Of choices that stand for as many of them, the first.
+        return {c: (min(some, key=lambda s: (-some[s], s)),) for c, some in sorted(matches.items())}
+
+    @cached_property
+    def _standing_for(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
+        """Per old choice the new ones (class, choice) that stand for it, so often as they do."""
+        out: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for c, row in enumerate(self.origin):
+            for s, parts in enumerate(row):
+                for part in parts:
+                    out.setdefault(part, []).append((c, s))
+        return out
+
+
+def shrink(problem: Problem) -> Shrunk:
+    """Drop what no optimal plan needs, and fold chains."""
+    # A choice that needs its own shard would have it computed and converted to, or would wait for itself.
+    alive = [[s.cost < math.inf and (c, s.out) not in s.needs for s in choices]
+             for c, choices in enumerate(problem.choices)]
+    needs = [[s.needs for s in choices] for choices in problem.choices]
+    stand_in: dict[tuple[int, int], int] = {}
+    free = _drop_free_needs(problem, alive, needs, stand_in)
+    _drop_underivable(problem, alive, needs)
+    live, needed = _reachable(problem, alive, needs)
+    for c in live:
+        some = [s for s, ok in enumerate(alive[c]) if ok]
+        choices = [problem.choices[c][s]._replace(needs=needs[c][s]) for s in some]
+        for gone, by in dominated(choices, problem.conversions[c], needed[c]).items():
+            alive[c][some[gone]] = False
+            stand_in[c, some[gone]] = some[by]
+    live, needed = _reachable(problem, alive, needs)
+    smaller, origin = _renumber(problem, sorted(live), alive, needs, needed)
+    fold_chains(smaller, origin)
+    return Shrunk(smaller, problem, origin, free, stand_in)
+
+
+def _drop_free_needs(
+    problem: Problem, alive: list[list[bool]], needs: list[list[tuple[tuple[int, int], ...]]],
+    stand_in: dict[tuple[int, int], int],
+) -> dict[int, tuple[int, ...]]:
+    """Remove needs that can be served at no cost whatever else is chosen (inputs where they lie, constants).
+
+    A class is free at q if a choice of cost 0 whose needs are all free converts to q at no cost. Adding it to a plan
+    costs nothing and closes no circle, since it needs nothing else. A class that may be computed once is free where one
+    such choice serves all that anything needs of it; that choice stands in for its others then.
+    """
+    needed = consumers(problem).placements if problem.single else []
+    free: dict[int, dict[int, None]] = {}  # class -> its free choices, in order of discovery
+    free_at: dict[int, np.ndarray] = {}
+    waiting = [(c, s) for c, choices in enumerate(problem.choices) for s, choice in enumerate(choices)
+               if choice.cost == 0 and all(any(problem.choices[a][t].cost == 0 for t in range(len(problem.choices[a])))
+                                           for a, _ in choice.needs)]
+    changed = True
+    while changed:
+        changed = False
+        later = []
+        for c, s in waiting:
+            choice = problem.choices[c][s]
+            if not all(a in free_at and free_at[a][q] for a, q in choice.needs):
+                later.append((c, s))
+                continue
+            reached = problem.conversions[c][choice.out] == 0
+            if c in problem.single:
+                if c in free_at or not all(reached[q] for q in needed[c]):
+                    continue
+                free_at[c] = reached
+                for t in range(len(alive[c])):
+                    if t != s and alive[c][t]:
+                        alive[c][t], stand_in[c, t] = False, s
+            elif c not in free_at:
+                free_at[c] = reached
+            elif (reached & ~free_at[c]).any():
+                free_at[c] = reached | free_at[c]
+            else:
+                continue
+            free.setdefault(c, {})[s] = None
+            changed = True
+        waiting = later
+    if free_at:
+        for c, choices in enumerate(problem.choices):
+            for s in range(len(choices)):
+                if alive[c][s] and any(a in free_at and free_at[a][q] for a, q in needs[c][s]):
+                    needs[c][s] = tuple((a, q) for a, q in needs[c][s] if not (a in free_at and free_at[a][q]))
+    return {c: tuple(some) for c, some in free.items()}
+
+
+def _drop_underivable(
+    problem: Problem, alive: list[list[bool]], needs: list[list[tuple[tuple[int, int], ...]]]
+) -> None:
+    """Keep the choices that some finite derivation uses."""
+    operands = [tuple(dict.fromkeys(a for s, ok in enumerate(row) if ok for a, _ in needs[c][s]))
+                for c, row in enumerate(alive)]
+    made: list[set[int]] = [set() for _ in alive]
+    there: list[set[int]] = [set() for _ in alive]  # per class the placements that some derivation reaches
+    for members in strong_components(operands):
+        changed = True
+        while changed:
+            changed = False
+            for c in members:
+                outs = {problem.choices[c][s].out for s, ok in enumerate(alive[c])
+                        if ok and all([q in there[a] for a, q in needs[c][s]])}
+                if outs != made[c]:
+                    made[c] = outs
+                    reached = problem.conversions[c][sorted(outs)] < math.inf
+                    there[c] = set(np.flatnonzero(reached.any(axis=0)).tolist())
+                    changed = len(members) > 1 or c in operands[c]
+    for c, row in enumerate(alive):
+        alive[c] = [ok and all([q in there[a] for a, q in needs[c][s]]) for s, ok in enumerate(row)]
+
+
+def _reachable(
+    problem: Problem, alive: list[list[bool]], needs: list[list[tuple[tuple[int, int], ...]]]
+) -> tuple[list[int], dict[int, set[int]]]:
+    """The classes that the roots can lead to, and the placements at which each is needed."""
+    needed: dict[int, set[int]] = {}
+    stack: list[int] = []
+    for c, q in problem.roots:
+        if c not in needed:
+            needed[c] = set()
+            stack.append(c)
+        needed[c].add(q)
+    while stack:
+        c = stack.pop()
+        for s, ok in enumerate(alive[c]):
+            if ok:
+                for a, q in needs[c][s]:
+                    if a not in needed:
+                        needed[a] = set()
+                        stack.append(a)
+                    needed[a].add(q)
+    return list(needed), needed
+
+
+def _renumber(
+    problem: Problem, live: list[int], alive: list[list[bool]], needs: list[list[tuple[tuple[int, int], ...]]],
+    needed: dict[int, set[int]],
+) -> tuple[Problem, list[list[Origin]]]:
+    """Number the remaining classes, choices, and placements that are made or needed."""
+    new_class = {c: i for i, c in enumerate(live)}
+    kept = [[s for s, ok in enumerate(alive[c]) if ok] for c in live]
+    placements = [sorted({problem.choices[c][s].out for s in some} | needed[c])
+                  for c, some in zip(live, kept, strict=True)]
+    number = [{p: i for i, p in enumerate(some)} for some in placements]
+    choices = []
+    for c, some in zip(live, kept, strict=True):
+        row = []
+        for s in some:
+            old = problem.choices[c][s]
+            renamed = tuple([(new_class[a], number[new_class[a]][q]) for a, q in needs[c][s]])
+            row.append(Choice(number[new_class[c]][old.out], old.cost, renamed))
+        choices.append(row)
+    conversions = [problem.conversions[c][np.ix_(some, some)] for c, some in zip(live, placements, strict=True)]
+    roots = [(new_class[c], number[new_class[c]][q]) for c, q in problem.roots]
+    origin: list[list[Origin]] = [[((c, s),) for s in some] for c, some in zip(live, kept, strict=True)]
+    single = frozenset(new_class[c] for c in problem.single if c in new_class)
+    return Problem(choices, conversions, roots, single=single), origin

@@ -1,0 +1,83 @@
+"""Plans from dual prices: ascent on a problem, and on the plans of one term, with greedy decoding on the way."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import NamedTuple
+
+from eggshard.selection.bounds.dual import Dual
+from eggshard.selection.graph import Graph
+from eggshard.selection.problem import Problem, Selection
+from eggshard.selection.reductions.terms import of_same_terms
+from eggshard.selection.search.greedy import tree_costs
+from eggshard.selection.search.local_search import LocalSearch
+from eggshard.selection.verify import complete
+
+#: An ascent among all plans ends where so many times the last rise would not bring the bound to this part of the best
+#: plan's cost. Rises shrink about as the temperature does, so that all that come yet are mostly less than the last one.
+HOPE, NEAR = 3.0, 0.9
+#: While the bound rises by more than this part of the known plan's cost from one look to the next, no plan is decoded:
+#: those of later prices are better.
+STEEP = 0.05
+
+
+class Ascent(NamedTuple):
+    """The best plan that prices gave, None if none; the bound of plans that compute nothing twice; whether it stalled
+    far from the best plan.
+    """
+
+    plan: Selection | None
+    bound: float
+    hopeless: bool
+
+
+class Terms:
+    """The plans of an incumbent's terms, as a problem of their own."""
+
+    def __init__(self, problem: Problem, incumbent: Selection) -> None:
+        self.incumbent = incumbent
+        self.problem = of_same_terms(problem, incumbent.chosen)
+        #: Whether these are all plans.
+        self.all_plans = all(
+            math.isfinite(kept.cost) or not math.isfinite(choice.cost)
+            for some, choices in zip(self.problem.choices, problem.choices, strict=True)
+            for kept, choice in zip(some, choices, strict=True))
+        self.bound = 0.0
+
+    def ascend(self, gap: float, deadline: float) -> Selection | None:
+        """The best plan that prices gave; raises the bound."""
+        graph = Graph(self.problem)
+        search = LocalSearch(graph, tree_costs(graph).best, deadline)
+        found = ascend(graph, search, self.incumbent.cost, gap, deadline, patient=True)
+        self.bound = found.bound
+        return found.plan
+
+    def has(self, plan: Selection) -> bool:
+        """Whether a plan of the problem given is one of these."""
+        return all(self.problem.choices[c][s].cost < math.inf for c, some in plan.chosen.items() for s in some)
+
+
+def ascend(
+    graph: Graph, search: LocalSearch, known: float, gap: float, deadline: float, patient: bool = False
+) -> Ascent:
+    """Raise the bound towards the cost of a known plan, until it is within ``gap`` of the best plan, and try prices.
+
+    The bound holds for plans that cost less than the known one. ``patient``: goes on until the bound hardly rises any
+    more, however far it may be then: it is the known plan that may be far from the best.
+    """
+    dual = Dual(graph, known)
+    found, cost, before = None, known, 0.0
+    for part in dual.ascend():
+        rise, before = part - before, part
+        late = time.monotonic() > deadline
+        if late or rise <= STEEP or dual.bound >= cost * (1 - gap):
+            plan = complete(graph.problem, dual.decoded())
+            plan = plan and search.improve(plan.chosen)
+            if plan is not None and (found is None or plan.cost < found.cost):
+                found, cost = plan, min(plan.cost, known)
+        if late or dual.bound >= cost * (1 - gap):
+            break
+        if not patient and (part + HOPE * rise) * known < min(NEAR, 1 - gap) * cost:
+            return Ascent(found, dual.bound, True)
+    return Ascent(found, dual.bound, False)

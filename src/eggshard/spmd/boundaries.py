@@ -1,0 +1,58 @@
+"""What the shardings that a program states ask for: even placements at its ends, and orders of axes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+from eggshard.ops import registry
+from eggshard.ops.base import PASS
+from eggshard.program.mesh import Mesh
+from eggshard.program.placement import Placement, is_even, place
+from eggshard.program.program import Op, Program, Region
+from eggshard.program.sharding import Sharding
+from eggshard.program.types import TensorType
+
+
+def evenly(mesh: Mesh, type_: TensorType, placement: Placement) -> Placement:
+    """The placement without the axes that do not divide a dimension, and those that follow them there."""
+    if is_even(type_.shape, placement, mesh):
+        return placement
+    axes = []
+    for n, dim in zip(type_.shape, placement.dims, strict=True):
+        kept: tuple[str, ...] = ()
+        for axis in dim.axes:
+            if n % mesh.count((*kept, axis)):
+                break
+            kept += (axis,)
+        axes.append(kept)
+    return place(mesh, type_.shape, tuple(axes))
+
+
+def axis_orders(
+    program: Program, hints: Sequence[Sharding | None], resolve: Callable[[Sharding, TensorType], Placement]
+) -> frozenset[tuple[str, ...]]:
+    """Axis orders of a program's shardings, of hints for its values, and of dimensions that reshapes merge."""
+    region, mesh = program.region, program.mesh
+    found = list(zip(program.input_shardings, program.input_types, strict=True))
+    found += zip(program.output_shardings, program.output_types, strict=True)
+    found += zip(hints, region.types, strict=True)
+    for op in region.ops:
+        found += [(s, region.types[v]) for s, v in zip(op.shardings, op.results, strict=False)]
+        if op.name == "sharding_constraint":
+            found.append((op.attributes["sharding"], region.types[op.results[0]]))
+    placements = [resolve(sharding, type_) for sharding, type_ in found if sharding is not None]
+    orders = {dim.axes for placement in placements for dim in placement.dims if len(dim.axes) > 1}
+    if any(op.name == "reshape" and _merges(op, region) for op in region.ops):
+        orders.update(itertools.permutations([a for a, n in mesh.axes.items() if n > 1], 2))
+    return frozenset(orders)
+
+
+def _merges(op: Op, region: Region) -> bool:
+    """Whether a dimension of a reshape consists of several others, so that axes may meet in it in any order."""
+    types = region.types
+    rule = registry.get(op.name).factors(op.attributes, (types[op.operands[0]],), (types[op.results[0]],))
+    return any(
+        sum(rule.factors[f].size > 1 and rule.factors[f].kind == PASS for f in dim) > 1
+        for dims in (*rule.operands, *rule.results) for dim in dims
+    )

@@ -1,0 +1,167 @@
+"""Exchanges of several values at once, whose slabs share collective-permutes where that is cheaper.
+
+A pass over a finished device program. Exchanges wait until nothing else can run without them. Then all that wait over
+the same axes are independent of each other, and may be one step. The other steps keep their order, but for what a
+joint step needs and what comes with it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from eggshard.costmodel.pricing import Pricer
+from eggshard.program.types import TensorType
+from eggshard.spmd.sharing import cheapest_joint
+from eggshard.steps.assemble import Assembler
+from eggshard.steps.control_steps import Branch, Loop
+from eggshard.steps.dependencies import Dependencies
+from eggshard.steps.steps import Action, Pairs, Step, StepPlan
+from eggshard.steps.window_steps import WindowExchange, pairs_of
+
+#: Joining must save this part of the price, so that rounding alone is no reason.
+SAVING = 1e-12
+
+#: What exchanges have in common that may be joined: axes and element type.
+Lane = tuple[tuple[str, ...], str]
+
+
+def joined(plan: StepPlan, price: Pricer) -> StepPlan:
+    """The same device program with exchanges of slabs joined wherever the model prices that below separate ones.
+
+    Also within loops and branches. The plan itself where there is nothing to join.
+    """
+    steps = tuple(_inside(step, lambda inner: joined(inner, price)) for step in plan.steps)
+    if any(new is not old for new, old in zip(steps, plan.steps, strict=True)):
+        plan = replace(plan, steps=steps)
+    if sum(isinstance(step.action, WindowExchange) for step in steps) < 2:
+        return plan
+    order = Dependencies(plan)
+    bundles = [b for waiting in _waiting(plan, order) for b in _bundles(plan, waiting, price) if len(b) > 1]
+    return _rebuilt(plan, order, bundles, price) if bundles else plan
+
+
+def _inside(step: Step, change: Callable[[StepPlan], StepPlan]) -> Step:
+    """The step with the device programs inside it changed; the step itself where they stay as they are."""
+    action: Action = step.action
+    if isinstance(action, Loop):
+        programs = (action.condition, action.body)
+        condition, body = map(change, programs)
+        changed = condition is not action.condition or body is not action.body
+        action = replace(action, condition=condition, body=body) if changed else action
+    elif isinstance(action, Branch):
+        branches = tuple(map(change, action.branches))
+        changed = any(new is not old for new, old in zip(branches, action.branches, strict=True))
+        action = replace(action, branches=branches) if changed else action
+    return step if action is step.action else replace(step, action=action)
+
+
+def _waiting(plan: StepPlan, order: Dependencies) -> Iterator[list[int]]:
+    """The exchanges that wait at the same time over the same axes, in an order in which they can be issued.
+
+    Those go first that the longest chain of exchanges depends on: the others may still be joined by some of it.
+    """
+    lanes = {i: _lane(plan, step) for i, step in enumerate(plan.steps) if isinstance(step.action, WindowExchange)}
+    chain = [0] * len(plan.steps)
+    for i in reversed(range(len(plan.steps))):
+        chain[i] = max((chain[j] for j in order.after[i]), default=0) + (i in lanes)
+    missing = [len(needed) for needed in order.before]
+    ready = [i for i, n in enumerate(missing) if not n]
+    held: dict[Lane, list[int]] = {}
+    while ready or held:
+        if ready:
+            i = heapq.heappop(ready)
+            if i in lanes:
+                held.setdefault(lanes[i], []).append(i)
+                continue
+            done = [i]
+        else:
+            done = held.pop(max(held, key=lambda lane: (max(chain[i] for i in held[lane]), len(held[lane]))))
+            yield done
+        for j in (j for i in done for j in order.after[i]):
+            missing[j] -= 1
+            if not missing[j]:
+                heapq.heappush(ready, j)
+
+
+def _lane(plan: StepPlan, step: Step) -> Lane:
+    return step.action.axes, plan.types[step.operands[0]].dtype
+
+
+def _bundles(plan: StepPlan, waiting: Sequence[int], price: Pricer) -> list[list[int]]:
+    """Which of some independent exchanges are issued together; each goes to where it saves most."""
+    bundles: list[tuple[list[int], float, set[Pairs]]] = []
+    ways = {i: {pairs_of(loads) for loads in _exchange(plan, [i], price).travelling} for i in waiting}
+    count = {i: len(_exchange(plan, [i], price).exchanges[0].offsets) for i in waiting}
+    # Those that go most ways come first: others that have no way in common may both join them.
+    for i in sorted(waiting, key=lambda i: (-len(ways[i]), i)):
+        alone = _price(plan, [i], price)
+        saved = []
+        for b, (members, cost, taken) in enumerate(bundles):
+            if taken & ways[i] or (_leaves_room(taken, count[i]) and _leaves_room(ways[i], count[i])):
+                together = _price(plan, sorted([*members, i]), price)
+                if together < (cost + alone) * (1 - SAVING):
+                    saved.append((cost + alone - together, -b, together))
+        if saved:
+            _, b, together = max(saved)
+            members, _, taken = bundles[-b]
+            bundles[-b] = sorted([*members, i]), together, taken | ways[i]
+        else:
+            bundles.append(([i], alone, ways[i]))
+    return [members for members, _, _ in bundles]
+
+
+def _leaves_room(ways: Iterable[Pairs], count: int) -> bool:
+    """Whether some devices send nothing in one of the permutes."""
+    return any(len(pairs) < count for pairs in ways)
+
+
+def _exchange(plan: StepPlan, members: Sequence[int], price: Pricer) -> WindowExchange:
+    """The exchanges of some steps as one."""
+    actions = [plan.steps[i].action for i in members]
+    if len(actions) == 1:
+        (action,) = actions
+        assert isinstance(action, WindowExchange)
+        return action
+    parts = [p for a in actions if isinstance(a, WindowExchange) for p in a.exchanges]
+    return cheapest_joint(plan.mesh, parts, _types(plan, members), price)
+
+
+def _price(plan: StepPlan, members: Sequence[int], price: Pricer) -> float:
+    return price(_exchange(plan, members, price), *_types(plan, members))
+
+
+def _types(plan: StepPlan, members: Iterable[int]) -> list[TensorType]:
+    return [plan.types[v] for i in members for v in plan.steps[i].operands]
+
+
+def _rebuilt(plan: StepPlan, order: Dependencies, bundles: Iterable[Sequence[int]], price: Pricer) -> StepPlan:
+    """The device program in its old order, with each bundle one step where its first stood, after what it needs."""
+    bundle_of = {i: tuple(members) for members in bundles for i in members}
+    assembler = Assembler(plan.mesh)
+    values = {v: assembler.input(plan.types[v]) for v in plan.inputs}
+    assembler.hold_as(plan, values, plan.inputs)
+    done: set[int] = set()
+    for first in range(len(plan.steps)):
+        stack = [bundle_of.get(first, (first,))]
+        while stack:
+            members = stack[-1]
+            missing = [j for i in members for j in order.before[i] if j not in done]
+            if missing:
+                stack.extend(bundle_of.get(j, (j,)) for j in reversed(missing))
+                continue
+            stack.pop()
+            if members[0] in done:
+                continue
+            steps = [plan.steps[i] for i in members]
+            action = steps[0].action if len(steps) == 1 else _exchange(plan, members, price)
+            operands = tuple(values[v] for step in steps for v in step.operands)
+            why = tuple(dict.fromkeys(w for step in steps for w in step.why))
+            label = ", ".join(dict.fromkeys(step.label for step in steps if step.label))
+            origins = tuple(dict.fromkeys(origin for step in steps for origin in step.origins))
+            made = assembler.emit(action, operands, why, label, origins)
+            values.update(zip((v for step in steps for v in step.results), made, strict=True))
+            assembler.hold_as(plan, values, (v for step in steps for v in step.results))
+            done.update(members)
+    return assembler.build([values[v] for v in plan.outputs])

@@ -1,0 +1,5 @@
+"""TritonGPU IR in: kernels from text or from Triton's own modules."""
+
+from eggshard.triton.frontend.libtriton import load
+
+__all__ = ["load"]

@@ -1,0 +1,102 @@
+"""Calibration on the devices of the tests: small, for what it writes and says, not for its figures."""
+
+from pathlib import Path
+
+import jax
+import pytest
+from typer.testing import CliRunner
+
+from eggshard.calibration.calibrating import calibrate
+from eggshard.calibration.measuring import measure, repeated
+from eggshard.calibration.samples import Sample, samples
+from eggshard.cli import app
+from eggshard.costmodel import StepInfo, detect, load, preset
+from eggshard.emit.stablehlo import module_text
+from eggshard.errors import CostModelError
+from eggshard.program.mesh import Mesh
+from eggshard.program.placement import replicated
+from eggshard.program.types import TensorType
+from eggshard.steps.steps import AllReduce
+
+
+def test_what_is_calibrated_is_saved_where_asked(monkeypatch, tmp_path: Path) -> None:
+    """With a machine's prices for times."""
+    truth = preset("h100-node")
+    monkeypatch.setattr("eggshard.calibration.calibrating.measure", lambda found, devices, repeats, advance: [
+        (s.step, truth.seconds(s.step)) for s in found])
+    path = tmp_path / "mine.toml"
+    result = CliRunner().invoke(app, ["calibrate", "--output", str(path)])
+    assert result.exit_code == 0, result.output
+    assert f'load("{path}")' in result.output.replace("\n", "") and "halo-exchange" in result.output
+    machine = load(path)
+    assert machine.devices == ("cpu",) and "calibrate" in machine.sources["protocols"]
+    gather = StepInfo("all-gather", Mesh({"x": 8}), axes=("x",), group=8, wire_bytes=1e6, messages=1)
+    assert machine.seconds(gather) == pytest.approx(truth.seconds(gather), rel=0.3)
+
+
+@pytest.mark.slow
+def test_a_calibrated_machine_is_found_by_its_devices(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    result = CliRunner().invoke(app, ["calibrate", "--sizes", "1KiB,8KiB,64KiB", "--groups", "8", "--repeats", "1"])
+    assert result.exit_code == 0, result.output
+    assert "all-reduce" in result.output and "halo-exchange" in result.output and "cost_model" in result.output
+    machine = detect(jax.devices())
+    assert machine.name == f"cpu-{len(jax.devices())}" and machine.devices == ("cpu",)
+    assert machine == load(tmp_path / "eggshard" / "machines" / f"{machine.name}.toml")
+    mesh = Mesh({"x": 8})
+    kinds = {kind for p in machine.protocols for kind in p.kinds}
+    assert {"all-gather", "all-reduce", "collective-permute"} <= kinds
+    for kind in ("all-gather", "all-to-all"):
+        small, large = (machine.seconds(StepInfo(kind, mesh, axes=("x",), group=8, wire_bytes=w, messages=1,
+                                                 memory_bytes=w)) for w in (1e3, 1e8))
+        assert 0 < small < large
+    assert machine.compute.like["exponential"] == "tanh"
+
+
+def test_every_kind_is_measured_at_every_size_and_group() -> None:
+    found = [s.step for s in samples(8, (1 << 10, 1 << 16))]
+    sent = {(s.kind, s.group, s.wire_bytes) for s in found if s.communicates}
+    assert len(sent) == 7 * 3 * 2
+    assert {s.op or s.kind for s in found if not s.communicates} == {
+        "add", "tanh", "reduce", "concatenate", "slice", "dot_general"}
+
+
+def test_collectives_are_measured_with_and_without_copies() -> None:
+    for kind in ("all-gather", "reduce-scatter"):
+        steps = [s.step for s in samples(8, (1 << 16,), (8,)) if s.step.kind == kind]
+        assert [s.copied_bytes > 0 for s in steps] == [False, True, True]
+        short, long = (s.copied_bytes / s.runs for s in steps[1:])
+        assert short < long
+
+
+@pytest.mark.parametrize("sample", [s for s in samples(8, (1 << 10,), (4,))], ids=lambda s: s.step.op or s.step.kind)
+def test_samples_are_steps_that_plans_may_have(sample: Sample) -> None:
+    """One after the other, on operands of their own, all results to be seen."""
+    plan = repeated(sample, 3)
+    assert len(plan.inputs) == 3 * len(sample.operands) and len(plan.outputs) == 3 * len(sample.results)
+    assert sum(step.action == sample.action for step in plan.steps) == 3 * sample.fused
+    given, made = ([plan.types[v] for v in values] for values in (plan.inputs, plan.outputs))
+    text = module_text(plan, given, [replicated(t.shape) for t in given], made, [replicated(t.shape) for t in made])
+    assert text.count("optimization_barrier") == 2
+
+
+def test_steps_take_time_on_devices() -> None:
+    sample = Sample(Mesh({"x": 8}), AllReduce(("x",), "add"), (TensorType((64, 64), "f32"),))
+    called: list[str] = []
+    ((step, seconds),) = measure([sample], jax.devices()[:8], repeats=2, advance=called.append)
+    assert step == sample.step and seconds > 0 and called == ["all-reduce"] * 3
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"groups": (3,)}, r"\[3\] do not divide 8"), ({"sizes": (4,)}, "at least 4"), ({"repeats": 0}, "at least once"),
+    ({"devices": jax.devices()[:1]}, "--devices 8"),
+])
+def test_impossible_calibrations_are_refused(options: dict, message: str) -> None:
+    with pytest.raises(CostModelError, match=message):
+        calibrate(**options)
+
+
+@pytest.mark.parametrize("arguments", [["--sizes", "1KB"], ["--groups", "two"]])
+def test_mistaken_options_are_named(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, ["calibrate", *arguments])
+    assert isinstance(result.exception, CostModelError) and arguments[1] in str(result.exception)

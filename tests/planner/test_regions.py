@@ -1,0 +1,211 @@
+"""Loops and branches: which bodies are planned, at which interfaces, and what their prices are until then."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import Array, lax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+import eggshard as es
+from eggshard.costmodel import AlphaBeta, WireBytes
+from eggshard.errors import EggshardWarning
+from eggshard.ops.region_builder import RegionBuilder
+from eggshard.placement.transfer import Strategy
+from eggshard.planner import regions
+from eggshard.planner.planning import Planning
+from eggshard.program.attributes import Attributes
+from eggshard.program.mesh import Mesh
+from eggshard.program.placement import Placement, place, replicated
+from eggshard.program.program import Region
+from eggshard.program.types import TensorType
+from eggshard.spmd.control_flow import ControlFlow, Least
+from eggshard.spmd.hoisting import price_of_iterations
+
+X = TensorType((8, 8), "f32")
+
+
+def layer(x: Array, w: tuple[Array, Array]) -> Array:
+    return x + jnp.tanh(x @ w[0]) @ w[1]
+
+
+def nested(levels: int) -> Callable[..., Array]:
+    """Layers in so many scans, each within the next, the inner ones recomputed for gradients."""
+    def run(x: Array, ws: Any) -> Array:
+        inner = layer if levels == 1 else jax.checkpoint(nested(levels - 1))
+        return lax.scan(lambda value, w: (inner(value, w), None), x, ws)[0]
+
+    return run
+
+
+def gradient(levels: int, width: int) -> jax.stages.Lowered:
+    """The gradient of the weights of `nested`, two iterations at every level."""
+    mesh = jax.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+    lead = (2,) * levels
+    specs = (P("x"), (P(*(None,) * levels, "x", "y"), P(*(None,) * levels, "y", "x")))
+    named = jax.tree.map(lambda s: NamedSharding(mesh, s), specs, is_leaf=lambda s: isinstance(s, P))
+    shapes = (16, width), ((*lead, width, 2 * width), (*lead, 2 * width, width))
+    given = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s, jnp.float32), shapes,
+                         is_leaf=lambda s: isinstance(s, tuple) and isinstance(s[0], int))
+    loss = lambda ws, x: (nested(levels)(x, ws) ** 2).sum()  # noqa: E731
+    return jax.jit(lambda x, ws: jax.grad(loss)(ws, x), in_shardings=named, out_shardings=named[1]).lower(*given)
+
+
+def verify(plan: es.Plan) -> None:
+    """On inputs so small that many layers do not blow rounding up."""
+    rng = np.random.default_rng(0)
+    plan.verify(inputs=[0.1 * rng.standard_normal(t.shape, np.float32) for t in plan.program.input_types])
+
+
+def interfaces() -> list[Strategy]:
+    """Full replication, by rows, by columns."""
+    mesh = Mesh.of({"x": 4})
+    found = [replicated((8, 8)), *(place(mesh, (8, 8), dims) for dims in ((("x",), ()), ((), ("x",))))]
+    return [Strategy((p,), (p,)) for p in found]
+
+
+def body() -> Region:
+    return RegionBuilder([X]).build([0])
+
+
+def priced(bounds: list[Least], prices: list[float]) -> tuple[list[float], list[int]]:
+    """What `ControlFlow.priced` says of interfaces with these bounds and prices; the ones that were planned for it."""
+    offered, planned = interfaces()[: len(bounds)], list[int]()
+
+    def least(_: Region, inputs: tuple[Placement, ...], outputs: tuple[Placement, ...], trips: int) -> Least:
+        assert trips == 1, "of a branch"
+        return bounds[offered.index(Strategy(inputs, outputs))]
+
+    def price(s: Strategy) -> float:
+        planned.append(offered.index(s))
+        return prices[planned[-1]]
+
+    def plan(*_: object) -> Any:
+        raise AssertionError("nothing is to be planned but by the price")
+
+    flow = ControlFlow(plan, plan, least)
+    found = flow.priced("if", Attributes({}), (body(), body()), branches(offered), lambda s: price(Strategy(
+        s.operands[1:], s.results)))
+    return [seconds for _, seconds in found], planned
+
+
+def branches(offered: list[Strategy]) -> list[Strategy]:
+    """The interfaces of a branch: with a selector in front."""
+    return [Strategy((replicated(()), *s.operands), s.results) for s in offered]
+
+
+def test_full_replication_waits_and_what_was_proposed_is_planned() -> None:
+    found, planned = priced([Least(3.0, False), Least(1.0, False), Least(2.0, False)], [7.0, 5.0, 6.0])
+    # By rows costs 5, and by columns may cost less.
+    assert found == [3.0, 5.0, 6.0] and planned == [1, 2]
+
+
+def test_what_costs_more_than_another_interface_is_known_to_waits() -> None:
+    found, planned = priced([Least(3.0, True), Least(4.0, False), Least(2.0, False)], [3.0, 5.0, 6.0])
+    assert found == [3.0, 4.0, 6.0] and planned == [2]
+
+
+def test_the_only_interface_is_planned() -> None:
+    assert priced([Least(3.0, False)], [7.0]) == ([7.0], [0])
+
+
+class Watched(regions.RegionPlanner):
+    """Remembers which bodies were searched, and bounded."""
+
+    searched: Counter[tuple[Region, bool]] = Counter()
+    bounded: Counter[tuple[Region, bool]] = Counter()
+
+    def plan(self, planning: Planning, region: Region, inputs: Any, outputs: Any, trips: int) -> Any:
+        self.searched[region, any(p.used_axes for p in inputs)] += 1
+        return super().plan(planning, region, inputs, outputs, trips)
+
+    def least(self, planning: Planning, region: Region, inputs: Any, outputs: Any, trips: int) -> Least:
+        self.bounded[region, any(p.used_axes for p in inputs)] += 1
+        return super().least(planning, region, inputs, outputs, trips)
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> type[Watched]:
+    monkeypatch.setattr("eggshard.planner.optimization.RegionPlanner", Watched)
+    Watched.searched, Watched.bounded = Counter(), Counter()
+    return Watched
+
+
+def test_an_interface_that_no_plan_wants_is_not_searched(watched: type[Watched]) -> None:
+    plan = es.optimize(gradient(1, 1024), cost_model=AlphaBeta())
+    large = {region for region, _ in watched.searched if len(region.ops) > 3}
+    assert len(large) == 2  # forwards and backwards
+    for region in large:
+        assert watched.bounded[region, False] and not watched.searched[region, False]
+        assert watched.searched[region, True] == 1
+    assert plan.cost.total <= plan.baseline.cost.total
+
+
+def test_loops_in_loops_are_each_planned_once_per_interface(watched: type[Watched]) -> None:
+    plan = es.optimize(gradient(3, 16), cost_model=WireBytes())
+    large = [n for (region, _), n in watched.searched.items() if len(region.ops) > 3]
+    assert large and all(n == 1 for n in large)
+    assert not plan.search.fallback or plan.search.fallback.startswith("the search found nothing")
+    verify(plan)
+
+
+class Bounded(regions.RegionPlanner):
+    """Holds every body that is planned against what was said of it before, the loop's invariant part paid for once."""
+
+    held = 0
+
+    def plan(self, planning: Planning, region: Region, inputs: Any, outputs: Any, trips: int) -> Any:
+        least = self.least(planning, region, inputs, outputs, trips)
+        found = super().plan(planning, region, inputs, outputs, trips)
+        price = price_of_iterations(found, trips, planning.pricer.program)
+        assert trips * least.seconds <= price * (1 + regions.ROUNDING)
+        Bounded.held += not least.exact and trips > 1
+        return found
+
+
+def gathered(x: Array, w: Array) -> Array:
+    return lax.fori_loop(0, 5, lambda i, y: jnp.tanh(y @ w), x)
+
+
+def gathered_and_changed(x: Array, w: Array) -> Array:
+    return lax.fori_loop(0, 5, lambda i, y: jnp.tanh(y @ jnp.exp(w + w.T)) + i, x)
+
+
+def gathered_inside(x: Array, w: Array) -> Array:
+    def outer(i: Array, y: Array) -> Array:
+        return lax.fori_loop(0, 3, lambda j, z: jnp.tanh(z @ w) @ w.T + i, y)
+
+    return lax.fori_loop(0, 4, outer, x)
+
+
+@pytest.mark.parametrize("run", (gathered, gathered_and_changed, gathered_inside))
+def test_no_body_costs_less_than_its_bound(run: Callable[..., Array], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eggshard.planner.optimization.RegionPlanner", Bounded)
+    monkeypatch.setattr(Bounded, "held", 0)
+    mesh = jax.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+    given = [jax.ShapeDtypeStruct((n, 64), jnp.float32, sharding=NamedSharding(mesh, P("x", "y"))) for n in (1024, 64)]
+    for model in (WireBytes(), AlphaBeta()):
+        plan = es.optimize(jax.jit(run).lower(*given), cost_model=model)
+        assert plan.cost.total <= plan.baseline.cost.total * (1 + 1e-9)
+    assert Bounded.held
+    verify(plan)
+
+
+def test_the_baseline_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> Any:
+        raise RuntimeError("no solver")
+
+    lowered = gradient(1, 16)
+    wanted = es.optimize(lowered)
+    monkeypatch.setattr(regions, "solve", broken)
+    monkeypatch.setattr("eggshard.planner.optimization.solve", broken)
+    with pytest.warns(EggshardWarning, match="no solver"):
+        plan = es.optimize(lowered)
+    assert plan.search.method == "baseline" and plan.cost.total >= wanted.cost.total
+    verify(plan)

@@ -1,0 +1,69 @@
+"""The integer program over shards against enumeration."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+from tests.selection.carried import small_loops
+from tests.selection.exhaustive import Tally, TooLarge, cases, optimum
+
+from eggshard.errors import LimitError
+from eggshard.selection.certify import availability
+from eggshard.selection.graph import Graph
+from eggshard.selection.portfolio import extract
+from eggshard.selection.problem import Choice, Problem
+from eggshard.selection.verify import check
+
+
+def solved(problem):
+    incumbent = extract(problem, methods=("greedy", "local", "shards")).selection
+    return availability.solve(Graph(problem), incumbent, 60.0, 0.0), incumbent
+
+
+def test_made_up_problems_are_solved_to_the_optimum():
+    tally = Tally()
+    compared = 0
+    for problem, best in cases(5, 60, False, tally):
+        if Graph(problem).has_cycles or best <= 0:
+            continue
+        answer, incumbent = solved(problem)
+        plan = answer.plan if answer.plan is not None else incumbent
+        assert not check(problem, plan)
+        assert min(plan.cost, incumbent.cost) == pytest.approx(best, rel=1e-6)
+        assert answer.bound <= best * (1 + 1e-9)
+        assert answer.bound == pytest.approx(best, rel=1e-5)
+        compared += 1
+    assert compared > 20
+
+
+def test_what_a_loop_carries_stays_at_one_placement():
+    compared = 0
+    for seed in range(40):
+        problem = small_loops(random.Random(seed), 6)
+        try:
+            best = optimum(problem)
+        except TooLarge:
+            continue
+        if best == math.inf:
+            with pytest.raises(LimitError):
+                solved(problem)
+            continue
+        answer, incumbent = solved(problem)
+        plan = answer.plan if answer.plan is not None else incumbent
+        assert not check(problem, plan)
+        assert min(plan.cost, incumbent.cost) == pytest.approx(best, rel=1e-6)
+        compared += 1
+    assert compared > 10
+
+
+def test_the_portfolio_asks_it_where_a_bound_of_all_plans_is_wanted():
+    apart = np.array([[0.0, 50.0], [50.0, 0.0]])
+    choices = [[Choice(0, 3.0, ()), Choice(1, 4.0, ())]]
+    for _ in range(3):
+        a = len(choices) - 1
+        choices.append([Choice(0, 1.0, ((a, 0),)), Choice(1, 2.0, ((a, 1),))])
+    problem = Problem(choices, [apart] * len(choices), [(len(choices) - 1, 0), (len(choices) - 1, 1)])
+    found = extract(problem, methods=("greedy", "shards"), exact=True)
+    assert found.selection.cost == 16 and found.bound == pytest.approx(16)
+    assert any(note.startswith("shards") for note in found.notes) or found.method == "greedy"
