@@ -26,12 +26,12 @@ from rich.table import Table
 
 import eggshard
 from bench.programs import BenchProgram, spec, use_cpu_devices
+from eggshard.api import Plan
 from eggshard.calibration.calibrating import calibrate
 from eggshard.costmodel import CostModel, Machine, Messages, StepInfo, WireBytes, load
 from eggshard.costmodel.columns import StepColumns
 from eggshard.costmodel.pricing import Pricer
 from eggshard.errors import EggshardWarning
-from eggshard.plan.plan import Plan
 
 #: Per family the programs' names, and how many others are drawn.
 PROGRAMS: dict[str, tuple[str, ...]] = {

@@ -32,13 +32,13 @@ from bench.peers import kib
 from bench.programs import BenchProgram
 from bench.programs.engines import PROGRAMS, variants
 from bench.worker import ROOT
+from eggshard.api import Plan
 from eggshard.costmodel import WireBytes
 from eggshard.engines.jax.archives import load_arrays, save_arrays
 from eggshard.engines.jax.verification import compare, difference, tolerance
 from eggshard.engines.mpi.launching import run_ranks
 from eggshard.engines.processes.launcher import Processes
 from eggshard.ops.evaluate import evaluate_program
-from eggshard.plan.plan import Plan
 from eggshard.simulate import simulator
 from eggshard.simulate.execution import gathered, scattered
 

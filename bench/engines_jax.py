@@ -20,8 +20,8 @@ def main(folder: Path, runs: int, devices: int, processes: int, port: int, index
         jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=processes, process_id=index)
     from jax.experimental.multihost_utils import process_allgather
 
+    from eggshard.api import Plan
     from eggshard.engines.jax.archives import load_arrays, save_arrays
-    from eggshard.plan.plan import Plan
 
     plan = Plan.from_json((folder / "plan.json").read_text())
     inputs = load_arrays(folder / "inputs.npz", plan.program.input_types)

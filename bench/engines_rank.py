@@ -8,8 +8,8 @@ from pathlib import Path
 
 from mpi4py import MPI
 
+from eggshard.api import Plan
 from eggshard.engines.jax.archives import load_arrays, save_arrays
-from eggshard.plan.plan import Plan
 
 
 def main(folder: Path, runs: int) -> None:

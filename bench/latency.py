@@ -21,8 +21,8 @@ import eggshard
 from bench.exchange_search import Chain, Schedule, best_schedule, exchanges
 from bench.programs import BenchProgram, axes_of, dimensions
 from bench.programs.spellings import repeated
+from eggshard.api import Plan
 from eggshard.costmodel import AlphaBeta, CostModel, Messages
-from eggshard.plan.plan import Plan
 from eggshard.program.mesh import Mesh
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.steps import Step, StepPlan

@@ -20,8 +20,8 @@ from rich.table import Table
 import eggshard
 from bench.peers import compile_text, kib
 from bench.programs import BenchProgram
+from eggshard.api import Plan
 from eggshard.costmodel import WireBytes
-from eggshard.plan.plan import Plan
 
 #: Families, and how many programs to draw of each besides its own.
 FAMILIES = {"training": 4, "dense": 8, "reshard": 8, "stencil": 8}

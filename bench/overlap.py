@@ -17,11 +17,11 @@ from rich.table import Table
 
 import eggshard
 from bench.programs import BenchProgram, use_cpu_devices
+from eggshard.api import Plan
 from eggshard.costmodel import AlphaBeta
 from eggshard.costmodel.pricing import Pricer
 from eggshard.costmodel.schedule import scheduled
 from eggshard.errors import EggshardWarning
-from eggshard.plan.plan import Plan
 
 #: Machines, with all of a collective's time hidden where something else is computed.
 MACHINES = tuple(replace(model, overlap=1.0) for model in (AlphaBeta(), AlphaBeta.preset("tpu-v5p")))

@@ -15,10 +15,10 @@ import eggshard
 from bench import enzyme, peers
 from bench.lower_bound import lower_bound
 from bench.programs import BenchProgram
+from eggshard.api import Plan
 from eggshard.costmodel import WireBytes
 from eggshard.hlo.collectives import count_collectives
 from eggshard.limits import Limits
-from eggshard.plan.plan import Plan
 from eggshard.steps.steps import AllGather, Local
 
 

@@ -6,9 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from eggshard import shardy
+from eggshard.api import Plan
 from eggshard.cli import app, main, parse_mesh, parse_spec, parse_tensor
 from eggshard.errors import EggshardError
-from eggshard.plan.plan import Plan
 
 MODULE = """
 sdy.mesh @mesh = <["x"=4, "y"=2]>

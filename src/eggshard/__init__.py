@@ -22,28 +22,25 @@ from eggshard.errors import (
 )
 from eggshard.limits import Limits as Limits
 from eggshard.program.mesh import Mesh as Mesh
+from eggshard.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from eggshard import shardy as shardy, triton as triton
+    from eggshard.api import Plan as Plan, optimize as optimize, pareto as pareto, plan_reshard as plan_reshard
     from eggshard.frontends import load as load
     from eggshard.frontends.builder import ProgramBuilder as ProgramBuilder
     from eggshard.jit import jit as jit
-    from eggshard.plan.plan import Plan as Plan
-    from eggshard.planner.optimization import optimize as optimize, plan_reshard as plan_reshard
-    from eggshard.planner.tradeoff import pareto as pareto
     from eggshard.program.program import Program as Program
     from eggshard.program.sharding import Sharding as Sharding
 
-__version__ = "0.1.0"
-
 #: Names that are imported when first asked for, so that ``import eggshard`` stays fast.
 _LAZY = {
-    "optimize": "eggshard.planner.optimization",
-    "plan_reshard": "eggshard.planner.optimization",
-    "pareto": "eggshard.planner.tradeoff",
+    "optimize": "eggshard.api",
+    "plan_reshard": "eggshard.api",
+    "pareto": "eggshard.api",
     "jit": "eggshard.jit",
     "load": "eggshard.frontends",
-    "Plan": "eggshard.plan.plan",
+    "Plan": "eggshard.api",
     "Program": "eggshard.program.program",
     "ProgramBuilder": "eggshard.frontends.builder",
     "Sharding": "eggshard.program.sharding",

@@ -13,8 +13,8 @@ from eggshard.calibration import command as cli_calibrate
 from eggshard.errors import EggshardError, MeshError, ProgramError, ShardingError
 
 if TYPE_CHECKING:
+    from eggshard.api import Plan
     from eggshard.costmodel import CostModel
-    from eggshard.plan.plan import Plan
     from eggshard.program.mesh import Mesh
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Plan sharded tensor programs.",
@@ -129,7 +129,7 @@ def plan_of(source: Path, model: str, exact: bool, seconds: float) -> Plan:
 
 def saved_plan(path: Path) -> Plan:
     """The plan in a JSON file; errors name the file."""
-    from eggshard.plan.plan import Plan
+    from eggshard.api import Plan
 
     try:
         return Plan.from_json(path.read_text())

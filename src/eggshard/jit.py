@@ -15,14 +15,14 @@ import jax
 import numpy as np
 from jax.sharding import AxisType
 
+from eggshard.api import Plan
 from eggshard.costmodel import CostModel
+from eggshard.emit.jax_primitive import TransformationError, is_batched, whole_programs
 from eggshard.engines.jax.agreement import planned_once
 from eggshard.engines.jax.callable import PlannedFunction, committed_sharding, mesh_in_effect
-from eggshard.engines.jax.primitive import TransformationError, is_batched, whole_programs
 from eggshard.errors import EggshardError, EggshardWarning, LoweringError, ProgramError
 from eggshard.frontends.calling_convention import CallingConvention
 from eggshard.limits import Limits
-from eggshard.plan.plan import Plan
 
 if TYPE_CHECKING:
     from eggshard.engines.jax.comparison import Comparison
@@ -53,7 +53,7 @@ class PlanOptions:
     guard: bool = False
 
     def plan(self, lowered: jax.stages.Lowered) -> Plan:
-        from eggshard.planner.optimization import optimize
+        from eggshard.api import optimize
 
         return optimize(
             lowered,
@@ -150,6 +150,10 @@ class JitFunction:
         self._by_shardings: dict[Any, Any] = {}
         self._plans: dict[str, Plan] = {}
         self._differentiable: dict[Any, Callable[..., Any]] = {}
+
+    def derived(self, program: Callable[..., Any], shardings: dict[str, Any]) -> JitFunction:
+        """Another function without static arguments, planned with this one's options."""
+        return JitFunction(program, {"static_argnums": None, "static_argnames": None}, shardings, self.options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result. TransformationError under vmap."""
@@ -254,7 +258,8 @@ class JitFunction:
         convention = CallingConvention.of(lowered)
         text = lowered.as_text()
         if text not in self._plans:
-            self._plans[text] = planned_once(convention.devices, text, lambda: self.options.plan(lowered))
+            self._plans[text] = Plan.of(
+                planned_once(convention.devices, text, lambda: self.options.plan(lowered)))
         return self._plans[text], convention
 
     def _jitted(self, leaves: Sequence[Any], tree: Any) -> Any:

@@ -6,9 +6,9 @@ from functools import cache
 from typing import Any
 
 import eggshard
+from eggshard.api import Plan
 from eggshard.costmodel import WireBytes
 from eggshard.ops.region_builder import RegionBuilder
-from eggshard.plan.plan import Plan
 from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import place

@@ -13,7 +13,7 @@ import pytest
 from tests.report.samples import chain, long_plan, mlp
 
 import eggshard
-from eggshard.plan.plan import Plan
+from eggshard.api import Plan
 from eggshard.report.page_data import PageData
 from eggshard.report.page_file import SCRIPTS, page
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.report.samples import chain, long_plan, mlp, scan
 
-from eggshard.plan.plan import Plan
+from eggshard.api import Plan
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: eggshard[browser]")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -11,9 +11,9 @@ from tests.random_programs import random_case
 from tests.report.samples import chain, mlp
 
 import eggshard
+from eggshard.api import Plan
 from eggshard.errors import EggshardError
 from eggshard.limits import Limits
-from eggshard.plan.plan import Plan
 from eggshard.plan.reasons import packed, unpacked
 from eggshard.planner.encoding.decode import Decoder
 from eggshard.planner.encoding.weighing import Weighing

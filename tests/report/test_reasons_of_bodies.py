@@ -12,11 +12,11 @@ from tests.report.samples import scan
 from typer.testing import CliRunner
 
 import eggshard
+from eggshard.api import Plan
 from eggshard.cli import app
 from eggshard.costmodel import AlphaBeta
 from eggshard.errors import EggshardError
 from eggshard.limits import Limits
-from eggshard.plan.plan import Plan
 from eggshard.plan.reasons import WithBodies
 from eggshard.planner.encoding.decode import Decoder
 from eggshard.planner.encoding.weighing import Weighing

@@ -10,6 +10,7 @@ from rich.table import Table
 from tests.report.samples import chain
 
 import eggshard
+from eggshard import tables as text_tables
 from eggshard.report import tables
 from eggshard.selection.portfolio import METHODS
 
@@ -47,7 +48,7 @@ def test_lines_above_the_table_are_no_longer_than_a_terminal() -> None:
 
 def test_a_plan_that_a_debugger_shows_is_one_short_line() -> None:
     plan = eggshard.optimize(CHAIN)
-    seconds = tables.duration(plan.cost.total)
+    seconds = text_tables.duration(plan.cost.total)
     assert repr(plan) == f"<Plan of main: 4 steps, {seconds}, {plan.search.method}>"
     assert repr(plan.baseline).endswith(", baseline>")
     assert repr(eggshard.Plan.from_json(plan.to_json())) == repr(plan)
@@ -65,15 +66,15 @@ def table_of(text: str) -> list[str]:
 
 
 def test_tables_are_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert tables.columns() == 118
+    assert text_tables.columns() == 118
     written = str(chain())
     on_a_terminal(monkeypatch, 200)
-    assert tables.columns() == 200 and str(chain()) == written
+    assert text_tables.columns() == 200 and str(chain()) == written
     on_a_terminal(monkeypatch, 90)
     for text in (str(chain()), str(chain().diff(chain().baseline))):
         assert max(map(len, text.splitlines())) <= 90
     on_a_terminal(monkeypatch, 20)
-    assert tables.columns() == 80, "figures would be cut off"
+    assert text_tables.columns() == 80, "figures would be cut off"
 
 
 PLACEMENTS = re.compile(r"\([^()]*(?:\([^()]*\)[^()]*)*\)(?:\+\{[^}]*\})?")
@@ -112,4 +113,4 @@ def test_what_methods_came_to_is_explained_where_it_stands() -> None:
     (12.34e-3, "12.3 ms"), (0.99951, "1 s"), (250.0, "250 s"),
 ])
 def test_durations_have_three_digits_and_no_exponent(seconds: float, shown: str) -> None:
-    assert tables.duration(seconds) == shown
+    assert text_tables.duration(seconds) == shown

@@ -9,11 +9,11 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 from tests.emit.devices import run_on_xla
 
 import eggshard as es
+from eggshard.api import Plan
 from eggshard.costmodel import AlphaBeta, Messages, WireBytes
 from eggshard.costmodel.pricing import Pricer, step_info
 from eggshard.hlo.collectives import count_collectives
 from eggshard.placement.windows import slab_exchange
-from eggshard.plan.plan import Plan
 from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Dim

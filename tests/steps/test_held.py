@@ -9,7 +9,7 @@ from tests.random_programs import random_case
 from tests.random_stencils import random_stencil
 
 import eggshard
-from eggshard.plan.plan import Plan
+from eggshard.api import Plan
 
 
 def check(plan: Plan) -> int:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import eggshard as es
+from eggshard.api import Plan
 from eggshard.costmodel import AlphaBeta, Messages, StepInfo, WireBytes
 from eggshard.costmodel.pricing import Pricer, step_info
 from eggshard.placement.slabs import Slab
 from eggshard.placement.windows import slab_exchange
-from eggshard.plan.plan import Plan
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Dim, Placement, place

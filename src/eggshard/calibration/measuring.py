@@ -117,8 +117,8 @@ def _program(sample: Sample, times: int, devices: Sequence[Any], known: dict[Any
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 
+    from eggshard.emit.jax_primitive import DeviceModule, call_module
     from eggshard.emit.stablehlo import module_text
-    from eggshard.engines.jax.primitive import DeviceModule, call_module
     from eggshard.program.placement import place
 
     plan, axes = repeated(sample, times), tuple(sample.mesh.axes)

@@ -21,10 +21,10 @@ from eggshard.steps.piece_steps import Exchange, Round
 from eggshard.steps.steps import Action, CollectivePermute, Local, Pairs, Step, StepPlan
 
 if TYPE_CHECKING:
-    from eggshard.plan.plan import Plan
+    from eggshard.plan.record import PlanRecord
 
 
-def plan_text(plan: Plan) -> str:
+def plan_text(plan: PlanRecord) -> str:
     """The module of a plan."""
     program = plan.program
     return module_text(

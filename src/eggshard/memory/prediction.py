@@ -10,6 +10,7 @@ from eggshard.memory.xla_cpu.buffers import lifetimes, temporaries
 from eggshard.memory.xla_cpu.instructions import Block, instructions
 from eggshard.memory.xla_cpu.packing import Lives
 from eggshard.memory.xla_cpu.reading import graph_of
+from eggshard.plan.record import PlanRecord
 from eggshard.steps.peak_memory import peak_bytes
 from eggshard.steps.steps import StepPlan
 
@@ -25,6 +26,15 @@ class Memory(NamedTuple):
     def peak(self) -> int:
         """All of it: what the program allocates."""
         return sum(self)
+
+
+def memory_of(plan: PlanRecord) -> Memory:
+    """The predicted memory of a plan's device program, kept with the plan."""
+    return plan.once(_of_plan)
+
+
+def _of_plan(plan: PlanRecord) -> Memory:
+    return predicted(plan.device_program)
 
 
 def predicted(program: StepPlan) -> Memory:

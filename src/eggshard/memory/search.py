@@ -15,10 +15,10 @@ from functools import partial
 from eggshard.costmodel.pricing import Pricer, step_info
 from eggshard.costmodel.protocol import CostModel, StepInfo
 from eggshard.costmodel.schedule import scheduled
-from eggshard.memory.prediction import predicted
+from eggshard.memory.prediction import memory_of, predicted
 from eggshard.memory.strips.strip_mining import cuts
-from eggshard.plan.plan import Plan
 from eggshard.plan.reasons import Reasons
+from eggshard.plan.record import PlanRecord
 from eggshard.steps.steps import StepPlan
 
 #: Each price is so many times the one before; the first makes memory one part in so many of the plan's cost.
@@ -46,48 +46,50 @@ class MemoryPriced:
 
 
 #: Plans at a cost model; the plan at the user's own is known.
-Planner = Callable[[CostModel], Plan]
+Planner = Callable[[CostModel], PlanRecord]
 
 
-def cheapest_within(limit: float, cheapest: Plan, planner: Planner, whole: float = 0) -> tuple[Plan | None, int]:
+def cheapest_within(
+    limit: float, cheapest: PlanRecord, planner: Planner, whole: float = 0
+) -> tuple[PlanRecord | None, int]:
     """The cheapest plan found whose memory stays within ``limit`` bytes, None if none does; and the least peak found.
 
     ``cheapest`` is the best plan without a limit, and is returned where it fits. ``whole``: what all plans take at
     least that do every step whole.
     """
-    if cheapest.memory.peak <= limit:
-        return cheapest, cheapest.memory.peak
+    if memory_of(cheapest).peak <= limit:
+        return cheapest, memory_of(cheapest).peak
     found = [in_strips_within(limit, cheapest)]
-    if found[0].memory.peak > limit or found[0].cost.total > (1 + _NEAR) * cheapest.cost.total:
+    if memory_of(found[0]).peak > limit or found[0].cost.total > (1 + _NEAR) * cheapest.cost.total:
         others = [cheapest.baseline, *(_at_prices_within(limit, cheapest, planner) if whole <= limit else ())]
         found += others
-        if all(p.memory.peak > limit for p in found):
-            least = sorted(others, key=lambda p: p.memory.peak)[:_LEAST]
+        if all(memory_of(p).peak > limit for p in found):
+            least = sorted(others, key=lambda p: memory_of(p).peak)[:_LEAST]
             found += [in_strips_within(limit, p) for p in least if p.device_program != cheapest.device_program]
-    within = [p for p in found if p.memory.peak <= limit]
-    return min(within, key=lambda p: p.cost.total, default=None), min(p.memory.peak for p in found)
+    within = [p for p in found if memory_of(p).peak <= limit]
+    return min(within, key=lambda p: p.cost.total, default=None), min(memory_of(p).peak for p in found)
 
 
-def _at_prices_within(limit: float, cheapest: Plan, planner: Planner) -> list[Plan]:
+def _at_prices_within(limit: float, cheapest: PlanRecord, planner: Planner) -> list[PlanRecord]:
     """The plans found at rising prices, until one fits, and at prices between the last two."""
-    found: list[Plan] = []
+    found: list[PlanRecord] = []
     low = high = 0.0
     for price in prices(cheapest):
         found.append(at_price(cheapest, planner, price))
         low, high = high, price
-        if found[-1].memory.peak <= limit:
+        if memory_of(found[-1]).peak <= limit:
             break
-    if found[-1].memory.peak <= limit:
+    if memory_of(found[-1]).peak <= limit:
         for _ in range(_HALVINGS):
             middle = (low * high) ** 0.5 if low else high / _FACTOR
             found.append(at_price(cheapest, planner, middle))
-            low, high = (low, middle) if found[-1].memory.peak <= limit else (middle, high)
+            low, high = (low, middle) if memory_of(found[-1]).peak <= limit else (middle, high)
     return found
 
 
-def in_strips_within(limit: float, plan: Plan) -> Plan:
+def in_strips_within(limit: float, plan: PlanRecord) -> PlanRecord:
     """The plan with loops over strips: the cheapest one found that fits, or else the one that takes least."""
-    program, memory = plan.device_program, plan.memory
+    program, memory = plan.device_program, memory_of(plan)
     pricer = Pricer(plan.cost_model, plan.mesh)
     for _ in range(_LOOPS):
         fitting: list[tuple[float, int, StepPlan]] = []
@@ -113,7 +115,7 @@ def in_strips_within(limit: float, plan: Plan) -> Plan:
     return replace(plan, device_program=program, search=search)
 
 
-def prices(plan: Plan, count: int = _PRICES) -> Iterator[float]:
+def prices(plan: PlanRecord, count: int = _PRICES) -> Iterator[float]:
     """Prices per byte, in seconds, from one that a plan hardly feels to one that decides everything."""
     touched = bytes_touched(plan.device_program)
     price = _FIRST * (plan.cost.total or 1.0) / max(touched, 1.0)
@@ -130,7 +132,7 @@ def bytes_touched(program: StepPlan) -> float:
     )
 
 
-def at_price(cheapest: Plan, planner: Planner, price: float) -> Plan:
+def at_price(cheapest: PlanRecord, planner: Planner, price: float) -> PlanRecord:
     """The plan found at a price per byte, with its cost under the user's model and what is known of every plan."""
     plan = planner(MemoryPriced(cheapest.cost_model, price))
     known = cheapest.search
@@ -144,16 +146,16 @@ def at_price(cheapest: Plan, planner: Planner, price: float) -> Plan:
                    baseline_factory=cheapest.baseline_factory, reasons_factory=partial(_charged, plan))
 
 
-def _charged(plan: Plan, names: Mapping[int, str]) -> Reasons:
+def _charged(plan: PlanRecord, names: Mapping[int, str]) -> Reasons:
     """The reasons of a plan found at a price per byte."""
     note = "a charge on every byte that a step touches is in these prices: by it the search kept to the memory limit"
     return replace(plan.reasons_for(names), note=note)
 
 
-def front(plans: Iterable[Plan]) -> list[Plan]:
+def front(plans: Iterable[PlanRecord]) -> list[PlanRecord]:
     """The plans that no other undercuts both in cost and in memory, cheapest first."""
-    kept: list[Plan] = []
-    for plan in sorted(plans, key=lambda p: (p.cost.total, p.memory.peak)):
-        if not kept or plan.memory.peak < kept[-1].memory.peak:
+    kept: list[PlanRecord] = []
+    for plan in sorted(plans, key=lambda p: (p.cost.total, memory_of(p).peak)):
+        if not kept or memory_of(plan).peak < memory_of(kept[-1]).peak:
             kept.append(plan)
     return kept

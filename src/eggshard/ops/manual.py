@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import numpy as np
 
-from eggshard.errors import ProgramError
+from eggshard.errors import LoweringError, ProgramError
 from eggshard.ops.base import Arrays, OpDef, Types, Values, register
 from eggshard.program.attributes import Attributes
 from eggshard.program.codec import String
 from eggshard.program.program import Region
+from eggshard.program.sharding import Sharding
 from eggshard.program.types import TensorType
 
-if TYPE_CHECKING:
-    from eggshard.program.sharding import Sharding
 
-
-class _ManualComputation(OpDef):
+class ManualComputation(OpDef):
     """A region that every device runs on its own shards (JAX's shard_map).
 
     ``in_shardings`` and ``out_shardings`` (one Sharding per operand and result) say how global tensors are cut along
@@ -28,6 +26,8 @@ class _ManualComputation(OpDef):
 
     name = "manual_computation"
     mlir_name = "sdy.manual_computation"
+    #: Runs a region on simulated devices, given attributes and whole arrays; `simulate.manual` sets it.
+    meaning: ClassVar[Callable[[Attributes, Region, Sequence[np.ndarray]], tuple[np.ndarray, ...]] | None] = None
 
     def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
         ins, outs, results = attrs["in_shardings"], attrs["out_shardings"], attrs["result_types"]
@@ -57,9 +57,9 @@ class _ManualComputation(OpDef):
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
         """Runs on simulated devices; LoweringError for a partly manual computation that communicates."""
-        from eggshard.spmd.manual import evaluate_manual
-
-        return evaluate_manual(attrs, regions[0], arrays)
+        if ManualComputation.meaning is None:
+            raise LoweringError("a manual computation runs on simulated devices; import eggshard.simulate.manual first")
+        return ManualComputation.meaning(attrs, regions[0], arrays)
 
     def emit(
         self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], fresh: Callable[[], str]
@@ -84,4 +84,4 @@ def manual_attributes(attrs: Attributes) -> list[tuple[str, str]]:
     ]
 
 
-register(_ManualComputation())
+register(ManualComputation())

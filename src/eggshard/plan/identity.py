@@ -13,14 +13,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eggshard.errors import MeshError, ProgramError
+from eggshard.plan.json_values import encode
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Op, Program, Region
 from eggshard.program.sharding import whole_mesh
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.steps import Action, Step, StepPlan
+from eggshard.version import __version__
 
 if TYPE_CHECKING:
-    from eggshard.plan.plan import Plan
+    from eggshard.plan.record import PlanRecord
 
 #: Ops that are kept word for word, as one version of JAX wrote them.
 _VERBATIM = ("custom_call", "custom_call_effectful", "opaque", "opaque_effectful")
@@ -32,7 +34,7 @@ def program_fingerprint(program: Program) -> str:
     return _digest((program.mesh, _plain_region(program.region), *ends))
 
 
-def plan_fingerprint(plan: Plan) -> str:
+def plan_fingerprint(plan: PlanRecord) -> str:
     """Of what devices do, and of how the arrays lie that they are given and return."""
     return _digest((_plain(plan.device_program), plan.input_placements, plan.output_placements))
 
@@ -44,9 +46,7 @@ def device_program_fingerprint(program: StepPlan) -> str:
 
 def versions(program: Program) -> dict[str, str]:
     """Of what a plan for this program depends on: eggshard, and JAX where ops are kept as JAX wrote them."""
-    import eggshard
-
-    found = {"eggshard": eggshard.__version__}
+    found = {"eggshard": __version__}
     jax = _installed("jax")
     if jax and any(op.name in _VERBATIM for op in _ops(program.region)):
         found["jax"] = jax
@@ -55,9 +55,7 @@ def versions(program: Program) -> dict[str, str]:
 
 def require_versions(written: dict[str, str]) -> None:
     """ProgramError where a plan was written by other versions than are installed (JAX may be missing)."""
-    import eggshard
-
-    here = {"eggshard": eggshard.__version__, "jax": _installed("jax")}
+    here = {"eggshard": __version__, "jax": _installed("jax")}
     for name, version in written.items():
         if here.get(name) and here[name] != version:
             raise ProgramError(
@@ -66,13 +64,13 @@ def require_versions(written: dict[str, str]) -> None:
             )
 
 
-def device_order(plan: Plan) -> tuple[int, ...] | None:
+def device_order(plan: PlanRecord) -> tuple[int, ...] | None:
     """In which order a mesh takes the devices that a plan was made for, of their numbers; None if none were stated."""
     devices = () if plan.calling_convention is None else plan.calling_convention.devices
     return plan.device_order if not devices or len(devices) != plan.mesh.size else _ranks([d.id for d in devices])
 
 
-def require(plan: Plan, program: Any = None, mesh: Any = None) -> None:
+def require(plan: PlanRecord, program: Any = None, mesh: Any = None) -> None:
     """See `Plan.require`."""
     if mesh is not None:
         _require_mesh(plan, mesh)
@@ -87,7 +85,7 @@ def require(plan: Plan, program: Any = None, mesh: Any = None) -> None:
             )
 
 
-def _require_mesh(plan: Plan, mesh: Any) -> None:
+def _require_mesh(plan: PlanRecord, mesh: Any) -> None:
     planned, given = whole_mesh(plan.mesh), whole_mesh(Mesh.of(mesh))
     if planned.axes != given.axes or tuple(planned.axes) != tuple(given.axes):
         names = tuple(planned.axes) != tuple(given.axes)
@@ -153,9 +151,7 @@ def _region_difference(planned: Region, given: Region) -> str:
 
 
 def _digest(value: Any) -> str:
-    from eggshard.plan.serialization import encoded
-
-    return hashlib.sha256(json.dumps(encoded(value), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(encode(value), sort_keys=True).encode()).hexdigest()
 
 
 def _plain(plan: StepPlan) -> StepPlan:

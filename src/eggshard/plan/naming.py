@@ -8,20 +8,26 @@ where its author wrote it.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from eggshard.program.program import Program
-
-if TYPE_CHECKING:
-    from eggshard.plan.plan import Plan
-    from eggshard.steps.steps import StepPlan
-
+from eggshard.steps.steps import StepPlan
 
 #: Names of inputs that are longer are cut to so many characters.
 LONGEST = 20
 
 
-def value_names(plan: Plan, program: StepPlan | None = None) -> list[str]:
+class Planned(Protocol):
+    """A program and the device program planned for it (`plan.record`)."""
+
+    @property
+    def program(self) -> Program: ...
+
+    @property
+    def device_program(self) -> StepPlan: ...
+
+
+def value_names(plan: Planned, program: StepPlan | None = None) -> list[str]:
     """Per value of the device program, or of one within it, its name. Inputs that share a name are numbered; no two
     values of one program have one name."""
     names = [f"%{v}" for v in range(len((program or plan.device_program).types))]
@@ -35,7 +41,7 @@ def value_names(plan: Plan, program: StepPlan | None = None) -> list[str]:
     return names
 
 
-def class_names(plan: Plan) -> dict[int, str]:
+def class_names(plan: Planned) -> dict[int, str]:
     """Per class of the selection (`Held.cls`) the name of the first value that holds it."""
     names = value_names(plan)
     found: dict[int, str] = {}
@@ -61,7 +67,7 @@ class ProgramNames:
         return self._of.get(value, "a tensor that the algebra made")
 
 
-def output_names(plan: Plan) -> list[str]:
+def output_names(plan: Planned) -> list[str]:
     """Per output its name in the program; its number where it has none."""
     names = plan.program.output_names
     return [names[i] if i < len(names) and names[i] else str(i) for i in range(len(plan.device_program.outputs))]

@@ -21,14 +21,14 @@ from eggshard.program.types import TensorType
 
 if TYPE_CHECKING:
     from eggshard.frontends.calling_convention import CallingConvention
-    from eggshard.plan.plan import Plan
+    from eggshard.plan.record import PlanRecord
 
 Types = tuple[TensorType, ...]
 
 
-def on_devices(plan: Plan, devices: int | Mapping[str, int], program: Any = None) -> Plan:
+def on_devices(plan: PlanRecord, devices: int | Mapping[str, int], program: Any = None) -> PlanRecord:
     """The plan on another number of devices. See `Plan.on`."""
-    from eggshard.plan.plan import Search
+    from eggshard.plan.record import Search
 
     mesh = _resized(plan.mesh, devices)
     if mesh == plan.mesh and program is None:
@@ -85,7 +85,7 @@ def _global_type(mesh: Mesh, type_: TensorType, placement: Placement) -> TensorT
     return type_.with_shape(tuple(d.tile * mesh.count(d.axes) for d in placement.dims))
 
 
-def _unstated(plan: Plan, mesh: Mesh, inputs: Types, outputs: Types) -> Program:
+def _unstated(plan: PlanRecord, mesh: Mesh, inputs: Types, outputs: Types) -> Program:
     """A program of which no more is known than its types, and where its inputs and outputs lie."""
     body = RegionBuilder(inputs)
     results = body.add("unstated", body.inputs, {"result_types": outputs})
@@ -97,7 +97,7 @@ def _unstated(plan: Plan, mesh: Mesh, inputs: Types, outputs: Types) -> Program:
                    output_shardings=outs, text=None)
 
 
-def _given(program: Any, plan: Plan, mesh: Mesh, inputs: Types, outputs: Types
+def _given(program: Any, plan: PlanRecord, mesh: Mesh, inputs: Types, outputs: Types
            ) -> tuple[Program, CallingConvention | None]:
     """The program that was given, and how it is called; LoweringError unless it is the planned one at other sizes."""
     from eggshard.frontends import load

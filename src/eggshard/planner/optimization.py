@@ -29,8 +29,9 @@ from eggshard.frontends import load, op_count
 from eggshard.frontends.jax import is_lowered
 from eggshard.frontends.propagation import warm as start_propagation
 from eggshard.limits import Limits
+from eggshard.memory.prediction import memory_of
 from eggshard.ops.region_builder import RegionBuilder
-from eggshard.plan.plan import Plan, Search
+from eggshard.plan.record import PlanRecord, Search
 from eggshard.planner.baseline import baseline_program
 from eggshard.planner.encoding.decode import Decoder
 from eggshard.planner.encoding.encode import Encoder
@@ -77,25 +78,8 @@ def optimize(
     memory_limit: int | None = None,
     exact: bool = False,
     progress: Progress = None,
-) -> Plan:
-    """The cheapest plan found for a sharded tensor program.
-
-    program: a ``jax.stages.Lowered``, a ``jax.export.Exported`` (read as its text), an MLIR module, StableHLO text, a
-    path, or a `Program`. cost_model: anything with ``seconds(step)``, or the name of a shipped one
-    (`costmodel.named`); `AlphaBeta` by default. rewrites: rules instead of ``default_rules()``; an empty list turns
-    the tensor algebra off. memory_limit: bytes per device that inputs, outputs and temporaries may take
-    (`Plan.memory`), by default the cost model's ``capacity`` if it has one; a plan over it is replaced by the cheapest
-    one found within it. exact: forbid reassociation of floating-point sums and every rule that NaN, Inf or -0 could
-    tell. progress: a bar on stderr with the stages (read, saturate, select, lower) once two seconds have passed; by
-    default where stderr is a terminal. True and False force it; a function is called once with every stage as it
-    begins, and the seconds since the start.
-
-    Inputs and outputs lie evenly, as JAX arrays do: axes of a stated sharding that do not divide a dimension are left
-    out there (``Plan.input_placements`` and ``output_placements`` say what holds). Inside, values may lie unevenly.
-
-    Raises ProgramError, ShardingError, MeshError, CostModelError for bad input, and LimitError if no plan found
-    stays under memory_limit. If the search itself fails, warns (EggshardWarning) and returns the baseline plan.
-    """
+) -> PlanRecord:
+    """The cheapest plan found for a sharded tensor program; see `eggshard.optimize`."""
     began = time.perf_counter()
     _check_limits(limits, memory_limit)
     model = named(cost_model) if isinstance(cost_model, str) else AlphaBeta() if cost_model is None else cost_model
@@ -130,7 +114,7 @@ def _collector_paused() -> Iterator[None]:
 def _optimize(
     program: Any, began: float, cost_model: CostModel, rewrites: Sequence[Any] | None, limits: Limits,
     memory_limit: int | None, exact: bool, bar: Bar,
-) -> Plan:
+) -> PlanRecord:
     bar.stage("read")
     rules = select(default_rules() if rewrites is None else rewrites, exact)
     if rules and worker().pid is None:
@@ -166,7 +150,7 @@ def _optimize(
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        warnings.warn(f"optimisation failed ({reason}); using the baseline plan", EggshardWarning, stacklevel=3)
+        warnings.warn(f"optimisation failed ({reason}); using the baseline plan", EggshardWarning, stacklevel=4)
         plan = _replaced(baseline(), Search(seconds=clock, exact=exact), reason)
     finally:
         bodies.forget()
@@ -179,7 +163,7 @@ def _optimize(
 
 
 def _at_prices(program: Any, rewrites: Sequence[Any] | None, limits: Limits, exact: bool, bar: Bar,
-               model: CostModel) -> Plan:
+               model: CostModel) -> PlanRecord:
     """The plan at other prices, without a limit of memory."""
     return _optimize(program, time.perf_counter(), model, rewrites, limits, None, exact, bar)
 
@@ -202,17 +186,17 @@ def _check_limits(limits: Any, memory_limit: Any) -> None:
         raise LimitError(f"memory_limit={memory_limit!r} is not a number; give bytes per device")
 
 
-def _baseline(planning: Planning, outputs: Sequence[Placement], convention: CallingConvention | None) -> Plan:
+def _baseline(planning: Planning, outputs: Sequence[Placement], convention: CallingConvention | None) -> PlanRecord:
     program = planning.program
     steps = baseline_program(planning, program.region, planning.propagated, planning.inputs, outputs)
     steps = ordered(planning, steps)
-    return Plan(program, steps, planning.inputs, tuple(outputs), planning.model, Search(exact=planning.exact),
+    return PlanRecord(program, steps, planning.inputs, tuple(outputs), planning.model, Search(exact=planning.exact),
                 calling_convention=convention)
 
 
 def _search_layers(
-    planning: Planning, rules: Sequence[Any], clock: dict[str, float], baseline: Callable[[], Plan]
-) -> tuple[Plan, bool] | None:
+    planning: Planning, rules: Sequence[Any], clock: dict[str, float], baseline: Callable[[], PlanRecord]
+) -> tuple[PlanRecord, bool] | None:
     """The plan of a large program of many equal layers, by its short form, and whether it was held against the
     baseline; None for any other program."""
     program = planning.program
@@ -271,7 +255,7 @@ def _search_layers(
         f"priced in the program of {KEPT} layers that stand for {short.repeats} equal ones, each of which does as one "
         f"of them{note and '; ' + note}", unit=unit,
         followed=frozenset(o.cls for s in steps.steps for o in s.origins if not o.problem))
-    plan = Plan(
+    plan = PlanRecord(
         program, steps, planning.inputs, placements, planning.model, search, reasons_factory=weighing.reasons)
     return plan, found.alike
 
@@ -286,7 +270,7 @@ def _followed(lifted: Lifted, c: int) -> int:
 
 
 def _search(planning: Planning, rules: Sequence[Any], outputs: Callable[[], list[list[Placement]]],
-            clock: dict[str, float], problems: list[RegionProblem]) -> Plan:
+            clock: dict[str, float], problems: list[RegionProblem]) -> PlanRecord:
     """The plan, and among the ``problems`` that of the program itself."""
     region = planning.program.region
     hints = begun(lambda: planning.hints)
@@ -297,7 +281,7 @@ def _search(planning: Planning, rules: Sequence[Any], outputs: Callable[[], list
     problem = timed(clock, "encode", lambda: encoded(planning, encoder, region, planning.inputs, wanted))
     problems.append(problem)
     found = solve(planning, problem, clock)
-    return Plan(planning.program, found.steps, planning.inputs, found.placements, planning.model, found.search,
+    return PlanRecord(planning.program, found.steps, planning.inputs, found.placements, planning.model, found.search,
                 reasons_factory=found.reasons)
 
 
@@ -336,23 +320,23 @@ def _boundary_placements(mesh: Mesh, type_: TensorType) -> list[Placement]:
     return found
 
 
-def _replaced(baseline: Plan, search: Search, reason: str) -> Plan:
+def _replaced(baseline: PlanRecord, search: Search, reason: str) -> PlanRecord:
     """The baseline standing in for a plan, saying why."""
     return replace(baseline, search=replace(search, method="baseline", fallback=reason))
 
 
-def _within(plan: Plan, memory_limit: int, outputs: int, problems: Sequence[RegionProblem],
-            planner: Callable[[CostModel], Plan]) -> Plan:
+def _within(plan: PlanRecord, memory_limit: int, outputs: int, problems: Sequence[RegionProblem],
+            planner: Callable[[CostModel], PlanRecord]) -> PlanRecord:
     """The cheapest plan found within the limit. outputs: the bytes that they take at least."""
     from eggshard.memory.search import cheapest_within
     from eggshard.planner.memory_bound import least_held
 
-    if plan.memory.peak <= memory_limit:
+    if memory_of(plan).peak <= memory_limit:
         return plan
-    least = plan.memory.arguments + outputs
+    least = memory_of(plan).arguments + outputs
     held = [least_held(problem.graph, problem.encoding) for problem in problems]
-    whole = max(least, plan.memory.arguments + max(held, default=0))
-    found, peak = None, plan.memory.peak
+    whole = max(least, memory_of(plan).arguments + max(held, default=0))
+    found, peak = None, memory_of(plan).peak
     if least <= memory_limit:
         found, peak = cheapest_within(memory_limit, plan, planner, whole)
     if found is not None:
@@ -377,15 +361,8 @@ def _convention(program: Any) -> CallingConvention | None:
 def plan_reshard(
     shape: Sequence[int], dtype: Any, mesh: Any, source: Any, target: Any, *,
     cost_model: CostModel | str | None = None, limits: Limits | None = None,
-) -> Plan:
-    """The cheapest plan that takes one tensor from one sharding to another.
-
-    shape, dtype: of the global tensor. mesh: a `Mesh`, a dict, or a JAX mesh. source, target: a PartitionSpec, a tuple
-    like ``("x", None)``, or Shardy's text. The default cost model is `AlphaBeta`.
-
-    ShardingError for shardings that do not fit the tensor, and for ones that cut a dimension into shards of different
-    sizes, which no JAX array has.
-    """
+) -> PlanRecord:
+    """The cheapest plan that takes one tensor from one sharding to another; see `eggshard.plan_reshard`."""
     resolved, type_ = Mesh.of(mesh), TensorType(static_shape(shape), mlir_dtype(dtype))
     stated = [Sharding.of(s, type_.rank, resolved) for s in (source, target)]
     for sharding, name in zip(stated, ("source", "target"), strict=True):

@@ -21,8 +21,8 @@ import numpy as np
 
 from eggshard.costmodel.pricing import Chains, Pricer, Weighted
 from eggshard.costmodel.schedule import COMPUTE, Schedule
-from eggshard.plan.plan import Search
 from eggshard.plan.reasons import Weigh
+from eggshard.plan.record import Search
 from eggshard.program.placement import Placement
 from eggshard.selection.certify.highs import Model, SolverError
 from eggshard.selection.problem import Problem

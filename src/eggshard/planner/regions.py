@@ -19,8 +19,8 @@ from eggshard.egraph.graph import EGraph, ENode
 from eggshard.egraph.rules import Rule
 from eggshard.egraph.saturate import saturate
 from eggshard.placement.transfer import Strategy
-from eggshard.plan.plan import Search
 from eggshard.plan.reasons import BodyReasons, Weigh, WithBodies
+from eggshard.plan.record import Search
 from eggshard.planner.baseline import baseline_program
 from eggshard.planner.encoding.amortised import amortised, relaxed, unchanged_inputs
 from eggshard.planner.encoding.decode import Decoder

@@ -3,54 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from eggshard.errors import LimitError
+from eggshard.memory.prediction import memory_of
 from eggshard.memory.search import at_price, front, prices
-from eggshard.plan.plan import Plan
+from eggshard.plan.record import PlanRecord
 from eggshard.planner.optimization import optimize
 
+P = TypeVar("P", bound=PlanRecord)
 
-class Front(Sequence[Plan]):
+
+class Front(Sequence[P]):
     """Plans from the cheapest to the one that takes least memory; prints as a table."""
 
-    def __init__(self, plans: Sequence[Plan]):
+    def __init__(self, plans: Sequence[P]):
         self.plans = tuple(plans)
 
     @overload
-    def __getitem__(self, i: int) -> Plan: ...
+    def __getitem__(self, i: int) -> P: ...
 
     @overload
-    def __getitem__(self, i: slice) -> Sequence[Plan]: ...
+    def __getitem__(self, i: slice) -> Sequence[P]: ...
 
-    def __getitem__(self, i: int | slice) -> Plan | Sequence[Plan]:
+    def __getitem__(self, i: int | slice) -> P | Sequence[P]:
         return self.plans[i]
 
     def __len__(self) -> int:
         return len(self.plans)
 
-    def __iter__(self) -> Iterator[Plan]:
+    def __iter__(self) -> Iterator[P]:
         return iter(self.plans)
 
     def __str__(self) -> str:
         lines = [f"{'seconds':>12} {'peak KiB':>12} {'temporaries':>12} {'wire KiB':>10}  collectives"]
         for plan in self.plans:
             used = ", ".join(f"{n} {kind}" for kind, n in plan.collectives.items()) or "none"
+            memory = memory_of(plan)
             lines.append(
-                f"{plan.cost.total:12.4g} {plan.memory.peak / 1024:12,.1f} {plan.memory.temporaries / 1024:12,.1f} "
+                f"{plan.cost.total:12.4g} {memory.peak / 1024:12,.1f} {memory.temporaries / 1024:12,.1f} "
                 f"{plan.serial_bytes / 1024:10,.1f}  {used}"
             )
         return "\n".join(lines)
 
 
-def pareto(program: Any, points: int = 8, **options: Any) -> Front:
-    """The plans found that no other one undercuts both in cost and in memory, cheapest first.
-
-    points: how many prices of memory are tried; plans that come out twice or are undercut are left out, so that the
-    front may have fewer. options: as for `optimize`; ``memory_limit`` leaves out what takes more.
-
-    LimitError for fewer than one point, and if no plan found stays under the limit; else as `optimize`.
-    """
+def pareto(program: Any, points: int = 8, **options: Any) -> Front[PlanRecord]:
+    """The plans found that no other undercuts both in cost and in memory; see `eggshard.pareto`."""
     if not isinstance(points, int) or points < 1:
         raise LimitError(f"pareto: points={points!r}; give how many prices of memory to try, at least 1")
     limit = options.pop("memory_limit", None)
@@ -58,7 +56,7 @@ def pareto(program: Any, points: int = 8, **options: Any) -> Front:
     found = [cheapest, cheapest.baseline]
     for price in prices(cheapest, points):
         found.append(at_price(cheapest, lambda model: optimize(program, **{**options, "cost_model": model}), price))
-    plans = front(plan for plan in found if limit is None or plan.memory.peak <= limit)
+    plans = front(plan for plan in found if limit is None or memory_of(plan).peak <= limit)
     if not plans:
         plans = [optimize(program, memory_limit=limit, **options)]
     return Front(plans)

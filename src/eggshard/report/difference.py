@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.table import Table
 
 from eggshard.report.explanation import priced
-from eggshard.report.tables import LONG, duration, glued, model_name, over, render, size, what
+from eggshard.report.tables import model_name, over, what
 from eggshard.steps.nested import Place, steps_within
 from eggshard.steps.steps import Local
+from eggshard.tables import LONG, duration, glued, render, size
 
 if TYPE_CHECKING:
-    from eggshard.plan.plan import Plan
+    from eggshard.plan.record import PlanRecord
 
 
 #: A value of the program; of a body that value which the op with the body makes, the body's name, and its own value.
@@ -49,7 +50,7 @@ class Difference:
     """
 
     names: tuple[str, str]
-    plans: tuple[Plan, Plan]
+    plans: tuple[PlanRecord, PlanRecord]
     rows: tuple[tuple[Side | None, Side | None], ...]
 
     @property
@@ -88,7 +89,7 @@ class Difference:
         return f"{render(totals)}{priced}\n\n{shared}\n{render(table)}"
 
 
-def figures(a: Plan, b: Plan) -> list[tuple[str, float, float, Any]]:
+def figures(a: PlanRecord, b: PlanRecord) -> list[tuple[str, float, float, Any]]:
     """What is compared of two plans: name, both figures, and how to print them."""
     rows: list[tuple[str, float, float, Any]] = [
         ("seconds", a.cost.total, b.cost.total, duration),
@@ -111,7 +112,7 @@ def changed(a: float, b: float) -> str:
     return f"x {b / a:.3g}" if a else "-"
 
 
-def sides(plan: Plan) -> list[Side]:
+def sides(plan: PlanRecord) -> list[Side]:
     """The steps of a plan as rows, those of loops and branches after the step that they are in."""
     first = {v: op.results[0] for op in plan.program.region.ops for v in op.results}
     made: dict[str, Made] = {}
@@ -136,7 +137,7 @@ def sides(plan: Plan) -> list[Side]:
     return found
 
 
-def difference(a: Plan, b: Plan, names: tuple[str, str] = ("first", "second")) -> Difference:
+def difference(a: PlanRecord, b: PlanRecord, names: tuple[str, str] = ("first", "second")) -> Difference:
     """Put two plans side by side, mostly of the same program."""
     left, right = sides(a), sides(b)
     partner: dict[int, int] = {}

@@ -8,12 +8,13 @@ from rich.table import Table
 
 from eggshard.plan.naming import ProgramNames, output_names, value_names
 from eggshard.plan.reasons import Alternative, Decision, Flip
-from eggshard.report.tables import duration, glued, over, render, size, what
+from eggshard.report.tables import over, what
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.nested import Place, located
+from eggshard.tables import duration, glued, render, size
 
 if TYPE_CHECKING:
-    from eggshard.plan.plan import Plan
+    from eggshard.plan.record import PlanRecord
     from eggshard.steps.steps import Step
 
 #: How many ways to flip each decision are printed.
@@ -30,7 +31,7 @@ class Context:
     place: of the plan's device program, or of one within it.
     """
 
-    def __init__(self, plan: Plan, place: Place | None = None):
+    def __init__(self, plan: PlanRecord, place: Place | None = None):
         self.place = place or Place(plan.device_program)
         self.names = value_names(plan, self.place.program)
         self._origins = ProgramNames(plan.program)
@@ -55,7 +56,7 @@ class Context:
 #: A problem, and a class of it.
 Chosen = tuple[int, int]
 
-def decisions_of(plan: Plan, step: int, context: Context | None = None) -> list[Decision]:
+def decisions_of(plan: PlanRecord, step: int, context: Context | None = None) -> list[Decision]:
     """The decisions behind a step, the nearest first: of a reshard where to, of an op how; then what else was decided
     of the same tensor; and, of a step that communicates, how the ops work that take it so."""
     context = context or Context(plan)
@@ -109,7 +110,7 @@ def flip_text(flip: Flip) -> str:
     return f"{flip.what}: {duration(flip.seconds)} -> {duration(flip.becomes)} ({times})"
 
 
-def why(plan: Plan, step: int, context: Context | None = None) -> list[str]:
+def why(plan: PlanRecord, step: int, context: Context | None = None) -> list[str]:
     """Sentences: what the step makes, who takes it, the rules that led to it, and why here."""
     context = context or Context(plan)
     place, taken = context.place, context.steps[step]
@@ -164,7 +165,7 @@ def _where(place: Place) -> list[str]:
     return lines
 
 
-def _undecided(plan: Plan, step: Step) -> str:
+def _undecided(plan: PlanRecord, step: Step) -> str:
     """Why there is no decision behind a step."""
     if "manual" in step.why:
         return "as its author wrote it for each device: nothing was to decide"
@@ -180,7 +181,7 @@ def _more(alternative: Alternative) -> str:
     return f"{least}{duration(alternative.change)} more" if alternative.change > 0 else "the same"
 
 
-def of_what(plan: Plan, decision: Decision) -> str:
+def of_what(plan: PlanRecord, decision: Decision) -> str:
     """How many alternatives were priced, and what the prices are of."""
     unit = f", in {plan.reasons.unit}" if plan.reasons.unit else ""
     runs = f", all {decision.runs} runs together" if decision.runs > 1 else ""
@@ -188,13 +189,13 @@ def of_what(plan: Plan, decision: Decision) -> str:
     return f"{count} priced{unit}{runs}"
 
 
-def priced(plan: Plan, place: Place, step: int) -> float:
+def priced(plan: PlanRecord, place: Place, step: int) -> float:
     """Seconds of a step each time that it runs."""
     taken = place.program.steps[step]
     return plan._price(taken.action, *(place.program.types[v] for v in taken.operands))
 
 
-def _inside(plan: Plan, place: Place, step: int) -> list[str]:
+def _inside(plan: PlanRecord, place: Place, step: int) -> list[str]:
     """The steps within a loop or branch, with their addresses."""
     lines = []
     for inner in place.within(step):
@@ -212,7 +213,7 @@ def _inside(plan: Plan, place: Place, step: int) -> list[str]:
     return lines
 
 
-def explain_step(plan: Plan, step: int | str) -> str:
+def explain_step(plan: PlanRecord, step: int | str) -> str:
     """WHY, WHAT ELSE and what flips of one step, by its number, or its address within a loop or branch ("3.body.5").
 
     EggshardError for a step that the plan does not have.

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import networkx
 
 from eggshard.plan.naming import output_names, value_names
-from eggshard.report.tables import duration, over, what
+from eggshard.report.tables import over, what
+from eggshard.tables import duration
 
 if TYPE_CHECKING:
-    from eggshard.plan.plan import Plan
+    from eggshard.plan.record import PlanRecord
 
 
-def to_networkx(plan: Plan) -> networkx.DiGraph:
+def to_networkx(plan: PlanRecord) -> networkx.DiGraph:
     """Nodes ``("input", i)``, ``("step", i)``, ``("output", i)``; an edge for every value that passes between them.
 
     Nodes have ``label``, with the names of inputs and outputs, and ``kind`` ("input", "local", "collective", "output");
@@ -42,7 +43,9 @@ def to_networkx(plan: Plan) -> networkx.DiGraph:
     return graph
 
 
-def _connect(graph: networkx.DiGraph, plan: Plan, source: tuple[str, int], target: tuple[str, int], v: int) -> None:
+def _connect(
+    graph: networkx.DiGraph, plan: PlanRecord, source: tuple[str, int], target: tuple[str, int], v: int
+) -> None:
     if not graph.has_edge(source, target):
         graph.add_edge(source, target, values=(), bytes=0)
     edge = graph.edges[source, target]
@@ -51,7 +54,7 @@ def _connect(graph: networkx.DiGraph, plan: Plan, source: tuple[str, int], targe
         edge["bytes"] += plan.device_program.types[v].bytes
 
 
-def to_dot(plan: Plan) -> str:
+def to_dot(plan: PlanRecord) -> str:
     """The same as text for Graphviz: collectives are filled boxes, edges say which shard passes."""
     graph, types = to_networkx(plan), plan.device_program.types
     name = {node: f"{node[0]}{node[1]}" for node in graph}

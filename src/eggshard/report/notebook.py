@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from eggshard.report.tables import COLUMNS, headline, table_rows
 
 if TYPE_CHECKING:
-    from eggshard.plan.plan import Plan
+    from eggshard.plan.record import PlanRecord
 
 #: A notebook shows so many rows.
 ROWS = 200
 
 
-def plan_html(plan: Plan) -> str:
+def plan_html(plan: PlanRecord) -> str:
     """The headline, and the steps as a table that a notebook's own style sheet dresses."""
     rows = table_rows(plan)
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name, _ in COLUMNS)

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from eggshard.costmodel.schedule import COMPUTE
+from eggshard.memory.prediction import memory_of
 from eggshard.plan.naming import output_names
 from eggshard.plan.reasons import packed
 from eggshard.planner.layers.layering import find_layers
@@ -21,7 +22,7 @@ from eggshard.steps.steps import Local, Step
 
 if TYPE_CHECKING:
     from eggshard.engines.jax.comparison import Comparison, CompiledFigures
-    from eggshard.plan.plan import Plan
+    from eggshard.plan.record import PlanRecord
 
 #: From so many steps on a run of one layer's steps is a group of its own, and one of fewer steps joins its neighbour.
 LEAST_RUN = 6
@@ -32,7 +33,7 @@ MANY_ROWS = 1500
 class PageData:
     """Collects the values for one plan."""
 
-    def __init__(self, plan: Plan, comparison: Comparison | None = None):
+    def __init__(self, plan: PlanRecord, comparison: Comparison | None = None):
         self.plan, self.comparison, self.reasons = plan, comparison, plan.reasons
         self._rows = Rows(plan)
         self._texts: dict[str, int] = {}
@@ -66,12 +67,12 @@ class PageData:
         }
 
     @staticmethod
-    def _totals(plan: Plan) -> dict[str, Any]:
+    def _totals(plan: PlanRecord) -> dict[str, Any]:
         cost = plan.cost
         return {
             "seconds": cost.total, "communication": cost.communication, "compute": cost.compute, "hidden": cost.hidden,
             "bytes": plan.wire_bytes, "serial": plan.serial_bytes, "flops": plan.flops, "steps": len(plan.steps),
-            "collectives": plan.collectives, "peak": plan.peak_bytes,
+            "collectives": plan.collectives, "peak": memory_of(plan).peak,
         }
 
     @cached_property

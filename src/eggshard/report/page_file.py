@@ -20,7 +20,7 @@ from eggshard.report.page_data import PageData
 
 if TYPE_CHECKING:
     from eggshard.engines.jax.comparison import Comparison
-    from eggshard.plan.plan import Plan
+    from eggshard.plan.record import PlanRecord
 
 #: The scripts in the order in which they run.
 SCRIPTS = (
@@ -29,7 +29,7 @@ SCRIPTS = (
 )
 
 
-def page(plan: Plan, comparison: Comparison | None = None) -> str:
+def page(plan: PlanRecord, comparison: Comparison | None = None) -> str:
     """The text of a plan's page."""
     room = files("eggshard.report") / "page"
 
@@ -57,7 +57,7 @@ def _script(text: str) -> str:
     return "\n".join(lines).replace("</script", "<\\/script")
 
 
-def write_page(plan: Plan, path: str | Path, comparison: Comparison | None = None) -> Path:
+def write_page(plan: PlanRecord, path: str | Path, comparison: Comparison | None = None) -> Path:
     """Write the page and return its path."""
     path = Path(path)
     path.write_text(page(plan, comparison), encoding="utf-8")

@@ -11,7 +11,7 @@ from eggshard.steps.steps import Step
 
 if TYPE_CHECKING:
     from eggshard.costmodel.schedule import Schedule
-    from eggshard.plan.plan import Plan
+    from eggshard.plan.record import PlanRecord
 
 
 class Room(NamedTuple):
@@ -104,7 +104,7 @@ class Inside(NamedTuple):
 class Rows:
     """All rows of a plan, and per row of a loop or branch what is inside it."""
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: PlanRecord):
         self.plan = plan
         self.rooms: list[Room] = []
         self.rows: list[Row] = []

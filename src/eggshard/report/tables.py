@@ -2,77 +2,21 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Literal
 
-from rich.console import Console
 from rich.table import Table
 
 from eggshard.costmodel.schedule import COMPUTE, Schedule
 from eggshard.plan.naming import value_names
 from eggshard.steps.steps import Action, AllToAll, Local, Step, moved_axes
 from eggshard.steps.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
+from eggshard.tables import LONG, WIDTH, duration, glued, render, size
 
 if TYPE_CHECKING:
-    from eggshard.engines.jax.comparison import Comparison
-    from eggshard.plan.plan import Plan
-
-
-#: Columns of the lines above a plan's table, and of tables on terminals that are narrower.
-WIDTH = 80
-#: Columns of tables that are written elsewhere than to a terminal.
-WIDE = 118
-#: The tables of plans of more steps show those that communicate, one row each.
-LONG = 400
-
-
-def columns(indent: int = 0) -> int:
-    """How wide tables may be: on a terminal, as wide as that is, less what they are indented by."""
-    return max(WIDTH, Console().width) - indent if sys.stdout.isatty() else WIDE
-
-
-def render(*parts: object, width: int | None = None, indent: int = 0) -> str:
-    """Rich renderables as plain text, in so many columns, by default `columns`; each line indented by so many."""
-    out = io.StringIO()
-    console = Console(file=out, width=width or columns(indent), color_system=None, highlight=False, soft_wrap=False)
-    for part in parts:
-        console.print(part)
-    lines = out.getvalue().replace(_GLUE, " ").splitlines()
-    return "\n".join(" " * indent + line.rstrip() for line in lines)
-
-
-#: Stands for a space at which no line is to be broken: rich breaks lines at every space that Unicode knows.
-_GLUE = "\ue000"
-
-
-def glued(text: str) -> str:
-    """A cell's text whose placements and shardings go to the next line as a whole, where that has room for them."""
-    depth, shown = 0, ""
-    for char in text:
-        depth += (char in "([{") - (char in ")]}")
-        shown += _GLUE if char == " " and depth > 0 and shown.endswith(",") else char
-    return shown
-
-
-def size(count: float) -> str:
-    """Bytes in binary units."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024 or unit == "GiB":
-            return f"{count:.0f} {unit}" if unit == "B" or count == int(count) else f"{count:.1f} {unit}"
-        count /= 1024
-    raise AssertionError
-
-
-def duration(seconds: float) -> str:
-    """Seconds in a readable unit."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= 0.9995 * scale:  # what rounds to 1000 of a unit is 1 of the next
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns" if seconds else "0 s"
+    from eggshard.plan.record import PlanRecord
 
 
 def what(action: Action) -> str:
@@ -108,13 +52,13 @@ def over(action: Action) -> str:
     return ",".join(action.axes or moved_axes(getattr(action, "moves", ())) or getattr(action, "over", ()))
 
 
-def summary(plan: Plan) -> str:
+def summary(plan: PlanRecord) -> str:
     """What the plan is of, its length, its cost, and how it was found, in a few words."""
     steps = "1 step" if len(plan.steps) == 1 else f"{len(plan.steps)} steps"
     return f"{plan.program.name}: {steps}, {duration(plan.cost.total)}, {plan.search.method}"
 
 
-def headline(plan: Plan) -> str:
+def headline(plan: PlanRecord) -> str:
     """What the plan is of and sends, what that takes, and how good that is: a line each."""
     c = plan.collectives
     kinds = ", ".join(f"{n} {k}" for k, n in c.items()) or "no communication"
@@ -136,7 +80,7 @@ def headline(plan: Plan) -> str:
     return "\n".join(fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False) for line in lines)
 
 
-def folded(plan: Plan) -> list[range]:
+def folded(plan: PlanRecord) -> list[range]:
     """The steps of each row of a plan's table: in long plans, steps in a row that send nothing are one row."""
     rows: list[range] = []
     for i, step in enumerate(plan.steps):
@@ -154,7 +98,7 @@ COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
 )
 
 
-def plan_table(plan: Plan) -> str:
+def plan_table(plan: PlanRecord) -> str:
     """Step, what, over which axes, local result, bytes per device, seconds, why."""
     table = Table(box=None, padding=(0, 1), show_edge=False)
     for name, side in COLUMNS:
@@ -164,7 +108,7 @@ def plan_table(plan: Plan) -> str:
     return headline(plan) + "\n" + render(table)
 
 
-def table_rows(plan: Plan) -> list[tuple[str, ...]]:
+def table_rows(plan: PlanRecord) -> list[tuple[str, ...]]:
     """The cells of a plan's table."""
     rows: list[tuple[str, ...]] = []
     received = plan.received
@@ -203,7 +147,7 @@ def schedule_table(schedule: Schedule, steps: Sequence[Step]) -> str:
             f"held: {held}\n") + render(table)
 
 
-def explain(plan: Plan) -> str:
+def explain(plan: PlanRecord) -> str:
     """The plan's table, the rules that led to it, the search, and the baseline beside it."""
     compared = {"this plan": plan} if plan.baseline is plan else {"this plan": plan, "baseline": plan.baseline}
     table = Table(box=None, padding=(0, 2), show_edge=False)
@@ -250,7 +194,7 @@ METHODS = {
 }
 
 
-def _methods(plan: Plan) -> list[str]:
+def _methods(plan: PlanRecord) -> list[str]:
     """The notes of a search under a line that explains them; the first of each method says what it is."""
     if not plan.search.notes:
         return []
@@ -266,37 +210,7 @@ def _methods(plan: Plan) -> list[str]:
     return lines
 
 
-def comparison_table(comparison: Comparison) -> str:
-    """A plan and XLA's own program side by side, and which is better."""
-    plan, xla = comparison.plan, comparison.xla
-    table = Table(box=None, padding=(0, 2), show_edge=False)
-    for name in ("", "plan", "XLA", "plan / XLA"):
-        table.add_column(name, justify="right" if name else "left", no_wrap=True)
-
-    def row(name: str, ours: float, theirs: float, shown: Callable[[float], str]) -> None:
-        ratio = f"{ours / theirs:.2f}" if theirs else "1.00" if not ours else "-"
-        table.add_row(name, shown(ours), shown(theirs), ratio)
-
-    row("wire bytes, step by step", plan.wire_bytes, xla.wire_bytes, size)
-    row("wire bytes, busiest device", plan.busiest_device_bytes, xla.busiest_device_bytes, size)
-    for kind in sorted({*plan.collectives, *xla.collectives}):
-        row(kind, plan.collectives.get(kind, 0), xla.collectives.get(kind, 0), "{:.0f}".format)
-    row("modelled time", plan.modelled_seconds, xla.modelled_seconds, duration)
-    row("  communication", plan.communication, xla.communication, duration)
-    row("  compute", plan.compute, xla.compute, duration)
-    row("flops", plan.flops, xla.flops, "{:.4g}".format)
-    row("memory traffic", plan.memory_traffic, xla.memory_traffic, size)
-    row("temporaries", plan.temporary_bytes, xla.temporary_bytes, size)
-    row("arguments, results, temporaries", plan.peak_bytes, xla.peak_bytes, size)
-    row("compile time", plan.compile_seconds, xla.compile_seconds, duration)
-    return "\n".join([
-        f"{comparison.name}: the plan and XLA's own program, compiled (per device)",
-        render(table),
-        f"predicted for the plan: {size(comparison.predicted_bytes)}, {duration(comparison.predicted_seconds)}",
-    ])
-
-
-def model_name(plan: Plan) -> str:
+def model_name(plan: PlanRecord) -> str:
     """The plan's cost model as it shows itself, or by its class."""
     model = plan.cost_model
     return type(model).__name__ if type(model).__repr__ is object.__repr__ else str(model)

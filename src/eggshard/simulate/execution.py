@@ -12,15 +12,15 @@ from eggshard.program.types import TensorType, numpy_dtype
 from eggshard.simulate.simulator import gather_from_devices, run, scatter_to_devices
 
 if TYPE_CHECKING:
-    from eggshard.plan.plan import Plan
+    from eggshard.plan.record import PlanRecord
 
 
-def run_global(plan: Plan, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+def run_global(plan: PlanRecord, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """Run on simulated devices. LoweringError if arrays do not match the program's inputs in number or type."""
     return gathered(plan, run(plan.device_program, scattered(plan, arrays)))
 
 
-def scattered(plan: Plan, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+def scattered(plan: PlanRecord, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The device program's inputs ``[devices, *local shape]``; LoweringError as `run_global`."""
     program = plan.program
     if len(arrays) != len(program.input_types):
@@ -36,7 +36,7 @@ def scattered(plan: Plan, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     ]
 
 
-def gathered(plan: Plan, results: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+def gathered(plan: PlanRecord, results: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """The program's outputs from the device program's, ``[devices, *local shape]``."""
     return tuple(
         gather_from_devices(plan.mesh, r, t.shape, p)

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-import numpy as np
-
 from eggshard.errors import EggshardError, ProgramError
 from eggshard.ops import registry
 from eggshard.ops.collectives import PerDevice
@@ -21,7 +19,7 @@ from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh, axis_ref
 from eggshard.program.placement import Placement, place
 from eggshard.program.program import Op, Region
-from eggshard.program.sharding import Sharding, gather_cuts
+from eggshard.program.sharding import Sharding
 from eggshard.program.types import TensorType
 from eggshard.reshard.submesh import without_axes
 from eggshard.spmd.authored import authored_program
@@ -108,28 +106,12 @@ def manual_program(mesh: Mesh, region: Region, free: Mesh) -> StepPlan:
     return _Body(mesh, region, free).program()
 
 
-def evaluate_manual(attributes: Attributes, region: Region, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """The results on whole arrays, by the simulator. LoweringError for what the simulator does not run."""
-    from eggshard.simulate.simulator import gather_from_devices, run, scatter_to_devices
-
-    whole: Mesh = attributes["mesh"]
-    mesh = whole.refined(gather_cuts(_stated(attributes, region), whole))
-    given = tuple(region.types[v].with_shape(a.shape) for v, a in zip(region.inputs, arrays, strict=True))
-    results: Types = attributes["result_types"]
-    strategy = manual_strategies(mesh, attributes, region, given, results)[0]
-    shards = [scatter_to_devices(mesh, a, p) for a, p in zip(arrays, strategy.operands, strict=True)]
-    made = run(manual_program(mesh, region, free_mesh(mesh, attributes)), shards)
-    return tuple(
-        gather_from_devices(mesh, m, t.shape, p) for m, t, p in zip(made, results, strategy.results, strict=True)
-    )
-
-
-def _stated(attributes: Attributes, region: Region) -> Iterator[Sharding]:
+def stated_shardings(attributes: Attributes, region: Region) -> Iterator[Sharding]:
     """The shardings of a manual computation and of those inside it."""
     yield from (*attributes["in_shardings"], *attributes["out_shardings"])
     for op in region.ops:
         for inner in op.regions:
-            yield from _stated(op.attributes if op.name == MANUAL else _NOTHING, inner)
+            yield from stated_shardings(op.attributes if op.name == MANUAL else _NOTHING, inner)
 
 
 _NOTHING = Attributes(in_shardings=(), out_shardings=())

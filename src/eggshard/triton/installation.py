@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, get_args
 
+from eggshard import version
 from eggshard.errors import ProgramError
 from eggshard.triton.replacement import Replacement, improve
 
@@ -169,10 +170,8 @@ def _change(installation: Installation, backend: Any, stages: Any, options: Any,
 @functools.cache
 def source_digest() -> str:
     """Of eggshard's source: what was planned by another version is not taken from Triton's cache."""
-    import eggshard
-
     digest = hashlib.sha256()
-    root = Path(eggshard.__file__).parent
+    root = Path(version.__file__).parent
     for folder, below, files in os.walk(root, followlinks=True):
         below.sort()
         for name in sorted(files):

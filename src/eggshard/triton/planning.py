@@ -15,6 +15,7 @@ from eggshard.triton.pricing import Priced, cost, priced
 from eggshard.triton.problem import Builder
 from eggshard.triton.rewriting import rewrite
 from eggshard.triton.spelling import spell
+from eggshard.triton.table import plan_table
 
 #: Plans are proved optimal to this part of their cost, ops that no choice changes left out.
 GAP = 1e-9
@@ -44,8 +45,6 @@ class LayoutPlan:
     assumed: Frequencies
 
     def __str__(self) -> str:
-        from eggshard.triton.table import plan_table
-
         return plan_table(self)
 
     def text(self) -> str:

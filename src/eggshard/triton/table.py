@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from rich.table import Table
 
-from eggshard.report.tables import render
-from eggshard.triton.kernels.ir import Value
+from eggshard.tables import render
+from eggshard.triton.kernels.ir import Kernel, Value
 from eggshard.triton.layouts.encodings import Encoding, read
 from eggshard.triton.pricing import Priced
-
-if TYPE_CHECKING:
-    from eggshard.triton.planning import LayoutPlan
 
 _SHORT = {"ttg.blocked": "blocked", "ttg.slice": "slice", "ttg.linear": "linear", "ttg.nvidia_mma": "mma",
           "ttg.amd_mfma": "mfma", "ttg.dot_op": "dot_op"}
 
 
-def plan_table(plan: LayoutPlan) -> str:
+class Planned(Protocol):
+    """What the table shows of a plan of layouts (`planning.LayoutPlan`)."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kernel(self) -> Kernel: ...
+
+    @property
+    def cost(self) -> float: ...
+
+    @property
+    def given_cost(self) -> float: ...
+
+    @property
+    def conversions(self) -> int: ...
+
+    @property
+    def given_conversions(self) -> int: ...
+
+    @property
+    def certificate(self) -> str: ...
+
+    def priced(self) -> list[Priced]: ...
+
+
+def plan_table(plan: Planned) -> str:
     """The plan's conversions, dearest first, and its cost beside that of the kernel as it came."""
     table = Table(box=None, pad_edge=False)
     for name in ("tensor", "from", "to", "by", "times", "cost", "%"):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from eggshard.api import Plan
 from eggshard.engines.mpi.launching import mpiexec, run_ranks
 from eggshard.errors import EngineError
-from eggshard.plan.plan import Plan
 
 WORKER = Path(__file__).with_name("worker.py")
 

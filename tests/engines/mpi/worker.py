@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
+from eggshard.api import Plan
 from eggshard.engines.mpi.program import MpiProgram, RankProgram
-from eggshard.plan.plan import Plan
 from eggshard.steps.steps import StepPlan
 
 

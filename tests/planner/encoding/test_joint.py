@@ -9,9 +9,9 @@ import pytest
 from tests.planner.encoding.window_problems import LINE, encoding_of, line_program
 
 import eggshard as es
+from eggshard.api import Plan
 from eggshard.costmodel import AlphaBeta, WireBytes
 from eggshard.frontends.builder import ProgramBuilder
-from eggshard.plan.plan import Plan
 from eggshard.planner.encoding.encode import Joined, Jointly, Widened
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Program

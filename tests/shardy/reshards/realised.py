@@ -13,12 +13,12 @@ from jax.interpreters import mlir as jax_mlir
 
 import eggshard as es
 from eggshard import shardy
+from eggshard.api import Plan
 from eggshard.costmodel import WireBytes
 from eggshard.frontends.region_reader import ModuleReader, RegionReader
 from eggshard.frontends.stablehlo import parse_module
 from eggshard.limits import Limits
 from eggshard.placement.transfer import Strategy
-from eggshard.plan.plan import Plan
 from eggshard.planner.planning import Planning
 from eggshard.planner.regions import RegionPlanner
 from eggshard.program.attributes import Attributes

@@ -13,11 +13,11 @@ from tests.shardy.reshards.realised import FULL, NotInPlace, passed, realised
 from tests.shardy.reshards.written import BRANCH, COMPARED, LOOP, PRODUCT
 
 from eggshard import shardy
+from eggshard.api import Plan
 from eggshard.costmodel import Messages, WireBytes
 from eggshard.costmodel.protocol import StepInfo
 from eggshard.errors import EggshardError, EggshardWarning, ProgramError
 from eggshard.limits import Limits
-from eggshard.plan.plan import Plan
 from eggshard.shardy.module import ShardyModule, create, parsed
 from eggshard.shardy.passes import PASSES, Pass
 from eggshard.shardy.reshards.search.context import Context

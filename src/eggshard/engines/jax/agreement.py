@@ -21,9 +21,11 @@ from jax._src import distributed
 from eggshard import errors
 from eggshard.errors import EngineError
 from eggshard.plan.identity import plan_fingerprint, program_fingerprint
+from eggshard.plan.serialization import to_json
+from eggshard.version import __version__
 
 if TYPE_CHECKING:
-    from eggshard.plan.plan import Plan
+    from eggshard.plan.record import PlanRecord
 
 #: Seconds that processes wait for each other's plans: planning takes some on one and not yet on another.
 PATIENCE = 600.0
@@ -39,7 +41,7 @@ def processes_of(devices: Iterable[Any]) -> tuple[int, ...]:
 
 
 def agree(
-    plan: Plan, processes: Iterable[int] | None = None, timeout: float = PATIENCE, devices: Iterable[Any] = ()
+    plan: PlanRecord, processes: Iterable[int] | None = None, timeout: float = PATIENCE, devices: Iterable[Any] = ()
 ) -> None:
     """EngineError on each of these processes (default: all) unless all hold this plan, within so many seconds.
 
@@ -51,12 +53,10 @@ def agree(
     me = jax.process_index()
     if len(members) < 2 or me not in members:
         return
-    import eggshard
-
     facts = {
         "name": plan.program.name, "mesh": str(plan.mesh), "program": program_fingerprint(plan.program)[:16],
         "device program": plan_fingerprint(plan)[:16], "devices": str([d.id for d in devices]),
-        "eggshard": eggshard.__version__, "jax": jax.__version__,
+        "eggshard": __version__, "jax": jax.__version__,
     }
     round_ = f"eggshard/agree/{_short(str(members))}/{_compared[members]}"
     _compared[members] += 1
@@ -98,7 +98,9 @@ def _missing(processes: list[int], timeout: float) -> str:
     )
 
 
-def planned_once(devices: Iterable[Any], text: str, make: Callable[[], Plan], timeout: float = PATIENCE) -> Plan:
+def planned_once(
+    devices: Iterable[Any], text: str, make: Callable[[], PlanRecord], timeout: float = PATIENCE
+) -> PlanRecord:
     """The plan that the first of several processes makes for a program's text; all of them ask for it.
 
     The clock ends some searches, so that two processes may find two plans. EngineError where no plan comes, and the
@@ -129,7 +131,7 @@ def planned_once(devices: Iterable[Any], text: str, make: Callable[[], Plan], ti
     except Exception as error:
         store.put(key, zlib.compress(f"{type(error).__name__}\n{error}".encode()))
         raise
-    store.put(key, zlib.compress(f"\n{plan.to_json()}".encode()))
+    store.put(key, zlib.compress(f"\n{to_json(plan)}".encode()))
     return plan
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
+from eggshard.emit.jax_primitive import DeviceModule, TransformationError, call_module
 from eggshard.emit.stablehlo import at_grid_positions, module_text, unsharded_text
 from eggshard.engines.jax.agreement import agree, processes_of
-from eggshard.engines.jax.primitive import DeviceModule, TransformationError, call_module
 from eggshard.errors import LoweringError
 from eggshard.frontends.calling_convention import CallingConvention, Leaf
 from eggshard.ops.module_text import program_text
@@ -23,7 +23,7 @@ from eggshard.program.sharding import Sharding, whole_mesh
 from eggshard.spmd.manual import contains_manual
 
 if TYPE_CHECKING:
-    from eggshard.plan.plan import Plan
+    from eggshard.plan.record import PlanRecord
 
 __all__ = ["PlannedFunction", "TransformationError", "run_on_devices", "run_unsharded", "to_jax"]
 
@@ -53,7 +53,7 @@ class PlannedFunction:
     uncommitted ones that hold the same everywhere; NumPy arrays only where every device holds all of them.
     """
 
-    def __init__(self, plan: Plan, convention: CallingConvention | None = None):
+    def __init__(self, plan: PlanRecord, convention: CallingConvention | None = None):
         self.plan = plan
         self.convention = convention or CallingConvention.positional(plan.program)
         self.module = _device_module(plan, self.convention)
@@ -250,7 +250,7 @@ class PlannedFunction:
         return NamedSharding(mesh, _trimmed(tuple(spec)[:rank]))
 
 
-def to_jax(plan: Plan) -> PlannedFunction:
+def to_jax(plan: PlanRecord) -> PlannedFunction:
     """A plan as a function on global JAX arrays, with the signature of the function it was planned from.
 
     A plan of a program from text takes its inputs one by one and returns a tuple. The function can be called inside
@@ -259,7 +259,7 @@ def to_jax(plan: Plan) -> PlannedFunction:
     return PlannedFunction(plan, plan.calling_convention)
 
 
-def run_on_devices(plan: Plan, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+def run_on_devices(plan: PlanRecord, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Global NumPy arrays in and out, on the first devices that JAX has; LoweringError if they are too few.
 
     In a program of several processes all of them call this, with the same arrays; see `default_devices`.
@@ -310,7 +310,7 @@ def run_unsharded(program: Program, arrays: Sequence[np.ndarray]) -> list[np.nda
         return [np.asarray(a) for a in function(*arrays)]
 
 
-def _device_module(plan: Plan, convention: CallingConvention) -> DeviceModule:
+def _device_module(plan: PlanRecord, convention: CallingConvention) -> DeviceModule:
     program, mesh = plan.program, plan.mesh
     inputs = len(convention.constants) + len(convention.kept)
     if inputs != len(program.input_types) or len(convention.results) != len(program.output_types):

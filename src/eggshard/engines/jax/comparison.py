@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
+from rich.table import Table
 
 from eggshard.costmodel.pricing import Pricer
 from eggshard.engines.jax.callable import PlannedFunction
@@ -19,9 +20,10 @@ from eggshard.hlo.pricing import communication_seconds, compute_seconds
 from eggshard.hlo.xla_program import compile_by_xla
 from eggshard.program.mesh import Mesh
 from eggshard.steps.control_steps import UNKNOWN_TRIPS
+from eggshard.tables import duration, render, size
 
 if TYPE_CHECKING:
-    from eggshard.plan.plan import Plan
+    from eggshard.plan.record import PlanRecord
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,40 @@ class Comparison:
         return more_bytes and self.plan.modelled_seconds > self.xla.modelled_seconds * (1 + 1e-9)
 
     def __str__(self) -> str:
-        from eggshard.report.tables import comparison_table
-
         return comparison_table(self)
 
 
-def compare_with_xla(plan: Plan) -> Comparison:
+def comparison_table(comparison: Comparison) -> str:
+    """A plan and XLA's own program side by side, and which is better."""
+    plan, xla = comparison.plan, comparison.xla
+    table = Table(box=None, padding=(0, 2), show_edge=False)
+    for name in ("", "plan", "XLA", "plan / XLA"):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+
+    def row(name: str, ours: float, theirs: float, shown: Callable[[float], str]) -> None:
+        ratio = f"{ours / theirs:.2f}" if theirs else "1.00" if not ours else "-"
+        table.add_row(name, shown(ours), shown(theirs), ratio)
+
+    row("wire bytes, step by step", plan.wire_bytes, xla.wire_bytes, size)
+    row("wire bytes, busiest device", plan.busiest_device_bytes, xla.busiest_device_bytes, size)
+    for kind in sorted({*plan.collectives, *xla.collectives}):
+        row(kind, plan.collectives.get(kind, 0), xla.collectives.get(kind, 0), "{:.0f}".format)
+    row("modelled time", plan.modelled_seconds, xla.modelled_seconds, duration)
+    row("  communication", plan.communication, xla.communication, duration)
+    row("  compute", plan.compute, xla.compute, duration)
+    row("flops", plan.flops, xla.flops, "{:.4g}".format)
+    row("memory traffic", plan.memory_traffic, xla.memory_traffic, size)
+    row("temporaries", plan.temporary_bytes, xla.temporary_bytes, size)
+    row("arguments, results, temporaries", plan.peak_bytes, xla.peak_bytes, size)
+    row("compile time", plan.compile_seconds, xla.compile_seconds, duration)
+    return "\n".join([
+        f"{comparison.name}: the plan and XLA's own program, compiled (per device)",
+        render(table),
+        f"predicted for the plan: {size(comparison.predicted_bytes)}, {duration(comparison.predicted_seconds)}",
+    ])
+
+
+def compare_with_xla(plan: PlanRecord) -> Comparison:
     """Compile a plan and the program that it was made from, and compare. See `Plan.compare_with_xla`."""
     convention = plan.calling_convention or CallingConvention.positional(plan.program)
     planned = PlannedFunction(plan, convention)

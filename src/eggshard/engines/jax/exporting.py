@@ -14,13 +14,13 @@ from eggshard.frontends.calling_convention import CallingConvention
 from eggshard.program.sharding import whole_mesh
 
 if TYPE_CHECKING:
-    from eggshard.plan.plan import Plan
+    from eggshard.plan.record import PlanRecord
 
 #: What JAX lowers for.
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
-def export(plan: Plan, platforms: Sequence[str] = ("tpu",)) -> jax_export.Exported:
+def export(plan: PlanRecord, platforms: Sequence[str] = ("tpu",)) -> jax_export.Exported:
     """The plan lowered on its mesh without devices, for platforms such as "tpu", "cuda" and "cpu".
 
     It has the signature of the function that was planned. LoweringError for a plan that calls back into this process,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -19,8 +19,24 @@ from eggshard.engines.jax.callable import committed_sharding
 from eggshard.errors import LoweringError
 from eggshard.frontends.calling_convention import CallingConvention
 
-if TYPE_CHECKING:
-    from eggshard.jit import JitFunction
+
+class Planned(Protocol):
+    """A function whose calls are planned (`eggshard.jit`), as its gradient sees it."""
+
+    __name__: str
+    fun: Callable[..., Any]
+    states_inputs: bool
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def rebuild(self, static: Any, dynamic: Any) -> tuple[list[Any], dict[str, Any]]: ...
+
+    def traced(self, args: Any, kwargs: Any) -> Any: ...
+
+    def lower_unplanned(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def derived(self, program: Callable[..., Any], shardings: dict[str, Any]) -> Planned:
+        """Another function, planned with this one's options."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +55,7 @@ class Residuals:
 jax.tree_util.register_dataclass(Residuals, data_fields=["pullback"], meta_fields=["wanted", "places"])
 
 
-def with_gradient(function: JitFunction, static: Any, tree: Any) -> Callable[..., Any]:
+def with_gradient(function: Planned, static: Any, tree: Any) -> Callable[..., Any]:
     """The function of the dynamic leaves alone, differentiable in reverse mode by planned programs."""
     gradient = _Gradient(function, static, tree)
     differentiable: Any = jax.custom_vjp(gradient.primal)
@@ -49,10 +65,10 @@ def with_gradient(function: JitFunction, static: Any, tree: Any) -> Callable[...
 
 
 class _Gradient:
-    def __init__(self, function: JitFunction, static: Any, tree: Any):
+    def __init__(self, function: Planned, static: Any, tree: Any):
         self.function, self.static, self.tree = function, static, tree
-        self._forward: dict[Any, JitFunction] = {}
-        self._backward: dict[Any, JitFunction] = {}
+        self._forward: dict[Any, Planned] = {}
+        self._backward: dict[Any, Planned] = {}
 
     def arguments(self, leaves: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         return self.function.rebuild(self.static, jax.tree.unflatten(self.tree, leaves))
@@ -81,7 +97,7 @@ class _Gradient:
         found = iter(self._backward[key](residuals.pullback, nonzero))
         return tuple(next(found) if w else None for w in residuals.wanted)
 
-    def _forward_program(self, leaves: Sequence[Any], wanted: tuple[bool, ...]) -> JitFunction:
+    def _forward_program(self, leaves: Sequence[Any], wanted: tuple[bool, ...]) -> Planned:
         def forward(*leaves: Any) -> Any:
             def of_wanted(*active: Any) -> Any:
                 rest = iter(active)
@@ -107,18 +123,16 @@ class _Gradient:
             shardings["out_shardings"] = (jax.tree.unflatten(stated.out_tree, stated.result_shardings), None)
         return shardings
 
-    def _backward_program(self, tree: Any, zeros: Sequence[Any], places: tuple[Any, ...]) -> JitFunction:
+    def _backward_program(self, tree: Any, zeros: Sequence[Any], places: tuple[Any, ...]) -> Planned:
         def backward(pullback: Any, nonzero: list[Any]) -> Any:
             rest = iter(nonzero)
             return pullback(jax.tree.unflatten(tree, [next(rest) if z is None else _zeros(*z) for z in zeros]))
 
         return self._jit(backward, "backward", {"out_shardings": places} if any(places) else {})
 
-    def _jit(self, program: Callable[..., Any], which: str, shardings: dict[str, Any]) -> JitFunction:
-        from eggshard.jit import JitFunction
-
+    def _jit(self, program: Callable[..., Any], which: str, shardings: dict[str, Any]) -> Planned:
         program.__name__ = f"{self.function.__name__}_{which}"
-        return JitFunction(program, {"static_argnums": None, "static_argnames": None}, shardings, self.function.options)
+        return self.function.derived(program, shardings)
 
 
 def _zero_type(cotangent: Any) -> tuple[tuple[int, ...], Any] | None:

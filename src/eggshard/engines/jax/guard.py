@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from eggshard.emit.stablehlo import plan_text
 from eggshard.engines.jax.comparison import Comparison, compare_with_xla
 from eggshard.ops.module_text import program_text
 
 if TYPE_CHECKING:
-    from eggshard.plan.plan import Plan
+    from eggshard.plan.record import PlanRecord
 
 #: So many verdicts are kept, the latest ones.
 KEPT = 1024
@@ -20,13 +21,13 @@ KEPT = 1024
 _verdicts: OrderedDict[Any, tuple[Any, Comparison]] = OrderedDict()
 
 
-def compared(plan: Plan) -> Comparison:
+def compared(plan: PlanRecord) -> Comparison:
     """`Plan.compare_with_xla`, made once per program, plan and cost model.
 
     Programs and plans are told apart by their text; a cost model that does not hash is only equal to itself.
     """
     digest = hashlib.sha256()
-    for text in (plan.program.text or program_text(plan.program), plan.to_stablehlo()):
+    for text in (plan.program.text or program_text(plan.program), plan_text(plan)):
         digest.update(text.encode() + b"\0")
     model = plan.cost_model
     key = (digest.digest(), model if _hashes(model) else id(model), jax.default_backend())
@@ -42,7 +43,7 @@ def compared(plan: Plan) -> Comparison:
 
 def reason(name: str, comparison: Comparison) -> str:
     """Why a function runs XLA's program, in one line of a warning."""
-    from eggshard.report.tables import duration, size
+    from eggshard.tables import duration, size
 
     plan, xla = comparison.plan, comparison.xla
     return (

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from eggshard.engines.running import ENGINES, run
 from eggshard.errors import LoweringError, VerificationError
+from eggshard.memory.prediction import memory_of
 from eggshard.ops.evaluate import evaluate_program
 from eggshard.program.types import TensorType, is_float, numpy_dtype
 
 if TYPE_CHECKING:
-    from eggshard.plan.plan import Plan
+    from eggshard.plan.record import PlanRecord
 
 #: Largest difference allowed where sums may be reassociated, in units of machine epsilon times the largest magnitude.
 ROUNDING = 512.0
@@ -111,13 +113,14 @@ def given_inputs(types: Sequence[TensorType], inputs: Sequence[Any]) -> list[np.
 
 
 def verify(
-    plan: Plan, seed: int, engines: Sequence[str], inputs: Sequence[Any] | None, limit: int | None = None
+    plan: PlanRecord, seed: int, engines: Sequence[str], inputs: Sequence[Any] | None, limit: int | None = None
 ) -> Verification:
     """Run plan and program on the same inputs. See `Plan.verify`."""
-    held = plan.mesh.size * plan.peak_bytes
+    peak = memory_of(plan).peak
+    held = plan.mesh.size * peak
     if limit is not None and held > limit:
         raise VerificationError(
-            f"{plan.mesh.size} devices with {plan.peak_bytes / 2**30:.3g} GiB each would hold {held / 2**30:.3g} GiB "
+            f"{plan.mesh.size} devices with {peak / 2**30:.3g} GiB each would hold {held / 2**30:.3g} GiB "
             f"at once, more than the limit of {limit / 2**30:.3g} GiB; verify a plan of the same program with smaller "
             "sizes or on a smaller mesh, or give verify(limit=None) to go on"
         )
@@ -132,13 +135,13 @@ def verify(
     differences: dict[str, float] = {}
     skipped: dict[str, str] = {}
     for engine in engines:
-        if engine in ("numpy", "processes", "mpi"):
+        if engine in ENGINES:
             if engine == "mpi" and importlib.util.find_spec("mpi4py") is None:
                 skipped[engine] = "mpi4py is not installed"
                 continue
             try:
                 want = evaluate_program(program, inputs)
-                got = plan.run(*inputs, engine=engine)
+                got = run(plan, inputs, engine)
             except LoweringError as error:
                 skipped[engine] = str(error)
                 continue
@@ -155,7 +158,7 @@ def verify(
                 skipped[engine] = str(error)
                 continue
         else:
-            raise LoweringError(f"no engine {engine!r}; there are numpy, processes, mpi and jax")
+            raise LoweringError(f"no engine {engine!r}; there are {', '.join(ENGINES)} and jax")
         differences[engine] = compare(engine, got, want, program.output_types)
     if not differences:
         raise VerificationError("nothing was compared: " + "; ".join(f"{e}: {why}" for e, why in skipped.items()))

@@ -17,7 +17,7 @@ from mpi4py import MPI
 from eggshard.engines.jax.archives import load_arrays, save_arrays
 from eggshard.engines.mpi.program import MpiProgram, together
 from eggshard.errors import EggshardError
-from eggshard.plan.plan import Plan
+from eggshard.plan.serialization import from_json
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.add_argument(name, type=Path)
     options = parser.parse_args(arguments)
     comm = MPI.COMM_WORLD
-    plan = together(comm, lambda: Plan.from_json(options.plan.read_text()))
+    plan = together(comm, lambda: from_json(options.plan.read_text()))
     ranks = MpiProgram(plan, comm)
     program, first = plan.program, comm.rank == 0
 

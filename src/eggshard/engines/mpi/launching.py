@@ -17,10 +17,11 @@ import numpy as np
 
 from eggshard.engines.jax.archives import load_arrays, save_arrays
 from eggshard.errors import EngineError, LoweringError
+from eggshard.plan.serialization import to_json
 from eggshard.simulate.execution import checked
 
 if TYPE_CHECKING:
-    from eggshard.plan.plan import Plan
+    from eggshard.plan.record import PlanRecord
 
 #: Ranks share the machine's cores, and each would take all of them for its matrix products: set, unless they are.
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
@@ -76,7 +77,9 @@ def run_ranks(
     return subprocess.CompletedProcess(command, process.returncode, out, errors)
 
 
-def run_on_ranks(plan: Plan, arrays: Sequence[np.ndarray], timeout: float | None = None) -> tuple[np.ndarray, ...]:
+def run_on_ranks(
+    plan: PlanRecord, arrays: Sequence[np.ndarray], timeout: float | None = None
+) -> tuple[np.ndarray, ...]:
     """One run of a plan on ranks of this machine, started for it: global arrays in, global arrays out.
 
     LoweringError for arrays of other types than the program's, EngineError where the ranks fail or take too long.
@@ -87,7 +90,7 @@ def run_on_ranks(plan: Plan, arrays: Sequence[np.ndarray], timeout: float | None
     given = [checked(a, t, f"input {i}") for i, (a, t) in enumerate(zip(arrays, program.input_types, strict=True))]
     with tempfile.TemporaryDirectory() as folder:
         saved, inputs, outputs = (Path(folder) / name for name in ("plan.json", "inputs.npz", "outputs.npz"))
-        saved.write_text(plan.to_json())
+        saved.write_text(to_json(plan))
         save_arrays(inputs, given)
         run_saved(plan.mesh.size, saved, inputs, outputs, timeout)
         return tuple(load_arrays(outputs, program.output_types, program.output_names))

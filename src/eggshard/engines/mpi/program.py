@@ -33,7 +33,7 @@ from eggshard.simulate.simulator import gather_from_devices, scatter_to_devices
 from eggshard.steps.steps import StepPlan
 
 if TYPE_CHECKING:
-    from eggshard.plan.plan import Plan
+    from eggshard.plan.record import PlanRecord
 
 T = TypeVar("T")
 #: Seconds that a rank which failed waits for the others to fail as well.
@@ -140,7 +140,7 @@ class RankProgram:
 class MpiProgram(RankProgram):
     """A plan on the ranks of a communicator: a `RankProgram` that also takes and makes global arrays."""
 
-    def __init__(self, plan: Plan, comm: MPI.Intracomm | None = None):
+    def __init__(self, plan: PlanRecord, comm: MPI.Intracomm | None = None):
         self.plan = plan
         types = (*plan.program.input_types, *plan.program.output_types)
         identity = " ".join([plan_fingerprint(plan), *map(str, types)])

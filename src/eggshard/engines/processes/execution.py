@@ -11,11 +11,11 @@ from eggshard.engines.processes.launcher import Processes, RunReport
 from eggshard.simulate.execution import gathered, scattered
 
 if TYPE_CHECKING:
-    from eggshard.plan.plan import Plan
+    from eggshard.plan.record import PlanRecord
 
 
 def run_on_processes(
-    plan: Plan, arrays: Sequence[np.ndarray], timeout: float | None = None, debug: bool = False
+    plan: PlanRecord, arrays: Sequence[np.ndarray], timeout: float | None = None, debug: bool = False
 ) -> tuple[tuple[np.ndarray, ...], RunReport]:
     """One run of a plan, with processes of its own, and what it took. Errors: `Processes`, and as on the simulator."""
     shards = scattered(plan, arrays)

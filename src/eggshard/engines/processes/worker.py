@@ -24,6 +24,7 @@ from eggshard.engines.ranks.runner import Runner
 from eggshard.engines.workspace.layout import Layout
 from eggshard.errors import EggshardError
 from eggshard.plan.serialization import device_program_from_json
+from eggshard.version import __version__
 
 #: Characters of an unforeseen exception's traceback that the launcher gets.
 _TRACE = 2000
@@ -73,13 +74,11 @@ def serve(*ends: Any) -> None:
 
 def identity(given: dict[str, Any], device: int) -> dict[str, Any]:
     """What has to be the same in launcher and worker."""
-    import eggshard
-
     return {
         "device": device, "devices": given["devices"],
         "program": hashlib.sha256(given["program"].encode()).hexdigest()[:12],
         "layout": Layout.from_json(given["layout"]).version, "stride": given["stride"],
-        "eggshard": eggshard.__version__, "numpy": np.__version__,
+        "eggshard": __version__, "numpy": np.__version__,
     }
 
 

@@ -12,10 +12,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from rich.table import Table
 
 from eggshard.engines.workspace.layout import Layout, Symbols
 from eggshard.engines.workspace.requests import Request
 from eggshard.errors import WorkspaceError
+from eggshard.tables import render
 
 KINDS = (
     "disjoint: order", "disjoint: lifetimes", "apart", "slots", "alignment", "granule", "stride", "persistence",
@@ -197,9 +199,17 @@ class Proof:
                     raise WorkspaceError(f"{r.name!r} of device {count - 1} ends beyond the whole of {count}")
 
     def __str__(self) -> str:
-        from eggshard.engines.workspace.tables import proof_table
-
-        return proof_table(self)
+        table = Table(title="obligations of the workspace")
+        for column in ("kind", "number", "for example", "because"):
+            table.add_column(column, justify="right" if column == "number" else "left")
+        examples: dict[str, Obligation] = {}
+        for obligation in self:
+            examples.setdefault(obligation.kind, obligation)
+            if len(examples) == len(self.counts):
+                break
+        for kind, number in self.counts.items():
+            table.add_row(kind, str(number), examples[kind].statement, examples[kind].how)
+        return render(table)
 
 
 def prove(

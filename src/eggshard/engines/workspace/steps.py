@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
+from eggshard.engines.workspace import tables
 from eggshard.engines.workspace.layout import Layout, buffers_of, lay_out
 from eggshard.engines.workspace.obligations import Apart, Proof, prove
 from eggshard.engines.workspace.packing import max_live
@@ -112,20 +113,14 @@ class PlanWorkspace:
 
     def picture(self, width: int = 96, height: int = 24) -> str:
         """Text: time from left to right, addresses upwards, a letter for each buffer."""
-        from eggshard.engines.workspace.tables import picture
-
-        return picture(self, width, height)
+        return tables.picture(self, width, height)
 
     def svg(self) -> str:
         """The picture as SVG text, a rectangle for each buffer."""
-        from eggshard.engines.workspace.tables import svg
-
-        return svg(self)
+        return tables.svg(self)
 
     def __str__(self) -> str:
-        from eggshard.engines.workspace.tables import workspace_table
-
-        return workspace_table(self)
+        return tables.workspace_table(self)
 
 
 def programs(plan: StepPlan, path: Path = ()) -> Iterator[tuple[Path, StepPlan]]:

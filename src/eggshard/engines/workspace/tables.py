@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from rich.table import Table
 
-from eggshard.report.tables import LONG, render, size
-
-if TYPE_CHECKING:
-    from eggshard.engines.workspace.obligations import Obligation, Proof
-    from eggshard.engines.workspace.requests import Request
-    from eggshard.engines.workspace.steps import PlanWorkspace
+from eggshard.engines.workspace.layout import Layout
+from eggshard.engines.workspace.requests import Request
+from eggshard.engines.workspace.sizes import Size
+from eggshard.tables import LONG, render, size
 
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits
 #: Instants and bytes in pixels of the picture's plane.
@@ -25,7 +23,26 @@ _AXES = "addresses upwards, time to the right: one instant at either end, one pe
 _COLOURS = ("#8dd3c7", "#ffffb3", "#bebada", "#fb8072", "#80b1d3", "#fdb462", "#b3de69", "#fccde5", "#d9d9d9")
 
 
-def workspace_table(workspace: PlanWorkspace) -> str:
+class Drawn(Protocol):
+    """What is shown of a workspace (`steps.PlanWorkspace`)."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    @property
+    def instants(self) -> Sequence[object]: ...
+
+    @property
+    def live_bytes(self) -> int: ...
+
+    @property
+    def total_size(self) -> Size: ...
+
+    @property
+    def devices(self) -> object: ...
+
+
+def workspace_table(workspace: Drawn) -> str:
     """What lies where in a device's slice, and for how long; of very many buffers the largest."""
     layout = workspace.layout
     table = Table(title="workspace of one device")
@@ -42,7 +59,7 @@ def workspace_table(workspace: PlanWorkspace) -> str:
     return render(table) + (f"\n{more} smaller buffers are not shown" if more else "") + "\n" + _summary(workspace)
 
 
-def _summary(workspace: PlanWorkspace) -> str:
+def _summary(workspace: Drawn) -> str:
     layout, live = workspace.layout, workspace.live_bytes
     above = f", {layout.extent() / live - 1:.1%} above" if live and layout.extent() > live else ""
     guard = f", {layout.guard} of them guard" if layout.guard else ""
@@ -55,22 +72,7 @@ def _summary(workspace: PlanWorkspace) -> str:
     ))
 
 
-def proof_table(proof: Proof) -> str:
-    """How many obligations there are of each kind, with one of each."""
-    table = Table(title="obligations of the workspace")
-    for column in ("kind", "number", "for example", "because"):
-        table.add_column(column, justify="right" if column == "number" else "left")
-    examples: dict[str, Obligation] = {}
-    for obligation in proof:
-        examples.setdefault(obligation.kind, obligation)
-        if len(examples) == len(proof.counts):
-            break
-    for kind, number in proof.counts.items():
-        table.add_row(kind, str(number), examples[kind].statement, examples[kind].how)
-    return render(table)
-
-
-def picture(workspace: PlanWorkspace, width: int, height: int) -> str:
+def picture(workspace: Drawn, width: int, height: int) -> str:
     """Text: a letter per buffer where it lies, addresses upwards, time from left to right; dots are free."""
     layout, instants = workspace.layout, len(workspace.instants)
     columns, extent = max(1, min(width, instants)), max(1, layout.extent())
@@ -102,7 +104,7 @@ def picture(workspace: PlanWorkspace, width: int, height: int) -> str:
     return "\n".join((*lines, axis, time, *key, *legend, _summary(workspace)))
 
 
-def svg(workspace: PlanWorkspace) -> str:
+def svg(workspace: Drawn) -> str:
     """An SVG image of the same; every buffer says on hovering what it is."""
     layout, instants = workspace.layout, len(workspace.instants)
     width, height = _PLANE

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from eggshard.egraph.graph import EGraph, ENode
 from eggshard.placement.transfer import Strategy
+from eggshard.placement.window_transfer import WindowTransfer
+from eggshard.planner.encoding.logical_dims import LogicalDims
+from eggshard.planner.encoding.views import Views
+from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement, is_standard
 
-if TYPE_CHECKING:
-    from eggshard.planner.encoding.windows import WindowDemand
+
+class Demand(Protocol):
+    """What is known of a graph's classes where windows are looked for (`windows.WindowDemand`)."""
+
+    graph: EGraph
+    views: Views
+    mesh: Mesh
+    dims: LogicalDims
+    nodes: dict[int, tuple[int, ENode, WindowTransfer]]
+
+    def at_wanted(self, c: int) -> Iterable[Placement]: ...
+
+    def strategies(self, c: int, placement: Placement) -> Iterable[Strategy]: ...
 
 
 class Tilings:
@@ -18,7 +34,7 @@ class Tilings:
     standard[g], left[g]: the standard tiles that some input or output suggests, and others on which values are left.
     """
 
-    def __init__(self, demand: WindowDemand, inputs: Iterable[tuple[int, Placement]]):
+    def __init__(self, demand: Demand, inputs: Iterable[tuple[int, Placement]]):
         self.demand = demand
         self.standard: dict[int, dict[Placement, None]] = {}
         self.left: dict[int, dict[Placement, None]] = {}

@@ -1,29 +1,23 @@
-"""The plan: what `optimize` returns. A list of steps, its price, its certificate, and what can be done with it."""
+"""What users call: `optimize`, `plan_reshard`, `pareto`, and the `Plan` that they return."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eggshard.costmodel.pricing import Pricer
 from eggshard.costmodel.protocol import CostModel
-from eggshard.costmodel.schedule import Schedule
-from eggshard.errors import EggshardError, EngineError, LoweringError
-from eggshard.plan.naming import class_names
-from eggshard.plan.reasons import Reasons, Weigh
-from eggshard.planner.progress import Bar
-from eggshard.program.mesh import Mesh
-from eggshard.program.placement import Placement
-from eggshard.program.program import Program
-from eggshard.steps.control_steps import Branch, Loop
-from eggshard.steps.steps import Step, StepPlan
+from eggshard.errors import EggshardError, EngineError
+from eggshard.limits import Limits
+from eggshard.memory.prediction import Memory, memory_of
+from eggshard.plan.record import PlanRecord
+from eggshard.planner import optimization, tradeoff
+from eggshard.planner.progress import Bar, Progress
 
 if TYPE_CHECKING:
     from networkx import DiGraph
@@ -32,178 +26,20 @@ if TYPE_CHECKING:
     from eggshard.engines.mpi.program import MpiProgram
     from eggshard.engines.workspace.sizes import SizeLike
     from eggshard.engines.workspace.steps import PlanWorkspace
-    from eggshard.frontends.calling_convention import CallingConvention
-    from eggshard.memory.prediction import Memory
     from eggshard.report.difference import Difference
 
 
-class Cost(NamedTuple):
-    """Seconds under the plan's cost model.
+class Plan(PlanRecord):
+    """A plan (`PlanRecord`), and what can be done with it: run, verified, lowered, explained, written."""
 
-    total: of the plan's schedule; where the model overlaps nothing this is communication + compute.
-    """
-
-    total: float
-    communication: float
-    compute: float
-
-    @property
-    def hidden(self) -> float:
-        """What the schedule takes less than communication and compute one after the other."""
-        return max(0.0, self.communication + self.compute - self.total)
-
-    @property
-    def exposed(self) -> float:
-        """Communication that nothing hides."""
-        return self.communication - self.hidden
-
-
-@dataclass(frozen=True)
-class Search:
-    """How a plan was found: what was searched, and what is certified about it.
-
-    bound: seconds that no plan of the saturated e-graph undercuts. once: the same of plans that compute no value twice.
-    terms: the same of plans that compute no value twice, and every value that this plan computes by the same op.
-    capped: candidate placements were left out (`Limits.placements`), and the bounds are of plans among the others.
-    shared: conversions of one value may share steps, and the bounds are of plans whose conversions share none.
-    """
-
-    bound: float = 0.0
-    once: float = 0.0
-    terms: float = 0.0
-    method: str = "baseline"
-    exact: bool = False
-    fallback: str = ""
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    classes: int = 0
-    nodes: int = 0
-    rules: Mapping[str, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    capped: bool = False
-    shared: bool = False
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A device program for a sharded tensor program, with its cost and its reasons.
-
-    input_placements and output_placements say how the global arrays lie on the mesh at the boundary (always evenly).
-    device_order: of a plan from JSON, how the mesh that it was made for ordered its devices, by their numbers.
-    """
-
-    program: Program
-    device_program: StepPlan
-    input_placements: tuple[Placement, ...]
-    output_placements: tuple[Placement, ...]
-    cost_model: CostModel
-    search: Search = Search()
-    baseline_factory: Callable[[], Plan] | None = field(default=None, compare=False, repr=False)
-    calling_convention: CallingConvention | None = field(default=None, compare=False, repr=False)
-    device_order: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
-    #: What weighs the plan's decisions against their alternatives, given what the plan calls the tensors of classes
-    #: (`plan.naming`), or the outcome, as it was read from JSON.
-    reasons_factory: Weigh | Reasons | None = field(default=None, compare=False, repr=False)
-
-    @property
-    def mesh(self) -> Mesh:
-        return self.device_program.mesh
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        return self.device_program.steps
-
-    @cached_property
-    def prices(self) -> tuple[float, ...]:
-        """Seconds of each step under the plan's cost model."""
-        types = self.device_program.types
-        return tuple(self._price(s.action, *(types[v] for v in s.operands)) for s in self.steps)
-
-    @cached_property
-    def _price(self) -> Pricer:
-        return Pricer(self.cost_model, self.mesh)
-
-    @cached_property
-    def schedule(self) -> Schedule:
-        """When each step runs. Where the model overlaps nothing (`CostModel`), one after the other."""
-        return self._price.schedule(self.device_program)
-
-    @cached_property
-    def cost(self) -> Cost:
-        """Seconds, and those of communication (steps that issue collectives) and of compute (all others).
-
-        A loop or branch that communicates counts as communication, with the time that its bodies' schedules take.
-        """
-        communication = sum(p for p, s in zip(self.prices, self.steps, strict=True) if s.action.messages)
-        compute = sum(p for p, s in zip(self.prices, self.steps, strict=True) if not s.action.messages)
-        total = self.schedule.makespan if self._price.overlap else communication + compute
-        return Cost(total, communication, compute)
-
-    @property
-    def bound(self) -> float:
-        """No plan of the saturated e-graph costs less than this many seconds (certified by the extractor).
-
-        Where only `Search.once` or `Search.terms` is certified the bound is of fewer plans: see `certificate`.
-        """
-        return min(max(self.search.bound, self.search.once, self.search.terms), self.cost.total)
-
-    @property
-    def certificate(self) -> str:
-        """Which plans the bound is of: "all plans", "plans that compute nothing twice", or those of them "by the same
-        ops" as this plan, where no such bound is known of what the algebra has in their place.
-
-        Bodies of loops and branches are planned on their own; the bound takes them as they are.
-        """
-        near = self.bound * (1 - 1e-3)
-        plans = "all plans" if self.search.bound >= near else "plans that compute nothing twice"
-        plans += "" if max(self.search.bound, self.search.once) >= near else ", by the same ops"
-        plans += " among the candidates" if self.search.capped else ""
-        bodies = any(isinstance(s.action, (Loop, Branch)) for s in self.steps)
-        plans += " with these bodies of loops and branches" if bodies else ""
-        return plans + (", each conversion paid whole" if self.search.shared and self.cost.communication else "")
-
-    @property
-    def gap(self) -> float:
-        """(cost - bound) / cost; 0 for a plan that costs nothing."""
-        total = self.cost.total
-        return 0.0 if total <= 0 else (total - self.bound) / total
-
-    @cached_property
-    def received(self) -> np.ndarray:
-        """Bytes that each device receives in each step, ``[steps, devices]``."""
-        rows = [self.device_program.received(s) for s in self.steps]
-        return np.array(rows) if rows else np.zeros((0, self.mesh.size))
-
-    @property
-    def wire_bytes(self) -> int:
-        """Bytes received by the busiest device over the whole plan (ring formulas)."""
-        return int(round(self.received.sum(axis=0).max())) if len(self.steps) else 0
-
-    @property
-    def serial_bytes(self) -> int:
-        """The busiest device of each collective, added up: what a bulk-synchronous machine waits for."""
-        return int(round(self.device_program.serial_bytes))
-
-    @property
-    def collectives(self) -> dict[str, int]:
-        """How many collectives of each kind the device program issues."""
-        return self.device_program.collectives
-
-    @cached_property
-    def memory(self) -> Memory:
-        """Bytes per device of inputs, outputs and temporaries, as predicted of the compiled program."""
-        from eggshard.memory.prediction import predicted
-
-        return predicted(self.device_program)
-
-    @property
-    def peak_bytes(self) -> int:
-        """All of `memory`: what the compiled program is predicted to take of a device. ``memory_limit`` limits it."""
-        return self.memory.peak
-
-    @cached_property
-    def flops(self) -> float:
-        """Floating-point operations per device."""
-        return sum(getattr(s.action, "flops", 0.0) for s in self.steps)
+    @staticmethod
+    def of(record: PlanRecord) -> Plan:
+        """The plan that a record describes; what the record has computed is kept."""
+        if isinstance(record, Plan):
+            return record
+        plan = object.__new__(Plan)
+        plan.__dict__.update(record.__dict__)
+        return plan
 
     @cached_property
     def baseline(self) -> Plan:
@@ -211,23 +47,17 @@ class Plan:
 
         The baseline's own baseline is itself, and so is that of a plan read from JSON, which does not hold it.
         """
-        return self if self.baseline_factory is None else self.baseline_factory()
+        return self if self.baseline_factory is None else Plan.of(self.baseline_factory())
 
-    @cached_property
-    def reasons(self) -> Reasons:
-        """Every decision of the plan: its rules, its alternatives with their prices, and what would change it.
+    @property
+    def memory(self) -> Memory:
+        """Bytes per device of inputs, outputs and temporaries, as predicted of the compiled program."""
+        return memory_of(self)
 
-        Found when first asked for. A baseline has none, and says so.
-        """
-        return self.reasons_for(class_names(self))
-
-    def reasons_for(self, names: Mapping[int, str]) -> Reasons:
-        """The same with these names of the tensors of classes (`Held.cls`), as a plan by the same choices has them."""
-        if isinstance(self.reasons_factory, Reasons):
-            return self.reasons_factory
-        if self.reasons_factory is None:
-            return Reasons(note=self.search.fallback or "nothing was searched for: this is the baseline")
-        return self.reasons_factory(names)
+    @property
+    def peak_bytes(self) -> int:
+        """All of `memory`: what the compiled program is predicted to take of a device. ``memory_limit`` limits it."""
+        return self.memory.peak
 
     def run(
         self, *arrays: np.ndarray, engine: str = "numpy", devices: int | Mapping[str, int] | None = None,
@@ -242,21 +72,9 @@ class Plan:
         start and for the run; of processes, debug: what nobody wrote is filled with ones, and guards are looked at
         after every step. EngineError where a process dies, does not answer, or writes outside its slice.
         """
-        from eggshard.simulate.execution import run_global
+        from eggshard.engines.running import run
 
-        if devices is not None:
-            return self.on(devices).run(*arrays, engine=engine, timeout=timeout, debug=debug)
-        if engine == "numpy":
-            return run_global(self, arrays)
-        if engine == "mpi":
-            from eggshard.engines.mpi.launching import run_on_ranks
-
-            return run_on_ranks(self, arrays, timeout)
-        if engine != "processes":
-            raise LoweringError(f"no engine {engine!r} runs plans here; there are numpy, processes and mpi")
-        from eggshard.engines.processes.execution import run_on_processes
-
-        return run_on_processes(self, arrays, timeout, debug)[0]
+        return run(self if devices is None else self.on(devices), arrays, engine, timeout, debug)
 
     def verify(
         self, seed: int = 0, engines: tuple[str, ...] = ("numpy", "jax"), inputs: Sequence[Any] | None = None,
@@ -336,7 +154,7 @@ class Plan:
         """
         from eggshard.plan.scaling import on_devices
 
-        return on_devices(self, devices, program)
+        return Plan.of(on_devices(self, devices, program))
 
     def export(self, platforms: Sequence[str] = ("tpu",)) -> Any:
         """The plan lowered for devices that need not be here: a ``jax.export.Exported`` with the program's signature.
@@ -374,7 +192,7 @@ class Plan:
         """
         from eggshard.plan.serialization import from_json
 
-        return from_json(text, program, mesh, cost_model)
+        return Plan.of(from_json(text, program, mesh, cost_model))
 
     def require(self, program: Any = None, mesh: Any = None) -> Plan:
         """This plan, if it is for this program and this mesh.
@@ -412,11 +230,11 @@ class Plan:
 
         return explain(self) if step is None else explain_step(self, step)
 
-    def diff(self, other: Plan, names: tuple[str, str] = ("first", "second")) -> Difference:
+    def diff(self, other: PlanRecord, names: tuple[str, str] = ("first", "second")) -> Difference:
         """This plan and another side by side, step by step: print it. EggshardError for what is no plan."""
         from eggshard.report.difference import difference
 
-        if not isinstance(other, Plan):
+        if not isinstance(other, PlanRecord):
             raise EggshardError(f"{type(other).__name__} is no plan to compare with; Plan.from_json reads one")
 
         return difference(self, other, names)
@@ -456,3 +274,63 @@ class Plan:
         from eggshard.report.tables import plan_table
 
         return plan_table(self)
+
+
+def optimize(
+    program: Any,
+    *,
+    cost_model: CostModel | str | None = None,
+    rewrites: Sequence[Any] | None = None,
+    limits: Limits | None = None,
+    memory_limit: int | None = None,
+    exact: bool = False,
+    progress: Progress = None,
+) -> Plan:
+    """The cheapest plan found for a sharded tensor program.
+
+    program: a ``jax.stages.Lowered``, a ``jax.export.Exported`` (read as its text), an MLIR module, StableHLO text, a
+    path, or a `Program`. cost_model: anything with ``seconds(step)``, or the name of a shipped one
+    (`costmodel.named`); `AlphaBeta` by default. rewrites: rules instead of ``default_rules()``; an empty list turns
+    the tensor algebra off. memory_limit: bytes per device that inputs, outputs and temporaries may take
+    (`Plan.memory`), by default the cost model's ``capacity`` if it has one; a plan over it is replaced by the cheapest
+    one found within it. exact: forbid reassociation of floating-point sums and every rule that NaN, Inf or -0 could
+    tell. progress: a bar on stderr with the stages (read, saturate, select, lower) once two seconds have passed; by
+    default where stderr is a terminal. True and False force it; a function is called once with every stage as it
+    begins, and the seconds since the start.
+
+    Inputs and outputs lie evenly, as JAX arrays do: axes of a stated sharding that do not divide a dimension are left
+    out there (``Plan.input_placements`` and ``output_placements`` say what holds). Inside, values may lie unevenly.
+
+    Raises ProgramError, ShardingError, MeshError, CostModelError for bad input, and LimitError if no plan found
+    stays under memory_limit. If the search itself fails, warns (EggshardWarning) and returns the baseline plan.
+    """
+    return Plan.of(optimization.optimize(
+        program, cost_model=cost_model, rewrites=rewrites, limits=limits, memory_limit=memory_limit, exact=exact,
+        progress=progress))
+
+
+def plan_reshard(
+    shape: Sequence[int], dtype: Any, mesh: Any, source: Any, target: Any, *,
+    cost_model: CostModel | str | None = None, limits: Limits | None = None,
+) -> Plan:
+    """The cheapest plan that takes one tensor from one sharding to another.
+
+    shape, dtype: of the global tensor. mesh: a `Mesh`, a dict, or a JAX mesh. source, target: a PartitionSpec, a tuple
+    like ``("x", None)``, or Shardy's text. The default cost model is `AlphaBeta`.
+
+    ShardingError for shardings that do not fit the tensor, and for ones that cut a dimension into shards of different
+    sizes, which no JAX array has.
+    """
+    return Plan.of(optimization.plan_reshard(
+        shape, dtype, mesh, source, target, cost_model=cost_model, limits=limits))
+
+
+def pareto(program: Any, points: int = 8, **options: Any) -> tradeoff.Front[Plan]:
+    """The plans found that no other one undercuts both in cost and in memory, cheapest first.
+
+    points: how many prices of memory are tried; plans that come out twice or are undercut are left out, so that the
+    front may have fewer. options: as for `optimize`; ``memory_limit`` leaves out what takes more.
+
+    LimitError for fewer than one point, and if no plan found stays under the limit; else as `optimize`.
+    """
+    return tradeoff.Front([Plan.of(plan) for plan in tradeoff.pareto(program, points, **options)])

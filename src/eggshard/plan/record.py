@@ -1,0 +1,216 @@
+"""What a plan is: a device program for a program, its price, its certificate and its reasons. Data, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from eggshard.costmodel.pricing import Pricer
+from eggshard.costmodel.protocol import CostModel
+from eggshard.costmodel.schedule import Schedule
+from eggshard.frontends.calling_convention import CallingConvention
+from eggshard.plan.naming import class_names
+from eggshard.plan.reasons import Reasons, Weigh
+from eggshard.program.mesh import Mesh
+from eggshard.program.placement import Placement
+from eggshard.program.program import Program
+from eggshard.steps.control_steps import Branch, Loop
+from eggshard.steps.steps import Step, StepPlan
+
+T = TypeVar("T")
+
+
+class Cost(NamedTuple):
+    """Seconds under the plan's cost model.
+
+    total: of the plan's schedule; where the model overlaps nothing this is communication + compute.
+    """
+
+    total: float
+    communication: float
+    compute: float
+
+    @property
+    def hidden(self) -> float:
+        """What the schedule takes less than communication and compute one after the other."""
+        return max(0.0, self.communication + self.compute - self.total)
+
+    @property
+    def exposed(self) -> float:
+        """Communication that nothing hides."""
+        return self.communication - self.hidden
+
+
+@dataclass(frozen=True)
+class Search:
+    """How a plan was found: what was searched, and what is certified about it.
+
+    bound: seconds that no plan of the saturated e-graph undercuts. once: the same of plans that compute no value twice.
+    terms: the same of plans that compute no value twice, and every value that this plan computes by the same op.
+    capped: candidate placements were left out (`Limits.placements`), and the bounds are of plans among the others.
+    shared: conversions of one value may share steps, and the bounds are of plans whose conversions share none.
+    """
+
+    bound: float = 0.0
+    once: float = 0.0
+    terms: float = 0.0
+    method: str = "baseline"
+    exact: bool = False
+    fallback: str = ""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    classes: int = 0
+    nodes: int = 0
+    rules: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    capped: bool = False
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class PlanRecord:
+    """A device program for a sharded tensor program, with its cost and its reasons: the data of a plan.
+
+    input_placements and output_placements say how the global arrays lie on the mesh at the boundary (always evenly).
+    device_order: of a plan from JSON, how the mesh that it was made for ordered its devices, by their numbers.
+    """
+
+    program: Program
+    device_program: StepPlan
+    input_placements: tuple[Placement, ...]
+    output_placements: tuple[Placement, ...]
+    cost_model: CostModel
+    search: Search = Search()
+    baseline_factory: Callable[[], PlanRecord] | None = field(default=None, compare=False, repr=False)
+    calling_convention: CallingConvention | None = field(default=None, compare=False, repr=False)
+    device_order: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
+    #: What weighs the plan's decisions against their alternatives, given what the plan calls the tensors of classes
+    #: (`plan.naming`), or the outcome, as it was read from JSON.
+    reasons_factory: Weigh | Reasons | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def mesh(self) -> Mesh:
+        return self.device_program.mesh
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return self.device_program.steps
+
+    @cached_property
+    def prices(self) -> tuple[float, ...]:
+        """Seconds of each step under the plan's cost model."""
+        types = self.device_program.types
+        return tuple(self._price(s.action, *(types[v] for v in s.operands)) for s in self.steps)
+
+    @cached_property
+    def _price(self) -> Pricer:
+        return Pricer(self.cost_model, self.mesh)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """When each step runs. Where the model overlaps nothing (`CostModel`), one after the other."""
+        return self._price.schedule(self.device_program)
+
+    @cached_property
+    def cost(self) -> Cost:
+        """Seconds, and those of communication (steps that issue collectives) and of compute (all others).
+
+        A loop or branch that communicates counts as communication, with the time that its bodies' schedules take.
+        """
+        communication = sum(p for p, s in zip(self.prices, self.steps, strict=True) if s.action.messages)
+        compute = sum(p for p, s in zip(self.prices, self.steps, strict=True) if not s.action.messages)
+        total = self.schedule.makespan if self._price.overlap else communication + compute
+        return Cost(total, communication, compute)
+
+    @property
+    def bound(self) -> float:
+        """No plan of the saturated e-graph costs less than this many seconds (certified by the extractor).
+
+        Where only `Search.once` or `Search.terms` is certified the bound is of fewer plans: see `certificate`.
+        """
+        return min(max(self.search.bound, self.search.once, self.search.terms), self.cost.total)
+
+    @property
+    def certificate(self) -> str:
+        """Which plans the bound is of: "all plans", "plans that compute nothing twice", or those of them "by the same
+        ops" as this plan, where no such bound is known of what the algebra has in their place.
+
+        Bodies of loops and branches are planned on their own; the bound takes them as they are.
+        """
+        near = self.bound * (1 - 1e-3)
+        plans = "all plans" if self.search.bound >= near else "plans that compute nothing twice"
+        plans += "" if max(self.search.bound, self.search.once) >= near else ", by the same ops"
+        plans += " among the candidates" if self.search.capped else ""
+        bodies = any(isinstance(s.action, (Loop, Branch)) for s in self.steps)
+        plans += " with these bodies of loops and branches" if bodies else ""
+        return plans + (", each conversion paid whole" if self.search.shared and self.cost.communication else "")
+
+    @property
+    def gap(self) -> float:
+        """(cost - bound) / cost; 0 for a plan that costs nothing."""
+        total = self.cost.total
+        return 0.0 if total <= 0 else (total - self.bound) / total
+
+    @cached_property
+    def received(self) -> np.ndarray:
+        """Bytes that each device receives in each step, ``[steps, devices]``."""
+        rows = [self.device_program.received(s) for s in self.steps]
+        return np.array(rows) if rows else np.zeros((0, self.mesh.size))
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes received by the busiest device over the whole plan (ring formulas)."""
+        return int(round(self.received.sum(axis=0).max())) if len(self.steps) else 0
+
+    @property
+    def serial_bytes(self) -> int:
+        """The busiest device of each collective, added up: what a bulk-synchronous machine waits for."""
+        return int(round(self.device_program.serial_bytes))
+
+    @property
+    def collectives(self) -> dict[str, int]:
+        """How many collectives of each kind the device program issues."""
+        return self.device_program.collectives
+
+    def once(self, compute: Callable[[PlanRecord], T]) -> T:
+        """The answer of a function of this plan, computed the first time and kept with the plan: for rooms above."""
+        if compute not in self._computed:
+            self._computed[compute] = compute(self)
+        answer: T = self._computed[compute]
+        return answer
+
+    @cached_property
+    def _computed(self) -> dict[Callable[[PlanRecord], Any], Any]:
+        return {}
+
+    @cached_property
+    def flops(self) -> float:
+        """Floating-point operations per device."""
+        return sum(getattr(s.action, "flops", 0.0) for s in self.steps)
+
+    @cached_property
+    def baseline(self) -> PlanRecord:
+        """The plan of the propagated shardings, each op resharded on its own: what this plan is compared with.
+
+        The baseline's own baseline is itself, and so is that of a plan read from JSON, which does not hold it.
+        """
+        return self if self.baseline_factory is None else self.baseline_factory()
+
+    @cached_property
+    def reasons(self) -> Reasons:
+        """Every decision of the plan: its rules, its alternatives with their prices, and what would change it.
+
+        Found when first asked for. A baseline has none, and says so.
+        """
+        return self.reasons_for(class_names(self))
+
+    def reasons_for(self, names: Mapping[int, str]) -> Reasons:
+        """The same with these names of the tensors of classes (`Held.cls`), as a plan by the same choices has them."""
+        if isinstance(self.reasons_factory, Reasons):
+            return self.reasons_factory
+        if self.reasons_factory is None:
+            return Reasons(note=self.search.fallback or "nothing was searched for: this is the baseline")
+        return self.reasons_factory(names)
