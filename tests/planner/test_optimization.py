@@ -14,7 +14,7 @@ from eggshard.costmodel import StepInfo, WireBytes
 from eggshard.engines.jax.verification import difference, random_array
 from eggshard.frontends.builder import ProgramBuilder
 from eggshard.ops.evaluate import evaluate_program
-from eggshard.planner import regions
+from eggshard.planner import pipeline
 from eggshard.program.program import Program
 from eggshard.selection.problem import Problem
 
@@ -145,7 +145,7 @@ def test_a_failed_search_gives_the_baseline_and_a_warning(monkeypatch: pytest.Mo
     def broken(problem: Problem, **options: object) -> None:
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr(regions, "extract", broken)
+    monkeypatch.setattr(pipeline, "extract", broken)
     with pytest.warns(es.EggshardWarning, match="out of luck"):
         plan = es.optimize(two_products(), cost_model=WireBytes())
     assert plan.search.method == "baseline" and "out of luck" in plan.search.fallback

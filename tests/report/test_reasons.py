@@ -15,10 +15,10 @@ from eggshard.api import Plan
 from eggshard.errors import EggshardError
 from eggshard.limits import Limits
 from eggshard.plan.reasons import packed, unpacked
+from eggshard.planner.bodies import plans_of
+from eggshard.planner.context import Context
 from eggshard.planner.encoding.decode import Decoder
 from eggshard.planner.encoding.weighing import Weighing
-from eggshard.planner.planning import Planning
-from eggshard.planner.regions import RegionPlanner
 from eggshard.report.explanation import decisions_of
 from eggshard.rewrites import default_rules, select
 from eggshard.selection.search.marginal import Marginal, Switch
@@ -38,7 +38,7 @@ def other_plans(plan: Plan) -> Iterator[tuple[Switch, StepPlan]]:
     problem = weighing.encoding.problem
     marginal = Marginal(problem, weighing.selection)
     rules = select(default_rules(), False)
-    planning = Planning(plan.program, plan.cost_model, Limits(), False, RegionPlanner(rules))
+    plans = plans_of(Context(plan.program, plan.cost_model, Limits(), False), rules)
     region = plan.program.region
     roots = [(weighing.graph.values[v], [p]) for v, p in zip(region.outputs, plan.output_placements, strict=True)]
     for item in list(marginal.decisions()):
@@ -47,7 +47,8 @@ def other_plans(plan: Plan) -> Iterator[tuple[Switch, StepPlan]]:
         for switch in marginal.choices(*item)[0]:
             selection = complete(problem, marginal.selection_with(switch, switch.followed < switch.held))
             assert selection is not None
-            decoder = Decoder(plan.mesh, weighing.graph, weighing.encoding, selection, planning.router, planning.action)
+            router = plans.context.router
+            decoder = Decoder(plan.mesh, weighing.graph, weighing.encoding, selection, router, plans.action)
             yield switch, decoder.decode(plan.program.input_types, plan.input_placements, roots)[0]
 
 

@@ -18,10 +18,10 @@ from eggshard.costmodel import AlphaBeta
 from eggshard.errors import EggshardError
 from eggshard.limits import Limits
 from eggshard.plan.reasons import WithBodies
+from eggshard.planner import context
+from eggshard.planner.bodies import plans_of
 from eggshard.planner.encoding.decode import Decoder
 from eggshard.planner.encoding.weighing import Weighing
-from eggshard.planner.planning import Planning
-from eggshard.planner.regions import RegionPlanner
 from eggshard.report.explanation import Context, decisions_of, why
 from eggshard.rewrites import default_rules, select
 from eggshard.selection.search.marginal import Marginal
@@ -135,16 +135,16 @@ def test_prices_in_a_body_are_of_all_its_runs() -> None:
     types = tuple(region.types[v] for v in region.inputs)
     placements = [tensor.placement for tensor in given if tensor]
     roots = [(weighing.values[v], [tensor.placement]) for v, tensor in zip(region.outputs, made, strict=True) if tensor]
-    planning = Planning(plan.program, plan.cost_model, Limits(), False, RegionPlanner(select(default_rules(), False)))
+    plans = plans_of(context.Context(plan.program, plan.cost_model, Limits(), False), select(default_rules(), False))
     problem = weighing.encoding.problem
     marginal = Marginal(problem, weighing.selection)
 
     def price(chosen: dict[int, tuple[int, ...]]) -> float:
         selection = complete(problem, chosen)
         assert selection is not None
-        decoder = Decoder(plan.mesh, weighing.graph, weighing.encoding, selection, planning.router, planning.action)
+        decoder = Decoder(plan.mesh, weighing.graph, weighing.encoding, selection, plans.context.router, plans.action)
         steps = decoder.decode(types, placements, roots)[0]
-        return price_of_iterations(steps, body.runs, planning.pricer.total)
+        return price_of_iterations(steps, body.runs, plans.context.pricer.total)
 
     now = price(weighing.selection.chosen)
     changes, exact = [], 0

@@ -18,9 +18,9 @@ from tests.selection.problems import random_problem
 from eggshard.egraph.saturate import saturate
 from eggshard.errors import EggshardError
 from eggshard.limits import Limits
+from eggshard.planner.bodies import plans_of
+from eggshard.planner.context import Context
 from eggshard.planner.encoding.encode import Encoder
-from eggshard.planner.planning import Planning
-from eggshard.planner.regions import RegionPlanner
 from eggshard.program.placement import Placement, place
 from eggshard.program.program import Program
 from eggshard.rewrites import default_rules, select
@@ -158,14 +158,14 @@ def encoded(rng: random.Random) -> Problem | None:
     """What the planner encodes for a random program; None for one that it refuses."""
     program = random_case(rng, OPS).program
     limits = Limits(placements=PLACEMENTS, strategies=16, rows=400)
-    planning = Planning(program, random_model(rng), limits, False, RegionPlanner(()))
+    plans = plans_of(Context(program, random_model(rng), limits, False), ())
     try:
         graph = saturate(program.region, select(default_rules(), False), limits, program.mesh)
         outputs = [(graph.values[v], [_placed(rng, program, v)]) for v in program.region.outputs]
-        hints = [(graph.values[v], planning.resolve(s, program.region.types[v]))
-                 for v, s in enumerate(planning.hints) if s is not None and graph.values[v] >= 0]
-        encoder = Encoder(graph, planning.strategies, planning.router, limits)
-        problem = encoder.encode(dict(enumerate(planning.inputs)), outputs, lambda: hints).problem
+        hints = [(graph.values[v], plans.context.resolve(s, program.region.types[v]))
+                 for v, s in enumerate(plans.hints.used) if s is not None and graph.values[v] >= 0]
+        encoder = Encoder(graph, plans.strategies, plans.context.router, limits)
+        problem = encoder.encode(dict(enumerate(plans.context.inputs)), outputs, lambda: hints).problem
     except EggshardError:
         return None
     return replace(problem, choices=[[s._replace(tag=None) for s in row] for row in problem.choices])

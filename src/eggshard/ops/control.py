@@ -19,6 +19,9 @@ from eggshard.program.monoids import of_dtype
 from eggshard.program.program import Region
 from eggshard.program.types import TensorType
 
+#: Ops that run their regions for some of their operands; devices agree on which, and how often.
+CONTROL_FLOW = ("while", "case", "if")
+
 _PREDICATE = TensorType((), "i1")
 
 

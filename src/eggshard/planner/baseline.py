@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from eggshard.placement.transfer import Strategy, useful
-from eggshard.planner.planning import Planning, Types
+from eggshard.planner.op_plans import OpPlans, Types
 from eggshard.program.placement import Placement
 from eggshard.program.program import Op, Region
 from eggshard.program.sharding import Sharding
@@ -21,14 +21,14 @@ from eggshard.steps.steps import StepPlan
 
 
 def baseline_program(
-    planning: Planning, region: Region, propagated: Sequence[Sharding | None] | None,
+    plans: OpPlans, region: Region, propagated: Sequence[Sharding | None] | None,
     inputs: Sequence[Placement], outputs: Sequence[Placement],
 ) -> StepPlan:
     """The device program of a region in which value v lies as ``propagated[v]`` says.
 
     Without propagated shardings a value stays where its op's cheapest strategy leaves it.
     """
-    assembler = Assembler(planning.mesh, planning.router)
+    assembler = Assembler(plans.mesh, plans.context.router)
     at: dict[int, Placement] = {}
     value: dict[int, dict[Placement, int]] = {}
     chosen: dict[tuple[object, ...], Strategy] = {}
@@ -48,7 +48,7 @@ def baseline_program(
             continue  # propagation has given its members one sharding
         if op.name == "sharding_constraint":
             source, (result,) = op.operands[0], op.results
-            wanted = planning.resolve(op.attributes["sharding"], region.types[result])
+            wanted = plans.context.resolve(op.attributes["sharding"], region.types[result])
             at[result], value[result] = wanted, {wanted: get(source, wanted)}
             continue
         operand_types = tuple(region.types[v] for v in op.operands)
@@ -56,13 +56,13 @@ def baseline_program(
         have = tuple(at[v] for v in op.operands)
         want = None
         if propagated is not None:
-            want = tuple(planning.resolve(propagated[v], region.types[v]) for v in op.results)
+            want = tuple(plans.context.resolve(propagated[v], region.types[v]) for v in op.results)
         alike = tuple(op.operands.index(v) for v in op.operands)
         key = (op.name, op.attributes, op.regions, operand_types, result_types, have, want, alike)
         if key not in chosen:
-            chosen[key] = _cheapest(planning, op, operand_types, result_types, have, want)
+            chosen[key] = _cheapest(plans, op, operand_types, result_types, have, want)
         strategy = chosen[key]
-        action = planning.action(op, operand_types, result_types, strategy, searched=False)
+        action = plans.action(op, operand_types, result_types, strategy, searched=False)
         with assembler.chosen_for(Origin(-1, op=op.described)):
             operands = [get(v, p) for v, p in zip(op.operands, strategy.operands, strict=True)]
             operands = assembler.mask(operands, strategy)
@@ -77,7 +77,7 @@ def baseline_program(
 
 
 def _cheapest(
-    planning: Planning, op: Op, operands: Types, results: Types,
+    plans: OpPlans, op: Op, operands: Types, results: Types,
     have: tuple[Placement, ...], want: tuple[Placement, ...] | None,
 ) -> Strategy:
     """The strategy that costs this op alone least: computing, and reshards of its operands and of its results.
@@ -85,7 +85,7 @@ def _cheapest(
     Those with addends of operands that hold none cost no less than the same without addends, and are left out.
     """
     addends = [{p.monoid} if p.partial else () for p in have]
-    candidates = [(s, price) for s, price in planning.strategies(op, operands, results, "plain") if useful(s, addends)]
+    candidates = [(s, price) for s, price in plans.strategies(op, operands, results, "plain") if useful(s, addends)]
     total = np.array([compute for _, compute in candidates], float)
     paid: set[tuple[int, tuple[Placement, ...]]] = set()
     for i, type_ in enumerate(operands):
@@ -93,10 +93,10 @@ def _cheapest(
         if (op.operands[i], needed) not in paid:  # an operand used twice in the same way is converted once
             paid.add((op.operands[i], needed))
             numbers = {p: n for n, p in enumerate(dict.fromkeys((have[i], *needed)))}
-            total += planning.router.table(type_, list(numbers))[0, [numbers[p] for p in needed]]
+            total += plans.context.router.table(type_, list(numbers))[0, [numbers[p] for p in needed]]
     for i, type_ in enumerate(results if want is not None else ()):
         assert want is not None
         made = [s.results[i] for s, _ in candidates]
         numbers = {p: n for n, p in enumerate(dict.fromkeys((want[i], *made)))}
-        total += planning.router.table(type_, list(numbers))[[numbers[p] for p in made], 0]
+        total += plans.context.router.table(type_, list(numbers))[[numbers[p] for p in made], 0]
     return candidates[int(np.argmin(total))][0]

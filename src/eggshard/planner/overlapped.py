@@ -15,18 +15,15 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from eggshard.costmodel.pricing import Chains, Pricer, Weighted
 from eggshard.costmodel.schedule import COMPUTE, Schedule
-from eggshard.plan.reasons import Weigh
-from eggshard.plan.record import Search
-from eggshard.program.placement import Placement
+from eggshard.planner.state import Scheduled
 from eggshard.selection.certify.highs import Model, SolverError
 from eggshard.selection.problem import Problem
-from eggshard.steps.steps import StepPlan
 
 #: How many weightings are tried besides plain sums.
 WEIGHTINGS = 6
@@ -34,20 +31,10 @@ WEIGHTINGS = 6
 LEAST = 1e-4
 
 
-@dataclass(frozen=True)
-class Found:
-    """A device program in the order of its schedule, where its outputs lie, how it was found, and what explains it."""
-
-    steps: StepPlan
-    placements: tuple[Placement, ...]
-    search: Search
-    reasons: Weigh | None = None
-
-
 def fastest(
-    price: Pricer, select: Callable[[Pricer], Found], problem: Callable[[Pricer], Problem],
+    price: Pricer, select: Callable[[Pricer], Scheduled], problem: Callable[[Pricer], Problem],
     gap: float, late: Callable[[], bool],
-) -> Found:
+) -> Scheduled:
     """The plan found whose schedule takes least, with a bound on the time of every schedule.
 
     price: of the model. select: the plan for which these prices add up to least, with bounds on such sums. problem:

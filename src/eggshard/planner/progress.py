@@ -1,7 +1,7 @@
 """What long work says meanwhile: which stage it is in, on a terminal, once it has taken two seconds.
 
 Nothing is drawn where stderr is no terminal (in tests, in pipes, under a job scheduler), and nothing is left behind.
-Work reports by what it does anyway: `regions.timed` adds the seconds of a part to a clock, and a `Clock` tells others.
+Work reports by what it does anyway: `timed` adds the seconds of a part to a clock, and a `Clock` tells others.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,8 +22,8 @@ STAGES = ("read", "saturate", "select", "lower")
 WAIT = 2.0
 #: Which stage the parts are of that a clock has seconds for.
 _STAGE = {
-    "load": "read", "layers": "read", "saturate": "saturate", "propagate": "saturate", "price": "saturate",
-    "encode": "select", "extract": "select", "bodies": "select", "assemble": "lower", "join": "lower",
+    "read": "read", "layers": "read", "saturate": "saturate", "propagate": "saturate", "price": "saturate",
+    "encode": "select", "select": "select", "bodies": "select", "decode": "lower", "schedule": "lower",
     "baseline": "lower",
 }
 #: None: a bar where stderr is a terminal. True, False: a bar, or none. Else called once with every stage, in order, as
@@ -130,7 +130,11 @@ def tracked(items: Sequence[T], name: str, progress: Progress = None) -> Iterato
             yield item
 
 
-def watched(clock: Iterable[str], part: str) -> None:
-    """Tell a clock's watcher, if it has one, that a part begins."""
+def timed(clock: dict[str, float], part: str, work: Callable[[], T]) -> T:
+    """What the work returns, its seconds added to the clock, whose watcher, if it has one, hears that it begins."""
     if isinstance(clock, Clock):
         clock.begin(part)
+    began = time.perf_counter()
+    result = work()
+    clock[part] = clock.get(part, 0.0) + time.perf_counter() - began
+    return result

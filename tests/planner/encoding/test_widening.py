@@ -22,7 +22,7 @@ COMPUTE = AlphaBeta(launch=1e-9, latency=0, bandwidth=1e12, flops=1e5, memory=1e
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_what_widening_adds(wrapped: bool) -> None:
     """Choices of a class of windows widen a shard over the same axes; conversions there send nothing."""
-    encoding, planning, graph = encoding_of(line_program(3, wrapped=wrapped), WireBytes())
+    encoding, plans, graph = encoding_of(line_program(3, wrapped=wrapped), WireBytes())
     assert encoding.windows and encoding.widens
     held = dict.fromkeys((group, number) for group, found in encoding.windows.items() for number, _ in found.values())
     for group, number in held:
@@ -36,19 +36,19 @@ def test_what_widening_adds(wrapped: bool) -> None:
             assert encoding.placements[needed][at] == choice.tag.source
             target = placements[choice.out]
             assert isinstance(target, Placement)
-            steps = rewindowed(planning.mesh, shape, choice.tag.source, target)
+            steps = rewindowed(plans.mesh, shape, choice.tag.source, target)
             assert steps is not None and math.isfinite(choice.cost)
             assert (choice.cost == 0) == (not steps)
         for i, wide in enumerate(placements):
             for j, narrow in enumerate(placements):
                 assert isinstance(wide, Placement) and isinstance(narrow, Placement)
                 if i != j and math.isfinite(table[i, j]):
-                    assert contains(planning.mesh, shape, wide, narrow)
-                    steps = rewindowed(planning.mesh, shape, wide, narrow)
+                    assert contains(plans.mesh, shape, wide, narrow)
+                    steps = rewindowed(plans.mesh, shape, wide, narrow)
                     assert steps is not None and all(action.messages == 0 for action, _ in steps)
         made = [p for choice in encoding.problem.choices[number] for p in [placements[choice.out]]]
         for p in placements:  # every window is had somehow
-            assert any(q == p or contains(planning.mesh, shape, q, p) for q in made)  # type: ignore[arg-type]
+            assert any(q == p or contains(plans.mesh, shape, q, p) for q in made)  # type: ignore[arg-type]
     for choices in encoding.problem.choices:
         for choice in choices:
             if isinstance(choice.tag, Computed):

@@ -7,12 +7,13 @@ from eggshard.egraph.graph import EGraph
 from eggshard.egraph.saturate import saturate
 from eggshard.frontends.builder import ProgramBuilder, Tensor
 from eggshard.limits import Limits
+from eggshard.planner.bodies import plans_of
+from eggshard.planner.context import Context
 from eggshard.planner.encoding.encode import Encoder, Encoding
 from eggshard.planner.encoding.views import find_views
 from eggshard.planner.encoding.widening import Widener
 from eggshard.planner.encoding.windows import WindowDemand
-from eggshard.planner.planning import Planning
-from eggshard.planner.regions import RegionPlanner
+from eggshard.planner.op_plans import OpPlans
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Dim, Placement, place
 from eggshard.program.program import Program
@@ -45,8 +46,8 @@ def line_program(steps: int, *, wrapped: bool, n: int = 16, mesh: Mesh = LINE) -
     return b.build()
 
 
-def planning_of(program: Program, model: CostModel | None = None) -> Planning:
-    return Planning(program, model or AlphaBeta(), Limits(), False, RegionPlanner(()))
+def plans_for(program: Program, model: CostModel | None = None) -> OpPlans:
+    return plans_of(Context(program, model or AlphaBeta(), Limits(), False), ())
 
 
 def pinned(program: Program, graph: EGraph, mesh: Mesh
@@ -62,25 +63,25 @@ def pinned(program: Program, graph: EGraph, mesh: Mesh
 
 
 def demand_of(program: Program, *, mesh: Mesh = LINE, limit: int = 8) -> tuple[WindowDemand, EGraph]:
-    planning = planning_of(program)
+    plans = plans_for(program)
     graph = saturate(program.region, select(default_rules(), False), Limits())
 
     def transfer(c: int, node: object) -> object:
         if node.op in ("input", "result"):  # type: ignore[attr-defined]
             return None
         types = tuple(graph.type_of(a) for a in node.children)  # type: ignore[attr-defined]
-        return planning.window_transfer(node, types, graph.classes[c].types)  # type: ignore[arg-type]
+        return plans.window_transfer(node, types, graph.classes[c].types)  # type: ignore[arg-type]
 
     inputs, outputs = pinned(program, graph, mesh)
-    demand = WindowDemand(graph, find_views(graph), planning.mesh, transfer, inputs, outputs, limit)  # type: ignore[arg-type]
+    demand = WindowDemand(graph, find_views(graph), plans.mesh, transfer, inputs, outputs, limit)  # type: ignore[arg-type]
     return demand.close(), graph
 
 
-def encoding_of(program: Program, model: CostModel, limit: int = 8) -> tuple[Encoding, Planning, EGraph]:
-    planning = planning_of(program, model)
+def encoding_of(program: Program, model: CostModel, limit: int = 8) -> tuple[Encoding, OpPlans, EGraph]:
+    plans = plans_for(program, model)
     graph = saturate(program.region, select(default_rules(), False), Limits())
-    inputs, outputs = pinned(program, graph, planning.mesh)
-    widen = Widener(planning, planning.router, limit, inputs, outputs)
-    encoder = Encoder(graph, planning.strategies, planning.router, planning.limits)
+    inputs, outputs = pinned(program, graph, plans.mesh)
+    widen = Widener(plans, plans.context.router, limit, inputs, outputs)
+    encoder = Encoder(graph, plans.strategies, plans.context.router, plans.context.limits)
     encoding = encoder.encode({0: inputs[0][1]}, [(c, [p]) for c, p in outputs], widen=widen)
-    return encoding, planning, graph
+    return encoding, plans, graph

@@ -97,7 +97,7 @@ def test_a_plan_of_the_ring_is_held_against_the_baseline(monkeypatch):
     baseline = optimization._baseline
     monkeypatch.setattr(optimization, "_baseline", lambda *a: asked.append(1) or baseline(*a))
     found = planning.extract_layers
-    monkeypatch.setattr(optimization, "extract_layers", lambda *a: found(*a)._replace(alike=False))
+    monkeypatch.setattr(planning, "extract_layers", lambda *a: found(*a)._replace(alike=False))
     rng = random.Random(0)
     plan = planned(layered(random_design(rng), rng), rewrites=[])
     assert asked and not plan.search.fallback

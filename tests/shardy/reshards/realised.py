@@ -19,8 +19,9 @@ from eggshard.frontends.region_reader import ModuleReader, RegionReader
 from eggshard.frontends.stablehlo import parse_module
 from eggshard.limits import Limits
 from eggshard.placement.transfer import Strategy
-from eggshard.planner.planning import Planning
-from eggshard.planner.regions import RegionPlanner
+from eggshard.planner.bodies import plans_of
+from eggshard.planner.context import Context
+from eggshard.planner.op_plans import OpPlans
 from eggshard.program.attributes import Attributes
 from eggshard.program.placement import Placement
 from eggshard.program.program import Op, Program, Region
@@ -54,12 +55,12 @@ def realised(original: str, explicit: str, planned: bool = False) -> Plan:
     collectives = shardy.transform(explicit, PLANNED_COLLECTIVES) if planned else passed(explicit, COLLECTIVES)
     program = _as_written(es.load(collectives))
     limits = Limits(permutes=0, windows=0)
-    planning = Planning(program, WireBytes(), limits, False, RegionPlanner([]))
+    plans = plans_of(Context(program, WireBytes(), limits, False), [])
     ends = (program.input_shardings, program.input_types), (program.output_shardings, program.output_types)
     inputs, outputs = (
-        tuple(planning.resolve(s, t) for s, t in zip(shardings, types, strict=True)) for shardings, types in ends
+        tuple(plans.context.resolve(s, t) for s, t in zip(shardings, types, strict=True)) for shardings, types in ends
     )
-    steps = _Body(planning, program.region).steps(inputs, outputs)
+    steps = _Body(plans, program.region).steps(inputs, outputs)
     return Plan(es.load(original), steps, inputs, outputs, WireBytes())
 
 
@@ -102,9 +103,9 @@ def _as_written(program: Program) -> Program:
 
 
 class _Body:
-    def __init__(self, planning: Planning, region: Region):
-        self.planning, self.region = planning, region
-        self.assembler = Assembler(planning.mesh, planning.router)
+    def __init__(self, plans: OpPlans, region: Region):
+        self.plans, self.region = plans, region
+        self.assembler = Assembler(plans.mesh, plans.context.router)
         self.at: dict[int, Placement] = {}
         self.value: dict[int, int] = {}
 
@@ -128,7 +129,7 @@ class _Body:
         self.at[r], self.value[r] = target, made[target]
 
     def _stated(self, sharding: Any, type_: TensorType) -> Placement:
-        return self.planning.resolve(sharding, type_)
+        return self.plans.context.resolve(sharding, type_)
 
     def _compute(self, op: Op) -> None:
         types, results = (tuple(self.region.types[v] for v in vs) for vs in (op.operands, op.results))
@@ -143,7 +144,7 @@ class _Body:
         else:
             strategy = self._strategy(op, types, results, have, want)
             given = tuple(self._at(v, p) for v, p in zip(op.operands, strategy.operands, strict=True))
-            action = self.planning.action(op, types, results, strategy)
+            action = self.plans.action(op, types, results, strategy)
             operands = self.assembler.mask(list(given), strategy)
         made = self.assembler.emit(action, tuple(operands), (), op.location)
         for r, placement, value, w in zip(op.results, strategy.results, made, want, strict=True):
@@ -160,18 +161,18 @@ class _Body:
     def _control(self, op: Op, have: Placements, want: Placements) -> Any:
         if op.name == "while":
             condition, body = op.regions
-            return Loop(_Body(self.planning, condition).steps(have, None), _Body(self.planning, body).steps(have, have),
+            return Loop(_Body(self.plans, condition).steps(have, None), _Body(self.plans, body).steps(have, have),
                         op.attributes.get("trip_count"))
-        branches = tuple(_Body(self.planning, r).steps(have[1:], want) for r in op.regions)
+        branches = tuple(_Body(self.plans, r).steps(have[1:], want) for r in op.regions)
         return Branch(branches, predicate=op.name == "if")
 
     def _strategy(self, op: Op, types: Any, results: Any, have: Placements, want: Placements) -> Strategy:
-        for s, _ in self.planning.strategies(op, types, results, "planned"):
+        for s, _ in self.plans.strategies(op, types, results, "planned"):
             if s.operands == have and all(
                 p.dims == w.dims and set(w.partial) <= set(p.partial) for p, w in zip(s.results, want, strict=True)
             ):
                 return s
         if op.name in LOOK_ALONG:
-            return self.planning.strategies(op, types, results, "planned")[0][0]
+            return self.plans.strategies(op, types, results, "planned")[0][0]
         shown = f"{', '.join(map(str, have))} -> {', '.join(map(str, want))}"
         raise NotInPlace(f"{op.name}{types} is not computed in place at {shown}")

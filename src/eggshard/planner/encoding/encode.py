@@ -19,6 +19,7 @@ from eggshard.egraph.graph import EClass, EGraph, ENode
 from eggshard.limits import Limits
 from eggshard.ops import registry
 from eggshard.ops.base import REDUCE, FactorRule
+from eggshard.ops.control import CONTROL_FLOW
 from eggshard.placement.transfer import Strategy, useful
 from eggshard.planner.encoding.candidates import within_cap
 from eggshard.planner.encoding.views import Views, find_views
@@ -26,7 +27,6 @@ from eggshard.program.monoids import MONOIDS
 from eggshard.program.placement import Placement
 from eggshard.program.types import TensorType
 from eggshard.selection.problem import Choice, Problem
-from eggshard.spmd.control_flow import CONTROL_FLOW
 from eggshard.steps.window_steps import Loads
 
 Shape = tuple[Placement, ...]

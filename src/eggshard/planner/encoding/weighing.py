@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from eggshard.costmodel.pricing import Pricer
 from eggshard.egraph.graph import EGraph, ENode
+from eggshard.ops.control import CONTROL_FLOW
 from eggshard.plan.reasons import Alternative, Decision, Part, Reasons
 from eggshard.planner.encoding.decode import a_result_of
 from eggshard.planner.encoding.encode import Computed, Delivered, Encoding, Handed, Joined, Jointly, Shape, Widened
@@ -20,7 +21,6 @@ from eggshard.program.placement import Placement
 from eggshard.selection.problem import Selection
 from eggshard.selection.search.marginal import Marginal, Switch
 from eggshard.selection.search.state import Item
-from eggshard.spmd.control_flow import CONTROL_FLOW
 from eggshard.steps.assemble import Conversions
 
 #: How many detours of a reshard are listed, and how long a chain of rules may be.

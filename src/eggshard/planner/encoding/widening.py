@@ -29,8 +29,8 @@ from eggshard.selection.problem import Choice
 Types = tuple[TensorType, ...]
 
 
-class WindowPlanning(Protocol):
-    """What widening needs to know of the planning of a program."""
+class WindowPlans(Protocol):
+    """How ops act on windows, and at what price (`op_plans.OpPlans`)."""
 
     mesh: Mesh
 
@@ -49,9 +49,9 @@ class Widener:
     limit: widths per value and grid; 0 leaves windows out. inputs, outputs: where they lie, (class, placement).
     """
 
-    def __init__(self, planning: WindowPlanning, router: WindowRouter, limit: int,
+    def __init__(self, plans: WindowPlans, router: WindowRouter, limit: int,
                  inputs: Sequence[tuple[int, Placement]], outputs: Sequence[tuple[int, Placement]]):
-        self.planning, self.mesh, self.router, self.limit = planning, planning.mesh, router, limit
+        self.plans, self.mesh, self.router, self.limit = plans, plans.mesh, router, limit
         self.inputs, self.outputs = inputs, outputs
 
     def __call__(self, graph: EGraph, out: Encoding, choices: list[list[Choice]]) -> Widening:
@@ -63,7 +63,7 @@ class Widener:
             if node.op in ("input", "result"):
                 return None
             types = tuple(graph.type_of(a) for a in node.children)
-            return self.planning.window_transfer(node, types, graph.classes[c].types)
+            return self.plans.window_transfer(node, types, graph.classes[c].types)
 
         demand = WindowDemand(graph, out.views, self.mesh, transfer, self.inputs, self.outputs, self.limit)
         self._regroup(graph, out, choices, demand)
@@ -99,7 +99,7 @@ class Widener:
                     out.need(child, p) for child, p in zip(node.children, s.operands, strict=True)
                 ))
                 group, number = out.shard(c, s.results[0])
-                price = self.planning.price(node, types, results, s)
+                price = self.plans.price(node, types, results, s)
                 choices[group].append(Choice(number, price, needs, Computed(c, n, s)))
 
     def _regroup(self, graph: EGraph, out: Encoding, choices: list[list[Choice]], demand: WindowDemand) -> None:
@@ -113,8 +113,8 @@ class Widener:
                 return all(out.views.represents(*at) and demand.dims.allows(*at)
                            for at in ((child, source), (c, target)))
 
-            for s in self.planning.regroupings(node, types, results, allowed):
-                price = self.planning.price(node, types, results, s)
+            for s in self.plans.regroupings(node, types, results, allowed):
+                price = self.plans.price(node, types, results, s)
                 group, number = out.shard(c, s.results[0])
                 choices[group].append(Choice(number, price, (out.shard(child, s.operands[0]),), Computed(c, n, s)))
 

@@ -5,19 +5,32 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from eggshard.egraph.graph import EGraph
+from eggshard.egraph.saturate import saturate as saturated_graph
 from eggshard.ops import registry
-from eggshard.planner.encoding.encode import ConversionTable, Encoding
+from eggshard.planner.baseline import baseline_program
+from eggshard.planner.encoding.encode import ConversionTable, Encoder, Encoding
+from eggshard.planner.encoding.weighing import Weighing
+from eggshard.planner.hints import Hints
 from eggshard.planner.layers.lifting import Lift, Lifted, copies_of
 from eggshard.planner.layers.ring import Ring
-from eggshard.planner.layers.shortening import KEPT, Short
+from eggshard.planner.layers.shortening import KEPT, Short, shorten
+from eggshard.planner.op_plans import OpPlans
+from eggshard.planner.outputs import output_options
+from eggshard.planner.pipeline import begun, decode, extraction_seconds, schedule, weighted_sums, with_graph
+from eggshard.planner.progress import timed
+from eggshard.planner.state import Scheduled, Selected, Task, advanced
 from eggshard.program.placement import Placement
 from eggshard.program.program import Region
 from eggshard.program.sharding import Sharding
+from eggshard.selection.portfolio import extract
 from eggshard.selection.problem import Extraction, Problem, Selection
 from eggshard.selection.search.start import local_plan
+from eggshard.steps.steps import StepPlan
 
 #: Programs of fewer ops are planned whole.
 MANY_OPS = 400
@@ -72,6 +85,92 @@ class LayeredPlan(NamedTuple):
     extraction: Extraction
     terms: float
     alike: bool = True
+
+
+class Layered(NamedTuple):
+    """The plan of a whole program by its layers. compared: it was held against the baseline of the short program.
+
+    baseline: that baseline is cheaper.
+    """
+
+    made: Scheduled
+    compared: bool
+    baseline: bool = False
+
+
+def plan_by_layers(task: Task) -> Layered | None:
+    """The plan of a large program of many equal layers, by its short form; None for any other program."""
+    plans, context, clock = task.plans, task.plans.context, task.clock
+    program = context.program
+    if len(program.region.ops) <= MANY_OPS:
+        return None
+    short = timed(clock, "layers", lambda: shorten(program))
+    if short is None:
+        return None
+    small_context = context.of(short.program)
+    small = OpPlans(small_context, Hints(small_context), plans.bodies)
+    # Two processes at work, and this one meanwhile at what needs neither.
+    hinted = begun(lambda: small.hints.used)
+    reached = reaching(short.program.region)
+    if reached and look_across_shards(reached, timed(clock, "propagate", hinted)):
+        return None  # layers share exchanges of halos
+    saturating = begun(lambda: saturated_graph(short.region, task.rules, context.limits, context.mesh))
+    hints = timed(clock, "propagate", hinted)
+    timed(clock, "price", lambda: small.price_ahead(short.program.region))
+    outputs = output_options(small)
+    plain = timed(clock, "price", lambda: baseline_program(
+        small, short.program.region, small.hints.propagated, small_context.inputs, [o[0] for o in outputs]))
+    graph = timed(clock, "saturate", saturating)
+    state = with_graph(replace(task, plans=small, region=short.region, inputs=small_context.inputs, outputs=outputs),
+                       graph)
+    roots = [(graph.values[v], o) for v, o in zip(short.region.outputs, outputs, strict=True)]
+
+    def propagated() -> list[tuple[int, Placement]]:
+        placed = ((short.cut_value(v), s) for v, s in enumerate(hints) if s is not None)
+        return [(graph.values[v], small_context.resolve(s, short.region.types[v])) for v, s in placed
+                if graph.values[v] >= 0]
+
+    encoder = Encoder(graph, partial(small.strategies, bodies="planned"), small_context.router, context.limits)
+    encoding = timed(clock, "encode", lambda: encoder.encode(
+        dict(enumerate(small_context.inputs)), roots, propagated, handed(short, graph)))
+    seconds, most = extraction_seconds(context.limits, clock, graph)
+    found = timed(clock, "select", lambda: extract_layers(
+        short, graph, encoding, small_context.router, roots,
+        lambda problem: extract(problem, seconds=seconds, gap=context.limits.gap, most=most),
+        context.pricer.total(plain), time.monotonic() + seconds, time.monotonic() + most))
+    if found is None:
+        return None
+    lifted, extraction = found.lifted, found.extraction
+    selected = advanced(
+        Selected, state, region=program.region, inputs=context.inputs, graph=lifted.graph, encoding=lifted.encoding,
+        roots=lifted.roots, found=replace(extraction, selection=lifted.selection, bound=0.0, once=0.0,
+                                          terms=found.terms))
+    made = schedule(decode(selected))
+    steps = _following(made.steps, lifted)
+    note, unit = weighted_sums(context.pricer)
+    weighing = Weighing(
+        graph, encoding, lifted.source, small_context.router, context.pricer,
+        [_followed(lifted, c) for c in lifted.graph.values],
+        f"priced in the program of {KEPT} layers that stand for {short.repeats} equal ones, each of which does as one "
+        f"of them{note and '; ' + note}", unit=unit,
+        followed=frozenset(o.cls for s in steps.steps for o in s.origins if not o.problem))
+    search = replace(made.search, classes=len(graph.classes), nodes=graph.size, rules=dict(graph.report.matches),
+                     capped=encoding.capped, shared=True)
+    made = replace(made, steps=steps, search=search, reasons=weighing.reasons)
+    dearer = found.alike and context.pricer.total(plain) < extraction.selection.cost * (1 - 1e-9)
+    return Layered(made, found.alike, dearer)
+
+
+def _following(steps: StepPlan, lifted: Lifted) -> StepPlan:
+    """The steps, said to be chosen for the classes of the short program that their own follow."""
+    held = tuple(h and h._replace(cls=_followed(lifted, h.cls)) for h in steps.held)
+    return replace(steps, held=held, steps=tuple(
+        replace(s, origins=tuple(o if o.problem else o._replace(cls=_followed(lifted, o.cls)) for o in s.origins))
+        for s in steps.steps))
+
+
+def _followed(lifted: Lifted, c: int) -> int:
+    return lifted.follows[c] if c >= 0 else -1
 
 
 class _Best(NamedTuple):

@@ -24,12 +24,13 @@ ROWS = (2, 4, 8, 16)
 #: A row of twice the length must save this part of the price: what longer ones could save is then less again.
 WORTH = 4e-3
 
-RegionPlanner = Callable[[Region, tuple[Placement, ...], tuple[Placement, ...], int], StepPlan]
+#: Plans a region between placements of its inputs and outputs, for so many iterations of the loop that it is a body of.
+PlanRegion = Callable[[Region, tuple[Placement, ...], tuple[Placement, ...], int], StepPlan]
 
 
 def with_rows(
-    loop: Loop, condition: Region, body: Region, placements: tuple[Placement, ...], types: Sequence[TensorType],
-    plan: RegionPlanner, price: Callable[[StepPlan], float], saving: float,
+    loop: Loop, condition: Region, body: Region, types: Sequence[TensorType], plan: PlanRegion,
+    placements: tuple[Placement, ...], price: Callable[[StepPlan], float], saving: float,
 ) -> Loop | StepPlan:
     """The loop itself, or the cheapest of its forms by rows of iterations.
 

@@ -16,16 +16,13 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 import eggshard as es
 from eggshard.costmodel import AlphaBeta, WireBytes
 from eggshard.errors import EggshardWarning
-from eggshard.ops.region_builder import RegionBuilder
 from eggshard.placement.transfer import Strategy
-from eggshard.planner import regions
-from eggshard.planner.planning import Planning
-from eggshard.program.attributes import Attributes
+from eggshard.planner import bodies, pipeline
+from eggshard.planner.bodies import Bodies, Body, Least, priced_or_bounded
 from eggshard.program.mesh import Mesh
-from eggshard.program.placement import Placement, place, replicated
+from eggshard.program.placement import place, replicated
 from eggshard.program.program import Region
 from eggshard.program.types import TensorType
-from eggshard.spmd.control_flow import ControlFlow, Least
 from eggshard.spmd.hoisting import price_of_iterations
 
 X = TensorType((8, 8), "f32")
@@ -70,34 +67,16 @@ def interfaces() -> list[Strategy]:
     return [Strategy((p,), (p,)) for p in found]
 
 
-def body() -> Region:
-    return RegionBuilder([X]).build([0])
-
-
 def priced(bounds: list[Least], prices: list[float]) -> tuple[list[float], list[int]]:
-    """What `ControlFlow.priced` says of interfaces with these bounds and prices; the ones that were planned for it."""
+    """What is said of interfaces with these bounds and prices; the ones that were planned for it."""
     offered, planned = interfaces()[: len(bounds)], list[int]()
-
-    def least(_: Region, inputs: tuple[Placement, ...], outputs: tuple[Placement, ...], trips: int) -> Least:
-        assert trips == 1, "of a branch"
-        return bounds[offered.index(Strategy(inputs, outputs))]
 
     def price(s: Strategy) -> float:
         planned.append(offered.index(s))
         return prices[planned[-1]]
 
-    def plan(*_: object) -> Any:
-        raise AssertionError("nothing is to be planned but by the price")
-
-    flow = ControlFlow(plan, plan, least)
-    found = flow.priced("if", Attributes({}), (body(), body()), branches(offered), lambda s: price(Strategy(
-        s.operands[1:], s.results)))
+    found = priced_or_bounded(offered, lambda s: bounds[offered.index(s)], price)
     return [seconds for _, seconds in found], planned
-
-
-def branches(offered: list[Strategy]) -> list[Strategy]:
-    """The interfaces of a branch: with a selector in front."""
-    return [Strategy((replicated(()), *s.operands), s.results) for s in offered]
 
 
 def test_full_replication_waits_and_what_was_proposed_is_planned() -> None:
@@ -115,24 +94,24 @@ def test_the_only_interface_is_planned() -> None:
     assert priced([Least(3.0, False)], [7.0]) == ([7.0], [0])
 
 
-class Watched(regions.RegionPlanner):
+class Watched(Bodies):
     """Remembers which bodies were searched, and bounded."""
 
     searched: Counter[tuple[Region, bool]] = Counter()
     bounded: Counter[tuple[Region, bool]] = Counter()
 
-    def plan(self, planning: Planning, region: Region, inputs: Any, outputs: Any, trips: int) -> Any:
-        self.searched[region, any(p.used_axes for p in inputs)] += 1
-        return super().plan(planning, region, inputs, outputs, trips)
+    def _search(self, body: Body) -> Any:
+        self.searched[body.region, any(p.used_axes for p in body.inputs)] += 1
+        return super()._search(body)
 
-    def least(self, planning: Planning, region: Region, inputs: Any, outputs: Any, trips: int) -> Least:
-        self.bounded[region, any(p.used_axes for p in inputs)] += 1
-        return super().least(planning, region, inputs, outputs, trips)
+    def _least_of(self, body: Body) -> Least:
+        self.bounded[body.region, any(p.used_axes for p in body.inputs)] += 1
+        return super()._least_of(body)
 
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> type[Watched]:
-    monkeypatch.setattr("eggshard.planner.optimization.RegionPlanner", Watched)
+    monkeypatch.setattr(bodies, "Bodies", Watched)
     Watched.searched, Watched.bounded = Counter(), Counter()
     return Watched
 
@@ -155,17 +134,17 @@ def test_loops_in_loops_are_each_planned_once_per_interface(watched: type[Watche
     verify(plan)
 
 
-class Bounded(regions.RegionPlanner):
+class Bounded(Bodies):
     """Holds every body that is planned against what was said of it before, the loop's invariant part paid for once."""
 
     held = 0
 
-    def plan(self, planning: Planning, region: Region, inputs: Any, outputs: Any, trips: int) -> Any:
-        least = self.least(planning, region, inputs, outputs, trips)
-        found = super().plan(planning, region, inputs, outputs, trips)
-        price = price_of_iterations(found, trips, planning.pricer.program)
-        assert trips * least.seconds <= price * (1 + regions.ROUNDING)
-        Bounded.held += not least.exact and trips > 1
+    def _search(self, body: Body) -> Any:
+        least = self._least_of(body)
+        found = super()._search(body)
+        price = price_of_iterations(found, body.times, body.plans.context.pricer.program)
+        assert body.times * least.seconds <= price * (1 + pipeline.ROUNDING)
+        Bounded.held += not least.exact and body.times > 1
         return found
 
 
@@ -186,7 +165,7 @@ def gathered_inside(x: Array, w: Array) -> Array:
 
 @pytest.mark.parametrize("run", (gathered, gathered_and_changed, gathered_inside))
 def test_no_body_costs_less_than_its_bound(run: Callable[..., Array], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eggshard.planner.optimization.RegionPlanner", Bounded)
+    monkeypatch.setattr(bodies, "Bodies", Bounded)
     monkeypatch.setattr(Bounded, "held", 0)
     mesh = jax.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
     given = [jax.ShapeDtypeStruct((n, 64), jnp.float32, sharding=NamedSharding(mesh, P("x", "y"))) for n in (1024, 64)]
@@ -203,7 +182,7 @@ def test_the_baseline_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
 
     lowered = gradient(1, 16)
     wanted = es.optimize(lowered)
-    monkeypatch.setattr(regions, "solve", broken)
+    monkeypatch.setattr(bodies, "solve", broken)
     monkeypatch.setattr("eggshard.planner.optimization.solve", broken)
     with pytest.warns(EggshardWarning, match="no solver"):
         plan = es.optimize(lowered)

@@ -1,0 +1,277 @@
+"""How each op may run on shards: its strategies, what each costs, and the device steps that carry it out."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
+
+from eggshard.costmodel.pricing import Pricer, op_info
+from eggshard.errors import ProgramError
+from eggshard.ops import registry
+from eggshard.ops.base import FactorRule
+from eggshard.ops.collectives import PerDevice
+from eggshard.ops.control import CONTROL_FLOW
+from eggshard.placement.transfer import Strategy, strategies
+from eggshard.placement.window_transfer import WindowTransfer
+from eggshard.plan.reasons import Weigh
+from eggshard.planner.context import Context
+from eggshard.planner.encoding.widening import Widener
+from eggshard.planner.hints import Hints
+from eggshard.program.attributes import Attributes
+from eggshard.program.placement import Placement
+from eggshard.program.program import Region
+from eggshard.program.types import TensorType
+from eggshard.reshard.window_routes import WindowRouter
+from eggshard.spmd.authored import authored_program
+from eggshard.spmd.effects import run_once
+from eggshard.spmd.manual import MANUAL, effects_message, manual_strategies
+from eggshard.spmd.on_shards import on_shards
+from eggshard.spmd.regrouping import regrouped, regroupings
+from eggshard.spmd.window_program import window_program
+from eggshard.steps.steps import Action, Local, StepPlan
+
+Types = tuple[TensorType, ...]
+#: How bodies that are not planned yet are priced: by a lower bound where a search may never choose them, op by op, or
+#: by planning them.
+BodyPrices = Literal["bounded", "plain", "planned"]
+
+
+class OpLike(Protocol):
+    """An op of a program, or a node of an e-graph."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def attributes(self) -> Attributes: ...
+
+    @property
+    def regions(self) -> tuple[Region, ...]: ...
+
+
+class BodyPlans(Protocol):
+    """What is known of ops with bodies (`bodies.Bodies`)."""
+
+    def strategies(self, plans: OpPlans, op: OpLike, operands: Types, results: Types) -> Sequence[Strategy]:
+        """The interfaces of a loop or branch to choose from."""
+
+    def priced(self, plans: OpPlans, op: OpLike, operands: Types, results: Types) -> list[tuple[Strategy, float]]:
+        """The interfaces with their prices, or lower bounds, in seconds."""
+
+    def form(self, plans: OpPlans, op: OpLike, strategy: Strategy, types: Types, searched: bool) -> Action | StepPlan:
+        """The loop or branch at an interface, its bodies planned, or else as they are known."""
+
+    def manual(self, plans: OpPlans, op: OpLike, strategy: Strategy) -> StepPlan:
+        """A manual computation at an interface."""
+
+    def explaining(self, steps: StepPlan, reasons: Weigh) -> Weigh:
+        """What explains a plan, bodies included, from what explains the steps outside of them."""
+
+    def forget(self) -> None:
+        """The search is over: let go of what was only begun."""
+
+
+def local(types: Types, placements: Sequence[Placement]) -> Types:
+    """The types of shards."""
+    return tuple([p.local_type(t) for p, t in zip(placements, types, strict=True)])
+
+
+class OpPlans:
+    """The strategies of a context's ops; each is found and priced once."""
+
+    def __init__(self, context: Context, hints: Hints, bodies: BodyPlans):
+        self.context, self.hints, self.bodies = context, hints, bodies
+        self.mesh = context.mesh
+        #: The plans under the cost model's own prices, by which bodies are planned.
+        self.base = self
+        self._within: dict[Attributes, OpPlans] = {}
+        self._priced: dict[tuple[object, ...], list[tuple[Strategy, float]]] = {}
+        #: Prices of ops on local types.
+        self._computing: dict[tuple[str, Attributes, Types, Types], float] = {}
+        self._transfers: dict[tuple[object, ...], WindowTransfer | None] = {}
+        self._regroupings: dict[tuple[object, ...], StepPlan | None] = {}
+
+    def priced_by(self, pricer: Pricer) -> OpPlans:
+        """These plans under other prices; bodies stay as they are."""
+        other = copy.copy(self)
+        other.context = self.context.priced_by(pricer)
+        other._priced, other._computing = {}, {}
+        return other
+
+    def within(self, attributes: Attributes) -> OpPlans:
+        """The plans of ops in the body of a manual computation with these attributes."""
+        base = self.base
+        if attributes not in base._within:
+            base._within[attributes] = OpPlans(base.context.within(attributes), self.hints, self.bodies)
+        return base._within[attributes]
+
+    def strategies(
+        self, op: OpLike, operands: Types, results: Types, bodies: BodyPrices = "bounded"
+    ) -> list[tuple[Strategy, float]]:
+        """All strategies of an op on these types within the limit, each with the price of computing so, in seconds.
+
+        The price of a loop or branch may be a lower bound (see `BodyPrices`), but not where the machine computes while
+        it communicates: the bounds are of sums of prices.
+        """
+        pricer = self.context.pricer
+        if bodies == "bounded" and pricer.overlap:
+            bodies = "planned"
+        if op.name in CONTROL_FLOW and bodies != "planned":
+            if bodies == "bounded":
+                return self.bodies.priced(self, op, operands, results)
+            offered = self.bodies.strategies(self, op, operands, results)
+            return [(s, self.price(op, operands, results, s, searched=False)) for s in offered]
+        key = (op.name, op.attributes, op.regions, operands, results)
+        if key not in self._priced:
+            offered = self._all(op, operands, results)
+            if pricer.takes_many:
+                alone = (s for s in offered if not s.regroups and self.is_one_step(op, operands, results, s))
+                types = dict.fromkeys((local(operands, s.operands), local(results, s.results)) for s in alone)
+                pricer.know(op_info(self.mesh, op.name, op.attributes, lo, lr) for lo, lr in types)
+            self._priced[key] = [(s, self.price(op, operands, results, s)) for s in offered]
+        return self._priced[key]
+
+    def price_ahead(self, region: Region) -> None:
+        """Find and price the strategies of a region's ops, for which `strategies` then has them."""
+        for op in region.ops:
+            if op.name not in CONTROL_FLOW:
+                operands, results = (tuple([region.types[v] for v in values]) for values in (op.operands, op.results))
+                self.strategies(op, operands, results)
+
+    def _all(self, op: OpLike, operands: Types, results: Types) -> Sequence[Strategy]:
+        context = self.context
+        if op.name in CONTROL_FLOW:
+            return self.bodies.strategies(self, op, operands, results)
+        if op.name == MANUAL:
+            (region,), attributes = op.regions, op.attributes
+            found = self.hints.manual(attributes, region)
+            return manual_strategies(context.free, attributes, region, operands, results, found)
+        rule: FactorRule = registry.get(op.name).factors(op.attributes, operands, results)
+        dtypes = {t.dtype for t in results}
+        return strategies(
+            context.free, rule, self.hints.orders,
+            lambda monoid: all(context.partial_allowed(d, monoid) for d in dtypes), context.limits.strategies,
+        )
+
+    def action(
+        self, op: OpLike, operands: Types, results: Types, strategy: Strategy, searched: bool = True
+    ) -> Action | StepPlan:
+        """The op on the shards of a strategy: one action, or a device program.
+
+        searched: plan the bodies of a loop or branch; else those that have not been planned yet are done op by op.
+        """
+        context = self.context
+        if op.name in CONTROL_FLOW:
+            return self.bodies.form(self, op, strategy, local(operands, strategy.operands), searched)
+        if op.name == MANUAL:
+            return self.bodies.manual(self, op, strategy)
+        if strategy.positional:
+            return on_shards(self.mesh, op.name, op.attributes, op.regions, operands, results, strategy)
+        definition = registry.get(op.name)
+        if strategy.regroups:
+            program = self._regrouping(op, operands, results, strategy)
+            assert program is not None, "offered only where there is one"
+            return program
+        windowed = self._windowed(op, operands, results, strategy)
+        if windowed:
+            return window_program(self.mesh, definition, op.attributes, operands, results, strategy, windowed)
+        lo, lr = local(operands, strategy.operands), local(results, strategy.results)
+        attributes = definition.localize(op.attributes, operands, results, lo, lr)
+        if isinstance(definition, PerDevice):
+            try:
+                return authored_program(self.mesh, context.free, op.name, attributes, op.regions, lo, lr)
+            except ProgramError as error:
+                shown = ", ".join(map(str, operands))
+                raise ProgramError(f"{op.name}({shown}): {error}") from None
+        step = Local(op.name, attributes, lr, op.regions, definition.flops(attributes, lo, lr))
+        if step.has_effects and context.outer:
+            raise ProgramError(f"{op.name} in a manual computation: {effects_message(context.free)}")
+        return step if self.mesh.size == 1 or not step.has_effects else run_once(self.mesh, step, lo)
+
+    def price(self, op: OpLike, operands: Types, results: Types, s: Strategy, searched: bool = True) -> float:
+        """What computing by a strategy costs, in seconds; searched: as in `action`."""
+        pricer = self.context.pricer
+        lo, lr = local(operands, s.operands), local(results, s.results)
+        if s.regroups:
+            program = self._regrouping(op, operands, results, s)
+            assert program is not None, "offered only where there is one"
+            return pricer.total(program)
+        if not self.is_one_step(op, operands, results, s):
+            action = self.action(op, operands, results, s, searched)
+            return pricer.total(action) if isinstance(action, StepPlan) else pricer(action, *lo)
+        key = (op.name, op.attributes, lo, lr)
+        price = self._computing.get(key)
+        if price is None:
+            price = self._computing[key] = pricer.info(op_info(self.mesh, op.name, op.attributes, lo, lr))
+        return price
+
+    def is_one_step(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> bool:
+        """Whether devices do by a strategy just what the op says, on their shards."""
+        definition = registry.get(op.name)
+        written = op.name in CONTROL_FLOW or op.name == MANUAL or isinstance(definition, PerDevice)
+        moves = s.positional or s.regroups or bool(self._windowed(op, operands, results, s))
+        return definition.pure and not written and not moves
+
+    # -- windows and reshapes across shards --------------------------------------------------------------------------
+
+    def windows(
+        self, inputs: Sequence[tuple[int, Placement]], outputs: Sequence[tuple[int, Placement]]
+    ) -> Widener:
+        """What adds windows to the problem of a graph whose inputs and outputs lie so; none in manual computations."""
+        context = self.context
+        router = context.router
+        if not isinstance(router, WindowRouter):
+            router = WindowRouter(self.mesh, context.pricer)
+        return Widener(self, router, 0 if context.outer else context.limits.windows, inputs, outputs)
+
+    def window_transfer(self, op: OpLike, operands: Types, results: Types) -> WindowTransfer | None:
+        """How the op acts on windows; None for one that takes its operands at standard placements only."""
+        key = (op.name, op.attributes, operands, results)
+        if key not in self._transfers:
+            self._transfers[key] = self._window_transfer(op, operands, results)
+        return self._transfers[key]
+
+    def _window_transfer(self, op: OpLike, operands: Types, results: Types) -> WindowTransfer | None:
+        context = self.context
+        if context.outer or not registry.known(op.name) or op.regions or len(results) != 1:
+            return None
+        definition = registry.get(op.name)
+        if not definition.pure or isinstance(definition, PerDevice):
+            return None
+        rule = definition.factors(op.attributes, operands, results)
+        reaches = definition.reaches(op.attributes, operands, results)
+        dtype = results[0].dtype
+        return WindowTransfer(
+            self.mesh, rule, reaches, operands, results[0], self.hints.orders,
+            lambda monoid: context.partial_allowed(dtype, monoid), context.limits.strategies,
+            lambda windows: definition.window_allowed(op.attributes, operands, results, windows),
+            definition.windows_by_place,
+        )
+
+    def _windowed(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> frozenset[int]:
+        """The result dimensions that a strategy shards although the op looks along them."""
+        if self.context.outer or not registry.get(op.name).reaches(op.attributes, operands, results):
+            return frozenset()
+        transfer = self.window_transfer(op, operands, results)
+        return frozenset() if transfer is None else frozenset(d for d in transfer.windowed if s.results[0].dims[d].axes)
+
+    def regroupings(
+        self, op: OpLike, operands: Types, results: Types, allowed: Callable[[Placement, Placement], bool]
+    ) -> list[Strategy]:
+        """The ways to split or merge a sharded dimension by an exchange of pieces, between placements so allowed."""
+        transfer = self.window_transfer(op, operands, results) if op.name == "reshape" else None
+        if transfer is None:
+            return []
+        bases = [strategy for found in transfer.by_spread.values() for strategy in found]
+        made = regroupings(self.mesh, transfer.rule, bases, allowed)
+        return [s for s in made if self._regrouping(op, operands, results, s) is not None]
+
+    def _regrouping(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> StepPlan | None:
+        key = (op.attributes, operands, s)
+        if key not in self._regroupings:
+            rule = registry.get(op.name).factors(op.attributes, operands, results)
+            self._regroupings[key] = regrouped(
+                self.mesh, rule, operands[0], results[0], s.operands[0], s.results[0], self.context.limits.permutes
+            )
+        return self._regroupings[key]

@@ -1,0 +1,188 @@
+"""The stages of planning a region: read | saturate | encode | select | decode | schedule.
+
+Each is a function from one state (`state`) to the next. Whole programs, bodies of loops and programs of equal layers
+are planned by these functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from eggshard.costmodel.pricing import Pricer
+from eggshard.costmodel.schedule import scheduled as in_order
+from eggshard.egraph.graph import EGraph
+from eggshard.egraph.saturate import saturate as saturated_graph
+from eggshard.limits import Limits
+from eggshard.ops.control import CONTROL_FLOW
+from eggshard.plan.record import Search
+from eggshard.planner.encoding.decode import Decoder
+from eggshard.planner.encoding.encode import Computed, Encoder
+from eggshard.planner.encoding.weighing import Weighing
+from eggshard.planner.outputs import output_options
+from eggshard.planner.overlapped import fastest
+from eggshard.planner.progress import timed
+from eggshard.planner.state import Decoded, Encoded, Saturated, Scheduled, Selected, Task, advanced
+from eggshard.program.placement import Placement
+from eggshard.program.program import Region
+from eggshard.selection.portfolio import extract
+from eggshard.selection.problem import Extraction, Problem
+from eggshard.spmd.joining import joined
+from eggshard.steps.steps import StepPlan
+
+T = TypeVar("T")
+#: By how much, relative to it, a price may exceed its bound as sums are rounded.
+ROUNDING = 1e-12
+
+
+def saturate(task: Task) -> Saturated:
+    """Apply the rewrite rules to the region until nothing new turns up. Propagation runs meanwhile."""
+    plans, context = task.plans, task.plans.context
+    hints = begun(lambda: plans.hints.used) if task.region is context.program.region else tuple
+    graph = timed(task.clock, "saturate", lambda: saturated_graph(
+        task.region, task.rules, context.limits, context.mesh))
+    timed(task.clock, "propagate", hints)
+    return with_graph(task, graph)
+
+
+def with_graph(task: Task, graph: EGraph) -> Saturated:
+    """The task with its e-graph."""
+    plans = task.plans
+    return advanced(Saturated, task, graph=graph, encoder=Encoder(
+        graph, plans.strategies, plans.context.router, plans.context.limits))
+
+
+def encode(state: Saturated) -> Encoded:
+    """State as a selection problem what may be computed at which placements, and what conversions cost."""
+    graph, region, plans = state.graph, state.region, state.plans
+    given = [(graph.values[v], p) for v, p in zip(region.inputs, state.inputs, strict=True) if graph.values[v] >= 0]
+    outputs = output_options(plans) if state.outputs is None else state.outputs
+    roots = [(graph.values[v], o) for v, o in zip(region.outputs, outputs, strict=True)]
+
+    def propagated() -> list[tuple[int, Placement]]:
+        stated = plans.hints.inside(region)
+        placed = ((v, s) for v, s in enumerate(stated) if s is not None and graph.values[v] >= 0)
+        return [(graph.values[v], plans.context.resolve(s, region.types[v])) for v, s in placed]
+
+    widen = plans.windows(given, [(c, options[0]) for c, options in roots])
+    encoding = timed(state.clock, "encode", lambda: state.encoder.encode(
+        dict(enumerate(state.inputs)), roots, propagated, widen=widen))
+    return advanced(Encoded, state, encoding=encoding, roots=roots)
+
+
+def select(state: Encoded) -> Selected:
+    """Choose what to compute where, and what to convert, so that prices add up to least.
+
+    The bodies of loops and branches that were chosen at a bound are planned then, and the choice is made again.
+    """
+    seconds, most = extraction_seconds(state.plans.context.limits, state.clock, state.graph)
+    while True:
+        found = timed(state.clock, "select", partial(
+            extract, state.problem, seconds=seconds, gap=state.plans.context.limits.gap, most=most))
+        repriced = timed(state.clock, "bodies", partial(_with_planned_bodies, state, found))
+        if repriced is None:
+            return advanced(Selected, state, found=found)
+        state = replace(state, encoding=replace(state.encoding, problem=repriced))
+
+
+def decode(state: Selected) -> Decoded:
+    """Write the selection as steps on what each device holds."""
+    context = state.plans.context
+    ops = _ops_of(state.region) if state.number else None
+    decoder = Decoder(context.mesh, state.graph, state.encoding, state.found.selection, context.router,
+                      state.plans.action, state.number, ops)
+    steps, placements = timed(state.clock, "decode", lambda: decoder.decode(
+        state.input_types, state.inputs, state.roots))
+    return advanced(Decoded, state, steps=steps, placements=placements)
+
+
+def schedule(state: Decoded) -> Scheduled:
+    """Join messages where that is cheaper, and order the steps for the machine."""
+    pricer, graph, encoding, found = state.plans.base.context.pricer, state.graph, state.encoding, state.found
+    steps = timed(state.clock, "schedule", lambda: ordered(joined(state.steps, pricer), pricer))
+    note, unit = weighted_sums(pricer)
+    weighing = Weighing(graph, replace(encoding, problem=state.problem), found.selection, state.plans.context.router,
+                        state.plans.context.pricer, graph.values, note, state.trips, unit)
+    # The bounds know nothing of exchanges that are cheaper together.
+    shared = encoding.shared or encoding.widens > 1
+    search = Search(
+        found.bound, found.once, found.terms, found.method, state.plans.context.exact, "", state.clock,
+        len(graph.classes), graph.size, dict(graph.report.matches), tuple(found.notes), encoding.capped, shared)
+    return advanced(Scheduled, state, steps=steps, search=search, reasons=weighing.reasons)
+
+
+def solve(state: Encoded) -> Scheduled:
+    """Select, decode and schedule; where the machine computes while it communicates, under several prices."""
+    limits, pricer = state.plans.context.limits, state.plans.context.pricer
+
+    def under(other: Pricer) -> Encoded:
+        if other is pricer:
+            return state
+        return encode(with_graph(replace(state, plans=state.plans.priced_by(other)), state.graph))
+
+    def planned(other: Pricer) -> Scheduled:
+        return schedule(decode(select(under(other))))
+
+    if not pricer.overlap:
+        return planned(pricer)
+    return fastest(pricer, planned, lambda other: under(other).problem, limits.gap,
+                   lambda: sum(state.clock.values()) >= limits.seconds)
+
+
+def _with_planned_bodies(state: Encoded, found: Extraction) -> Problem | None:
+    """Plan the bodies of loops and branches that were chosen at less than they cost; None where there are none.
+
+    Their choices get the prices, and what was found becomes a plan to start from: a cheaper one may be near.
+    """
+    graph, problem = state.graph, state.encoding.problem
+    choices = list(problem.choices)
+    for c, chosen in found.selection.chosen.items():
+        for i in chosen:
+            choice = choices[c][i]
+            node = graph.classes[choice.tag.cls].nodes[choice.tag.node] if isinstance(choice.tag, Computed) else None
+            if node is None or node.op not in CONTROL_FLOW:
+                continue
+            types = tuple(graph.type_of(child) for child in node.children)
+            price = state.plans.price(node, types, graph.classes[choice.tag.cls].types, choice.tag.strategy)
+            if price > choice.cost * (1 + ROUNDING):
+                choices[c] = [*choices[c][:i], choice._replace(cost=price), *choices[c][i + 1 :]]
+    if all(new is old for new, old in zip(choices, problem.choices, strict=True)):
+        return None
+    seed = {c: chosen[0] for c, chosen in found.selection.chosen.items()}
+    return replace(problem, choices=choices, seeds=[*problem.seeds, seed])
+
+
+def weighted_sums(pricer: Pricer) -> tuple[str, str]:
+    """What to say of the prices of decisions, and their unit: of a machine that overlaps, no times of schedules."""
+    if not pricer.overlap:
+        return "", ""
+    return ("prices are weighted sums of what every resource is held for: what the search compared, no times of "
+            "schedules"), "weighted seconds"
+
+
+def _ops_of(region: Region) -> dict[int, str]:
+    """Per value of a region by which op it is made, and where its author wrote that."""
+    return {v: op.described for op in region.ops for v in op.results}
+
+
+def ordered(steps: StepPlan, pricer: Pricer) -> StepPlan:
+    """The steps in the order of their schedule, where the machine computes while it communicates."""
+    return in_order(steps, pricer) if pricer.overlap else steps
+
+
+def extraction_seconds(limits: Limits, clock: Mapping[str, float], graph: EGraph) -> tuple[float, float]:
+    """What is left for extraction of the whole search's time, in proportion to the graph, and with all patience."""
+    left = max(0.1, limits.seconds - sum(clock.values()))
+    seconds = min(left, 0.2 + limits.seconds_per_node * graph.size)
+    return seconds, min(left, seconds + limits.patience)
+
+
+def begun(work: Callable[[], T]) -> Callable[[], T]:
+    """Begin work that mostly waits for another process, in a thread; what waits for its result."""
+    executor = ThreadPoolExecutor(1)
+    future = executor.submit(work)
+    executor.shutdown(wait=False)
+    return future.result

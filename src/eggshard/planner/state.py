@@ -1,0 +1,119 @@
+"""What the stages of planning pass on: a frozen state per stage, each with all that the ones before it made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, TypeVar
+
+from eggshard.egraph.graph import EGraph
+from eggshard.egraph.rules import Rule
+from eggshard.placement.transfer import Strategy
+from eggshard.plan.reasons import Weigh
+from eggshard.plan.record import Search
+from eggshard.planner.encoding.amortised import amortised, unchanged_inputs
+from eggshard.planner.encoding.encode import Encoder, Encoding
+from eggshard.planner.op_plans import OpPlans
+from eggshard.program.placement import Placement
+from eggshard.program.program import Region
+from eggshard.program.types import TensorType
+from eggshard.selection.problem import Extraction, Problem
+from eggshard.steps.steps import Action, StepPlan
+
+S = TypeVar("S", bound="Task")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A region to be planned between placements of its inputs and outputs (stage ``read``).
+
+    outputs: per output the placements that it may be delivered at; None: those that the program leaves open
+    (`outputs.output_options`). trips: how often a loop's body runs; 1 for other
+    regions. number: of a body, what its steps say they were chosen for (`Origin.problem`). clock: seconds by stage.
+    """
+
+    plans: OpPlans
+    rules: Sequence[Rule]
+    region: Region
+    inputs: tuple[Placement, ...]
+    outputs: Sequence[Sequence[Placement]] | None
+    trips: int = 1
+    number: int = 0
+    clock: dict[str, float] = field(default_factory=dict, compare=False)
+
+    @property
+    def input_types(self) -> tuple[TensorType, ...]:
+        return tuple(self.region.types[v] for v in self.region.inputs)
+
+    def conversion(self, type_: TensorType, source: Placement, target: Placement) -> list[tuple[Action, Placement]]:
+        """The cheapest way from one placement of a tensor to another: collectives, each with what it leads to."""
+        return list(self.plans.context.router.route(type_, source, target).steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saturated(Task):
+    """The region as an e-graph: every class with all ways to compute it (stage ``saturate``).
+
+    encoder: what the nodes of the graph offer, worked out once for all problems of the graph.
+    """
+
+    graph: EGraph
+    encoder: Encoder
+
+    def strategies(self, cls: int, node: int = 0) -> Sequence[tuple[Strategy, float]]:
+        """The ways to compute a class by one of its nodes on shards without communication, each with its seconds."""
+        eclass = self.graph.classes[cls]
+        types = tuple(self.graph.type_of(child) for child in eclass.nodes[node].children)
+        return self.plans.strategies(eclass.nodes[node], types, eclass.types)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoded(Saturated):
+    """The region as a selection problem (stage ``encode``). roots: per output its class and placements."""
+
+    encoding: Encoding
+    roots: Sequence[tuple[int, Sequence[Placement]]]
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The selection problem; of a loop's body one in which what every iteration would repeat is paid for once."""
+        problem = self.encoding.problem
+        if self.trips == 1:
+            return problem
+        return amortised(problem, self.graph, unchanged_inputs(self.region), self.trips)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selected(Encoded):
+    """The cheapest choices and conversions found, with their bound (stage ``select``)."""
+
+    found: Extraction
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoded(Selected):
+    """The selection as a device program (stage ``decode``). placements: where its outputs lie."""
+
+    steps: StepPlan
+    placements: tuple[Placement, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheduled(Decoded):
+    """The device program with messages joined, in the order in which it runs (stage ``schedule``).
+
+    search: how it was found, and what is certified. reasons: what explains its decisions.
+    """
+
+    search: Search
+    reasons: Weigh
+
+
+def advanced(kind: type[S], state: Task, **made: Any) -> S:
+    """The state of a later stage: all of the state, and what the stage made."""
+    known = {f.name: getattr(state, f.name) for f in fields(state)}
+    later = kind(**{**known, **made})
+    for name, value in vars(state).items():  # cached properties
+        later.__dict__.setdefault(name, value)
+    return later
