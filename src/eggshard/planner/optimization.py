@@ -25,8 +25,7 @@ from eggshard.errors import (
     RewriteError,
     ShardingError,
 )
-from eggshard.frontends import load, op_count
-from eggshard.frontends.jax import is_lowered
+from eggshard.frontends import frontend_of
 from eggshard.frontends.propagation import warm as start_propagation
 from eggshard.limits import Limits
 from eggshard.ops.region_builder import RegionBuilder
@@ -62,7 +61,7 @@ from eggshard.spmd.joining import joined
 from eggshard.worker import worker
 
 if TYPE_CHECKING:
-    from eggshard.frontends.calling_convention import CallingConvention
+    from eggshard.frontends.protocol import CallingConvention
 
 #: Errors that are the user's to mend: they are raised, not answered with the baseline.
 _USER_ERRORS = (CostModelError, MeshError, ProgramError, RewriteError, ShardingError)
@@ -135,16 +134,17 @@ def _optimize(
     rules = select(default_rules() if rewrites is None else rewrites, exact)
     if rules and worker().pid is None:
         warm(rules)  # the engine is made while the program is read
-    if op_count(program) > MANY_OPS:
+    frontend = frontend_of(program)
+    if frontend.op_count(program) > MANY_OPS:
         start_propagation()
-    loaded = load(program)
+    loaded = frontend.read(program)
     bodies = RegionPlanner(rules)
     planning = Planning(loaded, cost_model, limits, exact, bodies)
     problems: list[RegionProblem] = []
     clock = Clock(bar.stage)
     clock["load"] = time.perf_counter() - began
     outputs = cache(lambda: _output_options(planning, timed(clock, "propagate", lambda: planning.hints)))
-    convention = _convention(program)
+    convention = frontend.calling_convention(program)
     baseline = cache(lambda: _baseline(planning, [o[0] for o in outputs()], convention))
     try:
         by_layers = _search_layers(planning, rules, clock, baseline)
@@ -363,15 +363,6 @@ def _within(plan: Plan, memory_limit: int, outputs: int, problems: Sequence[Regi
         f"inputs and outputs take at least {least}, {proof}"
         + (f"; candidates that do every step whole hold at least {whole}" if whole > least else "")
     )
-
-
-def _convention(program: Any) -> CallingConvention | None:
-    """How a JAX function's arguments map to the program's inputs, if it came from one."""
-    if not is_lowered(program) or not hasattr(program, "out_tree"):
-        return None
-    from eggshard.frontends.calling_convention import CallingConvention
-
-    return CallingConvention.of(program)
 
 
 def plan_reshard(

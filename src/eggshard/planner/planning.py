@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from eggshard.costmodel.pricing import Pricer, op_info
 from eggshard.costmodel.protocol import CostModel
 from eggshard.errors import ProgramError
-from eggshard.frontends.divergence import DIVERGES
+from eggshard.frontends.normalization.divergence import DIVERGES
 from eggshard.frontends.propagation import Propagated, propagated
 from eggshard.limits import Limits
 from eggshard.ops import registry
