@@ -1,51 +1,35 @@
-"""What can come in: loaders that turn a source program into a Program."""
+"""What comes in: front ends, each of which turns one kind of source into a `Program`.
 
-from __future__ import annotations
+*In*: whatever holds a sharded tensor program: a Program built by hand (`builder`), StableHLO with Shardy's or GSPMD's
+shardings (`stablehlo/`), what JAX lowers or exports (`jax/`), and any other source whose front end was registered::
 
-import os
-from typing import Any
+    class Tuples(Frontend):
+        name = "a nested tuple"
 
-from eggshard.errors import ProgramError
-from eggshard.program.program import Program
+        def accepts(self, source):
+            return isinstance(source, tuple)
 
+        def read(self, source):
+            ...  # a Program, e.g. by ProgramBuilder
 
-def load(program: Any) -> Program:
-    """The Program that a source means.
+    register(Tuples())
 
-    ``program``: a Program; a ``jax.stages.Lowered``; a ``jax.export.Exported``, read as its text; an MLIR module; its
-    text or bytes; or the path of a file that holds it. ProgramError for anything else and for malformed sources,
-    ShardingError for shardings that do not fit.
-    """
-    if isinstance(program, Program):
-        return program
-    from eggshard.frontends.jax import from_lowered, is_exported, is_lowered
+From then on `eggshard.optimize`, `Plan.require` and everything else that takes a program takes nested tuples.
+`protocol` says what a front end is, and `registry` finds the one for a source, asking each in turn. Neither imports a
+framework that programs are written in: a front end tells its sources by their class's name, and imports on reading.
 
-    if is_lowered(program):
-        return from_lowered(program)
-    if is_exported(program):
-        program = program.mlir_module()
-    is_module = hasattr(program, "operation") and hasattr(program, "context")
-    if not is_module and not isinstance(program, (str, bytes, os.PathLike)):
-        what = "call .lower(*arguments) on it first" if callable(program) else "give one of those"
-        raise ProgramError(
-            f"cannot load a program from {type(program).__name__}; eggshard takes a Program, what "
-            f"jax.jit(f).lower(...) or jax.export.export(...)(...) returns, StableHLO text, or a path to it: {what}"
-        )
-    try:
-        from eggshard.frontends.stablehlo import read
-    except ImportError as error:
-        raise ProgramError(f"reading StableHLO needs JAX ({error}); install eggshard[jax]") from None
-    return read(program)
+*Out*: a Program, which means what the source does and states the shardings that it states, and no others; and how the
+source is called (`CallingConvention`), for those who run plans. Regions are in normal form (`normalization/`), which
+front ends share. Shardings that a program leaves open are found by Shardy's own propagation (`propagation`), in a
+process of its own (`jaxlib_passes`).
 
+*Not here*: what an op means (`ops/`), which programs are equal (`rewrites/`), and everything that costs. A front end
+neither chooses nor improves; what it cannot read it refuses, naming the place and the remedy.
+"""
 
-def op_count(program: Any) -> int:
-    """About how many ops a source holds, where that is known without reading it; else 0."""
-    from eggshard.frontends.jax import is_lowered
-
-    if isinstance(program, Program):
-        return len(program.region.ops)
-    module = program.compiler_ir("stablehlo") if is_lowered(program) else program
-    if module is None or not hasattr(module, "body"):
-        return 0
-    return sum(len(block.operations) for function in module.body.operations
-               for region in function.regions for block in region.blocks)
+from eggshard.frontends.protocol import (
+    CallingConvention as CallingConvention,
+    Frontend as Frontend,
+    is_of_class as is_of_class,
+)
+from eggshard.frontends.registry import frontend_of as frontend_of, load as load, register as register

@@ -21,7 +21,7 @@ from eggshard.emit.jax_primitive import TransformationError, is_batched, whole_p
 from eggshard.engines.jax.agreement import planned_once
 from eggshard.engines.jax.callable import PlannedFunction, committed_sharding, mesh_in_effect
 from eggshard.errors import EggshardError, EggshardWarning, LoweringError, ProgramError
-from eggshard.frontends.calling_convention import CallingConvention
+from eggshard.frontends.jax.calling_convention import JaxCallingConvention
 from eggshard.limits import Limits
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class JitFunction:
         """
         with _planning_one():
             lowered = self.unplanned.lower(*args, **kwargs)
-            convention = CallingConvention.of(lowered)
+            convention = JaxCallingConvention.of(lowered)
             places = convention.places_of_donated()
             if places == convention.result_shardings:
                 return lowered
@@ -254,8 +254,8 @@ class JitFunction:
         function.__name__ = self.__name__
         return function
 
-    def _plan(self, lowered: jax.stages.Lowered) -> tuple[Plan, CallingConvention]:
-        convention = CallingConvention.of(lowered)
+    def _plan(self, lowered: jax.stages.Lowered) -> tuple[Plan, JaxCallingConvention]:
+        convention = JaxCallingConvention.of(lowered)
         text = lowered.as_text()
         if text not in self._plans:
             self._plans[text] = Plan.of(

@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 from tests.ops.oracles import assert_close, run_xla
 
-from eggshard.frontends.stablehlo import read
+from eggshard.frontends.stablehlo.reading import read
 from eggshard.ops.evaluate import evaluate_program
 from eggshard.ops.spelling import function_text
 

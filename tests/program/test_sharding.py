@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import jax
 import pytest
 from hypothesis import given, strategies as st
+from jax.sharding import PartitionSpec as P
+from tests.frontends.jax_programs import mesh, sharded
 
 from eggshard.errors import ShardingError
 from eggshard.program.mesh import AxisRef, Mesh
@@ -179,3 +182,14 @@ def test_partial_sums_and_single_devices() -> None:
     assert Sharding.from_placement(placement, MESH) == sharding
     single = Sharding(device=2).to_placement(MESH, TensorType((8,), "f32"))
     assert single.local_shape == (8,) and not single.used_axes
+
+
+def test_sharding_of_jax_objects() -> None:
+    small = Mesh.of(mesh())
+    assert str(Sharding.of(P("x", ("y",)), 3, small)) == '[{"x"}, {"y"}, {}]'
+    assert str(Sharding.of(P(P.UNCONSTRAINED, None), 2, small)) == "[{?}, {}]"
+    assert str(Sharding.of(P("x", unreduced={"y"}), 1, small)) == '[{"x"}], unreduced={"y"}'
+    assert str(Sharding.of(sharded(("x", "y")), 2, small)) == '[{"x", "y"}, {}]'
+    assert Sharding.of(jax.sharding.SingleDeviceSharding(jax.devices()[0]), 2, small).device == 0
+    with pytest.raises(ShardingError, match="on a mesh"):
+        Sharding.of(sharded("x"), 1, Mesh({"x": 2}))

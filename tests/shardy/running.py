@@ -15,7 +15,7 @@ from tests.ops.oracles import assert_close
 
 from eggshard import shardy
 from eggshard.engines.jax.verification import random_array
-from eggshard.frontends.stablehlo import read
+from eggshard.frontends.stablehlo.reading import read
 from eggshard.ops.evaluate import evaluate_region
 from eggshard.program.dense import dense_text, parse_dense
 from eggshard.program.mesh import Mesh

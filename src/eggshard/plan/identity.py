@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eggshard.errors import MeshError, ProgramError
+from eggshard.frontends import load
 from eggshard.plan.json_values import encode
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Op, Program, Region
@@ -66,8 +67,8 @@ def require_versions(written: dict[str, str]) -> None:
 
 def device_order(plan: PlanRecord) -> tuple[int, ...] | None:
     """In which order a mesh takes the devices that a plan was made for, of their numbers; None if none were stated."""
-    devices = () if plan.calling_convention is None else plan.calling_convention.devices
-    return plan.device_order if not devices or len(devices) != plan.mesh.size else _ranks([d.id for d in devices])
+    ids = () if plan.calling_convention is None else plan.calling_convention.device_ids
+    return plan.device_order if not ids or len(ids) != plan.mesh.size else _ranks(ids)
 
 
 def require(plan: PlanRecord, program: Any = None, mesh: Any = None) -> None:
@@ -75,8 +76,6 @@ def require(plan: PlanRecord, program: Any = None, mesh: Any = None) -> None:
     if mesh is not None:
         _require_mesh(plan, mesh)
     if program is not None:
-        from eggshard.frontends import load
-
         given = load(program)
         _require_mesh(plan, given.mesh)
         if program_fingerprint(given) != program_fingerprint(plan.program):

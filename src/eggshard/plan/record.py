@@ -12,7 +12,7 @@ import numpy as np
 from eggshard.costmodel.pricing import Pricer
 from eggshard.costmodel.protocol import CostModel
 from eggshard.costmodel.schedule import Schedule
-from eggshard.frontends.calling_convention import CallingConvention
+from eggshard.frontends.protocol import CallingConvention
 from eggshard.plan.naming import class_names
 from eggshard.plan.reasons import Reasons, Weigh
 from eggshard.program.mesh import Mesh

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eggshard.errors import LoweringError, MeshError
+from eggshard.frontends import frontend_of
 from eggshard.ops.region_builder import RegionBuilder
 from eggshard.plan.reasons import Reasons
 from eggshard.plan.retargeting import on_mesh
@@ -20,7 +21,7 @@ from eggshard.program.sharding import Sharding, whole_mesh
 from eggshard.program.types import TensorType
 
 if TYPE_CHECKING:
-    from eggshard.frontends.calling_convention import CallingConvention
+    from eggshard.frontends.protocol import CallingConvention
     from eggshard.plan.record import PlanRecord
 
 Types = tuple[TensorType, ...]
@@ -44,7 +45,7 @@ def on_devices(plan: PlanRecord, devices: int | Mapping[str, int], program: Any 
         made, convention = _given(program, plan, mesh, inputs, outputs)
     else:
         made = _unstated(plan, mesh, inputs, outputs)
-        convention = None if convention is None else _resized_convention(convention, inputs, outputs)
+        convention = None if convention is None else convention.resized(inputs, outputs)
     note = f"planned for mesh {whole_mesh(plan.mesh).axes}, put on {whole_mesh(mesh).axes}"
     return replace(
         plan, program=made, device_program=device_program, search=Search(method="another number of devices",
@@ -100,10 +101,8 @@ def _unstated(plan: PlanRecord, mesh: Mesh, inputs: Types, outputs: Types) -> Pr
 def _given(program: Any, plan: PlanRecord, mesh: Mesh, inputs: Types, outputs: Types
            ) -> tuple[Program, CallingConvention | None]:
     """The program that was given, and how it is called; LoweringError unless it is the planned one at other sizes."""
-    from eggshard.frontends import load
-    from eggshard.frontends.jax import is_lowered
-
-    loaded = load(program)
+    frontend = frontend_of(program)
+    loaded = frontend.read(program)
     if whole_mesh(loaded.mesh) != whole_mesh(mesh):
         raise LoweringError(f"the program given is on {loaded.mesh}, and the plan is to be put on {whole_mesh(mesh)}")
     for what, got, wanted in (("inputs", loaded.input_types, inputs), ("outputs", loaded.output_types, outputs)):
@@ -113,11 +112,7 @@ def _given(program: Any, plan: PlanRecord, mesh: Mesh, inputs: Types, outputs: T
                 f"{whole_mesh(mesh).axes} are {_listed(wanted)}; give the program at these sizes"
             )
     _require_same(plan.program.region, loaded.region, "")
-    if is_lowered(program):
-        from eggshard.frontends.calling_convention import CallingConvention
-
-        return loaded, CallingConvention.of(program)
-    return loaded, None
+    return loaded, frontend.calling_convention(program)
 
 
 def _require_same(old: Region, new: Region, path: str) -> None:
@@ -155,27 +150,6 @@ def _same_but_for_sizes(a: Any, b: Any) -> bool:
     if isinstance(a, int) and not isinstance(a, bool):
         return isinstance(b, int)
     return bool(a == b) or type(a) is type(b) and not isinstance(a, (str, bool, float, Literal, type(None)))
-
-
-def _resized_convention(convention: CallingConvention, inputs: Sequence[TensorType], outputs: Sequence[TensorType]
-                        ) -> CallingConvention:
-    """The convention for arrays of other global shapes; LoweringError for constants that would have another one."""
-    first = len(convention.constants)
-    for i, (constant, type_) in enumerate(zip(convention.constants, inputs[:first], strict=True)):
-        if tuple(np.shape(constant)) != type_.shape:
-            raise LoweringError(
-                f"constant {i} of {convention.name} has the shape {list(np.shape(constant))} and would be {type_}; "
-                "give the program at these sizes, Plan.on(devices, program)"
-            )
-    arguments = list(convention.arguments)
-    for i, type_ in zip(convention.kept, inputs[first:], strict=True):
-        arguments[i] = replace(arguments[i], shape=type_.shape[: len(arguments[i].shape)])
-    results = tuple(replace(leaf, shape=t.shape[: len(leaf.shape)])
-                    for leaf, t in zip(convention.results, outputs, strict=True))
-    return replace(
-        convention, arguments=tuple(arguments), results=results, devices=(),
-        argument_shardings=(None,) * len(arguments), result_shardings=(None,) * len(results),
-    )
 
 
 def _listed(types: Types) -> str:

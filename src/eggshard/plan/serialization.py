@@ -9,6 +9,7 @@ from typing import Any
 
 from eggshard import costmodel
 from eggshard.errors import CostModelError, EggshardError, ProgramError
+from eggshard.frontends import frontend_of
 from eggshard.plan.identity import device_order, require, require_versions, versions
 from eggshard.plan.json_values import Recorded, decode, encode, is_known
 from eggshard.plan.reasons import Reasons, packed, unpacked
@@ -60,7 +61,9 @@ def from_json(
     require(plan, program, mesh)
     if cost_model is not None:
         plan = _under(plan, costmodel.named(cost_model) if isinstance(cost_model, str) else cost_model)
-    return plan if program is None else replace(plan, calling_convention=_convention(program))
+    if program is None:
+        return plan
+    return replace(plan, calling_convention=frontend_of(program).calling_convention(program))
 
 
 def _under(plan: PlanRecord, model: costmodel.CostModel) -> PlanRecord:
@@ -73,17 +76,6 @@ def _under(plan: PlanRecord, model: costmodel.CostModel) -> PlanRecord:
                 f"when the plan was made: give the model that it was made under, or plan again"
             )
     return given
-
-
-def _convention(program: Any) -> Any:
-    """How a lowered function is called: its plan from JSON is called like that."""
-    from eggshard.frontends.jax import is_lowered
-
-    if not is_lowered(program):
-        return None
-    from eggshard.frontends.calling_convention import CallingConvention
-
-    return CallingConvention.of(program)
 
 
 def device_program_to_json(program: steps.StepPlan) -> str:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from eggshard.egraph.graph import ENode
 from eggshard.egraph.rules import Rule
-from eggshard.frontends.divergence import DIVERGES
+from eggshard.frontends.normalization.divergence import DIVERGES
 from eggshard.placement.transfer import Strategy
 from eggshard.plan.reasons import BodyReasons, Weigh, WithBodies
 from eggshard.planner.baseline import baseline_program

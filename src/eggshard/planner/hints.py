@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from eggshard.frontends.divergence import DIVERGES
+from eggshard.frontends.normalization.divergence import DIVERGES
 from eggshard.frontends.propagation import Propagated, propagated
 from eggshard.ops.control import CONTROL_FLOW
 from eggshard.placement.transfer import Strategy

@@ -23,8 +23,7 @@ from eggshard.errors import (
     RewriteError,
     ShardingError,
 )
-from eggshard.frontends import load, op_count
-from eggshard.frontends.jax import is_lowered
+from eggshard.frontends import frontend_of
 from eggshard.frontends.propagation import warm as start_propagation
 from eggshard.limits import Limits
 from eggshard.memory.prediction import memory_of
@@ -48,7 +47,7 @@ from eggshard.rewrites import default_rules, select
 from eggshard.worker import worker
 
 if TYPE_CHECKING:
-    from eggshard.frontends.calling_convention import CallingConvention
+    from eggshard.frontends.protocol import CallingConvention
 
 _NOTHING_CHEAPER = "the search found nothing cheaper than the baseline"
 #: Errors that are the user's to mend: they are raised, not answered with the baseline.
@@ -149,9 +148,10 @@ def read(request: Request) -> Task:
     rules = request.rules
     if rules and worker().pid is None:
         warm(rules)  # the engine is made while the program is read
-    if op_count(request.program) > MANY_OPS:
+    frontend = frontend_of(request.program)
+    if frontend.op_count(request.program) > MANY_OPS:
         start_propagation()
-    program = timed(clock, "read", lambda: load(request.program))
+    program = timed(clock, "read", lambda: frontend.read(request.program))
     context = Context(program, request.cost_model, request.limits, request.exact)
     return Task(plans=plans_of(context, rules), rules=rules, region=program.region, inputs=context.inputs,
                 outputs=None, clock=clock)
@@ -161,7 +161,7 @@ def _plan(request: Request, memory_limit: int | None) -> PlanRecord:
     task = read(request)
     plans, context, program = task.plans, task.plans.context, task.plans.context.program
     bodies = plans.bodies
-    convention = _convention(request.program)
+    convention = frontend_of(request.program).calling_convention(request.program)
     outputs = cache(lambda: timed(task.clock, "propagate", lambda: output_options(plans)))
     baseline = cache(lambda: _baseline(task, outputs(), convention))
     searched: Scheduled | None = None
@@ -248,15 +248,6 @@ def _within(plan: PlanRecord, memory_limit: int, outputs: int, searched: Schedul
         f"inputs and outputs take at least {least}, {proof}"
         + (f"; candidates that do every step whole hold at least {whole}" if whole > least else "")
     )
-
-
-def _convention(program: Any) -> CallingConvention | None:
-    """How a JAX function's arguments map to the program's inputs, if it came from one."""
-    if not is_lowered(program) or not hasattr(program, "out_tree"):
-        return None
-    from eggshard.frontends.calling_convention import CallingConvention
-
-    return CallingConvention.of(program)
 
 
 def plan_reshard(

@@ -26,7 +26,7 @@ def run(program: Any, passes: str | Sequence[str | Step]) -> Program:
 
     ProgramError for an unknown pass or option, and where a pass refuses the program, naming the op.
     """
-    from eggshard.frontends.stablehlo import read
+    from eggshard.frontends.stablehlo.reading import read
 
     return read(transform(module_text(program), passes))
 

@@ -195,7 +195,7 @@ class ShardyModule:
 @contextmanager
 def parsed(text: str) -> Iterator[ShardyModule]:
     """The module of a text, within MLIR's context. ProgramError or ShardingError for malformed text."""
-    from eggshard.frontends.stablehlo import parse_module
+    from eggshard.frontends.stablehlo.reading import parse_module
 
     with jax_mlir.make_ir_context() as context, ir.Location.unknown():
         context.allow_unregistered_dialects = True

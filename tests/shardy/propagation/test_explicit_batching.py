@@ -13,7 +13,7 @@ from tests.shardy.propagation.row_programs import DIFFERING, WRITTEN, jax_progra
 from tests.shardy.running import assert_runs_equal, inputs_of
 
 from eggshard import shardy
-from eggshard.frontends.stablehlo import read
+from eggshard.frontends.stablehlo.reading import read
 from eggshard.ops.evaluate import evaluate_region
 from eggshard.shardy.peer import run_peer
 

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from eggshard.frontends.stablehlo import read
+from eggshard.frontends.stablehlo.reading import read
 from eggshard.ops.evaluate import evaluate_region
 from eggshard.shardy.module import parsed
 from eggshard.shardy.propagation.known_indices import Known, known_indices

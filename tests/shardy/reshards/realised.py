@@ -6,7 +6,6 @@ shards where one of its own strategies has its operands and results there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from jax.interpreters import mlir as jax_mlir
@@ -15,8 +14,10 @@ import eggshard as es
 from eggshard import shardy
 from eggshard.api import Plan
 from eggshard.costmodel import WireBytes
-from eggshard.frontends.region_reader import ModuleReader, RegionReader
-from eggshard.frontends.stablehlo import parse_module
+from eggshard.frontends.stablehlo.module_reader import ModuleReader
+from eggshard.frontends.stablehlo.op_readers import OP_READERS
+from eggshard.frontends.stablehlo.reading import parse_module
+from eggshard.frontends.stablehlo.region_reader import RegionReader
 from eggshard.limits import Limits
 from eggshard.placement.transfer import Strategy
 from eggshard.planner.bodies import plans_of
@@ -68,15 +69,6 @@ class NotInPlace(AssertionError):
     """An op is stated to be computed on shards where none of its strategies is."""
 
 
-class _Module(ModuleReader):
-    def region(self, arguments: Sequence[Any], parent: RegionReader | None = None,
-               captures: Sequence[Any] = ()) -> RegionReader:
-        reader = _Explicit(self, parent)
-        for value in (*arguments, *captures):
-            reader.env[value] = reader.builder.input(self.type(value.type, "a block argument"))
-        return reader
-
-
 class _Explicit(RegionReader):
     """Keeps the collectives of scalars, whose shardings say nothing to the front end."""
 
@@ -95,9 +87,10 @@ def _as_written(program: Program) -> Program:
     assert program.text is not None
     with jax_mlir.make_ir_context():
         module = parse_module(program.text)
-        reader = _Module(module)
+        reader = ModuleReader(module)
         block = reader.functions["main"].regions[0].blocks[0]
-        body = reader.region(block.arguments)
+        body = _Explicit(reader, OP_READERS)
+        body.add_inputs(block.arguments)
         region = body.builder.build(body.read(block))
     return Program(program.mesh, region, program.input_shardings, program.output_shardings)
 

@@ -14,7 +14,8 @@ from eggshard.emit.jax_primitive import DeviceModule, TransformationError, call_
 from eggshard.emit.stablehlo import at_grid_positions, module_text, unsharded_text
 from eggshard.engines.jax.agreement import agree, processes_of
 from eggshard.errors import LoweringError
-from eggshard.frontends.calling_convention import CallingConvention, Leaf
+from eggshard.frontends.jax.calling_convention import JaxCallingConvention
+from eggshard.frontends.protocol import CallingConvention
 from eggshard.ops.module_text import program_text
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
@@ -55,7 +56,7 @@ class PlannedFunction:
 
     def __init__(self, plan: PlanRecord, convention: CallingConvention | None = None):
         self.plan = plan
-        self.convention = convention or CallingConvention.positional(plan.program)
+        self.convention = JaxCallingConvention.to_call(plan.program, convention)
         self.module = _device_module(plan, self.convention)
         self._dispatch: dict[tuple[Any, ...], Dispatch] = {}
         self._agreed: set[tuple[Any, ...]] = set()
@@ -63,7 +64,7 @@ class PlannedFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The results of the planned function. LoweringError for arguments that it was not planned for."""
-        leaves = self._leaves(args, kwargs)
+        leaves = self.convention.leaves(args, kwargs)
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return jax.tree.unflatten(self.convention.out_tree, self.apply(*leaves))
         if jax.config.jax_disable_jit:
@@ -87,18 +88,8 @@ class PlannedFunction:
 
     def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
         """What `jax.jit` lowers for these arguments (flattened): to compile ahead, or to read the compiled text."""
-        leaves = self._leaves(args, kwargs)
+        leaves = self.convention.leaves(args, kwargs)
         return self._dispatched(leaves).function.lower(*leaves)
-
-    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        leaves: list[Any]
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        if tree != self.convention.in_tree:
-            raise LoweringError(
-                f"{self.__name__} was planned for arguments of structure {_shown(self.convention.in_tree)}, got "
-                f"{_shown(tree)}; call it with the same structure (static arguments left out), or plan again"
-            )
-        return leaves
 
     def _for_all_processes(self, dispatch: Dispatch, leaves: Sequence[Any]) -> None:
         """What must hold before devices of several processes run: one plan, and arguments of which nothing is guessed.
@@ -176,19 +167,7 @@ class PlannedFunction:
 
     def apply(self, *leaves: Any) -> list[Any]:
         """The flat results for flat arguments, computed in place: for use under a trace."""
-        convention = self.convention
-        arrays = list(convention.constants)
-        for i in convention.kept:
-            leaf, array = convention.arguments[i], leaves[i]
-            array = array if isinstance(array, jax.Array) else jax.numpy.asarray(array)
-            if array.shape != leaf.shape or array.dtype != leaf.dtype:
-                raise LoweringError(
-                    f"{convention.argument_name(i)} of {convention.name} is {array.dtype}{list(array.shape)}, it was "
-                    f"planned for {leaf.dtype}{list(leaf.shape)}; pass that type, or plan again"
-                )
-            arrays.append(jax.random.key_data(array) if leaf.key else array)
-        results = call_module(self.module, arrays)
-        return [_as_seen(r, leaf) for r, leaf in zip(results, convention.results, strict=True)]
+        return self.convention.seen(call_module(self.module, self.convention.inputs(leaves)))
 
     def jax_mesh(self, shardings: Sequence[Any], context: Any) -> jax.sharding.Mesh:
         """The mesh that the arguments lie on, else the one in effect, else one over the lowering's devices."""
@@ -250,13 +229,21 @@ class PlannedFunction:
         return NamedSharding(mesh, _trimmed(tuple(spec)[:rank]))
 
 
-def to_jax(plan: PlanRecord) -> PlannedFunction:
+def to_jax(plan: PlanRecord) -> Callable[..., Any]:
     """A plan as a function on global JAX arrays, with the signature of the function it was planned from.
 
     A plan of a program from text takes its inputs one by one and returns a tuple. The function can be called inside
     `jax.jit`; `TransformationError` under `jax.grad` and `jax.vmap`. LoweringError for a plan that XLA cannot run.
     """
-    return PlannedFunction(plan, plan.calling_convention)
+    planned, convention = PlannedFunction(plan, plan.calling_convention), plan.calling_convention
+    if convention is None or convention is planned.convention:
+        return planned
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return convention.rebuilt(planned(*convention.flattened(args, kwargs)))
+
+    function.__name__ = function.__qualname__ = convention.name
+    return function
 
 
 def run_on_devices(plan: PlanRecord, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -310,7 +297,7 @@ def run_unsharded(program: Program, arrays: Sequence[np.ndarray]) -> list[np.nda
         return [np.asarray(a) for a in function(*arrays)]
 
 
-def _device_module(plan: PlanRecord, convention: CallingConvention) -> DeviceModule:
+def _device_module(plan: PlanRecord, convention: JaxCallingConvention) -> DeviceModule:
     program, mesh = plan.program, plan.mesh
     inputs = len(convention.constants) + len(convention.kept)
     if inputs != len(program.input_types) or len(convention.results) != len(program.output_types):
@@ -343,13 +330,6 @@ def _device_module(plan: PlanRecord, convention: CallingConvention) -> DeviceMod
     )
 
 
-def _as_seen(array: Any, leaf: Leaf) -> Any:
-    """A result as the caller of the original function sees it."""
-    if leaf.key:
-        return jax.random.wrap_key_data(array, impl=leaf.key)
-    return np.zeros(leaf.shape, jax.dtypes.float0) if leaf.dtype == jax.dtypes.float0 else array
-
-
 def _spec(placement: Placement, mesh: Mesh, names: tuple[str, ...]) -> PartitionSpec | None:
     """The partition spec of a placement over a mesh of the same shape with these axis names; None with sub-axes."""
     sharding = Sharding.from_placement(placement, mesh)
@@ -376,12 +356,6 @@ def abstract_mesh(mesh: Mesh) -> AbstractMesh:
 def _auto_mesh(devices: Sequence[Any], mesh: Mesh) -> jax.sharding.Mesh:
     grid = np.array(devices, dtype=object).reshape(tuple(mesh.axes.values()))
     return jax.sharding.Mesh(grid, tuple(mesh.axes), axis_types=(AxisType.Auto,) * grid.ndim)
-
-
-def _shown(tree: Any) -> str:
-    """The structure of (args, kwargs), cut where it gets long."""
-    text = str(tree).removeprefix("PyTreeDef(").removesuffix(")")
-    return text if len(text) <= 300 else f"{text[:300]}... ({tree.num_leaves} leaves)"
 
 
 def committed_sharding(array: Any) -> Any:

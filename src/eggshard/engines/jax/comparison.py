@@ -13,7 +13,7 @@ from rich.table import Table
 from eggshard.costmodel.pricing import Pricer
 from eggshard.engines.jax.callable import PlannedFunction
 from eggshard.errors import LoweringError
-from eggshard.frontends.calling_convention import CallingConvention
+from eggshard.frontends.jax.calling_convention import JaxCallingConvention
 from eggshard.hlo.collectives import count_collectives
 from eggshard.hlo.kernels import count_kernels
 from eggshard.hlo.pricing import communication_seconds, compute_seconds
@@ -116,7 +116,7 @@ def comparison_table(comparison: Comparison) -> str:
 
 def compare_with_xla(plan: PlanRecord) -> Comparison:
     """Compile a plan and the program that it was made from, and compare. See `Plan.compare_with_xla`."""
-    convention = plan.calling_convention or CallingConvention.positional(plan.program)
+    convention = JaxCallingConvention.to_call(plan.program, plan.calling_convention)
     planned = PlannedFunction(plan, convention)
     arguments = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in convention.arguments]
     args, kwargs = jax.tree.unflatten(convention.in_tree, arguments)

@@ -10,7 +10,7 @@ from jax import export as jax_export
 
 from eggshard.engines.jax.callable import PlannedFunction, abstract_mesh
 from eggshard.errors import LoweringError
-from eggshard.frontends.calling_convention import CallingConvention
+from eggshard.frontends.jax.calling_convention import JaxCallingConvention
 from eggshard.program.sharding import whole_mesh
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def export(plan: PlanRecord, platforms: Sequence[str] = ("tpu",)) -> jax_export.
     """
     if isinstance(platforms, str) or not platforms or not set(platforms) <= set(PLATFORMS):
         raise LoweringError(f"platforms is a sequence of names among {', '.join(PLATFORMS)}, and not {platforms!r}")
-    convention = plan.calling_convention or CallingConvention.positional(plan.program)
+    convention = JaxCallingConvention.to_call(plan.program, plan.calling_convention)
     if convention.callbacks:
         raise LoweringError(
             f"{convention.name} calls back into Python, which another process cannot do; export it without callbacks"

@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding
 
 from eggshard.engines.jax.callable import committed_sharding
 from eggshard.errors import LoweringError
-from eggshard.frontends.calling_convention import CallingConvention
+from eggshard.frontends.jax.calling_convention import JaxCallingConvention
 
 
 class Planned(Protocol):
@@ -113,7 +113,7 @@ class _Gradient:
         """The shardings stated for the function, for its forward program; none if it cannot be planned."""
         args, kwargs = self.arguments([jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves])
         try:
-            stated = CallingConvention.of(self.function.lower_unplanned(*args, **kwargs))
+            stated = JaxCallingConvention.of(self.function.lower_unplanned(*args, **kwargs))
         except LoweringError:
             return {}
         shardings: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.errors import ShardingError
-from eggshard.frontends.region_reader import short_location
+from eggshard.frontends.stablehlo.module_reader import short_location
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TOKEN, TensorType
 from eggshard.shardy.attributes import Axes, TensorSharding

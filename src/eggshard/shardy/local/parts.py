@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 from jaxlib.mlir import ir
 
 from eggshard.errors import EggshardError
-from eggshard.frontends.op_readers import component_monoids, is_identity, literal_value
-from eggshard.frontends.region_reader import ModuleReader, captured_values
-from eggshard.frontends.shardings import MeshTable
+from eggshard.frontends.stablehlo.module_reader import ModuleReader, captured_values
+from eggshard.frontends.stablehlo.op_readers import OP_READERS, component_monoids, is_identity, literal_value
+from eggshard.frontends.stablehlo.region_reader import RegionReader
+from eggshard.frontends.stablehlo.shardings import MeshTable
 from eggshard.ops import registry
 from eggshard.ops.base import OpDef, Types
 from eggshard.ops.monoids import recognise_monoid
@@ -93,7 +94,7 @@ def _reduction(reader: ModuleReader, op: Any, operands: Types, results: Types, b
 
 def _regions(reader: ModuleReader, op: Any) -> tuple[Region, ...]:
     """The op's regions, which may use constants from outside; EggshardError where they use anything else."""
-    outside = reader.region(())
+    outside = RegionReader(reader, OP_READERS)
     for value in captures(op):
         literal = constant_of(value)
         if literal is not None:

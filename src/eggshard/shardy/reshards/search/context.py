@@ -10,7 +10,7 @@ from typing import Any
 from eggshard.costmodel.pricing import Pricer
 from eggshard.costmodel.protocol import CostModel
 from eggshard.errors import ProgramError
-from eggshard.frontends.region_reader import ModuleReader
+from eggshard.frontends.stablehlo.module_reader import ModuleReader
 from eggshard.limits import Limits
 from eggshard.program.mesh import AxisRef, Mesh
 from eggshard.program.placement import Placement, place, replicated

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from jaxlib.mlir import ir
 
 from eggshard.errors import EggshardError
-from eggshard.frontends.op_readers import literal_value
-from eggshard.frontends.region_reader import RegionReader, captured_values
+from eggshard.frontends.stablehlo.module_reader import captured_values
+from eggshard.frontends.stablehlo.op_readers import OP_READERS, literal_value
+from eggshard.frontends.stablehlo.region_reader import RegionReader
 from eggshard.ops import registry
 from eggshard.ops.base import PASS, REDUCE, REPLICATE, Factor, FactorRule
 from eggshard.ops.collectives import PerDevice
@@ -69,7 +70,7 @@ class Reading(NamedTuple):
 def read(context: Context, op: Any) -> Reading | None:
     """An op of a module as one op of the registry; None if it is several, or none that is known. A loop or branch has
     operands and results besides the module's: what its regions use from outside."""
-    scratch = RegionReader(context.reader, None)
+    scratch = RegionReader(context.reader, OP_READERS)
     values = list(dict.fromkeys([*op.operands, *captured_values(op)]))
     for value in values:
         number = scratch.env[value] = scratch.builder.input(context.type(value))

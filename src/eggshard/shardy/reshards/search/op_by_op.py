@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxlib.mlir import ir
 
 from eggshard.errors import EggshardError
-from eggshard.frontends.stablehlo import parse_module
+from eggshard.frontends.stablehlo.reading import parse_module
 from eggshard.shardy.module import ShardyModule
 from eggshard.shardy.passes import PASSES
 from eggshard.shardy.reshards.search.context import Context

@@ -13,7 +13,7 @@ from jax import lax
 from jax.sharding import AxisType, PartitionSpec as P
 
 from eggshard.frontends import load
-from eggshard.frontends.divergence import DIVERGES
+from eggshard.frontends.normalization.divergence import DIVERGES
 from eggshard.program.program import Op, Region
 
 M = jax.make_mesh((2, 2, 2), ("a", "b", "c"), axis_types=(AxisType.Auto,) * 3)

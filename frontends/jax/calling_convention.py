@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import NamedSharding
 
 from eggshard.errors import LoweringError
+from eggshard.frontends.protocol import CallingConvention
 from eggshard.program.program import Program
-from eggshard.program.types import numpy_dtype
+from eggshard.program.types import TensorType, numpy_dtype
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,19 @@ class Leaf:
         key = aval.dtype._impl.name if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key) else ""
         return cls(tuple(aval.shape), aval.dtype, bool(getattr(aval, "weak_type", False)), key)
 
+    def seen(self, array: Any) -> Any:
+        """An output of the program as the caller of the function sees it."""
+        if self.key:
+            return jax.random.wrap_key_data(array, impl=self.key)
+        return np.zeros(self.shape, jax.dtypes.float0) if self.dtype == jax.dtypes.float0 else array
+
+    def resized(self, type_: TensorType) -> Leaf:
+        """The leaf of another global shape; the program's type of typed keys has a dimension more."""
+        return replace(self, shape=type_.shape[: len(self.shape)])
+
 
 @dataclass(frozen=True)
-class CallingConvention:
+class JaxCallingConvention:
     """How the arguments and results of a function relate to the inputs and outputs of its program.
 
     ``in_tree`` is of (args, kwargs) and has the leaves ``arguments``, static arguments not among them. The program
@@ -58,7 +71,7 @@ class CallingConvention:
     name: str = "planned"
 
     @classmethod
-    def of(cls, lowered: jax.stages.Lowered) -> CallingConvention:
+    def of(cls, lowered: jax.stages.Lowered) -> JaxCallingConvention:
         """The convention of ``jax.jit(f).lower(...)``. LoweringError for a lowering of another kind."""
         lowering = lowered._lowering
         facts = getattr(lowering, "compile_args", {})
@@ -91,7 +104,7 @@ class CallingConvention:
         )
 
     @classmethod
-    def positional(cls, program: Program) -> CallingConvention:
+    def positional(cls, program: Program) -> JaxCallingConvention:
         """The convention of a program from text: one positional argument per input, a tuple of the outputs."""
         inputs = tuple(Leaf(t.shape, numpy_dtype(t.dtype)) for t in program.input_types)
         outputs = tuple(Leaf(t.shape, numpy_dtype(t.dtype)) for t in program.output_types)
@@ -103,6 +116,70 @@ class CallingConvention:
             kept=tuple(range(len(inputs))),
             donated=(False,) * len(inputs),
             name=program.name,
+        )
+
+    @classmethod
+    def to_call(cls, program: Program, convention: CallingConvention | None) -> JaxCallingConvention:
+        """The convention if it is one of JAX, else that of the program as from text."""
+        return convention if isinstance(convention, cls) else cls.positional(program)
+
+    @property
+    def device_ids(self) -> tuple[int, ...]:
+        return tuple(device.id for device in self.devices)
+
+    def leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """The arguments in the order of ``arguments``; LoweringError where their structure is another one."""
+        leaves: list[Any]
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        if tree != self.in_tree:
+            raise LoweringError(
+                f"{self.name} was planned for arguments of structure {_shown(self.in_tree)}, got {_shown(tree)}; call "
+                "it with the same structure (static arguments left out), or plan again"
+            )
+        return leaves
+
+    def inputs(self, leaves: Sequence[Any]) -> list[Any]:
+        """The program's inputs for these arguments; LoweringError for one of another type than was planned for."""
+        arrays = list(self.constants)
+        for i in self.kept:
+            leaf, array = self.arguments[i], leaves[i]
+            array = array if isinstance(array, jax.Array) else jax.numpy.asarray(array)
+            if array.shape != leaf.shape or array.dtype != leaf.dtype:
+                raise LoweringError(
+                    f"{self.argument_name(i)} of {self.name} is {array.dtype}{list(array.shape)}, it was "
+                    f"planned for {leaf.dtype}{list(leaf.shape)}; pass that type, or plan again"
+                )
+            arrays.append(jax.random.key_data(array) if leaf.key else array)
+        return arrays
+
+    def seen(self, outputs: Sequence[Any]) -> list[Any]:
+        """The results in the order of ``results``, for the program's outputs."""
+        return [leaf.seen(array) for leaf, array in zip(self.results, outputs, strict=True)]
+
+    def flattened(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """See `CallingConvention.flattened`."""
+        return self.inputs(self.leaves(args, kwargs))
+
+    def rebuilt(self, outputs: Sequence[Any]) -> Any:
+        """See `CallingConvention.rebuilt`."""
+        return jax.tree.unflatten(self.out_tree, self.seen(outputs))
+
+    def resized(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> JaxCallingConvention:
+        """See `CallingConvention.resized`."""
+        first = len(self.constants)
+        for i, (constant, type_) in enumerate(zip(self.constants, inputs[:first], strict=True)):
+            if tuple(np.shape(constant)) != type_.shape:
+                raise LoweringError(
+                    f"constant {i} of {self.name} has the shape {list(np.shape(constant))} and would be {type_}; "
+                    "give the program at these sizes, Plan.on(devices, program)"
+                )
+        arguments = list(self.arguments)
+        for i, type_ in zip(self.kept, inputs[first:], strict=True):
+            arguments[i] = arguments[i].resized(type_)
+        return replace(
+            self, arguments=tuple(arguments), devices=(),
+            results=tuple(leaf.resized(type_) for leaf, type_ in zip(self.results, outputs, strict=True)),
+            argument_shardings=(None,) * len(arguments), result_shardings=(None,) * len(self.results),
         )
 
     def places_of_donated(self) -> tuple[NamedSharding | None, ...]:
@@ -125,3 +202,9 @@ class CallingConvention:
 
 def _named_sharding(sharding: Any) -> NamedSharding | None:
     return sharding if isinstance(sharding, NamedSharding) else None
+
+
+def _shown(tree: Any) -> str:
+    """The structure of (args, kwargs), cut where it gets long."""
+    text = str(tree).removeprefix("PyTreeDef(").removesuffix(")")
+    return text if len(text) <= 300 else f"{text[:300]}... ({tree.num_leaves} leaves)"

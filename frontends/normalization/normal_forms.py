@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eggshard.frontends.dead_ops import without_dead_ops
-from eggshard.frontends.index_maps import Run, joined, recognise, runs_of
-from eggshard.frontends.region_writer import Constants, Form, RegionWriter
+from eggshard.frontends.normalization.dead_ops import without_dead_ops
+from eggshard.frontends.normalization.index_maps import Run, joined, recognise, runs_of
+from eggshard.frontends.normalization.region_writer import Constants, Form, RegionWriter
 from eggshard.ops.monoids import SET
 from eggshard.ops.windows import Windows
 from eggshard.program import monoids

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eggshard.errors import LoweringError
-from eggshard.frontends.index_maps import IndexMaps
+from eggshard.frontends.normalization.index_maps import IndexMaps
 from eggshard.ops import registry
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.program import Op, Region

@@ -13,7 +13,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError
-from eggshard.frontends.region_reader import Handler, RegionReader
+from eggshard.frontends.stablehlo.region_reader import Handler, RegionReader
 from eggshard.ops import registry
 from eggshard.program.attributes import Attributes
 from eggshard.program.types import TensorType

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from eggshard.frontends.stablehlo.module_reader import captured_values
+from eggshard.frontends.stablehlo.region_reader import RegionReader
 from eggshard.ops import registry
 from eggshard.ops.counted_loops import find_counter, scalar
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.program import Region
-
-if TYPE_CHECKING:
-    from eggshard.frontends.region_reader import RegionReader
 
 
 def read_while(reader: RegionReader, operation: Any, name: str) -> None:
@@ -40,8 +39,6 @@ def read_branches(reader: RegionReader, operation: Any, name: str) -> None:
 
 def _captures(reader: RegionReader, operation: Any) -> list[Any]:
     """Outer values that the regions use; constants are not among them, they are repeated inside."""
-    from eggshard.frontends.region_reader import captured_values
-
     return [v for v in captured_values(operation) if reader.constant(reader.value(v)) is None]
 
 

@@ -9,10 +9,11 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError
-from eggshard.frontends import enzyme_dialect
-from eggshard.frontends.control_flow import read_branches, read_while
-from eggshard.frontends.divergence import mark_divergence
-from eggshard.frontends.region_reader import Handler, RegionReader, captured_values
+from eggshard.frontends.normalization.divergence import mark_divergence
+from eggshard.frontends.stablehlo import enzyme_dialect
+from eggshard.frontends.stablehlo.control_flow import read_branches, read_while
+from eggshard.frontends.stablehlo.module_reader import captured_values
+from eggshard.frontends.stablehlo.region_reader import Handler, OpReaders, RegionReader
 from eggshard.ops import registry
 from eggshard.ops.monoids import recognise_monoid
 from eggshard.program import monoids
@@ -143,7 +144,7 @@ def _marked_sharding(reader: RegionReader, operation: Any) -> Sharding:
     return meshes.gspmd(str(attributes["mhlo.sharding"]), reader.result_types(operation)[0].rank)
 
 
-def read_opaque(reader: RegionReader, operation: Any, name: str) -> None:
+def _opaque(reader: RegionReader, operation: Any, name: str) -> None:
     """An op without a definition: kept with its text, its meaning unknown.
 
     ProgramError for an op of a dialect that JAX's MLIR has not registered: no module with it could be compiled.
@@ -253,7 +254,7 @@ def _scatter(reader: RegionReader, operation: Any, name: str) -> None:
     reader.bind(operation, reader.append("scatter", operands, results, attributes, regions, operation))
 
 
-HANDLERS: dict[str, Handler] = {
+_NAMED: dict[str, Handler] = {
     **enzyme_dialect.HANDLERS,
     "stablehlo.constant": _constant,
     "sdy.constant": _constant,
@@ -284,3 +285,6 @@ HANDLERS: dict[str, Handler] = {
         _constraint,
     ),
 }
+
+#: How the ops of StableHLO, Shardy and Enzyme are read.
+OP_READERS = OpReaders(_NAMED, _opaque)

@@ -6,18 +6,18 @@ the program's mesh is refined where the module uses sub-axes. The module given i
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 from typing import Any
 
 from jax.interpreters import mlir as jax_mlir
 from jaxlib.mlir import ir
 
 from eggshard.errors import EggshardError, ProgramError, ShardingError
-from eggshard.frontends.normal_forms import finished
-from eggshard.frontends.region_reader import ModuleReader, only_block, short_location
-from eggshard.frontends.shardings import stated_sharding
+from eggshard.frontends.normalization.normal_forms import finished
+from eggshard.frontends.stablehlo.module_reader import ModuleReader, only_block, short_location
+from eggshard.frontends.stablehlo.op_readers import OP_READERS
+from eggshard.frontends.stablehlo.region_reader import RegionReader
+from eggshard.frontends.stablehlo.shardings import stated_sharding
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Program
 from eggshard.program.sharding import Sharding, gather_cuts
@@ -26,37 +26,20 @@ _BYTECODE = b"ML\xefR"
 
 
 def read(source: Any) -> Program:
-    """The program of an MLIR module: its text, bytecode or portable artifact, a path to such a file, or an ir.Module.
+    """The program of an MLIR module: its text, bytecode or portable artifact, or an ``ir.Module``.
 
     ProgramError for a malformed module (with the parser's message and line), dynamic shapes, or no single entry
     function; ShardingError for shardings that do not fit their mesh or tensor.
     """
-    if hasattr(source, "operation") and hasattr(source, "context"):
+    if not isinstance(source, (str, bytes)):
         with source.context:
             return _read_module(source, source.operation.get_asm())
-    if isinstance(source, os.PathLike) or (isinstance(source, str) and _is_path(source)):
-        source = _file(Path(source))
-    if not isinstance(source, (str, bytes)):
-        raise ProgramError(f"cannot read a module from {type(source).__name__}; give its text, a path, or a module")
+    if isinstance(source, bytes) and not source.startswith(_BYTECODE):
+        source = source.decode(errors="replace")
     with jax_mlir.make_ir_context() as context:
         context.allow_unregistered_dialects = True
         module = parse_module(source)
         return _read_module(module, source if isinstance(source, str) else module.operation.get_asm())
-
-
-def _is_path(text: str) -> bool:
-    """Whether a string is a path rather than a module, which has a space or a brace at least."""
-    if text and not re.search(r"[\s{]", text):
-        return True
-    return "\n" not in text and (text.endswith(".mlir") or (len(text) < 4096 and os.path.isfile(text)))
-
-
-def _file(path: Path) -> str | bytes:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ProgramError(f"cannot read {path}: {error.strerror or error}") from None
-    return data if data.startswith(_BYTECODE) else data.decode(errors="replace")
 
 
 def parse_module(source: str | bytes) -> Any:
@@ -97,7 +80,8 @@ def _read_module(module: Any, text: str) -> Program:
     for given in (*arguments, *results):
         reader.meshes.use_gspmd_devices(given.get("mhlo.sharding", ""))
     block = only_block(function, name)
-    body = reader.region(block.arguments)
+    body = RegionReader(reader, OP_READERS)
+    body.add_inputs(block.arguments)
     outputs = body.read(block)
     region = finished(body.builder.build(outputs))
 

@@ -1,0 +1,54 @@
+"""The front ends of what JAX lowers and exports, told from other sources without importing JAX."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from eggshard.errors import ProgramError
+from eggshard.frontends.protocol import Frontend, is_of_class
+from eggshard.frontends.stablehlo.sources import op_count
+from eggshard.program.program import Program
+
+if TYPE_CHECKING:
+    from eggshard.frontends.jax.calling_convention import JaxCallingConvention
+
+
+class LoweredFunction(Frontend):
+    """A ``jax.stages.Lowered``. Donation of arguments is no part of its Program."""
+
+    name = "what jax.jit(f).lower(...) returns"
+
+    def accepts(self, source: Any) -> bool:
+        return is_of_class(source, "jax", "Lowered")
+
+    def read(self, source: Any) -> Program:
+        """See `Frontend.read`; ProgramError as well when it was lowered for anything but StableHLO."""
+        from eggshard.frontends.stablehlo.reading import read
+
+        module = source.compiler_ir("stablehlo")
+        if module is None:
+            raise ProgramError("the lowered computation has no StableHLO; lower it with jax.jit(f).lower(...)")
+        return read(module)
+
+    def op_count(self, source: Any) -> int:
+        module = source.compiler_ir("stablehlo")
+        return 0 if module is None else op_count(module)
+
+    def calling_convention(self, source: Any) -> JaxCallingConvention:
+        from eggshard.frontends.jax.calling_convention import JaxCallingConvention
+
+        return JaxCallingConvention.of(source)
+
+
+class ExportedFunction(Frontend):
+    """A ``jax.export.Exported``, read as its module."""
+
+    name = "what jax.export.export(...)(...) returns"
+
+    def accepts(self, source: Any) -> bool:
+        return is_of_class(source, "jax", "Exported")
+
+    def read(self, source: Any) -> Program:
+        from eggshard.frontends.stablehlo.reading import read
+
+        return read(source.mlir_module())
