@@ -19,10 +19,11 @@ help: ## List the targets.
 
 setup: $(INSTALLED) ## Create .venv and install the project into it.
 
-lint: $(INSTALLED) ## Run ruff and mypy.
+lint: $(INSTALLED) ## Run ruff and mypy, and hold the imports between rooms.
 	@status=0; \
 	$(BIN)/ruff check . || status=1; \
 	$(BIN)/mypy || status=1; \
+	$(BIN)/lint-imports || status=1; \
 	exit $$status
 
 # The tests run last, and even when lint fails, so that pytest's summary closes the log.

@@ -1,4 +1,11 @@
-"""Cost models: what a step costs. A user's own is any class with ``seconds(step)``."""
+"""Cost models: seconds of a step. A user's own is any class with ``seconds(step)`` (`protocol`).
+
+In: a step with its local types. Out: seconds, alone (`pricing`) or in a schedule of a machine that computes while it
+communicates (`schedule`). Shipped are latency and bandwidth (`AlphaBeta`), machines with links and topologies
+(`Machine`, presets as TOML), plain counts (`WireBytes`, `Messages`) and sums of models.
+
+Constants are measured by `calibration`, which stands above.
+"""
 
 from eggshard.costmodel.alpha_beta import AlphaBeta
 from eggshard.costmodel.columns import StepColumns, seconds_many

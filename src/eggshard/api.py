@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -276,6 +276,20 @@ class Plan(PlanRecord):
         return plan_table(self)
 
 
+@overload
+def optimize(
+    program: Any, *, cost_model: CostModel | str | None = None, rewrites: Sequence[Any] | None = None,
+    limits: Limits | None = None, memory_limit: int | None = None, exact: bool = False, progress: Progress = None,
+) -> Plan: ...
+
+
+@overload
+def optimize(
+    program: Any, *, cost_model: CostModel | str | None = None, rewrites: Sequence[Any] | None = None,
+    limits: Limits | None = None, exact: bool = False, until: str,
+) -> Any: ...
+
+
 def optimize(
     program: Any,
     *,
@@ -285,7 +299,8 @@ def optimize(
     memory_limit: int | None = None,
     exact: bool = False,
     progress: Progress = None,
-) -> Plan:
+    until: str | None = None,
+) -> Any:
     """The cheapest plan found for a sharded tensor program.
 
     program: a ``jax.stages.Lowered``, a ``jax.export.Exported`` (read as its text), an MLIR module, StableHLO text, a
@@ -296,7 +311,9 @@ def optimize(
     one found within it. exact: forbid reassociation of floating-point sums and every rule that NaN, Inf or -0 could
     tell. progress: a bar on stderr with the stages (read, saturate, select, lower) once two seconds have passed; by
     default where stderr is a terminal. True and False force it; a function is called once with every stage as it
-    begins, and the seconds since the start.
+    begins, and the seconds since the start. until: stop after a stage of planning, ``read``, ``saturate``, ``encode``,
+    ``select``, ``decode`` or ``schedule``, and return what it made (`planner.state`), without memory_limit, comparison
+    with the baseline, or the short form of programs of equal layers.
 
     Inputs and outputs lie evenly, as JAX arrays do: axes of a stated sharding that do not divide a dimension are left
     out there (``Plan.input_placements`` and ``output_placements`` say what holds). Inside, values may lie unevenly.
@@ -304,6 +321,8 @@ def optimize(
     Raises ProgramError, ShardingError, MeshError, CostModelError for bad input, and LimitError if no plan found
     stays under memory_limit. If the search itself fails, warns (EggshardWarning) and returns the baseline plan.
     """
+    if until is not None:
+        return optimization.stage_of(optimization.requested(program, cost_model, rewrites, limits, exact), until)
     return Plan.of(optimization.optimize(
         program, cost_model=cost_model, rewrites=rewrites, limits=limits, memory_limit=memory_limit, exact=exact,
         progress=progress))

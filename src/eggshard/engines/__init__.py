@@ -1,1 +1,7 @@
-"""Lowering: from a plan to StableHLO, to JAX, and to the NumPy device simulator."""
+"""Engines: what runs plans. By name in `running`; JAX on devices (`jax`), a process or an MPI rank per device.
+
+In: a plan and arrays. Out: arrays. `workspace` lays out the memory that an engine owns, `ranks` runs a device program
+on one device at a time, `processes` and `mpi` start such devices here or find them.
+
+Engines know the steps of a device program and nothing of how it was found.
+"""

@@ -1,1 +1,7 @@
-"""What a device program takes of a device's memory, and plans that take less."""
+"""Memory: the bytes of a device that a compiled device program takes, and plans that take less.
+
+In: a device program. Out: predicted bytes (`prediction`), as XLA's back end for CPUs allocates them (`xla_cpu`), and
+the cheapest plan within a limit (`search`), by prices on bytes or by loops over strips of arrays (`strips`).
+
+What engines allocate themselves is laid out by `engines.workspace`.
+"""

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeVar
 
-from eggshard.egraph.graph import EGraph
+from eggshard.egraph.graph import EGraph, ENode
 from eggshard.egraph.rules import Rule
 from eggshard.placement.transfer import Strategy
 from eggshard.plan.reasons import Weigh
 from eggshard.plan.record import Search
 from eggshard.planner.encoding.amortised import amortised, unchanged_inputs
-from eggshard.planner.encoding.encode import Encoder, Encoding
+from eggshard.planner.encoding.encode import Computed, Encoder, Encoding
 from eggshard.planner.op_plans import OpPlans
 from eggshard.program.placement import Placement
 from eggshard.program.program import Region
+from eggshard.program.sharding import Sharding
 from eggshard.program.types import TensorType
 from eggshard.selection.problem import Extraction, Problem
 from eggshard.steps.steps import Action, StepPlan
@@ -46,9 +47,13 @@ class Task:
     def input_types(self) -> tuple[TensorType, ...]:
         return tuple(self.region.types[v] for v in self.region.inputs)
 
-    def conversion(self, type_: TensorType, source: Placement, target: Placement) -> list[tuple[Action, Placement]]:
-        """The cheapest way from one placement of a tensor to another: collectives, each with what it leads to."""
-        return list(self.plans.context.router.route(type_, source, target).steps)
+    def conversion(
+        self, type_: TensorType, source: Placement, target: Placement | Sharding | None
+    ) -> list[tuple[Action, Placement]]:
+        """The cheapest way from one placement of a tensor to another (None: replicated): collectives, each with the
+        placement that it leads to."""
+        to = target if isinstance(target, Placement) else self.plans.context.resolve(target, type_)
+        return list(self.plans.context.router.route(type_, source, to).steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +94,14 @@ class Selected(Encoded):
     """The cheapest choices and conversions found, with their bound (stage ``select``)."""
 
     found: Extraction
+
+    @property
+    def computed(self) -> Iterator[tuple[int, ENode, Strategy]]:
+        """What is computed: the class, the node that computes it, and at which placements."""
+        for c, chosen in self.found.selection.chosen.items():
+            for tag in (self.encoding.problem.choices[c][i].tag for i in chosen):
+                if isinstance(tag, Computed):
+                    yield tag.cls, self.graph.classes[tag.cls].nodes[tag.node], tag.strategy
 
 
 @dataclass(frozen=True, kw_only=True)

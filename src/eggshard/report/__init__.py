@@ -1,1 +1,7 @@
-"""What people look at: tables, pages, and bytes counted again in what the compiler made of a plan."""
+"""Reports: what people look at.
+
+In: plans. Out: tables for terminals (`tables`), explanations of single steps (`explanation`), differences of two plans,
+graphs, notebook cells, and one HTML page that needs no network (`page_file`).
+
+Figures are computed below; here they are only shown.
+"""

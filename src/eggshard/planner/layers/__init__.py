@@ -1,1 +1,4 @@
-"""Programs of repeated layers: found, planned with two of them, and lifted back to all."""
+"""Programs of many equal layers: found, planned by two of them, and lifted back to all.
+
+In: a program of hundreds of ops. Out: its plan, or None where layers do not repeat (`planning`).
+"""

@@ -1,0 +1,63 @@
+"""The walls of the house: rooms in order, no circles, rooms of a size that one can know."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import grimp
+import networkx as nx
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "eggshard"
+#: Most files and lines of Python in a room, or in a room within a room.
+FILES, LINES = 20, 2500
+
+
+def modules() -> Iterator[Path]:
+    """Every shipped module, those of linked folders included."""
+    for folder in (SOURCE, *(p for p in SOURCE.iterdir() if p.is_symlink())):
+        yield from sorted(folder.rglob("*.py"))
+
+
+def contract(root: Path) -> subprocess.CompletedProcess[str]:
+    """The layers contract, held against the package below a root."""
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run()",
+               "--config", str(ROOT / "pyproject.toml"), "--no-cache"]
+    return subprocess.run(command, cwd=root, env={"PYTHONPATH": str(root)}, capture_output=True, text=True)
+
+
+def test_an_import_that_runs_upward_is_refused(tmp_path: Path) -> None:
+    shutil.copytree(SOURCE, tmp_path / "eggshard", ignore=shutil.ignore_patterns("__pycache__"))
+    kept = contract(tmp_path)
+    assert kept.returncode == 0, kept.stdout
+    mesh = tmp_path / "eggshard" / "program" / "mesh.py"
+    mesh.write_text(mesh.read_text() + "\n\ndef planned():\n    from eggshard.planner import pipeline\n    return pipeline\n")
+    broken = contract(tmp_path)
+    assert broken.returncode and "eggshard.program.mesh -> eggshard.planner.pipeline" in broken.stdout
+
+
+def test_no_modules_import_each_other() -> None:
+    """Imports in functions and for types count."""
+    graph = grimp.build_graph("eggshard", cache_dir=None)
+    imports = nx.DiGraph((m, n) for m in graph.modules for n in graph.find_modules_directly_imported_by(m))
+    circles = [sorted(c) for c in nx.strongly_connected_components(imports) if len(c) > 1]
+    assert not circles
+
+
+@pytest.mark.parametrize("room", sorted({p.parent for p in modules()} - {SOURCE}), ids=str)
+def test_rooms_can_be_known(room: Path) -> None:
+    files = list(room.glob("*.py"))
+    assert len(files) <= FILES and sum(p.read_text().count("\n") for p in files) <= LINES
+    text = ast.get_docstring(ast.parse((room / "__init__.py").read_text()))
+    assert text, f"{room.name} does not say what it is"
+
+
+def test_no_docstring_leans_on_its_neighbour() -> None:
+    leaning = [p.name for p in modules() if '"""The same' in p.read_text()]
+    assert not leaning
