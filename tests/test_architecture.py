@@ -37,7 +37,8 @@ def test_an_import_that_runs_upward_is_refused(tmp_path: Path) -> None:
     kept = contract(tmp_path)
     assert kept.returncode == 0, kept.stdout
     mesh = tmp_path / "eggshard" / "program" / "mesh.py"
-    mesh.write_text(mesh.read_text() + "\n\ndef planned():\n    from eggshard.planner import pipeline\n    return pipeline\n")
+    upward = "\n\ndef planned():\n    from eggshard.planner import pipeline\n\n    return pipeline\n"
+    mesh.write_text(mesh.read_text() + upward)
     broken = contract(tmp_path)
     assert broken.returncode and "eggshard.program.mesh -> eggshard.planner.pipeline" in broken.stdout
 

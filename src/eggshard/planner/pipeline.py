@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from typing import TypeVar
 
 from eggshard.costmodel.pricing import Pricer
@@ -34,6 +33,8 @@ from eggshard.spmd.joining import joined
 from eggshard.steps.steps import StepPlan
 
 T = TypeVar("T")
+P = TypeVar("P")
+Q = TypeVar("Q")
 #: By how much, relative to it, a price may exceed its bound as sums are rounded.
 ROUNDING = 1e-12
 
@@ -78,14 +79,30 @@ def select(state: Encoded) -> Selected:
 
     The bodies of loops and branches that were chosen at a bound are planned then, and the choice is made again.
     """
-    seconds, most = extraction_seconds(state.plans.context.limits, state.clock, state.graph)
+    limits, clock = state.plans.context.limits, state.clock
+    seconds, most = extraction_seconds(limits, clock, state.graph)
+
+    def selected(now: Encoded) -> Extraction:
+        return timed(clock, "select", lambda: extract(now.problem, seconds=seconds, gap=limits.gap, most=most))
+
+    def repriced(now: Encoded, found: Extraction) -> Encoded | None:
+        problem = timed(clock, "bodies", lambda: _with_planned_bodies(now, found))
+        return None if problem is None else replace(now, encoding=replace(now.encoding, problem=problem))
+
+    last, found = until_settled(state, selected, repriced)
+    return advanced(Selected, last, found=found)
+
+
+def until_settled(
+    problem: P, solve: Callable[[P], Q], revised: Callable[[P, Q], P | None]
+) -> tuple[P, Q]:
+    """Solve, and again as long as the solution shows that the problem is to be another one; the last of both."""
     while True:
-        found = timed(state.clock, "select", partial(
-            extract, state.problem, seconds=seconds, gap=state.plans.context.limits.gap, most=most))
-        repriced = timed(state.clock, "bodies", partial(_with_planned_bodies, state, found))
-        if repriced is None:
-            return advanced(Selected, state, found=found)
-        state = replace(state, encoding=replace(state.encoding, problem=repriced))
+        found = solve(problem)
+        other = revised(problem, found)
+        if other is None:
+            return problem, found
+        problem = other
 
 
 def decode(state: Selected) -> Decoded:

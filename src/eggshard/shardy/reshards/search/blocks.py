@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eggshard.planner.encoding.candidates import within_cap
+from eggshard.planner.pipeline import until_settled
 from eggshard.program.placement import Placement
 from eggshard.selection.portfolio import extract
 from eggshard.selection.problem import Choice, Problem, Selection
@@ -115,13 +116,19 @@ class _Builder:
         problem = self._problem(roots)
         limits = context.limits
         seconds = min(limits.seconds, 1.0 + 10 * limits.seconds_per_node * len(self.ops))
-        while True:
-            found = extract(problem, seconds=seconds, gap=limits.gap, most=seconds + limits.patience).selection
-            twice = self._computed_twice(problem, found)
-            if not twice:
-                return self._decided(problem, found, roots[len(roots) - len(ends):], terminator)
-            choices = [[made[i] for i in twice.get(c, range(len(made)))] for c, made in enumerate(problem.choices)]
-            problem = Problem(choices, problem.conversions, problem.roots)
+        problem, found = until_settled(
+            problem,
+            lambda now: extract(now, seconds=seconds, gap=limits.gap, most=seconds + limits.patience).selection,
+            self._without_second_ways)
+        return self._decided(problem, found, roots[len(roots) - len(ends):], terminator)
+
+    def _without_second_ways(self, problem: Problem, found: Selection) -> Problem | None:
+        """The problem in which an op with blocks is not computed in several ways; None where none of the found is."""
+        twice = self._computed_twice(problem, found)
+        if not twice:
+            return None
+        choices = [[made[i] for i in twice.get(c, range(len(made)))] for c, made in enumerate(problem.choices)]
+        return Problem(choices, problem.conversions, problem.roots)
 
     def _computed_twice(self, problem: Problem, found: Selection) -> dict[int, list[int]]:
         """The classes of ops with blocks of their own that are computed in several ways, and the cheapest of these."""
