@@ -14,7 +14,7 @@ from tests.report.samples import MLP, scan
 
 import eggshard
 from eggshard.costmodel import AlphaBeta
-from eggshard.planner import optimization, progress
+from eggshard.planner import progress
 from eggshard.planner.progress import STAGES, Bar, Clock, tracked
 
 
@@ -35,7 +35,7 @@ def test_bodies_are_planned_in_the_stage_of_what_holds_them() -> None:
 
 
 def test_layers_are_heard_of_like_any_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimization, "MANY_OPS", 8)
+    monkeypatch.setattr(layers_planning, "MANY_OPS", 8)
     b = eggshard.ProgramBuilder({"x": 2})
     x = b.input((64, 64), "f32", ("x", None))
     for _ in range(8):

@@ -17,7 +17,7 @@ import eggshard as es
 from eggshard.costmodel import WireBytes
 from eggshard.errors import EggshardWarning
 from eggshard.ops.evaluate import evaluate_program
-from eggshard.planner import optimization
+from eggshard.planner.layers import planning as layers_planning
 from eggshard.planner.layers.layering import find_layers
 from eggshard.planner.layers.lifting import Lift
 from eggshard.planner.layers.runs import Stretch, stretches
@@ -31,13 +31,13 @@ slowly = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 def planned(program, by_layers=True, **options):
     """A plan that was found without falling back on an error."""
-    many, optimization.MANY_OPS = optimization.MANY_OPS, 0 if by_layers else 10**9
+    many, layers_planning.MANY_OPS = layers_planning.MANY_OPS, 0 if by_layers else 10**9
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", EggshardWarning)
             return es.optimize(program, **{"cost_model": WireBytes(), **options})
     finally:
-        optimization.MANY_OPS = many
+        layers_planning.MANY_OPS = many
 
 
 def check(program, plan):
