@@ -16,4 +16,3 @@ from eggshard.shardy.rules import (
     slicing as slicing,
 )
 from eggshard.shardy.rules.registry import RULES as RULES, implied_rule as implied_rule, rule_of as rule_of
-from eggshard.shardy.rules.rule import OpShardingRule as OpShardingRule, RuleFactor as RuleFactor

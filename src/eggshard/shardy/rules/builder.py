@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from eggshard.program.op_sharding_rule import PASS_THROUGH, OpShardingRule, RuleFactor
 from eggshard.shardy.module import shape
-from eggshard.shardy.rules.rule import PASS_THROUGH, OpShardingRule, RuleFactor
 
 #: Which dimension a factor has in some operands, or in some results, by their numbers.
 Places = Mapping[int, int]

@@ -6,10 +6,10 @@ from typing import Any
 
 from jaxlib.mlir.dialects import stablehlo
 
+from eggshard.program.op_sharding_rule import PERMUTATION, REDUCTION, OpShardingRule
 from eggshard.shardy.rules.attributes import integer
 from eggshard.shardy.rules.builder import RuleBuilder
 from eggshard.shardy.rules.registry import rule_for
-from eggshard.shardy.rules.rule import PERMUTATION, REDUCTION, OpShardingRule
 
 
 @rule_for("stablehlo.dot_general")

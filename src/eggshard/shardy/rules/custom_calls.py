@@ -7,10 +7,10 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from eggshard.program.op_sharding_rule import NEED_REPLICATION, OpShardingRule
 from eggshard.shardy.module import uses
 from eggshard.shardy.rules.builder import RuleBuilder, pointwise
 from eggshard.shardy.rules.registry import rule_for
-from eggshard.shardy.rules.rule import NEED_REPLICATION, OpShardingRule
 
 Target = Callable[[Any], OpShardingRule | None]
 

@@ -9,10 +9,10 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from eggshard.program.op_sharding_rule import NEED_REPLICATION, PASS_THROUGH, REDUCTION, OpShardingRule
 from eggshard.shardy.rules.attributes import defining
 from eggshard.shardy.rules.builder import RuleBuilder
 from eggshard.shardy.rules.registry import rule_for
-from eggshard.shardy.rules.rule import NEED_REPLICATION, PASS_THROUGH, REDUCTION, OpShardingRule
 
 #: What a scatter may combine with for devices to write each some of the updates; those of the second for bits alone.
 _COMBINERS = ("stablehlo.add", "stablehlo.multiply", "stablehlo.maximum", "stablehlo.minimum")

@@ -6,10 +6,10 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from eggshard.program.op_sharding_rule import NEED_REPLICATION, PASS_THROUGH, OpShardingRule
 from eggshard.shardy.rules.attributes import integers
 from eggshard.shardy.rules.builder import RuleBuilder
 from eggshard.shardy.rules.registry import rule_for
-from eggshard.shardy.rules.rule import NEED_REPLICATION, PASS_THROUGH, OpShardingRule
 
 
 @rule_for("stablehlo.cholesky")

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from eggshard.program.op_sharding_rule import NEED_REPLICATION, PASS_THROUGH, PERMUTATION, OpShardingRule
 from eggshard.shardy.rules.attributes import integers
 from eggshard.shardy.rules.builder import RuleBuilder
 from eggshard.shardy.rules.registry import rule_for
-from eggshard.shardy.rules.rule import NEED_REPLICATION, PASS_THROUGH, PERMUTATION, OpShardingRule
 
 
 @rule_for("stablehlo.transpose")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from eggshard.program.op_sharding_rule import OpShardingRule
 from eggshard.shardy.rules.attributes import integer
 from eggshard.shardy.rules.builder import RuleBuilder, pointwise
 from eggshard.shardy.rules.registry import rule_for
-from eggshard.shardy.rules.rule import OpShardingRule
 
 _UNARY = (
     "abs cbrt ceil convert cosine count_leading_zeros exponential exponential_minus_one floor imag is_finite log "

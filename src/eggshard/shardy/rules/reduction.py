@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from eggshard.program.op_sharding_rule import NEED_REPLICATION, PASS_THROUGH, PERMUTATION, REDUCTION, OpShardingRule
 from eggshard.shardy.module import shape
 from eggshard.shardy.rules.attributes import integer, integers, matrix
 from eggshard.shardy.rules.builder import RuleBuilder
 from eggshard.shardy.rules.registry import rule_for
-from eggshard.shardy.rules.rule import NEED_REPLICATION, PASS_THROUGH, PERMUTATION, REDUCTION, OpShardingRule
 
 
 @rule_for("stablehlo.reduce")

@@ -7,8 +7,8 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from eggshard.program.op_sharding_rule import OpShardingRule
 from eggshard.shardy.module import RULE, shape
-from eggshard.shardy.rules.rule import OpShardingRule
 
 #: An op's rule, None where it has none. conservative: shardings do not propagate where neighbours would exchange.
 Derive = Callable[[Any, bool], OpShardingRule | None]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from eggshard.program.op_sharding_rule import NEED_REPLICATION, PASS_THROUGH, PERMUTATION, OpShardingRule
 from eggshard.shardy.rules.attributes import defining, integer, integers
 from eggshard.shardy.rules.builder import RuleBuilder
 from eggshard.shardy.rules.registry import rule_for
-from eggshard.shardy.rules.rule import NEED_REPLICATION, PASS_THROUGH, PERMUTATION, OpShardingRule
 
 _CONSTANTS = ("arith.constant", "chlo.constant", "mhlo.constant", "sdy.constant", "stablehlo.constant")
 
