@@ -13,7 +13,18 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import LoweringError, ProgramError, ShardingError
-from eggshard.ops.base import PASS, REPLICATE, Arrays, Factor, FactorRule, OpDef, Types, Values, register, replicated_rule
+from eggshard.ops.base import (
+    PASS,
+    REPLICATE,
+    Arrays,
+    Factor,
+    FactorRule,
+    OpDef,
+    Types,
+    Values,
+    register,
+    replicated_rule,
+)
 from eggshard.ops.custom_calls import meaning_of
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes

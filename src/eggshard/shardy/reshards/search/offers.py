@@ -21,7 +21,7 @@ from eggshard.program.types import TOKEN, TensorType
 from eggshard.shardy.module import DATA_FLOW
 from eggshard.shardy.reshards.search.context import Context
 from eggshard.shardy.reshards.search.neighbours import kept_sharded
-from eggshard.shardy.rules.registry import rule_of
+from eggshard.shardy.rules import rule_of
 
 Types = tuple[TensorType, ...]
 #: A value of the module at a placement.
