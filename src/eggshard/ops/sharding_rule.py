@@ -6,7 +6,7 @@ are compared with Shardy's word for word: where they differ from the factors, a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,13 +31,18 @@ from eggshard.program.program import Region
 class Nearby(NamedTuple):
     """The ops around an op, by name, for the rules that depend on them.
 
-    makers: of each operand, "" for an argument. sources: what each operand is a slice of, else the operand. users: of
-    the results.
+    makers: of each operand, "" for an argument. sources: what each operand is a slice of, else the operand, by numbers.
+    users: of the results.
     """
 
     makers: tuple[str, ...] = ()
-    sources: tuple[Hashable, ...] = ()
+    sources: tuple[int, ...] = ()
     users: frozenset[str] = frozenset()
+
+
+_ALONE = Nearby()
+#: The ops whose rules depend on those around.
+DEPENDENT = frozenset(("concatenate", "custom_call", "custom_call_effectful", "dynamic_update_slice"))
 
 
 class _Call(NamedTuple):
@@ -46,18 +51,17 @@ class _Call(NamedTuple):
     operands: Types
     results: Types
     regions: tuple[Region, ...]
-    nearby: Callable[[], Nearby]
+    nearby: Nearby
     conservative: bool
 
 
 def sharding_rule(
     name: str, attributes: Attributes, operands: Types, results: Types, regions: tuple[Region, ...] = (),
-    nearby: Callable[[], Nearby] = Nearby, *, conservative: bool = False,
+    nearby: Nearby = _ALONE, *, conservative: bool = False,
 ) -> OpShardingRule | None:
     """The rule that Shardy has for an op; None where it has none.
 
-    nearby: called where the rule depends on the ops around. conservative: shardings do not propagate where neighbours
-    would exchange.
+    nearby: is asked of `DEPENDENT` ops alone. conservative: shardings do not propagate where neighbours would exchange.
     """
     definition = ruled(name)
     if definition is None or not operands or not results:
@@ -152,20 +156,26 @@ def _broadcast_in_dim(rule: _Draft, call: _Call) -> None:
 
 
 def _reshape(rule: _Draft, call: _Call) -> None:
-    """Factors of one side pass, too; those of size 1 come in the order of the dimensions."""
+    """Factors of one side pass, too; those of size 1 come in the order of the dimensions.
+
+    But where neither side is ahead of the other, nothing comes between a factor of one and a factor of the other.
+    """
     ordered: list[_Factor] = []
-    sides = [iter(row) for row in rule.rows]
-    ahead = [next(side, None) for side in sides]
+    sides = [list(row) for row in rule.rows]
+    taken, paired = [1, 1], False
     for factor in (*rule.factors, None):
-        for i, side in enumerate(sides):
-            while (dim := ahead[i]) is not None and all(f in ordered for f in dim):
+        for side in sides if not paired else ():
+            while side and all(f in ordered for f in side[0]):
+                dim = side.pop(0)
                 if not dim:
                     dim.append(_Factor(1))
                     ordered += dim
-                ahead[i] = next(side, None)
         if factor is not None:
             factor.kind = PASS_THROUGH
             ordered.append(factor)
+            has = [any(factor in dim for dim in row) for row in rule.rows]
+            paired = taken[0] == taken[1] and not has[1]
+            taken = [n * factor.size if mine else n for n, mine in zip(taken, has, strict=True)]
     rule.factors = ordered
 
 
@@ -193,15 +203,14 @@ def _concatenate(rule: _Draft, call: _Call) -> None:
         for row in rule.rows:
             row[call.attributes["dimension"]] = []
         return
-    nearby = call.nearby()
-    slices = [maker == "slice" for maker in nearby.makers]
-    shifted = all(slices) or (any(slices) and len(set(nearby.sources)) == 1)
+    slices = [maker == "slice" for maker in call.nearby.makers]
+    shifted = all(slices) or (any(slices) and len(set(call.nearby.sources)) == 1)
     rule.align(call.results[0].shape, PERMUTATION if shifted else NEED_REPLICATION, ())
 
 
 def _dynamic_update_slice(rule: _Draft, call: _Call) -> None:
     """The tensor can always be sharded, and the update where it begins at constants."""
-    fixed = all(maker == "constant" for maker in call.nearby().makers[2:])
+    fixed = all(maker == "constant" for maker in call.nearby.makers[2:])
     for row in rule.operands[: 2 if fixed else 1]:
         for (factor,) in row:
             factor.kind = PASS_THROUGH
@@ -322,7 +331,7 @@ def _combines(call: _Call) -> bool:
 def _custom_call(rule: _Draft, call: _Call) -> None:
     """Nothing propagates along what is searched; the words of a random generator's state stay whole, as it does."""
     target = call.attributes["call_target_name"]
-    seeds = target == "X64Combine" and call.results[0].rank == 1 and "rng_bit_generator" in call.nearby().users
+    seeds = target == "X64Combine" and call.results[0].rank == 1 and "rng_bit_generator" in call.nearby.users
     for factor in rule.factors:
         factor.kind = NEED_REPLICATION if seeds else factor.kind
         searched = target in ("mhlo.topk", "ApproxTopK", "PartialReduce")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from jaxlib.mlir import ir
 
 from eggshard.errors import EggshardError
 from eggshard.frontends.region_reader import ModuleReader
-from eggshard.ops.sharding_rule import Nearby, ruled, sharding_rule
+from eggshard.ops.base import Types
+from eggshard.ops.sharding_rule import DEPENDENT, Nearby, ruled, sharding_rule
+from eggshard.program.attributes import Attributes
+from eggshard.program.codec import decode_attributes
 from eggshard.program.op_sharding_rule import OpShardingRule
 from eggshard.program.program import Region
 from eggshard.program.types import TensorType
@@ -47,10 +51,21 @@ def implied_rule(op: Any, conservative: bool = False) -> OpShardingRule | None:
     if definition is None or not all(is_static(value) for value in (*operation.operands, *operation.results)):
         return None
     operands, results = (tuple(map(_type, values)) for values in (operation.operands, operation.results))
-    attributes = ModuleReader().attributes(definition, operation, operands, results)
+    texts = tuple((key, str(found)) for key, found in operation.attributes.items() if key in definition.attributes)
     regions = _regions(operation) if name == "scatter" else ()
-    return sharding_rule(
-        name, attributes, operands, results, regions, lambda: _nearby(operation), conservative=conservative)
+    nearby = _nearby(operation) if name in DEPENDENT else Nearby()
+    return _derived(name, texts, operands, results, regions, nearby, conservative)
+
+
+@lru_cache(maxsize=4096)
+def _derived(
+    name: str, texts: tuple[tuple[str, str], ...], operands: Types, results: Types, regions: tuple[Region, ...],
+    nearby: Nearby, conservative: bool,
+) -> OpShardingRule | None:
+    definition = ruled(name)
+    assert definition is not None
+    values = definition.from_mlir(decode_attributes(definition.attributes, dict(texts)), operands, results)
+    return sharding_rule(name, Attributes(values), operands, results, regions, nearby, conservative=conservative)
 
 
 def _type(value: Any) -> TensorType:
@@ -67,12 +82,11 @@ def _regions(op: Any) -> tuple[Region, ...]:
 
 def _nearby(op: Any) -> Nearby:
     made = [None if isinstance(value, ir.BlockArgument) else value.owner.operation for value in op.operands]
-    return Nearby(
-        tuple(_name(maker) if maker else "" for maker in made),
-        tuple(maker.operands[0] if maker and _name(maker) == "slice" else value
-              for value, maker in zip(op.operands, made, strict=True)),
-        frozenset(_name(user) for result in op.results for user, _ in uses(result)),
-    )
+    makers = tuple(_name(maker) if maker else "" for maker in made)
+    sources = [maker.operands[0] if maker and _name(maker) == "slice" else value
+               for value, maker in zip(op.operands, made, strict=True)]
+    users = frozenset(_name(user) for result in op.results for user, _ in uses(result))
+    return Nearby(makers, tuple(sources.index(source) for source in sources), users)
 
 
 def _name(op: Any) -> str:
