@@ -46,7 +46,6 @@ DEPENDENT = frozenset(("concatenate", "custom_call", "custom_call_effectful", "d
 
 
 class _Call(NamedTuple):
-    name: str
     attributes: Attributes
     operands: Types
     results: Types
@@ -59,25 +58,26 @@ def sharding_rule(
     name: str, attributes: Attributes, operands: Types, results: Types, regions: tuple[Region, ...] = (),
     nearby: Nearby = _ALONE, *, conservative: bool = False,
 ) -> OpShardingRule | None:
-    """The rule that Shardy has for an op; None where it has none.
+    """The rule that an op states, else Shardy's; None where there is none. ShardingError for one of other tensors.
 
     nearby: is asked of `DEPENDENT` ops alone. conservative: shardings do not propagate where neighbours would exchange.
     """
     definition = ruled(name)
     if definition is None or not operands or not results:
         return None
-    call = _Call(name, attributes, operands, results, regions, nearby, conservative)
-    if isinstance(definition, Pointwise) or definition.spelling != "stablehlo.custom_call":
-        factors: FactorRule | None = definition.factors(attributes, operands, results)
-    elif attributes.get("sdy.sharding_rule"):
-        return OpShardingRule.parse(attributes["sdy.sharding_rule"])
-    else:
+    if attributes.get("sdy.sharding_rule"):
+        stated = OpShardingRule.parse(attributes["sdy.sharding_rule"])
+        stated.check_shapes([t.shape for t in operands], [t.shape for t in results], name)
+        return stated
+    if definition.spelling == "stablehlo.custom_call":
         factors = known_factors(attributes["call_target_name"], operands, results)
+    else:
+        factors = definition.factors(attributes, operands, results)
     if factors is None or (name == "reshape" and not operands[0].elements):
         return None
     draft = _Draft(factors)
     if name in _DIFFERENCES:
-        _DIFFERENCES[name](draft, call)
+        _DIFFERENCES[name](draft, _Call(attributes, operands, results, regions, nearby, conservative))
     return draft.built()
 
 
@@ -204,13 +204,13 @@ def _concatenate(rule: _Draft, call: _Call) -> None:
             row[call.attributes["dimension"]] = []
         return
     slices = [maker == "slice" for maker in call.nearby.makers]
-    shifted = all(slices) or (any(slices) and len(set(call.nearby.sources)) == 1)
+    shifted = any(slices) and (all(slices) or len(set(call.nearby.sources)) == 1)
     rule.align(call.results[0].shape, PERMUTATION if shifted else NEED_REPLICATION, ())
 
 
 def _dynamic_update_slice(rule: _Draft, call: _Call) -> None:
     """The tensor can always be sharded, and the update where it begins at constants."""
-    fixed = all(maker == "constant" for maker in call.nearby.makers[2:])
+    fixed = set(call.nearby.makers[2:]) == {"constant"}
     for row in rule.operands[: 2 if fixed else 1]:
         for (factor,) in row:
             factor.kind = PASS_THROUGH

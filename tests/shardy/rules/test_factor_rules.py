@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.shardy.rules.body import Body
-from tests.shardy.rules.test_registry import FAMILIES
+from tests.shardy.rules.test_random_ops import FAMILIES
 
 import eggshard as es
 from eggshard.ops import base
