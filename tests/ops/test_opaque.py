@@ -67,18 +67,18 @@ def test_lapack_calls_mean_and_print_what_jax_emits(batch: tuple[int, ...]) -> N
 
 
 def test_a_sharding_rule_passes_only_what_every_result_has() -> None:
-    text = ("#sdy.op_sharding_rule<([i, j], [i, k])->([i, jk], [i]) {i=2, j=4, k=3} reduction={k}, custom>")
+    text = ("#sdy.op_sharding_rule<([i, j], [i, k])->([i, jk], [i]) {i=2, j=4, k=3} permutation={k}, custom>")
     operands, results = (TensorType((2, 4), "f32"), TensorType((2, 3), "f32")), (TensorType((2, 12), "f32"),) * 1
     rule = rule_of_text(text, operands, (*results, TensorType((2,), "f32")))
     assert [f.kind for f in rule.factors] == ["pass", "replicate", "replicate"]
     assert rule.operands == (((0,), (1,)), ((0,), (2,))) and rule.results == (((0,), (1, 2)), ((0,),))
-    blocked = rule_of_text(text.replace("reduction={k}", "need_replication={i} blocked_propagation={i, j}"), operands,
+    blocked = rule_of_text(text.replace("permutation={k}", "need_replication={i} blocked_propagation={i, j}"), operands,
                            (*results, TensorType((2,), "f32")))
     assert [f.kind for f in blocked.factors] == ["replicate", "replicate", "replicate"]
-    blocked = rule_of_text(text.replace("reduction={k}", "blocked_propagation={i, j}"), operands,
+    blocked = rule_of_text(text.replace("permutation={k}", "blocked_propagation={i, j}"), operands,
                            (*results, TensorType((2,), "f32")))
     assert [f.kind for f in blocked.factors] == ["pass", "replicate", "replicate"]
-    with pytest.raises(ProgramError, match="not a sharding rule"):
+    with pytest.raises(ProgramError, match="malformed sharding rule"):
         rule_of_text("dense<1>", operands, results)
 
 

@@ -6,6 +6,7 @@ axes that a manual computation leaves to the compiler, shards go through a colle
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ class _Collective(PerDevice):
         }
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        moved = {attrs[d] for d in self._dimensions}
+        moved = tuple(dict.fromkeys(attrs[d] for d in self._dimensions))
         return _alike(operands, results, moved, "" if self.name in ("all_reduce", "reduce_scatter") else "all")
 
 
@@ -65,7 +66,7 @@ class _CollectivePermute(PerDevice):
     attributes = {"source_target_pairs": codec.Matrix(), "channel_handle": _OPTIONAL}
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        return _alike(operands, results, set(), "add")
+        return _alike(operands, results, (), "add")
 
 
 class _PartitionId(PerDevice):
@@ -80,7 +81,7 @@ class _ReplicaId(PerDevice):
     name = "replica_id"
 
 
-def _alike(operands: Types, results: Types, moved: set[int], linear: str) -> FactorRule:
+def _alike(operands: Types, results: Types, moved: Sequence[int], linear: str) -> FactorRule:
     """Result i is operand i shard by shard, but for the ``moved`` dimensions.
 
     linear: the monoids whose addends stay addends: "all" of one operand's type, "add" (zeros, which a permute fills
@@ -89,8 +90,12 @@ def _alike(operands: Types, results: Types, moved: set[int], linear: str) -> Fac
     table, ins, outs = FactorTable(), [], []
     for operand, result in zip(operands, results, strict=True):
         shared = {d: table.new(n, PASS) for d, n in enumerate(operand.shape) if d not in moved}
-        ins.append(table.row(operand, shared, REPLICATE))
-        outs.append(table.row(result, shared, REPLICATE))
+        rows = dict(shared), dict(shared)
+        for d in moved:
+            for row, t in zip(rows, (operand, result), strict=True):
+                row[d] = table.new(t.shape[d], REPLICATE)
+        ins.append(table.row(operand, rows[0]))
+        outs.append(table.row(result, rows[1]))
     known = of_dtype(operands[0].dtype) if linear and len(operands) == 1 else ()
     return table.rule(ins, outs, tuple((m, (0,)) for m in known if linear == "all" or m == linear))
 

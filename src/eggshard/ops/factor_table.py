@@ -41,52 +41,44 @@ class FactorTable:
 def common_factors(source: Sequence[int], target: Sequence[int]) -> tuple[tuple[Factor, ...], Row, Row]:
     """The factors that the dimensions of two shapes of equally many elements have in common, major to minor.
 
-    Walks both shapes from the major end. While the remaining sizes of the current dimensions have a common divisor,
-    that is a pass factor of both. Where they have none, each side keeps factors of its own that are never sharded, up
-    to the next place where the shapes align.
+    Walks both shapes from the major end. Where as many elements are behind the sides' current dimensions, what these
+    have in common is a pass factor of both. Where they have nothing in common, each side has factors of its own that
+    are never sharded, up to the next place where the shapes align.
 
     >>> common_factors((8, 2048), (2, 4, 2048))[1:]
     (((0, 1), (2,)), ((0,), (1,), (2,)))
     >>> [f.kind for f in common_factors((4, 6), (6, 4))[0]]
-    ['pass', 'replicate', 'replicate', 'replicate', 'replicate']
+    ['pass', 'replicate', 'replicate', 'replicate', 'replicate', 'pass']
     """
     shapes = (source, target)
     factors: list[Factor] = []
     rows: tuple[list[list[int]], list[list[int]]] = ([[] for _ in source], [[] for _ in target])
     at, left = [-1, -1], [1, 1]  # the current dimension of each side, and what of it has no factor yet
-
-    def advance(side: int) -> None:
-        at[side] += 1
-        left[side] = shapes[side][at[side]]
+    taken = [1, 1]  # elements of the factors so far
 
     def add(sides: Sequence[int], size: int, kind: str) -> None:
         for side in sides:
             rows[side][at[side]].append(len(factors))
+            left[side] //= size
+            taken[side] *= size
         factors.append(Factor(size, kind))
 
-    total, seen = math.prod(source), 1
-    while seen < total:
+    total = math.prod(source)
+    while min(taken) < total:
         for side in (0, 1):
-            while left[side] == 1:
-                advance(side)
+            while left[side] == 1 and taken[side] < total:
+                at[side] += 1
+                left[side] = shapes[side][at[side]]
         common = math.gcd(*left)
-        if common > 1:
+        if taken[0] != taken[1]:
+            behind = int(taken[1] < taken[0])
+            missing, rest = divmod(max(taken), taken[behind])
+            aligns = not rest and left[behind] % missing == 0
+            add((behind,), missing if aligns else left[behind] // (common if left[behind] > common else 1), REPLICATE)
+        elif common > 1:
             add((0, 1), common, PASS)
-            left = [n // common for n in left]
-            seen *= common
-            continue
-        reached = [seen, seen]
-        for side in (0, 1):
-            add((side,), left[side], REPLICATE)
-            reached[side] *= left[side]
-            left[side] = 1
-        while reached[0] != reached[1]:
-            side = int(reached[1] < reached[0])
-            advance(side)
-            if left[side] > 1:
-                add((side,), left[side], REPLICATE)
-            reached[side] *= left[side]
-            left[side] = 1
-        seen = reached[0]
+        else:
+            add((0,), left[0], REPLICATE)
+            add((1,), left[1], REPLICATE)
     row, result = (tuple(tuple(dim) for dim in rows[side]) for side in (0, 1))
     return tuple(factors), row, result

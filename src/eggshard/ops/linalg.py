@@ -10,7 +10,7 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
-from eggshard.ops.base import Arrays, FactorRule, OpDef, Types, register
+from eggshard.ops.base import PASS, REPLICATE, Arrays, FactorRule, OpDef, Types, register
 from eggshard.ops.elementwise import require_class, require_count
 from eggshard.ops.factor_table import FactorTable
 from eggshard.program import codec
@@ -135,10 +135,16 @@ class _TriangularSolve(OpDef):
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
         (a, b), table = operands, FactorTable()
-        batch = {d: table.new(n) for d, n in enumerate(a.shape[:-2])}
-        free = b.rank - (1 if attrs["left_side"] else 2)
-        row = table.row(b, {**batch, free: table.new(b.shape[free])})
-        return table.rule((table.row(a, batch), row), (row,), (("add", (1,)),))
+        batch = tuple(table.new(n) for n in a.shape[:-2])
+        left, transposed = attrs["left_side"], attrs["transpose_a"] != "NO_TRANSPOSE"
+        # op(a) X = b is [i, k] [k, j] = [i, j], and X op(a) = b is [j, k] [k, i] = [j, i].
+        rows, columns = (table.new(n, REPLICATE if left == (d == 0) else PASS) for d, n in enumerate(b.shape[-2:]))
+        i, j = (rows, columns) if left else (columns, rows)
+        k = table.new(a.shape[-1], REPLICATE)
+        triangle = (k, i) if left == transposed else (i, k)
+        solution = (k, j) if left else (j, k)
+        operand_rows = (*batch, *triangle), (*batch, rows, columns)
+        return table.rule(operand_rows, ((*batch, *solution),), (("add", (1,)),))
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
         a, b = (numerics.widened(x) for x in arrays)

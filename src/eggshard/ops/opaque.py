@@ -7,17 +7,29 @@ independent.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from eggshard.errors import LoweringError, ProgramError
-from eggshard.ops.base import REPLICATE, Arrays, Factor, FactorRule, OpDef, Types, Values, register, replicated_rule
+from eggshard.errors import LoweringError, ProgramError, ShardingError
+from eggshard.ops.base import (
+    PASS,
+    REPLICATE,
+    Arrays,
+    Factor,
+    FactorRule,
+    OpDef,
+    Types,
+    Values,
+    register,
+    replicated_rule,
+)
 from eggshard.ops.custom_calls import meaning_of
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
-from eggshard.program.codec import attribute_dictionary, encode_attributes, split_top_level
+from eggshard.program.codec import attribute_dictionary, encode_attributes
+from eggshard.program.op_sharding_rule import PASS_THROUGH, OpShardingRule
 from eggshard.program.program import Region
 
 _VERBATIM = codec.Verbatim().optional()
@@ -163,44 +175,26 @@ def _renamed(text: str, fresh: Callable[[], str]) -> str:
 
 
 def rule_of_text(text: str, operands: Types, results: Types) -> FactorRule:
-    """The rule of ``#sdy.op_sharding_rule<([i, j])->([i]) {i=4, j=8} need_replication={j}, custom>``.
+    """The factors of a custom call's own sharding rule.
 
-    A factor passes where it makes up one dimension of some operand and of every result and is not listed as another
-    kind; all others replicate, since nothing is known of how the op would combine them. That propagation is blocked
-    along a factor does not keep it from being sharded. ProgramError for other text.
+    A factor passes where it makes up one dimension of some operand and of every result and is of no other kind; all
+    others replicate, since nothing is known of how the op would combine them. That propagation is blocked along a
+    factor does not keep it from being sharded. ProgramError for a rule that is malformed, or for other tensors.
     """
-    match = re.fullmatch(
-        r"#sdy\.op_sharding_rule<\((.*?)\)\s*->\s*\((.*?)\)\s*\{(.*?)\}(.*)>", text.strip(), flags=re.DOTALL
-    )
-    if match is None:
-        raise ProgramError(f"{text[:120]!r} is not a sharding rule")
-    symbols = [part.split("=")[0].strip() for part in split_top_level(match[3])]
-    sizes = [int(part.split("=")[1]) for part in split_top_level(match[3])]
-    sides = [_tensors(match[i], symbols) for i in (1, 2)]
-    if [len(s) for s in sides] != [len(operands), len(results)]:
-        raise ProgramError(f"sharding rule {text[:120]!r} does not fit {len(operands)} operands")
-    lists = re.findall(r"(\w+)=\{([^}]*)\}", match[4])
-    listed = {s.strip() for name, group in lists if name != "blocked_propagation" for s in group.split(",")}
+    try:
+        rule = OpShardingRule.parse(text)
+        rule.check_shapes([t.shape for t in operands], [t.shape for t in results], "custom_call")
+    except ShardingError as error:
+        raise ProgramError(str(error)) from None
 
-    def alone(tensors: Sequence[tuple[tuple[int, ...], ...]], factor: int) -> list[bool]:
-        return [(factor,) in tensor for tensor in tensors]
+    def passes(factor: int) -> bool:
+        uses = [dim for tensor in rule.tensors for dim in tensor if factor in dim]
+        everywhere = any((factor,) in t for t in rule.operands) and all((factor,) in t for t in rule.results)
+        return rule.factors[factor].kind == PASS_THROUGH and everywhere and all(dim == (factor,) for dim in uses)
 
-    factors = []
-    for i, (symbol, size) in enumerate(zip(symbols, sizes, strict=True)):
-        uses = sum(dim.count(i) for side in sides for tensor in side for dim in tensor)
-        whole = sum(dim == (i,) for side in sides for tensor in side for dim in tensor)
-        passes = symbol not in listed and any(alone(sides[0], i)) and all(alone(sides[1], i)) and uses == whole
-        factors.append(Factor(size) if passes else Factor(size, REPLICATE))
-    return FactorRule(tuple(factors), tuple(sides[0]), tuple(sides[1]))
-
-
-def _tensors(text: str, symbols: list[str]) -> list[tuple[tuple[int, ...], ...]]:
-    """``[i, jk], []`` to factor numbers per dimension; symbols are letters, or ``z_1`` past the alphabet."""
-    out = []
-    for tensor in split_top_level(text):
-        dims = split_top_level(tensor.strip()[1:-1])
-        out.append(tuple(tuple(symbols.index(s) for s in re.findall(r"[a-z](?:_\d+)?", dim)) for dim in dims))
-    return out
+    kinds = (PASS if passes(i) else REPLICATE for i in range(len(rule.factors)))
+    factors = tuple(Factor(f.size, kind) for f, kind in zip(rule.factors, kinds, strict=True))
+    return FactorRule(factors, rule.operands, rule.results)
 
 
 for _definition in (_CustomCall(), _CustomCallEffectful(), _Opaque(), _OpaqueEffectful(), _Unstated()):

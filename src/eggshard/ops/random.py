@@ -8,8 +8,9 @@ import numpy as np
 
 from eggshard.errors import LoweringError, ProgramError
 from eggshard.ops import numerics
-from eggshard.ops.base import Arrays, OpDef, Types, register
+from eggshard.ops.base import Arrays, FactorRule, OpDef, Types, register
 from eggshard.ops.elementwise import require_class, require_count
+from eggshard.ops.factor_table import FactorTable
 from eggshard.ops.random_bits import philox, threefry
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
@@ -41,6 +42,11 @@ class _RngBitGenerator(OpDef):
         if numerics.bit_width(bits.dtype) < 8:
             raise ProgramError(f"generates elements of at least 8 bits, not {bits.dtype}")
         return (state, bits)
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        table = FactorTable()
+        state = table.row(operands[0])
+        return table.rule((state,), (state, table.row(results[1])))
 
     def localize(
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types

@@ -116,7 +116,10 @@ class _Slice(Movement):
         return (arrays[0][tuple(slice(*b) for b in bounds)],)
 
     def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
-        return attrs if attrs["strides"] is not None else {**attrs, "strides": (1,) * operands[0].rank}
+        """Along a dimension that stays as it is, a stride says nothing."""
+        (x,), (y,) = operands, results
+        strides = zip(attrs["strides"] or (1,) * x.rank, x.shape, y.shape, strict=True)
+        return {**attrs, "strides": tuple(1 if n == m else stride for stride, n, m in strides)}
 
 
 class _Pad(Movement):
@@ -171,6 +174,11 @@ class _Pad(Movement):
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
         widths = zip(attrs["edge_padding_low"], attrs["edge_padding_high"], attrs["interior_padding"], strict=True)
         return (padded(arrays[0], arrays[1], tuple(widths)),)
+
+    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
+        """Where there is one element at most, nothing is between elements."""
+        interior = zip(attrs["interior_padding"], operands[0].shape, strict=True)
+        return {**attrs, "interior_padding": tuple(inner if n > 1 else 0 for inner, n in interior)}
 
 
 def padded(x: np.ndarray, value: np.ndarray, widths: Sequence[tuple[int, int, int]]) -> np.ndarray:

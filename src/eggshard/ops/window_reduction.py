@@ -49,9 +49,14 @@ class Window(NamedTuple):
         reach = (self.size - 1) * self.dilation + 1
         return (padded_size - reach) // self.stride + 1 if padded_size >= reach else 0
 
+    @property
+    def passes(self) -> bool:
+        """Whether the windows are the elements, one by one."""
+        return self == Window(dilation=self.dilation)
+
     def reach(self, dim: int, n: int) -> Reach | None:
         """What of an operand dimension of size n an index of result dimension ``dim`` needs; None if it passes."""
-        if self == _TRIVIAL:
+        if self.passes:
             return None
         return sliding_reach(dim, n, self.size, self.stride, self.base_dilation, self.dilation, self.low)
 
@@ -59,9 +64,6 @@ class Window(NamedTuple):
     def edges(self) -> tuple[int, int, int]:
         """(low, high, interior) padding."""
         return self.low, self.high, self.base_dilation - 1
-
-
-_TRIVIAL = Window()
 
 
 def windows(attrs: Attributes) -> list[Window]:
@@ -86,7 +88,7 @@ def _window_factors(attrs: Attributes, operand: TensorType, result: TensorType) 
     table = FactorTable()
     row, out = [], []
     for n, m, window in zip(operand.shape, result.shape, windows(attrs), strict=True):
-        row.append(table.new(n, PASS if window == _TRIVIAL else PERMUTE))
+        row.append(table.new(n, PASS if window.passes else PERMUTE))
         out.append(row[-1] if n == m else table.new(m, PERMUTE))
     return table, tuple(row), tuple(out)
 
@@ -108,10 +110,14 @@ def _on_windows(attrs: Attributes, operand: TensorType, windowed: Windowed) -> t
 
 
 def _window_defaults(names: Mapping[str, codec.Codec], attrs: dict[str, Any], operands: Types) -> dict[str, Any]:
-    """The attributes with what the text left out."""
-    rank = operands[0].rank
-    missing = [name for name in names if attrs.get(name) is None]
-    return {**attrs, **{name: ((0, 0) if name == "padding" else 1,) * rank for name in missing}}
+    """The attributes with what the text left out; where there is one element at most, nothing is between elements."""
+    shape = operands[0].shape
+    missing = {name: ((0, 0) if name == "padding" else 1,) * len(shape) for name in names if attrs.get(name) is None}
+    found = {**attrs, **missing}
+    if "base_dilations" in found:
+        base = zip(found["base_dilations"], shape, strict=True)
+        found["base_dilations"] = tuple(spread if n > 1 else 1 for spread, n in base)
+    return found
 
 
 def window_elements(x: np.ndarray, attrs: Attributes) -> list[np.ndarray]:
@@ -162,7 +168,7 @@ class _ReduceWindow(OpDef):
         with np.errstate(all="ignore"):
             # A window is a product of intervals, so its dimensions combine one after the other.
             for dim, window in enumerate(windows(attrs)):
-                if window == _TRIVIAL:
+                if window.passes:
                     continue
                 if window == Window(window.size, low=window.size - 1) and window.size >= out.shape[dim] > 0:
                     out = ufunc.accumulate(out, axis=dim, dtype=out.dtype)
@@ -262,8 +268,8 @@ class _SelectAndScatter(OpDef):
         table = FactorTable()
         row, source = [], []
         for n, m, window in zip(operands[0].shape, operands[1].shape, windows(attrs), strict=True):
-            row.append(table.new(n, PASS if window == _TRIVIAL else PERMUTE))
-            source.append(row[-1] if window == _TRIVIAL else table.new(m, REPLICATE))
+            source.append(table.new(m, PASS if window.passes else REPLICATE))
+            row.append(source[-1] if window.passes else table.new(n, PERMUTE))
         return table.rule((tuple(row), tuple(source), ()), (tuple(row),))
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.op_sharding_rule import OpShardingRule, TensorFactors
 from eggshard.program.sharding import DimSharding, Sharding
 from eggshard.shardy.attributes import Axes, TensorSharding
 from eggshard.shardy.axes import append, axis_size, begins_with
-from eggshard.shardy.rules.rule import OpShardingRule, TensorFactors
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.op_sharding_rule import OpShardingRule
 from eggshard.shardy.attributes import TensorSharding
 from eggshard.shardy.axes import (
     append,
@@ -17,7 +18,6 @@ from eggshard.shardy.axes import (
     prefix_apart,
 )
 from eggshard.shardy.projection import Projection, project
-from eggshard.shardy.rules import OpShardingRule
 
 MESH = Mesh({"w": 3, "x": 4, "y": 2, "z": 8})
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from tests.shardy.rules.body import Body
-from tests.shardy.rules.test_registry import FAMILIES
+from tests.shardy.rules.test_random_ops import FAMILIES
 
 import eggshard as es
 from eggshard.ops import base
+from eggshard.program.op_sharding_rule import PASS_THROUGH, REDUCTION
 from eggshard.program.program import Op, Region
 from eggshard.shardy.module import parsed, shape
 from eggshard.shardy.rules import rule_of
-from eggshard.shardy.rules.rule import PASS_THROUGH, REDUCTION
 
 KINDS = {PASS_THROUGH: base.PASS, REDUCTION: base.REDUCE}
 Tensors = Sequence[Sequence[Sequence[int]]]

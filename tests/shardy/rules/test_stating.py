@@ -5,8 +5,9 @@ from tests.shardy.differential import assert_agrees, canonical
 
 from eggshard import shardy
 from eggshard.errors import ProgramError, ShardingError
+from eggshard.program.op_sharding_rule import OpShardingRule
 from eggshard.shardy.module import RULE, create, parsed
-from eggshard.shardy.rules import OpShardingRule, rule_of
+from eggshard.shardy.rules import rule_of
 
 MESH = 'sdy.mesh @mesh = <["x"=4, "y"=2]>'
 F, S = "tensor<8x4xf32>", "tensor<f32>"

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.op_sharding_rule import OpShardingRule
 from eggshard.shardy.attributes import Axes
 from eggshard.shardy.axes import axis_size, begins_with, contains, is_prefix, prefix_apart, total_size
 from eggshard.shardy.projection import FactorSharding, Projection, TensorProjection
-from eggshard.shardy.rules.rule import OpShardingRule
 
 #: Which way shardings flow along a factor, numbered as Shardy does; of two directions | allows what either does.
 NOWHERE, FORWARD, BACKWARD, BOTH = 0, 1, 2, 3

@@ -10,6 +10,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from eggshard.program.op_sharding_rule import OpShardingRule, RuleFactor
 from eggshard.shardy.attributes import read_per_value
 from eggshard.shardy.edges import EDGE, FUNCTION_EDGE, owner_of, with_manual, without_manual
 from eggshard.shardy.module import manual_axes, shape
@@ -18,7 +19,6 @@ from eggshard.shardy.propagation.graph import Graph, Node
 from eggshard.shardy.propagation.priorities import PHASES, schedule
 from eggshard.shardy.propagation.table import NONE
 from eggshard.shardy.rules import rule_of
-from eggshard.shardy.rules.rule import OpShardingRule, RuleFactor
 from eggshard.shardy.traits import is_scalar, is_static
 
 BARRIER = "sdy.propagation_barrier"

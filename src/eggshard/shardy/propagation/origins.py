@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from jaxlib.mlir import ir
 
 from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.op_sharding_rule import OpShardingRule
 from eggshard.program.sharding import axis_text
 from eggshard.shardy.attributes import TensorSharding, read_per_value
 from eggshard.shardy.axes import begins_with, contains, merged, merges
@@ -20,7 +21,6 @@ from eggshard.shardy.edges import EDGE, FUNCTION_EDGE, edge_of, holder_of, owner
 from eggshard.shardy.module import ShardyModule, inside_first
 from eggshard.shardy.projection import Projection
 from eggshard.shardy.propagation.graph import Node
-from eggshard.shardy.rules.rule import OpShardingRule
 
 ORIGINS, EDGES, NAME = "sdy.sharding_origins", "sdy.propagation_edges", "sdy.sharding_origin_name"
 _CONSTRAINT, _MANUAL = "sdy.sharding_constraint", "sdy.manual_computation"

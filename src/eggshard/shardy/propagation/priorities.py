@@ -7,12 +7,12 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.op_sharding_rule import PASS_THROUGH, OpShardingRule
 from eggshard.program.sharding import DimSharding
 from eggshard.shardy.attributes import TensorSharding
 from eggshard.shardy.edges import EDGE, FUNCTION_EDGE
 from eggshard.shardy.propagation.factors import BACKWARD, BOTH, FORWARD, NOWHERE
 from eggshard.shardy.propagation.graph import NO_SLOT, Graph
-from eggshard.shardy.rules.rule import PASS_THROUGH, OpShardingRule
 from eggshard.shardy.traits import is_elementwise
 
 #: The phases by kinds of op: first what keeps the shape, where its operands have no other uses, then wherever; then

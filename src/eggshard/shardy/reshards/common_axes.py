@@ -11,12 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from eggshard.program.mesh import Mesh
+from eggshard.program.op_sharding_rule import NEED_REPLICATION, PASS_THROUGH, PERMUTATION, REDUCTION, OpShardingRule
 from eggshard.shardy.attributes import Axes
 from eggshard.shardy.axes import axis_size, total_size
 from eggshard.shardy.projection import Projection, TensorProjection
 from eggshard.shardy.reshards.axis_lists import any_overlap, extends, joined, order, truncated
-from eggshard.shardy.rules import OpShardingRule
-from eggshard.shardy.rules.rule import NEED_REPLICATION, PASS_THROUGH, PERMUTATION, REDUCTION
 
 #: Among candidates with as many votes, the kinds of factors that go first.
 _PRECEDENCE = {PASS_THROUGH: 3, REDUCTION: 2, PERMUTATION: 1, NEED_REPLICATION: 0}

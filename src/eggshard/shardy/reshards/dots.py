@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from eggshard.program.mesh import AxisRef
+from eggshard.program.op_sharding_rule import REDUCTION, OpShardingRule
 from eggshard.shardy.attributes import Axes
 from eggshard.shardy.module import shape
 from eggshard.shardy.projection import Projection
 from eggshard.shardy.reshards import insertion
 from eggshard.shardy.reshards.axis_lists import any_overlap
 from eggshard.shardy.reshards.values import OnMesh, Values
-from eggshard.shardy.rules import OpShardingRule
-from eggshard.shardy.rules.rule import REDUCTION
 
 DOTS = ("stablehlo.dot", "stablehlo.dot_general")
 

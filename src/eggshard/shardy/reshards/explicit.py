@@ -10,6 +10,7 @@ from typing import Any
 
 from eggshard.costmodel import CostModel
 from eggshard.errors import ProgramError, ShardingError
+from eggshard.program.op_sharding_rule import OpShardingRule, TensorFactors
 from eggshard.shardy.attributes import Axes, TensorSharding, axes_text
 from eggshard.shardy.module import ShardyModule, inside_first, shape
 from eggshard.shardy.passes import shardy_pass
@@ -30,8 +31,7 @@ from eggshard.shardy.reshards.values import (
     fully_closed,
     replicated,
 )
-from eggshard.shardy.rules import OpShardingRule, rule_of
-from eggshard.shardy.rules.rule import TensorFactors
+from eggshard.shardy.rules import rule_of
 from eggshard.shardy.traits import is_terminator
 
 MODES = ("shardy", "global")

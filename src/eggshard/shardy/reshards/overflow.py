@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from functools import reduce
 
 from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.op_sharding_rule import OpShardingRule, TensorFactors
 from eggshard.shardy.attributes import Axes
 from eggshard.shardy.axes import append, axis_size
 from eggshard.shardy.projection import Projection, TensorProjection
 from eggshard.shardy.reshards.axis_lists import common_prefix, joined
 from eggshard.shardy.reshards.common_axes import shards_of
 from eggshard.shardy.reshards.values import OnMesh
-from eggshard.shardy.rules import OpShardingRule
-from eggshard.shardy.rules.rule import TensorFactors
 
 
 def overflow_axes(projection: Projection, rule: OpShardingRule, on: OnMesh) -> list[Axes]:

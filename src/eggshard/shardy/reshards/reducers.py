@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from eggshard.program.monoids import OF_OP
+from eggshard.program.op_sharding_rule import NEED_REPLICATION, REDUCTION, OpShardingRule
 from eggshard.shardy.edges import owner_of, terminator
-from eggshard.shardy.rules import OpShardingRule
-from eggshard.shardy.rules.rule import NEED_REPLICATION, REDUCTION
 
 
 def repeatable(op: Any, rule: OpShardingRule) -> OpShardingRule:

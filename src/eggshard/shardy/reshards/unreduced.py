@@ -7,6 +7,7 @@ from typing import Any
 
 from eggshard.errors import ShardingError
 from eggshard.program.mesh import Mesh
+from eggshard.program.op_sharding_rule import REDUCTION, OpShardingRule
 from eggshard.program.sharding import DimSharding
 from eggshard.shardy.attributes import Axes, TensorSharding, read_axis_list
 from eggshard.shardy.axes import difference, in_mesh_order
@@ -16,8 +17,6 @@ from eggshard.shardy.reshards.axis_lists import continuation
 from eggshard.shardy.reshards.common_axes import agreed_axes
 from eggshard.shardy.reshards.insertion import all_reduce, replace_uses
 from eggshard.shardy.reshards.values import OnMesh, Values, allowing, fully_closed
-from eggshard.shardy.rules import OpShardingRule
-from eggshard.shardy.rules.rule import REDUCTION
 
 
 def unreduced_axes(sharding: TensorSharding | None) -> Axes:

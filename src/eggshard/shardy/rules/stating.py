@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from jaxlib.mlir import ir
 
+from eggshard.program.op_sharding_rule import OpShardingRule
 from eggshard.shardy.module import RULE, ShardyModule
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.rules.registry import implied_rule
-from eggshard.shardy.rules.rule import OpShardingRule
+from eggshard.shardy.rules import implied_rule
 
 
 @shardy_pass("populate-op-sharding-rules", on="func.func")

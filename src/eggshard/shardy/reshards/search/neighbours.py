@@ -13,11 +13,11 @@ from eggshard.ops import registry
 from eggshard.ops.base import PASS, REPLICATE, Factor, FactorRule
 from eggshard.ops.windowing import Reach
 from eggshard.placement.transfer import Strategy, strategies
+from eggshard.program.op_sharding_rule import PASS_THROUGH, PERMUTATION, OpShardingRule
 from eggshard.program.placement import Placement
 from eggshard.program.program import Op
 from eggshard.program.types import TensorType
 from eggshard.shardy.reshards.search.context import Context
-from eggshard.shardy.rules.rule import PASS_THROUGH, PERMUTATION, OpShardingRule
 
 Types = tuple[TensorType, ...]
 

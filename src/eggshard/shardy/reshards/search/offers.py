@@ -15,14 +15,14 @@ from eggshard.ops import registry
 from eggshard.ops.base import PASS, REDUCE, REPLICATE, Factor, FactorRule
 from eggshard.ops.collectives import PerDevice
 from eggshard.placement.transfer import Strategy, strategies, useful
+from eggshard.program.op_sharding_rule import NEED_REPLICATION, PASS_THROUGH, PERMUTATION
 from eggshard.program.placement import Placement, replicated
 from eggshard.program.program import Op
 from eggshard.program.types import TOKEN, TensorType
 from eggshard.shardy.module import DATA_FLOW
 from eggshard.shardy.reshards.search.context import Context
 from eggshard.shardy.reshards.search.neighbours import kept_sharded
-from eggshard.shardy.rules.registry import rule_of
-from eggshard.shardy.rules.rule import NEED_REPLICATION, PASS_THROUGH, PERMUTATION
+from eggshard.shardy.rules import rule_of
 
 Types = tuple[TensorType, ...]
 #: A value of the module at a placement.

@@ -134,6 +134,6 @@ def _tensors_text(tensors: Iterable[TensorFactors]) -> str:
 
 @lru_cache(maxsize=65536)
 def _parse(text: str) -> OpShardingRule:
-    from eggshard.shardy.rules.text import read_rule
+    from eggshard.program.op_sharding_rule_text import read_rule
 
     return read_rule(text)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from eggshard.errors import ShardingError
-from eggshard.shardy.rules.rule import (
+from eggshard.program.op_sharding_rule import (
     NEED_REPLICATION,
     PASS_THROUGH,
     PERMUTATION,

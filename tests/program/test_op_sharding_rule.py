@@ -7,9 +7,7 @@ from jax.interpreters import mlir as jax_mlir
 from jaxlib.mlir import ir
 
 from eggshard.errors import ShardingError
-from eggshard.shardy.module import RULE, parsed
-from eggshard.shardy.rules import rule_of
-from eggshard.shardy.rules.rule import (
+from eggshard.program.op_sharding_rule import (
     NEED_REPLICATION,
     PASS_THROUGH,
     PERMUTATION,
@@ -19,6 +17,8 @@ from eggshard.shardy.rules.rule import (
     TensorFactors,
     factor_symbol,
 )
+from eggshard.shardy.module import RULE, parsed
+from eggshard.shardy.rules import rule_of
 
 TEXTS = (
     "([i, k], [k, j])->([i, j]) {i=8, j=16, k=8} reduction={k}",
