@@ -15,6 +15,7 @@ from tests.report.samples import MLP, scan
 import eggshard
 from eggshard.costmodel import AlphaBeta
 from eggshard.planner import progress
+from eggshard.planner.layers import planning as layers_planning
 from eggshard.planner.progress import STAGES, Bar, Clock, tracked
 
 

@@ -8,7 +8,9 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.errors import EggshardError
-from eggshard.frontends.region_reader import ModuleReader
+from eggshard.frontends.stablehlo.module_reader import ModuleReader
+from eggshard.frontends.stablehlo.op_readers import OP_READERS
+from eggshard.frontends.stablehlo.region_reader import RegionReader
 from eggshard.ops.base import Types
 from eggshard.ops.sharding_rule import DEPENDENT, Nearby, ruled, sharding_rule
 from eggshard.program.attributes import Attributes
@@ -75,7 +77,7 @@ def _type(value: Any) -> TensorType:
 def _regions(op: Any) -> tuple[Region, ...]:
     """An op's regions; none if they hold what programs cannot."""
     try:
-        return ModuleReader().region(()).regions(op)
+        return RegionReader(ModuleReader(), OP_READERS).regions(op)
     except EggshardError:
         return ()
 
