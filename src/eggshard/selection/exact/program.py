@@ -1,28 +1,37 @@
 """The integer program over shards: which are computed, which converted to, and which are there for what needs them.
 
 Variables: x[s], choice s is computed; r[c,p,q], a conversion is paid; there[c,q]. Rows: a choice is computed only if
-what it needs is there; a shard is there if it is computed or converted to; a conversion starts at what is computed. It
-knows nothing of how often a class is computed, so its bound is of all plans.
+what it needs is there; a shard is there if it is computed or converted to; a conversion starts at what is computed.
+
+A class of which some optimal plan computes one copy at most uses its operands by one choice. What it takes flows from
+one placement to the other: f[use,p,q], no more than is computed at p, and no more than is paid for the conversion. That
+is the local polytope of Markov random fields, tight where values hang together as in a tree.
 
 Where classes can be computed from each other, shards have an order (Miller, Tucker and Zemlin, 1960): what is computed
-comes after what it needs of its own circle.
+comes after what it needs of its own circle. The relaxation is strengthened by rows that every plan obeys (`covers`).
 """
 
 from __future__ import annotations
 
 import math
+import time
 from typing import NamedTuple
 
 import numpy as np
 
-from eggshard.selection.copies import consumers, single_copies
-from eggshard.selection.exact.highs import Model
+from eggshard.selection.copies import single_copies
+from eggshard.selection.exact.covers import Columns, Covers
+from eggshard.selection.exact.highs import Model, SolverError, deadline_left
 from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Choice, Selection
 from eggshard.selection.verify import complete
 
 #: The solver's units: its tolerances (1e-7) are then relative to what matters.
 SCALE, TINY = 1e3, 1e-300
+#: How far off an integer program's bound may be: its integrality and feasibility tolerances.
+TOLERANCE = 2e-6
+#: Cover rows are added for at most this part of the time, until so many rounds each closed less than a part of the gap.
+RELAXING, PATIENCE, PROGRESS = 0.5, 4, 0.02
 
 
 class Answer(NamedTuple):
@@ -62,7 +71,6 @@ class _Program:
         self.made: list[dict[int, list[int]]] = []
         #: (class, from, to): the column of the conversion.
         self.paid: dict[tuple[int, int, int], int] = {}
-        self._slots = consumers(self.problem).slots
         self._single = single_copies(self.problem, graph.cyclic)
         self._add_shards()
         self._add_needs()
@@ -151,7 +159,7 @@ class _Program:
                     flow = self._column(0.0)
                     flows.append(flow)
                     taken[p].append(flow)
-                    if paid is not None:
+                    if paid is not None and (self.cost[paid] > 0 or self.graph.cyclic[a]):
                         self._at_least(0.0, ([paid], 1.0), ([flow], -1.0))
             self._at_least(0.0, (flows, 1.0), (some, -1.0))
         for p, flows in taken.items():
@@ -188,6 +196,7 @@ class _Program:
 
     def solve(self, incumbent: Selection | None, seconds: float, gap: float) -> Answer:
         """As the function of this name."""
+        deadline = time.monotonic() + seconds
         unit = SCALE / max(sum(self.cost) if incumbent is None else incumbent.cost, TINY)
         model = Model()
         none = np.zeros(0, np.int64)
@@ -195,14 +204,43 @@ class _Program:
         low = np.array(self.low)
         model.add_rows(
             low, np.full(len(low), math.inf), np.array(self.row), np.array(self.column), np.array(self.value))
+        bound = self._strengthen(model, deadline - (1 - RELAXING) * seconds, gap) / unit
+        if bound >= (1 - gap) * self.limit:
+            return Answer(None, min(bound, self.limit))
         start = None
         if incumbent is not None:
             chosen = {self.computed[c][s] for c, some in incumbent.chosen.items() for s in some}
             columns = np.array([x for some in self.computed for x in some if x >= 0], np.int64)
             start = columns, np.array([float(x in chosen) for x in columns.tolist()])
-        found = model.solve_integer(np.array(self.integers, np.int64), seconds, gap, start)
+        found = model.solve_integer(np.array(self.integers, np.int64), deadline_left(deadline), gap, start)
         plan = None
         if found.values is not None:
             taken = [[s for s, x in enumerate(some) if x >= 0 and found.values[x] > 0.5] for some in self.computed]
             plan = complete(self.problem, {c: some for c, some in enumerate(taken) if some})
-        return Answer(plan, min(found.bound / unit, self.limit))
+        return Answer(plan, min(max(bound, (found.bound - TOLERANCE * SCALE) / unit), self.limit))
+
+    def _strengthen(self, model: Model, deadline: float, gap: float) -> float:
+        """Add cover rows to the linear relaxation for as long as they close the gap; its bound, in the model's unit."""
+        columns = Columns(self.graph.order, self.made, self.problem.roots)
+        for c in range(len(self.problem.choices)):
+            columns.needs.update((x, s.needs) for x, s in self._choices(c))
+        for c, q in self.there:
+            some = [(q, -1, True)] if q in self.made[c] else []
+            paid = [(p, self.paid[c, p, q]) for p in self.made[c] if (c, p, q) in self.paid]
+            columns.sources[c, q] = some + [(p, x, self.cost[x] == 0) for p, x in paid]
+        bound, patience = 0.0, PATIENCE
+        while patience and bound < (1 - gap) * SCALE:
+            try:
+                relaxed = model.solve_linear(deadline_left(deadline))
+            except SolverError:  # out of time
+                break
+            now, _ = model.dual_bound(relaxed.duals)
+            patience = PATIENCE if now - bound > PROGRESS * (SCALE - bound) else patience - 1
+            bound = max(bound, now)
+            rows = Covers(columns, relaxed.values).rows()
+            if not rows:
+                break
+            model.add_rows(
+                np.ones(len(rows)), np.full(len(rows), math.inf), np.repeat(np.arange(len(rows)), list(map(len, rows))),
+                np.array([x for row in rows for x in row]), np.ones(sum(map(len, rows))))
+        return bound
