@@ -24,7 +24,7 @@ from eggshard.costmodel.schedule import COMPUTE, Schedule
 from eggshard.plan.plan import Search
 from eggshard.plan.reasons import Weigh
 from eggshard.program.placement import Placement
-from eggshard.selection.certify.highs import Model, SolverError
+from eggshard.selection.exact.highs import Model, SolverError
 from eggshard.selection.problem import Problem
 from eggshard.steps.steps import StepPlan
 

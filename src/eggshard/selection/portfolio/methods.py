@@ -10,6 +10,7 @@ from typing import NamedTuple
 from eggshard.selection.bounds.bound import cheap_bound, least_derivations
 from eggshard.selection.copies import single_copies
 from eggshard.selection.exact import program
+from eggshard.selection.exact.highs import SolverError
 from eggshard.selection.portfolio.state import MANY_CHOICES, Stage, State, flow_count
 from eggshard.selection.problem import Problem, Selection
 from eggshard.selection.reductions.affordable import Affordable
@@ -59,7 +60,7 @@ def run(state: State) -> None:
             continue
         try:
             method.run(state)
-        except program.SolverError as error:  # whatever the solver does, the plan so far stands
+        except SolverError as error:  # whatever the solver does, the plan so far stands
             state.notes.append(f"solver: {type(error).__name__}: {error}"[:300])
         if method.name != "greedy":
             state.note(method.name)

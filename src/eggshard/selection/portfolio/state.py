@@ -61,10 +61,10 @@ class Stage:
     ) -> None:
         self.problem, self.inverse, self.graph, self.flows = problem, inverse, Graph(problem), flow_count(problem)
         self.many = sum(map(len, problem.choices)) > MANY_CHOICES
-        lowered = [inverse.lower({c: (s,) for c, s in seed.items()}) for seed in seeds]
+        lowered: list[Mapping[int, tuple[int, ...]]] = [inverse.lower({c: (s,) for c, s in seed.items()}) for seed in seeds]
         found = greedy(self.graph)
         self.plans = list(found.plans)
-        for chosen in () if self.plans else lowered:
+        for chosen in [] if self.plans else lowered:
             self.plans += greedy(self.graph, {c: chosen[c][0] for c in problem.single if c in chosen}).plans
         self.derivable = [
             bool(problem.conversions[c].size) and found.whole.placed[c][q] < math.inf for c, q in problem.roots]
