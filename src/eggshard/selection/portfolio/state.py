@@ -61,7 +61,8 @@ class Stage:
     ) -> None:
         self.problem, self.inverse, self.graph, self.flows = problem, inverse, Graph(problem), flow_count(problem)
         self.many = sum(map(len, problem.choices)) > MANY_CHOICES
-        lowered: list[Mapping[int, tuple[int, ...]]] = [inverse.lower({c: (s,) for c, s in seed.items()}) for seed in seeds]
+        lowered: list[Mapping[int, tuple[int, ...]]] = [
+            inverse.lower({c: (s,) for c, s in seed.items()}) for seed in seeds]
         found = greedy(self.graph)
         self.plans = list(found.plans)
         for chosen in [] if self.plans else lowered:
