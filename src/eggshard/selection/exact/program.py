@@ -31,7 +31,7 @@ SCALE, TINY = 1e3, 1e-300
 #: How far off an integer program's bound may be: its integrality and feasibility tolerances.
 TOLERANCE = 2e-6
 #: Cover rows are added for at most this part of the time, until so many rounds each closed less than a part of the gap.
-RELAXING, PATIENCE, PROGRESS = 0.5, 4, 0.02
+RELAXING, PATIENCE, PROGRESS = 0.25, 4, 0.02
 
 
 class Answer(NamedTuple):

@@ -141,31 +141,12 @@ def _can_ascend(state: State) -> bool:
 
 
 def _ascend(state: State) -> None:
-    """Dual ascent among the plans of the best plan's terms, again where its best has a cheaper neighbour of other
-    terms, and then among all.
-    """
-    stage, budget, every = state.stage, state.budget, False
-    for _ in range(TERMS):
-        best = state.best
-        if best is None or every or best.cost <= 0:
-            break
-        terms = Terms(stage.problem, best)
-        if time.monotonic() + flow_count(terms.problem) * DUAL_SECONDS > budget.most:
-            break
-        plan = terms.ascend(CLOSE, budget.most)
-        every, state.terms = terms.all_plans, terms
-        state.notes.append(f"dual: bound {terms.bound:.9g} of plans of these terms that compute nothing twice")
-        if every:
-            state.raise_once(terms.bound, "dual")
-        if plan is not None:
-            stage.plans.append(plan)
-        if plan is None or not state.offer(plan, "dual"):
-            break
-        better = stage.search.improve(plan.chosen)
-        if better is None or better.cost > (1 - WORTH) * plan.cost or not state.offer(better, "dual"):
-            break
+    """Dual ascent among the plans of the best plan's terms, and then among all."""
+    stage, budget = state.stage, state.budget
+    if _ascend_terms(state):
+        return
     best = state.best
-    if best is None or best.cost <= 0 or every and state.within(max(budget.gap, CLOSE), state.once):
+    if best is None or best.cost <= 0:
         return
     if stage.flows * DUAL_SECONDS > budget.left():
         state.notes.append(f"dual: {stage.flows} flows are too many for the time")
@@ -173,13 +154,47 @@ def _ascend(state: State) -> None:
     # Once begun it is let finish, however busy the machine: half the way proves little.
     patience = max(budget.deadline, time.monotonic() + 4 * stage.flows * DUAL_SECONDS)
     whole = ascend(stage.graph, stage.search, best.cost, max(budget.gap, CLOSE), patience)
-    state.raise_once(whole.bound, "dual")
-    if all(single_copies(stage.problem, stage.graph.cyclic)):  # then some optimal plan computes nothing twice
-        state.raise_bound(whole.bound, "dual")
-    state.offer(whole.plan, "dual")
-    if whole.plan is not None:
-        stage.plans.append(whole.plan)
+    _take(state, whole.plan)
+    _raise_once(state, whole.bound, "dual")
     state.fixed = whole.fixed
+
+
+def _ascend_terms(state: State) -> bool:
+    """Dual ascent among the plans of the best plan's terms, again where its best has a cheaper neighbour of other
+    terms; whether these are all plans."""
+    stage, budget = state.stage, state.budget
+    for _ in range(TERMS):
+        best = state.best
+        if best is None or best.cost <= 0:
+            return False
+        terms = Terms(stage.problem, best)
+        if time.monotonic() + flow_count(terms.problem) * DUAL_SECONDS > budget.most:
+            return False
+        plan = terms.ascend(CLOSE, budget.most)
+        state.terms = terms
+        state.notes.append(f"dual: bound {terms.bound:.9g} of plans of these terms that compute nothing twice")
+        better = stage.search.improve(plan.chosen) if _take(state, plan) and plan is not None else None
+        if terms.all_plans:
+            _raise_once(state, terms.bound, "dual")
+            state.fixed = terms.fixed
+            return True
+        if better is None or plan is None or better.cost > (1 - WORTH) * plan.cost or not _take(state, better):
+            return False
+    return False
+
+
+def _take(state: State, plan: Selection | None) -> bool:
+    """Keep a plan to put together with others; whether it is the cheapest yet."""
+    if plan is not None:
+        state.stage.plans.append(plan)
+    return state.offer(plan, "dual")
+
+
+def _raise_once(state: State, bound: float, method: str) -> None:
+    """Raise the no-recomputation bound, and that of all plans where some optimal plan computes nothing twice."""
+    state.raise_once(bound, method)
+    if all(single_copies(state.stage.problem, state.stage.graph.cyclic)):
+        state.raise_bound(bound, method)
 
 
 # -- the integer program ---------------------------------------------------------------------------------------------
@@ -230,15 +245,13 @@ def _solve_part(state: State, problem: Problem) -> tuple[Selection | None, float
 
 def _solve_fixed(state: State) -> None:
     """The integer program of what the dual's reduced costs leave of the plans that compute nothing twice."""
-    best, stage = state.best, state.stage
+    best = state.best
     assert best is not None and state.fixed is not None
     found = _solve_part(state, state.fixed)
     if found is not None:
         plan, bound = found
         state.offer(plan, "fixed")
-        state.raise_once(min(bound, best.cost), "fixed")
-        if all(single_copies(stage.problem, stage.graph.cyclic)):
-            state.raise_bound(bound, "fixed")
+        _raise_once(state, min(bound, best.cost), "fixed")
 
 
 def _recombine(state: State) -> None:
@@ -252,8 +265,8 @@ def _recombine(state: State) -> None:
         found.append(best)
     if len(found) > 1:
         answer = _solve_part(state, OfPlans(found).apply(state.stage.problem)[0])
-        if answer is not None:
-            state.offer(answer[0], "recombine")
+        if answer is not None and state.offer(answer[0], "recombine") and state.terms is not None:
+            _ascend_terms(state)
 
 
 def _nothing(state: State) -> float:

@@ -44,13 +44,15 @@ class Terms:
             for some, choices in zip(self.problem.choices, problem.choices, strict=True)
             for kept, choice in zip(some, choices, strict=True))
         self.bound = 0.0
+        #: What the last ascent left (see `Ascent`).
+        self.fixed = self.problem
 
     def ascend(self, gap: float, deadline: float) -> Selection | None:
         """The best plan that prices gave; raises the bound."""
         graph = Graph(self.problem)
         search = LocalSearch(graph, tree_costs(graph).best, deadline)
         found = ascend(graph, search, self.incumbent.cost, gap, deadline, patient=True)
-        self.bound = found.bound
+        self.bound, self.fixed = found.bound, found.fixed
         return found.plan
 
     def has(self, plan: Selection) -> bool:
