@@ -3,15 +3,17 @@ flows.
 
 A plan that computes no class twice gives every class one label: the choice that computes it, or absence where not
 every plan computes the class. Slot m (one operand a of a consumer) pays for what it takes. Slots of which no plan uses
-two (`exclusive`: mutually exclusive uses) are one group g: class a charges it charge[p, g] for being made at p, and
-share[p, k] for the conversion to need k (the dual variables, or multipliers), where the shares of all groups in one conversion add up to its cost at most. So the group has its
-need at the least charge[p, g] + share[p, k] over p, and nothing at the least charge[p, g]; what its slots pay that are
-not used, none[m], and what the used one pays, price[k], add up to that. No such plan costs less than
+two (`exclusive`: mutually exclusive uses) are one group g. The dual variables (multipliers) are what class a charges
+it, charge[p, g] for being made at p, and share[p, k] for the conversion to need k, where the shares of all groups in
+one conversion add up to its cost at most. So the group has its need at the least charge[p, g] + share[p, k] over p, and
+nothing at the least charge[p, g]; what its slots pay that are not used, none[m], and what the used one pays, price[k],
+add up to that. No such plan costs less than
 
-    the sum over classes of their least slack[s] = cost[s] + what its slots pay - charges to groups at its out
+    the sum over classes of their least slack[s] = cost[s] + what its slots pay - charges to groups at its out,
 
-(the reduced cost of label s), roots being classes of one label. For in a plan every charge is paid and received once and cancels, and the shares in
-the prices are parts of the conversions that the plan pays. An absent class is made nowhere and uses no slot.
+roots being classes of one label; the slack is the label's reduced cost. For in a plan every charge is paid and received
+once and cancels, and the shares in the prices are parts of the conversions that the plan pays. An absent class is made
+nowhere and uses no slot.
 
 The charges and shares of one class at a time are set to the best for all others as they are, the classes in order up
 and down (block coordinate ascent; the weights are those of Kolmogorov, "A new look at reweighted message passing",

@@ -26,9 +26,9 @@ NEAR, FEW_STARTS = 1.25, 3
 MANY_FLOWS, DUAL_FLOWS, CLOSE = 2000, 10_000, 1e-2
 #: With more flows than these the integer program is not asked.
 EXACT_FLOWS = 20_000
-#: What dual ascent and the integer program take per flow; with less time left they are not begun. The least seconds
-#: of the latter that pay.
-DUAL_SECONDS, EXACT_SECONDS, EXACT_LEAST = 4e-6, 1e-3, 2.0
+#: Seconds that dual ascent and the integer program take per flow; with less left they are not begun. What the latter
+#: takes to start, and what it may have in any case.
+DUAL_SECONDS, EXACT_SECONDS, EXACT_START, EXACT_LEAST = 4e-6, 1e-3, 1e-2, 2.0
 #: The least seconds for local search from the best plan.
 POLISH_LEAST = 0.5
 #: How often dual ascent may go on with the terms of a neighbour that is cheaper by this part.
@@ -278,7 +278,7 @@ METHODS = (
     Method("greedy", lambda state: True, _nothing, _narrow),
     Method("shards", lambda state: state.best is None and state.stage.flows <= EXACT_FLOWS, _nothing, _solve),
     Method("local", lambda state: state.best is not None and not state.done, _nothing, _improve),
-    Method("shards", _can_solve, _nothing, _solve),
+    Method("shards", _can_solve, lambda state: EXACT_START, _solve),
     Method("dual", _can_ascend, _nothing, _ascend),
     Method("fixed", lambda state: state.fixed is not None and not _certified(state), _nothing, _solve_fixed),
     Method("shards", _can_solve_large, _solve_seconds, _solve),
