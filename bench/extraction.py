@@ -23,7 +23,8 @@ from bench.extraction_worker import OURS, PEERS
 from bench.programs import BenchProgram, by_name, dense, padslice, reshard, stencil, training
 from bench.selection_problems import problem_of
 from bench.worker import Worker
-from eggshard.selection.portfolio import extract, flow_count
+from eggshard.selection.portfolio import extract
+from eggshard.selection.portfolio.state import flow_count
 
 #: What an extractor has for one problem; it is ended after `PATIENCE` times that, and a little.
 SECONDS, PATIENCE = 10.0, 3.0

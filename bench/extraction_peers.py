@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eggshard.selection.certify.highs import Model
+from eggshard.selection.exact.highs import Model
 from eggshard.selection.graph import strong_components
 from eggshard.selection.problem import Problem
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from bench.extraction_peers import and_or_program, egglog_extraction
 from bench.worker import serve
-from eggshard.selection.certify import cpsat
 from eggshard.selection.portfolio import extract
 from eggshard.selection.problem import Problem
 from eggshard.selection.verify import check, complete
@@ -20,9 +19,7 @@ OURS: dict[str, tuple[str, ...] | None] = {
     "greedy": ("greedy",),
     "local": ("greedy", "local"),
     "dual": ("greedy", "local", "dual"),
-    "linear": ("greedy", "local", "linear"),
-    "integer": ("greedy", "local", "linear", "integer"),
-    "CP-SAT": ("greedy", "local", "cpsat"),
+    "integer": ("greedy", "local", "shards"),
     "portfolio": None,
 }
 PEERS = ("AND/OR", "egglog")
@@ -59,6 +56,4 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    if cpsat.available():
-        cpsat.worker().warm()
     serve(answer)

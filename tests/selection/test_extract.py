@@ -19,12 +19,11 @@ from tests.selection.problems import (
 
 from eggshard.errors import LimitError
 from eggshard.selection.bounds.bound import cheap_bound
-from eggshard.selection.certify import highs
-from eggshard.selection.certify.linear import EdgeProgram
+from eggshard.selection.exact import highs, program
 from eggshard.selection.graph import Graph, strong_components
 from eggshard.selection.portfolio import extract
 from eggshard.selection.problem import Choice, Problem
-from eggshard.selection.reductions.shrink import shrink
+from eggshard.selection.reductions.presolve import SHRINK
 from eggshard.selection.search.greedy import greedy
 from eggshard.selection.search.local_search import LocalSearch
 from eggshard.selection.search.state import PlanState
@@ -80,19 +79,18 @@ def test_no_bound_exceeds_the_optimum(problem):
     graph, _, plans = plans_of(problem)
     assert cheap_bound(graph) <= optimum * (1 + 1e-12)
     if plans[0].cost > 0:
-        program = EdgeProgram(graph, plans[0], time.monotonic() + 60)
-        assert program.relax().bound <= optimum * (1 + 1e-12)
+        assert program.solve(graph, plans[0], 60.0, 0.0).bound <= optimum * (1 + 1e-12)
 
 
 @given(problems())
 @hypothesis_settings(max_examples=80)
 def test_shrinking_keeps_the_optimum(problem):
-    small = shrink(problem)
+    small, inverse = SHRINK.apply(problem)
     optimum = brute_force(problem)
-    assert brute_force(small.problem) == pytest.approx(optimum)
+    assert brute_force(small) == pytest.approx(optimum)
     if optimum < math.inf:
-        plan = extract(small.problem).selection
-        assert small.lift(plan).cost <= plan.cost * (1 + 1e-12)
+        plan = extract(small).selection
+        assert inverse.lift(plan).cost <= plan.cost * (1 + 1e-12)
 
 
 @given(problems(), st.randoms(use_true_random=False))
@@ -125,8 +123,8 @@ def test_chains_are_folded_and_lifted():
     for c in range(8):
         table.append([Choice(p, 1.0, ((c, p),)) for p in range(3)])
     problem = Problem(table, [conversions] * 9, [(8, 2)])
-    small = shrink(problem)
-    assert sum(bool(row) for row in small.problem.choices) == 1
+    small, _ = SHRINK.apply(problem)
+    assert sum(bool(row) for row in small.choices) == 1
     result = extract(problem)
     assert result.selection.cost == 8 + conversions[0, 2] and len(result.selection.chosen) == 9
 
@@ -168,11 +166,9 @@ def test_consumers_that_stand_in_for_each_other_pay_in_full():
              [Choice(1, 0.0, ((c, 1),)) for c in (1, 2, 3)]]
     problem = Problem(table, [matrix] * 5, [(4, 1)])
     graph, _, (plan, *_) = plans_of(problem)
-    program = EdgeProgram(graph, plan, time.monotonic() + 60)
-    assert program.relax().bound < 6
-    assert program.add_covers()
-    assert program.relax().bound == pytest.approx(13)
-    assert extract(problem, methods=["linear"]).bound == 13
+    assert plan.cost == 13
+    assert program.solve(graph, plan, 60.0, 1e-6).bound == pytest.approx(13)
+    assert extract(problem, methods=["shards"]).bound == 13
 
 
 @pytest.mark.parametrize(("alpha", "exchanges"), [(3.0, 1), (0.01, None)])
@@ -253,7 +249,7 @@ def test_a_solver_that_fails_leaves_the_local_plan(monkeypatch):
 
 def test_methods_can_be_chosen():
     problem = residual_mlp(3, candidates=4)
-    plans = {m: extract(problem, methods=[m]) for m in ("greedy", "local", "linear")}
+    plans = {m: extract(problem, methods=[m]) for m in ("greedy", "local", "shards")}
     assert all(check(problem, plan.selection) == [] for plan in plans.values())
     with pytest.raises(ValueError, match="unknown extraction methods"):
         extract(problem, methods=["magic"])

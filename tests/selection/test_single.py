@@ -13,15 +13,14 @@ from tests.selection.exhaustive import Tally, TooLarge, made_up, optimum
 
 from eggshard.errors import LimitError
 from eggshard.selection.bounds.bound import least_derivations
-from eggshard.selection.certify import cpsat, programs
-from eggshard.selection.certify.merge import merge
 from eggshard.selection.graph import Graph
 from eggshard.selection.portfolio import METHODS, extract
 from eggshard.selection.problem import Choice, Problem, Selection
 from eggshard.selection.reductions import fold
-from eggshard.selection.reductions.affordable import narrow
-from eggshard.selection.reductions.shrink import shrink
-from eggshard.selection.reductions.terms import of_same_terms
+from eggshard.selection.reductions.affordable import Affordable
+from eggshard.selection.reductions.presolve import SHRINK
+from eggshard.selection.reductions.reduction import Chain
+from eggshard.selection.reductions.terms import OfPlans, SameTerms
 from eggshard.selection.search import greedy as greedy_module
 from eggshard.selection.search.greedy import greedy
 from eggshard.selection.search.local_search import LocalSearch
@@ -92,8 +91,6 @@ def test_the_selection_is_optimal_in_every_one_of_many_cases(seed, loops):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_member_alone_gives_a_valid_plan_and_a_bound(method):
-    if method == "cpsat" and not cpsat.available():
-        pytest.skip("OR-tools is not installed")
     for loops in (True, False):
         for problem, best in problems(5, 8, loops):
             found = extract(problem, methods=("greedy", method), exact=True)
@@ -104,30 +101,26 @@ def test_every_member_alone_gives_a_valid_plan_and_a_bound(method):
 def test_shrinking_and_narrowing_keep_the_optimum():
     for loops in (True, False):
         for problem, best in problems(8, 12, loops):
-            small = shrink(problem)
-            assert optimum(small.problem, MOST) == pytest.approx(best, rel=1e-9)
-            narrowed = narrow(small, least_derivations(Graph(small.problem)).placed, best * (1 + 1e-9))
-            if narrowed is not None:
-                assert optimum(narrowed.problem, MOST) == pytest.approx(best, rel=1e-9)
-            for plan in greedy(Graph(small.problem)).plans:
-                lifted = small.lift(plan)
+            small, inverse = SHRINK.apply(problem)
+            assert optimum(small, MOST) == pytest.approx(best, rel=1e-9)
+            affordable = Affordable(least_derivations(Graph(small)).placed, best * (1 + 1e-9))
+            narrowed, _ = Chain(affordable, SHRINK).apply(small)
+            assert optimum(narrowed, MOST) == pytest.approx(best, rel=1e-9)
+            for plan in greedy(Graph(small)).plans:
+                lifted = inverse.lift(plan)
                 assert lifted is not None and check(problem, lifted) == []
 
 
-def test_what_the_linear_program_leaves_has_the_optimum(monkeypatch):
-    monkeypatch.setattr(programs, "SMALLER", 0.99)
+def test_the_integer_program_alone_has_the_optimum():
     for loops in (True, False):
-        assert wrong_of(9, 8, loops, ("greedy", "linear", "integer")) == []
+        assert wrong_of(9, 8, loops, ("greedy", "shards")) == []
 
 
-def test_parts_of_a_problem_and_merged_classes_keep_the_rule():
+def test_parts_of_a_problem_keep_the_rule():
     for problem, best in problems(3, 12, False):
-        graph = Graph(problem)
         plan = extract(problem, gap=0.0).selection
-        assert optimum(of_same_terms(problem, plan.chosen), MOST) == pytest.approx(best, rel=1e-9)
-        if best > 0:
-            merged = merge(graph, greedy_module.tree_costs(graph), best * 1e4)
-            assert merged is None or optimum(merged, MOST) <= best * (1 + 1e-9)
+        for part in (SameTerms(plan.chosen), OfPlans([plan])):
+            assert optimum(part.apply(problem)[0], MOST) == pytest.approx(best, rel=1e-9)
 
 
 def test_a_class_that_is_free_at_two_placements_is_made_at_one():

@@ -22,7 +22,7 @@ import numpy as np
 from eggshard.costmodel.pricing import Chains, Pricer, Weighted
 from eggshard.costmodel.schedule import COMPUTE, Schedule
 from eggshard.planner.state import Scheduled
-from eggshard.selection.certify.highs import Model, SolverError
+from eggshard.selection.exact.highs import Model, SolverError
 from eggshard.selection.problem import Problem
 
 #: How many weightings are tried besides plain sums.

@@ -57,8 +57,9 @@ class Selection:
 class Extraction:
     """A selection with its certificate: no plan of the problem costs less than ``bound``.
 
-    No plan that computes each class at most once costs less than ``once``, which is at least ``bound``; and none that
-    also computes the classes of the selection from the same operands less than ``terms``, which is at least ``once``.
+    No plan that computes each class at most once costs less than ``once`` (the no-recomputation bound), which is at
+    least ``bound``; and none that also computes the classes of the selection from the same operands less than
+    ``terms`` (the fixed-node bound), which is at least ``once``.
     """
 
     selection: Selection

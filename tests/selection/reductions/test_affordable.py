@@ -11,8 +11,9 @@ from eggshard.selection.bounds.bound import cheap_bound, least_derivations
 from eggshard.selection.graph import Graph
 from eggshard.selection.portfolio import extract
 from eggshard.selection.problem import Choice, Problem
-from eggshard.selection.reductions.affordable import narrow
-from eggshard.selection.reductions.shrink import shrink
+from eggshard.selection.reductions.affordable import Affordable
+from eggshard.selection.reductions.presolve import SHRINK
+from eggshard.selection.reductions.reduction import Chain
 
 
 @given(problems())
@@ -28,15 +29,14 @@ def test_no_shard_costs_less_than_its_least_derivation(problem):
 @given(problems())
 @hypothesis_settings(max_examples=80)
 def test_what_is_too_dear_is_no_part_of_the_optimum(problem):
-    small = shrink(problem)
-    optimum = brute_force(small.problem)
+    small, _ = SHRINK.apply(problem)
+    optimum = brute_force(small)
     if optimum == math.inf:
         return
-    narrowed = narrow(small, least_derivations(Graph(small.problem)).placed, optimum * (1 + 1e-9))
-    if narrowed is not None:
-        assert brute_force(narrowed.problem) == pytest.approx(optimum)
-        plan = extract(narrowed.problem).selection
-        assert narrowed.lift(plan).cost == pytest.approx(optimum)
+    affordable = Affordable(least_derivations(Graph(small)).placed, optimum * (1 + 1e-9))
+    narrowed, inverse = Chain(affordable, SHRINK).apply(small)
+    assert brute_force(narrowed) == pytest.approx(optimum)
+    assert inverse.lift(extract(narrowed).selection).cost == pytest.approx(optimum)
 
 
 def gathers(steps: int) -> Problem:
@@ -60,16 +60,16 @@ def gathers(steps: int) -> Problem:
 def test_halos_of_both_dimensions_add_up_once_nothing_can_be_gathered() -> None:
     """As long as the tensor might be gathered, the dearer halo alone is certain; few steps cannot pay for gathering."""
     problem = gathers(8)
-    small = shrink(problem)
-    least = least_derivations(Graph(small.problem))
+    small, _ = SHRINK.apply(problem)
+    least = least_derivations(Graph(small))
     assert least.roots == pytest.approx(8 * 2.125)
-    narrowed = narrow(small, least.placed, 8 * 3.125)
-    assert narrowed is not None
-    assert cheap_bound(Graph(narrowed.problem)) == pytest.approx(8 * 3.125)
+    affordable = Affordable(least.placed, 8 * 3.125)
+    assert affordable.pays(small)
+    assert cheap_bound(Graph(Chain(affordable, SHRINK).apply(small)[0])) == pytest.approx(8 * 3.125)
     found = extract(problem)
     assert found.bound == found.selection.cost == pytest.approx(8 * 3.125)
 
 
 def test_nothing_is_left_out_where_everything_is_affordable() -> None:
-    small = shrink(stencil_windows(4, 3.0))
-    assert narrow(small, least_derivations(Graph(small.problem)).placed, 1e9) is None
+    small, _ = SHRINK.apply(stencil_windows(4, 3.0))
+    assert not Affordable(least_derivations(Graph(small)).placed, 1e9).pays(small)

@@ -1,16 +1,19 @@
-"""A lower bound by dual ascent: near the linear program's, without a solver, in time that grows as the flows.
+"""The no-recomputation bound by dual ascent: near the linear program's, without a solver, in time that grows as the
+flows.
 
 A plan that computes no class twice gives every class one label: the choice that computes it, or absence where not
 every plan computes the class. Slot m (one operand a of a consumer) pays for what it takes. Slots of which no plan uses
-two (`exclusive`) are one group g: class a charges it charge[p, g] for being made at p, and share[p, k] for the
-conversion to need k, where the shares of all groups in one conversion add up to its cost at most. So the group has its
-need at the least charge[p, g] + share[p, k] over p, and nothing at the least charge[p, g]; what its slots pay that are
-not used, none[m], and what the used one pays, price[k], add up to that. No such plan costs less than
+two (`exclusive`: mutually exclusive uses) are one group g. The dual variables (multipliers) are what class a charges
+it, charge[p, g] for being made at p, and share[p, k] for the conversion to need k, where the shares of all groups in
+one conversion add up to its cost at most. So the group has its need at the least charge[p, g] + share[p, k] over p, and
+nothing at the least charge[p, g]; what its slots pay that are not used, none[m], and what the used one pays, price[k],
+add up to that. No such plan costs less than
 
     the sum over classes of their least slack[s] = cost[s] + what its slots pay - charges to groups at its out,
 
-roots being classes of one label. For in a plan every charge is paid and received once and cancels, and the shares in
-the prices are parts of the conversions that the plan pays. An absent class is made nowhere and uses no slot.
+roots being classes of one label; the slack is the label's reduced cost. For in a plan every charge is paid and received
+once and cancels, and the shares in the prices are parts of the conversions that the plan pays. An absent class is made
+nowhere and uses no slot.
 
 The charges and shares of one class at a time are set to the best for all others as they are, the classes in order up
 and down (block coordinate ascent; the weights are those of Kolmogorov, "A new look at reweighted message passing",
@@ -37,6 +40,7 @@ from eggshard.selection.bounds.batches import batches
 from eggshard.selection.bounds.charges import CAP, Block, ClassUses
 from eggshard.selection.bounds.exclusive import Context, contexts, groups, within
 from eggshard.selection.graph import Graph
+from eggshard.selection.problem import Problem
 
 #: The first and the last temperature, both over the number of classes, and the factor between two rounds.
 HOT, COLD, COOLING = 1.0, 2e-3, 0.75
@@ -323,12 +327,33 @@ class Dual:
 
     def evaluate(self) -> float:
         """The bound that the charges and shares prove."""
+        found = math.fsum(np.minimum.reduceat(self._slack(), self.ends).tolist())
+        self.bound = max(self.bound, min(1.0, found - 1e-9) * self.unit)
+        return found
+
+    def fixed(self, limit: float) -> Problem:
+        """Reduced-cost fixing: every plan that computes no class twice and costs no more than ``limit`` is a plan of
+        this problem, in which classes are computed once. Choices that are left out cost infinitely much.
+
+        A choice costs as much over the bound as its slack exceeds the least of its class.
+        """
+        slack = self._slack()
+        least = np.minimum.reduceat(slack, self.ends)
+        room = limit / self.unit - math.fsum(least.tolist()) + 1e-9
+        choices = [[s._replace(cost=math.inf) for s in row] for row in self.graph.problem.choices]
+        for c, end in zip(self.live, least.tolist(), strict=False):
+            for label, s in enumerate(self.kept[c], self.first[c]):
+                if slack[label] - end <= room:
+                    choices[c][s] = self.graph.problem.choices[c][s]
+        problem = self.graph.problem
+        return Problem(choices, problem.conversions, problem.roots, single=frozenset(self.live))
+
+    def _slack(self) -> np.ndarray:
+        """Per label its reduced cost: what it costs and pays, less what its class is paid at its out."""
         slack = self._charged()
         for block in self.blocks:
             slack[block.labels] -= block.at_labels(block.charged(block.state.charge))
-        found = math.fsum(np.minimum.reduceat(slack, self.ends).tolist())
-        self.bound = max(self.bound, min(1.0, found - 1e-9) * self.unit)
-        return found
+        return slack
 
     def _charged(self) -> np.ndarray:
         """Per label its cost and what it pays for its needs, exact."""

@@ -1,4 +1,4 @@
-"""Which uses of a class exclude each other, in plans that compute no class twice and nothing in vain.
+"""Mutually exclusive uses of a class, in plans that compute no class twice and nothing in vain.
 
 An optional class is computed only for some consumer's choices, so that where it is computed a class further on has one
 of certain choices. Two uses that ask the same class for different choices are never made in one plan: alternatives of

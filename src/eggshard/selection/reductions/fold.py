@@ -1,78 +1,22 @@
-"""Dominated choices, and chains of classes folded into one."""
+"""Chains of classes folded into one."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from eggshard.selection.copies import consumers, detour, single_copies
 from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Choice, Problem
-
-#: The (class, choice) of the original problem that a choice stands for.
-Origin = tuple[tuple[int, int], ...]
-
-
-def dominated(
-    choices: Sequence[Choice], conversions: np.ndarray, needed: set[int], once: bool = False
-) -> dict[int, int]:
-    """{a: b} where choice b makes choice a needless: b's needs are among a's and cost(b) + detour(b, a) <= cost(a).
-
-    In any plan with a, put b: its needs are served, what a's out served is served from b's out at no more cost, and
-    since b waits for nothing that a did not wait for, no circle closes. ``once``: see `detour`.
-    """
-    if len(choices) < 2:
-        return {}
-    pairs = _subsets(choices)
-    if not pairs:
-        return {}
-    by, of = np.array(pairs, np.int64).T
-    cost = np.array([s.cost for s in choices])
-    outs = np.array([s.out for s in choices])
-    # So far with the least that a detour costs: the conversion to a's out where that is needed.
-    least = np.where(np.isin(outs[of], sorted(needed)), conversions[outs[by], outs[of]], 0.0)
-    maybe = cost[by] + least <= cost[of]
-    by, of = by[maybe], of[maybe]
-    if not len(by):
-        return {}
-    rows_of = conversions[np.ix_(outs, np.array(sorted(needed), np.int64))]
-    with np.errstate(invalid="ignore"):
-        more = np.nan_to_num(np.maximum(rows_of[by] - rows_of[of], 0.0), posinf=math.inf)
-    total = (more.max(axis=1, initial=0.0) if once else more.sum(axis=1))
-    sure = cost[by] + total <= cost[of]
-    better: dict[int, list[int]] = {}
-    for b, a in sorted(zip(by[sure].tolist(), of[sure].tolist(), strict=True)):
-        better.setdefault(a, []).append(b)
-    result: dict[int, int] = {}
-    for a in np.lexsort((np.arange(len(choices)), cost))[::-1].tolist():  # dearest first; of equals the later goes
-        left = [b for b in better.get(a, ()) if b not in result]
-        if left:
-            result[a] = left[0]
-    return result
+from eggshard.selection.reductions.dominance import dominated
+from eggshard.selection.reductions.reduction import Inverse, Origin, Reduction, Renumbered
 
 
-def _subsets(choices: Sequence[Choice]) -> list[tuple[int, int]]:
-    """All (b, a), b != a, where the needs of choice b are among those of choice a."""
-    having: dict[tuple[tuple[int, int], ...], list[int]] = {}
-    for i, s in enumerate(choices):
-        having.setdefault(s.needs if len(s.needs) < 2 else tuple(sorted(set(s.needs))), []).append(i)
-    sizes = sorted({len(needs) for needs in having})
-    pairs = [(b, a) for some in having.values() if len(some) > 1 for b in some for a in some if b != a]
-    for needs, some in having.items():
-        for size in sizes[: sizes.index(len(needs))]:
-            if math.comb(len(needs), size) <= len(having):
-                below = [sub for sub in itertools.combinations(needs, size) if sub in having]
-            else:
-                below = [sub for sub in having if len(sub) == size and set(sub).issubset(needs)]
-            pairs += [(b, a) for sub in below for b in having[sub] for a in some]
-    return pairs
-
-
-def fold_chains(problem: Problem, origin: list[list[Origin]]) -> None:
-    """Fold classes into their only consumer, in place; a folded class is left without choices.
+class FoldChains(Reduction):
+    """Folds classes into their only consumer; a folded class is left without choices.
 
     Class u is folded into C if only C needs u, no choice of C needs it twice, neither lies in a cycle, and C is
     computed at most once. Then a plan with C's choice s, which needs (u, q), has one choice t of u and one conversion:
@@ -82,29 +26,35 @@ def fold_chains(problem: Problem, origin: list[list[Origin]]) -> None:
     too: a conversion before u is as good as one after it). Where u may be computed once C may be from then on: some
     optimal plan computes it at most once.
     """
-    graph = Graph(problem)
-    users = slots, needed = consumers(problem)
-    single = single_copies(problem, graph.cyclic, users)
-    into: dict[int, int] = {}
-    for u in graph.order:
-        if graph.cyclic[u] or not problem.choices[u] or len(slots[u]) != 1:
-            continue
-        ((consumer, _),) = slots[u]
-        while consumer in into:
-            consumer = into[consumer]
-        if consumer < 0 or graph.cyclic[consumer] or not single[consumer]:
-            continue
-        below = [(c, i) for c, i in slots[consumer]]
-        once = len(below) == 1 and (below[0][0] < 0 or single[below[0][0]])
-        folded = _fold(problem, origin, u, consumer, needed[consumer], once, slots)
-        if folded is None:
-            continue
-        into[u] = consumer
-        if u in problem.single:
-            problem.single |= {consumer}
-        problem.choices[consumer], origin[consumer] = folded
-        problem.choices[u], origin[u] = [], []
-        problem.conversions[u] = np.zeros((0, 0))
+
+    def apply(self, problem: Problem) -> tuple[Problem, Inverse]:
+        original = problem
+        problem = replace(problem, choices=list(problem.choices), conversions=list(problem.conversions), seeds=[])
+        origin: list[list[Origin]] = [[((c, s),) for s in range(len(row))] for c, row in enumerate(problem.choices)]
+        graph = Graph(problem)
+        users = slots, needed = consumers(problem)
+        single = single_copies(problem, graph.cyclic, users)
+        into: dict[int, int] = {}
+        for u in graph.order:
+            if graph.cyclic[u] or not problem.choices[u] or len(slots[u]) != 1:
+                continue
+            ((consumer, _),) = slots[u]
+            while consumer in into:
+                consumer = into[consumer]
+            if consumer < 0 or graph.cyclic[consumer] or not single[consumer]:
+                continue
+            below = [(c, i) for c, i in slots[consumer]]
+            once = len(below) == 1 and (below[0][0] < 0 or single[below[0][0]])
+            folded = _fold(problem, origin, u, consumer, needed[consumer], once, slots)
+            if folded is None:
+                continue
+            into[u] = consumer
+            if u in problem.single:
+                problem.single |= {consumer}
+            problem.choices[consumer], origin[consumer] = folded
+            problem.choices[u], origin[u] = [], []
+            problem.conversions[u] = np.zeros((0, 0))
+        return problem, Renumbered(original, origin)
 
 
 def _fold(

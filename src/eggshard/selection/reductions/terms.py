@@ -1,4 +1,6 @@
-"""The plans that compute the same classes as a given plan from the same operands: its terms, at any placements.
+"""Problems of some plans only: of given ones put together anew, or of those that compute the same as a given one.
+
+The latter compute its classes from the same operands: its terms, at any placements.
 
 Alternatives that the algebra finds are what makes relaxations of a large problem loose, and dual ascent end without a
 plan. Among the plans of one term there are hardly any, and the bound mostly meets the best of them.
@@ -7,24 +9,46 @@ plan. Among the plans of one term there are hardly any, and the bound mostly mee
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
-from eggshard.selection.problem import Choice, Problem
+from eggshard.selection.problem import Choice, Problem, Selection
+from eggshard.selection.reductions.reduction import Inverse, Reduction, SameNumbers
 
 
-def of_same_terms(problem: Problem, chosen: Mapping[int, tuple[int, ...]]) -> Problem:
-    """The problem with only the plan's classes, each with the choices that need what the plan's choices need, or more,
-    or less; others cost infinitely much, so that choices keep their numbers.
+class SameTerms(Reduction):
+    """Only the plan's classes, each with the choices that need what the plan's choices need, or more, or less; others
+    cost infinitely much.
 
     (A placement may hold what an operand would give: such a choice needs fewer operands than others of the same op.)
     """
-    kept = []
-    for c, choices in enumerate(problem.choices):
-        mine = [_operands(choices[s]) for s in chosen.get(c, ())]
-        kept.append([
-            choice if mine and _among(choice, mine, chosen) else Choice(choice.out, math.inf, choice.needs, choice.tag)
-            for choice in choices])
-    return Problem(kept, problem.conversions, problem.roots, single=problem.single)
+
+    def __init__(self, chosen: Mapping[int, tuple[int, ...]]) -> None:
+        self.chosen = chosen
+
+    def apply(self, problem: Problem) -> tuple[Problem, Inverse]:
+        kept = []
+        for c, choices in enumerate(problem.choices):
+            mine = [_operands(choices[s]) for s in self.chosen.get(c, ())]
+            kept.append([
+                choice if mine and _among(choice, mine, self.chosen) else choice._replace(cost=math.inf)
+                for choice in choices])
+        return Problem(kept, problem.conversions, problem.roots, single=problem.single), SameNumbers(problem)
+
+
+class OfPlans(Reduction):
+    """Only the choices of some plans, which may be put together anew; others cost infinitely much."""
+
+    def __init__(self, plans: Sequence[Selection]) -> None:
+        self.plans = plans
+
+    def apply(self, problem: Problem) -> tuple[Problem, Inverse]:
+        used: list[set[int]] = [set() for _ in problem.choices]
+        for plan in self.plans:
+            for c, some in plan.chosen.items():
+                used[c].update(some)
+        choices = [[s if i in some else s._replace(cost=math.inf) for i, s in enumerate(row)]
+                   for row, some in zip(problem.choices, used, strict=True)]
+        return Problem(choices, problem.conversions, problem.roots, single=problem.single), SameNumbers(problem)
 
 
 def _among(choice: Choice, mine: Collection[frozenset[int]], classes: Collection[int]) -> bool:

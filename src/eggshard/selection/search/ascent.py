@@ -9,7 +9,7 @@ from typing import NamedTuple
 from eggshard.selection.bounds.dual import Dual
 from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Problem, Selection
-from eggshard.selection.reductions.terms import of_same_terms
+from eggshard.selection.reductions.terms import SameTerms
 from eggshard.selection.search.greedy import tree_costs
 from eggshard.selection.search.local_search import LocalSearch
 from eggshard.selection.verify import complete
@@ -23,13 +23,13 @@ STEEP = 0.05
 
 
 class Ascent(NamedTuple):
-    """The best plan that prices gave, None if none; the bound of plans that compute nothing twice; whether it stalled
-    far from the best plan.
+    """The best plan that prices gave, None if none; the no-recomputation bound, of plans that compute nothing twice;
+    and the problem that reduced-cost fixing leaves, with every such plan cheaper than the best one known.
     """
 
     plan: Selection | None
     bound: float
-    hopeless: bool
+    fixed: Problem
 
 
 class Terms:
@@ -37,20 +37,22 @@ class Terms:
 
     def __init__(self, problem: Problem, incumbent: Selection) -> None:
         self.incumbent = incumbent
-        self.problem = of_same_terms(problem, incumbent.chosen)
+        self.problem, _ = SameTerms(incumbent.chosen).apply(problem)
         #: Whether these are all plans.
         self.all_plans = all(
             math.isfinite(kept.cost) or not math.isfinite(choice.cost)
             for some, choices in zip(self.problem.choices, problem.choices, strict=True)
             for kept, choice in zip(some, choices, strict=True))
         self.bound = 0.0
+        #: What the last ascent left (see `Ascent`).
+        self.fixed = self.problem
 
     def ascend(self, gap: float, deadline: float) -> Selection | None:
         """The best plan that prices gave; raises the bound."""
         graph = Graph(self.problem)
         search = LocalSearch(graph, tree_costs(graph).best, deadline)
         found = ascend(graph, search, self.incumbent.cost, gap, deadline, patient=True)
-        self.bound = found.bound
+        self.bound, self.fixed = found.bound, found.fixed
         return found.plan
 
     def has(self, plan: Selection) -> bool:
@@ -79,5 +81,5 @@ def ascend(
         if late or dual.bound >= cost * (1 - gap):
             break
         if not patient and (part + HOPE * rise) * known < min(NEAR, 1 - gap) * cost:
-            return Ascent(found, dual.bound, True)
-    return Ascent(found, dual.bound, False)
+            break
+    return Ascent(found, dual.bound, dual.fixed(cost))

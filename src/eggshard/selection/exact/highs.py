@@ -95,15 +95,6 @@ class Model:
         self._upper.append(upper)
         self.columns += count
 
-    def set_upper(self, columns: np.ndarray, upper: np.ndarray) -> None:
-        """Change the upper bounds of columns."""
-        if len(columns):
-            self._ok(self._highs.changeColsBounds(
-                len(columns), columns.astype(np.int32), np.zeros(len(columns)), upper.astype(float)), "bounds")
-            merged = self.upper.copy()
-            merged[columns] = upper
-            self._upper = [merged]
-
     @property
     def cost(self) -> np.ndarray:
         return np.concatenate(self._cost) if self._cost else np.zeros(0)
@@ -144,11 +135,6 @@ class Model:
         values = np.array(self._highs.getSolution().col_value) if found else None
         bound = float(info.mip_dual_bound)
         return IntegerSolution(values, bound if math.isfinite(bound) else -math.inf, finished)
-
-    def relax(self) -> None:
-        """Make all columns continuous again."""
-        self._ok(self._highs.changeColsIntegrality(
-            self.columns, np.arange(self.columns, dtype=np.int32), np.zeros(self.columns, np.uint8)), "integrality")
 
     def _run(self, seconds: float) -> None:
         self._option("time_limit", max(0.01, seconds) + self._highs.getRunTime())

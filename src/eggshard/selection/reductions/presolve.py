@@ -1,93 +1,47 @@
-"""Makes a problem smaller without losing its optimum; every step's argument is beside it.
+"""Presolve: what no optimal plan needs is dropped; every step's argument is beside it.
 
-The result is a problem of its own, with fewer classes, choices, placements and needs, and knows the way back.
+The result has fewer classes, choices, placements and needs.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from eggshard.selection.copies import consumers
 from eggshard.selection.graph import strong_components
-from eggshard.selection.problem import Choice, Problem, Selection
-from eggshard.selection.reductions.fold import Origin, dominated, fold_chains
-from eggshard.selection.verify import complete
+from eggshard.selection.problem import Choice, Problem
+from eggshard.selection.reductions.dominance import dominated
+from eggshard.selection.reductions.fold import FoldChains
+from eggshard.selection.reductions.reduction import Chain, Inverse, Origin, Reduction, Renumbered
 
 
-@dataclass
-class Shrunk:
-    """A smaller problem of the same optimum, and the way back."""
+class Presolve(Reduction):
+    """Drops free needs, choices that no derivation uses, dominated choices, and what the roots do not lead to."""
 
-    problem: Problem
-    original: Problem
-    #: origin[new class][new choice]: the old (class, choice) that it stands for.
-    origin: list[list[Origin]]
-    #: old class -> choices at no cost, for dropped needs.
-    free: dict[int, tuple[int, ...]]
-    #: (old class, dropped choice) -> the choice that is as good.
-    stand_in: dict[tuple[int, int], int]
-
-    def lift(self, selection: Selection) -> Selection | None:
-        """The original problem's selection, with its own exact cost."""
-        chosen: dict[int, dict[int, None]] = {c: dict.fromkeys(some) for c, some in self.free.items()}
-        for c, some in selection.chosen.items():
-            for s in some:
-                for old, choice in self.origin[c][s]:
-                    chosen.setdefault(old, {})[choice] = None
-        return complete(self.original, chosen)
-
-    def lower(self, chosen: Mapping[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-        """The new choices that come nearest to the original problem's choices; those need not make up a plan."""
-        wanted = set()
-        for c, some in chosen.items():
-            for s in some:
-                while (c, s) in self.stand_in:
-                    s = self.stand_in[c, s]
-                wanted.add((c, s))
-        matches: dict[int, Counter[int]] = {}
-        for part in wanted:
-            for c, s in self._standing_for.get(part, ()):
-                matches.setdefault(c, Counter())[s] += 1
-        # Of choices that stand for as many of them, the first.
-        return {c: (min(some, key=lambda s: (-some[s], s)),) for c, some in sorted(matches.items())}
-
-    @cached_property
-    def _standing_for(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
-        """Per old choice the new ones (class, choice) that stand for it, so often as they do."""
-        out: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for c, row in enumerate(self.origin):
-            for s, parts in enumerate(row):
-                for part in parts:
-                    out.setdefault(part, []).append((c, s))
-        return out
+    def apply(self, problem: Problem) -> tuple[Problem, Inverse]:
+        # A choice that needs its own shard would have it computed and converted to, or would wait for itself.
+        alive = [[s.cost < math.inf and (c, s.out) not in s.needs for s in choices]
+                 for c, choices in enumerate(problem.choices)]
+        needs = [[s.needs for s in choices] for choices in problem.choices]
+        stand_in: dict[tuple[int, int], int] = {}
+        free = _drop_free_needs(problem, alive, needs, stand_in)
+        _drop_underivable(problem, alive, needs)
+        live, needed = _reachable(problem, alive, needs)
+        for c in live:
+            some = [s for s, ok in enumerate(alive[c]) if ok]
+            choices = [problem.choices[c][s]._replace(needs=needs[c][s]) for s in some]
+            for gone, by in dominated(choices, problem.conversions[c], needed[c]).items():
+                alive[c][some[gone]] = False
+                stand_in[c, some[gone]] = some[by]
+        live, needed = _reachable(problem, alive, needs)
+        smaller, origin = _renumber(problem, sorted(live), alive, needs, needed)
+        return smaller, Renumbered(problem, origin, free, stand_in)
 
 
-def shrink(problem: Problem) -> Shrunk:
-    """Drop what no optimal plan needs, and fold chains."""
-    # A choice that needs its own shard would have it computed and converted to, or would wait for itself.
-    alive = [[s.cost < math.inf and (c, s.out) not in s.needs for s in choices]
-             for c, choices in enumerate(problem.choices)]
-    needs = [[s.needs for s in choices] for choices in problem.choices]
-    stand_in: dict[tuple[int, int], int] = {}
-    free = _drop_free_needs(problem, alive, needs, stand_in)
-    _drop_underivable(problem, alive, needs)
-    live, needed = _reachable(problem, alive, needs)
-    for c in live:
-        some = [s for s, ok in enumerate(alive[c]) if ok]
-        choices = [problem.choices[c][s]._replace(needs=needs[c][s]) for s in some]
-        for gone, by in dominated(choices, problem.conversions[c], needed[c]).items():
-            alive[c][some[gone]] = False
-            stand_in[c, some[gone]] = some[by]
-    live, needed = _reachable(problem, alive, needs)
-    smaller, origin = _renumber(problem, sorted(live), alive, needs, needed)
-    fold_chains(smaller, origin)
-    return Shrunk(smaller, problem, origin, free, stand_in)
+#: Makes a problem smaller; its optimum stays.
+SHRINK = Chain(Presolve(), FoldChains())
 
 
 def _drop_free_needs(
