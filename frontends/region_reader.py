@@ -76,9 +76,7 @@ class ModuleReader:
     def definition(self, name: str) -> OpDef | None:
         """The registry's definition of an MLIR op, None if it has none under its own name."""
         if name not in self._definitions:
-            short = name.removeprefix("stablehlo.")
-            known = registry.known(short) and registry.get(short).spelling == name
-            self._definitions[name] = registry.get(short) if known else None
+            self._definitions[name] = registry.spelled(name)
         return self._definitions[name]
 
     def attributes(self, definition: OpDef, operation: Any, operands: tuple[TensorType, ...],

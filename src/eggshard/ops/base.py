@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from enum import Flag, auto
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -77,10 +78,30 @@ class FactorRule:
     linear: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
+class Traits(Flag):
+    """What passes want to know of an elementwise op besides its meaning.
+
+    ``KEEPS_ZERO``: of zeros alone it makes +0. ``IDEMPOTENT``: of equal operands it makes what these are (of a select
+    its two values). ``DIVIDES``: an instruction, but a slow one: a quotient or a root. ``FUNCTION``: many instructions,
+    like a hyperbolic tangent. ``VECTORISED``: libraries of vector kernels for CPUs have it.
+    """
+
+    NONE = 0
+    KEEPS_ZERO = auto()
+    IDEMPOTENT = auto()
+    DIVIDES = auto()
+    FUNCTION = auto()
+    VECTORISED = auto()
+    DEAR = DIVIDES | FUNCTION
+
+
 class OpDef:
     """The definition of one op. Instances are stateless; attributes travel separately."""
 
     name: str = ""
+    #: Whether each element of the result depends on the operands' elements at its own index alone.
+    pointwise: ClassVar[bool] = False
+    traits: Traits = Traits.NONE
     #: StableHLO attribute name -> codec. Attributes that StableHLO does not spell (``shape``, ``dtype``) are absent.
     attributes: Mapping[str, Codec] = {}
     #: False: never merged, repeated, dropped or reordered against other impure ops.
@@ -200,6 +221,12 @@ def get(name: str) -> OpDef:
         return _REGISTRY[name]
     except KeyError:
         raise ProgramError(unknown(name)) from None
+
+
+def spelled(mlir_name: str) -> OpDef | None:
+    """The definition of an op of MLIR that is spelled like this; None where there is none."""
+    found = _REGISTRY.get(mlir_name.removeprefix("stablehlo."))
+    return found if found is not None and found.spelling == mlir_name else None
 
 
 def unknown(name: str) -> str:

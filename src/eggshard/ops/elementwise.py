@@ -9,7 +9,7 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics, special
-from eggshard.ops.base import Arrays, Factor, FactorRule, OpDef, Types, register
+from eggshard.ops.base import Arrays, Factor, FactorRule, OpDef, Traits, Types, register
 from eggshard.program import codec, monoids
 from eggshard.program.attributes import Attributes
 from eggshard.program.program import Region
@@ -60,6 +60,7 @@ def pointwise_rule(operands: Types, shape: tuple[int, ...], linear: Linear = ())
 class Pointwise(OpDef):
     """Base of ops on operands of one shape. ``evaluate`` broadcasts, so scalars stand for whole tensors."""
 
+    pointwise = True
     arity = 1
 
     def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
@@ -81,14 +82,18 @@ class Pointwise(OpDef):
         return pointwise_rule(operands, results[0].shape, self.linear(attrs, operands))
 
 
-class _Same(Pointwise):
-    """An op on ``arity`` operands of one element type, whose result has that type (or ``result``)."""
+class Elementwise(Pointwise):
+    """An op on ``arity`` operands of one element type, whose result has that type (or ``result``).
 
-    def __init__(self, name: str, arity: int, classes: str, function: Function, linear: Linear = (), *,
-                 result: str = "", accuracy: bool = False, dialect: str = ""):
-        self.name = f"{dialect}.{name}" if dialect else name
-        self.mlir_name = self.name if dialect else ""
-        self.arity, self.classes, self.function = arity, classes, function
+    classes: the letters of `dtype_class` that it accepts. function: its meaning in NumPy. A name with a dialect
+    (``chlo.erf``) is its name in MLIR, too.
+    """
+
+    def __init__(self, name: str, arity: int, classes: str, function: Function, traits: Traits = Traits.NONE,
+                 linear: Linear = (), *, result: str = "", accuracy: bool = False):
+        self.name = name
+        self.mlir_name = name if "." in name else ""
+        self.arity, self.classes, self.function, self.traits = arity, classes, function, traits
         self._linear, self.result = linear, result
         if accuracy:
             self.attributes = {"result_accuracy": codec.RESULT_ACCURACY}
@@ -123,80 +128,78 @@ def _cbrt(x: np.ndarray) -> np.ndarray:
 
 _ADDENDS: Linear = (("add", (0,)),)
 
+_ZERO, _SAME, _DIVIDES, _FUNCTION, _VECTOR = (
+    Traits.KEEPS_ZERO, Traits.IDEMPOTENT, Traits.DIVIDES, Traits.FUNCTION, Traits.VECTORISED)
+
 for _definition in (
-    _Same("abs", 1, "fci", np.abs, result="part"),
-    _Same("cbrt", 1, "fc", _cbrt, accuracy=True),
-    _Same("ceil", 1, "f", np.ceil),
-    _Same("cosine", 1, "fc", np.cos, accuracy=True),
-    _Same("exponential", 1, "fc", np.exp, accuracy=True),
-    _Same("exponential_minus_one", 1, "fc", np.expm1, accuracy=True),
-    _Same("floor", 1, "f", np.floor),
-    _Same("imag", 1, "fc", np.imag, _ADDENDS, result="part"),
-    _Same("is_finite", 1, "f", np.isfinite, result="i1"),
-    _Same("log", 1, "fc", np.log, accuracy=True),
-    _Same("log_plus_one", 1, "fc", np.log1p, accuracy=True),
-    _Same("logistic", 1, "fc", lambda x: 1 / (1 + np.exp(-x)), accuracy=True),
-    _Same("negate", 1, "fciu", np.negative, _ADDENDS),
-    _Same("not", 1, "iub", np.invert),
-    _Same("real", 1, "fc", np.real, _ADDENDS, result="part"),
-    _Same("round_nearest_afz", 1, "f", _round_half_away),
-    _Same("round_nearest_even", 1, "f", np.rint),
-    _Same("rsqrt", 1, "fc", lambda x: 1 / np.sqrt(x), accuracy=True),
-    _Same("sign", 1, "fci", numerics.sign),
-    _Same("sine", 1, "fc", np.sin, accuracy=True),
-    _Same("sqrt", 1, "fc", np.sqrt, accuracy=True),
-    _Same("tan", 1, "fc", np.tan, accuracy=True),
-    _Same("tanh", 1, "fc", np.tanh, accuracy=True),
-    _Same("add", 2, "fciub", np.add, (("add", (0, 1)),)),
-    _Same("and", 2, "iub", np.bitwise_and, (("and", (0, 1)),)),
-    _Same("atan2", 2, "f", np.arctan2),
-    _Same("maximum", 2, "fiub", np.maximum, (("max", (0, 1)),)),
-    _Same("minimum", 2, "fiub", np.minimum, (("min", (0, 1)),)),
-    _Same("multiply", 2, "fciub", np.multiply, (("add", (0,)), ("add", (1,)))),
-    _Same("or", 2, "iub", np.bitwise_or, (("or", (0, 1)),)),
-    _Same("power", 2, "fciu", numerics.power),
-    _Same("remainder", 2, "fiu", numerics.remainder),
-    _Same("subtract", 2, "fciu", np.subtract, (("add", (0, 1)),)),
-    _Same("xor", 2, "iub", np.bitwise_xor, (("xor", (0, 1)),)),
-    *(
-        _Same(name, 1, classes, function, dialect="chlo")
-        for name, classes, function in (
-            ("acos", "fc", np.arccos),
-            ("acosh", "fc", np.arccosh),
-            ("asin", "fc", np.arcsin),
-            ("asinh", "fc", np.arcsinh),
-            ("atan", "fc", np.arctan),
-            ("atanh", "fc", np.arctanh),
-            ("bessel_i1e", "f", special.bessel_i1e),
-            ("cosh", "fc", np.cosh),
-            ("digamma", "f", special.digamma),
-            ("erf", "f", special.erf),
-            ("erf_inv", "f", special.erf_inv),
-            ("erfc", "f", special.erfc),
-            ("lgamma", "f", special.lgamma),
-            ("sinh", "fc", np.sinh),
-            ("square", "fc", np.square),
-            ("tan", "fc", np.tan),
-        )
-    ),
-    _Same("conj", 1, "fc", np.conj, _ADDENDS, dialect="chlo"),
-    _Same("is_inf", 1, "f", np.isinf, result="i1", dialect="chlo"),
-    _Same("is_neg_inf", 1, "f", np.isneginf, result="i1", dialect="chlo"),
-    _Same("is_pos_inf", 1, "f", np.isposinf, result="i1", dialect="chlo"),
-    _Same("polygamma", 2, "f", special.polygamma, dialect="chlo"),
-    _Same("zeta", 2, "f", special.zeta, dialect="chlo"),
+    Elementwise("abs", 1, "fci", np.abs, _ZERO | _VECTOR, result="part"),
+    Elementwise("cbrt", 1, "fc", _cbrt, _ZERO | _FUNCTION, accuracy=True),
+    Elementwise("ceil", 1, "f", np.ceil, _ZERO | _VECTOR),
+    Elementwise("cosine", 1, "fc", np.cos, _FUNCTION | _VECTOR, accuracy=True),
+    Elementwise("exponential", 1, "fc", np.exp, _FUNCTION | _VECTOR, accuracy=True),
+    Elementwise("exponential_minus_one", 1, "fc", np.expm1, _ZERO | _FUNCTION | _VECTOR, accuracy=True),
+    Elementwise("floor", 1, "f", np.floor, _ZERO | _VECTOR),
+    Elementwise("imag", 1, "fc", np.imag, _ZERO, _ADDENDS, result="part"),
+    Elementwise("is_finite", 1, "f", np.isfinite, result="i1"),
+    Elementwise("log", 1, "fc", np.log, _FUNCTION | _VECTOR, accuracy=True),
+    Elementwise("log_plus_one", 1, "fc", np.log1p, _ZERO | _FUNCTION | _VECTOR, accuracy=True),
+    Elementwise("logistic", 1, "fc", lambda x: 1 / (1 + np.exp(-x)), _FUNCTION | _VECTOR, accuracy=True),
+    Elementwise("negate", 1, "fciu", np.negative, _VECTOR, _ADDENDS),
+    Elementwise("not", 1, "iub", np.invert),
+    Elementwise("real", 1, "fc", np.real, _ZERO, _ADDENDS, result="part"),
+    Elementwise("round_nearest_afz", 1, "f", _round_half_away, _ZERO),
+    Elementwise("round_nearest_even", 1, "f", np.rint, _ZERO | _VECTOR),
+    Elementwise("rsqrt", 1, "fc", lambda x: 1 / np.sqrt(x), _FUNCTION | _VECTOR, accuracy=True),
+    Elementwise("sign", 1, "fci", numerics.sign, _ZERO | _VECTOR),
+    Elementwise("sine", 1, "fc", np.sin, _ZERO | _FUNCTION | _VECTOR, accuracy=True),
+    Elementwise("sqrt", 1, "fc", np.sqrt, _ZERO | _DIVIDES | _VECTOR, accuracy=True),
+    Elementwise("tan", 1, "fc", np.tan, _ZERO | _FUNCTION | _VECTOR, accuracy=True),
+    Elementwise("tanh", 1, "fc", np.tanh, _ZERO | _FUNCTION | _VECTOR, accuracy=True),
+    Elementwise("add", 2, "fciub", np.add, _ZERO | _VECTOR, (("add", (0, 1)),)),
+    Elementwise("and", 2, "iub", np.bitwise_and, _ZERO | _SAME, (("and", (0, 1)),)),
+    Elementwise("atan2", 2, "f", np.arctan2, _FUNCTION),
+    Elementwise("maximum", 2, "fiub", np.maximum, _ZERO | _SAME | _VECTOR, (("max", (0, 1)),)),
+    Elementwise("minimum", 2, "fiub", np.minimum, _ZERO | _SAME | _VECTOR, (("min", (0, 1)),)),
+    Elementwise("multiply", 2, "fciub", np.multiply, _ZERO | _VECTOR, (("add", (0,)), ("add", (1,)))),
+    Elementwise("or", 2, "iub", np.bitwise_or, _ZERO | _SAME, (("or", (0, 1)),)),
+    Elementwise("power", 2, "fciu", numerics.power, _FUNCTION | _VECTOR),
+    Elementwise("remainder", 2, "fiu", numerics.remainder, _DIVIDES),
+    Elementwise("subtract", 2, "fciu", np.subtract, _ZERO | _VECTOR, (("add", (0, 1)),)),
+    Elementwise("xor", 2, "iub", np.bitwise_xor, _ZERO, (("xor", (0, 1)),)),
+    Elementwise("chlo.acos", 1, "fc", np.arccos, _FUNCTION),
+    Elementwise("chlo.acosh", 1, "fc", np.arccosh, _FUNCTION),
+    Elementwise("chlo.asin", 1, "fc", np.arcsin, _ZERO | _FUNCTION),
+    Elementwise("chlo.asinh", 1, "fc", np.arcsinh, _ZERO | _FUNCTION),
+    Elementwise("chlo.atan", 1, "fc", np.arctan, _ZERO | _FUNCTION),
+    Elementwise("chlo.atanh", 1, "fc", np.arctanh, _ZERO | _FUNCTION),
+    Elementwise("chlo.bessel_i1e", 1, "f", special.bessel_i1e, _FUNCTION),
+    Elementwise("chlo.conj", 1, "fc", np.conj, Traits.NONE, _ADDENDS),
+    Elementwise("chlo.cosh", 1, "fc", np.cosh, _FUNCTION),
+    Elementwise("chlo.digamma", 1, "f", special.digamma, _FUNCTION),
+    Elementwise("chlo.erf", 1, "f", special.erf, _ZERO | _FUNCTION | _VECTOR),
+    Elementwise("chlo.erf_inv", 1, "f", special.erf_inv, _ZERO | _FUNCTION),
+    Elementwise("chlo.erfc", 1, "f", special.erfc, _FUNCTION),
+    Elementwise("chlo.is_inf", 1, "f", np.isinf, _ZERO, result="i1"),
+    Elementwise("chlo.is_neg_inf", 1, "f", np.isneginf, _ZERO, result="i1"),
+    Elementwise("chlo.is_pos_inf", 1, "f", np.isposinf, _ZERO, result="i1"),
+    Elementwise("chlo.lgamma", 1, "f", special.lgamma, _FUNCTION),
+    Elementwise("chlo.sinh", 1, "fc", np.sinh, _ZERO | _FUNCTION),
+    Elementwise("chlo.square", 1, "fc", np.square, _ZERO),
+    Elementwise("chlo.tan", 1, "fc", np.tan, _ZERO | _FUNCTION | _VECTOR),
+    Elementwise("chlo.polygamma", 2, "f", special.polygamma, _FUNCTION),
+    Elementwise("chlo.zeta", 2, "f", special.zeta, _FUNCTION),
 ):
     register(_definition)
 
 
-class _Division(_Same):
+class _Division(Elementwise):
     """Division is linear in its dividend, except of integers, where it truncates."""
 
     def linear(self, attrs: Attributes, operands: Types) -> Linear:
         return _ADDENDS if is_float(operands[0].dtype) else ()
 
 
-class _BitOp(_Same):
+class _BitOp(Elementwise):
     """An op on the bits of integers: ``function`` gets the element's bit width as its last argument."""
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
@@ -205,7 +208,7 @@ class _BitOp(_Same):
         return (numerics.pointwise(lambda *a: self.function(*a, bits), dtype, tuple(arrays)),)
 
 
-class _NextAfter(_Same):
+class _NextAfter(Elementwise):
     """The neighbour in the operand's own type, so nothing is widened."""
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
@@ -217,6 +220,7 @@ class _Complex(Pointwise):
     """A complex number from its real and imaginary parts."""
 
     name = "complex"
+    traits = _ZERO
     arity = 2
 
     def result_dtype(self, attrs: Attributes, operands: Types) -> str:
@@ -264,6 +268,7 @@ class _Select(Pointwise):
     """Operand 1 where the predicate holds, else operand 2; the predicate may be a scalar."""
 
     name = "select"
+    traits = _ZERO | _SAME
     arity = 3
 
     def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
@@ -286,6 +291,7 @@ class _Clamp(Pointwise):
     """``minimum(maximum(operand, low), high)`` of (low, operand, high); the bounds may be scalars."""
 
     name = "clamp"
+    traits = _ZERO | _SAME
     arity = 3
 
     def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
@@ -308,6 +314,7 @@ class _Convert(Pointwise):
     """The same numbers in element type ``dtype``."""
 
     name = "convert"
+    traits = _ZERO | _VECTOR
 
     def result_dtype(self, attrs: Attributes, operands: Types) -> str:
         numpy_dtype(attrs["dtype"])
@@ -335,6 +342,7 @@ class _ReducePrecision(Pointwise):
     """Rounds to a float format of ``exponent_bits`` and ``mantissa_bits`` and back."""
 
     name = "reduce_precision"
+    traits = _ZERO
     attributes = {"exponent_bits": codec.Integer(bits=32), "mantissa_bits": codec.Integer(bits=32)}
 
     def result_dtype(self, attrs: Attributes, operands: Types) -> str:
@@ -348,15 +356,15 @@ class _ReducePrecision(Pointwise):
 
 
 for _definition in (
-    _Division("divide", 2, "fciu", numerics.divide),
+    _Division("divide", 2, "fciu", numerics.divide, _DIVIDES | _VECTOR),
     _BitOp("count_leading_zeros", 1, "iu", numerics.leading_zeros),
-    _BitOp("popcnt", 1, "iu", numerics.count_bits),
+    _BitOp("popcnt", 1, "iu", numerics.count_bits, _ZERO),
     *(
-        _BitOp(name, 2, "iu", lambda x, y, bits, kind=kind: numerics.shift(kind, x, y, bits))
+        _BitOp(name, 2, "iu", lambda x, y, bits, kind=kind: numerics.shift(kind, x, y, bits), _ZERO)
         for name, kind in (("shift_left", "left"), ("shift_right_arithmetic", "arithmetic"),
                            ("shift_right_logical", "logical"))
     ),
-    _NextAfter("next_after", 2, "f", np.nextafter, dialect="chlo"),
+    _NextAfter("chlo.next_after", 2, "f", np.nextafter),
 ):
     register(_definition)
 for _other in (_Complex(), _Compare(), _Select(), _Clamp(), _Convert(), _ReducePrecision()):
