@@ -10,7 +10,7 @@ import numpy as np
 from eggshard.emit.body_text import BodyText, Value, integers
 from eggshard.emit.windows_text import WindowText
 from eggshard.errors import LoweringError
-from eggshard.ops import spelling
+from eggshard.ops.spelling import MlirPrinter
 from eggshard.program import monoids
 from eggshard.program.types import TensorType, integer_limits, numpy_dtype
 from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
@@ -95,9 +95,8 @@ class StepText(WindowText):
     def _local(self, action: Local, operands: Sequence[Value]) -> list[Value]:
         if action.name in ("dynamic_slice", "dynamic_update_slice", "gather"):
             operands = self._in_bounds(action, operands)
-        lines, names = spelling.emit(
-            action.name, action.attributes, operands, action.result_types, action.regions, self.fresh
-        )
+        printer = MlirPrinter(self.fresh)
+        lines, names = printer.op(action.name, action.attributes, operands, action.result_types, action.regions)
         for line in lines:
             self.line(line)
         return [Value(name, type_) for name, type_ in zip(names, action.result_types, strict=True)]

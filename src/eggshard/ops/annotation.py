@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from eggshard.ops.base import Arrays, FactorRule, OpDef, Types, Values, register
+from eggshard.ops.base import Arrays, FactorRule, OpDef, Printed, Printer, Types, Values, register
 from eggshard.ops.elementwise import pointwise_rule, require_count
 from eggshard.ops.movement import moves_addends
 from eggshard.program import codec
@@ -34,8 +32,8 @@ class _ShardingConstraint(OpDef):
         return 0.0
 
     def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], fresh: Callable[[], str]
-    ) -> tuple[list[str], list[str]]:
+        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
+    ) -> Printed:
         """Nothing: the plan's own steps have placed the value."""
         return [], [operands[0][0]]
 
@@ -60,8 +58,8 @@ class _ShardingGroup(OpDef):
         return ()
 
     def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], fresh: Callable[[], str]
-    ) -> tuple[list[str], list[str]]:
+        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
+    ) -> Printed:
         """Nothing, as above."""
         return [], []
 

@@ -5,12 +5,10 @@ Control flow is replicated as an op; plans for what is inside are made region by
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.ops.base import Arrays, FactorRule, OpDef, Types, Values, register
+from eggshard.ops.base import Arrays, FactorRule, OpDef, Printed, Printer, Types, Values, register
 from eggshard.ops.evaluate import evaluate_region
 from eggshard.ops.factor_table import FactorTable
 from eggshard.ops.signatures import output_types, require_regions, require_signature
@@ -72,14 +70,12 @@ class _Branches(OpDef):
         return evaluate_region(regions[self.branch(arrays[0], len(regions))], arrays[1:])
 
     def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], fresh: Callable[[], str]
-    ) -> tuple[list[str], list[str]]:
+        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
+    ) -> Printed:
         """StableHLO's branches take no arguments: they use the operands by name."""
-        from eggshard.ops.spelling import emit_operation, region_text
-
         given = [name for name, _ in operands[1:]]
-        texts = [region_text(region, fresh, given) for region in regions]
-        return emit_operation(self.spelling, [], operands[:1], results, texts, fresh)
+        texts = [printer.region(region, given) for region in regions]
+        return printer.operation(self.spelling, [], operands[:1], results, texts)
 
 
 class _Case(_Branches):

@@ -6,13 +6,14 @@ recognise them, and `emit` spells them so again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.ops.base import PASS, PERMUTE, Arrays, FactorRule, OpDef, Types, Values, register
+from eggshard.ops import base
+from eggshard.ops.base import PASS, PERMUTE, Arrays, FactorRule, OpDef, Printed, Printer, Types, Values, register
 from eggshard.ops.elementwise import require_count
 from eggshard.ops.factor_table import FactorTable
 from eggshard.ops.movement import changed_rule, moves_addends
@@ -24,23 +25,18 @@ from eggshard.program.types import TensorType
 if TYPE_CHECKING:
     from eggshard.program.placement import Dim
 
-Printed = tuple[list[str], list[str]]
 
-
-class _Printer:
+class _Lines:
     """Collects the lines of the StableHLO ops that one op is printed as."""
 
-    def __init__(self, fresh: Callable[[], str]):
-        self.fresh, self.lines = fresh, list[str]()
+    def __init__(self, printer: Printer):
+        self.printer, self.lines = printer, list[str]()
 
     def op(self, name: str, operands: Values, **attributes: object) -> tuple[str, TensorType]:
         """One more op, and its result."""
-        from eggshard.ops import registry
-        from eggshard.ops.spelling import emit
-
         attrs = Attributes(attributes)
-        results = registry.get(name).infer(attrs, tuple(t for _, t in operands))
-        lines, names = emit(name, attrs, operands, results, (), self.fresh)
+        results = base.get(name).infer(attrs, tuple(t for _, t in operands))
+        lines, names = self.printer.op(name, attrs, operands, results)
         self.lines += lines
         return names[0], results[0]
 
@@ -126,10 +122,10 @@ class _Rotate(_AlongDimension):
         return (np.roll(arrays[0], -attrs["amount"], attrs["dimension"]),)
 
     def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], fresh: Callable[[], str]
+        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
     ) -> Printed:
         (x,), dim, amount = operands, attrs["dimension"], attrs["amount"]
-        return _Printer(fresh).slices(x, dim, [(amount, x[1].shape[dim]), (0, amount)])
+        return _Lines(printer).slices(x, dim, [(amount, x[1].shape[dim]), (0, amount)])
 
 
 class _Wrap(_AlongDimension):
@@ -150,11 +146,11 @@ class _Wrap(_AlongDimension):
         return (np.take(x, np.arange(-attrs["lhs"], n + attrs["rhs"]) % max(n, 1), axis=dim),)
 
     def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], fresh: Callable[[], str]
+        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
     ) -> Printed:
         (x,), dim = operands, attrs["dimension"]
         n = x[1].shape[dim]
-        return _Printer(fresh).slices(x, dim, [(n - attrs["lhs"], n), (0, n), (0, attrs["rhs"])])
+        return _Lines(printer).slices(x, dim, [(n - attrs["lhs"], n), (0, n), (0, attrs["rhs"])])
 
 
 class _Extend(_AlongDimension):
@@ -211,9 +207,9 @@ class _Extend(_AlongDimension):
         return (np.take(x, repeated_index(np.arange(-attrs["lhs"], n + attrs["rhs"]), n, attrs["mode"]), axis=dim),)
 
     def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], fresh: Callable[[], str]
+        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
     ) -> Printed:
-        (x,), dim, mode, out = operands, attrs["dimension"], attrs["mode"], _Printer(fresh)
+        (x,), dim, mode, out = operands, attrs["dimension"], attrs["mode"], _Lines(printer)
         n, lhs, rhs = x[1].shape[dim], attrs["lhs"], attrs["rhs"]
         skipped = 1 if mode == "reflect" else 0
         parts = [x]
@@ -286,9 +282,9 @@ class _UpdateSlice(OpDef):
         return 0.0
 
     def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], fresh: Callable[[], str]
+        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
     ) -> Printed:
-        out = _Printer(fresh)
+        out = _Lines(printer)
         starts = [out.op("constant", [], value=Literal(np.array(start, np.int64))) for start in attrs["start_indices"]]
         name, _ = out.op("dynamic_update_slice", [*operands, *starts])
         return out.lines, [name]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.ops.base import Arrays, OpDef, Types, Values, register
+from eggshard.ops.base import Arrays, OpDef, Printed, Printer, Types, Values, register
 from eggshard.program.attributes import Attributes
 from eggshard.program.codec import String
 from eggshard.program.program import Region
@@ -62,12 +62,10 @@ class _ManualComputation(OpDef):
         return evaluate_manual(attrs, regions[0], arrays)
 
     def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], fresh: Callable[[], str]
-    ) -> tuple[list[str], list[str]]:
-        from eggshard.ops.spelling import emit_operation, region_text
-
-        body = region_text(regions[0], fresh, None, "sdy.return")
-        return emit_operation(self.spelling, manual_attributes(attrs), operands, results, [body], fresh)
+        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
+    ) -> Printed:
+        body = printer.region(regions[0], None, "sdy.return")
+        return printer.operation(self.spelling, manual_attributes(attrs), operands, results, [body])
 
 
 def manual_attributes(attrs: Attributes) -> list[tuple[str, str]]:

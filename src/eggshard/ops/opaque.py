@@ -7,13 +7,25 @@ independent.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from eggshard.errors import LoweringError, ProgramError
-from eggshard.ops.base import REPLICATE, Arrays, Factor, FactorRule, OpDef, Types, Values, register, replicated_rule
+from eggshard.ops.base import (
+    REPLICATE,
+    Arrays,
+    Factor,
+    FactorRule,
+    OpDef,
+    Printed,
+    Printer,
+    Types,
+    Values,
+    register,
+    replicated_rule,
+)
 from eggshard.ops.custom_calls import meaning_of
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
@@ -76,11 +88,11 @@ class _CustomCall(_Verbatim):
         return meaning(attrs, arrays)
 
     def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], fresh: Callable[[], str]
-    ) -> tuple[list[str], list[str]]:
+        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
+    ) -> Printed:
         # The sharding rule has done its work, and speaks of global sizes.
         pairs = [p for p in encode_attributes(self.attributes, attrs) if p[0] != "sdy.sharding_rule"]
-        return _emit_verbatim(self.spelling, attribute_dictionary(pairs), "", operands, results, fresh)
+        return _emit_verbatim(self.spelling, attribute_dictionary(pairs), "", operands, results, printer)
 
 
 class _CustomCallEffectful(_CustomCall):
@@ -103,10 +115,10 @@ class _Opaque(_Verbatim):
         raise LoweringError(f"the simulator does not know op {attrs['mlir_name']!r}; run the plan with XLA")
 
     def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], fresh: Callable[[], str]
-    ) -> tuple[list[str], list[str]]:
-        body = _renamed(attrs.get("region_text") or "", fresh)
-        return _emit_verbatim(attrs["mlir_name"], attrs.get("attribute_text") or "", body, operands, results, fresh)
+        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
+    ) -> Printed:
+        body = _renamed(attrs.get("region_text") or "", printer)
+        return _emit_verbatim(attrs["mlir_name"], attrs.get("attribute_text") or "", body, operands, results, printer)
 
 
 class _OpaqueEffectful(_Opaque):
@@ -125,8 +137,8 @@ class _Unstated(_Verbatim):
         raise LoweringError(_UNSTATED)
 
     def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], fresh: Callable[[], str]
-    ) -> tuple[list[str], list[str]]:
+        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
+    ) -> Printed:
         raise LoweringError(_UNSTATED)
 
 
@@ -137,10 +149,10 @@ _UNSTATED = (
 
 
 def _emit_verbatim(
-    mlir_name: str, attributes: str, regions: str, operands: Values, results: Types, fresh: Callable[[], str]
+    mlir_name: str, attributes: str, regions: str, operands: Values, results: Types, printer: Printer
 ) -> tuple[list[str], list[str]]:
     """The generic form with all attributes in the dictionary behind the regions, which may hold any name."""
-    name = fresh() if results else ""
+    name = printer.fresh() if results else ""
     bound = {0: "", 1: f"{name} = "}.get(len(results), f"{name}:{len(results)} = ")
     names = [name] if len(results) == 1 else [f"{name}#{i}" for i in range(len(results))]
     given = ", ".join(n for n, _ in operands)
@@ -151,13 +163,13 @@ def _emit_verbatim(
     return " ".join(p for p in parts if p).splitlines(), names
 
 
-def _renamed(text: str, fresh: Callable[[], str]) -> str:
+def _renamed(text: str, printer: Printer) -> str:
     """Text with new names for its values, so that it can stand next to any other; strings are left alone."""
     names: dict[str, str] = {}
 
     def rename(match: re.Match[str]) -> str:
         found = match[0]
-        return found if found.startswith('"') else names.setdefault(found, fresh())
+        return found if found.startswith('"') else names.setdefault(found, printer.fresh())
 
     return re.sub(r'"(?:[^"\\]|\\.)*"|%[\w$.-]+', rename, text)
 

@@ -8,14 +8,27 @@ result with an init that is not the identity by an op of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
-from eggshard.ops.base import PASS, REDUCE, REPLICATE, Arrays, Factor, FactorRule, OpDef, Types, Values, register
+from eggshard.ops.base import (
+    PASS,
+    REDUCE,
+    REPLICATE,
+    Arrays,
+    Factor,
+    FactorRule,
+    OpDef,
+    Printed,
+    Printer,
+    Types,
+    Values,
+    register,
+)
 from eggshard.ops.elementwise import require_count
 from eggshard.ops.evaluate import evaluate_elementwise
 from eggshard.ops.region_builder import RegionBuilder
@@ -49,16 +62,14 @@ def emit_by_monoid(
     monoid: str,
     operands: Values,
     results: Types,
-    fresh: Callable[[], str],
-) -> tuple[list[str], list[str]]:
+    printer: Printer,
+) -> Printed:
     """A StableHLO reduction: the identity as a constant, then the op with the monoid's body."""
-    from eggshard.ops.spelling import emit, emit_operation, region_text
-
     dtype = operands[0][1].dtype
     init = TensorType((), dtype)
-    lines, names = emit("constant", Attributes(value=identity_literal(monoid, dtype)), [], [init], [], fresh)
-    body = region_text(monoid_region(monoid, dtype), fresh)
-    more, outs = emit_operation(mlir_name, attributes, [*operands, (names[0], init)], results, [body], fresh)
+    lines, names = printer.op("constant", Attributes(value=identity_literal(monoid, dtype)), [], [init])
+    body = printer.region(monoid_region(monoid, dtype))
+    more, outs = printer.operation(mlir_name, attributes, [*operands, (names[0], init)], results, [body])
     return lines + more, outs
 
 
@@ -99,10 +110,10 @@ class _Reduce(OpDef):
         return float(max(operands[0].elements - results[0].elements, 0))
 
     def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], fresh: Callable[[], str]
-    ) -> tuple[list[str], list[str]]:
+        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
+    ) -> Printed:
         attributes = codec.encode_attributes(self.attributes, attrs)
-        return emit_by_monoid(self.spelling, attributes, attrs["monoid"], operands, results, fresh)
+        return emit_by_monoid(self.spelling, attributes, attrs["monoid"], operands, results, printer)
 
 
 def halves(operands: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:

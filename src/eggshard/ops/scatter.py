@@ -8,7 +8,19 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
-from eggshard.ops.base import PASS, REDUCE, REPLICATE, Arrays, FactorRule, OpDef, Types, Values, register
+from eggshard.ops.base import (
+    PASS,
+    REDUCE,
+    REPLICATE,
+    Arrays,
+    FactorRule,
+    OpDef,
+    Printed,
+    Printer,
+    Types,
+    Values,
+    register,
+)
 from eggshard.ops.evaluate import evaluate_elementwise
 from eggshard.ops.factor_table import Dimension, FactorTable, Linear
 from eggshard.ops.monoids import SET
@@ -189,10 +201,9 @@ class _Scatter(OpDef):
         return 0.0 if moved else float(sum(t.elements for t in operands[len(results) + 1 :]))
 
     def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...],
-        fresh: Callable[[], str]
-    ) -> tuple[list[str], list[str]]:
-        return super().emit(attrs, operands, results, regions or (self._body(attrs, results[0].dtype),), fresh)
+        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
+    ) -> Printed:
+        return super().emit(attrs, operands, results, regions or (self._body(attrs, results[0].dtype),), printer)
 
     def _body(self, attrs: Attributes, dtype: str) -> Region:
         """The region that attribute ``monoid`` stands for."""

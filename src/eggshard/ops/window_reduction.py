@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
-from eggshard.ops.base import PASS, PERMUTE, REPLICATE, Arrays, FactorRule, OpDef, Types, Values, register
+from eggshard.ops.base import (
+    PASS,
+    PERMUTE,
+    REPLICATE,
+    Arrays,
+    FactorRule,
+    OpDef,
+    Printed,
+    Printer,
+    Types,
+    Values,
+    register,
+)
 from eggshard.ops.elementwise import require_count
 from eggshard.ops.evaluate import evaluate_elementwise
 from eggshard.ops.factor_table import FactorTable, Row
@@ -181,10 +193,10 @@ class _ReduceWindow(OpDef):
         return _window_defaults(self.attributes, attrs, operands)
 
     def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], fresh: Callable[[], str]
-    ) -> tuple[list[str], list[str]]:
+        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
+    ) -> Printed:
         attributes = codec.encode_attributes(self.attributes, attrs)
-        return emit_by_monoid(self.spelling, attributes, attrs["monoid"], operands, results, fresh)
+        return emit_by_monoid(self.spelling, attributes, attrs["monoid"], operands, results, printer)
 
 
 class _ReduceWindowGeneral(OpDef):
