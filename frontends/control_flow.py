@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from eggshard.ops import registry
-from eggshard.ops.counted_loops import find_counter, scalar
+from eggshard.ops.regions.counted_loops import find_counter, scalar
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.program import Region
 

@@ -14,7 +14,7 @@ from eggshard.frontends.control_flow import read_branches, read_while
 from eggshard.frontends.divergence import mark_divergence
 from eggshard.frontends.region_reader import Handler, RegionReader, captured_values
 from eggshard.ops import registry
-from eggshard.ops.monoids import recognise_monoid
+from eggshard.ops.reductions.monoids import recognise_monoid
 from eggshard.program import monoids
 from eggshard.program.attributes import Attributes
 from eggshard.program.codec import attribute_dictionary

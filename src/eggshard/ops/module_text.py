@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from eggshard.errors import LoweringError
-from eggshard.ops.manual import manual_attributes
+from eggshard.ops.regions.manual import manual_attributes
 from eggshard.ops.spelling import Lines, MlirPrinter
 from eggshard.program.codec import String, attribute_dictionary
 from eggshard.program.program import Op, Program, Region

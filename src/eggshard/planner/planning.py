@@ -15,7 +15,7 @@ from eggshard.frontends.propagation import Propagated, propagated
 from eggshard.limits import Limits
 from eggshard.ops import registry
 from eggshard.ops.base import FactorRule
-from eggshard.ops.collectives import PerDevice
+from eggshard.ops.calls.collectives import PerDevice
 from eggshard.placement.transfer import Strategy, strategies
 from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.planner.encoding.widening import Widener

@@ -12,7 +12,7 @@ from eggshard.frontends.region_reader import ModuleReader, captured_values
 from eggshard.frontends.shardings import MeshTable
 from eggshard.ops import registry
 from eggshard.ops.base import OpDef, Types
-from eggshard.ops.monoids import recognise_monoid
+from eggshard.ops.reductions.monoids import recognise_monoid
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.program import Region
 from eggshard.program.sharding import Sharding

@@ -12,7 +12,7 @@ from eggshard.frontends.op_readers import literal_value
 from eggshard.frontends.region_reader import RegionReader, captured_values
 from eggshard.ops import registry
 from eggshard.ops.base import PASS, REDUCE, REPLICATE, Factor, FactorRule
-from eggshard.ops.collectives import PerDevice
+from eggshard.ops.calls.collectives import PerDevice
 from eggshard.placement.transfer import Strategy, strategies, useful
 from eggshard.program.placement import Placement, replicated
 from eggshard.program.program import Op

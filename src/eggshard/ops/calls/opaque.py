@@ -26,7 +26,7 @@ from eggshard.ops.base import (
     register,
     replicated_rule,
 )
-from eggshard.ops.custom_calls import meaning_of
+from eggshard.ops.calls.custom_calls import meaning_of
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
 from eggshard.program.codec import attribute_dictionary, encode_attributes, split_top_level

@@ -10,7 +10,7 @@ import numpy as np
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
 from eggshard.ops.base import REDUCE, Arrays, Factor, FactorRule, OpDef, Types, register
-from eggshard.ops.elementwise import require_count
+from eggshard.ops.signatures import require_count
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
 from eggshard.program.program import Region

@@ -9,7 +9,7 @@ from tests.ops.samples2 import scaled_difference_region, scatter_attributes
 
 from eggshard.errors import ProgramError
 from eggshard.ops import registry
-from eggshard.ops.monoids import identity_of, recognise_monoid
+from eggshard.ops.reductions.monoids import identity_of, recognise_monoid
 from eggshard.ops.region_builder import RegionBuilder
 from eggshard.program.program import Region
 from eggshard.program.types import TensorType

@@ -12,9 +12,9 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops.base import PASS, PERMUTE, REDUCE, Arrays, Factor, FactorRule, Types, register
-from eggshard.ops.elementwise import require_count
-from eggshard.ops.movement import Movement, changed_rule, moves_addends
+from eggshard.ops.shapes.movement import Movement, changed_rule, moves_addends
 from eggshard.ops.shard_program import MOST_PLACES, PLACE, ShardProgram, owner_monoid
+from eggshard.ops.signatures import require_count
 from eggshard.ops.windowing import Filled, Layer, Reach, Reaches, Windowed, WindowForm
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes

@@ -14,9 +14,9 @@ import numpy as np
 from eggshard.errors import ProgramError
 from eggshard.ops import base
 from eggshard.ops.base import PASS, PERMUTE, Arrays, FactorRule, OpDef, Printed, Printer, Types, Values, register
-from eggshard.ops.elementwise import require_count
 from eggshard.ops.factor_table import FactorTable
-from eggshard.ops.movement import changed_rule, moves_addends
+from eggshard.ops.shapes.movement import changed_rule, moves_addends
+from eggshard.ops.signatures import require_count
 from eggshard.ops.windowing import EDGE_MODES, Filled, Layer, Reach, Reaches, Windowed, WindowForm, repeated_index
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.program import Region

@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from eggshard.ops.counted_loops import Counter, find_counter, in_a_row, unrolled
 from eggshard.ops.evaluate import evaluate_region
 from eggshard.ops.region_builder import RegionBuilder
+from eggshard.ops.regions.counted_loops import Counter, find_counter, in_a_row, unrolled
 from eggshard.program.attributes import Literal
 from eggshard.program.program import Region
 from eggshard.program.types import TensorType, numpy_dtype

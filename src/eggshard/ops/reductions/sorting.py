@@ -7,10 +7,9 @@ import numpy as np
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
 from eggshard.ops.base import Arrays, FactorRule, OpDef, Types, register
-from eggshard.ops.elementwise import require_class, require_count
 from eggshard.ops.evaluate import evaluate_elementwise
 from eggshard.ops.factor_table import FactorTable
-from eggshard.ops.signatures import require_regions, require_signature
+from eggshard.ops.signatures import require_class, require_count, require_regions, require_signature
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
 from eggshard.program.program import Region

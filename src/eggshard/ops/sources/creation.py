@@ -9,8 +9,8 @@ import numpy as np
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
 from eggshard.ops.base import PASS, REPLICATE, Arrays, Factor, FactorRule, OpDef, Types, register, replicated_rule
-from eggshard.ops.elementwise import require_class, require_count
 from eggshard.ops.shard_program import MOST_PLACES, PLACE, ShardProgram
+from eggshard.ops.signatures import require_class, require_count
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.program import Region

@@ -23,12 +23,11 @@ from eggshard.ops.base import (
     Values,
     register,
 )
-from eggshard.ops.elementwise import require_count
 from eggshard.ops.evaluate import evaluate_elementwise
 from eggshard.ops.factor_table import FactorTable, Row
-from eggshard.ops.reduction import check_general, emit_by_monoid, halves, require_monoid
-from eggshard.ops.signatures import require_regions, require_signature
-from eggshard.ops.slicing import padded
+from eggshard.ops.reductions.reduction import check_general, emit_by_monoid, halves, require_monoid
+from eggshard.ops.shapes.slicing import padded
+from eggshard.ops.signatures import require_count, require_regions, require_signature
 from eggshard.ops.windowing import Box, Filled, Reach, Reaches, Windowed, WindowForm, sliding_reach
 from eggshard.program import codec, monoids
 from eggshard.program.attributes import Attributes

@@ -23,12 +23,12 @@ from eggshard.ops.base import (
 )
 from eggshard.ops.evaluate import evaluate_elementwise
 from eggshard.ops.factor_table import Dimension, FactorTable, Linear
-from eggshard.ops.monoids import SET
-from eggshard.ops.movement import moves_addends
-from eggshard.ops.reduction import monoid_region
+from eggshard.ops.indices.sharded_windows import index_components, indexed_dimension, local_windows
+from eggshard.ops.reductions.monoids import SET
+from eggshard.ops.reductions.reduction import monoid_region
 from eggshard.ops.region_builder import RegionBuilder
+from eggshard.ops.shapes.movement import moves_addends
 from eggshard.ops.shard_program import ShardProgram
-from eggshard.ops.sharded_windows import index_components, indexed_dimension, local_windows
 from eggshard.ops.signatures import require_signature
 from eggshard.ops.windows import Windows
 from eggshard.program import codec, monoids

@@ -29,9 +29,9 @@ from eggshard.ops.base import (
     Values,
     register,
 )
-from eggshard.ops.elementwise import require_count
 from eggshard.ops.evaluate import evaluate_elementwise
 from eggshard.ops.region_builder import RegionBuilder
+from eggshard.ops.signatures import require_count
 from eggshard.program import codec, monoids
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.program import Region

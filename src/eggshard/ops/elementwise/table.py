@@ -8,78 +8,17 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.ops import numerics, special
-from eggshard.ops.base import Arrays, Factor, FactorRule, OpDef, Traits, Types, register
+from eggshard.ops import numerics
+from eggshard.ops.base import Arrays, Traits, Types, register
+from eggshard.ops.elementwise import special
+from eggshard.ops.elementwise.pointwise import Linear, Pointwise
+from eggshard.ops.signatures import require_class, require_count
 from eggshard.program import codec, monoids
 from eggshard.program.attributes import Attributes
 from eggshard.program.program import Region
-from eggshard.program.types import TensorType, is_float, mlir_dtype, numpy_dtype
+from eggshard.program.types import is_float, mlir_dtype, numpy_dtype
 
-Linear = tuple[tuple[str, tuple[int, ...]], ...]
 Function = Callable[..., Any]
-
-#: Classes of element types that an op accepts: (f)loat, (c)omplex, (i)nteger, (u)nsigned, (b)oolean.
-_CLASS_NAMES = {"f": "float", "c": "complex", "i": "signed integer", "u": "unsigned integer", "b": "i1"}
-
-
-def dtype_class(dtype: str) -> str:
-    """One letter of ``fciub``."""
-    if dtype == "i1":
-        return "b"
-    if numerics.is_complex(dtype):
-        return "c"
-    if is_float(dtype):
-        return "f"
-    return "u" if numerics.is_unsigned(dtype) else "i"
-
-
-def require_count(operands: Types, count: int) -> None:
-    """ProgramError unless there are ``count`` operands."""
-    if len(operands) != count:
-        raise ProgramError(f"takes {count} operand{'s' * (count != 1)}, got {len(operands)}")
-
-
-def require_class(type_: TensorType, classes: str) -> None:
-    """ProgramError unless the element type belongs to one of the classes."""
-    if dtype_class(type_.dtype) not in classes:
-        accepted = ", ".join(_CLASS_NAMES[c] for c in classes)
-        raise ProgramError(f"{type_} has an element type that it does not accept; accepted: {accepted}")
-
-
-def pointwise_rule(operands: Types, shape: tuple[int, ...], linear: Linear = ()) -> FactorRule:
-    """One pass factor per dimension; scalars among tensors belong to none."""
-    whole = tuple((i,) for i in range(len(shape)))
-    return FactorRule(
-        tuple(Factor(n) for n in shape),
-        tuple(whole if t.rank == len(shape) else () for t in operands),
-        (whole,),
-        linear,
-    )
-
-
-class Pointwise(OpDef):
-    """Base of ops on operands of one shape. ``evaluate`` broadcasts, so scalars stand for whole tensors."""
-
-    pointwise = True
-    arity = 1
-
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
-        require_count(operands, self.arity)
-        for t in operands[1:]:
-            if t.shape != operands[0].shape:
-                raise ProgramError("operands have different shapes; broadcast_in_dim makes them equal")
-        return (TensorType(operands[0].shape, self.result_dtype(attrs, operands)),)
-
-    def result_dtype(self, attrs: Attributes, operands: Types) -> str:
-        """The result's element type; ProgramError for operand types that the op does not accept."""
-        raise NotImplementedError(self.name)
-
-    def linear(self, attrs: Attributes, operands: Types) -> Linear:
-        """Linear entries of the sharding rule."""
-        return ()
-
-    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        return pointwise_rule(operands, results[0].shape, self.linear(attrs, operands))
 
 
 class Elementwise(Pointwise):

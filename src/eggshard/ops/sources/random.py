@@ -9,8 +9,8 @@ import numpy as np
 from eggshard.errors import LoweringError, ProgramError
 from eggshard.ops import numerics
 from eggshard.ops.base import Arrays, OpDef, Types, register
-from eggshard.ops.elementwise import require_class, require_count
-from eggshard.ops.random_bits import philox, threefry
+from eggshard.ops.signatures import require_class, require_count
+from eggshard.ops.sources.random_bits import philox, threefry
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
 from eggshard.program.program import Region

@@ -11,9 +11,9 @@ import numpy as np
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
 from eggshard.ops.base import PERMUTE, REDUCE, Arrays, FactorRule, OpDef, Types, register
-from eggshard.ops.elementwise import require_count
 from eggshard.ops.factor_table import Dimension, FactorTable
-from eggshard.ops.slicing import padded
+from eggshard.ops.shapes.slicing import padded
+from eggshard.ops.signatures import require_count
 from eggshard.ops.windowing import Filled, Reach, Reaches, Windowed, WindowForm, sliding_reach
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from eggshard.ops.base import Arrays, FactorRule, OpDef, Printed, Printer, Types, Values, register
-from eggshard.ops.elementwise import pointwise_rule, require_count
-from eggshard.ops.movement import moves_addends
+from eggshard.ops.elementwise.pointwise import pointwise_rule
+from eggshard.ops.shapes.movement import moves_addends
+from eggshard.ops.signatures import require_count
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
 from eggshard.program.program import Region

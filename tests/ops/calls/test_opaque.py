@@ -11,7 +11,7 @@ from tests.ops.oracles import assert_close, parse, run_xla
 
 from eggshard.errors import LoweringError, ProgramError
 from eggshard.ops import registry
-from eggshard.ops.opaque import rule_of_text
+from eggshard.ops.calls.opaque import rule_of_text
 from eggshard.ops.region_builder import RegionBuilder
 from eggshard.ops.spelling import function_text
 from eggshard.program.attributes import Attributes

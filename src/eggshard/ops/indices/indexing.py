@@ -13,9 +13,9 @@ import numpy as np
 from eggshard.errors import ProgramError
 from eggshard.ops.base import PASS, REDUCE, Arrays, FactorRule, OpDef, Types, register
 from eggshard.ops.factor_table import Dimension, FactorTable
-from eggshard.ops.movement import moves_addends
+from eggshard.ops.indices.sharded_windows import index_components, indexed_dimension, local_windows
+from eggshard.ops.shapes.movement import moves_addends
 from eggshard.ops.shard_program import ShardProgram, owner_monoid
-from eggshard.ops.sharded_windows import index_components, indexed_dimension, local_windows
 from eggshard.ops.windows import Windows
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes

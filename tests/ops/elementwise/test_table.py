@@ -12,7 +12,7 @@ import eggshard as es
 from eggshard import shardy
 from eggshard.ops import base, registry
 from eggshard.ops.base import Traits
-from eggshard.ops.elementwise import Elementwise
+from eggshard.ops.elementwise.table import Elementwise
 from eggshard.program.attributes import Attributes
 from eggshard.program.types import numpy_dtype
 from eggshard.shardy import traits

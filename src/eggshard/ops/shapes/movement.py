@@ -22,8 +22,9 @@ from eggshard.ops.base import (
     register,
     replicated_rule,
 )
-from eggshard.ops.elementwise import Linear, require_count
+from eggshard.ops.elementwise.pointwise import Linear
 from eggshard.ops.factor_table import common_factors
+from eggshard.ops.signatures import require_count
 from eggshard.ops.windowing import Reach, Reaches, Windowed, WindowForm
 from eggshard.program import codec, monoids
 from eggshard.program.attributes import Attributes
