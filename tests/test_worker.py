@@ -129,7 +129,7 @@ def test_the_engine_is_loaded_alone_and_in_the_worker_only():
         "import sys\n"
         "from eggshard.egraph.saturate import saturate\n"
         "from eggshard.worker import call\n"
-        "from eggshard.program.program import RegionBuilder\n"
+        "from eggshard.ops.region_builder import RegionBuilder\n"
         "from eggshard.program.types import TensorType\n"
         "from eggshard.rewrites import default_rules\n"
         "builder = RegionBuilder([TensorType((4,), 'f32')])\n"

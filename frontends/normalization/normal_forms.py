@@ -20,7 +20,7 @@ import numpy as np
 from eggshard.frontends.normalization.dead_ops import without_dead_ops
 from eggshard.frontends.normalization.index_maps import Run, joined, recognise, runs_of
 from eggshard.frontends.normalization.region_writer import Constants, Form, RegionWriter
-from eggshard.ops.monoids import SET
+from eggshard.ops.reductions.monoids import SET
 from eggshard.ops.windows import Windows
 from eggshard.program import monoids
 from eggshard.program.attributes import Literal

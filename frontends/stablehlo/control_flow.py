@@ -7,7 +7,7 @@ from typing import Any
 from eggshard.frontends.stablehlo.module_reader import captured_values
 from eggshard.frontends.stablehlo.region_reader import RegionReader
 from eggshard.ops import registry
-from eggshard.ops.counted_loops import find_counter, scalar
+from eggshard.ops.regions.counted_loops import find_counter, scalar
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.program import Region
 

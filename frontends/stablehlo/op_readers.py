@@ -15,7 +15,7 @@ from eggshard.frontends.stablehlo.control_flow import read_branches, read_while
 from eggshard.frontends.stablehlo.module_reader import captured_values
 from eggshard.frontends.stablehlo.region_reader import Handler, OpReaders, RegionReader
 from eggshard.ops import registry
-from eggshard.ops.monoids import recognise_monoid
+from eggshard.ops.reductions.monoids import recognise_monoid
 from eggshard.program import monoids
 from eggshard.program.attributes import Attributes
 from eggshard.program.codec import attribute_dictionary

@@ -114,7 +114,7 @@ def test_the_graph_does_not_depend_on_hash_seeds():
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from eggshard.egraph.saturate import saturate\n"
-        "from eggshard.program.program import RegionBuilder\n"
+        "from eggshard.ops.region_builder import RegionBuilder\n"
         "from eggshard.program.types import TensorType\n"
         "from eggshard.rewrites import default_rules\n"
         "b = RegionBuilder([TensorType((4, 8), 'f32')]); v = 0\n"

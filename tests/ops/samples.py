@@ -10,9 +10,9 @@ from collections.abc import Callable
 import numpy as np
 
 from eggshard.ops import registry
-from eggshard.ops.reduction import monoid_region
+from eggshard.ops.neighbours.window_reduction import window_shape
+from eggshard.ops.reductions.reduction import monoid_region
 from eggshard.ops.region_builder import RegionBuilder
-from eggshard.ops.window_reduction import window_shape
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.program import Region
 from eggshard.program.types import TensorType, is_float, mlir_dtype, numpy_dtype

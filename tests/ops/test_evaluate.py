@@ -8,7 +8,7 @@ from tests.ops.samples import argmax_region, scalar_reshaping_region
 
 from eggshard.errors import LoweringError, ProgramError
 from eggshard.ops.evaluate import evaluate_elementwise, evaluate_program, evaluate_region
-from eggshard.ops.reduction import fold, monoid_region
+from eggshard.ops.reductions.reduction import fold, monoid_region
 from eggshard.ops.region_builder import RegionBuilder
 from eggshard.program import monoids
 from eggshard.program.mesh import Mesh

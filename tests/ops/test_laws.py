@@ -7,7 +7,10 @@ import pytest
 from tests.ops.laws import check_factors, check_linear
 from tests.ops.samples import SAMPLES, missing
 
-FAMILIES = ("elementwise", "movement", "slicing", "creation", "contraction", "reduction", "window_reduction")
+FAMILIES = (
+    "elementwise.table", "shapes.movement", "shapes.slicing", "sources.creation", "algebra.contraction",
+    "reductions.reduction", "neighbours.window_reduction",
+)
 
 
 def test_every_op_has_samples() -> None:

@@ -10,23 +10,27 @@ from tests.ops.samples import argmax_region
 from eggshard.errors import ProgramError
 from eggshard.ops.evaluate import evaluate_region
 from eggshard.ops.region_builder import RegionBuilder
-from eggshard.ops.spelling import emit, function_text, name_supply, print_op, region_text
+from eggshard.ops.spelling import MlirPrinter, function_text
 from eggshard.program.attributes import Attributes
 from eggshard.program.types import TensorType
 
 X = TensorType((4, 6), "f32")
 
 
+def _text(*op: object) -> str:
+    return "\n".join(MlirPrinter().op(*op)[0])
+
+
 def test_one_op_is_one_generic_line() -> None:
-    text = print_op("transpose", Attributes(permutation=(1, 0)), ["%a"], [X], [X.with_shape((6, 4))])
+    text = _text("transpose", Attributes(permutation=(1, 0)), [("%a", X)], [X.with_shape((6, 4))])
     assert text == (
         '%v0 = "stablehlo.transpose"(%a) <{permutation = array<i64: 1, 0>}> : (tensor<4x6xf32>) -> tensor<6x4xf32>')
-    assert print_op("chlo.erf", Attributes(), ["%a"], [X], [X]).startswith('%v0 = "chlo.erf"(%a) : ')
+    assert _text("chlo.erf", Attributes(), [("%a", X)], [X]).startswith('%v0 = "chlo.erf"(%a) : ')
 
 
 def test_a_simple_reduction_brings_its_init_and_body() -> None:
     attrs = Attributes(dimensions=(1,), monoid="max")
-    lines, names = emit("reduce", attrs, [("%a", X)], [X.with_shape((4,))], (), name_supply())
+    lines, names = MlirPrinter().op("reduce", attrs, [("%a", X)], [X.with_shape((4,))], ())
     text = "\n".join(lines)
     assert "dense<0xFF800000> : tensor<f32>" in text and '"stablehlo.maximum"' in text
     (reduction,) = (line for line in lines if '"stablehlo.reduce"' in line)
@@ -37,24 +41,24 @@ def test_several_results_are_numbered() -> None:
     index = TensorType((4, 6), "i32")
     operands = [("%a", X), ("%b", index), ("%c", TensorType((), "f32")), ("%d", TensorType((), "i32"))]
     results = [X.with_shape((4,)), index.with_shape((4,))]
-    lines, names = emit("reduce_general", Attributes(dimensions=(1,)), operands, results, (argmax_region(),),
-                        name_supply())
+    attrs = Attributes(dimensions=(1,))
+    lines, names = MlirPrinter().op("reduce_general", attrs, operands, results, (argmax_region(),))
     assert names == [f"{lines[0].split(':')[0]}#0", f"{lines[0].split(':')[0]}#1"]
 
 
 def test_missing_attributes_and_unknown_ops_are_errors() -> None:
     with pytest.raises(ProgramError, match="permutation"):
-        emit("transpose", Attributes(), [("%a", X)], [X], (), name_supply())
+        MlirPrinter().op("transpose", Attributes(), [("%a", X)], [X], ())
     with pytest.raises(ProgramError, match="not in the registry"):
-        emit("nonsense", Attributes(), [], [], (), name_supply())
+        MlirPrinter().op("nonsense", Attributes(), [], [], ())
 
 
 def test_a_region_can_use_outside_values_for_its_inputs() -> None:
     builder = RegionBuilder([X, X])
     region = builder.build(builder.add("add", (0, 1)))
-    assert region_text(region, name_supply(), ["%p", "%q"])[0] == (
+    assert MlirPrinter().region(region, ["%p", "%q"])[0] == (
         '  %v0 = "stablehlo.add"(%p, %q) : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x6xf32>')
-    assert region_text(region, name_supply())[0] == "^bb0(%v0: tensor<4x6xf32>, %v1: tensor<4x6xf32>):"
+    assert MlirPrinter().region(region)[0] == "^bb0(%v0: tensor<4x6xf32>, %v1: tensor<4x6xf32>):"
 
 
 def test_a_whole_program_survives() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from eggshard.errors import LoweringError
-from eggshard.ops.reduction import monoid_region
+from eggshard.ops.reductions.reduction import monoid_region
 from eggshard.program.attributes import Attributes
 from eggshard.program.types import TensorType
 from eggshard.simulate.group_simulation import group_collective

@@ -257,7 +257,7 @@ def test_run_checks_inputs_results_and_actions():
         run(cut, [values(GRID, 3)])
     with pytest.raises(LoweringError, match="result 1 of step 0"):
         run(cut, [values(GRID, 2)])
-    with pytest.raises(LoweringError, match="does not know the action Action"):
+    with pytest.raises(LoweringError, match="simulation of Action"):
         perform(GRID, Action(), ())
 
 

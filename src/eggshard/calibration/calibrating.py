@@ -17,10 +17,8 @@ from eggshard.costmodel.machine_files import preset
 from eggshard.costmodel.machine_text import to_toml
 from eggshard.costmodel.table import Measured
 from eggshard.errors import CostModelError
-
-#: Ops that take as long as the one of them that is measured.
-_LIKE_TANH = ("cbrt", "cosine", "erf", "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic",
-              "power", "rsqrt", "sine", "tan")
+from eggshard.ops import registry
+from eggshard.ops.base import Traits
 
 
 @dataclass(frozen=True)
@@ -88,6 +86,7 @@ def _general(machine: Machine) -> Machine:
     compute = machine.compute
     if add is not None:
         compute = replace(add, flops=(product or compute).flops)
-    like = {**({op: "tanh" for op in _LIKE_TANH} if "tanh" in ops else {}),
+    functions = [op for op in registry.names() if Traits.FUNCTION in registry.get(op).traits and op != "tanh"]
+    like = {**({op: "tanh" for op in functions} if "tanh" in ops else {}),
             **({"convolution": "dot_general"} if product is not None else {})}
     return replace(machine, compute=replace(compute, ops=ops, like=like))

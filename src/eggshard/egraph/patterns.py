@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from eggshard.errors import RewriteError
 from eggshard.ops import registry
-from eggshard.ops.elementwise import Pointwise
 
 #: Pattern names that match any pointwise op, and how many operands such an op has.
 FAMILIES = {"unary": 1, "binary": 2, "ternary": 3}
@@ -106,7 +105,7 @@ def variables(pattern: Pattern) -> tuple[str, ...]:
 
 def is_pointwise(op: str) -> bool:
     """Whether an op's result element depends on the operands' elements at its own index alone."""
-    return registry.known(op) and isinstance(registry.get(op), Pointwise)
+    return registry.known(op) and registry.get(op).pointwise
 
 
 def check_patterns(text: str, left: Node, right: Pattern) -> None:

@@ -10,12 +10,13 @@ import numpy as np
 from eggshard.emit.body_text import BodyText, Value, integers
 from eggshard.emit.windows_text import WindowText
 from eggshard.errors import LoweringError
-from eggshard.ops import spelling
+from eggshard.ops.spelling import MlirPrinter
 from eggshard.program import monoids
 from eggshard.program.types import TensorType, integer_limits, numpy_dtype
 from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.exchange import BoxExchange, PieceExchange
+from eggshard.steps.handlers import Handlers
 from eggshard.steps.piece_steps import Exchange, Pieces
 from eggshard.steps.steps import (
     Action,
@@ -33,6 +34,8 @@ from eggshard.steps.steps import (
     StepPlan,
 )
 from eggshard.steps.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
+
+_EMITTED: Handlers[list[Value]] = Handlers("emission as StableHLO")
 
 
 class StepText(WindowText):
@@ -55,64 +58,45 @@ class StepText(WindowText):
 
     def emit(self, action: Action, operands: Sequence[Value]) -> list[Value]:
         """Append the lines of an action and return its results. LoweringError for one that XLA cannot run."""
-        match action:
-            case Local():
-                return self._local(action, operands)
-            case Loop():
-                return self._loop(action, operands)
-            case Branch():
-                return self._branch(action, operands)
-            case DeviceNumber():
-                return [self.op("convert", [self.per_device(action.numbers)], TensorType((), "ui32"))]
-            case GroupCollective():
-                return self._group_collective(action, operands)
-            case OnFirstDevice():
-                return self._on_first_device(action, operands)
-            case AllReduce():
-                # One collective each: XLA combines them, and refuses several operands in a manual region.
-                return [self._all_reduce(x, action) for x in operands]
-            case BoxSelect():
-                return [self.box_select(action, *operands)]
-            case WindowExchange():
-                return self.window_exchange(operands, action)
-        (x,) = operands
-        match action:
-            case Resize():
-                return [self.resize(x, action.shape)]
-            case Slice():
-                return [self._slice(x, action.moves)]
-            case AllGather():
-                return [self._all_gather(x, action)]
-            case AllToAll():
-                return [self._all_to_all(x, action)]
-            case CollectivePermute():
-                return [self.permute(x, action.pairs)]
-            case Exchange() | BoxExchange():
-                return [self._exchange(x, action)]
-            case ReduceScatter():
-                return [self._reduce_scatter(x, action)]
-            case KeepFirst():
-                first = self.compare("EQ", self.index(action.over), self.integer(0))
-                return [self.select(first, x, self.splat(x.type, action.monoid))]
-            case Mask():
-                return [self._mask(x, action)]
-            case Crop():
-                return [self.crop(x, action)]
-            case EdgeFill():
-                return [self.edge_fill(x, action)]
-        raise LoweringError(f"step {action.kind!r} has no StableHLO spelling")
+        return _EMITTED.of(action)(self, action, operands)
+
+    @_EMITTED.handles(DeviceNumber)
+    def _device_number(self, action: DeviceNumber, operands: Sequence[Value]) -> list[Value]:
+        return [self.op("convert", [self.per_device(action.numbers)], TensorType((), "ui32"))]
+
+    @_EMITTED.handles(Resize)
+    def _resize(self, action: Resize, operands: Sequence[Value]) -> list[Value]:
+        return [self.resize(operands[0], action.shape)]
+
+    # Windows.
+
+    @_EMITTED.handles(WindowExchange)
+    def _window_exchange(self, action: WindowExchange, operands: Sequence[Value]) -> list[Value]:
+        return self.window_exchange(operands, action)
+
+    @_EMITTED.handles(Crop)
+    def _crop(self, action: Crop, operands: Sequence[Value]) -> list[Value]:
+        return [self.crop(operands[0], action)]
+
+    @_EMITTED.handles(EdgeFill)
+    def _edge_fill(self, action: EdgeFill, operands: Sequence[Value]) -> list[Value]:
+        return [self.edge_fill(operands[0], action)]
+
+    @_EMITTED.handles(BoxSelect)
+    def _box_select(self, action: BoxSelect, operands: Sequence[Value]) -> list[Value]:
+        return [self.box_select(action, *operands)]
 
     # Collectives.
 
     def _group(self, axes: tuple[str, ...]) -> str:
         return f"replica_groups = {self.dense(self.mesh.groups(axes).astype(np.int64))}, {self.channel()}"
 
+    @_EMITTED.handles(Local)
     def _local(self, action: Local, operands: Sequence[Value]) -> list[Value]:
         if action.name in ("dynamic_slice", "dynamic_update_slice", "gather"):
             operands = self._in_bounds(action, operands)
-        lines, names = spelling.emit(
-            action.name, action.attributes, operands, action.result_types, action.regions, self.fresh
-        )
+        printer = MlirPrinter(self.fresh)
+        lines, names = printer.op(action.name, action.attributes, operands, action.result_types, action.regions)
         for line in lines:
             self.line(line)
         return [Value(name, type_) for name, type_ in zip(names, action.result_types, strict=True)]
@@ -142,25 +126,33 @@ class StepText(WindowText):
         high = np.minimum(last, integer_limits(x.type.dtype)[1]).astype(numpy_dtype(x.type.dtype))
         return self.op("clamp", [self.constant(np.zeros_like(high)), x, self.constant(high)], x.type)
 
-    def _slice(self, x: Value, moves: Moves) -> Value:
+    @_EMITTED.handles(Slice)
+    def _slice(self, action: Slice, operands: Sequence[Value]) -> list[Value]:
+        (x,) = operands
         sizes, starts = list(x.type.shape), [self.integer(0)] * x.type.rank
-        for dim, axes in moves:
+        for dim, axes in action.moves:
             sizes[dim] //= self.mesh.count(axes)
             starts[dim] = self.per_device(self.mesh.index(axes) * sizes[dim])
-        return self.dynamic_slice(x, starts, tuple(sizes))
+        return [self.dynamic_slice(x, starts, tuple(sizes))]
 
-    def _all_gather(self, x: Value, action: AllGather) -> Value:
-        dim = action.moves[0][0]
+    @_EMITTED.handles(AllGather)
+    def _all_gather(self, action: AllGather, operands: Sequence[Value]) -> list[Value]:
+        (x,), dim = operands, action.moves[0][0]
         if len(action.moves) > 1:
             x, dim = self.reshape(x, (1, *x.type.shape)), 0
         gathered = self._gather_along(x, dim, action.axes)
         if len(action.moves) == 1:
-            return gathered
-        return self._digits_into(gathered, action.axes, action.moves)
+            return [gathered]
+        return [self._digits_into(gathered, action.axes, action.moves)]
 
-    def _all_to_all(self, x: Value, action: AllToAll) -> Value:
-        x = self._digits_in_front(x, action.targets)
-        return self._digits_into(self._exchange_blocks(x, action.axes), action.axes, action.sources)
+    @_EMITTED.handles(AllToAll)
+    def _all_to_all(self, action: AllToAll, operands: Sequence[Value]) -> list[Value]:
+        x = self._digits_in_front(operands[0], action.targets)
+        return [self._digits_into(self._exchange_blocks(x, action.axes), action.axes, action.sources)]
+
+    @_EMITTED.handles(CollectivePermute)
+    def _permute(self, action: CollectivePermute, operands: Sequence[Value]) -> list[Value]:
+        return [self.permute(operands[0], action.pairs)]
 
     def _exchange_blocks(self, x: Value, axes: tuple[str, ...]) -> Value:
         """Block i of the leading dimension goes to group member i; block i of the result comes from it."""
@@ -177,10 +169,12 @@ class StepText(WindowText):
         attributes = f"all_gather_dim = {dim} : i64, {self._group(axes)}, use_global_device_ids"
         return self.op("all_gather", [x], x.type.with_shape(tuple(shape)), attributes)
 
-    def _reduce_scatter(self, x: Value, action: ReduceScatter) -> Value:
+    @_EMITTED.handles(ReduceScatter)
+    def _reduce_scatter(self, action: ReduceScatter, operands: Sequence[Value]) -> list[Value]:
+        (x,) = operands
         if not _reduces(action.monoid, x.type.dtype):
             blocks = self._digits_in_front(x, action.moves)
-            return self._combine(self._exchange_blocks(blocks, action.axes), action.monoid)
+            return [self._combine(self._exchange_blocks(blocks, action.axes), action.monoid)]
         dim, shape = action.moves[0][0], list(x.type.shape)
         if len(action.moves) > 1:
             x, dim = self._digits_in_front(x, action.moves), 0
@@ -189,7 +183,12 @@ class StepText(WindowText):
         attributes = f"scatter_dimension = {dim} : i64, {self._group(action.axes)}, use_global_device_ids"
         result = x.type.with_shape(tuple(shape))
         (out,) = self.op_with_regions("reduce_scatter", [x], [self._monoid(action.monoid, x)], [result], attributes)
-        return out if len(action.moves) == 1 else self.reshape(out, out.type.shape[1:])
+        return [out if len(action.moves) == 1 else self.reshape(out, out.type.shape[1:])]
+
+    @_EMITTED.handles(AllReduce)
+    def _all_reduces(self, action: AllReduce, operands: Sequence[Value]) -> list[Value]:
+        """One collective each: XLA combines them, and refuses several operands in a manual region."""
+        return [self._all_reduce(x, action) for x in operands]
 
     def _all_reduce(self, x: Value, action: AllReduce) -> Value:
         if not _reduces(action.monoid, x.type.dtype):
@@ -247,14 +246,16 @@ class StepText(WindowText):
 
     # Steps of several ops.
 
-    def _exchange(self, x: Value, action: PieceExchange) -> Value:
+    @_EMITTED.handles(Exchange, BoxExchange)
+    def _exchange(self, action: PieceExchange, operands: Sequence[Value]) -> list[Value]:
+        (x,) = operands
         out = self.splat(x.type.with_shape(action.shape), "add")
         sent, kept = action.tables(self.mesh)
         for pieces in kept:
             out = self._put(out, self._cut(x, pieces, action.piece), pieces)
         for pieces in sent:
             out = self._put(out, self.permute(self._cut(x, pieces, action.piece), pieces.pairs), pieces)
-        return out
+        return [out]
 
     def _cut(self, x: Value, pieces: Pieces, size: tuple[int, ...]) -> Value:
         return self.dynamic_slice(x, self.corner(pieces.source_starts, pieces.senders), size)
@@ -269,20 +270,30 @@ class StepText(WindowText):
             piece = self.select(self.compare("NE", self.per_device(receives), self.integer(0)), piece, old)
         return self.dynamic_update_slice(out, piece, starts)
 
-    def _mask(self, x: Value, action: Mask) -> Value:
+    @_EMITTED.handles(KeepFirst)
+    def _keep_first(self, action: KeepFirst, operands: Sequence[Value]) -> list[Value]:
+        (x,) = operands
+        first = self.compare("EQ", self.index(action.over), self.integer(0))
+        return [self.select(first, x, self.splat(x.type, action.monoid))]
+
+    @_EMITTED.handles(Mask)
+    def _mask(self, action: Mask, operands: Sequence[Value]) -> list[Value]:
+        (x,) = operands
         tile = x.type.shape[action.dim]
         owned = np.clip(action.size - self.mesh.index(action.shard_axes) * tile, 0, tile)
         if owned.min() == tile:
-            return x
-        return self.select(self.below(x.type.shape, action.dim, owned), x, self.splat(x.type, action.monoid))
+            return [x]
+        return [self.select(self.below(x.type.shape, action.dim, owned), x, self.splat(x.type, action.monoid))]
 
     # Control flow, and what runs on one device only.
 
+    @_EMITTED.handles(GroupCollective)
     def _group_collective(self, action: GroupCollective, operands: Sequence[Value]) -> list[Value]:
         channel = self.channel().partition(" = ")[2]
         attributes = action.attributes.updated(channel_handle=channel)
         return self._local(Local(action.name, attributes, action.result_types, action.regions), operands)
 
+    @_EMITTED.handles(OnFirstDevice)
     def _on_first_device(self, action: OnFirstDevice, operands: Sequence[Value]) -> list[Value]:
         types = action.local.result_types
         first = self.compare("EQ", self.index(self.mesh.axes), self.integer(0))
@@ -292,6 +303,7 @@ class StepText(WindowText):
         idles.end([idles.constant(array, splat=True) for array in zeros])
         return self.op_with_regions("if", [first], [runs, idles], types)
 
+    @_EMITTED.handles(Loop)
     def _loop(self, action: Loop, operands: Sequence[Value]) -> list[Value]:
         types = [x.type for x in operands]
         regions = []
@@ -301,6 +313,7 @@ class StepText(WindowText):
             regions.append(inner)
         return self.op_with_regions("while", operands, regions, types)
 
+    @_EMITTED.handles(Branch)
     def _branch(self, action: Branch, operands: Sequence[Value]) -> list[Value]:
         regions = []
         for plan in action.branches:

@@ -15,10 +15,29 @@ from eggshard.program.placement import Placement, is_even, replicated
 from eggshard.program.program import Program
 from eggshard.program.sharding import Sharding, mesh_text, whole_mesh
 from eggshard.program.types import TensorType
-from eggshard.steps.authored_steps import DeviceNumber, GroupCollective
+from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
 from eggshard.steps.control_steps import Branch, Loop
+from eggshard.steps.exchange import BoxExchange
+from eggshard.steps.handlers import Handlers
+from eggshard.steps.nested import with_nested
 from eggshard.steps.piece_steps import Exchange, Round
-from eggshard.steps.steps import Action, CollectivePermute, Local, Pairs, Step, StepPlan
+from eggshard.steps.steps import (
+    Action,
+    AllGather,
+    AllReduce,
+    AllToAll,
+    CollectivePermute,
+    KeepFirst,
+    Local,
+    Mask,
+    Pairs,
+    ReduceScatter,
+    Resize,
+    Slice,
+    Step,
+    StepPlan,
+)
+from eggshard.steps.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
 
 if TYPE_CHECKING:
     from eggshard.plan.record import PlanRecord
@@ -104,6 +123,9 @@ def at_grid_positions(device_program: StepPlan) -> StepPlan:
     return device_program if ids is None else _Renumbering(ids).plan(device_program)
 
 
+_RENUMBERED: Handlers[Action] = Handlers("renumbering of devices")
+
+
 class _Renumbering:
     """Devices by their position in a mesh grid of these ids."""
 
@@ -116,21 +138,38 @@ class _Renumbering:
         return replace(plan, mesh=Mesh(plan.mesh.axes), steps=steps)
 
     def action(self, action: Action) -> Action:
-        match action:
-            case CollectivePermute(pairs=pairs):
-                return replace(action, pairs=self.pairs(pairs))
-            case Exchange(rounds=rounds, local=local):
-                return replace(action, rounds=tuple(map(self.round, rounds)), local=tuple(map(self.round, local)))
-            case Loop(condition=condition, body=body):
-                return replace(action, condition=self.plan(condition), body=self.plan(body))
-            case Branch(branches=branches):
-                return replace(action, branches=tuple(map(self.plan, branches)))
-            case DeviceNumber(numbers=numbers):
-                return replace(action, numbers=tuple(numbers[d] for d in self.ids))
-            case GroupCollective(attributes=attributes) if action.names_devices:
-                groups = tuple(tuple(self.position.get(d, d) for d in group) for group in attributes["replica_groups"])
-                return replace(action, attributes=attributes.updated(replica_groups=groups))
+        return _RENUMBERED.of(action)(self, action)
+
+    @_RENUMBERED.handles(AllGather, AllReduce, AllToAll, BoxExchange, BoxSelect, Crop, EdgeFill, KeepFirst, Local, Mask,
+                         OnFirstDevice, ReduceScatter, Resize, Slice, WindowExchange)
+    def _same(self, action: Action) -> Action:
+        """Of a device's place along axes alone."""
         return action
+
+    @_RENUMBERED.handles(Loop, Branch)
+    def _control(self, action: Action) -> Action:
+        return with_nested(action, self.plan)
+
+    @_RENUMBERED.handles(CollectivePermute)
+    def _permute(self, action: CollectivePermute) -> Action:
+        return replace(action, pairs=self.pairs(action.pairs))
+
+    @_RENUMBERED.handles(Exchange)
+    def _exchange(self, action: Exchange) -> Action:
+        rounds, local = (tuple(map(self.round, part)) for part in (action.rounds, action.local))
+        return replace(action, rounds=rounds, local=local)
+
+    @_RENUMBERED.handles(DeviceNumber)
+    def _device_number(self, action: DeviceNumber) -> Action:
+        return replace(action, numbers=tuple(action.numbers[d] for d in self.ids))
+
+    @_RENUMBERED.handles(GroupCollective)
+    def _group_collective(self, action: GroupCollective) -> Action:
+        if not action.names_devices:
+            return action
+        listed = action.attributes["replica_groups"]
+        groups = tuple(tuple(self.position.get(d, d) for d in group) for group in listed)
+        return replace(action, attributes=action.attributes.updated(replica_groups=groups))
 
     def pairs(self, pairs: Pairs) -> Pairs:
         return tuple((self.position[s], self.position[t]) for s, t in pairs)

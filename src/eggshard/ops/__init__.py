@@ -1,27 +1,15 @@
 """The op registry: one file per op family, all of them loaded here; `registry` answers by name."""
 
-from eggshard.ops import (
-    annotation,
-    base as registry,
-    collectives,
-    contraction,
-    control,
-    convolution,
-    creation,
-    elementwise,
-    halo,
-    indexing,
-    linalg,
-    manual,
-    movement,
-    opaque,
-    random,
-    reduction,
-    scatter,
-    slicing,
-    sorting,
-    window_reduction,
-)
+from eggshard.ops import base as registry
+from eggshard.ops.algebra import contraction, linalg
+from eggshard.ops.calls import collectives, opaque
+from eggshard.ops.elementwise import table as elementwise
+from eggshard.ops.indices import indexing, scatter
+from eggshard.ops.neighbours import convolution, halo, window_reduction
+from eggshard.ops.reductions import reduction, sorting
+from eggshard.ops.regions import control, manual
+from eggshard.ops.shapes import annotation, movement, slicing
+from eggshard.ops.sources import creation, random
 
 #: The modules that define ops, in alphabetical order.
 FAMILIES = (

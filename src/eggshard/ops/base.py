@@ -18,18 +18,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, ClassVar
+from enum import Flag, auto
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from eggshard.errors import LoweringError, ProgramError
 from eggshard.program.attributes import Attributes
+from eggshard.program.codec import Codec, encode_attributes
 from eggshard.program.types import TensorType
 
 if TYPE_CHECKING:
     from eggshard.ops.shard_program import ShardProgram
     from eggshard.ops.windowing import Reaches, Windowed, WindowForm
-    from eggshard.program.codec import Codec
     from eggshard.program.placement import Dim
     from eggshard.program.program import Region
 
@@ -37,6 +38,9 @@ Types = tuple[TensorType, ...]
 Arrays = Sequence[np.ndarray]
 #: Named values of a printed program: (name with its ``%``, type).
 Values = Sequence[tuple[str, TensorType]]
+
+#: MLIR lines, and the names of the results of the op that they compute.
+Printed = tuple[list[str], list[str]]
 
 PASS, REDUCE, REPLICATE, PERMUTE = "pass", "reduce", "replicate", "permute"
 
@@ -77,10 +81,61 @@ class FactorRule:
     linear: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
+class Traits(Flag):
+    """What passes want to know of an elementwise op besides its meaning.
+
+    ``KEEPS_ZERO``: of zeros alone it makes +0. ``IDEMPOTENT``: of equal operands it makes what these are (of a select
+    its two values). ``DIVIDES``: an instruction, but a slow one: a quotient or a root. ``FUNCTION``: many instructions,
+    like a hyperbolic tangent. ``VECTORISED``: libraries of vector kernels for CPUs have it.
+    """
+
+    NONE = 0
+    KEEPS_ZERO = auto()
+    IDEMPOTENT = auto()
+    DIVIDES = auto()
+    FUNCTION = auto()
+    VECTORISED = auto()
+    DEAR = DIVIDES | FUNCTION
+
+
+class Printer(Protocol):
+    """What `OpDef.emit` writes with. Names of values begin with their ``%``."""
+
+    #: A new name.
+    fresh: Callable[[], str]
+
+    def op(
+        self, name: str, attrs: Attributes, operands: Values, results: Sequence[TensorType],
+        regions: Sequence[Region] = (),
+    ) -> Printed:
+        """An op of the registry; ProgramError for an unknown one, or a missing attribute."""
+        ...
+
+    def operation(
+        self, mlir_name: str, attributes: Sequence[tuple[str, str]], operands: Values, results: Sequence[TensorType],
+        regions: Sequence[list[str]],
+    ) -> Printed:
+        """One op in the generic form, from (name, text) pairs and the lines of its regions."""
+        ...
+
+    def region(
+        self, region: Region, inputs: Sequence[str] | None = None, terminator: str = "stablehlo.return"
+    ) -> list[str]:
+        """The lines of a region's one block, with its terminator, without the braces.
+
+        ``inputs`` name values of the surrounding text that stand for the region's inputs (for ops whose regions use
+        outside values); None makes the inputs block arguments.
+        """
+        ...
+
+
 class OpDef:
     """The definition of one op. Instances are stateless; attributes travel separately."""
 
     name: str = ""
+    #: Whether each element of the result depends on the operands' elements at its own index alone.
+    pointwise: ClassVar[bool] = False
+    traits: Traits = Traits.NONE
     #: StableHLO attribute name -> codec. Attributes that StableHLO does not spell (``shape``, ``dtype``) are absent.
     attributes: Mapping[str, Codec] = {}
     #: False: never merged, repeated, dropped or reordered against other impure ops.
@@ -154,15 +209,14 @@ class OpDef:
         return attrs
 
     def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], fresh: Callable[[], str]
-    ) -> tuple[list[str], list[str]]:
-        """MLIR lines of the op, and its results' names; by default one line in the generic form.
+        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
+    ) -> Printed:
+        """MLIR lines of the op, and its results' names; by default one op in the generic form.
 
-        ``operands`` are (name, type) pairs, ``fresh`` makes new value names; names begin with ``%``.
+        Results may be shard-local. The inputs of the regions become block arguments.
         """
-        from eggshard.ops.spelling import emit_generic
-
-        return emit_generic(self, attrs, operands, results, regions, fresh)
+        texts = [printer.region(region) for region in regions]
+        return printer.operation(self.spelling, encode_attributes(self.attributes, attrs), operands, results, texts)
 
 
 def replicated_rule(operands: Types, results: Types) -> FactorRule:
@@ -200,6 +254,12 @@ def get(name: str) -> OpDef:
         return _REGISTRY[name]
     except KeyError:
         raise ProgramError(unknown(name)) from None
+
+
+def spelled(mlir_name: str) -> OpDef | None:
+    """The definition of an op of MLIR that is spelled like this; None where there is none."""
+    found = _REGISTRY.get(mlir_name.removeprefix("stablehlo."))
+    return found if found is not None and found.spelling == mlir_name else None
 
 
 def unknown(name: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from eggshard.errors import EggshardError, ProgramError
+from eggshard.ops import base
 from eggshard.program.program import Program, Region
 from eggshard.program.types import numpy_dtype
 
@@ -32,15 +33,13 @@ def evaluate_region(region: Region, arrays: Sequence[np.ndarray]) -> tuple[np.nd
 
     Errors of an op are raised again with its name, operand shapes and location.
     """
-    from eggshard.ops import registry
-
     last_use = {v: i for i, op in enumerate(region.ops) for v in op.operands}
     kept = set(region.outputs)
     values = dict(zip(region.inputs, (np.asarray(a) for a in arrays), strict=True))
     for i, op in enumerate(region.ops):
         operands = [values[v] for v in op.operands]
         try:
-            results = registry.get(op.name).evaluate(op.attributes, operands, op.regions)
+            results = base.get(op.name).evaluate(op.attributes, operands, op.regions)
         except EggshardError as error:
             shown = ", ".join(str(region.types[v]) for v in op.operands)
             raise type(error)(f"{op.name}({shown}){' at ' + op.location if op.location else ''}: {error}") from error
@@ -69,11 +68,8 @@ def evaluate_elementwise(region: Region, arrays: Sequence[np.ndarray]) -> tuple[
 
 
 def _is_pointwise(region: Region) -> bool:
-    from eggshard.ops import registry
-    from eggshard.ops.elementwise import Pointwise
-
     return all(
-        (isinstance(registry.get(op.name), Pointwise) or op.name == "constant")
+        (base.get(op.name).pointwise or op.name == "constant")
         and all(region.types[v].rank == 0 for v in op.results)
         for op in region.ops
     )

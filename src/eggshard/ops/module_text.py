@@ -6,11 +6,11 @@ out about an op can be told from the text that the pass leaves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from eggshard.errors import LoweringError
-from eggshard.ops.manual import manual_attributes
-from eggshard.ops.spelling import Lines, emit, emit_operation, name_supply
+from eggshard.ops.regions.manual import manual_attributes
+from eggshard.ops.spelling import Lines, MlirPrinter
 from eggshard.program.codec import String, attribute_dictionary
 from eggshard.program.program import Op, Program, Region
 from eggshard.program.sharding import DimSharding, Sharding, mesh_text, whole_mesh
@@ -27,7 +27,7 @@ def program_text(program: Program, tag: bool = False) -> str:
     """
     mesh, region = program.mesh, program.region
     writer = _Writer(tag)
-    inputs = [writer.fresh() for _ in region.inputs]
+    inputs = [writer.printer.fresh() for _ in region.inputs]
     arguments = ", ".join(
         f"{name}: {region.types[v]}{_attributes(writer.stated(sharding), 'jax.arg_info', given, f'arg{i}')}"
         for i, (name, v, sharding, given) in enumerate(
@@ -65,13 +65,13 @@ class _Writer:
 
     def __init__(self, tag: bool):
         self.tag, self.count = tag, 0
-        self.fresh: Callable[[], str] = name_supply()
+        self.printer = MlirPrinter()
 
     def region(self, region: Region, terminator: str, inputs: Sequence[str] | None = None) -> Lines:
         """One block's lines; ``inputs`` name outside values, None makes the inputs block arguments."""
         lines: Lines = []
         if inputs is None:
-            inputs = [self.fresh() for _ in region.inputs]
+            inputs = [self.printer.fresh() for _ in region.inputs]
             listed = ", ".join(f"{n}: {region.types[v]}" for n, v in zip(inputs, region.inputs, strict=True))
             lines.append(f"^bb0({listed}):")
         names = dict(zip(region.inputs, inputs, strict=True))
@@ -96,22 +96,22 @@ class _Writer:
                 if stated is None:
                     return [], [operands[0][0]]
                 pairs = [("sharding", f"#sdy.sharding{stated}")]
-                return emit_operation("sdy.sharding_constraint", pairs, operands, results, [], self.fresh)
+                return self.printer.operation("sdy.sharding_constraint", pairs, operands, results, [])
             case "sharding_group":
                 pairs = [("group_id", f"{op.attributes['group_id']} : i64")]
-                return emit_operation("sdy.sharding_group", pairs, operands, [], [], self.fresh)
+                return self.printer.operation("sdy.sharding_group", pairs, operands, [], [])
             case "manual_computation":
                 body = self.region(op.regions[0], "sdy.return")
                 pairs = manual_attributes(op.attributes)
-                return emit_operation("sdy.manual_computation", pairs, operands, results, [body], self.fresh)
+                return self.printer.operation("sdy.manual_computation", pairs, operands, results, [body])
             case "while":
                 bodies = [self.region(r, "stablehlo.return") for r in op.regions]
-                return emit_operation("stablehlo.while", [], operands, results, bodies, self.fresh)
+                return self.printer.operation("stablehlo.while", [], operands, results, bodies)
             case "case" | "if":
                 given = [name for name, _ in operands[1:]]
                 bodies = [self.region(r, "stablehlo.return", given) for r in op.regions]
-                return emit_operation(f"stablehlo.{op.name}", [], operands[:1], results, bodies, self.fresh)
-        return emit(op.name, op.attributes, operands, results, op.regions, self.fresh)
+                return self.printer.operation(f"stablehlo.{op.name}", [], operands[:1], results, bodies)
+        return self.printer.op(op.name, op.attributes, operands, results, op.regions)
 
     def stated(self, sharding: Sharding | None) -> str | None:
         """A sharding's text; None for one that is not stated."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from eggshard.ops import registry
 from eggshard.ops.base import PASS, PERMUTE, REDUCE, REPLICATE, FactorRule, OpDef, Types
-from eggshard.ops.elementwise import Pointwise, pointwise_rule
+from eggshard.ops.elementwise.pointwise import Pointwise, pointwise_rule
 from eggshard.ops.known_calls import known_factors
 from eggshard.ops.windows import Windows
 from eggshard.program import codec, monoids

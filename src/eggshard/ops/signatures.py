@@ -1,13 +1,41 @@
-"""Checks of the regions that ops carry."""
+"""Checks of what ops are given: operands and regions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from eggshard.errors import ProgramError
+from eggshard.ops import numerics
 from eggshard.ops.base import Types
 from eggshard.program.program import Region
-from eggshard.program.types import TensorType
+from eggshard.program.types import TensorType, is_float
+
+#: Classes of element types that an op accepts: (f)loat, (c)omplex, (i)nteger, (u)nsigned, (b)oolean.
+_CLASS_NAMES = {"f": "float", "c": "complex", "i": "signed integer", "u": "unsigned integer", "b": "i1"}
+
+
+def dtype_class(dtype: str) -> str:
+    """One letter of ``fciub``."""
+    if dtype == "i1":
+        return "b"
+    if numerics.is_complex(dtype):
+        return "c"
+    if is_float(dtype):
+        return "f"
+    return "u" if numerics.is_unsigned(dtype) else "i"
+
+
+def require_count(operands: Types, count: int) -> None:
+    """ProgramError unless there are ``count`` operands."""
+    if len(operands) != count:
+        raise ProgramError(f"takes {count} operand{'s' * (count != 1)}, got {len(operands)}")
+
+
+def require_class(type_: TensorType, classes: str) -> None:
+    """ProgramError unless the element type belongs to one of the classes."""
+    if dtype_class(type_.dtype) not in classes:
+        accepted = ", ".join(_CLASS_NAMES[c] for c in classes)
+        raise ProgramError(f"{type_} has an element type that it does not accept; accepted: {accepted}")
 
 
 def require_regions(regions: Sequence[Region], count: int) -> None:

@@ -18,8 +18,8 @@ from eggshard.plan.json_values import encode
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Op, Program, Region
 from eggshard.program.sharding import whole_mesh
-from eggshard.steps.control_steps import Branch, Loop
-from eggshard.steps.steps import Action, Step, StepPlan
+from eggshard.steps.nested import with_nested
+from eggshard.steps.steps import Step, StepPlan
 from eggshard.version import __version__
 
 if TYPE_CHECKING:
@@ -154,17 +154,8 @@ def _digest(value: Any) -> str:
 
 
 def _plain(plan: StepPlan) -> StepPlan:
-    steps = tuple(Step(_plain_action(s.action), s.operands, s.results) for s in plan.steps)
+    steps = tuple(Step(with_nested(s.action, _plain), s.operands, s.results) for s in plan.steps)
     return replace(plan, steps=steps, held=())
-
-
-def _plain_action(action: Action) -> Action:
-    match action:
-        case Loop(condition=condition, body=body):
-            return replace(action, condition=_plain(condition), body=_plain(body))
-        case Branch(branches=branches):
-            return replace(action, branches=tuple(map(_plain, branches)))
-    return action
 
 
 def _plain_region(region: Region) -> Region:

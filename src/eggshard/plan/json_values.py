@@ -17,7 +17,12 @@ from eggshard.placement import slabs
 from eggshard.plan.record import PlanRecord, Search
 from eggshard.program import attributes, mesh, placement, program, sharding, types
 from eggshard.program.types import mlir_dtype, numpy_dtype
-from eggshard.steps import authored_steps, control_steps, exchange, held, piece_steps, steps, window_steps
+from eggshard.steps import exchange, held, piece_steps, steps
+from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
+from eggshard.steps.control_steps import Branch, Loop
+from eggshard.steps.handlers import Handlers
+from eggshard.steps.piece_steps import Exchange
+from eggshard.steps.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange, JointExchange
 
 _CLASSES: dict[str, type] = {
     c.__name__: c
@@ -26,15 +31,25 @@ _CLASSES: dict[str, type] = {
         costmodel.Machine, costmodel.Level, costmodel.Protocol, costmodel.Compute, costmodel.Ring, costmodel.Torus,
         costmodel.Switch, costmodel.FullMesh, costmodel.FatTree, StepInfo, placement.Dim, placement.Placement,
         sharding.DimSharding, sharding.Sharding, mesh.AxisRef, types.TensorType, program.Op, program.Region,
-        program.Program, Search,
-        steps.Local, steps.Resize, steps.Slice, steps.AllGather, steps.AllToAll, steps.CollectivePermute,
-        steps.AllReduce, steps.ReduceScatter, steps.KeepFirst, steps.Mask, steps.Step, steps.StepPlan,
-        piece_steps.Round, piece_steps.Exchange, exchange.Blocks, exchange.BoxExchange, held.Origin,
-        control_steps.Loop, control_steps.Branch, authored_steps.DeviceNumber, authored_steps.GroupCollective,
-        authored_steps.OnFirstDevice, slabs.Slab, window_steps.Crop, window_steps.HaloExchange,
-        window_steps.JointExchange, window_steps.BoxSelect, window_steps.EdgeFill,
+        program.Program, Search, steps.Step, steps.StepPlan, piece_steps.Round, exchange.Blocks, held.Origin,
+        slabs.Slab,
     )
 }
+_actions: Handlers[dict[str, Any]] = Handlers("writing as JSON")
+
+
+@_actions.handles(
+    steps.Local, steps.Resize, steps.Slice, steps.AllGather, steps.AllToAll, steps.CollectivePermute, steps.AllReduce,
+    steps.ReduceScatter, steps.KeepFirst, steps.Mask, Exchange, exchange.BoxExchange, Loop, Branch, DeviceNumber,
+    GroupCollective, OnFirstDevice, Crop, HaloExchange, JointExchange, BoxSelect, EdgeFill,
+)
+def _tagged(value: Any) -> dict[str, Any]:
+    """An object of a known class, its fields by name."""
+    names = [f.name for f in fields(value)] if is_dataclass(value) else list(value._fields)
+    return {"@": type(value).__name__, **{n: encode(getattr(value, n)) for n in names}}
+
+
+_CLASSES.update((kind.__name__, kind) for kind in _actions.kinds)
 
 
 @dataclass(frozen=True)
@@ -100,9 +115,10 @@ def encode(value: Any) -> Any:
         return {"@": "Attributes", "items": {k: encode(v) for k, v in value.items()}}
     if isinstance(value, steps.StepPlan) and value.held:
         return {**encode(replace(value, held=())), "held": _held(value.held)}
+    if isinstance(value, steps.Action):
+        return _actions(value)
     if is_known(value):
-        names = [f.name for f in fields(value)] if is_dataclass(value) else list(value._fields)
-        return {"@": type(value).__name__, **{n: encode(getattr(value, n)) for n in names}}
+        return _tagged(value)
     if isinstance(value, (tuple, list)):
         return [encode(v) for v in value]
     if isinstance(value, dict):

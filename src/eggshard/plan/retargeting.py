@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import singledispatch
 
 import numpy as np
 
@@ -18,11 +17,28 @@ from eggshard.plan.stretching import anchored, constant, next_only, stretched_nu
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Dim
 from eggshard.program.types import TensorType
-from eggshard.steps.authored_steps import DeviceNumber, GroupCollective
+from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.exchange import BoxExchange
+from eggshard.steps.handlers import Handlers
+from eggshard.steps.nested import with_nested
 from eggshard.steps.piece_steps import Exchange, Round
-from eggshard.steps.steps import Action, CollectivePermute, Local, Mask, Pairs, Step, StepPlan
+from eggshard.steps.steps import (
+    Action,
+    AllGather,
+    AllReduce,
+    AllToAll,
+    CollectivePermute,
+    KeepFirst,
+    Local,
+    Mask,
+    Pairs,
+    ReduceScatter,
+    Resize,
+    Slice,
+    Step,
+    StepPlan,
+)
 from eggshard.steps.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange, JointExchange, Loads
 
 Types = tuple[TensorType, ...]
@@ -62,17 +78,18 @@ def _step(plan: StepPlan, i: int, step: Step, mesh: Mesh) -> Step:
     return step if action is step.action else replace(step, action=action)
 
 
-@singledispatch
-def retargeted(action: Action, old: Mesh, new: Mesh, operands: Types) -> Action:
-    """What devices of the new mesh do in place of this, on operands of the same local types.
+#: (action, old mesh, new mesh, operands' local types) -> what devices of the new mesh do in place of it, on operands of
+#: the same types. LoweringError where it depends on a number of devices by no rule that holds for other numbers.
+retargeted: Handlers[Action] = Handlers("retargeting")
 
-    By default the same: no number or position of devices stands in the action itself. LoweringError where it depends
-    on one by no rule that holds for other numbers.
-    """
+
+@retargeted.handles(AllGather, AllReduce, AllToAll, KeepFirst, OnFirstDevice, ReduceScatter, Resize, Slice)
+def _(action: Action, old: Mesh, new: Mesh, operands: Types) -> Action:
+    """The same: no number or position of devices stands in the action itself."""
     return action
 
 
-@retargeted.register
+@retargeted.handles(Local)
 def _(action: Local, old: Mesh, new: Mesh, operands: Types) -> Action:
     if _same(action.sized, old, new):
         return action
@@ -82,30 +99,25 @@ def _(action: Local, old: Mesh, new: Mesh, operands: Types) -> Action:
     )
 
 
-@retargeted.register
-def _(action: Loop, old: Mesh, new: Mesh, operands: Types) -> Action:
-    return replace(action, condition=_on_mesh(action.condition, new), body=_on_mesh(action.body, new))
+@retargeted.handles(Loop, Branch)
+def _(action: Action, old: Mesh, new: Mesh, operands: Types) -> Action:
+    return with_nested(action, lambda inner: _on_mesh(inner, new))
 
 
-@retargeted.register
-def _(action: Branch, old: Mesh, new: Mesh, operands: Types) -> Action:
-    return replace(action, branches=tuple(_on_mesh(branch, new) for branch in action.branches))
-
-
-@retargeted.register
+@retargeted.handles(Mask)
 def _(action: Mask, old: Mesh, new: Mesh, operands: Types) -> Action:
     shards = Dim(action.shard_axes, operands[0].shape[action.dim])
     return replace(action, size=_anchored(action.size, shards, old, new))
 
 
-@retargeted.register
+@retargeted.handles(EdgeFill)
 def _(action: EdgeFill, old: Mesh, new: Mesh, operands: Types) -> Action:
     if _anchored(0, action.window, old, new):
         raise LoweringError(f"its window {action.window} is counted from the tensor's end; plan for that number")
     return replace(action, size=_anchored(action.size, action.window, old, new))
 
 
-@retargeted.register
+@retargeted.handles(BoxSelect)
 def _(action: BoxSelect, old: Mesh, new: Mesh, operands: Types) -> Action:
     return BoxSelect(tuple(
         (dim, window, _anchored(start, window, old, new), _anchored(stop, window, old, new))
@@ -113,14 +125,14 @@ def _(action: BoxSelect, old: Mesh, new: Mesh, operands: Types) -> Action:
     ))
 
 
-@retargeted.register
+@retargeted.handles(Crop)
 def _(action: Crop, old: Mesh, new: Mesh, operands: Types) -> Action:
     return action if _same(action.over, old, new) else replace(
         action, offsets=constant(action.offsets, new.count(action.over))
     )
 
 
-@retargeted.register
+@retargeted.handles(HaloExchange)
 def _(action: HaloExchange, old: Mesh, new: Mesh, operands: Types) -> Action:
     if _same(action.over, old, new):
         return action
@@ -130,7 +142,7 @@ def _(action: HaloExchange, old: Mesh, new: Mesh, operands: Types) -> Action:
     return replace(action, offsets=constant(action.offsets, count), rounds=tuple(r for r in rounds if r.pairs))
 
 
-@retargeted.register
+@retargeted.handles(JointExchange)
 def _(action: JointExchange, old: Mesh, new: Mesh, operands: Types) -> Action:
     if _same(action.axes, old, new):
         return action
@@ -153,7 +165,7 @@ def _loads(loads: Loads, old: int, new: int) -> Loads:
     return kept
 
 
-@retargeted.register
+@retargeted.handles(CollectivePermute)
 def _(action: CollectivePermute, old: Mesh, new: Mesh, operands: Types) -> Action:
     crossed = _crossed(old, action.pairs)
     if all(old.axes[a] == new.axes[a] for a in crossed):
@@ -163,12 +175,12 @@ def _(action: CollectivePermute, old: Mesh, new: Mesh, operands: Types) -> Actio
     return replace(action, pairs=_spread(new, axes, stretched_pairs(pattern, old.count(axes), new.count(axes))))
 
 
-@retargeted.register
+@retargeted.handles(BoxExchange)
 def _(action: BoxExchange, old: Mesh, new: Mesh, operands: Types) -> Action:
     return retargeted(action.listed(old), old, new, operands)
 
 
-@retargeted.register
+@retargeted.handles(Exchange)
 def _(action: Exchange, old: Mesh, new: Mesh, operands: Types) -> Action:
     return replace(
         action, rounds=tuple(_round(old, new, r) for r in action.rounds),
@@ -192,7 +204,7 @@ def _rows(old: Mesh, new: Mesh, rows: tuple[tuple[int, ...], ...]) -> tuple[tupl
     return tuple(map(tuple, out.tolist()))
 
 
-@retargeted.register
+@retargeted.handles(GroupCollective)
 def _(action: GroupCollective, old: Mesh, new: Mesh, operands: Types) -> Action:
     if not action.names_devices:
         raise LoweringError("its groups are of replicas, and do not tell which devices communicate")
@@ -200,7 +212,7 @@ def _(action: GroupCollective, old: Mesh, new: Mesh, operands: Types) -> Action:
     return replace(action, attributes=action.attributes.updated(replica_groups=groups))
 
 
-@retargeted.register
+@retargeted.handles(DeviceNumber)
 def _(action: DeviceNumber, old: Mesh, new: Mesh, operands: Types) -> Action:
     if action.authored and old.axes != new.axes:
         raise LoweringError(

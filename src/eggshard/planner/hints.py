@@ -7,7 +7,7 @@ from functools import cached_property
 
 from eggshard.frontends.normalization.divergence import DIVERGES
 from eggshard.frontends.propagation import Propagated, propagated
-from eggshard.ops.control import CONTROL_FLOW
+from eggshard.ops.regions.control import CONTROL_FLOW
 from eggshard.placement.transfer import Strategy
 from eggshard.planner.context import Context
 from eggshard.program.attributes import Attributes

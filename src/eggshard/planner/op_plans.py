@@ -10,8 +10,8 @@ from eggshard.costmodel.pricing import Pricer, op_info
 from eggshard.errors import ProgramError
 from eggshard.ops import registry
 from eggshard.ops.base import FactorRule
-from eggshard.ops.collectives import PerDevice
-from eggshard.ops.control import CONTROL_FLOW
+from eggshard.ops.calls.collectives import PerDevice
+from eggshard.ops.regions.control import CONTROL_FLOW
 from eggshard.placement.transfer import Strategy, strategies
 from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.plan.reasons import Weigh

@@ -16,7 +16,7 @@ from eggshard.costmodel.schedule import scheduled as in_order
 from eggshard.egraph.graph import EGraph
 from eggshard.egraph.saturate import saturate as saturated_graph
 from eggshard.limits import Limits
-from eggshard.ops.control import CONTROL_FLOW
+from eggshard.ops.regions.control import CONTROL_FLOW
 from eggshard.plan.record import Search
 from eggshard.planner.encoding.decode import Decoder
 from eggshard.planner.encoding.encode import Computed, Encoder

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from eggshard.ops import registry
-from eggshard.ops.counted_loops import find_counter, in_a_row, unrolled
+from eggshard.ops.regions.counted_loops import find_counter, in_a_row, unrolled
 from eggshard.program.placement import Placement, replicated
 from eggshard.program.program import Region
 from eggshard.program.types import TensorType

@@ -11,7 +11,27 @@ from rich.table import Table
 
 from eggshard.costmodel.schedule import COMPUTE, Schedule
 from eggshard.plan.naming import value_names
-from eggshard.steps.steps import Action, AllToAll, Local, Step, moved_axes
+from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
+from eggshard.steps.control_steps import Branch, Loop
+from eggshard.steps.exchange import BoxExchange
+from eggshard.steps.handlers import Handlers
+from eggshard.steps.piece_steps import Exchange
+from eggshard.steps.steps import (
+    Action,
+    AllGather,
+    AllReduce,
+    AllToAll,
+    CollectivePermute,
+    KeepFirst,
+    Local,
+    Mask,
+    Moves,
+    ReduceScatter,
+    Resize,
+    Slice,
+    Step,
+    moved_axes,
+)
 from eggshard.steps.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
 from eggshard.tables import LONG, WIDTH, duration, glued, render, size
 
@@ -19,28 +39,57 @@ if TYPE_CHECKING:
     from eggshard.plan.record import PlanRecord
 
 
-def what(action: Action) -> str:
-    """A step in a few words."""
-    if isinstance(action, Local):
-        return action.name
-    if isinstance(action, AllToAll):
-        def side(moves: tuple[tuple[int, tuple[str, ...]], ...]) -> str:
-            return ",".join(f"{d}" for d, _ in moves)
-        return f"all-to-all {side(action.targets)}->{side(action.sources)}"
-    if isinstance(action, Crop):
-        return f"{action.kind} dim {action.dim} of {action.new}"
-    if isinstance(action, WindowExchange):
-        parts = Counter(
-            f"dim {part.dim}: " + ", ".join(f"{n} from {side}" for side, n in part.sides.items())
-            for part in action.exchanges
-        )
-        return f"{action.kind} " + "; ".join(part if n == 1 else f"{part} ({n} values)" for part, n in parts.items())
-    if isinstance(action, BoxSelect):
-        return f"{action.kind} " + ", ".join(f"dim {dim} [{start}:{stop}]" for dim, _, start, stop in action.box)
-    if isinstance(action, EdgeFill):
-        return f"{action.kind} dim {action.dim}: {action.mode}"
-    moves = getattr(action, "moves", ())
-    return action.kind + (f" dim {','.join(str(d) for d, _ in moves)}" if moves else "")
+#: A step in a few words.
+what: Handlers[str] = Handlers("naming in tables")
+
+
+@what.handles(AllReduce, BoxExchange, Branch, CollectivePermute, DeviceNumber, Exchange, GroupCollective, KeepFirst,
+              Loop, Mask, OnFirstDevice, Resize)
+def _(action: Action) -> str:
+    return action.kind
+
+
+@what.handles(Local)
+def _(action: Local) -> str:
+    return action.name
+
+
+@what.handles(AllGather, ReduceScatter, Slice)
+def _(action: AllGather | ReduceScatter | Slice) -> str:
+    return f"{action.kind} dim {_dims(action.moves)}"
+
+
+@what.handles(AllToAll)
+def _(action: AllToAll) -> str:
+    return f"{action.kind} {_dims(action.targets)}->{_dims(action.sources)}"
+
+
+@what.handles(Crop)
+def _(action: Crop) -> str:
+    return f"{action.kind} dim {action.dim} of {action.new}"
+
+
+@what.handles(WindowExchange)
+def _(action: WindowExchange) -> str:
+    parts = Counter(
+        f"dim {part.dim}: " + ", ".join(f"{n} from {side}" for side, n in part.sides.items())
+        for part in action.exchanges
+    )
+    return f"{action.kind} " + "; ".join(part if n == 1 else f"{part} ({n} values)" for part, n in parts.items())
+
+
+@what.handles(BoxSelect)
+def _(action: BoxSelect) -> str:
+    return f"{action.kind} " + ", ".join(f"dim {dim} [{start}:{stop}]" for dim, _, start, stop in action.box)
+
+
+@what.handles(EdgeFill)
+def _(action: EdgeFill) -> str:
+    return f"{action.kind} dim {action.dim}: {action.mode}"
+
+
+def _dims(moves: Moves) -> str:
+    return ",".join(str(d) for d, _ in moves)
 
 
 def over(action: Action) -> str:

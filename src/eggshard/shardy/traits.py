@@ -7,16 +7,11 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from eggshard.ops import registry
 from eggshard.shardy.module import shape
 
-#: StableHLO's ops that compute each element from the elements at the same place.
-_ELEMENTWISE = frozenset(
-    "stablehlo." + name for name in """
-    abs add and atan2 cbrt ceil clamp compare complex convert cosine count_leading_zeros divide exponential
-    exponential_minus_one floor imag is_finite log log_plus_one logistic maximum minimum multiply negate not or popcnt
-    power real reduce_precision remainder round_nearest_afz round_nearest_even rsqrt select shift_left
-    shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan tanh uniform_dequantize uniform_quantize xor
-    """.split())
+#: Ops on quantized tensors, which have no definitions.
+QUANTIZATION = frozenset(("stablehlo.uniform_dequantize", "stablehlo.uniform_quantize"))
 #: CHLO's ops that are not elementwise.
 _CHLO_OTHERS = frozenset(
     "chlo." + name for name in """
@@ -47,7 +42,13 @@ def is_elementwise(op: Any) -> bool:
         return shape(op.operands[0]) == shape(op.results[0])
     if name.startswith("chlo."):
         return name not in _CHLO_OTHERS
-    return name in _ELEMENTWISE or name in _LIKE_ELEMENTWISE
+    return is_pointwise(name) or name in QUANTIZATION or name in _LIKE_ELEMENTWISE
+
+
+def is_pointwise(name: str) -> bool:
+    """Whether the op of this name is defined, and as one on elements."""
+    definition = registry.spelled(name)
+    return definition is not None and definition.pointwise
 
 
 def is_terminator(op: Any) -> bool:

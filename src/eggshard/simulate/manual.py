@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eggshard.ops.manual import ManualComputation
+from eggshard.ops.regions.manual import ManualComputation
 from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Region

@@ -7,7 +7,6 @@ leaves unspecified (past a tensor's end, padding) is poisoned, so that a plan th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import singledispatch
 
 import numpy as np
 
@@ -29,6 +28,7 @@ from eggshard.simulate.window_simulation import (
 from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.exchange import BoxExchange, PieceExchange
+from eggshard.steps.handlers import Handlers
 from eggshard.steps.piece_steps import Exchange
 from eggshard.steps.steps import (
     Action,
@@ -110,12 +110,10 @@ def perform(mesh: Mesh, action: Action, operands: Arrays) -> Arrays:
     return _perform(action, mesh, operands)
 
 
-@singledispatch
-def _perform(action: Action, mesh: Mesh, operands: Arrays) -> Arrays:
-    raise LoweringError(f"the simulator does not know the action {type(action).__name__}")
+_perform: Handlers[Arrays] = Handlers("simulation")
 
 
-@_perform.register
+@_perform.handles(Local)
 def _(action: Local, mesh: Mesh, operands: Arrays) -> Arrays:
     from eggshard.ops import registry
 
@@ -131,34 +129,33 @@ def _(action: Local, mesh: Mesh, operands: Arrays) -> Arrays:
     return tuple(np.stack(column) for column in zip(*rows, strict=True))
 
 
-@_perform.register
+@_perform.handles(Resize)
 def _(action: Resize, mesh: Mesh, operands: Arrays) -> Arrays:
     return (_resized(operands[0], action.shape),)
 
 
-@_perform.register
+@_perform.handles(Slice)
 def _(action: Slice, mesh: Mesh, operands: Arrays) -> Arrays:
     return (_slice(mesh, operands[0], action.moves),)
 
 
-@_perform.register
+@_perform.handles(AllGather)
 def _(action: AllGather, mesh: Mesh, operands: Arrays) -> Arrays:
     return (_all_gather(mesh, operands[0], action.moves),)
 
 
-@_perform.register
+@_perform.handles(AllToAll)
 def _(action: AllToAll, mesh: Mesh, operands: Arrays) -> Arrays:
     # Each device keeps its part, along the targets, of what the group holds along the sources.
     return (_slice(mesh, _all_gather(mesh, operands[0], action.sources), action.targets),)
 
 
-@_perform.register
+@_perform.handles(CollectivePermute)
 def _(action: CollectivePermute, mesh: Mesh, operands: Arrays) -> Arrays:
     return (_permute(operands[0], action.pairs),)
 
 
-@_perform.register(Exchange)
-@_perform.register(BoxExchange)
+@_perform.handles(Exchange, BoxExchange)
 def _(action: PieceExchange, mesh: Mesh, operands: Arrays) -> Arrays:
     (array,) = operands
     out = poisoned((mesh.size, *action.shape), array.dtype)
@@ -173,22 +170,22 @@ def _(action: PieceExchange, mesh: Mesh, operands: Arrays) -> Arrays:
     return (out,)
 
 
-@_perform.register
+@_perform.handles(AllReduce)
 def _(action: AllReduce, mesh: Mesh, operands: Arrays) -> Arrays:
     return tuple(_all_reduce(mesh, array, action.over, action.monoid) for array in operands)
 
 
-@_perform.register
+@_perform.handles(ReduceScatter)
 def _(action: ReduceScatter, mesh: Mesh, operands: Arrays) -> Arrays:
     return (_slice(mesh, _all_reduce(mesh, operands[0], action.axes, action.monoid), action.moves),)
 
 
-@_perform.register
+@_perform.handles(KeepFirst)
 def _(action: KeepFirst, mesh: Mesh, operands: Arrays) -> Arrays:
     return tuple(_keep_first(mesh, array, action.over, action.monoid) for array in operands)
 
 
-@_perform.register
+@_perform.handles(Mask)
 def _(action: Mask, mesh: Mesh, operands: Arrays) -> Arrays:
     (array,) = operands
     size = array.shape[1 + action.dim]
@@ -197,37 +194,37 @@ def _(action: Mask, mesh: Mesh, operands: Arrays) -> Arrays:
     return (np.where(beyond, _identity(action.monoid, array.dtype), array),)
 
 
-@_perform.register
+@_perform.handles(Crop)
 def _(action: Crop, mesh: Mesh, operands: Arrays) -> Arrays:
     return (cropped(mesh, action, operands[0]),)
 
 
-@_perform.register
+@_perform.handles(WindowExchange)
 def _(action: WindowExchange, mesh: Mesh, operands: Arrays) -> Arrays:
     return exchanged(mesh, action, operands)
 
 
-@_perform.register
+@_perform.handles(BoxSelect)
 def _(action: BoxSelect, mesh: Mesh, operands: Arrays) -> Arrays:
     return (box_selected(mesh, action, *operands),)
 
 
-@_perform.register
+@_perform.handles(EdgeFill)
 def _(action: EdgeFill, mesh: Mesh, operands: Arrays) -> Arrays:
     return (edge_filled(mesh, action, operands[0]),)
 
 
-@_perform.register
+@_perform.handles(DeviceNumber)
 def _(action: DeviceNumber, mesh: Mesh, operands: Arrays) -> Arrays:
     return (np.array(action.numbers, np.uint32),)
 
 
-@_perform.register
+@_perform.handles(GroupCollective)
 def _(action: GroupCollective, mesh: Mesh, operands: Arrays) -> Arrays:
     return group_collective(mesh.size, action, operands)
 
 
-@_perform.register
+@_perform.handles(OnFirstDevice)
 def _(action: OnFirstDevice, mesh: Mesh, operands: Arrays) -> Arrays:
     from eggshard.ops import registry
 
@@ -241,7 +238,7 @@ def _(action: OnFirstDevice, mesh: Mesh, operands: Arrays) -> Arrays:
     return tuple(out)
 
 
-@_perform.register
+@_perform.handles(Loop)
 def _(action: Loop, mesh: Mesh, operands: Arrays) -> Arrays:
     carried = list(operands)
     while True:
@@ -253,7 +250,7 @@ def _(action: Loop, mesh: Mesh, operands: Arrays) -> Arrays:
         carried = [_where(going, new, old) for new, old in zip(run(action.body, carried), carried, strict=True)]
 
 
-@_perform.register
+@_perform.handles(Branch)
 def _(action: Branch, mesh: Mesh, operands: Arrays) -> Arrays:
     selector, last = operands[0], len(action.branches) - 1
     if action.messages:

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.ops.monoids import recognise_monoid
+from eggshard.ops.reductions.monoids import recognise_monoid
 from eggshard.program import monoids
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.mesh import Mesh

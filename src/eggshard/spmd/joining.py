@@ -15,9 +15,9 @@ from eggshard.costmodel.pricing import Pricer
 from eggshard.program.types import TensorType
 from eggshard.spmd.sharing import cheapest_joint
 from eggshard.steps.assemble import Assembler
-from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.dependencies import Dependencies
-from eggshard.steps.steps import Action, Pairs, Step, StepPlan
+from eggshard.steps.nested import with_nested
+from eggshard.steps.steps import Pairs, Step, StepPlan
 from eggshard.steps.window_steps import WindowExchange, pairs_of
 
 #: Joining must save this part of the price, so that rounding alone is no reason.
@@ -44,16 +44,7 @@ def joined(plan: StepPlan, price: Pricer) -> StepPlan:
 
 def _inside(step: Step, change: Callable[[StepPlan], StepPlan]) -> Step:
     """The step with the device programs inside it changed; the step itself where they stay as they are."""
-    action: Action = step.action
-    if isinstance(action, Loop):
-        programs = (action.condition, action.body)
-        condition, body = map(change, programs)
-        changed = condition is not action.condition or body is not action.body
-        action = replace(action, condition=condition, body=body) if changed else action
-    elif isinstance(action, Branch):
-        branches = tuple(map(change, action.branches))
-        changed = any(new is not old for new, old in zip(branches, action.branches, strict=True))
-        action = replace(action, branches=branches) if changed else action
+    action = with_nested(step.action, change)
     return step if action is step.action else replace(step, action=action)
 
 

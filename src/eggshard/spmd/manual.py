@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from eggshard.errors import EggshardError, ProgramError
 from eggshard.ops import registry
-from eggshard.ops.collectives import PerDevice
+from eggshard.ops.calls.collectives import PerDevice
 from eggshard.placement.transfer import Strategy
 from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh, axis_ref

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from eggshard.errors import EggshardError
@@ -58,6 +59,19 @@ def nested(action: Action) -> tuple[Nested, ...]:
     if isinstance(action, Branch):
         return tuple(Nested(f"branch{i}", branch, 1) for i, branch in enumerate(action.branches))
     return ()
+
+
+def with_nested(action: Action, change: Callable[[StepPlan], StepPlan]) -> Action:
+    """The action with the device programs in it changed; the action itself where they stay as they are."""
+    programs = [inner.program for inner in nested(action)]
+    made = [change(program) for program in programs]
+    if all(new is old for new, old in zip(made, programs, strict=True)):
+        return action
+    if isinstance(action, Loop):
+        condition, body = made
+        return replace(action, condition=condition, body=body)
+    assert isinstance(action, Branch)
+    return replace(action, branches=tuple(made))
 
 
 def steps_within(place: Place) -> Iterator[tuple[Place, int]]:

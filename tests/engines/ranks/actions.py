@@ -6,7 +6,7 @@ import numpy as np
 from tests.emit.windows import DTYPES, MESHES, random_array, random_box, random_exchange, random_fill, shards_of
 from tests.reshard.reshards import between
 
-from eggshard.ops.reduction import monoid_region
+from eggshard.ops.reductions.reduction import monoid_region
 from eggshard.program import monoids
 from eggshard.program.attributes import Attributes
 from eggshard.program.placement import place

@@ -89,7 +89,7 @@ def test_a_view_has_the_meshs_counts_and_its_own_positions():
 
 def test_only_what_moves_has_traffic():
     mesh, operand = Mesh({"x": 2}), (TensorType((4,), "f32"),)
-    with pytest.raises(LoweringError, match="no step that moves data"):
+    with pytest.raises(LoweringError, match="moves no data between devices"):
         traffic_of(mesh, KeepFirst(("x",), "add"), operand, 0)
     outside = Round(((0, 1),), ((3,), (0,)), ((0,), (0,)))
     with pytest.raises(LoweringError, match="lies outside its shard"):

@@ -8,8 +8,7 @@ does with the step (`eggshard.simulate.simulator.perform`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import singledispatch
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -21,8 +20,10 @@ from eggshard.program.program import Region
 from eggshard.program.types import TensorType
 from eggshard.simulate.device_arrays import combined
 from eggshard.simulate.group_simulation import combined_by, groups_of
-from eggshard.steps.authored_steps import GroupCollective
+from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
+from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.exchange import BoxExchange, PieceExchange
+from eggshard.steps.handlers import Handlers
 from eggshard.steps.piece_steps import Exchange
 from eggshard.steps.steps import (
     Action,
@@ -30,12 +31,16 @@ from eggshard.steps.steps import (
     AllReduce,
     AllToAll,
     CollectivePermute,
+    KeepFirst,
+    Local,
+    Mask,
     Moves,
     ReduceScatter,
+    Resize,
     Slice,
     moved_axes,
 )
-from eggshard.steps.window_steps import WindowExchange
+from eggshard.steps.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
 
 #: Per dimension [start, stop).
 Box = tuple[tuple[int, int], ...]
@@ -119,148 +124,145 @@ def traffic_of(mesh: Mesh, action: Action, operands: tuple[TensorType, ...], dev
 
     LoweringError for a step that does not communicate or is not known, and for pieces outside their shards.
     """
-    reductions = tuple(_reductions(action, mesh, operands, device))
-    if reductions:
-        return Traffic(device, reductions=reductions)
-    received = tuple(_received(action, mesh, operands, device))
-    sent = []
-    for reader in _readers(action, mesh, device):
-        sent += [p._replace(peer=reader) for p in _received(action, mesh, operands, reader) if p.peer == device]
-    outside: Outside = "nothing"
-    if isinstance(action, (Exchange, BoxExchange, WindowExchange)):
-        outside = "poison"
-    elif isinstance(action, CollectivePermute) and not received:
-        outside = "zeros"
-    return Traffic(device, received, tuple(sent), (), outside, _group(action, mesh, device))
+    return _traffic(action, mesh, operands, device)
 
 
 def moves_data(action: Action) -> bool:
     """Whether a step has traffic, if only from a device to itself."""
-    return _received.dispatch(type(action)) is not _received.dispatch(Action)
+    return _traffic.has(action)
 
 
-@singledispatch
-def _received(action: Action, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Iterator[Piece]:
-    """What a device receives, its own pieces included; the sender is the peer."""
-    raise LoweringError(f"{type(action).__name__} ({action.kind}) is no step that moves data between devices")
+_traffic: Handlers[Traffic] = Handlers("traffic")
+_traffic.refuses("moves no data between devices", BoxSelect, Branch, Crop, DeviceNumber, EdgeFill, KeepFirst, Local,
+                 Loop, Mask, OnFirstDevice, Resize, Slice)
 
 
-@_received.register
-def _(action: AllGather, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Iterator[Piece]:
-    return _gathered(mesh, operands[0].shape, action.moves, (), device)
+def _pieces(
+    device: int, received: Callable[[int], Iterable[Piece]], readers: Iterable[int], outside: Outside = "nothing",
+    group: tuple[int, ...] = (),
+) -> Traffic:
+    """Traffic by pieces. received: of a device, its own pieces included; the sender is the peer. readers: who may read
+    this device's operands."""
+    sent = []
+    for reader in sorted({*readers} - {device}):
+        sent += [p._replace(peer=reader) for p in received(reader) if p.peer == device]
+    return Traffic(device, tuple(received(device)), tuple(sent), (), outside, group)
 
 
-@_received.register
-def _(action: AllToAll, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Iterator[Piece]:
-    return _gathered(mesh, operands[0].shape, action.sources, action.targets, device)
+@_traffic.handles(AllGather)
+def _(action: AllGather, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Traffic:
+    group = _along_axes(mesh, action.axes, device)
+    return _pieces(device, lambda d: _gathered(mesh, operands[0].shape, action.moves, (), d), group, group=group)
 
 
-@_received.register
-def _(action: CollectivePermute, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Iterator[Piece]:
+@_traffic.handles(AllToAll)
+def _(action: AllToAll, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Traffic:
+    group = _along_axes(mesh, action.axes, device)
+    return _pieces(
+        device, lambda d: _gathered(mesh, operands[0].shape, action.sources, action.targets, d), group, group=group)
+
+
+@_traffic.handles(CollectivePermute)
+def _(action: CollectivePermute, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Traffic:
     whole = _whole(operands[0].shape)
     if len({s for s, _ in action.pairs}) < len(action.pairs) or len({r for _, r in action.pairs}) < len(action.pairs):
         raise LoweringError("a device sends or receives twice in one collective-permute")
-    for sender, receiver in action.pairs:
-        if receiver == device:
-            yield Piece(sender, 0, whole, 0, whole)
+    receives = any(receiver == device for _, receiver in action.pairs)
+    return _pieces(
+        device, lambda d: [Piece(s, 0, whole, 0, whole) for s, r in action.pairs if r == d],
+        (r for s, r in action.pairs if s == device), "nothing" if receives else "zeros")
 
 
-@_received.register(Exchange)
-@_received.register(BoxExchange)
-def _(action: PieceExchange, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Iterator[Piece]:
+@_traffic.handles(Exchange, BoxExchange)
+def _(action: PieceExchange, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Traffic:
     sent, kept = action.tables(mesh)
-    for pieces in (*kept, *sent):
-        for i in np.flatnonzero(pieces.receivers == device):
-            source = _at(pieces.source_starts[i].tolist(), action.piece)
-            target = _at(pieces.target_starts[i].tolist(), action.piece)
-            yield Piece(int(pieces.senders[i]), 0, _inside(source, operands[0].shape), 0,
-                        _inside(target, action.shape))
+
+    def received(to: int) -> Iterator[Piece]:
+        for pieces in (*kept, *sent):
+            for i in np.flatnonzero(pieces.receivers == to):
+                source = _at(pieces.source_starts[i].tolist(), action.piece)
+                target = _at(pieces.target_starts[i].tolist(), action.piece)
+                yield Piece(int(pieces.senders[i]), 0, _inside(source, operands[0].shape), 0,
+                            _inside(target, action.shape))
+
+    readers = (r for pieces in sent for r in pieces.receivers[pieces.senders == device].tolist())
+    return _pieces(device, received, readers, "poison")
 
 
-@_received.register
-def _(action: WindowExchange, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Iterator[Piece]:
-    group = group_of(mesh, action.axes, device)
-    position = int(np.flatnonzero(group == device)[0])
-    for i, part in enumerate(action.exchanges):
-        shape = operands[i].shape
-        offset, old = part.offsets[int(mesh.index(part.over)[device])], shape[part.dim]
-        low, high = max(0, offset), min(part.new, offset + old)
-        if low < high:
-            kept = _along(shape, part.dim, low - offset, high - low)
-            yield Piece(device, i, kept, i, _along(shape, part.dim, low, high - low))
+@_traffic.handles(WindowExchange)
+def _(action: WindowExchange, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Traffic:
+    group = _along_axes(mesh, action.axes, device)
     moving = [pair for loads in action.travelling for load in loads for pair in load]
-    for i, slab in (*moving, *action.staying):
-        part, shape = action.exchanges[i], operands[i].shape
-        for sender, receiver in slab.pairs:
-            if receiver == position:
-                source = _along(shape, part.dim, slab.source_starts[sender], slab.width)
-                target = _along(shape, part.dim, slab.target_starts[receiver], slab.width)
-                new = (*shape[: part.dim], part.new, *shape[part.dim + 1 :])
-                yield Piece(int(group[sender]), i, _inside(source, shape), i, _inside(target, new))
+
+    def received(to: int) -> Iterator[Piece]:
+        position = group.index(to)
+        for i, part in enumerate(action.exchanges):
+            shape = operands[i].shape
+            offset, old = part.offsets[int(mesh.index(part.over)[to])], shape[part.dim]
+            low, high = max(0, offset), min(part.new, offset + old)
+            if low < high:
+                kept = _along(shape, part.dim, low - offset, high - low)
+                yield Piece(to, i, kept, i, _along(shape, part.dim, low, high - low))
+        for i, slab in (*moving, *action.staying):
+            part, shape = action.exchanges[i], operands[i].shape
+            for sender, receiver in slab.pairs:
+                if receiver == position:
+                    source = _along(shape, part.dim, slab.source_starts[sender], slab.width)
+                    target = _along(shape, part.dim, slab.target_starts[receiver], slab.width)
+                    new = (*shape[: part.dim], part.new, *shape[part.dim + 1 :])
+                    yield Piece(group[sender], i, _inside(source, shape), i, _inside(target, new))
+
+    return _pieces(device, received, group, "poison")
 
 
-@_received.register
-def _(action: GroupCollective, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Iterator[Piece]:
-    group = _listed(action, mesh, device)
-    position = group.index(device)
-    for i, type_ in enumerate(operands):
-        for k, sender in enumerate(group):
-            if action.name == "all_gather":
-                dim = action.attributes["all_gather_dim"]
-                n = type_.shape[dim]
-                yield Piece(sender, i, _whole(type_.shape), i, _along(type_.shape, dim, k * n, n))
-            else:
-                split, concat = action.attributes["split_dimension"], action.attributes["concat_dimension"]
-                part = type_.shape[split] // len(group)
-                source = _along(type_.shape, split, position * part, part)
-                shape = tuple(stop - start for start, stop in source)
-                yield Piece(sender, i, source, i, _along(shape, concat, k * shape[concat], shape[concat]))
+@_traffic.handles(AllReduce)
+def _(action: AllReduce, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Traffic:
+    return _combined(mesh, action.axes, (), action.monoid, operands, device)
 
 
-@_received.register(AllReduce)
-@_received.register(ReduceScatter)
-def _(action: Action, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Iterator[Piece]:
-    return iter(())  # it combines
+@_traffic.handles(ReduceScatter)
+def _(action: ReduceScatter, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Traffic:
+    return _combined(mesh, action.axes, action.moves, action.monoid, operands, device)
 
 
-def _reductions(
-    action: Action, mesh: Mesh, operands: tuple[TensorType, ...], device: int
-) -> Iterator[Reduction]:
-    if isinstance(action, (AllReduce, ReduceScatter)):
-        members = tuple(int(d) for d in group_of(mesh, action.axes, device))
-        moves = action.moves if isinstance(action, ReduceScatter) else ()
+def _combined(
+    mesh: Mesh, axes: tuple[str, ...], moves: Moves, by: str, operands: tuple[TensorType, ...], device: int
+) -> Traffic:
+    members = _along_axes(mesh, axes, device)
+    return Traffic(device, reductions=tuple(
+        Reduction(members, i, i, by, slice_box(mesh, t.shape, moves, device)) for i, t in enumerate(operands)))
+
+
+@_traffic.handles(GroupCollective)
+def _(action: GroupCollective, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Traffic:
+    group = next(tuple(group) for group in groups_of(mesh.size, action) if device in group)
+    attributes, count = action.attributes, len(group)
+
+    def part(type_: TensorType, dim: int, to: int) -> Box:
+        n = type_.shape[dim] // count
+        return _along(type_.shape, dim, group.index(to) * n, n)
+
+    def received(to: int) -> Iterator[Piece]:
         for i, type_ in enumerate(operands):
-            yield Reduction(members, i, i, action.monoid, slice_box(mesh, type_.shape, moves, device))
-    elif isinstance(action, GroupCollective) and action.name in ("all_reduce", "reduce_scatter"):
-        members = _listed(action, mesh, device)
-        for i, type_ in enumerate(operands):
-            kept = _whole(type_.shape)
-            if action.name == "reduce_scatter":
-                dim = action.attributes["scatter_dimension"]
-                part = type_.shape[dim] // len(members)
-                kept = _along(type_.shape, dim, members.index(device) * part, part)
-            yield Reduction(members, i, i, action.regions[0], kept)
+            gather = action.name == "all_gather"
+            source = _whole(type_.shape) if gather else part(type_, attributes["split_dimension"], to)
+            dim = attributes["all_gather_dim" if gather else "concat_dimension"]
+            shape = tuple(stop - start for start, stop in source)
+            for k, sender in enumerate(group):
+                yield Piece(sender, i, source, i, _along(shape, dim, k * shape[dim], shape[dim]))
+
+    if action.name not in ("all_reduce", "reduce_scatter"):
+        return _pieces(device, received, group, group=group)
+    scatters = action.name == "reduce_scatter"
+    return Traffic(device, reductions=tuple(
+        Reduction(group, i, i, action.regions[0],
+                  part(t, attributes["scatter_dimension"], device) if scatters else _whole(t.shape))
+        for i, t in enumerate(operands)))
 
 
-def _group(action: Action, mesh: Mesh, device: int) -> tuple[int, ...]:
-    """The devices, in order, of which each receives from each."""
-    if isinstance(action, (AllGather, AllToAll)):
-        return tuple(int(d) for d in group_of(mesh, action.axes, device))
-    return _listed(action, mesh, device) if isinstance(action, GroupCollective) else ()
-
-
-def _readers(action: Action, mesh: Mesh, device: int) -> tuple[int, ...]:
-    """The other devices that may read a device's operands, in ascending order."""
-    if isinstance(action, CollectivePermute):
-        found = {r for s, r in action.pairs if s == device}
-    elif isinstance(action, (Exchange, BoxExchange)):
-        sent = action.tables(mesh).sent
-        found = {r for pieces in sent for r in pieces.receivers[pieces.senders == device].tolist()}
-    elif isinstance(action, GroupCollective):
-        found = set(_listed(action, mesh, device))
-    else:
-        found = {int(d) for d in group_of(mesh, action.axes, device)}
-    return tuple(sorted(found - {device}))
+def _along_axes(mesh: Mesh, axes: tuple[str, ...], device: int) -> tuple[int, ...]:
+    """The device's group along these axes, in order."""
+    return tuple(int(d) for d in group_of(mesh, axes, device))
 
 
 def slice_box(mesh: Mesh, shape: tuple[int, ...], moves: Moves, device: int) -> Box:
@@ -289,11 +291,6 @@ def _gathered(
             source = tuple((low - a, high - a) for (low, high), a in zip(common, start, strict=True))
             target = tuple((low - k, high - k) for (low, high), (k, _) in zip(common, kept, strict=True))
             yield Piece(int(sender), 0, source, 0, target)
-
-
-def _listed(action: GroupCollective, mesh: Mesh, device: int) -> tuple[int, ...]:
-    """The device's group among those that a collective lists."""
-    return next(tuple(group) for group in groups_of(mesh.size, action) if device in group)
 
 
 def _whole(shape: tuple[int, ...]) -> Box:

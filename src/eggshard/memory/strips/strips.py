@@ -21,7 +21,10 @@ from eggshard.ops.windowing import EDGE_MODES, Reach, WindowForm
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Dim
 from eggshard.program.types import TensorType
+from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
+from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.exchange import Boxes, BoxExchange
+from eggshard.steps.handlers import Handlers
 from eggshard.steps.piece_steps import Exchange, Round
 from eggshard.steps.steps import (
     Action,
@@ -117,50 +120,82 @@ class Line(NamedTuple):
 
 def lines(mesh: Mesh, action: Action, operands: Types, results: Types) -> list[Line]:
     """All ways to cut a step; none for steps with effects, and for those of which nothing is known."""
-    if action.has_effects:
+    if action.has_effects or not _lines.has(action):
         return []
     return [
-        line for line in _lines(mesh, action, operands, results)
+        line for line in _lines(action, mesh, operands, results)
         if line.results and line.results[0].length > 1
     ]
 
 
-def _lines(mesh: Mesh, action: Action, operands: Types, results: Types) -> Iterator[Line]:
-    match action:
-        case Local():
-            yield from _local_lines(action, operands, results)
-            yield from _reading_lines(action, operands, results)
-        case AllGather(moves=moves):
-            yield from _moved(mesh, operands[0], moves, ())
-        case AllToAll(sources=sources, targets=targets):
-            yield from _moved(mesh, operands[0], sources, targets)
-        case ReduceScatter(moves=moves) | Slice(moves=moves):
-            yield from _moved(mesh, operands[0], (), moves)
-        case AllReduce() | CollectivePermute() | KeepFirst():
-            yield from _kept(operands, results, ())
-        case Crop(dim=dim, offsets=offsets):
-            yield from _kept(operands, results, (dim,))
-            if len(set(offsets)) == 1:
-                yield _shifted(dim, operands[0], results[0], Read(Reach(dim, -offsets[0], -offsets[0])))
-        case WindowExchange(exchanges=exchanges):
-            yield from _kept(operands, results, [part.dim for part in exchanges])
-            margins = margins_of(action, operands[0]) if isinstance(action, HaloExchange) else None
-            if margins is not None:
-                dim, first = margins.action.dim, -exchanges[0].offsets[0]
-                received = "received" if margins.first + margins.last else ""
-                yield _shifted(dim, operands[0], results[0], Read(Reach(dim, first, first), received))
-        case Mask(dim=dim) | EdgeFill(dim=dim):
-            yield from _kept(operands, results, (dim,))
-        case BoxSelect():
-            yield from _kept(operands, results, ())
-        case Resize(shape=shape):
-            changed = (d for d, (m, n) in enumerate(zip(operands[0].shape, shape, strict=True)) if m != n)
-            yield from _kept(operands, results, tuple(changed))
-        case Exchange():
-            yield from _exchanged(action, operands[0])
-        case BoxExchange(piece=piece):
-            for d, size in enumerate(piece):
-                yield Line((Strip(d, operands[0].shape[d] // size, size),), (Strip(d, action.shape[d] // size, size),))
+_lines: Handlers[Iterator[Line]] = Handlers("cutting into strips")
+_lines.refuses("it is done whole", Branch, DeviceNumber, GroupCollective, Loop, OnFirstDevice)
+
+
+@_lines.handles(Local)
+def _(action: Local, mesh: Mesh, operands: Types, results: Types) -> Iterator[Line]:
+    yield from _local_lines(action, operands, results)
+    yield from _reading_lines(action, operands, results)
+
+
+@_lines.handles(AllGather)
+def _(action: AllGather, mesh: Mesh, operands: Types, results: Types) -> Iterator[Line]:
+    return _moved(mesh, operands[0], action.moves, ())
+
+
+@_lines.handles(AllToAll)
+def _(action: AllToAll, mesh: Mesh, operands: Types, results: Types) -> Iterator[Line]:
+    return _moved(mesh, operands[0], action.sources, action.targets)
+
+
+@_lines.handles(ReduceScatter, Slice)
+def _(action: ReduceScatter | Slice, mesh: Mesh, operands: Types, results: Types) -> Iterator[Line]:
+    return _moved(mesh, operands[0], (), action.moves)
+
+
+@_lines.handles(AllReduce, BoxSelect, CollectivePermute, KeepFirst)
+def _(action: Action, mesh: Mesh, operands: Types, results: Types) -> Iterator[Line]:
+    return _kept(operands, results, ())
+
+
+@_lines.handles(Mask, EdgeFill)
+def _(action: Mask | EdgeFill, mesh: Mesh, operands: Types, results: Types) -> Iterator[Line]:
+    return _kept(operands, results, (action.dim,))
+
+
+@_lines.handles(Crop)
+def _(action: Crop, mesh: Mesh, operands: Types, results: Types) -> Iterator[Line]:
+    dim, offsets = action.dim, action.offsets
+    yield from _kept(operands, results, (dim,))
+    if len(set(offsets)) == 1:
+        yield _shifted(dim, operands[0], results[0], Read(Reach(dim, -offsets[0], -offsets[0])))
+
+
+@_lines.handles(WindowExchange)
+def _(action: WindowExchange, mesh: Mesh, operands: Types, results: Types) -> Iterator[Line]:
+    yield from _kept(operands, results, [part.dim for part in action.exchanges])
+    margins = margins_of(action, operands[0]) if isinstance(action, HaloExchange) else None
+    if margins is not None:
+        dim, first = margins.action.dim, -action.exchanges[0].offsets[0]
+        received = "received" if margins.first + margins.last else ""
+        yield _shifted(dim, operands[0], results[0], Read(Reach(dim, first, first), received))
+
+
+@_lines.handles(Resize)
+def _(action: Resize, mesh: Mesh, operands: Types, results: Types) -> Iterator[Line]:
+    sizes = zip(operands[0].shape, action.shape, strict=True)
+    return _kept(operands, results, [d for d, (m, n) in enumerate(sizes) if m != n])
+
+
+@_lines.handles(Exchange)
+def _(action: Exchange, mesh: Mesh, operands: Types, results: Types) -> Iterator[Line]:
+    return _exchanged(action, operands[0])
+
+
+@_lines.handles(BoxExchange)
+def _(action: BoxExchange, mesh: Mesh, operands: Types, results: Types) -> Iterator[Line]:
+    for d, size in enumerate(action.piece):
+        yield Line((Strip(d, operands[0].shape[d] // size, size),), (Strip(d, action.shape[d] // size, size),))
 
 
 def _kept(operands: Types, results: Types, but: Sequence[int]) -> Iterator[Line]:
@@ -258,32 +293,56 @@ def narrowed(action: Action, line: Line, width: int, operands: Types, results: T
     ones."""
     given = tuple(t if s is None else s.of(t, width) for t, s in zip(operands, line.operands, strict=True))
     made = tuple(s.of(t, width) for t, s in zip(results, line.results, strict=True))
-    match action:
-        case Local(name=name, attributes=attributes):
-            definition = registry.get(name)
-            attributes = definition.localize(attributes, tuple(operands), tuple(results), given, made)
-            flops = definition.flops(attributes, given, made)
-            return replace(action, attributes=attributes, result_types=made, flops=flops)
-        case Resize():
-            return Resize(made[0].shape)
-        case Exchange(piece=piece, rounds=rounds, local=local):
-            d = line.results[0].dim
+    return _narrowed(action, line, width, operands, results, given, made)
 
-            def cut(r: Round) -> Round:
-                rows = (
-                    tuple((*row[:d], row[d] // piece[d] * width, *row[d + 1 :]) for row in starts)
-                    for starts in (r.source_starts, r.target_starts)
-                )
-                return Round(r.pairs, *rows)
 
-            return replace(action, piece=(*piece[:d], width, *piece[d + 1 :]), shape=made[0].shape,
-                           rounds=tuple(map(cut, rounds)), local=tuple(map(cut, local)))
-        case BoxExchange(piece=piece, whole=whole):
-            d = line.results[0].dim
+_narrowed: Handlers[Action] = Handlers("narrowing to strips")
+_narrowed.refuses("it is done whole", Branch, DeviceNumber, GroupCollective, Loop, OnFirstDevice)
 
-            def thinner(boxes: Boxes) -> Boxes:
-                return (*boxes[:d], boxes[d]._replace(size=boxes[d].size // piece[d] * width), *boxes[d + 1 :])
 
-            return replace(action, whole=(*whole[:d], -(-whole[d] // piece[d]) * width, *whole[d + 1 :]),
-                           source=thinner(action.source), target=thinner(action.target))
+@_narrowed.handles(AllGather, AllReduce, AllToAll, BoxSelect, CollectivePermute, Crop, EdgeFill, KeepFirst, Mask,
+                   ReduceScatter, Slice, WindowExchange)
+def _(action: Action, line: Line, width: int, operands: Types, results: Types, given: Types, made: Types) -> Action:
+    """The same: no size along the line stands in the action itself."""
     return action
+
+
+@_narrowed.handles(Local)
+def _(action: Local, line: Line, width: int, operands: Types, results: Types, given: Types, made: Types) -> Action:
+    definition = registry.get(action.name)
+    attributes = definition.localize(action.attributes, tuple(operands), tuple(results), tuple(given), tuple(made))
+    flops = definition.flops(attributes, tuple(given), tuple(made))
+    return replace(action, attributes=attributes, result_types=tuple(made), flops=flops)
+
+
+@_narrowed.handles(Resize)
+def _(action: Resize, line: Line, width: int, operands: Types, results: Types, given: Types, made: Types) -> Action:
+    return Resize(made[0].shape)
+
+
+@_narrowed.handles(Exchange)
+def _(action: Exchange, line: Line, width: int, operands: Types, results: Types, given: Types, made: Types) -> Action:
+    d, piece = line.results[0].dim, action.piece
+
+    def cut(r: Round) -> Round:
+        rows = (
+            tuple((*row[:d], row[d] // piece[d] * width, *row[d + 1 :]) for row in starts)
+            for starts in (r.source_starts, r.target_starts)
+        )
+        return Round(r.pairs, *rows)
+
+    return replace(action, piece=(*piece[:d], width, *piece[d + 1 :]), shape=made[0].shape,
+                   rounds=tuple(map(cut, action.rounds)), local=tuple(map(cut, action.local)))
+
+
+@_narrowed.handles(BoxExchange)
+def _(
+    action: BoxExchange, line: Line, width: int, operands: Types, results: Types, given: Types, made: Types
+) -> Action:
+    d, piece, whole = line.results[0].dim, action.piece, action.whole
+
+    def thinner(boxes: Boxes) -> Boxes:
+        return (*boxes[:d], boxes[d]._replace(size=boxes[d].size // piece[d] * width), *boxes[d + 1 :])
+
+    return replace(action, whole=(*whole[:d], -(-whole[d] // piece[d]) * width, *whole[d + 1 :]),
+                   source=thinner(action.source), target=thinner(action.target))

@@ -10,19 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eggshard.memory.xla_cpu.graph import Graph, Kind, Node
+from eggshard.ops import registry
+from eggshard.ops.base import Traits
 from eggshard.program.types import TensorType
 
-_EXPENSIVE = frozenset({
-    "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "tanh", "tan", "sine", "cosine", "power",
-    "atan2", "cbrt", "erf", "erf_inv", "divide", "remainder", "sqrt", "rsqrt", "asin", "acos", "atan", "sinh", "cosh",
-    "asinh", "acosh", "atanh",
-})  # fmt: skip
-ELEMENTWISE = _EXPENSIVE | {
-    "abs", "add", "and", "bitcast_convert", "ceil", "clamp", "compare", "complex", "conj", "convert",
-    "count_leading_zeros", "floor", "imag", "is_finite", "maximum", "minimum", "multiply", "negate", "not", "or",
-    "popcnt", "real", "reduce_precision", "round_nearest_afz", "round_nearest_even", "select", "shift_left",
-    "shift_right_arithmetic", "shift_right_logical", "sign", "square", "subtract", "xor",
-}  # fmt: skip
 #: Constants, as text, that change nothing: as operand on the right, or of commutative ops on either side.
 _NEUTRAL = {
     "add": ("0.0", "-0.0", "0"), "subtract": ("0.0", "0"), "multiply": ("1.0", "1"), "divide": ("1.0", "1"),
@@ -30,18 +21,18 @@ _NEUTRAL = {
     "minimum": ("0x7F800000", "0x7FF0000000000000", "0x7F80", "0x7C00"),
 }  # fmt: skip
 _COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
-#: What a library of vector kernels does, on these types, where so many elements are read or made.
-_VECTORISED = frozenset({
-    "abs", "add", "ceil", "convert", "cosine", "divide", "erf", "exponential", "exponential_minus_one", "floor", "log",
-    "log_plus_one", "logistic", "maximum", "minimum", "multiply", "negate", "power", "round_nearest_even", "rsqrt",
-    "sign", "sine", "sqrt", "subtract", "tan", "tanh",
-})  # fmt: skip
+#: Of which types, and so many elements read or made, a library of vector kernels does what it has.
 _VECTOR_TYPES = frozenset({"f32", "f64", "bf16", "i8", "ui8"})
 _MANY = 4096
 #: Reductions, and their type, that it does.
 _REDUCED, _REDUCED_TYPE = (("add",), ("maximum",), ("minimum",)), "f32"
 #: The elements of a window along each dimension.
 _WINDOW = 32
+
+
+def is_elementwise(name: str) -> bool:
+    """Whether the op of this name is a loop whose elements need their operands' at the same place."""
+    return name == "bitcast_convert" or (registry.known(name) and registry.get(name).pointwise)
 
 
 class Arithmetic:
@@ -110,9 +101,10 @@ class Arithmetic:
         return self.graph.add(Node(Kind.SUM, tuple(operands), size, "reduce"))
 
     def _op(self, name: str, operands: Sequence[int], types: Sequence[TensorType], result: TensorType) -> int:
+        traits = registry.get(name).traits
         return self.graph.add(Node(
-            Kind.LOOP, tuple(operands), result.bytes, name, elementwise=True, expensive=name in _EXPENSIVE,
-            vectorised=name in _VECTORISED and _many(result, *types),
+            Kind.LOOP, tuple(operands), result.bytes, name, elementwise=True, expensive=bool(traits & Traits.DEAR),
+            vectorised=Traits.VECTORISED in traits and _many(result, *types),
         ))  # fmt: skip
 
     def _spread(self, source: int, along: frozenset[int], result: TensorType) -> int:

@@ -14,7 +14,7 @@ from eggshard.emit.collectives_text import StepText
 from eggshard.program.types import TOKEN, TensorType
 from eggshard.steps.steps import StepPlan
 
-_OP = re.compile(r'(?:(%[\w]+)(?::\d+)? = )?"(?:stablehlo|chlo|sdy|func)\.([\w.]+)"\(([^)]*)\)(.*)$')
+_OP = re.compile(r'(?:(%[\w]+)(?::\d+)? = )?"(?:(?:stablehlo|sdy|func)\.)?([\w.]+)"\(([^)]*)\)(.*)$')
 _TYPE = re.compile(r"tensor<((?:\d+x)*)((?:complex<)?\w+>?)>|(!stablehlo\.token)")
 _ARGUMENT = re.compile(r"(%\w+): ")
 

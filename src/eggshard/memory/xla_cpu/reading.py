@@ -21,7 +21,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
-from eggshard.memory.xla_cpu.arithmetic import ELEMENTWISE, Arithmetic
+from eggshard.memory.xla_cpu.arithmetic import Arithmetic, is_elementwise
 from eggshard.memory.xla_cpu.graph import Graph, Kind, Node
 from eggshard.memory.xla_cpu.instructions import Block, Instruction
 from eggshard.memory.xla_cpu.packing import ALIGNED, Lives, in_turn
@@ -167,7 +167,7 @@ class _Reader:
                 return self.add(Kind.LOOP, operands, size, i.name)
             case "dynamic_update_slice" | "scatter":
                 return self.add(Kind.UPDATE, operands, size, i.name)
-        if i.name in ELEMENTWISE:
+        if is_elementwise(i.name):
             return self.arithmetic.elementwise(i.name, operands, types, result)
         if i.name in _MOVING:
             return self.add(Kind.LOOP, operands, size, i.name)

@@ -19,7 +19,7 @@ from eggshard.egraph.graph import EClass, EGraph, ENode
 from eggshard.limits import Limits
 from eggshard.ops import registry
 from eggshard.ops.base import REDUCE, FactorRule
-from eggshard.ops.control import CONTROL_FLOW
+from eggshard.ops.regions.control import CONTROL_FLOW
 from eggshard.placement.transfer import Strategy, useful
 from eggshard.planner.encoding.candidates import within_cap
 from eggshard.planner.encoding.views import Views, find_views

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from eggshard.costmodel.pricing import Pricer
 from eggshard.egraph.graph import EGraph, ENode
-from eggshard.ops.control import CONTROL_FLOW
+from eggshard.ops.regions.control import CONTROL_FLOW
 from eggshard.plan.reasons import Alternative, Decision, Part, Reasons
 from eggshard.planner.encoding.decode import a_result_of
 from eggshard.planner.encoding.encode import Computed, Delivered, Encoding, Handed, Joined, Jointly, Shape, Widened

@@ -14,10 +14,13 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from eggshard.ops import registry
+from eggshard.ops.base import Traits
 from eggshard.shardy.local.emission import zero_text
 from eggshard.shardy.local.padded_values import PaddedValues, constant_text, scalar_text, splat_text
 from eggshard.shardy.local.permuted import edges_of, integers_of
 from eggshard.shardy.module import rank, shape
+from eggshard.shardy.traits import QUANTIZATION, is_pointwise
 
 #: A dimension with the same label has the same size everywhere; None: its own size.
 Labels = list[int | None]
@@ -41,21 +44,8 @@ class Rule:
     kinds: Callable[[], list[str | None]] | None = None
 
 
-#: Element by element; the ones that make zeros of zeros, and those that make a scalar of equal ones.
-ZERO_OF_ZEROS = (
-    "abs add and cbrt ceil convert expm1 floor log_plus_one maximum minimum multiply or popcnt real imag "
-    "round_nearest_afz round_nearest_even select shift_left shift_right_arithmetic shift_right_logical sign sine sqrt "
-    "subtract tan tanh xor reduce_precision").split()
-SAME_OF_SAME = "maximum minimum and or select reduce_precision".split()
-ELEMENTWISE = {
-    *(f"stablehlo.{name}" for name in (
-        *ZERO_OF_ZEROS, *"atan2 clamp compare complex cosine count_leading_zeros divide exponential is_finite log "
-        "logistic map negate not power remainder rsqrt bitcast_convert uniform_quantize uniform_dequantize".split())),
-    *(f"chlo.{name}" for name in (
-        "acos acosh asin asinh atan atanh bessel_i1e conj cosh digamma erf erf_inv erfc is_inf is_neg_inf is_pos_inf "
-        "lgamma next_after polygamma sinh square tan zeta").split()),
-    "sdy.propagation_barrier",
-}
+#: Besides the ops that are defined as pointwise, those that take operands of one shape.
+ELEMENTWISE = {*QUANTIZATION, "stablehlo.bitcast_convert", "stablehlo.map", "sdy.propagation_barrier"}
 #: Shardy's ops that change where a tensor lies and not what it is; the first kind leaves zeros and all else as it is.
 MOVES = ("sdy.all_gather", "sdy.all_slice", "sdy.all_to_all", "sdy.collective_permute", "sdy.reshard",
          "sdy.sharding_constraint", "sdy.data_flow_edge", "sdy.func_data_flow_edge")
@@ -64,7 +54,7 @@ SUMS = ("sdy.all_reduce", "sdy.reduce_scatter", "sdy.replicated_to_unreduced", "
 
 def rule_of(values: PaddedValues, op: Any) -> Rule | None:
     """The rule of an op; None if it takes operands of their own sizes only."""
-    if op.name in ELEMENTWISE:
+    if is_pointwise(op.name) or op.name in ELEMENTWISE:
         return _elementwise(values, op)
     if op.name in MOVES or op.name in SUMS:
         return _moved(values, op)
@@ -77,17 +67,18 @@ def _elementwise(values: PaddedValues, op: Any) -> Rule | None:
     if any(rank(x) and values.own(x) != own for x in op.operands):
         return None
     labels: Labels = list(range(len(own)))
-    short = op.name.partition(".")[2]
+    definition = registry.spelled(op.name)
+    traits = Traits.NONE if definition is None else definition.traits
 
     def kinds() -> list[str | None]:
         found = [values.kind(x) if rank(x) else scalar_text(x) for x in op.operands]
-        found = found[1:] if short == "select" else found
+        found = found[1:] if op.name == "stablehlo.select" else found
         if not all(found) or not labels:
             return [None]
         element_type = ir.RankedTensorType(op.results[0].type).element_type
-        if short in SAME_OF_SAME and len(set(found)) == 1:
+        if Traits.IDEMPOTENT in traits and len(set(found)) == 1:
             return [found[0]]
-        if short in ZERO_OF_ZEROS and all(
+        if Traits.KEEPS_ZERO in traits and all(
                 kind == constant_text(x, zero_text(x.type.element_type))
                 for kind, x in zip(found, list(op.operands)[-len(found):], strict=True)):
             return [constant_text(op.results[0], zero_text(element_type))]

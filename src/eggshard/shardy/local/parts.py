@@ -13,7 +13,7 @@ from eggshard.frontends.stablehlo.region_reader import RegionReader
 from eggshard.frontends.stablehlo.shardings import MeshTable
 from eggshard.ops import registry
 from eggshard.ops.base import OpDef, Types
-from eggshard.ops.monoids import recognise_monoid
+from eggshard.ops.reductions.monoids import recognise_monoid
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.program import Region
 from eggshard.program.sharding import Sharding

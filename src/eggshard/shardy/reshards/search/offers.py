@@ -13,7 +13,7 @@ from eggshard.frontends.stablehlo.op_readers import OP_READERS, literal_value
 from eggshard.frontends.stablehlo.region_reader import RegionReader
 from eggshard.ops import registry
 from eggshard.ops.base import PASS, REDUCE, REPLICATE, Factor, FactorRule
-from eggshard.ops.collectives import PerDevice
+from eggshard.ops.calls.collectives import PerDevice
 from eggshard.placement.transfer import Strategy, strategies, useful
 from eggshard.program.op_sharding_rule import NEED_REPLICATION, PASS_THROUGH, PERMUTATION
 from eggshard.program.placement import Placement, replicated

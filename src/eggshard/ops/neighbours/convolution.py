@@ -1,0 +1,255 @@
+"""Convolutions of any dimension numbers, padding, dilation and grouping."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from eggshard.errors import ProgramError
+from eggshard.ops import numerics
+from eggshard.ops.base import PERMUTE, REDUCE, Arrays, FactorRule, OpDef, Types, register
+from eggshard.ops.factor_table import Dimension, FactorTable
+from eggshard.ops.shapes.slicing import padded
+from eggshard.ops.signatures import require_count
+from eggshard.ops.windowing import Filled, Reach, Reaches, Windowed, WindowForm, sliding_reach
+from eggshard.program import codec
+from eggshard.program.attributes import Attributes
+from eggshard.program.program import Region
+from eggshard.program.types import TensorType, mlir_dtype, numpy_dtype
+
+
+class _Window(NamedTuple):
+    """One spatial dimension: where the kernel of ``size`` taps is laid on the padded, dilated input."""
+
+    size: int
+    stride: int
+    low: int
+    high: int
+    base_dilation: int
+    dilation: int
+    reversal: bool
+
+    def count(self, n: int) -> int:
+        """Number of places of the kernel along an input of size n."""
+        padded_size = self.low + max(0, (n - 1) * self.base_dilation + 1) * (n > 0) + self.high
+        reach = (self.size - 1) * self.dilation + 1 if self.size else 0
+        return max(0, (padded_size - reach) // self.stride + 1)
+
+    def reach(self, dim: int, n: int) -> Reach | None:
+        """What of an input dimension of size n an index of output dimension ``dim`` needs; None if it passes."""
+        if self.pointwise:
+            return None
+        return sliding_reach(dim, n, self.size, self.stride, self.base_dilation, self.dilation, self.low)
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether output index i depends on input index i alone."""
+        return (self.size, self.stride, self.low, self.high, self.base_dilation) == (1, 1, 0, 0, 1)
+
+
+class _Layout(NamedTuple):
+    """Positions of the batch (or kernel output) dimension, the feature dimension, and the spatial ones."""
+
+    outer: int
+    feature: int
+    spatial: tuple[int, ...]
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        return (self.outer, self.feature, *self.spatial)
+
+
+class _Convolution(OpDef):
+    """Sums of products of kernel taps and the inputs under them; ``dtype`` is the result's element type.
+
+    ``dimension_numbers`` as `codec.ConvolutionDimensions` reads them. With ``feature_group_count`` G the input features
+    and the output features are in G groups that do not mix; with ``batch_group_count`` the batch and the output
+    features are.
+    """
+
+    name = "convolution"
+    attributes = {
+        "batch_group_count": codec.Integer(),
+        "dimension_numbers": codec.CONVOLUTION_DIMENSIONS,
+        "feature_group_count": codec.Integer(),
+        "lhs_dilation": codec.Integers().optional(),
+        "padding": codec.Matrix().optional(),
+        "precision_config": codec.PRECISION.optional(),
+        "rhs_dilation": codec.Integers().optional(),
+        "window_reversal": codec.Flags().optional(),
+        "window_strides": codec.Integers().optional(),
+    }
+
+    def _layouts(self, attrs: Attributes) -> tuple[_Layout, _Layout, _Layout]:
+        """Of input, kernel and output."""
+        n = attrs["dimension_numbers"]
+        return (
+            _Layout(n["input_batch_dimension"], n["input_feature_dimension"], tuple(n["input_spatial_dimensions"])),
+            _Layout(n["kernel_output_feature_dimension"], n["kernel_input_feature_dimension"],
+                    tuple(n["kernel_spatial_dimensions"])),
+            _Layout(n["output_batch_dimension"], n["output_feature_dimension"], tuple(n["output_spatial_dimensions"])),
+        )
+
+    def _windows(self, attrs: Attributes, kernel: Sequence[int]) -> tuple[_Window, ...]:
+        """Per spatial dimension; attributes left out mean stride 1, no padding, no dilation, no reversal."""
+        rank = len(kernel)
+        values: list[tuple[Any, ...]] = []
+        for name, default in (("window_strides", 1), ("padding", (0, 0)), ("lhs_dilation", 1), ("rhs_dilation", 1),
+                              ("window_reversal", False)):
+            given = attrs.get(name)
+            given = (default,) * rank if given is None else tuple(given)
+            if len(given) != rank:
+                raise ProgramError(f"{name} has {len(given)} entries for {rank} spatial dimensions")
+            values.append(given)
+        return tuple(
+            _Window(size, stride, pad[0], pad[1], base, dilation, reversal)
+            for size, stride, pad, base, dilation, reversal in zip(kernel, *values, strict=True)
+        )
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        require_count(operands, 2)
+        x, kernel = operands
+        layouts = self._layouts(attrs)
+        rank = x.rank
+        if kernel.rank != rank or any(sorted(layout.order) != list(range(rank)) for layout in layouts):
+            raise ProgramError(f"dimension numbers {attrs['dimension_numbers']} do not fit {x} and {kernel}")
+        ins, taps, outs = layouts
+        groups, batches = attrs["feature_group_count"], attrs["batch_group_count"]
+        if groups < 1 or batches < 1 or (groups > 1 and batches > 1):
+            raise ProgramError(f"feature_group_count {groups} and batch_group_count {batches}: one is 1, none below")
+        features, out_features = kernel.shape[taps.feature], kernel.shape[taps.outer]
+        if x.shape[ins.feature] != features * groups:
+            raise ProgramError(f"{x.shape[ins.feature]} input features are not {groups} groups of {features}")
+        if out_features % (groups * batches) or x.shape[ins.outer] % batches:
+            raise ProgramError(f"{out_features} output features or the batch of {x.shape[ins.outer]} do not split "
+                               f"into {groups * batches} groups")
+        windows = self._windows(attrs, [kernel.shape[d] for d in taps.spatial])
+        if any(w.stride < 1 or w.base_dilation < 1 or w.dilation < 1 for w in windows):
+            raise ProgramError("strides and dilations are at least 1")
+        shape = [0] * rank
+        shape[outs.outer], shape[outs.feature] = x.shape[ins.outer] // batches, out_features
+        for window, i, o in zip(windows, ins.spatial, outs.spatial, strict=True):
+            shape[o] = window.count(x.shape[i])
+        dtype = attrs.get("dtype") or x.dtype
+        numpy_dtype(dtype)
+        return (TensorType(tuple(shape), dtype),)
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        (x, kernel), y = operands, results[0]
+        ins, taps, outs = self._layouts(attrs)
+        groups, batches = attrs["feature_group_count"], attrs["batch_group_count"]
+        table = FactorTable()
+        batch, depth = y.shape[outs.outer], kernel.shape[taps.feature]
+        width = kernel.shape[taps.outer] // (groups * batches)
+
+        def within(group: Dimension, size: int, dimension: Dimension) -> Dimension:
+            """The dimension under the groups, which are major."""
+            return group + dimension if size > 1 or not group else group
+
+        batch_group = table.new(batches) if batches > 1 else ()
+        samples = table.new(batch)
+        input_, output = {ins.outer: within(batch_group, batch, samples)}, {outs.outer: samples}
+        windows = self._windows(attrs, [kernel.shape[d] for d in taps.spatial])
+        for window, i, o in zip(windows, ins.spatial, outs.spatial, strict=True):
+            if window.pointwise:
+                input_[i] = output[o] = table.new(x.shape[i])
+            else:
+                input_[i] = table.new(x.shape[i], PERMUTE)
+                output[o] = input_[i] if y.shape[o] == x.shape[i] else table.new(y.shape[o], PERMUTE)
+        feature_group = table.new(groups) if groups > 1 else ()
+        features, channels = table.new(depth, REDUCE, "add"), table.new(width)
+        input_[ins.feature] = within(feature_group, depth, features)
+        output[outs.feature] = within(batch_group + feature_group, width, channels)
+        weights = {taps.feature: features, taps.outer: output[outs.feature]}
+        rows = table.row(x, input_), table.row(kernel, weights)
+        linear = tuple(("add", (i,)) for i, t in enumerate(operands) if numerics.keeps_sums(t.dtype, y.dtype))
+        return table.rule(rows, (table.row(y, output),), linear)
+
+    def localize(
+        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types
+    ) -> Attributes:
+        ins, taps, outs = self._layouts(attrs)
+        (x, kernel), y = local_operands, local_results[0]
+        changes = {}
+        if attrs["feature_group_count"] > 1:
+            changes["feature_group_count"] = x.shape[ins.feature] // kernel.shape[taps.feature]
+        if attrs["batch_group_count"] > 1:
+            changes["batch_group_count"] = x.shape[ins.outer] // y.shape[outs.outer]
+        return attrs.updated(**changes) if changes else attrs
+
+    def reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches:
+        x, kernel = operands
+        ins, taps, outs = self._layouts(attrs)
+        row: list[Reach | None] = [None] * x.rank
+        windows = self._windows(attrs, [kernel.shape[d] for d in taps.spatial])
+        for window, i, o in zip(windows, ins.spatial, outs.spatial, strict=True):
+            row[i] = window.reach(o, x.shape[i])
+        return tuple(row), (None,) * kernel.rank
+
+    def window_form(
+        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
+        windowed: Windowed,
+    ) -> WindowForm:
+        x, kernel = operands
+        ins, taps, outs = self._layouts(attrs)
+        padding, box = [], []
+        windows = self._windows(attrs, [kernel.shape[d] for d in taps.spatial])
+        for window, i, o in zip(windows, ins.spatial, outs.spatial, strict=True):
+            edges = window.low, window.high
+            if o in windowed and max(edges) > 0:
+                box.append((i, 0, x.shape[i]))
+            reach = window.reach(o, x.shape[i])
+            padding.append(reach.edges(windowed[o]) if reach is not None and o in windowed else edges)
+        local = self.localize(attrs, operands, results, local_operands, local_results)
+        return WindowForm(local.updated(padding=tuple(padding)), (Filled(0, tuple(box), "add"),) if box else ())
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        ins, taps, outs = self._layouts(attrs)
+        dtype = numpy_dtype(attrs.get("dtype") or mlir_dtype(arrays[0].dtype))
+        wide = numerics.widened(np.zeros((), dtype)).dtype
+        x, kernel = (numerics.widened(a).astype(wide, copy=False) for a in arrays)
+        x, kernel = np.transpose(x, ins.order), np.transpose(kernel, taps.order)
+        windows = self._windows(attrs, kernel.shape[2:])
+        x = padded(x, np.zeros((), wide), [(0, 0, 0)] * 2 + [(w.low, w.high, w.base_dilation - 1) for w in windows])
+        kernel = np.flip(kernel, tuple(2 + i for i, w in enumerate(windows) if w.reversal))
+        groups, batches = attrs["feature_group_count"], attrs["batch_group_count"]
+        # [batch groups, batch, feature groups, features, ...]; only one kind of group is larger than 1.
+        n, features, channels = x.shape[0] // batches, kernel.shape[1], kernel.shape[0]
+        patches = _patches(x, windows)
+        places, reach = patches.shape[2 : x.ndim], patches.shape[x.ndim :]
+        patches = patches.reshape(batches, n, groups, features, math.prod(places), math.prod(reach))
+        left = patches.transpose(0, 2, 1, 4, 3, 5).reshape(
+            groups * batches, n * math.prod(places), features * math.prod(reach))
+        right = kernel.reshape(groups * batches, channels // (groups * batches), features * math.prod(reach))
+        with np.errstate(all="ignore"):
+            product = np.matmul(left, right.transpose(0, 2, 1))
+        out = product.reshape(groups * batches, n, math.prod(places), channels // (groups * batches))
+        out = out.transpose(1, 0, 3, 2).reshape(n, channels, *places)
+        return (numerics.narrowed(np.transpose(out, np.argsort(outs.order)), mlir_dtype(dtype)),)
+
+    def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
+        kernel = operands[1]
+        taps = self._layouts(attrs)[1]
+        depth = kernel.shape[taps.feature] * math.prod(kernel.shape[d] for d in taps.spatial)
+        return 2.0 * results[0].elements * depth
+
+    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
+        return {**attrs, "dtype": results[0].dtype}
+
+
+def _patches(x: np.ndarray, windows: Sequence[_Window]) -> np.ndarray:
+    """``[batch, features, places..., taps...]``: what lies under the kernel at each place (a view)."""
+    shape, strides = list(x.shape[:2]), list(x.strides[:2])
+    for window, n, step in zip(windows, x.shape[2:], x.strides[2:], strict=True):
+        shape.append(window._replace(low=0, high=0, base_dilation=1).count(n))
+        strides.append(step * window.stride)
+    for window, step in zip(windows, x.strides[2:], strict=True):
+        shape.append(window.size)
+        strides.append(step * window.dilation)
+    return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False)
+
+
+register(_Convolution())

@@ -1,0 +1,311 @@
+"""Ops on sliding windows: reductions (a named monoid, or a region) and select_and_scatter, the gradient of one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from eggshard.errors import ProgramError
+from eggshard.ops import numerics
+from eggshard.ops.base import (
+    PASS,
+    PERMUTE,
+    REPLICATE,
+    Arrays,
+    FactorRule,
+    OpDef,
+    Printed,
+    Printer,
+    Types,
+    Values,
+    register,
+)
+from eggshard.ops.evaluate import evaluate_elementwise
+from eggshard.ops.factor_table import FactorTable, Row
+from eggshard.ops.reductions.reduction import check_general, emit_by_monoid, halves, require_monoid
+from eggshard.ops.shapes.slicing import padded
+from eggshard.ops.signatures import require_count, require_regions, require_signature
+from eggshard.ops.windowing import Box, Filled, Reach, Reaches, Windowed, WindowForm, sliding_reach
+from eggshard.program import codec, monoids
+from eggshard.program.attributes import Attributes
+from eggshard.program.program import Region
+from eggshard.program.types import TensorType, mlir_dtype
+
+_WINDOW_ATTRIBUTES: dict[str, codec.Codec] = {
+    "window_dimensions": codec.Integers(),
+    "window_strides": codec.Integers().optional(),
+    "base_dilations": codec.Integers().optional(),
+    "window_dilations": codec.Integers().optional(),
+    "padding": codec.Matrix().optional(),
+}
+
+
+class Window(NamedTuple):
+    """The window along one dimension: element k of the window of result index r is at ``r * stride + k * dilation``
+    of the operand, after ``base_dilation - 1`` elements are put between its elements and padding around them."""
+
+    size: int = 1
+    stride: int = 1
+    base_dilation: int = 1
+    dilation: int = 1
+    low: int = 0
+    high: int = 0
+
+    def result_size(self, n: int) -> int:
+        """How many windows fit along a dimension of size n."""
+        padded_size = self.low + (max(n - 1, 0) * self.base_dilation + 1 if n else 0) + self.high
+        reach = (self.size - 1) * self.dilation + 1
+        return (padded_size - reach) // self.stride + 1 if padded_size >= reach else 0
+
+    @property
+    def passes(self) -> bool:
+        """Whether the windows are the elements, one by one."""
+        return self == Window(dilation=self.dilation)
+
+    def reach(self, dim: int, n: int) -> Reach | None:
+        """What of an operand dimension of size n an index of result dimension ``dim`` needs; None if it passes."""
+        if self.passes:
+            return None
+        return sliding_reach(dim, n, self.size, self.stride, self.base_dilation, self.dilation, self.low)
+
+    @property
+    def edges(self) -> tuple[int, int, int]:
+        """(low, high, interior) padding."""
+        return self.low, self.high, self.base_dilation - 1
+
+
+def windows(attrs: Attributes) -> list[Window]:
+    """The window of each dimension."""
+    ones = (1,) * len(attrs["window_dimensions"])
+    names = ("window_strides", "base_dilations", "window_dilations")
+    columns = (attrs["window_dimensions"], *(attrs.get(name, ones) for name in names))
+    return [Window(*row, *edge) for *row, edge in zip(*columns, attrs["padding"], strict=True)]
+
+
+def window_shape(attrs: Attributes, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of the result; ProgramError for attributes that do not fit the shape."""
+    if any(len(attrs[name]) != len(shape) for name in _WINDOW_ATTRIBUTES if name in attrs):
+        raise ProgramError(f"needs window size, stride, dilations and padding for each of {len(shape)} dimensions")
+    if any(min(window[:4]) < 1 for window in windows(attrs)):
+        raise ProgramError("window sizes, strides and dilations are at least 1")
+    return tuple(window.result_size(n) for n, window in zip(shape, windows(attrs), strict=True))
+
+
+def _window_factors(attrs: Attributes, operand: TensorType, result: TensorType) -> tuple[FactorTable, Row, Row]:
+    """Dimensions without a window pass; the others are permute factors of either side."""
+    table = FactorTable()
+    row, out = [], []
+    for n, m, window in zip(operand.shape, result.shape, windows(attrs), strict=True):
+        row.append(table.new(n, PASS if window.passes else PERMUTE))
+        out.append(row[-1] if n == m else table.new(m, PERMUTE))
+    return table, tuple(row), tuple(out)
+
+
+def _window_reaches(attrs: Attributes, operand: TensorType) -> tuple[Reach | None, ...]:
+    """The reach along each dimension of an operand."""
+    return tuple(window.reach(d, n) for d, (n, window) in enumerate(zip(operand.shape, windows(attrs), strict=True)))
+
+
+def _on_windows(attrs: Attributes, operand: TensorType, windowed: Windowed) -> tuple[Attributes, Box]:
+    """The attributes on shards along some dimensions, and the box around which there is padding instead."""
+    padding = list(attrs["padding"])
+    box = tuple((d, 0, operand.shape[d]) for d in sorted(windowed) if max(padding[d]) > 0)
+    for d, window in enumerate(windows(attrs)):
+        reach = window.reach(d, operand.shape[d])
+        if d in windowed and reach is not None:
+            padding[d] = reach.edges(windowed[d])
+    return attrs.updated(padding=tuple(padding)), box
+
+
+def _window_defaults(names: Mapping[str, codec.Codec], attrs: dict[str, Any], operands: Types) -> dict[str, Any]:
+    """The attributes with what the text left out; where there is one element at most, nothing is between elements."""
+    shape = operands[0].shape
+    missing = {name: ((0, 0) if name == "padding" else 1,) * len(shape) for name in names if attrs.get(name) is None}
+    found = {**attrs, **missing}
+    if "base_dilations" in found:
+        base = zip(found["base_dilations"], shape, strict=True)
+        found["base_dilations"] = tuple(spread if n > 1 else 1 for spread, n in base)
+    return found
+
+
+def window_elements(x: np.ndarray, attrs: Attributes) -> list[np.ndarray]:
+    """Per position in the window (row-major) what of a padded array lies there, one element per window: views."""
+    parts = [x]
+    for dim, window in enumerate(windows(attrs)):
+        parts = [piece for part in parts for piece in _along(part, dim, window)]
+    return parts
+
+
+def _along(x: np.ndarray, dim: int, window: Window) -> list[np.ndarray]:
+    count = window._replace(low=0, high=0, base_dilation=1).result_size(x.shape[dim])
+    last = (count - 1) * window.stride + 1 if count else 0
+    starts = [k * window.dilation for k in range(window.size)]
+    return [x[(slice(None),) * dim + (slice(start, start + last, window.stride),)] for start in starts]
+
+
+class _ReduceWindow(OpDef):
+    """Combines the elements in each window by ``monoid``; ``padding`` holds (low, high) per dimension."""
+
+    name = "reduce_window"
+    attributes = _WINDOW_ATTRIBUTES
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        require_count(operands, 1)
+        require_monoid(attrs["monoid"], operands[0].dtype)
+        return (operands[0].with_shape(window_shape(attrs, operands[0].shape)),)
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        table, row, out = _window_factors(attrs, operands[0], results[0])
+        return table.rule((row,), (out,), ((attrs["monoid"], (0,)),))
+
+    def reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches:
+        return (_window_reaches(attrs, operands[0]),)
+
+    def window_form(
+        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
+        windowed: Windowed,
+    ) -> WindowForm:
+        local, box = _on_windows(attrs, operands[0], windowed)
+        return WindowForm(local, (Filled(0, box, attrs["monoid"]),) if box else ())
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        dtype = mlir_dtype(arrays[0].dtype)
+        ufunc = monoids.monoid(attrs["monoid"]).ufunc
+        out = numerics.widened(arrays[0])
+        start = np.asarray(monoids.identity(attrs["monoid"], dtype)).astype(out.dtype)
+        with np.errstate(all="ignore"):
+            # A window is a product of intervals, so its dimensions combine one after the other.
+            for dim, window in enumerate(windows(attrs)):
+                if window.passes:
+                    continue
+                if window == Window(window.size, low=window.size - 1) and window.size >= out.shape[dim] > 0:
+                    out = ufunc.accumulate(out, axis=dim, dtype=out.dtype)
+                    continue
+                edges = [window.edges if i == dim else (0, 0, 0) for i in range(out.ndim)]
+                first, *rest = _along(padded(out, start, edges), dim, window)
+                for part in rest:
+                    first = ufunc(first, part)
+                out = first
+        return (numerics.narrowed(out, dtype),)
+
+    def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
+        return float(results[0].elements * (math.prod(attrs["window_dimensions"]) - 1))
+
+    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
+        return _window_defaults(self.attributes, attrs, operands)
+
+    def emit(
+        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
+    ) -> Printed:
+        attributes = codec.encode_attributes(self.attributes, attrs)
+        return emit_by_monoid(self.spelling, attributes, attrs["monoid"], operands, results, printer)
+
+
+class _ReduceWindowGeneral(OpDef):
+    """Combines the elements of several operands in each window by a region, from init values, which also pad."""
+
+    name = "reduce_window_general"
+    mlir_name = "stablehlo.reduce_window"
+    attributes = _WINDOW_ATTRIBUTES
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        xs = check_general(operands, regions)
+        return tuple(t.with_shape(window_shape(attrs, t.shape)) for t in xs)
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        half = len(operands) // 2
+        table, row, out = _window_factors(attrs, operands[0], results[0])
+        return table.rule((row,) * half + ((),) * half, (out,) * half)
+
+    def reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches:
+        half = len(operands) // 2
+        return (_window_reaches(attrs, operands[0]),) * half + ((),) * half
+
+    def window_form(
+        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
+        windowed: Windowed,
+    ) -> WindowForm:
+        half = len(operands) // 2
+        local, box = _on_windows(attrs, operands[0], windowed)
+        return WindowForm(local, tuple(Filled(i, box, half + i) for i in range(half)) if box else ())
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        xs, inits = halves(arrays)
+        edges = [window.edges for window in windows(attrs)]
+        slices = [window_elements(padded(x, init, edges), attrs) for x, init in zip(xs, inits, strict=True)]
+        out: Sequence[np.ndarray] = [np.broadcast_to(i, s[0].shape) for i, s in zip(inits, slices, strict=True)]
+        for position in zip(*slices, strict=True):
+            out = evaluate_elementwise(regions[0], [*out, *position])
+        return tuple(out)
+
+    def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
+        return float(results[0].elements * math.prod(attrs["window_dimensions"]) * len(results))
+
+    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
+        return _window_defaults(self.attributes, attrs, operands)
+
+
+class _SelectAndScatter(OpDef):
+    """In each window of the operand, the element that the first region selects receives the window's source element.
+
+    Operands: (operand, source, init). The first region says whether to keep the first of two elements; padding is
+    never selected. The second combines what an element receives, from init: the gradient of a maximum over windows.
+    """
+
+    name = "select_and_scatter"
+    attributes = {
+        "window_dimensions": codec.Integers().optional(),
+        "window_strides": codec.Integers().optional(),
+        "padding": codec.Matrix().optional(),
+    }
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        require_count(operands, 3)
+        x, source, init = operands
+        scalar = TensorType((), x.dtype)
+        if source != x.with_shape(window_shape(attrs, x.shape)):
+            raise ProgramError(f"the source must be {x.with_shape(window_shape(attrs, x.shape))}, one element a window")
+        if init != scalar:
+            raise ProgramError(f"the init value is a scalar of element type {x.dtype}")
+        require_regions(regions, 2)
+        require_signature(regions[0], (scalar, scalar), (TensorType((), "i1"),), "the selection")
+        require_signature(regions[1], (scalar, scalar), (scalar,), "the combination")
+        return (x,)
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        table = FactorTable()
+        row, source = [], []
+        for n, m, window in zip(operands[0].shape, operands[1].shape, windows(attrs), strict=True):
+            source.append(table.new(m, PASS if window.passes else REPLICATE))
+            row.append(source[-1] if window.passes else table.new(n, PERMUTE))
+        return table.rule((tuple(row), tuple(source), ()), (tuple(row),))
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        x, source, init = arrays
+        edges = [window.edges for window in windows(attrs)]
+        elements = window_elements(padded(x, init, edges), attrs)
+        inside = window_elements(padded(np.ones(x.shape, np.bool_), np.array(False), edges), attrs)
+        best, chosen, found = elements[0], np.zeros(source.shape, np.int64), inside[0]
+        for k, (element, real) in enumerate(zip(elements, inside, strict=True)):
+            (keep,) = evaluate_elementwise(regions[0], [best, element])
+            take = real & ~(found & keep)
+            best, chosen, found = np.where(take, element, best), np.where(take, k, chosen), found | real
+        out = padded(np.broadcast_to(init, x.shape), init, edges)
+        # The windows' elements at one position are distinct, so each position is scattered at once.
+        for k, target in enumerate(window_elements(out, attrs)):
+            (combined,) = evaluate_elementwise(regions[1], [target, source])
+            target[...] = np.where(found & (chosen == k), combined, target)
+        return (padded(out, init, [(-low, -high, 0) for low, high, _ in edges]),)
+
+    def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
+        return float(operands[1].elements * math.prod(attrs["window_dimensions"]))
+
+    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
+        return _window_defaults(self.attributes, attrs, operands)
+
+
+for _definition in (_ReduceWindow(), _ReduceWindowGeneral(), _SelectAndScatter()):
+    register(_definition)

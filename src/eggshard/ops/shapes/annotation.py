@@ -1,0 +1,69 @@
+"""Ops that say where values should lie and change nothing of what they are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from eggshard.ops.base import Arrays, FactorRule, OpDef, Printed, Printer, Types, Values, register
+from eggshard.ops.elementwise.pointwise import pointwise_rule
+from eggshard.ops.shapes.movement import moves_addends
+from eggshard.ops.signatures import require_count
+from eggshard.program import codec
+from eggshard.program.attributes import Attributes
+from eggshard.program.program import Region
+
+
+class _ShardingConstraint(OpDef):
+    """Its operand. Attribute ``sharding`` is what the program's author wants of it; planning reads it."""
+
+    name = "sharding_constraint"
+    mlir_name = "sdy.sharding_constraint"
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        require_count(operands, 1)
+        return tuple(operands)
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        return pointwise_rule(operands, results[0].shape, moves_addends(operands[0].dtype))
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        return tuple(arrays)
+
+    def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
+        return 0.0
+
+    def emit(
+        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
+    ) -> Printed:
+        """Nothing: the plan's own steps have placed the value."""
+        return [], [operands[0][0]]
+
+
+class _ShardingGroup(OpDef):
+    """Its operand is to be sharded as the operands of all ops of one ``group_id`` are (JAX's shard_alike). No results.
+
+    Propagation gives all of a group one sharding, stated or found; the baseline keeps to it, and so do members that
+    the program returns without a sharding of their own, where it can be observed. Elsewhere it is a hint, as
+    constraints are: all members have the same candidates, and where candidates are left out this one is not.
+    """
+
+    name = "sharding_group"
+    mlir_name = "sdy.sharding_group"
+    attributes = {"group_id": codec.Integer()}
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        require_count(operands, 1)
+        return ()
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        return ()
+
+    def emit(
+        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
+    ) -> Printed:
+        """Nothing, as above."""
+        return [], []
+
+
+register(_ShardingConstraint())
+register(_ShardingGroup())

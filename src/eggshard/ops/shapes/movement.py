@@ -1,0 +1,230 @@
+"""Ops that keep all elements and move them: transpose, reshape, broadcast, reverse, bitcast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eggshard.errors import LoweringError, ProgramError
+from eggshard.ops import numerics
+from eggshard.ops.base import (
+    PASS,
+    PERMUTE,
+    REPLICATE,
+    Arrays,
+    Factor,
+    FactorRule,
+    OpDef,
+    Types,
+    register,
+    replicated_rule,
+)
+from eggshard.ops.elementwise.pointwise import Linear
+from eggshard.ops.factor_table import common_factors
+from eggshard.ops.signatures import require_count
+from eggshard.ops.windowing import Reach, Reaches, Windowed, WindowForm
+from eggshard.program import codec, monoids
+from eggshard.program.attributes import Attributes
+from eggshard.program.program import Region
+from eggshard.program.types import TensorType, element_bytes, mlir_dtype, numpy_dtype
+
+
+def moves_addends(dtype: str, operands: int = 1) -> Linear:
+    """Linear entries of an op that only moves elements: every monoid, all its operands together."""
+    return tuple((name, tuple(range(operands))) for name in monoids.of_dtype(dtype))
+
+
+class Movement(OpDef):
+    """Base of ops without arithmetic."""
+
+    def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
+        return 0.0
+
+
+class _Transpose(Movement):
+    """Result dimension i is operand dimension ``permutation[i]``."""
+
+    name = "transpose"
+    attributes = {"permutation": codec.Integers()}
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        require_count(operands, 1)
+        permutation = attrs["permutation"]
+        if sorted(permutation) != list(range(operands[0].rank)):
+            raise ProgramError(f"permutation {permutation} is none of {operands[0].rank} dimensions")
+        return (operands[0].with_shape(tuple(operands[0].shape[i] for i in permutation)),)
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        y, permutation = results[0], attrs["permutation"]
+        row, result = (tuple((dims.index(i),) for i in range(y.rank)) for dims in (permutation, range(y.rank)))
+        return FactorRule(tuple(Factor(n) for n in y.shape), (row,), (result,), moves_addends(y.dtype))
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        return (np.transpose(arrays[0], attrs["permutation"]),)
+
+
+class _Reshape(Movement):
+    """The same elements in row-major order under another ``shape``."""
+
+    name = "reshape"
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        require_count(operands, 1)
+        shape = tuple(attrs["shape"])
+        if math.prod(shape) != operands[0].elements:
+            raise ProgramError(f"shape {shape} has {math.prod(shape)} elements, the operand {operands[0].elements}")
+        return (operands[0].with_shape(shape),)
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        x, y = operands[0], results[0]
+        if not x.elements:
+            return replicated_rule(operands, results)
+        factors, row, result = common_factors(x.shape, y.shape)
+        return FactorRule(factors, (row,), (result,), moves_addends(x.dtype))
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        return (np.reshape(arrays[0], attrs["shape"]),)
+
+    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
+        return {**attrs, "shape": results[0].shape}
+
+
+class _BroadcastInDim(Movement):
+    """Operand dimension i becomes result dimension ``broadcast_dimensions[i]``; sizes 1 and new dimensions expand."""
+
+    name = "broadcast_in_dim"
+    attributes = {"broadcast_dimensions": codec.Integers()}
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        require_count(operands, 1)
+        x, dims, shape = operands[0], attrs["broadcast_dimensions"], tuple(attrs["shape"])
+        if len(dims) != x.rank or len(set(dims)) != len(dims) or any(not 0 <= d < len(shape) for d in dims):
+            raise ProgramError(f"broadcast_dimensions {dims} do not map {x} into shape {shape}")
+        for i, d in enumerate(dims):
+            if x.shape[i] not in (1, shape[d]):
+                raise ProgramError(f"operand dimension {i} of size {x.shape[i]} does not expand to size {shape[d]}")
+        return (x.with_shape(shape),)
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        x, y, dims = operands[0], results[0], attrs["broadcast_dimensions"]
+        row = tuple((d,) if x.shape[i] == y.shape[d] else () for i, d in enumerate(dims))
+        result = tuple((d,) for d in range(y.rank))
+        return FactorRule(tuple(Factor(n) for n in y.shape), (row,), (result,), moves_addends(x.dtype))
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        x, dims, shape = arrays[0], attrs["broadcast_dimensions"], attrs["shape"]
+        order = sorted(range(len(dims)), key=lambda i: dims[i])
+        kept = {dims[i]: x.shape[i] for i in order}
+        x = np.transpose(x, order).reshape(tuple(kept.get(d, 1) for d in range(len(shape))))
+        return (np.broadcast_to(x, shape),)
+
+    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
+        return {**attrs, "shape": results[0].shape}
+
+
+def changed_rule(operand: TensorType, result: TensorType, changed: Sequence[bool], scalars: int = 0) -> FactorRule:
+    """Dimensions that an op leaves alone pass; a changed one is a permute factor on either side.
+
+    ``scalars``: further operands of rank 0, which belong to no factor.
+    """
+    factors: list[Factor] = []
+    row: list[tuple[int, ...]] = []
+    out: list[tuple[int, ...]] = []
+    for n, m, moved in zip(operand.shape, result.shape, changed, strict=True):
+        row.append((len(factors),))
+        factors.append(Factor(n, PERMUTE if moved else PASS))
+        if moved and n != m:
+            factors.append(Factor(m, PERMUTE))
+        out.append((len(factors) - 1,))
+    linear = moves_addends(operand.dtype, 1 + scalars)
+    return FactorRule(tuple(factors), (tuple(row), *((),) * scalars), (tuple(out),), linear)
+
+
+class _Reverse(Movement):
+    """Elements in opposite order along ``dimensions``."""
+
+    name = "reverse"
+    attributes = {"dimensions": codec.Integers()}
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        require_count(operands, 1)
+        dims = attrs["dimensions"]
+        if len(set(dims)) != len(dims) or any(not 0 <= d < operands[0].rank for d in dims):
+            raise ProgramError(f"dimensions {dims} repeat, or do not exist in {operands[0]}")
+        return operands
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        changed = [i in attrs["dimensions"] for i in range(operands[0].rank)]
+        return changed_rule(operands[0], results[0], changed)
+
+    def reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches:
+        ends = [n - 1 if d in attrs["dimensions"] else None for d, n in enumerate(operands[0].shape)]
+        return (tuple(None if e is None else Reach(d, e, e, mirrored=True) for d, e in enumerate(ends)),)
+
+    def window_form(
+        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
+        windowed: Windowed,
+    ) -> WindowForm:
+        return WindowForm(attrs)
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        return (np.flip(arrays[0], attrs["dimensions"]),)
+
+
+class _BitcastConvert(Movement):
+    """The same bits as element type ``dtype``; elements of another width join or split along a last dimension."""
+
+    name = "bitcast_convert"
+
+    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+        require_count(operands, 1)
+        x, dtype = operands[0], attrs["dtype"]
+        old, new = numerics.bit_width(x.dtype), numerics.bit_width(dtype)
+        if numerics.is_complex(x.dtype) != numerics.is_complex(dtype):
+            raise ProgramError(f"a complex type has no bitcast to {dtype}; take real and imag first")
+        shape = x.shape
+        if old > new:
+            shape = (*shape, old // new)
+        elif old < new:
+            if not shape or shape[-1] * old != new:
+                raise ProgramError(f"the last dimension of {x} does not make up one {dtype}")
+            shape = shape[:-1]
+        return (TensorType(shape, dtype),)
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        rank = min(operands[0].rank, results[0].rank)
+        wider = operands[0] if operands[0].rank > rank else results[0]
+        factors = [Factor(n, PASS if i < rank else REPLICATE) for i, n in enumerate(wider.shape)]
+        row, result = (tuple((i,) for i in range(t.rank)) for t in (operands[0], results[0]))
+        return FactorRule(tuple(factors), (row,), (result,))
+
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+        x, dtype = arrays[0], attrs["dtype"]
+        source = mlir_dtype(x.dtype)
+        old, new = numerics.bit_width(source), numerics.bit_width(dtype)
+        if source == dtype:
+            return (x,)
+        if old < 8 or new < 8:
+            if old != new:
+                raise LoweringError(f"the simulator lacks the bitcast from {source} to {dtype}")
+            return (x.astype(numpy_dtype(dtype)),)
+        (result,) = self.infer(attrs, (TensorType(x.shape, source),))
+        raw = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
+        count = raw.size // element_bytes(dtype)
+        return (raw.view(numpy_dtype(dtype))[:count].reshape(result.shape),)
+
+    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
+        return {**attrs, "shape": results[0].shape, "dtype": results[0].dtype}
+
+
+for _definition in (
+    _Transpose(),
+    _Reshape(),
+    _BroadcastInDim(),
+    _Reverse(),
+    _BitcastConvert(),
+):
+    register(_definition)
