@@ -82,11 +82,14 @@ class Plan(PlanRecord):
     ) -> Any:
         """Compare with the unsharded program; VerificationError where they differ by more than rounding explains.
 
-        On ``inputs``, one global array each, or on random ones: standard normals, small integers. Deep programs magnify
-        rounding on those; give inputs of the size that the program is made for.
+        On ``inputs``, one global array each, or on random ones: standard normals, small integers. What rounding does on
+        them is measured: plan and program are compared with the program in double precision, and the plan may be off by
+        a small multiple of what the program is. VerificationError, too, where that is so much that it tells nothing;
+        give inputs of the size that the program is made for. Programs of f64 are held to a fixed tolerance at first.
 
-        limit: bytes that all devices together may hold at once, as `peak_bytes` counts them; VerificationError before
-        anything is run where the plan is larger, since all of it would be simulated on this machine. None: no limit.
+        limit: bytes that all devices together may hold at once, as `peak_bytes` counts them, and that the program in
+        double precision may; VerificationError before anything is run where either is more, since all of it would be
+        on this machine. None: no limit.
 
         Engines that are not installed, or lack the devices, are skipped and listed as such in the report returned.
         """

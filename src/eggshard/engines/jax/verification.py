@@ -3,35 +3,55 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from eggshard.engines.jax.judgement import LEAST, Arrays, Judgement, Reference, difference, judged, tolerance
 from eggshard.engines.running import ENGINES, run
-from eggshard.errors import LoweringError, VerificationError
+from eggshard.errors import EggshardError, LoweringError, VerificationError
 from eggshard.memory.prediction import memory_of
 from eggshard.ops.evaluate import evaluate_program
+from eggshard.ops.widening import evaluation_bytes, jumps, widened, widened_arrays
+from eggshard.program.program import Program
 from eggshard.program.types import TensorType, is_float, numpy_dtype
 
 if TYPE_CHECKING:
     from eggshard.plan.record import PlanRecord
 
-#: Largest difference allowed where sums may be reassociated, in units of machine epsilon times the largest magnitude.
-ROUNDING = 512.0
-
 
 @dataclass(frozen=True)
 class Verification:
-    """What was compared: per engine the largest difference relative to the largest magnitude, or why it was skipped."""
+    """What was compared: per engine the judgement of every output, or why it was skipped.
 
-    differences: dict[str, float]
+    fixed: why rounding was taken for what it is of any program, where it could not be measured; else empty.
+    """
+
+    judgements: dict[str, list[Judgement]]
     skipped: dict[str, str]
+    fixed: str = ""
+
+    @property
+    def differences(self) -> dict[str, float]:
+        """Per engine the largest difference from the unsharded program, relative to an output's largest magnitude."""
+        return {engine: max((j.difference for j in found), default=0.0) for engine, found in self.judgements.items()}
 
     def __str__(self) -> str:
-        lines = [f"{engine}: equal to the unsharded program" + ("" if d == 0 else f" to {d:.1e}")
-                 for engine, d in self.differences.items()]
+        lines = []
+        for engine, apart in self.differences.items():
+            lines.append(f"{engine}: equal to the unsharded program" + (f" to {apart:.1e}" if apart else ""))
+            found = self.judgements[engine]
+            if apart:
+                nearest = max(found, key=lambda j: j.plan.largest / max(j.allowed.largest, LEAST))
+                lines[-1] += f"; {nearest.why}"
+            silent = [str(i) for i, j in enumerate(found) if not j.telling]
+            if silent:
+                lines[-1] += f"; of output {', '.join(silent)} this says nothing, rounding alone makes it"
+        if self.fixed and any(self.differences.values()):
+            lines.append(f"rounding was not measured: {self.fixed}")
         return "\n".join(lines + [f"{engine}: skipped, {why}" for engine, why in self.skipped.items()])
 
 
@@ -45,43 +65,6 @@ def random_array(type_: TensorType, rng: np.random.Generator) -> np.ndarray:
     if is_float(type_.dtype):
         return np.asarray(rng.standard_normal(type_.shape), dtype)
     return np.asarray(rng.integers(0, 4, type_.shape), dtype)
-
-
-def difference(got: np.ndarray, want: np.ndarray) -> float:
-    """Largest absolute difference over the largest finite magnitude of ``want``; inf where NaN or infinities differ."""
-    if got.shape != want.shape or got.dtype != want.dtype:
-        return np.inf
-    if got.dtype.kind not in "fcV" and not np.issubdtype(got.dtype, np.inexact):
-        try:
-            wide_got, wide_want = got.astype(np.float64), want.astype(np.float64)
-        except (TypeError, ValueError):
-            return 0.0 if np.array_equal(got, want) else np.inf
-        if got.dtype.kind in "iub":
-            return 0.0 if np.array_equal(got, want) else np.inf
-    else:
-        wide = np.complex128 if got.dtype.kind == "c" else np.float64
-        wide_got, wide_want = got.astype(wide), want.astype(wide)
-    finite = np.isfinite(wide_want)
-    same = (wide_got == wide_want) | (np.isnan(wide_got) & np.isnan(wide_want))
-    if not same[~finite].all() or not np.isfinite(wide_got[finite]).all():
-        return np.inf
-    if not finite.any():
-        return 0.0
-    return float(np.abs(wide_got[finite] - wide_want[finite]).max() / max(np.abs(wide_want[finite]).max(), 1e-30))
-
-
-def tolerance(dtype: str) -> float:
-    """The largest `difference` that rounding explains; 0 for integers and booleans."""
-    if not is_float(dtype):
-        return 0.0
-    base = {"complex<f32>": "f32", "complex<f64>": "f64"}.get(dtype, dtype)
-    if base == "f64":
-        return float(ROUNDING * np.finfo(np.float64).eps)
-    if base == "f32":
-        return float(ROUNDING * np.finfo(np.float32).eps)
-    import ml_dtypes
-
-    return float(8 * ml_dtypes.finfo(numpy_dtype(base)).eps)
 
 
 def compare(
@@ -112,54 +95,74 @@ def given_inputs(types: Sequence[TensorType], inputs: Sequence[Any]) -> list[np.
     return arrays
 
 
+def _widened(program: Program) -> tuple[Program | None, str]:
+    """The program in double precision; else None, and why not."""
+    try:
+        return widened(program), ""
+    except EggshardError as error:
+        return None, str(error)
+
+
+def _exact(program: Program, inputs: Arrays) -> tuple[Arrays | None, str]:
+    """The outputs of a widened program; else None, and why there are none."""
+    try:
+        with np.errstate(all="ignore"):
+            return evaluate_program(program, widened_arrays(inputs)), ""
+    except EggshardError as error:
+        return None, str(error)
+
+
+def _runs(plan: PlanRecord, engine: str) -> tuple[Callable[[Arrays], Arrays], Callable[[Arrays], Arrays]]:
+    """How an engine runs the plan, and the unsharded program; LoweringError where it is not here."""
+    if engine in ENGINES:
+        if engine == "mpi" and importlib.util.find_spec("mpi4py") is None:
+            raise LoweringError("mpi4py is not installed")
+        return partial(run, plan, engine=engine), partial(evaluate_program, plan.program)
+    if importlib.util.find_spec("jax") is None:
+        raise LoweringError("JAX is not installed")
+    from eggshard.engines.jax.callable import run_on_devices, run_unsharded
+
+    return partial(run_on_devices, plan), partial(run_unsharded, plan.program)
+
+
 def verify(
     plan: PlanRecord, seed: int, engines: Sequence[str], inputs: Sequence[Any] | None, limit: int | None = None
 ) -> Verification:
     """Run plan and program on the same inputs. See `Plan.verify`."""
-    peak = memory_of(plan).peak
-    held = plan.mesh.size * peak
+    program = plan.program
+    wide, fixed = _widened(program)
+    peak, whole = memory_of(plan).peak, evaluation_bytes((wide or program).region)
+    held = max(plan.mesh.size * peak, whole)
     if limit is not None and held > limit:
         raise VerificationError(
-            f"{plan.mesh.size} devices with {peak / 2**30:.3g} GiB each would hold {held / 2**30:.3g} GiB "
-            f"at once, more than the limit of {limit / 2**30:.3g} GiB; verify a plan of the same program with smaller "
-            "sizes or on a smaller mesh, or give verify(limit=None) to go on"
+            f"{plan.mesh.size} devices with {peak / 2**30:.3g} GiB each, or the unsharded program in double precision "
+            f"with {whole / 2**30:.3g} GiB, would hold {held / 2**30:.3g} GiB at once, more than the limit of "
+            f"{limit / 2**30:.3g} GiB; verify a plan of the same program with smaller sizes or on a smaller mesh, or "
+            "give verify(limit=None) to go on"
         )
+    unknown = [engine for engine in engines if engine not in (*ENGINES, "jax")]
+    if unknown:
+        raise LoweringError(f"no engine {unknown[0]!r}; there are {', '.join(ENGINES)} and jax")
     rng = np.random.default_rng(seed)
-    program = plan.program
-    if inputs is None:
-        inputs = [random_array(t, rng) for t in program.input_types]
-    else:
-        inputs = given_inputs(program.input_types, inputs)
-    got: Sequence[np.ndarray]
-    want: Sequence[np.ndarray]
-    differences: dict[str, float] = {}
+    arrays = ([random_array(t, rng) for t in program.input_types] if inputs is None
+              else given_inputs(program.input_types, inputs))
+    exact: Arrays | None = None
+    if wide is not None:
+        exact, fixed = _exact(wide, arrays)
+    judgements: dict[str, list[Judgement]] = {}
     skipped: dict[str, str] = {}
+    references: dict[bool, Reference] = {}
     for engine in engines:
-        if engine in ENGINES:
-            if engine == "mpi" and importlib.util.find_spec("mpi4py") is None:
-                skipped[engine] = "mpi4py is not installed"
-                continue
-            try:
-                want = evaluate_program(program, inputs)
-                got = run(plan, inputs, engine)
-            except LoweringError as error:
-                skipped[engine] = str(error)
-                continue
-        elif engine == "jax":
-            if importlib.util.find_spec("jax") is None:
-                skipped[engine] = "JAX is not installed"
-                continue
-            from eggshard.engines.jax.callable import run_on_devices, run_unsharded
-
-            try:
-                got = run_on_devices(plan, inputs)
-                want = run_unsharded(program, inputs)
-            except LoweringError as error:
-                skipped[engine] = str(error)
-                continue
-        else:
-            raise LoweringError(f"no engine {engine!r}; there are {', '.join(ENGINES)} and jax")
-        differences[engine] = compare(engine, got, want, program.output_types)
-    if not differences:
+        xla = engine == "jax"
+        try:
+            planned, unsharded = _runs(plan, engine)
+            if xla not in references:
+                references[xla] = Reference(arrays, unsharded(arrays), exact, unsharded, jumps(program.region))
+            got = planned(arrays)
+        except LoweringError as error:
+            skipped[engine] = str(error)
+            continue
+        judgements[engine] = judged(engine, got, program.output_types, references[xla])
+    if not judgements:
         raise VerificationError("nothing was compared: " + "; ".join(f"{e}: {why}" for e, why in skipped.items()))
-    return Verification(differences, skipped)
+    return Verification(judgements, skipped, fixed)
