@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from eggshard.selection.bounds.bound import cheap_bound, least_derivations
-from eggshard.selection.copies import single_copies
 from eggshard.selection.exact import program
 from eggshard.selection.exact.highs import SolverError
 from eggshard.selection.portfolio.state import MANY_CHOICES, Stage, State, flow_count
@@ -193,7 +192,7 @@ def _take(state: State, plan: Selection | None) -> bool:
 def _raise_once(state: State, bound: float, method: str) -> None:
     """Raise the no-recomputation bound, and that of all plans where some optimal plan computes nothing twice."""
     state.raise_once(bound, method)
-    if all(single_copies(state.stage.problem, state.stage.graph.cyclic)):
+    if state.stage.once_will_do:
         state.raise_bound(bound, method)
 
 

@@ -6,8 +6,10 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from eggshard.errors import LimitError
+from eggshard.selection.copies import single_copies
 from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Extraction, Problem, Selection
 from eggshard.selection.reductions.reduction import Inverse
@@ -77,6 +79,11 @@ class Stage:
                 self.adopted += 1
                 if all(plan.chosen != other.chosen for other in self.plans):
                     self.plans.append(plan)
+
+    @cached_property
+    def once_will_do(self) -> bool:
+        """Whether some optimal plan computes nothing twice."""
+        return all(single_copies(self.problem, self.graph.cyclic))
 
 
 @dataclass
