@@ -67,7 +67,7 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class FactorRule:
-    """Which factors make up each dimension of each operand and result, major to minor; in the order of Shardy's rules.
+    """Which factors make up each dimension of each operand and result, major to minor.
 
     ``operands[i][d]`` is the tuple of factor indices of dimension d of operand i (empty: a dimension of size 1 that
     belongs to no factor and is never sharded); the product of the factor sizes is the dimension's size.

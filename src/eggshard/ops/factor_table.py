@@ -43,12 +43,12 @@ def common_factors(source: Sequence[int], target: Sequence[int]) -> tuple[tuple[
 
     Walks both shapes from the major end. Where as many elements are behind the sides' current dimensions, what these
     have in common is a pass factor of both. Where they have nothing in common, each side has factors of its own that
-    are never sharded, up to the next place where the shapes align.
+    are never sharded, nor is what is minor to one, up to the next place where the shapes align.
 
     >>> common_factors((8, 2048), (2, 4, 2048))[1:]
     (((0, 1), (2,)), ((0,), (1,), (2,)))
     >>> [f.kind for f in common_factors((4, 6), (6, 4))[0]]
-    ['pass', 'replicate', 'replicate', 'replicate', 'replicate', 'pass']
+    ['pass', 'replicate', 'replicate', 'replicate', 'replicate', 'replicate']
     """
     shapes = (source, target)
     factors: list[Factor] = []
@@ -76,7 +76,8 @@ def common_factors(source: Sequence[int], target: Sequence[int]) -> tuple[tuple[
             aligns = not rest and left[behind] % missing == 0
             add((behind,), missing if aligns else left[behind] // (common if left[behind] > common else 1), REPLICATE)
         elif common > 1:
-            add((0, 1), common, PASS)
+            behind_own = any(factors[f].kind != PASS for side in (0, 1) for f in rows[side][at[side]])
+            add((0, 1), common, REPLICATE if behind_own else PASS)
         else:
             add((0,), left[0], REPLICATE)
             add((1,), left[1], REPLICATE)

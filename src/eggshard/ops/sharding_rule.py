@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from eggshard.ops import registry
@@ -118,6 +119,10 @@ class _Draft:
     def rows(self) -> list[_Row]:
         return [*self.operands, *self.results]
 
+    def number(self, *dims: list[_Factor]) -> None:
+        """Number the factors of these dimensions first, in this order."""
+        self.factors = list(dict.fromkeys([*(factor for dim in dims for factor in dim), *self.factors]))
+
     def align(self, shape: tuple[int, ...], kind: str, blocked: Container[int]) -> None:
         """Make every dimension one factor of all tensors; those that do not pass of this shape's size and ``kind``."""
         first, self.factors = self.operands[0], []
@@ -144,6 +149,11 @@ class _Draft:
 
 
 # -- what differs ------------------------------------------------------------------------------------------------------
+
+
+def _transpose(rule: _Draft, call: _Call) -> None:
+    """Numbered as the result's dimensions."""
+    rule.number(*rule.results[0])
 
 
 def _broadcast_in_dim(rule: _Draft, call: _Call) -> None:
@@ -214,12 +224,14 @@ def _dynamic_update_slice(rule: _Draft, call: _Call) -> None:
     for row in rule.operands[: 2 if fixed else 1]:
         for (factor,) in row:
             factor.kind = PASS_THROUGH
+    rule.number(*chain(*zip(rule.operands[0], rule.operands[1], strict=True)))
 
 
 def _select_and_scatter(rule: _Draft, call: _Call) -> None:
     """Nothing propagates conservatively where windows look at neighbours."""
     for factor in rule.factors:
         factor.blocked = call.conservative and factor.kind != PASS_THROUGH
+    rule.number(*chain(*zip(rule.operands[1], rule.operands[0], strict=True)))
 
 
 def _sort(rule: _Draft, call: _Call) -> None:
@@ -272,21 +284,24 @@ def _convolution(rule: _Draft, call: _Call) -> None:
             if size > 1:
                 found.append(_Factor(size, kind))
                 left //= size
-        at = rule.factors.index(source[i][0])
-        rule.factors[at:at] = found
         source[i], kernel[k], target[o] = (
             [f for f in found if f.kind in kinds] for kinds in ((PERMUTATION, REDUCTION), (REDUCTION,), (PERMUTATION,))
         )
+    rule.number(
+        source[numbers["input_batch_dimension"]], target[numbers["output_batch_dimension"]],
+        *(source[i] for i in numbers["input_spatial_dimensions"]), source[numbers["input_feature_dimension"]],
+        kernel[numbers["kernel_input_feature_dimension"]],
+    )
     for row, d in ((kernel, numbers["kernel_output_feature_dimension"]), (target, numbers["output_feature_dimension"])):
         row[d] = [f for f in row[d] if f.size > 1]
 
 
 def _gather(rule: _Draft, call: _Call) -> None:
     """Read elements are always summed; where windows have several, but not all, nothing propagates along theirs."""
-    (x, indices), (y,) = call.operands, call.results
+    x, y = call.operands[0], call.results[0]
     windows = Windows.of_gather(call.attributes["dimension_numbers"])
     read, slices = rule.operands[0], rule.results[0]
-    for w, (dim, _) in enumerate(windows.sources(x.rank, indices.rank)):
+    for w, dim in enumerate(_walked(rule, windows, read, slices)):
         if dim is None or read[dim] == slices[w]:
             continue
         (factor,) = read[dim]
@@ -301,15 +316,23 @@ def _gather(rule: _Draft, call: _Call) -> None:
 def _scatter(rule: _Draft, call: _Call) -> None:
     """A dimension of which windows are parts stays whole; what devices have updated is combined by fewer bodies."""
     windows = Windows.of_scatter(call.attributes["scatter_dimension_numbers"])
-    indices, written, updates = call.operands[len(call.results)], rule.operands[0], rule.operands[-1]
+    written, updates = rule.operands[0], rule.operands[-1]
     combined = REDUCTION if _combines(call) else NEED_REPLICATION
     for dim in windows.collapsed:
         written[dim][0].kind = PASS_THROUGH
-    for w, (place, _) in enumerate(windows.sources(len(written), indices.rank)):
+    for w, place in enumerate(_walked(rule, windows, written, updates)):
         if place is None:
             updates[w][0].kind = combined
         elif written[place] != updates[w]:
             written[place][0].kind = NEED_REPLICATION
+
+
+def _walked(rule: _Draft, windows: Windows, operand: _Row, windowed: _Row) -> list[int | None]:
+    """Per dimension of the windowed tensor the operand's dimension, if any, in which order factors are numbered."""
+    sources = windows.sources(len(operand), len(windowed))
+    pairs = ((*([] if d is None else [operand[d]]), dim) for d, dim in zip(sources, windowed, strict=True))
+    rule.number(*chain(*pairs), *(operand[d] for d in windows.collapsed))
+    return sources
 
 
 def _combines(call: _Call) -> bool:
@@ -356,11 +379,12 @@ _DIFFERENCES: dict[str, Callable[[_Draft, _Call], None]] = {
     "scatter": _scatter,
     "select_and_scatter": _select_and_scatter,
     "sort": _sort,
+    "transpose": _transpose,
     "triangular_solve": _triangular_solve,
 }
 #: Ops besides the pointwise ones whose rule is what the factors say. Those that stand nowhere here have none.
 _ALIKE = frozenset(
-    ("bitcast_convert", "cholesky", "dot", "dot_general", "reduce", "reverse", "sharding_constraint", "transpose"))
+    ("bitcast_convert", "cholesky", "dot", "dot_general", "reduce", "reverse", "sharding_constraint"))
 
 
 class _Whole(OpDef):

@@ -67,13 +67,13 @@ class Windows(NamedTuple):
         """The windowed tensor's dimensions that walk the indices."""
         return tuple(d for d in range(rank) if d not in self.window_dims)
 
-    def sources(self, operand_rank: int, indices_rank: int) -> list[tuple[int | None, int | None]]:
-        """Per dimension of the windowed tensor those of the operand and of the indices that it walks, None for none."""
-        batched = dict(zip(self.indices_batching, self.operand_batching, strict=True))
-        inner, outer = iter(self.operand_window_dims(operand_rank)), self.indices_dims(indices_rank)
-        listed = iter([(batched.get(e), e) for e in outer])
-        dims = range(len(self.window_dims) + len(outer))
-        return [(next(inner), None) if w in self.window_dims else next(listed) for w in dims]
+    def sources(self, operand_rank: int, windowed_rank: int) -> list[int | None]:
+        """Per dimension of the windowed tensor the operand's dimension that it walks, None for none."""
+        sources: dict[int, int] = dict(zip(self.window_dims, self.operand_window_dims(operand_rank), strict=True))
+        batch = self.batch_dims(windowed_rank)
+        for d, e in zip(self.operand_batching, self.indices_batching, strict=True):
+            sources[batch[e - (e > self.index_vector_dim)]] = d
+        return [sources.get(w) for w in range(windowed_rank)]
 
     def check(self, operand: TensorType, indices: TensorType) -> None:
         """ProgramError where the dimension numbers contradict each other or the shapes."""

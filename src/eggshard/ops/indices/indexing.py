@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.ops.base import PASS, REDUCE, REPLICATE, Arrays, FactorRule, OpDef, Types, register
+from eggshard.ops.base import PASS, REDUCE, Arrays, FactorRule, OpDef, Types, register
 from eggshard.ops.factor_table import Dimension, FactorTable
 from eggshard.ops.indices.sharded_windows import index_components, indexed_dimension, local_windows
 from eggshard.ops.shapes.movement import moves_addends
@@ -116,12 +116,11 @@ class _DynamicUpdateSlice(OpDef):
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
         x, update = operands[:2]
         table = FactorTable()
-        ours, theirs = [], []
-        for n, k in zip(x.shape, update.shape, strict=True):
-            ours.append(table.new(n) if n == k else indexed_dimension(table, n, k, PASS))
-            theirs.append(ours[-1] if n == k else table.new(k, REPLICATE))
-        row = tuple(ours)
-        rows = (row, tuple(theirs), *(() for _ in operands[2:]))
+        sizes = list(enumerate(zip(x.shape, update.shape, strict=True)))
+        whole = {d: table.new(n) for d, (n, k) in sizes if n == k}
+        indexed = {d: indexed_dimension(table, n, k, PASS) for d, (n, k) in sizes if n != k}
+        row = table.row(x, {**whole, **indexed})
+        rows = (row, table.row(update, whole), *(() for _ in operands[2:]))
         return table.rule(rows, (row,), moves_addends(x.dtype, 2))
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
@@ -200,23 +199,15 @@ class _Gather(OpDef):
         ours: dict[int, Dimension] = {}
         theirs: dict[int, Dimension] = {}
         result: dict[int, Dimension] = {}
-
-        def part(d: int) -> Dimension:
-            """A dimension of which windows are parts."""
-            if d not in windows.index_map:
-                return table.new(x.shape[d], REPLICATE)
-            return indexed_dimension(table, x.shape[d], attrs["slice_sizes"][d], REDUCE, owner_monoid(x.dtype))
-
-        for w, (d, e) in enumerate(windows.sources(x.rank, indices.rank)):
-            if d is not None and y.shape[w] != x.shape[d]:
-                ours[d], result[w] = part(d), table.new(y.shape[w], REPLICATE)
-                continue
-            result[w] = table.new(y.shape[w])
-            if d is not None:
-                ours[d] = result[w]
-            if e is not None:
-                theirs[e] = result[w]
-        ours.update({d: part(d) for d in windows.collapsed})
+        for d, w in self._whole(attrs, x.shape).items():
+            ours[d] = result[w] = table.new(x.shape[d])
+        for b, e in zip(windows.batch_dims(y.rank), windows.indices_dims(indices.rank), strict=True):
+            theirs[e] = result[b] = table.new(y.shape[b])
+        for d, e in zip(windows.operand_batching, windows.indices_batching, strict=True):
+            ours[d] = theirs[e]
+        for d in windows.index_map:
+            if d not in ours:
+                ours[d] = indexed_dimension(table, x.shape[d], attrs["slice_sizes"][d], REDUCE, owner_monoid(x.dtype))
         rows = table.row(x, ours), table.row(indices, theirs)
         return table.rule(rows, (table.row(y, result),), moves_addends(x.dtype))
 

@@ -98,30 +98,25 @@ class _Scatter(OpDef):
         ours: dict[int, Dimension] = {}
         theirs: dict[int, Dimension] = {}
         updating: dict[int, Dimension] = {}
+        for d, w in zip(windows.operand_window_dims(x.rank), windows.window_dims, strict=True):
+            if update.shape[w] == x.shape[d]:
+                ours[d] = updating[w] = table.new(x.shape[d])
+        batch = dict(zip(windows.indices_dims(indices.rank), windows.batch_dims(update.rank), strict=True))
+        for d, e in zip(windows.operand_batching, windows.indices_batching, strict=True):
+            ours[d] = theirs[e] = updating[batch[e]] = table.new(x.shape[d])
         sizes = self._window_sizes(windows, x.rank, update.shape)
+        for d in windows.index_map:
+            if d not in ours:
+                ours[d] = indexed_dimension(table, x.shape[d], sizes[d], PASS)
         linear = self._linear(attrs, operands)
         monoid = attrs.get("monoid", "")
         parts = any(name == monoid for name, _ in linear)
-
-        def part(d: int) -> Dimension:
-            """A dimension of which windows are parts."""
-            if d not in windows.index_map:
-                return table.new(x.shape[d], REPLICATE)
-            return indexed_dimension(table, x.shape[d], sizes[d], PASS)
-
-        for w, (d, e) in enumerate(windows.sources(x.rank, indices.rank)):
-            n = update.shape[w]
-            if d is None:
-                assert e is not None
+        for e, b in batch.items():
+            if e not in theirs:
                 kind, accumulators = (REDUCE, (0,)) if parts else (REPLICATE, ())
-                theirs[e] = updating[w] = table.new(n, kind, monoid if parts else "", accumulators=accumulators)
-            elif n != x.shape[d]:
-                ours[d], updating[w] = part(d), table.new(n, REPLICATE)
-            else:
-                ours[d] = updating[w] = table.new(n)
-                if e is not None:
-                    theirs[e] = ours[d]
-        ours.update({d: part(d) for d in windows.collapsed})
+                theirs[e] = updating[b] = table.new(
+                    update.shape[b], kind, monoid if parts else "", accumulators=accumulators
+                )
         row, changes = table.row(x, ours), table.row(update, updating)
         rows = (*(row for _ in results), table.row(indices, theirs), *(changes for _ in results))
         return table.rule(rows, tuple(row for _ in results), linear)

@@ -144,14 +144,19 @@ class _Convolution(OpDef):
         table = FactorTable()
         batch, depth = y.shape[outs.outer], kernel.shape[taps.feature]
         width = kernel.shape[taps.outer] // (groups * batches)
+        group = table.new(groups * batches) if groups * batches > 1 else ()
+        samples, features, channels = table.new(batch), table.new(depth, REDUCE, "add"), table.new(width)
 
-        def within(group: Dimension, size: int, dimension: Dimension) -> Dimension:
+        def within(size: int, dimension: Dimension) -> Dimension:
             """The dimension under the groups, which are major."""
             return group + dimension if size > 1 or not group else group
 
-        batch_group = table.new(batches) if batches > 1 else ()
-        samples = table.new(batch)
-        input_, output = {ins.outer: within(batch_group, batch, samples)}, {outs.outer: samples}
+        input_: dict[int, Dimension] = {
+            ins.outer: within(batch, samples) if batches > 1 else samples,
+            ins.feature: within(depth, features) if groups > 1 else features,
+        }
+        weights: dict[int, Dimension] = {taps.feature: features, taps.outer: within(width, channels)}
+        output: dict[int, Dimension] = {outs.outer: samples, outs.feature: within(width, channels)}
         windows = self._windows(attrs, [kernel.shape[d] for d in taps.spatial])
         for window, i, o in zip(windows, ins.spatial, outs.spatial, strict=True):
             if window.pointwise:
@@ -159,11 +164,6 @@ class _Convolution(OpDef):
             else:
                 input_[i] = table.new(x.shape[i], PERMUTE)
                 output[o] = input_[i] if y.shape[o] == x.shape[i] else table.new(y.shape[o], PERMUTE)
-        feature_group = table.new(groups) if groups > 1 else ()
-        features, channels = table.new(depth, REDUCE, "add"), table.new(width)
-        input_[ins.feature] = within(feature_group, depth, features)
-        output[outs.feature] = within(batch_group + feature_group, width, channels)
-        weights = {taps.feature: features, taps.outer: output[outs.feature]}
         rows = table.row(x, input_), table.row(kernel, weights)
         linear = tuple(("add", (i,)) for i, t in enumerate(operands) if numerics.keeps_sums(t.dtype, y.dtype))
         return table.rule(rows, (table.row(y, output),), linear)

@@ -279,8 +279,8 @@ class _SelectAndScatter(OpDef):
         table = FactorTable()
         row, source = [], []
         for n, m, window in zip(operands[0].shape, operands[1].shape, windows(attrs), strict=True):
-            source.append(table.new(m, PASS if window.passes else REPLICATE))
-            row.append(source[-1] if window.passes else table.new(n, PERMUTE))
+            row.append(table.new(n, PASS if window.passes else PERMUTE))
+            source.append(row[-1] if window.passes else table.new(m, REPLICATE))
         return table.rule((tuple(row), tuple(source), ()), (tuple(row),))
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:

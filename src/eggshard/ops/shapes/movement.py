@@ -58,9 +58,10 @@ class _Transpose(Movement):
         return (operands[0].with_shape(tuple(operands[0].shape[i] for i in permutation)),)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        y, permutation = results[0], attrs["permutation"]
-        row, result = (tuple((dims.index(i),) for i in range(y.rank)) for dims in (permutation, range(y.rank)))
-        return FactorRule(tuple(Factor(n) for n in y.shape), (row,), (result,), moves_addends(y.dtype))
+        x = operands[0]
+        row = tuple((i,) for i in range(x.rank))
+        result = tuple((i,) for i in attrs["permutation"])
+        return FactorRule(tuple(Factor(n) for n in x.shape), (row,), (result,), moves_addends(x.dtype))
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
         return (np.transpose(arrays[0], attrs["permutation"]),)
