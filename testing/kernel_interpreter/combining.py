@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eggshard.triton.kernels.interpreter.elements import Array
-from eggshard.triton.kernels.interpreter.execution import Program
-from eggshard.triton.kernels.interpreter.integers import element_of
-from eggshard.triton.kernels.interpreter.registry import meaning
-from eggshard.triton.kernels.interpreter.shapes import shape_of
 from eggshard.triton.kernels.ir import Operation, Region
+from testing.kernel_interpreter.elements import Array
+from testing.kernel_interpreter.execution import Program
+from testing.kernel_interpreter.integers import element_of
+from testing.kernel_interpreter.registry import meaning
+from testing.kernel_interpreter.shapes import shape_of
 
 #: Ops that choose where control goes: regions with such are run element by element.
 _CHOOSING = ("scf.", "cf.")

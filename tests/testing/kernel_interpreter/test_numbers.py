@@ -9,10 +9,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from tests.triton.kernels.interpreter.single_ops import apply
+from testing.kernel_interpreter.elements import constant, dtype_of, rounded
+from tests.testing.kernel_interpreter.single_ops import apply
 
 from eggshard.errors import ProgramError
-from eggshard.triton.kernels.interpreter.elements import constant, dtype_of, rounded
 
 RNG = np.random.default_rng(1)
 WIDTHS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64}

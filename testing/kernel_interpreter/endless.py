@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.triton.kernels.interpreter.elements import Array, is_float
-from eggshard.triton.kernels.interpreter.memory import SPACING, Memory
+from testing.kernel_interpreter.elements import Array, is_float
+from testing.kernel_interpreter.memory import SPACING, Memory
 
 #: Bytes of a page, as a power of two: what is drawn at once.
 _PAGE = 16

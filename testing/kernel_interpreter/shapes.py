@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.triton.kernels.interpreter.elements import Array
-from eggshard.triton.kernels.interpreter.integers import element_of
-from eggshard.triton.kernels.interpreter.registry import integers, pure
 from eggshard.triton.kernels.ir import Operation
+from testing.kernel_interpreter.elements import Array
+from testing.kernel_interpreter.integers import element_of
+from testing.kernel_interpreter.registry import pure
 
 
 def shape_of(op: Operation, result: int = 0) -> tuple[int, ...]:
@@ -50,7 +50,7 @@ def _reshape(op: Operation, a: Array) -> Array:
 
 @pure("tt.trans")
 def _transpose(op: Operation, a: Array) -> Array:
-    return a.transpose(integers(op.attribute("order")))
+    return a.transpose(op.integers("order"))
 
 
 @pure("tt.join")
@@ -76,7 +76,7 @@ def _same(op: Operation, a: Array) -> Array:
 
 @pure("amdg.extract_slice")
 def _extract(op: Operation, a: Array) -> Array:
-    starts = integers(op.attribute("static_offsets"))
+    starts = op.integers("static_offsets")
     return a[tuple(slice(s, s + n) for s, n in zip(starts, shape_of(op), strict=True))]
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.triton.kernels.interpreter.elements import Array, spec
-from eggshard.triton.kernels.interpreter.execution import MOST_TURNS, Program
-from eggshard.triton.kernels.interpreter.registry import meaning, pure
 from eggshard.triton.kernels.ir import Operation, users
+from testing.kernel_interpreter.elements import Array, spec
+from testing.kernel_interpreter.execution import MOST_TURNS, Program
+from testing.kernel_interpreter.registry import meaning, pure
 
 
 @meaning("scf.for")

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.triton.kernels.interpreter.elements import Array, bitcast, fitted, is_float, rounded, unsigned, wide
-from eggshard.triton.kernels.interpreter.integers import element_of
-from eggshard.triton.kernels.interpreter.registry import pure
 from eggshard.triton.kernels.ir import Operation
+from testing.kernel_interpreter.elements import Array, bitcast, fitted, is_float, rounded, unsigned, wide
+from testing.kernel_interpreter.integers import element_of
+from testing.kernel_interpreter.registry import pure
 
 _BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "arith.addf": np.add, "arith.subf": np.subtract, "arith.mulf": np.multiply, "arith.divf": np.divide,

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.triton.kernels.interpreter import elements
-from eggshard.triton.kernels.interpreter.memory import Memory
-from eggshard.triton.kernels.interpreter.registry import at, lookup
 from eggshard.triton.kernels.ir import Block, Kernel, Operation, Region, Value
+from testing.kernel_interpreter import elements
+from testing.kernel_interpreter.memory import Memory
+from testing.kernel_interpreter.registry import MEANINGS, PURE
 
 #: Turns of one loop whose number nothing bounds (``scf.while``, branches back) before the run is given up.
 MOST_TURNS = 100_000
@@ -101,7 +102,7 @@ class Program:
             block = region.blocks[number]
             turns += 1
             if turns > MOST_TURNS:
-                raise at(block.terminator, f"no end after {MOST_TURNS} branches")
+                raise block.terminator.error(f"no end after {MOST_TURNS} branches")
 
     @staticmethod
     def _branch(op: Operation, values: tuple[Any, ...]) -> tuple[int, tuple[Any, ...]] | None:
@@ -129,9 +130,9 @@ class Program:
             except ProgramError as error:
                 if error.located:
                     raise
-                raise at(op, str(error)) from error
+                raise op.error(str(error)) from error
             except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
-                raise at(op, f"the interpreter fails: {error!r}") from error
+                raise op.error(f"the interpreter fails: {error!r}") from error
             if self.watch is not None:
                 self.watch(op)
             if len(results) == 1 and not isinstance(found, (tuple, list)):
@@ -143,18 +144,26 @@ class Program:
                     array = np.asarray(array)
                     shape, dtype = expected
                     if array.dtype != dtype or (array.shape != shape and not batched):
-                        raise at(op, f"the interpreter got {array.dtype}{list(array.shape)}")
+                        raise op.error(f"the interpreter got {array.dtype}{list(array.shape)}")
                 values[value] = array
         return tuple(values[v] for v in block.terminator.operands)
 
     def _step(self, op: Operation) -> _Step:
         terminator = op.parent is not None and op is op.parent.operations[-1]
-        act = _nothing if terminator else lookup(self, op)
+        act = _nothing if terminator else self._meaning(op)
         try:
             specs = tuple(elements.spec(v.type) for v in op.results)
         except ProgramError as error:
-            raise at(op, str(error)) from error
+            raise op.error(str(error)) from error
         return _Step(op, act, tuple(op.operands), tuple(op.results), specs)
+
+    def _meaning(self, op: Operation) -> Callable[..., Any]:
+        """``f(op, *operands)`` of an op. Raises `ProgramError` for one without a meaning."""
+        if op.name in PURE:
+            return PURE[op.name]
+        if op.name in MEANINGS:
+            return partial(MEANINGS[op.name], self)
+        raise op.error("the interpreter does not know what this op means")
 
     def fill(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> elements.Array:
         """An array of undefined elements, fresh."""

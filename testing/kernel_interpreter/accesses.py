@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.triton.kernels.interpreter.elements import (
+from eggshard.triton.kernels.ir import Operation, TensorType, Value
+from testing.kernel_interpreter.elements import (
     Array,
     bitcast,
     dtype_of,
@@ -19,10 +20,9 @@ from eggshard.triton.kernels.interpreter.elements import (
     unsigned,
     wide,
 )
-from eggshard.triton.kernels.interpreter.execution import Program
-from eggshard.triton.kernels.interpreter.integers import element_of
-from eggshard.triton.kernels.interpreter.registry import meaning, optional, pure, segmented
-from eggshard.triton.kernels.ir import Operation, TensorType, Value
+from testing.kernel_interpreter.execution import Program
+from testing.kernel_interpreter.integers import element_of
+from testing.kernel_interpreter.registry import meaning, optional, pure, segmented
 
 
 def element_size(pointer: Value) -> int:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.triton.kernels.interpreter.elements import (
+from eggshard.triton.kernels.ir import Operation, TensorType
+from testing.kernel_interpreter.elements import (
     Array,
     bitcast,
     constant,
@@ -23,8 +24,7 @@ from eggshard.triton.kernels.interpreter.elements import (
     unsigned,
     wide,
 )
-from eggshard.triton.kernels.interpreter.registry import pure
-from eggshard.triton.kernels.ir import Operation, TensorType
+from testing.kernel_interpreter.registry import pure
 
 Binary = Callable[[Array, Array], Array]
 

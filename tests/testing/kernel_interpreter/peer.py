@@ -25,9 +25,9 @@ class Case(NamedTuple):
 
 def interpreted(cases: Sequence[Case]) -> list[list[Any]]:
     """The arrays of each case's arguments as the kernel left them."""
-    root = Path(__file__).parents[4]
+    root = Path(__file__).parents[3]
     process = subprocess.run(
-        [sys.executable, "-m", "tests.triton.kernels.interpreter.peer"], input=pickle.dumps(list(cases)), cwd=root,
+        [sys.executable, "-m", "tests.testing.kernel_interpreter.peer"], input=pickle.dumps(list(cases)), cwd=root,
         env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join([str(root), *sys.path])},
         capture_output=True, check=False)
     assert process.returncode == 0, process.stderr.decode()[-4000:]
@@ -76,7 +76,7 @@ class _Tensor:
 
 def main() -> None:
     import numpy as np
-    from tests.triton.kernels.interpreter import kernels
+    from tests.testing.kernel_interpreter import kernels
 
     cases, results = pickle.loads(sys.stdin.buffer.read()), []
     for case in cases:

@@ -10,12 +10,13 @@ import pytest
 
 pytest.importorskip("triton")
 
-from tests.triton.kernels.interpreter import kernels  # noqa: E402
-from tests.triton.kernels.interpreter.stages import TARGETS, stages  # noqa: E402
+from testing.kernel_interpreter import judge  # noqa: E402
+from tests.testing.kernel_interpreter import kernels  # noqa: E402
+from tests.testing.kernel_interpreter.stages import TARGETS, stages  # noqa: E402
 
 from eggshard.errors import ProgramError, VerificationError  # noqa: E402
-from eggshard.triton.kernels.interpreter import check_layouts, judge  # noqa: E402
 from eggshard.triton.kernels.ir import Kernel, Operation, TensorType  # noqa: E402
+from eggshard.triton.layouts.alignment import check_layouts  # noqa: E402
 
 SOURCES: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "softmax": (kernels.softmax, "x:*fp32 y:*fp32 n:i32", {"B": 128}),
@@ -144,22 +145,3 @@ def elsewhere(type_: TensorType) -> TensorType:
     warps = ", ".join(str([0] * len(type_.shape)) for _ in range(2))
     return type_._replace(encoding=f"#ttg.linear<{{register = [{registers}], lane = [{zeros}], warp = [{warps}], "
                                    "block = []}>")
-
-
-#: Ops that put their results wherever they are to be.
-FREE = ("ttg.convert_layout", "tt.make_range", "tt.splat", "ttg.local_load", "arith.constant", "tt.histogram", "tt.cat")
-
-
-@pytest.mark.parametrize("name", SOURCES)
-def test_types_that_lie_about_layouts_are_found(name: str) -> None:
-    """One value at a time is said to lie elsewhere; the kernel runs all the same."""
-    kernel = compiled(name, "sm80")["last"]
-    values = [v for op in kernel.walk() if op.name not in FREE for v in op.results
-              if v.tensor is not None and v.tensor.encoding is not None]
-    for value in values[::1 + len(values) // 30]:
-        kept = value.tensor
-        assert kept is not None
-        value.type = elsewhere(kept)
-        with pytest.raises(ProgramError, match="different threads|encodings|registers of one thread|lies as"):
-            check_layouts(kernel)
-        value.type = kept

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.triton.kernels.interpreter.concurrency import barrier_at
-from eggshard.triton.kernels.interpreter.dots import product, scaled
-from eggshard.triton.kernels.interpreter.elements import Array
-from eggshard.triton.kernels.interpreter.execution import Program
-from eggshard.triton.kernels.interpreter.registry import meaning, pure, segmented
-from eggshard.triton.kernels.interpreter.shared import Shared
 from eggshard.triton.kernels.ir import Operation
+from testing.kernel_interpreter.concurrency import barrier_at
+from testing.kernel_interpreter.dots import product, scaled
+from testing.kernel_interpreter.elements import Array
+from testing.kernel_interpreter.execution import Program
+from testing.kernel_interpreter.registry import meaning, pure, segmented
+from testing.kernel_interpreter.shared import Shared
 
 
 def _elements(value: Array | Shared) -> Array:

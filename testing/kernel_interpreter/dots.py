@@ -8,10 +8,10 @@ import ml_dtypes
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.triton.kernels.interpreter.elements import Array, is_float, rounded
-from eggshard.triton.kernels.interpreter.integers import element_of
-from eggshard.triton.kernels.interpreter.registry import optional, pure, segmented
 from eggshard.triton.kernels.ir import Operation
+from testing.kernel_interpreter.elements import Array, is_float, rounded
+from testing.kernel_interpreter.integers import element_of
+from testing.kernel_interpreter.registry import optional, pure, segmented
 
 #: How ``tt.dot_scaled`` names its element types, by number.
 _SCALED = [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.float6_e2m3fn, ml_dtypes.float6_e3m2fn,

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.triton.kernels.interpreter.accesses import cells, load
-from eggshard.triton.kernels.interpreter.elements import Array, dtype_of
-from eggshard.triton.kernels.interpreter.execution import Program
-from eggshard.triton.kernels.interpreter.registry import integers, meaning, optional, pure, segmented
 from eggshard.triton.kernels.ir import Operation, TensorType, Value
 from eggshard.triton.kernels.text import read_type, split
+from testing.kernel_interpreter.accesses import cells, load
+from testing.kernel_interpreter.elements import Array, dtype_of
+from testing.kernel_interpreter.execution import Program
+from testing.kernel_interpreter.registry import meaning, optional, pure, segmented
 
 
 def described_memory(value: Value) -> TensorType:
@@ -96,13 +96,13 @@ def _subslice(op: Operation, memory: Shared) -> Shared:
     if op.name == "ttng.tmem_subslice":
         starts = [0] * (len(shape) - 1) + [op.integer("N") or 0]
     else:
-        starts = integers(op.attribute("offsets"))
+        starts = op.integers("offsets")
     return Shared(memory.cells[tuple(slice(s, s + n) for s, n in zip(starts, shape, strict=True))])
 
 
 @pure("ttg.memdesc_trans")
 def _transpose(op: Operation, memory: Shared) -> Shared:
-    return Shared(memory.cells.transpose(integers(op.attribute("order"))))
+    return Shared(memory.cells.transpose(op.integers("order")))
 
 
 @pure("ttg.memdesc_reshape")

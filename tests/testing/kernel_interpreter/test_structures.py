@@ -8,10 +8,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from tests.triton.kernels.interpreter.single_ops import apply, call, function, module
+from testing.kernel_interpreter import run
+from tests.testing.kernel_interpreter.single_ops import apply, call, function, module
 
 from eggshard.errors import ProgramError
-from eggshard.triton.kernels.interpreter import run
 
 RNG = np.random.default_rng(2)
 
@@ -133,7 +133,7 @@ def test_map_elementwise() -> None:
 @pytest.mark.parametrize(("element", "total"), [("f16", "f32"), ("bf16", "f32"), ("f32", "f32"), ("f64", "f64"),
                                                 ("f8E4M3FN", "f32"), ("i8", "i32"), ("f16", "f16")])
 def test_products(element: str, total: str) -> None:
-    from eggshard.triton.kernels.interpreter.elements import dtype_of
+    from testing.kernel_interpreter.elements import dtype_of
 
     a, b = (RNG.integers(-8, 8, s).astype(dtype_of(element)) for s in ((2, 16, 32), (2, 32, 8)))
     c = RNG.integers(-8, 8, (2, 16, 8)).astype(dtype_of(total))
@@ -326,7 +326,7 @@ def test_atomics_on_equal_addresses_come_one_after_the_other() -> None:
 %old = "tt.atomic_rmw"(%x, %a2) <{atomic_rmw_op = 4 : i32, scope = 1 : i32, sem = 4 : i32}>
  : (tensor<6x!tt.ptr<i32>>, tensor<6xi32>) -> tensor<6xi32>
 "tt.return"(%old) : (tensor<6xi32>) -> ()'''.replace("\n :", " :")))
-    from eggshard.triton.kernels.interpreter.memory import Memory
+    from testing.kernel_interpreter.memory import Memory
 
     memory, start = Memory(), np.array([100, 200, 300], np.int32)
     address = memory.place(start)

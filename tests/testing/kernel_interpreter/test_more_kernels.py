@@ -10,12 +10,13 @@ import pytest
 
 pytest.importorskip("triton")
 
-from tests.triton.kernels.interpreter import kernels_more as kernels  # noqa: E402
-from tests.triton.kernels.interpreter.single_ops import call, function, module  # noqa: E402
-from tests.triton.kernels.interpreter.stages import stages  # noqa: E402
+from testing.kernel_interpreter import run  # noqa: E402
+from tests.testing.kernel_interpreter import kernels_more as kernels  # noqa: E402
+from tests.testing.kernel_interpreter.single_ops import call, function, module  # noqa: E402
+from tests.testing.kernel_interpreter.stages import stages  # noqa: E402
 
 from eggshard.errors import ProgramError  # noqa: E402
-from eggshard.triton.kernels.interpreter import check_layouts, run  # noqa: E402
+from eggshard.triton.layouts.alignment import check_layouts  # noqa: E402
 
 RNG = np.random.default_rng(4)
 

@@ -8,13 +8,25 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.triton.kernels.interpreter import (
-    descriptors,
-)
-from eggshard.triton.kernels.interpreter.elements import Array, dtype_of, is_float, pointee
-from eggshard.triton.kernels.interpreter.execution import Program, Watch
-from eggshard.triton.kernels.interpreter.memory import Memory
 from eggshard.triton.kernels.ir import Kernel, Operation, Value
+from testing.kernel_interpreter import (
+    accesses,
+    combining,
+    control,
+    descriptors,
+    dots,
+    floats,
+    integers,
+    nvidia,
+    shapes,
+    shared,
+)
+from testing.kernel_interpreter.elements import Array, dtype_of, is_float, pointee
+from testing.kernel_interpreter.execution import Program, Watch
+from testing.kernel_interpreter.memory import Memory
+
+#: The families of ops, which enter their meanings by being imported.
+FAMILIES = (accesses, combining, control, descriptors, dots, floats, integers, nvidia, shapes, shared)
 
 
 def run(kernel: Kernel, arguments: Sequence[Any], grid: tuple[int, ...] = (1, 1, 1), function: str | None = None, *,

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.triton.kernels.interpreter.elements import Array
-from eggshard.triton.kernels.interpreter.execution import Program, Wait
-from eggshard.triton.kernels.interpreter.registry import meaning, optional, segmented
-from eggshard.triton.kernels.interpreter.shared import Shared
 from eggshard.triton.kernels.ir import Operation
+from testing.kernel_interpreter.elements import Array
+from testing.kernel_interpreter.execution import Program, Wait
+from testing.kernel_interpreter.registry import meaning, optional, segmented
+from testing.kernel_interpreter.shared import Shared
 
 
 class Barrier:

@@ -1,14 +1,12 @@
 """Whether a kernel's layouts line up: no op but ``ttg.convert_layout`` may move data between threads.
 
-Values do not depend on layouts here, so a kernel whose types lie about them runs all the same. This finds it: every op
-must find its operands' elements in the registers where its results' elements are to be.
+Every op must find its operands' elements in the registers where its results' elements are to be.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from eggshard.triton.kernels.interpreter.registry import at, integers
 from eggshard.triton.kernels.ir import Kernel, Operation, Value
 from eggshard.triton.kernels.text import read_type, scan
 from eggshard.triton.layouts.encodings import read
@@ -43,7 +41,7 @@ def check_layouts(kernel: Kernel) -> None:
             rule = _pointwise
         faults = rule(layouts, op) if rule is not None else []
         if faults:
-            raise at(op, faults[0])
+            raise op.error(faults[0])
 
 
 class _Layouts:
@@ -149,7 +147,7 @@ def _reshape(layouts: _Layouts, op: Operation) -> Faults:
 
 @_rule("tt.trans")
 def _transpose(layouts: _Layouts, op: Operation) -> Faults:
-    order = integers(op.attribute("order"))
+    order = op.integers("order")
     return layouts.faults(op.operands[0], op.results[0], "the operand transposed, and the result",
                           lambda layout: layout.transposed(order))
 

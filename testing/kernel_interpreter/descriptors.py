@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.triton.kernels.interpreter.accesses import UPDATES, load, store, update
-from eggshard.triton.kernels.interpreter.concurrency import barrier_at
-from eggshard.triton.kernels.interpreter.elements import Array, dtype_of
-from eggshard.triton.kernels.interpreter.execution import Program
-from eggshard.triton.kernels.interpreter.registry import meaning, pure, segmented
-from eggshard.triton.kernels.interpreter.shapes import shape_of
-from eggshard.triton.kernels.interpreter.shared import Shared
 from eggshard.triton.kernels.ir import Operation, TensorType, Type
 from eggshard.triton.kernels.text import read_type, split
+from testing.kernel_interpreter.accesses import UPDATES, load, store, update
+from testing.kernel_interpreter.concurrency import barrier_at
+from testing.kernel_interpreter.elements import Array, dtype_of
+from testing.kernel_interpreter.execution import Program
+from testing.kernel_interpreter.registry import meaning, pure, segmented
+from testing.kernel_interpreter.shapes import shape_of
+from testing.kernel_interpreter.shared import Shared
 
 #: The number of the update that ``descriptor_reduce`` of a kind does: add, min, max, inc, dec, and, or, xor.
 _KINDS = {1: 4, 2: 7, 3: 6, 6: 1, 7: 2, 8: 3}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.triton.kernels.interpreter.elements import Array
+from testing.kernel_interpreter.elements import Array
 
 #: Buffers start at multiples of two to this power.
 SPACING = 40

@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eggshard.errors import ProgramError, VerificationError
-from eggshard.triton.kernels.interpreter.descriptors import Descriptor, block_of
-from eggshard.triton.kernels.interpreter.elements import dtype_of, is_float
-from eggshard.triton.kernels.interpreter.endless import Endless, difference
-from eggshard.triton.kernels.interpreter.execution import Program
-from eggshard.triton.kernels.interpreter.registry import described
-from eggshard.triton.kernels.interpreter.running import entry
 from eggshard.triton.kernels.ir import Kernel, Operation, Value
 from eggshard.triton.kernels.text import split
+from testing.kernel_interpreter.descriptors import Descriptor, block_of
+from testing.kernel_interpreter.elements import dtype_of, is_float
+from testing.kernel_interpreter.endless import Endless, difference
+from testing.kernel_interpreter.execution import Program
+from testing.kernel_interpreter.running import entry
 
 #: What undefined elements consist of here: floats near one hundredth and one, integers that stand out.
 _UNDEFINED = 0x3C
@@ -90,5 +89,5 @@ def _argument(function: Operation, parameter: Value, memory: Endless, numbers: M
 
 def _reordering(kernel: Kernel) -> set[str]:
     """The ops whose order of elements depends on encodings, with these."""
-    return {described(op).partition(" at ")[0] for op in kernel.walk()
+    return {op.described.partition(" at ")[0] for op in kernel.walk()
             if op.name == "tt.cat" or (op.name == "tt.reshape" and op.attribute("allow_reorder") is not None)}

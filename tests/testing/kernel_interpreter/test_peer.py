@@ -10,11 +10,10 @@ import pytest
 
 pytest.importorskip("triton")
 
-from tests.triton.kernels.interpreter import kernels  # noqa: E402
-from tests.triton.kernels.interpreter.peer import Case, interpreted  # noqa: E402
-from tests.triton.kernels.interpreter.stages import stages  # noqa: E402
-
-from eggshard.triton.kernels.interpreter import run  # noqa: E402
+from testing.kernel_interpreter import run  # noqa: E402
+from tests.testing.kernel_interpreter import kernels  # noqa: E402
+from tests.testing.kernel_interpreter.peer import Case, interpreted  # noqa: E402
+from tests.testing.kernel_interpreter.stages import stages  # noqa: E402
 
 RNG = np.random.default_rng(3)
 

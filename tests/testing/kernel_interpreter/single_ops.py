@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from testing.kernel_interpreter.execution import Program
+from testing.kernel_interpreter.memory import Memory
+from testing.kernel_interpreter.running import entry
 
-from eggshard.triton.kernels.interpreter.execution import Program
-from eggshard.triton.kernels.interpreter.memory import Memory
-from eggshard.triton.kernels.interpreter.running import entry
 from eggshard.triton.kernels.ir import Kernel
 from eggshard.triton.kernels.text import read_generic
 
