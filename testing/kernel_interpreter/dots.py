@@ -1,4 +1,4 @@
-"""Matrix products, accumulated in the accumulator's type (floats: at least f32), whatever the precision asked for."""
+"""Matrix products, rounded once to the accumulator's type (floats: at least f32), whatever the precision asked for."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ _SCALED = [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.float6_e2m3
 
 
 def product(a: Array, b: Array, c: Array) -> Array:
-    """a @ b + c over the last two dimensions; the same bits however the operands are strided."""
+    """a @ b + c over the last two dimensions.
+
+    Summed in f64 and rounded once, so that neither strides nor tiling change what the sum rounds to.
+    """
     dtype = c.dtype
     if not is_float(dtype):
         # 8-bit products sum exactly in f64 as long as the sums stay below 2**53, which they do
         total = np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
         return np.asarray((total + c.astype(np.int64)).astype(dtype))
-    kind = np.float64 if dtype == np.float64 else np.float32
-    total = np.matmul(a.astype(kind, order="C"), b.astype(kind, order="C")) + c.astype(kind)
-    return rounded(np.asarray(total), dtype)
+    total = np.matmul(a.astype(np.float64, order="C"), b.astype(np.float64, order="C")) + c.astype(np.float64)
+    return rounded(np.asarray(total if dtype == np.float64 else total.astype(np.float32)), dtype)
 
 
 @pure("tt.dot")
