@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -10,13 +10,12 @@ from jaxlib.mlir import ir
 from eggshard.program.types import TensorType
 from eggshard.shardy.attributes import TensorSharding, read_per_value
 from eggshard.shardy.local.collectives import COLLECTIVES, steps_of
-from eggshard.shardy.local.conversion import Conversion, tensor_type
+from eggshard.shardy.local.conversion import Conversion, Handler, tensor_type
 from eggshard.shardy.local.decisions import BY_REGION, Refusal
 from eggshard.shardy.local.layouts import Layout, same_layout
 from eggshard.shardy.module import OWN_SHARDING, manual_axes
 from eggshard.steps.steps import ReduceScatter, Slice
 
-RETURNS = ("func.return", "stablehlo.return", "sdy.return")
 _IDENTITIES = (
     "sdy.sharding_constraint", "sdy.reshard", "sdy.data_flow_edge", "sdy.func_data_flow_edge",
     "sdy.propagation_barrier",
@@ -148,7 +147,6 @@ def _collective(conversion: Conversion, op: Any) -> None:
     conversion.replace(op, [new], [made])
 
 
-Handler = Callable[[Conversion, Any], None]
 HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(COLLECTIVES, _collective),
     **dict.fromkeys(_IDENTITIES, _identity),
