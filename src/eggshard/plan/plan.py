@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from eggshard.engines.workspace.sizes import SizeLike
     from eggshard.engines.workspace.steps import PlanWorkspace
     from eggshard.frontends.calling_convention import CallingConvention
-    from eggshard.memory.prediction import Memory
+    from eggshard.memory.model import Memory
     from eggshard.report.difference import Difference
 
 
