@@ -134,59 +134,78 @@ def _name(step: StepInfo) -> str:
     return step.kind if step.communicates else step.op or step.kind
 
 
+class _Columns(NamedTuple):
+    """What measured collectives sent, touched and took, ``[steps]`` each."""
+
+    messages: np.ndarray
+    wire: np.ndarray
+    touched: np.ndarray
+    runs: np.ndarray
+    seconds: np.ndarray
+
+    @staticmethod
+    def of(rows: Sequence[Measured]) -> _Columns:
+        return _Columns(*(np.array(column, float) for column in zip(*(
+            (step.messages, step.wire_bytes, step.memory_bytes + step.copied_bytes, step.runs, seconds)
+            for step, seconds in rows), strict=True)))
+
+    def prices(self, parameters: np.ndarray, needs: list[_Needs], bend: str) -> np.ndarray:
+        """Seconds by the protocol that is the fastest for each step."""
+        logs = _Kind.of(parameters)
+        way = _bent(bend, logs.at, logs.by)
+        best = np.full(len(self.wire), np.inf)
+        for (_, latency, load), (launch, hop, byte) in zip(needs, np.exp(logs.ways), strict=True):
+            carried = way.carrying(self.wire[:, None], self.messages[:, None], byte * load, np.maximum)
+            found = self.messages[:, None] * (launch + hop * latency) + carried
+            best = np.minimum(best, found.min(axis=1))
+        prices: np.ndarray = best + self.touched * np.exp(logs.memory) + self.runs * np.exp(logs.run)
+        return prices
+
+    def start(self, needs: list[_Needs], bend: str) -> _Kind:
+        """Where a fit begins: each protocol with an equal part of the steps, by bytes."""
+        order, floor = np.argsort(self.wire), float(self.seconds.min())
+        ways = []
+        for (_, latency, load), part in zip(needs, np.array_split(order, len(needs)), strict=True):
+            at = part[len(part) // 2:]
+            factor = float(np.median(self.seconds[at] / (self.wire[at] * load[at].min(axis=1))))
+            launch = 0.5 * float(np.median(self.seconds[part[: max(1, len(part) // 3)]]))
+            hop = floor / 4 / max(float(np.median(latency.min(axis=1))), 1e-12)
+            ways.append((max(launch, floor / 4), hop, factor))
+        memory, run = (math.log(0.1 * float(np.min(self.seconds / np.maximum(w, 1e-9))))
+                       for w in (self.touched, self.runs))
+        return _Kind(*_bend(bend, self.wire / self.messages, self.seconds / self.messages), memory, run, np.log(ways))
+
+
 def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Protocol]:
     """The protocols of one kind: launches, factors of the fabrics' latencies and bandwidths, the rate of memory.
 
     Algorithms that the machine keeps to protocols of their own, such as those of a switch, keep so.
     """
     families = list(dict.fromkeys(p.algorithms for p in machine.protocols if not p.kinds or kind in p.kinds)) or [()]
-    messages, wire, touched, runs, seconds = (np.array(column, float) for column in zip(*(
-        (step.messages, step.wire_bytes, step.memory_bytes + step.copied_bytes, step.runs, s) for step, s in rows
-    ), strict=True))
-    steps = [step for step, _ in rows]
+    columns, steps = _Columns.of(rows), [step for step, _ in rows]
     sent = max(step.group for step in steps) - 1 if kind == ALL_TO_ALL else 1
     needed = [[found for f in families if (found := _needs(machine, Protocol(algorithms=f, at_once=many), steps))]
               for many in _AT_ONCE if many == 1 or many < sent]
-    order, floor = np.argsort(wire), float(seconds.min())
-
-    def price(parameters: np.ndarray, needs: list[_Needs], bend: str) -> np.ndarray:
-        kind = _Kind.of(parameters)
-        way = _bent(bend, kind.at, kind.by)
-        best = np.full(len(rows), np.inf)
-        for (_, latency, load), (launch, hop, byte) in zip(needs, np.exp(kind.ways), strict=True):
-            carried = way.carrying(wire[:, None], messages[:, None], byte * load, np.maximum)
-            found = messages[:, None] * (launch + hop * latency) + carried
-            best = np.minimum(best, found.min(axis=1))
-        prices: np.ndarray = best + touched * np.exp(kind.memory) + runs * np.exp(kind.run)
-        return prices
-
     fits = []
     for bend, known in product(("", "cache", "channel"), needed):
-        fixed = [*(() if bend else _BEND), *(() if runs.any() else (_RUN,))]
+        fixed = [*(() if bend else _BEND), *(() if columns.runs.any() else (_RUN,))]
         for needs in ([known[0]] * (i + 1) + known[1:j + 1] for i in range(_PROTOCOLS) for j in range(len(known))):
             # Three measured steps or more for each parameter.
             if 3 * (3 * len(needs) + len(_Kind._fields) - 1 - len(fixed)) > len(rows) and (len(needs) > 1 or bend):
                 continue
-            ways = []
-            for (_, latency, load), part in zip(needs, np.array_split(order, len(needs)), strict=True):
-                at = part[len(part) // 2:]
-                factor = float(np.median(seconds[at] / (wire[at] * load[at].min(axis=1))))
-                launch = 0.5 * float(np.median(seconds[part[: max(1, len(part) // 3)]]))
-                hop = floor / 4 / max(float(np.median(latency.min(axis=1))), 1e-12)
-                ways.append((max(launch, floor / 4), hop, factor))
-            memory, run = (math.log(0.1 * float(np.min(seconds / np.maximum(w, 1e-9)))) for w in (touched, runs))
-            start = _Kind(*_bend(bend, wire / messages, seconds / messages), memory, run, np.log(ways))
-            fit, worth = _least_squares(partial(price, needs=needs, bend=bend), start.vector, seconds, fixed)
+            price = partial(columns.prices, needs=needs, bend=bend)
+            fit, worth = _least_squares(price, columns.start(needs, bend).vector, columns.seconds, fixed)
             fits.append((worth + math.log(len(rows)) * (needs[0][0].at_once > 1), needs, _Kind.of(fit), bend))
     _, needs, best, bend = min(fits, key=lambda fit: fit[0])
     bent = _bent(bend, best.at, best.by)
-    if min(bent.cache, bent.part) < wire.max() and bent.spill > 1.01 * (bend == "cache"):
-        needs = [(replace(way, cache=_short(bent.cache), spill=_short(bent.spill), channel=_short(bent.channel),
-                          part=_short(bent.part)), latency, load) for way, latency, load in needs]
+    if not (min(bent.cache, bent.part) < columns.wire.max() and bent.spill > 1.01 * (bend == "cache")):
+        bent = Protocol()
+    run = _short(math.exp(best.run)) if columns.runs.any() else 0.0
     return [
         replace(way, name=f"{kind} {i + 1}" if needs[1:] else kind, launch=_short(launch), latency=_short(hop),
-                bandwidth=_short(1 / byte), kinds=(kind,), memory=_short(math.exp(-best.memory)),
-                run=_short(math.exp(best.run)) if runs.any() else 0.0)
+                bandwidth=_short(1 / byte), kinds=(kind,), memory=_short(math.exp(-best.memory)), run=run,
+                cache=_short(bent.cache), spill=_short(bent.spill), channel=_short(bent.channel),
+                part=_short(bent.part))
         for i, ((way, *_), (launch, hop, byte)) in enumerate(zip(needs, np.exp(best.ways), strict=True))
     ]
 
