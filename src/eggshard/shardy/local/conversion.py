@@ -17,7 +17,7 @@ from eggshard.shardy.local.collectives import CollectiveOptions
 from eggshard.shardy.local.decisions import Refusal
 from eggshard.shardy.local.layouts import Layout, same_layout
 from eggshard.shardy.local.splicing import Splicer
-from eggshard.shardy.module import ShardyModule, uses
+from eggshard.shardy.module import ShardyModule, function_type, symbol, uses
 from eggshard.steps.steps import Action
 
 #: What converts an op of a conversion.
@@ -45,7 +45,7 @@ class Conversion:
         self.signatures = {symbol(function): self._signature(function) for function in module.functions}
 
     def _signature(self, function: Any) -> tuple[list[Layout], list[Layout]]:
-        types = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+        types = function_type(function)
         name = symbol(function)
         arguments = zip(types.inputs, self.module.argument_shardings(function), strict=True)
         results = zip(types.results, self.module.function_result_shardings(function), strict=True)
@@ -123,11 +123,6 @@ class Conversion:
                 raise _located(ShardingError(f"{where}: {reason}")) from None
             except ShardingError as error:
                 raise error if error.located else _located(ShardingError(f"{where}: {error}")) from None
-
-
-def symbol(op: Any) -> str:
-    """The name of a symbol's op."""
-    return str(ir.StringAttr(op.attributes["sym_name"]).value)
 
 
 def tensor_type(type_: Any) -> TensorType:

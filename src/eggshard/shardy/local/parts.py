@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from jaxlib.mlir import ir
-
 from eggshard.errors import EggshardError
 from eggshard.frontends.op_readers import component_monoids, is_identity, literal_value
 from eggshard.frontends.region_reader import ModuleReader, captured_values
@@ -16,6 +14,7 @@ from eggshard.ops.monoids import recognise_monoid
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.program import Region
 from eggshard.program.sharding import Sharding
+from eggshard.shardy.module import maker
 
 #: StableHLO's reductions, which the registry knows in two forms.
 REDUCTIONS = ("stablehlo.reduce", "stablehlo.reduce_window")
@@ -104,10 +103,8 @@ def _regions(reader: ModuleReader, op: Any) -> tuple[Region, ...]:
 
 def constant_of(value: Any) -> Literal | None:
     """What is known of a value that a constant defines."""
-    if isinstance(value, ir.BlockArgument):
-        return None
-    op = value.owner.operation if hasattr(value.owner, "operation") else value.owner
-    if op.name not in ("stablehlo.constant", "sdy.constant"):
+    op = maker(value, "stablehlo.constant", "sdy.constant")
+    if op is None:
         return None
     try:
         found: Literal = ModuleReader().literal(literal_value(op))["value"]
