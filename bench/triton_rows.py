@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+from testing.kernel_interpreter import judge
+
 from bench.programs.kernels import KernelProgram
 from eggshard.errors import EggshardError, ProgramError, VerificationError
 from eggshard.triton.choosing import SAME, Code, choose, variations
@@ -17,9 +19,9 @@ from eggshard.triton.compilation import compile_kernel
 from eggshard.triton.counting import CodeCounts, count
 from eggshard.triton.frontend import load
 from eggshard.triton.frontend.libtriton import parse
-from eggshard.triton.kernels.interpreter import check_layouts, judge
 from eggshard.triton.kernels.ir import Kernel
 from eggshard.triton.kernels.text import write_generic
+from eggshard.triton.layouts.alignment import check_layouts
 from eggshard.triton.pipeline import Compilation
 from eggshard.triton.pricing import cost, scratch
 from eggshard.triton.replacing import replaced

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -18,17 +17,17 @@ from eggshard.frontends.jaxlib_passes import after_passes, worker
 from eggshard.ops.module_text import PRINTED_REGIONS, TAG, program_text
 from eggshard.program.codec import split_top_level
 from eggshard.program.mesh import Mesh
-from eggshard.program.program import Op, Program, Region
-from eggshard.program.sharding import DimSharding, Sharding, atoms, gather_cuts, whole_mesh
+from eggshard.program.program import Program, Region
+from eggshard.program.sharding import DimSharding, Sharding, atoms
 from eggshard.program.sharding_text import read_sharding
 
 PIPELINE = "sdy-propagation-pipeline"
 #: Seconds that propagation may take.
 SECONDS = 60.0
 
-#: Texts of shardings found: per input, per output, per tagged op and result, per tagged manual computation and operand;
-#: None where none was found.
-Found = tuple[list[str | None], list[str | None], dict[int, list[str | None]], dict[int, list[str | None]]]
+#: Texts of shardings found: per input, per tagged op and result, per tagged manual computation and operand; None where
+#: none was found.
+Found = tuple[list[str | None], dict[int, list[str | None]], dict[int, list[str | None]]]
 
 
 @dataclass(frozen=True)
@@ -44,34 +43,20 @@ class Propagated:
     interfaces: dict[int, tuple[list[Sharding], list[Sharding]]] = field(default_factory=dict)
 
 
-def propagate(text: str) -> str:
-    """The module's text after Shardy's propagation, locations included. May abort the process: run it in the worker.
-
-    ProgramError for malformed text and for a pass that fails.
-    """
-    found: str = after_passes(text, PIPELINE, lambda module: module.operation.get_asm(enable_debug_info=True))
-    return found
-
-
 def propagate_tagged(text: str) -> Found:
     """The shardings that propagation finds for a module whose ops are tagged by location; runs in the worker."""
     found: Found = after_passes(text, PIPELINE, _found)
     return found
 
 
-def propagated_shardings(program: Program, seconds: float = SECONDS) -> list[Sharding | None]:
-    """The closed sharding of each value of the program's region; None where propagation found nothing.
+def propagated(program: Program, seconds: float = SECONDS) -> Propagated:
+    """The closed shardings of a program's values, and of those inside its loops, branches and manual computations.
 
     Sub-axes that the program's mesh is not refined for are dropped, with the minor axes behind them. Without JAX, or
     when propagation fails (EggshardWarning), these are the stated shardings.
     """
-    return propagated(program, seconds).values
-
-
-def propagated(program: Program, seconds: float = SECONDS) -> Propagated:
-    """The same with the shardings inside loops, branches and manual computations."""
     region = program.region
-    inputs, _, ops, operands = _call(program, seconds) or ([], [], {}, {})
+    inputs, ops, operands = _call(program, seconds) or ([], {}, {})
     stated: list[Sharding | None] = [None] * len(region.types)
     ends = ((region.outputs, program.output_shardings), (region.inputs, program.input_shardings))
     for v, sharding in (pair for values, shardings in ends for pair in zip(values, shardings, strict=True)):
@@ -79,34 +64,6 @@ def propagated(program: Program, seconds: float = SECONDS) -> Propagated:
     for v, text in zip(region.inputs, inputs, strict=False):
         stated[v] = _read(text) or stated[v]
     return _Inside(program.mesh, ops, operands).region(region, stated)
-
-
-def propagate_program(program: Program, seconds: float = SECONDS) -> Program:
-    """The program with every op, input and output sharded as propagation finds, on a mesh refined for that."""
-    found = _call(program, seconds)
-    if found is None:
-        return program
-    inputs, outputs, ops, _ = found
-    counter = count()
-
-    def rebuilt(region: Region) -> Region:
-        return replace(region, ops=tuple(map(sharded, region.ops)))
-
-    def sharded(op: Op) -> Op:
-        own = _shardings(ops.get(next(counter)), len(op.results))
-        old = op.shardings or (None,) * len(op.results)
-        regions = tuple(map(rebuilt, op.regions)) if op.name in PRINTED_REGIONS else op.regions
-        shardings = tuple(new or stated for new, stated in zip(own, old, strict=True))
-        return replace(op, shardings=shardings if any(shardings) else (), regions=regions)
-
-    region = rebuilt(program.region)
-    ins = tuple(_read(t) or s for t, s in zip(inputs, program.input_shardings, strict=True))
-    outs = tuple(_read(t) or s for t, s in zip(outputs, program.output_shardings, strict=True))
-    whole = whole_mesh(program.mesh)
-    cuts = gather_cuts([*ins, *outs, *_stated(region), *_stated(program.region)], whole)
-    return replace(
-        program, mesh=whole.refined(cuts), region=region, input_shardings=ins, output_shardings=outs, text=None
-    )
 
 
 def warm() -> None:
@@ -178,17 +135,6 @@ class _Inside:
         return [None if s is None else _on_mesh(s, self.mesh) for s in _shardings(texts, size)]
 
 
-def _stated(region: Region) -> Iterator[Sharding | None]:
-    for op in region.ops:
-        yield from op.shardings
-        if op.name == "sharding_constraint":
-            yield op.attributes["sharding"]
-        if op.name == "manual_computation":
-            yield from (*op.attributes["in_shardings"], *op.attributes["out_shardings"])
-        for inner in op.regions:
-            yield from _stated(inner)
-
-
 def _shardings(texts: list[str | None] | None, count: int) -> list[Sharding | None]:
     if texts is None or len(texts) != count:
         return [None] * count
@@ -219,7 +165,6 @@ def _found(module: Any) -> Found:
     from jaxlib.mlir import ir
 
     inputs: list[str | None] = []
-    outputs: list[str | None] = []
     ops: dict[int, list[str | None]] = {}
     operands: dict[int, list[str | None]] = {}
 
@@ -231,7 +176,6 @@ def _found(module: Any) -> Found:
         if op.name == "func.func":
             type_ = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
             inputs.extend(_dictionaries(op, "arg_attrs", len(type_.inputs)))
-            outputs.extend(_dictionaries(op, "res_attrs", len(type_.results)))
             return ir.WalkResult.ADVANCE
         location = str(op.location)
         start = location.find(f'"{TAG}')
@@ -249,7 +193,7 @@ def _found(module: Any) -> Found:
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return inputs, outputs, ops, operands
+    return inputs, ops, operands
 
 
 def _dictionaries(function: Any, key: str, count: int) -> list[str | None]:

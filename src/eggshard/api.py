@@ -14,7 +14,8 @@ import numpy as np
 from eggshard.costmodel.protocol import CostModel
 from eggshard.errors import EggshardError, EngineError
 from eggshard.limits import Limits
-from eggshard.memory.prediction import Memory, memory_of
+from eggshard.memory.model import Memory
+from eggshard.memory.prediction import memory_of
 from eggshard.plan.record import PlanRecord
 from eggshard.planner import optimization, tradeoff
 from eggshard.planner.progress import Bar, Progress
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from eggshard.engines.jax.comparison import Comparison
     from eggshard.engines.mpi.program import MpiProgram
-    from eggshard.engines.workspace.sizes import SizeLike
     from eggshard.engines.workspace.steps import PlanWorkspace
     from eggshard.report.difference import Difference
 
@@ -109,15 +109,14 @@ class Plan(PlanRecord):
         with Bar(stages=("compiling the plan and XLA's program",), title="comparing"):
             return compare_with_xla(self)
 
-    def workspace(self, devices: SizeLike | None = None) -> PlanWorkspace:
+    def workspace(self) -> PlanWorkspace:
         """Where every value of the device program lies in one slice of memory per device: print it.
 
-        For engines that own memory. ``devices``: how many slices the whole has, a number or the name of a size known
-        only at launch; those of the mesh by default.
+        For engines that own memory.
         """
         from eggshard.engines.workspace.steps import workspace_of
 
-        return workspace_of(self.device_program, devices=devices)
+        return workspace_of(self.device_program)
 
     def to_stablehlo(self) -> str:
         """A StableHLO module with shard-local shapes and explicit collectives."""

@@ -22,8 +22,10 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
 from eggshard.program.program import Program
 from eggshard.shardy.local.collectives import CollectiveOptions
+from eggshard.shardy.local.control import HANDLERS
 from eggshard.shardy.local.conversion import Conversion
 from eggshard.shardy.local.layouts import Layout, refined
+from eggshard.shardy.local.ordinary import convert_ordinary
 from eggshard.shardy.local.wrapping import whole_program
 from eggshard.shardy.module import parsed
 from eggshard.simulate.simulator import gather_from_devices, run, scatter_to_devices
@@ -37,7 +39,7 @@ class Boundary:
 
     def __init__(self, text: str) -> None:
         with parsed(text) as module:
-            arguments, results = Conversion(module, CollectiveOptions()).signatures["main"]
+            arguments, results = Conversion(module, CollectiveOptions(), HANDLERS, convert_ordinary).signatures["main"]
             meshes = [m for m in module.meshes.values() if isinstance(m, Mesh) and m.axes]
         self.arguments, self.results = arguments, results
         self.mesh = meshes[0] if meshes else Mesh({})

@@ -18,9 +18,9 @@ from eggshard.triton.candidates import Candidates, find_candidates
 from eggshard.triton.classes import Classes, find_classes
 from eggshard.triton.frequencies import frequencies
 from eggshard.triton.frontend.libtriton import load
-from eggshard.triton.kernels.interpreter import check_layouts
 from eggshard.triton.kernels.ir import Kernel, Operation
 from eggshard.triton.layout_costs import LayoutCostModel, default_costs
+from eggshard.triton.layouts.alignment import check_layouts
 from eggshard.triton.layouts.conversion import conversion
 from eggshard.triton.layouts.encodings import Encoding
 from eggshard.triton.layouts.families import linear_layout

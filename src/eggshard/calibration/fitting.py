@@ -13,8 +13,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import least_squares
 
 from eggshard.costmodel.algorithms import ALL_TO_ALL
 from eggshard.costmodel.columns import StepColumns
@@ -26,7 +28,10 @@ from eggshard.errors import CostModelError
 
 #: Deviations of logarithms above this weigh as outliers (Huber's function).
 _OUTLIER = 0.1
-_ITERATIONS = 60
+#: Evaluations of all prices, besides those that derivatives take, after which a fit is taken as it is.
+_EVALUATIONS = 100
+#: How far logarithms may go from where a fit begins.
+_FAR = 30.0
 _PROTOCOLS = 3
 #: How many messages of an all-to-all may go at once.
 _AT_ONCE = (1, 4, 16, 64)
@@ -35,6 +40,51 @@ _PROPORTIONAL = 1.5
 
 #: A protocol, seconds of latency and seconds per byte of its algorithms, ``[steps, algorithms]``.
 _Needs = tuple[Protocol, np.ndarray, np.ndarray]
+
+
+class _Kind(NamedTuple):
+    """Logarithms of what one kind of collective is fitted by.
+
+    at, by: where its line bends, and by how much (`_bent`). memory: seconds per byte touched. run: seconds per piece of
+    memory copied. ways: of each protocol its launch and its factors of latency and of seconds per byte, ``[ways, 3]``.
+    """
+
+    at: float
+    by: float
+    memory: float
+    run: float
+    ways: np.ndarray
+
+    @staticmethod
+    def of(parameters: np.ndarray) -> _Kind:
+        """From one vector of them."""
+        at, by, memory, run, *ways = parameters.tolist()
+        return _Kind(at, by, memory, run, np.array(ways).reshape(-1, 3))
+
+    @property
+    def vector(self) -> np.ndarray:
+        """All of them, as least squares takes them."""
+        return np.array([*self[:-1], *self.ways.reshape(-1)])
+
+
+#: Where the parameters stand in the vector that least squares takes.
+_BEND, _RUN = (_Kind._fields.index("at"), _Kind._fields.index("by")), _Kind._fields.index("run")
+
+
+class _Op(NamedTuple):
+    """Logarithms of what one local op is fitted by: the bytes that caches hold and how much slower those beyond them
+    are (one less), its launch, and seconds per flop and per byte."""
+
+    cache: float
+    spill: float
+    launch: float
+    flop: float
+    byte: float
+
+    @property
+    def spilling(self) -> tuple[float, float]:
+        """The bytes that caches hold, and the factor beyond them."""
+        return math.exp(self.cache), 1 + math.exp(self.spill)
 
 
 @dataclass(frozen=True)
@@ -84,63 +134,85 @@ def _name(step: StepInfo) -> str:
     return step.kind if step.communicates else step.op or step.kind
 
 
+class _Columns(NamedTuple):
+    """What measured collectives sent, touched and took, ``[steps]`` each."""
+
+    messages: np.ndarray
+    wire: np.ndarray
+    touched: np.ndarray
+    runs: np.ndarray
+    seconds: np.ndarray
+
+    @staticmethod
+    def of(rows: Sequence[Measured]) -> _Columns:
+        return _Columns(*(np.array(column, float) for column in zip(*(
+            (step.messages, step.wire_bytes, step.memory_bytes + step.copied_bytes, step.runs, seconds)
+            for step, seconds in rows), strict=True)))
+
+    def prices(self, parameters: np.ndarray, needs: list[_Needs], bend: str) -> np.ndarray:
+        """Seconds by the protocol that is the fastest for each step."""
+        logs = _Kind.of(parameters)
+        way = _bent(bend, logs.at, logs.by)
+        best = np.full(len(self.wire), np.inf)
+        for (_, latency, load), (launch, hop, byte) in zip(needs, np.exp(logs.ways), strict=True):
+            carried = way.carrying(self.wire[:, None], self.messages[:, None], byte * load, np.maximum)
+            found = self.messages[:, None] * (launch + hop * latency) + carried
+            best = np.minimum(best, found.min(axis=1))
+        prices: np.ndarray = best + self.touched * np.exp(logs.memory) + self.runs * np.exp(logs.run)
+        return prices
+
+    def start(self, needs: list[_Needs], bend: str) -> _Kind:
+        """Where a fit begins: each protocol with an equal part of the steps, by bytes."""
+        order, floor = np.argsort(self.wire), float(self.seconds.min())
+        ways = []
+        for (_, latency, load), part in zip(needs, np.array_split(order, len(needs)), strict=True):
+            at = part[len(part) // 2:]
+            factor = float(np.median(self.seconds[at] / (self.wire[at] * load[at].min(axis=1))))
+            launch = 0.5 * float(np.median(self.seconds[part[: max(1, len(part) // 3)]]))
+            hop = floor / 4 / max(float(np.median(latency.min(axis=1))), 1e-12)
+            ways.append((max(launch, floor / 4), hop, factor))
+        memory, run = (math.log(0.1 * float(np.min(self.seconds / np.maximum(w, 1e-9))))
+                       for w in (self.touched, self.runs))
+        return _Kind(*_bend(bend, self.wire / self.messages, self.seconds / self.messages), memory, run, np.log(ways))
+
+
 def _protocols(machine: Machine, kind: str, rows: Sequence[Measured]) -> list[Protocol]:
     """The protocols of one kind: launches, factors of the fabrics' latencies and bandwidths, the rate of memory.
 
     Algorithms that the machine keeps to protocols of their own, such as those of a switch, keep so.
     """
     families = list(dict.fromkeys(p.algorithms for p in machine.protocols if not p.kinds or kind in p.kinds)) or [()]
-    messages, wire, touched, runs, seconds = (np.array(column, float) for column in zip(*(
-        (step.messages, step.wire_bytes, step.memory_bytes + step.copied_bytes, step.runs, s) for step, s in rows
-    ), strict=True))
-    steps = [step for step, _ in rows]
+    columns, steps = _Columns.of(rows), [step for step, _ in rows]
     sent = max(step.group for step in steps) - 1 if kind == ALL_TO_ALL else 1
     needed = [[found for f in families if (found := _needs(machine, Protocol(algorithms=f, at_once=many), steps))]
               for many in _AT_ONCE if many == 1 or many < sent]
-    order, floor = np.argsort(wire), float(seconds.min())
-
-    def price(parameters: np.ndarray, needs: list[_Needs], bend: str) -> np.ndarray:
-        way = _bent(bend, *parameters[:2])
-        best = np.full(len(rows), np.inf)
-        for (_, latency, load), (launch, hop, byte) in zip(needs, np.exp(parameters[4:]).reshape(-1, 3), strict=True):
-            carried = way.carrying(wire[:, None], messages[:, None], byte * load, np.maximum)
-            found = messages[:, None] * (launch + hop * latency) + carried
-            best = np.minimum(best, found.min(axis=1))
-        return best + touched * math.exp(parameters[2]) + runs * math.exp(parameters[3])
-
     fits = []
     for bend, known in product(("", "cache", "channel"), needed):
-        fixed = [*([] if bend else [0, 1]), *([] if runs.any() else [3])]
+        fixed = [*(() if bend else _BEND), *(() if columns.runs.any() else (_RUN,))]
         for needs in ([known[0]] * (i + 1) + known[1:j + 1] for i in range(_PROTOCOLS) for j in range(len(known))):
-            if 3 * (3 * len(needs) + 4 - len(fixed)) > len(rows) and (len(needs) > 1 or bend):
+            # Three measured steps or more for each parameter.
+            if 3 * (3 * len(needs) + len(_Kind._fields) - 1 - len(fixed)) > len(rows) and (len(needs) > 1 or bend):
                 continue
-            start = [*_bend(bend, wire / messages, seconds / messages),
-                     math.log(0.1 * float(np.min(seconds / np.maximum(touched, 1e-9)))),
-                     math.log(0.1 * float(np.min(seconds / np.maximum(runs, 1e-9))))]
-            for (_, latency, load), part in zip(needs, np.array_split(order, len(needs)), strict=True):
-                at = part[len(part) // 2:]
-                factor = float(np.median(seconds[at] / (wire[at] * load[at].min(axis=1))))
-                launch = 0.5 * float(np.median(seconds[part[: max(1, len(part) // 3)]]))
-                hop = floor / 4 / max(float(np.median(latency.min(axis=1))), 1e-12)
-                start += [math.log(max(launch, floor / 4)), math.log(hop), math.log(factor)]
-            best, worth = _least_squares(partial(price, needs=needs, bend=bend), np.array(start), seconds, fixed)
-            fits.append((worth + math.log(len(rows)) * (needs[0][0].at_once > 1), needs, best, bend))
+            price = partial(columns.prices, needs=needs, bend=bend)
+            fit, worth = _least_squares(price, columns.start(needs, bend).vector, columns.seconds, fixed)
+            fits.append((worth + math.log(len(rows)) * (needs[0][0].at_once > 1), needs, _Kind.of(fit), bend))
     _, needs, best, bend = min(fits, key=lambda fit: fit[0])
-    bent, memory = _bent(bend, *best[:2]), math.exp(-best[2])
-    run = _short(math.exp(best[3])) if runs.any() else 0.0
-    if min(bent.cache, bent.part) < wire.max() and bent.spill > 1.01 * (bend == "cache"):
-        needs = [(replace(way, cache=_short(bent.cache), spill=_short(bent.spill), channel=_short(bent.channel),
-                          part=_short(bent.part)), latency, load) for way, latency, load in needs]
+    bent = _bent(bend, best.at, best.by)
+    if not (min(bent.cache, bent.part) < columns.wire.max() and bent.spill > 1.01 * (bend == "cache")):
+        bent = Protocol()
+    run = _short(math.exp(best.run)) if columns.runs.any() else 0.0
     return [
         replace(way, name=f"{kind} {i + 1}" if needs[1:] else kind, launch=_short(launch), latency=_short(hop),
-                bandwidth=_short(1 / byte), kinds=(kind,), memory=_short(memory), run=run)
-        for i, ((way, *_), (launch, hop, byte)) in enumerate(zip(needs, np.exp(best[4:]).reshape(-1, 3), strict=True))
+                bandwidth=_short(1 / byte), kinds=(kind,), memory=_short(math.exp(-best.memory)), run=run,
+                cache=_short(bent.cache), spill=_short(bent.spill), channel=_short(bent.channel),
+                part=_short(bent.part))
+        for i, ((way, *_), (launch, hop, byte)) in enumerate(zip(needs, np.exp(best.ways), strict=True))
     ]
 
 
 def _bent(bend: str, at: float, by: float) -> Protocol:
     """A protocol whose caches are full past some bytes, or whose channels are given so many, by logarithms."""
-    where, figure = np.exp(np.clip((at, by), -99, 99)).tolist()
+    where, figure = math.exp(at), math.exp(by)
     if bend == "cache":
         return Protocol(cache=where, spill=1 + figure)
     return Protocol(part=where, channel=figure) if bend else Protocol()
@@ -181,9 +253,10 @@ def _rates(compute: Compute, rows: Sequence[Measured]) -> Compute:
         *((step.flops, step.memory_bytes, s) for step, s in rows), strict=True))
 
     def of(parameters: np.ndarray) -> np.ndarray:
-        cache, spill = math.exp(parameters[0]), 1 + math.exp(parameters[1])
-        launch, flop, byte = np.exp(parameters[2:])
-        prices: np.ndarray = launch + np.maximum(flops * flop, spilled(touched, cache, spill, np.maximum) * byte)
+        op = _Op(*parameters.tolist())
+        cache, spill = op.spilling
+        moved = spilled(touched, cache, spill, np.maximum) * np.exp(op.byte)
+        prices: np.ndarray = np.exp(op.launch) + np.maximum(flops * np.exp(op.flop), moved)
         return prices
 
     intensity = flops / np.maximum(touched, 1.0)
@@ -192,16 +265,15 @@ def _rates(compute: Compute, rows: Sequence[Measured]) -> Compute:
     fits = []
     for spills in (False, True):
         for parts in ((0.1, 0.8), (0.8, 0.1), (0.8, 0.8)) if flops.any() else ((0.1, 0.8),):
-            start = [math.log(float(np.quantile(touched, 0.75)) if spills else 1e30), math.log(1.0 if spills else 1e-9),
-                     math.log(seconds.min() / 2)]
-            for what, part in zip((flops, touched), parts, strict=True):
-                per = float(np.min(seconds / np.maximum(what, 1e-300))) if what.any() else 1e-15
-                start.append(math.log(per * part))
+            flop, byte = (math.log(part * (float(np.min(seconds / np.maximum(what, 1e-300))) if what.any() else 1e-15))
+                          for what, part in zip((flops, touched), parts, strict=True))
+            start = _Op(math.log(float(np.quantile(touched, 0.75)) if spills else 1e30),
+                        math.log(1.0 if spills else 1e-9), math.log(seconds.min() / 2), flop, byte)
             fits.append(_least_squares(of, np.array(start), seconds, () if spills else (0, 1)))
-    best = min(fits, key=lambda fit: fit[1])[0]
-    cache, spill = math.exp(best[0]), 1 + math.exp(best[1])
+    best = _Op(*min(fits, key=lambda fit: fit[1])[0].tolist())
+    cache, spill = best.spilling
     spills = cache < touched.max() and spill > 1.01
-    launch, flop, byte = np.exp(best[2:])
+    launch, flop, byte = (math.exp(value) for value in (best.launch, best.flop, best.byte))
     faster = 1 / flop / compute.flops[rows[0][0].dtype if rows[0][0].dtype in compute.flops else "default"]
     own = {dtype: _short(rate * faster) for dtype, rate in compute.flops.items()} if flops.any() else compute.flops
     return Compute(own, _short(1 / byte), _short(launch), cache=_short(cache) if spills else math.inf,
@@ -216,42 +288,22 @@ def _short(value: float) -> float:
 def _least_squares(
     of: Callable[[np.ndarray], np.ndarray], start: np.ndarray, seconds: np.ndarray, fixed: Collection[int]
 ) -> tuple[np.ndarray, float]:
-    """Parameters after Levenberg and Marquardt, the ``fixed`` ones as given, and the fit's criterion."""
+    """Parameters of least squares by Huber's function, the ``fixed`` ones as given, and the fit's criterion."""
     free = np.array([i for i in range(len(start)) if i not in fixed])
     target = np.log(seconds)
 
-    def residuals(parameters: np.ndarray) -> np.ndarray:
+    def at(values: np.ndarray) -> np.ndarray:
+        parameters = start.copy()
+        parameters[free] = values
+        return parameters
+
+    def residuals(values: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):
-            found = np.log(of(parameters)) - target
+            found = np.log(of(at(values))) - target
         return np.where(np.isfinite(found), found, 50.0)
 
-    def loss(r: np.ndarray) -> float:
-        size = np.abs(r)
-        return float(np.sum(np.where(size <= _OUTLIER, r * r, _OUTLIER * (2 * size - _OUTLIER))))
-
-    at, damping = start.copy(), 1e-2
-    r = residuals(at)
-    for _ in range(_ITERATIONS):
-        jacobian = np.empty((len(r), len(free)))
-        for column, i in enumerate(free):
-            moved = at.copy()
-            moved[i] += 1e-5
-            jacobian[:, column] = (residuals(moved) - r) / 1e-5
-        weights = np.minimum(1.0, _OUTLIER / np.maximum(np.abs(r), 1e-12))[:, None]
-        square, slope = jacobian.T @ (weights * jacobian), jacobian.T @ (weights[:, 0] * r)
-        before, improved = loss(r), False
-        for _ in range(8):
-            # Parameters that nothing depends on here stay as they are.
-            damped = square + damping * np.diag(np.diag(square)) + 1e-9 * np.eye(len(free))
-            step = np.linalg.lstsq(damped, -slope, rcond=None)[0]
-            moved = at.copy()
-            moved[free] += np.clip(step, -2.0, 2.0)
-            after = residuals(moved)
-            if loss(after) < before:
-                at, r, damping, improved = moved, after, damping / 4, True
-                break
-            damping *= 4
-        if not improved or before - loss(r) < 1e-6 * before:
-            break
+    # Bounds keep parameters finite that hardly change a price.
+    found = least_squares(residuals, start[free], bounds=(start[free] - _FAR, start[free] + _FAR), loss="huber",
+                          f_scale=_OUTLIER, ftol=1e-6, xtol=1e-6, max_nfev=_EVALUATIONS)
     n = len(seconds)
-    return at, 2 * n * math.log(max(float(np.abs(r).mean()), 1e-4)) + len(free) * math.log(n)
+    return at(found.x), 2 * n * math.log(max(float(np.abs(found.fun).mean()), 1e-4)) + len(free) * math.log(n)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -113,43 +114,52 @@ def flip_text(flip: Flip) -> str:
 def why(plan: PlanRecord, step: int, context: Context | None = None) -> list[str]:
     """Sentences: what the step makes, who takes it, the rules that led to it, and why here."""
     context = context or Context(plan)
-    place, taken = context.place, context.steps[step]
-    held = place.program.held
-    lines = _where(place)
+    taken = context.steps[step]
+    decisions = decisions_of(plan, step, context)
+    lines = [*_where(context.place), *_made(context, taken), *_taken_by(plan, context, taken)]
+    lines += _decided(decisions[0]) if decisions else [_undecided(plan, taken)]
+    notes = [w for w in taken.why if not w.startswith("reshard") and all(w != r for d in decisions for r, _ in d.rules)]
+    return lines + ([f"noted: {', '.join(notes)}"] if notes else [])
+
+
+def _made(context: Context, taken: Step) -> Iterator[str]:
+    """What each result of a step holds, and where that lies."""
+    held = context.place.program.held
     for v in taken.results:
         tensor = held[v] if held else None
         lies = "" if tensor is None else f", {tensor.type}, at {tensor.placement}"
         if len(taken.origins) > 1 and (tensor is None or tensor.value < 0):
             op = taken.origins[0].op or "an input"
-            lines.append(f"{context.names[v]} is of a body ({op}), taken out of its loop, or manual{lies}")
+            yield f"{context.names[v]} is of a body ({op}), taken out of its loop, or manual{lies}"
         elif tensor is not None:
-            lines.append(f"{context.names[v]} holds {context.told(tensor.value, taken)}{lies}")
+            yield f"{context.names[v]} holds {context.told(tensor.value, taken)}{lies}"
+
+
+def _taken_by(plan: PlanRecord, context: Context, taken: Step) -> list[str]:
+    """The steps and outputs that take a step's results, in a sentence; nothing if there are none."""
+    place = context.place
     users = list(dict.fromkeys(i for v in taken.results for i in context.users.get(v, ())))
-    numbers = [str(i) for i in range(len(place.program.outputs))]
-    outputs = zip(numbers if place.outer else output_names(plan), place.program.outputs, strict=True)
-    delivered = [name for name, v in outputs if v in taken.results]
+    names = output_names(plan) if place.outer is None else [str(i) for i in range(len(place.program.outputs))]
+    delivered = [name for name, v in zip(names, place.program.outputs, strict=True) if v in taken.results]
     takers = [f"step {place.address_of(i)} {what(context.steps[i].action)}" for i in users[:USERS]]
     takers += [f"and {len(users) - USERS} more"] if len(users) > USERS else []
     end = "output" if place.outer is None else "result"
     takers += [f"{end} {', '.join(delivered)}"] if delivered else []
-    if takers:
-        lines.append("taken so by " + ", ".join(takers))
-    decisions = decisions_of(plan, step, context)
-    for decision in decisions[:1]:
-        if decision.rules:
-            lines += [f"rule {rule} made {op}" for rule, op in decision.rules]
-        elif decision.kind == "op":
-            lines.append("the op is the program's own: no rule made it")
-        if decision.weighed:
-            best = decision.next_best
-            than = "" if best is None else f"; the next best costs {_more(best)}"
-            lines.append(f"{decision.what}: the cheapest of {decision.weighed + 1} ways{than}")
-        else:
-            lines.append(f"{decision.what}: there was no other way, as it is needed so")
-    if not decisions:
-        lines.append(_undecided(plan, taken))
-    notes = [w for w in taken.why if not w.startswith("reshard") and all(w != r for d in decisions for r, _ in d.rules)]
-    return lines + ([f"noted: {', '.join(notes)}"] if notes else [])
+    return ["taken so by " + ", ".join(takers)] if takers else []
+
+
+def _decided(decision: Decision) -> Iterator[str]:
+    """The rules behind a decision, and what was weighed."""
+    if decision.rules:
+        yield from (f"rule {rule} made {op}" for rule, op in decision.rules)
+    elif decision.kind == "op":
+        yield "the op is the program's own: no rule made it"
+    if decision.weighed:
+        best = decision.next_best
+        than = "" if best is None else f"; the next best costs {_more(best)}"
+        yield f"{decision.what}: the cheapest of {decision.weighed + 1} ways{than}"
+    else:
+        yield f"{decision.what}: there was no other way, as it is needed so"
 
 
 def _where(place: Place) -> list[str]:

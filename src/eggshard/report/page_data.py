@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from itertools import groupby
@@ -15,7 +15,7 @@ from eggshard.plan.reasons import packed
 from eggshard.planner.layers.layering import find_layers
 from eggshard.report.difference import difference, figures
 from eggshard.report.explanation import decisions_of, why
-from eggshard.report.page_rows import Rows
+from eggshard.report.page_rows import Row, Rows
 from eggshard.report.tables import headline, model_name, over, what
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.steps import Local, Step
@@ -105,31 +105,43 @@ class PageData:
 
     def _steps(self) -> dict[str, Any]:
         """Columns by name, a row for every step; those of loops and branches after the step that they are in."""
-        plan, rows = self.plan, self._rows.rows
-        steps = [row.step for row in rows]
+        columns = {name: [of(row) for row in self._rows.rows] for name, of in self._columns().items()}
+        inside = {row: [list(inner) for inner in inside] for row, inside in self._rows.inside.items()}
+        return {**columns, "alive": self._rows.alive, "inside": inside}
+
+    def _columns(self) -> dict[str, Callable[[Row], Any]]:
+        """What each column says of a step."""
+        plan, text = self.plan, self.text
         number = {id(d): i for i, d in enumerate(self.reasons.decisions)}
         least = 1e-9 * plan.schedule.makespan  # sums are rounded
-        works = [row.room.schedule.work[row.number] for row in rows]
+
+        def op(row: Row) -> int:
+            action = row.step.action
+            return text(action.name if isinstance(action, Local) else action.kind)
+
+        def lanes(row: Row) -> list[str]:
+            work = row.room.schedule.work[row.number]
+            return [*([COMPUTE] if work.computing or not work.channels else []), *work.channels]
+
         return {
-            "kind": [_kind(s) for s in steps],
-            "op": [self.text(s.action.name if isinstance(s.action, Local) else s.action.kind) for s in steps],
-            "what": [self.text(what(s.action)) for s in steps],
-            "over": [self.text(over(s.action)) for s in steps],
-            "operands": [row.values[0] for row in rows],
-            "results": [row.values[1] for row in rows],
-            "address": [row.address for row in rows],
-            "parent": [row.parent for row in rows],
-            "times": [row.room.place.times for row in rows],
-            "seconds": [row.seconds for row in rows],
-            "bytes": [row.received for row in rows],
-            "start": [row.start for row in rows], "end": [row.end for row in rows],
-            "hidden": [h if h > least else 0.0 for h in (r.hidden for r in rows)],
-            "lanes": [[*([COMPUTE] if w.computing or not w.channels else []), *w.channels] for w in works],
-            "alive": self._rows.alive,
-            "why": [[self.text(line) for line in why(plan, r.number, r.room.context)] for r in rows],
-            "rules": [[self.text(w) for w in s.why] for s in steps],
-            "decisions": [[number[id(d)] for d in decisions_of(plan, r.number, r.room.context)] for r in rows],
-            "inside": {row: [list(inner) for inner in inside] for row, inside in self._rows.inside.items()},
+            "kind": lambda row: _kind(row.step),
+            "op": op,
+            "what": lambda row: text(what(row.step.action)),
+            "over": lambda row: text(over(row.step.action)),
+            "operands": lambda row: row.values[0],
+            "results": lambda row: row.values[1],
+            "address": lambda row: row.address,
+            "parent": lambda row: row.parent,
+            "times": lambda row: row.room.place.times,
+            "seconds": lambda row: row.seconds,
+            "bytes": lambda row: row.received,
+            "start": lambda row: row.start,
+            "end": lambda row: row.end,
+            "hidden": lambda row: row.hidden if row.hidden > least else 0.0,
+            "lanes": lanes,
+            "why": lambda row: [text(line) for line in why(plan, row.number, row.room.context)],
+            "rules": lambda row: [text(rule) for rule in row.step.why],
+            "decisions": lambda row: [number[id(d)] for d in decisions_of(plan, row.number, row.room.context)],
         }
 
     def _groups(self) -> list[list[Any]]:

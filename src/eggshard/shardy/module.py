@@ -55,6 +55,11 @@ class ShardyModule:
         """The ``func.func`` operations, in order."""
         return [op.operation for op in self.module.body.operations if op.operation.name == "func.func"]
 
+    @property
+    def by_name(self) -> dict[str, Any]:
+        """The functions by their names."""
+        return {symbol(function): function for function in self.functions}
+
     def walk(self, *names: str, root: Any = None) -> list[Any]:
         """The operations with one of these names (all without names), each before those of its regions.
 
@@ -68,7 +73,7 @@ class ShardyModule:
     def meshes(self) -> dict[str, Mesh | int]:
         """The module's meshes by symbol; a maximal mesh is its device's id."""
         return {
-            ir.StringAttr(op.operation.attributes["sym_name"]).value: read_mesh(str(op.operation.attributes["mesh"]))
+            symbol(op.operation): read_mesh(str(op.operation.attributes["mesh"]))
             for op in self.module.body.operations if op.operation.name == "sdy.mesh"
         }
 
@@ -161,19 +166,19 @@ class ShardyModule:
 
     def argument_shardings(self, function: Any) -> list[TensorSharding | None]:
         """The shardings of a function's arguments."""
-        return _entries(function, "arg_attrs", len(_type(function).inputs))
+        return _entries(function, "arg_attrs", len(function_type(function).inputs))
 
     def function_result_shardings(self, function: Any) -> list[TensorSharding | None]:
         """The shardings of a function's results."""
-        return _entries(function, "res_attrs", len(_type(function).results))
+        return _entries(function, "res_attrs", len(function_type(function).results))
 
     def set_argument_sharding(self, function: Any, number: int, sharding: TensorSharding | None) -> None:
         """State the sharding of a function's argument."""
-        self._set_entry(function, "arg_attrs", number, len(_type(function).inputs), sharding)
+        self._set_entry(function, "arg_attrs", number, len(function_type(function).inputs), sharding)
 
     def set_function_result_sharding(self, function: Any, number: int, sharding: TensorSharding | None) -> None:
         """State the sharding of a function's result."""
-        self._set_entry(function, "res_attrs", number, len(_type(function).results), sharding)
+        self._set_entry(function, "res_attrs", number, len(function_type(function).results), sharding)
 
     def _set_entry(self, function: Any, key: str, number: int, count: int, sharding: TensorSharding | None) -> None:
         given = list(ir.ArrayAttr(function.attributes[key])) if key in function.attributes else [
@@ -243,7 +248,26 @@ def _walk(operation: Any) -> Iterator[Any]:
                 yield from _walk(op.operation)
 
 
-def _type(function: Any) -> Any:
+def symbol(op: Any) -> str:
+    """The name of a function's, or another symbol's, op."""
+    return str(ir.StringAttr(op.attributes["sym_name"]).value)
+
+
+def callee(call: Any) -> str:
+    """The name of the function that is called."""
+    return str(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
+
+
+def maker(value: Any, *names: str) -> Any:
+    """The op that makes a value, of one of these names if any are given; None of others, and of block arguments."""
+    if isinstance(value, ir.BlockArgument):
+        return None
+    op = value.owner.operation if hasattr(value.owner, "operation") else value.owner
+    return op if not names or op.name in names else None
+
+
+def function_type(function: Any) -> Any:
+    """A function's MLIR type: its ``inputs`` and ``results``."""
     return ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
 
 

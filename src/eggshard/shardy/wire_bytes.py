@@ -19,7 +19,7 @@ from jaxlib.mlir import ir
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import numpy_dtype
 from eggshard.shardy.attributes import Axes, TensorSharding
-from eggshard.shardy.module import ShardyModule, shape
+from eggshard.shardy.module import ShardyModule, callee, shape
 from eggshard.shardy.reshards.collectives import Collective
 from eggshard.shardy.sub_axes import count
 
@@ -149,14 +149,14 @@ def function_bytes(module: ShardyModule) -> dict[str, WireBytes]:
 class _Counter:
     def __init__(self, module: ShardyModule) -> None:
         self.module = module
-        self.functions = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in module.functions}
+        self.functions = module.by_name
         self.meshes = {name: mesh if isinstance(mesh, Mesh) else Mesh({}) for name, mesh in module.meshes.items()}
         self.counted: dict[str, WireBytes] = {}
 
     def total(self) -> WireBytes:
         if "main" in self.functions:
             return self.of_function("main")
-        called = {_callee(op) for op in self.module.walk("func.call")}
+        called = {callee(op) for op in self.module.walk("func.call")}
         return _sum(self.of_function(name) for name in self.functions if name not in called)
 
     def of_function(self, name: str) -> WireBytes:
@@ -172,7 +172,7 @@ class _Counter:
 
     def _op(self, op: Any) -> WireBytes:
         if op.name == "func.call":
-            return self.of_function(_callee(op))
+            return self.of_function(callee(op))
         step = Collective.read(op)
         if step is not None:
             return self._collective(op, step)
@@ -210,10 +210,6 @@ def _sum(parts: Iterable[WireBytes]) -> WireBytes:
     for part in parts:
         total = total.plus(part)
     return total
-
-
-def _callee(op: Any) -> str:
-    return str(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
 
 
 #: Collectives of manual computations, on local shapes, and their ring factors.

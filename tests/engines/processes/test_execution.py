@@ -133,7 +133,7 @@ def test_plans_say_what_they_took_and_are_verified():
     plan = uneven("f32")
     (got,), report = run_on_processes(plan, [np.ones((6, 8), np.float32)], timeout=300)
     np.testing.assert_array_equal(got, np.full((5, 8), 2, np.float32))
-    assert report.planned == 2 * plan.workspace().layout.stride() + 2 * 64
+    assert report.planned == 2 * plan.workspace().stride + 2 * 64
     found = plan.verify(engines=("numpy", "processes"))
     assert set(found.differences) == {"numpy", "processes"} and not found.skipped
     with pytest.raises(LoweringError, match="no engine 'threads' runs plans here; there are numpy, processes and mpi"):

@@ -23,7 +23,7 @@ def run_on_threads(program, shards, before=None, fill=0xAB, **watched):
     """
     count = program.mesh.size
     layout = workspace_of(program).layout
-    stride = layout.stride()
+    stride = layout.stride
     workspace = np.full(layout.total(count), fill, np.uint8)
     pipes = [os.pipe() for _ in range(count)]
     runners = []

@@ -3,7 +3,6 @@
 import pytest
 from tests.engines.workspace.programs import branching, swapping_loop
 
-from eggshard.engines.workspace.requests import Request
 from eggshard.engines.workspace.steps import staging_name, state_name, value_name, workspace_of
 from eggshard.errors import WorkspaceError
 
@@ -32,7 +31,7 @@ def test_a_loops_state_has_two_slots_for_the_whole_loop():
     inside = [t for t, at in enumerate(workspace.instants) if at.path[:1] == (1,) or (at.path == () and at.step == 1)]
     for k in range(4):
         request = workspace.layout.by_name[state_name((), 1, k)]
-        assert request.slots.constant == 2 and request.lifetime == (inside[0], inside[-1])
+        assert request.slots == 2 and request.lifetime == (inside[0], inside[-1])
     assert [at.doing for at in workspace.instants if at.path == () and at.step == 1] == [
         "enter", "decide", "carry", "leave"
     ]
@@ -48,9 +47,9 @@ def test_branches_read_the_operands_own_buffers_and_share_memory():
 
 def test_a_slice_is_addressed_from_the_base_of_the_whole():
     layout = workspace_of(swapping_loop(), guard=10).layout
-    stride = layout.stride()
+    stride = layout.stride
     assert stride % 64 == 0 and layout.total(4) == 4 * stride
-    assert layout.guard_range() == (stride - 64, stride) and layout.extent() <= stride - 64
+    assert layout.guard_range == (stride - 64, stride) and layout.extent <= stride - 64
     assert layout.address("1.state.1", 3, 4, slot=1) == 3 * stride + layout.offset("1.state.1") + 64
     for bad in ({"device": 4}, {"device": -1}, {"device": 0, "slot": 2}, {"device": 0, "name": "v99"}):
         with pytest.raises(WorkspaceError):
@@ -60,12 +59,11 @@ def test_a_slice_is_addressed_from_the_base_of_the_whole():
 def test_steps_may_ask_for_scratch_while_they_run():
     """It is needed at one instant, beside the step's operands and results."""
     def staging(path, step, program):
-        action = program.steps[step].action
-        return [Request.make(staging_name(path, step, 0), 1000, what="staging")] if action.messages else ()
+        return [(0, 1000)] if program.steps[step].action.messages else ()
 
     workspace = workspace_of(swapping_loop(), staging=staging)
     (name,) = workspace.staging
-    assert name == "1.body.2.staging.0"
+    assert name == staging_name((1, "body"), 2, 0) == "1.body.2.staging.0"
     life = workspace.layout.by_name[name].lifetime
     assert life.first == life.last and workspace.instants[life.first].doing == "collective-permute"
     assert life.first in range(*workspace.layout.by_name["1.body.v6"].lifetime)

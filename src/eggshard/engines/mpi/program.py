@@ -63,7 +63,7 @@ class RankProgram:
         self.comm, self._failing = given.Dup(), given.Dup()
         self.workspace: PlanWorkspace = together(self.comm, partial(workspace_of, program, staging=staging))
         layout = self.workspace.layout
-        self._pages = Pages(layout.stride())
+        self._pages = Pages(layout.stride)
         places = {str(s): (s.path, s[1]) for s in stations(program)}
 
         def staged(name: str, number: int) -> int:
@@ -84,7 +84,7 @@ class RankProgram:
     @property
     def report(self) -> Report:
         """What the last run on this rank took."""
-        return Report(self._seconds, self.workspace.layout.stride(), self._pages.touched)
+        return Report(self._seconds, self.workspace.stride, self._pages.touched)
 
     def __call__(self, *shards: np.ndarray) -> tuple[np.ndarray, ...]:
         """This rank's shards of the outputs, from its shards of the inputs; all in the program's local types.

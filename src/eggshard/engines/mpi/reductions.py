@@ -15,8 +15,7 @@ from typing import NamedTuple
 from mpi4py import MPI
 
 from eggshard.engines.ranks.traffic import Box, Reduction, traffic_of
-from eggshard.engines.workspace.requests import Request
-from eggshard.engines.workspace.steps import Path, staging_name
+from eggshard.engines.workspace.steps import Path
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType, numpy_dtype
 from eggshard.steps.authored_steps import GroupCollective
@@ -105,14 +104,13 @@ def schemes(mesh: Mesh, action: Action, operands: tuple[TensorType, ...]) -> tup
     return tuple(scheme(tuple(column), t) for column, t in zip(zip(*views, strict=True), operands, strict=True))
 
 
-def staging(path: Path, index: int, program: StepPlan) -> Iterable[Request]:
-    """What a step needs besides its operands and results: where parts that this rank combines are put."""
+def staging(path: Path, index: int, program: StepPlan) -> Iterable[tuple[int, int]]:
+    """What a step needs besides its operands and results: where parts that this rank combines are put, per operand."""
     step = program.steps[index]
     types = tuple(program.types[v] for v in step.operands)
     for k, each in enumerate(schemes(program.mesh, step.action, types)):
         if each.staged:
-            size = each.staged * numpy_dtype(types[k].dtype).itemsize
-            yield Request.make(staging_name(path, index, k), size, site=f"step {index}", what="staging")
+            yield k, each.staged * numpy_dtype(types[k].dtype).itemsize
 
 
 def _blocks(boxes: tuple[Box, ...], shape: tuple[int, ...]) -> bool:

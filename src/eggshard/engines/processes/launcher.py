@@ -22,7 +22,7 @@ from eggshard.engines.processes.segment import GUARD, PAGE, Segment
 from eggshard.engines.processes.worker import Ends, identity
 from eggshard.engines.ranks.communicator import Buffer
 from eggshard.engines.ranks.runner import stations
-from eggshard.engines.workspace.steps import PlanWorkspace, value_name, workspace_of
+from eggshard.engines.workspace.steps import value_name, workspace_of
 from eggshard.errors import EggshardError, EngineError
 from eggshard.plan.serialization import device_program_to_json
 from eggshard.program.types import TensorType, mlir_dtype
@@ -67,15 +67,11 @@ class Processes:
     VerificationError as `eggshard.simulate.simulator.run`.
     """
 
-    def __init__(
-        self, program: StepPlan, workspace: PlanWorkspace | None = None, symbols: Mapping[str, int] | None = None,
-        timeout: float | None = None, debug: bool = False,
-    ):
-        """workspace: as `workspace_of` made it of this program, with a guard of `GUARD` bytes; made here by default.
+    def __init__(self, program: StepPlan, timeout: float | None = None, debug: bool = False):
+        """timeout: seconds for the start, and for each run.
 
-        symbols: values of the sizes that the workspace depends on, no others. timeout: seconds for the start, and for
-        each run. debug: memory that holds nothing is filled with ones before every run, and guards are looked at after
-        every step.
+        debug: memory that holds nothing is filled with ones before every run, and guards are looked at after every
+        step.
         """
         self._program, self._timeout, self._debug = program, timeout, debug
         self._devices = program.mesh.size
@@ -86,8 +82,7 @@ class Processes:
         self._segment: Segment | None = None
         self._selector: selectors.BaseSelector | None = None
         self.report: RunReport | None = None
-        self._layout = _checked_workspace(program, workspace).layout
-        self._symbols = _checked_symbols(self._layout.symbols, symbols or {})
+        self._layout = workspace_of(program, guard=GUARD).layout
         self._stations = stations(program)
         if os.name != "posix":
             raise EngineError("the engine of processes needs POSIX pipes; use engine='numpy'")
@@ -167,18 +162,18 @@ class Processes:
 
     def _buffers(self, values: Sequence[int]) -> list[Buffer]:
         return [
-            Buffer(self._layout.offset(value_name((), v), symbols=self._symbols), self._program.types[v])
+            Buffer(self._layout.offset(value_name((), v)), self._program.types[v])
             for v in values
         ]
 
     def _start(self) -> None:
         if not sys.executable:
             raise EngineError("no Python executable is known (sys.executable is empty)")
-        stride = self._layout.stride(self._symbols)
+        stride = self._layout.stride
         self._segment = Segment.created(self._devices, stride)
         given = {
             "devices": self._devices, "program": device_program_to_json(self._program),
-            "layout": self._layout.to_json(), "symbols": self._symbols, "stride": stride,
+            "layout": self._layout.to_json(), "stride": stride,
             "segment": self._segment.name, "debug": self._debug,
         }
         with tempfile.TemporaryFile() as artifacts:
@@ -330,29 +325,6 @@ def checked_shards(types: Sequence[TensorType], devices: int, shards: Sequence[n
                 f"input {i} is {mlir_dtype(array.dtype)}{list(array.shape)}, but the program takes {type_} on each of "
                 f"{devices} devices"
             )
-
-
-def _checked_workspace(program: StepPlan, given: PlanWorkspace | None) -> PlanWorkspace:
-    """The workspace to use; EngineError if one is given that is not this program's."""
-    own = workspace_of(program, guard=GUARD)
-    if given is not None and given.layout.version != own.layout.version:
-        raise EngineError(
-            f"the workspace given has the layout {given.layout.version}, but that of the program is "
-            f"{own.layout.version}; make it of this program by workspace_of(program, guard={GUARD})"
-        )
-    return own if given is None else given
-
-
-def _checked_symbols(needed: frozenset[str], given: Mapping[str, int]) -> dict[str, int]:
-    """The values of the sizes that the workspace depends on; EngineError if one lacks, or others are given."""
-    if needed != frozenset(given):
-        lacking, other = sorted(needed - set(given)), sorted(set(given) - needed)
-        raise EngineError(
-            f"the workspace depends on {', '.join(sorted(needed)) or 'no sizes'} known at the launch"
-            + (f"; {', '.join(lacking)} has no value" if lacking else "")
-            + (f"; {', '.join(other)} is not in its scope" if other else "")
-        )
-    return {name: int(value) for name, value in given.items()}
 
 
 def _signal(number: int) -> str:

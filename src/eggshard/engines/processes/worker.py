@@ -12,7 +12,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from functools import partial
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -96,8 +95,8 @@ def _prepared(given: dict[str, Any], mailboxes: Mailboxes) -> Callable[[], None]
         segment.tell(device, number + 1)
 
     runner = Runner(
-        program, partial(layout.offset, symbols=given["symbols"]), segment.slice(device), communicator,
-        reached=reached, passed=check if given["debug"] else None,
+        program, layout.offset, segment.slice(device), communicator, reached=reached,
+        passed=check if given["debug"] else None,
     )
 
     def run() -> None:

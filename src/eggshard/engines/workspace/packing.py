@@ -21,18 +21,17 @@ _TRIES = 40
 
 
 class Buffer(NamedTuple):
-    """So many bytes from instant ``first`` to ``last`` (both included) at a multiple of ``alignment``."""
+    """So many bytes from instant ``first`` to ``last`` (both included)."""
 
     bytes: int
     first: int
     last: int
-    alignment: int = 1
 
 
 def max_live(buffers: Sequence[Buffer]) -> int:
     """The most bytes that are live at one instant."""
     change: dict[int, int] = {}
-    for size, first, last, _ in buffers:
+    for size, first, last in buffers:
         change[first] = change.get(first, 0) + size
         change[last + 1] = change.get(last + 1, 0) - size
     most = live = 0
@@ -43,7 +42,10 @@ def max_live(buffers: Sequence[Buffer]) -> int:
 
 
 def pack(buffers: Sequence[Buffer]) -> list[int]:
-    """The address of each buffer: those live at the same time are disjoint. Deterministic."""
+    """The address of each buffer: those live at the same time are disjoint. Deterministic.
+
+    Addresses are sums of sizes: where these are multiples of an alignment, so are those.
+    """
     bound, place = max_live(buffers), _first_fit if len(buffers) < _MANY else _first_fit_among_many
     best: list[int] = []
     order: list[int] = []
@@ -106,7 +108,7 @@ def _pile(buffers: Sequence[Buffer], addresses: Sequence[int], total: int) -> li
     top = next(i for i, b in enumerate(buffers) if b.bytes and addresses[i] + b.bytes == total)
     pile = [top]
     while addresses[top]:
-        _, first, last, alignment = buffers[top]
+        _, first, last = buffers[top]
         top = max(
             (i for i, b in enumerate(buffers) if b.bytes and b.first <= last and first <= b.last
              and addresses[i] < addresses[top]),
@@ -121,14 +123,14 @@ def _first_fit(buffers: Sequence[Buffer], order: Sequence[int]) -> list[int]:
     addresses = [0] * len(buffers)
     placed: list[tuple[int, int, int, int]] = []
     for i in order:
-        size, first, last, alignment = buffers[i]
+        size, first, last = buffers[i]
         at = 0
         if size:
             for low, high, begin, end in placed:
                 if high > at and begin <= last and first <= end:
                     if low >= at + size:
                         break
-                    at = -(-high // alignment) * alignment
+                    at = high
             bisect.insort(placed, (at, at + size, first, last))
         addresses[i] = at
     return addresses
@@ -140,13 +142,12 @@ def _first_fit_among_many(buffers: Sequence[Buffer], order: Sequence[int]) -> li
     placed = np.zeros((4, len(buffers)), np.int64)
     lows: list[int] = []
     for i in order:
-        size, first, last, alignment = buffers[i]
+        size, first, last = buffers[i]
         if not size:
             continue
         low, high, begin, end = placed[:, : len(lows)]
         with_it = (begin <= last) & (end >= first)
         ends = np.maximum.accumulate(np.concatenate(([0], high[with_it])))
-        ends = -(-ends // alignment) * alignment
         room = np.flatnonzero(low[with_it] >= ends[:-1] + size)
         at = int(ends[room[0]] if len(room) else ends[-1])
         index = bisect.bisect(lows, at)

@@ -1,21 +1,17 @@
-"""What a device program asks of its workspace: so many bytes, for so long, in so many copies."""
+"""What a device program asks of its workspace: so many bytes, for so long, in so many slots."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from eggshard.engines.workspace.sizes import Size, SizeLike, aligned_up, fitting, integer
 from eggshard.errors import WorkspaceError
 
-#: Bytes that hardware writes back together: two writers never share such a line.
-GRANULE = 64
-#: Who touches a request: its own device alone; peers too, reading; peers too, writing.
-SHARING = ("private", "shared-read", "shared-write")
-#: What a request holds before it is first written.
-INITIALISATIONS = ("none", "zero once", "zero per call")
+#: Bytes that hardware writes back together: two writers never share such a line, so every slot begins on one.
+LINE = 64
+#: Who touches a request: its own device alone; peers too, reading.
+SHARING = ("private", "shared-read")
 
 
 class Lifetime(NamedTuple):
@@ -24,156 +20,57 @@ class Lifetime(NamedTuple):
     first: int
     last: int
 
-
-class Space(NamedTuple):
-    """What a request takes, in bytes: from one slot to the next, and all slots of all rings and lanes."""
-
-    slot_stride: int
-    footprint: int
-    rings: int
-    slots: int
-    lanes: int
+    def overlaps(self, other: Lifetime) -> bool:
+        """Whether there is an instant in both."""
+        return self.first <= other.last and other.first <= self.last
 
 
 @dataclass(frozen=True)
 class Request:
-    """One buffer per lane, ring and slot, each of ``bytes`` bytes at an aligned place.
+    """One buffer per slot, each of ``bytes`` bytes on lines of its own.
 
-    bytes: of one slot. lifetime: the instants at which it holds something; None: the whole launch.
-    persistent: it keeps its contents from one iteration or launch to the next, so it has no shorter lifetime.
-    rings: directions of a channel (two if data flows both ways). slots: buffers of each ring in turn. lanes: parts of
-    a device that run at the same time. site: which launch or step asks. what: "value", "state", "staging", "halo", ...
-    sharing: see `SHARING`; what peers write names the synchronisation that lets them. positive: counts that went into
-    ``bytes``, to be checked with it.
+    lifetime: the instants at which it holds something. slots: buffers that are used in turn. site: which step asks.
+    what: "value", "state" or "staging". sharing: see `SHARING`. WorkspaceError for numbers that are none.
     """
 
     name: str
-    bytes: Size
-    lifetime: Lifetime | None = None
-    alignment: int = GRANULE
-    rings: Size = Size.of(1)
-    slots: Size = Size.of(1)
-    lanes: Size = Size.of(1)
+    bytes: int
+    lifetime: Lifetime
+    slots: int = 1
     site: str = ""
     what: str = "value"
     sharing: str = "private"
-    synchronisation: str = ""
-    initialisation: str = "none"
-    persistent: bool = False
-    positive: tuple[Size, ...] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise WorkspaceError(f"a request has the name {self.name!r}; names are non-empty strings")
-        object.__setattr__(self, "bytes", Size.of(self.bytes))
-        for field in ("rings", "slots", "lanes"):
-            size = Size.of(getattr(self, field))
-            if size.constant is not None:
-                size.count(what=f"the number of {field} of {self.name!r}")
-            object.__setattr__(self, field, size)
-        power_of_two(self.alignment, f"the alignment of {self.name!r}")
-        if self.lifetime is not None:
-            first, last = (integer(t, f"an instant of {self.name!r}") for t in self.lifetime)
-            if last < first:
-                raise WorkspaceError(f"{self.name!r} ends at instant {last}, before it begins at {first}")
-            object.__setattr__(self, "lifetime", Lifetime(first, last))
-        if self.persistent and self.lifetime is not None:
-            raise WorkspaceError(f"{self.name!r} persists, so it cannot end at {self.lifetime}; give it no lifetime")
-        if self.persistent and self.initialisation == "zero per call":
-            raise WorkspaceError(f"{self.name!r} persists, so it cannot be zeroed at every call; zero it once")
-        for value, known in ((self.sharing, SHARING), (self.initialisation, INITIALISATIONS)):
-            if value not in known:
-                raise WorkspaceError(f"{self.name!r} is said to be {value!r}; there are {', '.join(known)}")
-        if (self.sharing == "shared-write") != bool(self.synchronisation):
-            raise WorkspaceError(
-                f"{self.name!r} is {self.sharing} with the synchronisation {self.synchronisation!r}; what peers write "
-                "names one, and nothing else does"
-            )
-
-    @staticmethod
-    def make(name: str, bytes: SizeLike, lifetime: tuple[int, int] | None = None, **options: Any) -> Request:
-        """A request from plain numbers, texts and tuples."""
-        for field in ("rings", "slots", "lanes"):
-            if field in options:
-                options[field] = Size.of(options[field])
-        if "positive" in options:
-            options["positive"] = tuple(map(Size.of, options["positive"]))
-        return Request(name, Size.of(bytes), None if lifetime is None else Lifetime(*lifetime), **options)
-
-    @cached_property
-    def symbols(self) -> frozenset[str]:
-        """The symbols of its sizes."""
-        sizes = (self.bytes, *self.counts, *self.positive)
-        return frozenset().union(*(s.symbols for s in sizes))
+        if not self.name:
+            raise WorkspaceError("a request has no name; users find it by its name")
+        if self.bytes < 0 or self.slots < 1:
+            raise WorkspaceError(f"{self.name!r} asks for {self.slots} slots of {self.bytes} bytes")
+        if not 0 <= self.lifetime.first <= self.lifetime.last:
+            raise WorkspaceError(f"{self.name!r} lives from {self.lifetime.first} to {self.lifetime.last}")
+        if self.sharing not in SHARING:
+            raise WorkspaceError(f"{self.name!r} is said to be {self.sharing!r}; there are {', '.join(SHARING)}")
 
     @property
-    def counts(self) -> tuple[Size, Size, Size]:
-        """The numbers of its rings, slots and lanes."""
-        return self.rings, self.slots, self.lanes
-
-    def line(self, granule: int) -> int:
-        """What its slots are aligned to: neither less than it asks nor than what is written back together."""
-        return max(self.alignment, granule)
-
-    def slot_stride(self, granule: int = GRANULE) -> Size:
+    def slot_stride(self) -> int:
         """Bytes from one slot to the next."""
-        return self.bytes.aligned(self.line(granule))
+        return in_lines(self.bytes)
 
-    def footprint(self, granule: int = GRANULE) -> Size:
-        """Bytes of all its slots, rings and lanes."""
-        return self.lanes * self.rings * self.slots * self.slot_stride(granule)
-
-    def at(self, symbols: Mapping[str, int], granule: int = GRANULE) -> Space:
-        """What it takes at these symbols. WorkspaceError for counts below 1, and for sizes beyond 64 bits."""
-        rings = self._count("rings", symbols)
-        slots = self._count("slots", symbols)
-        lanes = self._count("lanes", symbols)
-        for size in self.positive:
-            size.count(symbols, f"a count in {self.name!r}")
-        stride = aligned_up(self.bytes.value(symbols), self.line(granule))
-        footprint = fitting(lanes * rings * slots * stride, f"the footprint of {self.name!r}")
-        return Space(stride, footprint, rings, slots, lanes)
-
-    def _count(self, field: str, symbols: Mapping[str, int]) -> int:
-        size: Size = getattr(self, field)
-        if size.constant is not None:
-            return size.constant
-        return size.count(symbols, f"the number of {field} of {self.name!r}")
-
-    def overlaps(self, other: Request) -> bool:
-        """Whether both hold something at some instant."""
-        if self.lifetime is None or other.lifetime is None:
-            return True
-        return self.lifetime.first <= other.lifetime.last and other.lifetime.first <= self.lifetime.last
-
-    def substituted(self, values: Mapping[str, SizeLike]) -> Request:
-        """The request with sizes in place of symbols."""
-        sizes = {n: getattr(self, n).substituted(values) for n in ("bytes", "rings", "slots", "lanes")}
-        return replace(self, **sizes, positive=tuple(s.substituted(values) for s in self.positive))
+    @property
+    def footprint(self) -> int:
+        """Bytes of all its slots."""
+        return self.slots * self.slot_stride
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data that `from_json` reads; fields at their defaults are left out."""
-        out: dict[str, Any] = {}
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if value != f.default:
-                many = f.name == "positive"
-                out[f.name] = [s.to_json() for s in value] if many else (
-                    value.to_json() if isinstance(value, Size) else value
-                )
-        return out
+        """Plain data that `from_json` reads."""
+        return asdict(self)
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Request:
-        """A request from `to_json`. WorkspaceError for other data."""
-        known = {f.name for f in fields(Request)}
-        if not isinstance(data, dict) or not {"name", "bytes"} <= set(data) <= known:
-            raise WorkspaceError(f"{data!r} is not a request: it needs name and bytes, and may have {sorted(known)}")
-        return Request.make(**{**data, "lifetime": data.get("lifetime")})
+    def from_json(data: Mapping[str, Any]) -> Request:
+        """A request from `to_json`. KeyError or TypeError for other data."""
+        return Request(**{**data, "lifetime": Lifetime(*data["lifetime"])})
 
 
-def power_of_two(number: int, what: str) -> int:
-    """The number; WorkspaceError unless it is a positive power of two."""
-    if integer(number, what) < 1 or number & (number - 1):
-        raise WorkspaceError(f"{what} is {number}; alignments are powers of two")
-    return number
+def in_lines(number: int) -> int:
+    """Bytes rounded up to whole lines."""
+    return -(-number // LINE) * LINE

@@ -7,24 +7,23 @@ dead from one iteration to the next, but for the loop's state. Branches lie one 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from eggshard.engines.workspace import tables
 from eggshard.engines.workspace.layout import Layout, buffers_of, lay_out
 from eggshard.engines.workspace.obligations import Apart, Proof, prove
 from eggshard.engines.workspace.packing import max_live
-from eggshard.engines.workspace.requests import GRANULE, Lifetime, Request
-from eggshard.engines.workspace.sizes import Size, SizeLike
+from eggshard.engines.workspace.requests import Lifetime, Request
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.steps import Step, StepPlan
 
 #: Where a program lies within another: () is the whole, (7, "body") the body of the loop at step 7, (9, "branch", 0)
 #: the first branch of step 9; paths of programs within these go on.
 Path: TypeAlias = tuple[int | str, ...]
-#: What a step of an engine needs besides its operands and results: from its path, index and program.
-Staging: TypeAlias = Callable[[Path, int, StepPlan], Iterable[Request]]
+#: What a step of an engine needs besides its operands and results, from its path, index and program: the number of each
+#: scratch buffer, and its bytes.
+Staging: TypeAlias = Callable[[Path, int, StepPlan], Iterable[tuple[int, int]]]
 
 
 class Instant(NamedTuple):
@@ -65,7 +64,6 @@ class PlanWorkspace:
     layout: Layout
     instants: tuple[Instant, ...]
     homes: Mapping[Path, Mapping[int, str]]
-    devices: Size
     staging: tuple[str, ...] = ()
 
     @property
@@ -80,22 +78,22 @@ class PlanWorkspace:
     @property
     def stride(self) -> int:
         """Bytes of one device's slice."""
-        return self.layout.stride()
+        return self.layout.stride
 
     @property
     def peak_bytes(self) -> int:
         """Bytes of a slice that the program touches: to the end of the highest buffer."""
-        return self.layout.extent()
+        return self.layout.extent
 
     @property
     def live_bytes(self) -> int:
         """The most bytes that are live at one instant, sizes aligned: no layout of these lifetimes takes fewer."""
-        return max_live(buffers_of(self.layout))
+        return max_live(buffers_of(self.requests))
 
-    @cached_property
-    def total_size(self) -> Size:
-        """Bytes of all slices: a number, or an expression of a number of devices known only at launch."""
-        return self.stride * self.devices
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all slices."""
+        return self.layout.total(self.program.mesh.size)
 
     def proof(self) -> Proof:
         """What must hold of this workspace, and how each of it holds."""
@@ -135,24 +133,20 @@ def programs(plan: StepPlan, path: Path = ()) -> Iterator[tuple[Path, StepPlan]]
                 yield from programs(inner, (*path, i, "branch", b))
 
 
-def workspace_of(
-    program: StepPlan, guard: int = 0, granule: int = GRANULE, staging: Staging | None = None,
-    devices: SizeLike | None = None,
-) -> PlanWorkspace:
+def workspace_of(program: StepPlan, guard: int = 0, staging: Staging | None = None) -> PlanWorkspace:
     """The workspace of a device program.
 
     Inputs and outputs live from start to end; a step's results never overlap its operands, which peers may read until
     the step ends. A loop copies its operands into its state first, and its state into its results last; a branch
-    copies its outputs into the results. ``staging``: what else an engine's steps need while they run. ``devices``: the
-    number of slices, those of the mesh by default.
+    copies its outputs into the results. ``guard``: bytes at the end of a slice that nobody may write. ``staging``: what
+    else an engine's steps need while they run.
     """
     timeline = _Timeline(staging)
     end = timeline.whole(program)
     requests = [timeline.request(name, end) for name in timeline.bytes]
-    layout = lay_out([*requests, *timeline.scratch], granule=granule, guard=guard)
-    count = Size.of(program.mesh.size if devices is None else devices)
+    layout = lay_out([*requests, *timeline.scratch], guard)
     staged = tuple(r.name for r in timeline.scratch)
-    return PlanWorkspace(program, layout, tuple(timeline.instants), timeline.homes, count, staged)
+    return PlanWorkspace(program, layout, tuple(timeline.instants), timeline.homes, staged)
 
 
 class _Timeline:
@@ -183,9 +177,9 @@ class _Timeline:
 
     def request(self, name: str, end: int) -> Request:
         state = name in self.states
-        return Request.make(
-            name, self.bytes[name], (self.first[name], self.last[name]), site=self.site[name],
-            what="state" if state else "value", slots=2 if state else 1,
+        return Request(
+            name, self.bytes[name], Lifetime(self.first[name], self.last[name]), slots=2 if state else 1,
+            site=self.site[name], what="state" if state else "value",
             sharing="shared-read" if name in self.shared else "private",
         )
 
@@ -216,8 +210,9 @@ class _Timeline:
                     if step.action.messages:
                         self.shared.update(homes[v] for v in step.operands)
                     if self.staging is not None:
-                        for r in self.staging(path, i, plan):
-                            self.scratch.append(replace(r, lifetime=Lifetime(at, at)))
+                        for k, bytes in self.staging(path, i, plan):
+                            name, site = staging_name(path, i, k), _site(path, i, step)
+                            self.scratch.append(Request(name, bytes, Lifetime(at, at), site=site, what="staging"))
 
     def read(self, homes: Mapping[int, str], values: Iterable[int], at: int) -> None:
         for v in values:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Protocol
 
@@ -12,7 +12,7 @@ from rich.table import Table
 
 from eggshard.engines.workspace.layout import Layout
 from eggshard.engines.workspace.requests import Request
-from eggshard.engines.workspace.sizes import Size
+from eggshard.steps.steps import StepPlan
 from eggshard.tables import LONG, render, size
 
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits
@@ -36,10 +36,10 @@ class Drawn(Protocol):
     def live_bytes(self) -> int: ...
 
     @property
-    def total_size(self) -> Size: ...
+    def total_bytes(self) -> int: ...
 
     @property
-    def devices(self) -> object: ...
+    def program(self) -> StepPlan: ...
 
 
 def workspace_table(workspace: Drawn) -> str:
@@ -48,26 +48,24 @@ def workspace_table(workspace: Drawn) -> str:
     table = Table(title="workspace of one device")
     for column in ("buffer", "bytes", "slots", "offset", "instants", "made at"):
         table.add_column(column, justify="right" if column in ("bytes", "slots", "offset") else "left")
-    shown = sorted(layout.requests, key=lambda r: -layout.place(r.name).footprint)[:LONG]
+    shown = sorted(layout.requests, key=lambda r: -r.footprint)[:LONG]
     kept = {r.name for r in shown}
     for r in layout.requests:
         if r.name in kept:
-            place = layout.place(r.name)
-            table.add_row(r.name, str(r.bytes), str(place.rings * place.slots * place.lanes), str(place.offset),
-                          _life(r), r.site)
+            table.add_row(r.name, str(r.bytes), str(r.slots), str(layout.offset(r.name)), _life(r), r.site)
     more = len(layout.requests) - len(shown)
     return render(table) + (f"\n{more} smaller buffers are not shown" if more else "") + "\n" + _summary(workspace)
 
 
 def _summary(workspace: Drawn) -> str:
     layout, live = workspace.layout, workspace.live_bytes
-    above = f", {layout.extent() / live - 1:.1%} above" if live and layout.extent() > live else ""
+    above = f", {layout.extent / live - 1:.1%} above" if live and layout.extent > live else ""
     guard = f", {layout.guard} of them guard" if layout.guard else ""
-    total = workspace.total_size
-    whole = f"{total} bytes" + (f" ({size(total.constant)})" if total.constant is not None else "")
+    total = workspace.total_bytes
     return "\n".join((
-        f"live at once: {live} bytes ({size(live)}); laid out in {layout.extent()}{above}",
-        f"stride: {layout.stride()} bytes{guard}; devices: {workspace.devices}; in all {whole}",
+        f"live at once: {live} bytes ({size(live)}); laid out in {layout.extent}{above}",
+        f"stride: {layout.stride} bytes{guard}; devices: {workspace.program.mesh.size}; in all {total} bytes "
+        f"({size(total)})",
         f"version {layout.version}",
     ))
 
@@ -75,15 +73,14 @@ def _summary(workspace: Drawn) -> str:
 def picture(workspace: Drawn, width: int, height: int) -> str:
     """Text: a letter per buffer where it lies, addresses upwards, time from left to right; dots are free."""
     layout, instants = workspace.layout, len(workspace.instants)
-    columns, extent = max(1, min(width, instants)), max(1, layout.extent())
+    columns, extent = max(1, min(width, instants)), max(1, layout.extent)
     rows = max(1, min(height, extent))
     grid = np.full((rows, columns), -1)
     filled = np.zeros((rows, columns))
-    shown = [r for r in layout.requests if layout.place(r.name).footprint]
+    shown = [r for r in layout.requests if r.footprint]
     for i, r in enumerate(shown):
-        first, last = _span(r, instants)
-        place = layout.place(r.name)
-        low, high = place.offset * rows / extent, place.end * rows / extent
+        first, last = r.lifetime
+        low, high = (at * rows / extent for at in (layout.offset(r.name), layout.end(r.name)))
         for row in range(int(low), min(rows, int(np.ceil(high)))):
             part = min(high, row + 1) - max(low, row)
             cells = slice(first * columns // instants, last * columns // instants + 1)
@@ -96,8 +93,8 @@ def picture(workspace: Drawn, width: int, height: int) -> str:
         for row in reversed(range(rows))
     ]
     seen = [i for i in dict.fromkeys(grid[::-1].T.reshape(-1).tolist()) if i >= 0]
-    legend = [f"{_LETTERS[i % len(_LETTERS)]} {shown[i].name}: {layout.place(shown[i].name).footprint} bytes at "
-              f"{layout.place(shown[i].name).offset}, {_life(shown[i])}, {shown[i].site}" for i in sorted(seen)]
+    legend = [f"{_LETTERS[i % len(_LETTERS)]} {shown[i].name}: {shown[i].footprint} bytes at "
+              f"{layout.offset(shown[i].name)}, {_life(shown[i])}, {shown[i].site}" for i in sorted(seen)]
     axis = " " * 11 + "+" + "-" * columns
     time = " " * 12 + f"instants 0 to {instants - 1}"
     key = (_AXES, "letters are buffers, a dot is free; vN holds value N of the plan, by default %N in print(plan)")
@@ -108,17 +105,17 @@ def svg(workspace: Drawn) -> str:
     """An SVG image of the same; every buffer says on hovering what it is."""
     layout, instants = workspace.layout, len(workspace.instants)
     width, height = _PLANE
-    extent = max(1, layout.extent())
+    extent = max(1, layout.extent)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-80 -10 {width + 90} {height + 66}" '
            'font-family="sans-serif" font-size="11">',
            f'<rect width="{width}" height="{height}" fill="#f7f7f7" stroke="#444"/>']
     for i, r in enumerate(layout.requests):
-        place, (first, last) = layout.place(r.name), _span(r, instants)
-        if not place.footprint:
+        first, last = r.lifetime
+        if not r.footprint:
             continue
-        x, y = width * first / instants, height * (1 - place.end / extent)
-        w, h = width * (last - first + 1) / instants, height * place.footprint / extent
-        about = escape(f"{r.name}: {place.footprint} bytes at {place.offset}, {_life(r)}, {r.site}")
+        x, y = width * first / instants, height * (1 - layout.end(r.name) / extent)
+        w, h = width * (last - first + 1) / instants, height * r.footprint / extent
+        about = escape(f"{r.name}: {r.footprint} bytes at {layout.offset(r.name)}, {_life(r)}, {r.site}")
         out.append(f'<rect x="{x:.2f}" y="{y:.2f}" width="{w:.2f}" height="{h:.2f}" stroke="#444" stroke-width="0.5" '
                    f'fill="{_COLOURS[i % len(_COLOURS)]}"><title>{about}</title></rect>')
         if h >= 12 and w >= 7 * len(r.name):
@@ -131,9 +128,5 @@ def svg(workspace: Drawn) -> str:
     return "\n".join(out)
 
 
-def _span(request: Request, instants: int) -> Iterable[int]:
-    return (0, instants - 1) if request.lifetime is None else request.lifetime
-
-
 def _life(request: Request) -> str:
-    return "throughout" if request.lifetime is None else f"{request.lifetime.first} to {request.lifetime.last}"
+    return f"{request.lifetime.first} to {request.lifetime.last}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from eggshard.memory.xla_cpu.fusion import fused
 from eggshard.memory.xla_cpu.graph import Graph, Kind
@@ -47,16 +48,20 @@ def temporaries(graph: Graph) -> int:
     return place(lives.buffers, lives.kept)
 
 
-def lifetimes(graph: Graph, carried: Sequence[int] | None = None) -> Lives:
-    """When a block needs which memory besides its inputs and outputs.
+class Times(NamedTuple):
+    """When kernels run. begin: per kernel when what is inside it begins; at: when it itself runs; end: of the block."""
 
-    carried: for a loop's body the positions of the inputs that its outputs replace; then an output that cannot be
-    written over the input of its position is a temporary.
-    """
-    reads = fused(graph).reads
+    order: list[int]
+    begin: dict[int, int]
+    at: dict[int, int]
+    end: int
+
+
+def scheduled(graph: Graph, reads: Reads) -> tuple[Times, list[Buffer]]:
+    """When kernels run, breadth first, and the buffers of what loops and branches do, which comes before them."""
     order = breadth_first(reads, {n for n in reads if graph.nodes[n].name == "transpose"})
-    at: dict[int, int] = {}
     begin: dict[int, int] = {}
+    at: dict[int, int] = {}
     inner: list[Buffer] = []
     time = 0
     for n in order:
@@ -66,42 +71,72 @@ def lifetimes(graph: Graph, carried: Sequence[int] | None = None) -> Lives:
             time += inside.length
         at[n] = time
         time += 1
+    return Times(order, begin, at, time), inner
+
+
+def lifetimes(graph: Graph, carried: Sequence[int] | None = None) -> Lives:
+    """When a block needs which memory besides its inputs and outputs.
+
+    carried: for a loop's body the positions of the inputs that its outputs replace; then an output that cannot be
+    written over the input of its position is a temporary.
+    """
+    reads = fused(graph).reads
+    times, inner = scheduled(graph, reads)
+    last = _last_reads(reads, times.at)
+    outputs = {graph.base(o) for o in graph.outputs}
+    over = _over_inputs(graph, reads, times.at, last, carried or ())
+    buffers: dict[int, Buffer] = {}
+    kept: list[Buffer] = []
+
+    def shared(n: int, size: int) -> Buffer | None:
+        """The buffer of an operand that a kernel writes its result over."""
+        for o in reads[n]:
+            old, kind = buffers.get(o), graph.nodes[o].kind
+            if old is None or old in kept or not old.end == times.at[n] == last[o] or old.size != size:
+                continue
+            # What was replaced in place, as what loops carry is, only outputs and replacements write over.
+            fits = n in outputs or graph.nodes[n].kind is kind or kind is not Kind.UPDATE
+            if fits and _writes_over(graph, reads, n, o):
+                return old
+        return None
+
+    for n in times.order:
+        if n in over:
+            continue
+        node = graph.nodes[n]
+        # A loop has what it carries from its first iteration.
+        start = times.begin[node.operands[1] if node.name == "carried" else n]
+        buffer = Buffer(node.bytes, start, times.end if n in outputs else last[n])
+        old = shared(n, buffer.size)
+        if n in outputs and carried is None:
+            kept.append(buffer)
+            if old is not None:  # in the output's memory from the beginning
+                buffer.start = old.start
+                buffers = {o: buffer if b is old else b for o, b in buffers.items()}
+        elif old is not None:
+            old.changes += (old.end,)
+            old.end, buffer = buffer.end, old
+        buffers[n] = buffer
+    return Lives([*inner, *_in_pieces(graph, buffers, kept)], kept, times.end)
+
+
+def _last_reads(reads: Reads, at: dict[int, int]) -> dict[int, int]:
+    """When each kernel's result is read last; when it is made, if nobody does."""
     last = dict(at)
     for n, operands in reads.items():
         for o in operands:
             last[o] = max(last.get(o, -1), at[n])
-    outputs = {graph.base(o) for o in graph.outputs}
-    over = _over_inputs(graph, reads, at, last, carried or ())
-    buffers: dict[int, Buffer] = {}
-    kept: list[Buffer] = []
-    for n in order:
-        if n in over:
-            continue
-        node = graph.nodes[n]
-        start = begin[node.operands[1] if node.name == "carried" else n]  # a loop has it from its first iteration
-        buffer = Buffer(node.bytes, start, time if n in outputs else last[n])
-        shared = next((
-            old for o in reads[n]
-            if (old := buffers.get(o)) is not None and old not in kept and old.end == at[n] == last[o]
-            and old.size == buffer.size and _writes_over(graph, reads, n, o)
-            and (n in outputs or node.kind is graph.nodes[o].kind or graph.nodes[o].kind is not Kind.UPDATE)
-        ), None)  # what was replaced in place, as what loops carry is, only outputs and replacements write over
-        if n in outputs and carried is None:
-            kept.append(buffer)
-            if shared is not None:  # in the output's memory from the beginning
-                buffer.start = shared.start
-                buffers = {o: buffer if b is shared else b for o, b in buffers.items()}
-        elif shared is not None:
-            shared.changes += (shared.end,)
-            shared.end, buffer = buffer.end, shared
-        buffers[n] = buffer
+    return last
+
+
+def _in_pieces(graph: Graph, buffers: dict[int, Buffer], kept: list[Buffer]) -> list[Buffer]:
+    """The buffers but those that are kept, each once, in as many pieces as its last writer makes."""
     pieces = {id(b): graph.nodes[n].pieces for n, b in buffers.items()}
     others = {id(b): b for b in buffers.values() if b.size and b not in kept}
-    parts = [
+    return [
         Buffer(b.size // pieces[key], b.start, b.end, b.changes)
         for key, b in others.items() for _ in range(pieces[key])
     ]
-    return Lives([*inner, *parts], kept, time)
 
 
 def _over_inputs(

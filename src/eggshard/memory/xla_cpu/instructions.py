@@ -30,6 +30,11 @@ class Instruction:
     attributes: str
     regions: list[Block] = field(default_factory=list)
 
+    @property
+    def bytes(self) -> int:
+        """Of all results."""
+        return sum(t.bytes for t in self.types)
+
     def integers(self, key: str) -> tuple[int, ...]:
         """A list of integers among the attributes, e.g. ``permutation = array<i64: 1, 0>`` or ``dims = [0, 2]``."""
         found = re.search(rf"\b{key} = (?:array<i64(?:: )?|\[)([\d, -]*)", self.attributes)

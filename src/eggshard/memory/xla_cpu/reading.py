@@ -28,7 +28,7 @@ from eggshard.memory.xla_cpu.packing import ALIGNED, Lives, in_turn
 from eggshard.memory.xla_cpu.pieces import Pieces
 from eggshard.program.types import TensorType
 
-_MOVING = frozenset({"dynamic_slice", "reverse", "gather"})
+_MOVING = frozenset({"reverse", "gather"})
 _GROUPS = re.compile(r"replica_groups = dense<[^>]*>")
 #: Floats that are computed with in single precision, and those that are not moved by themselves either.
 _SHORT_FLOATS = ("bf16", "f16")
@@ -100,78 +100,66 @@ class _Reader:
     def made(self, i: Instruction, operands: list[int]) -> int | list[int]:
         """The node of an op, or those of its results."""
         types = [self.block.types[v] for v in i.operands]
-        result = i.types[0]
-        size = sum(t.bytes for t in i.types)
-        match i.name:
-            case "constant":
-                if "dense<[" in i.attributes or 'dense<"' in i.attributes:
-                    return self.add(Kind.LOOP, (), 0, i.name, elementwise=True, spread=True)
-                found = re.search(r"dense<([^>]*)>", i.attributes)
-                return self.arithmetic.constant(result, found[1] if found else "")
-            case "reshape":
-                n = self.add(Kind.VIEW, operands, 0)
-                if _inner_ones(result) and not _inner_ones(types[0]):
-                    self.turned.add(n)
-                return n
-            case "optimization_barrier":
-                return [self.add(Kind.VIEW, (o,), 0, i.name, elementwise=True) for o in operands]
-            case "transpose":
-                return self.permuted(operands[0], types[0], i.integers("permutation"))
-            case "broadcast_in_dim" if size == types[0].bytes:
-                return self.add(Kind.VIEW, operands, 0)
-            case "dot_general":
-                return self.product(i, operands, types)
-            case "concatenate":
-                return self.pieces.join(i.integer("dimension"), list(zip(operands, types, strict=True)))
-            case "slice":
-                ends = (i.integers(key) for key in ("start_indices", "limit_indices", "strides"))
-                return self.pieces.cut(operands[0], types[0], *ends)
-            case "pad":
-                if result == types[0]:
-                    return operands[0]
-                low, high = i.integers("edge_padding_low"), i.integers("edge_padding_high")
-                plain = not any(i.integers("interior_padding")) and min((*low, *high), default=0) >= 0
-                return self.pieces.pad(tuple(operands), types[0], size, low, plain)
-            case "iota":
-                return self.arithmetic.iota(i.integer("iota_dimension"), result)
-            case "broadcast_in_dim":
-                return self.arithmetic.broadcast(operands[0], types[0], i.integers("broadcast_dimensions"), result)
-            case "reduce":
-                reducer = [j.name for j in i.regions[0].body]
-                return self.arithmetic.reduced(reducer, operands, types[0], i.integers("dimensions"), size)
-            case "all_to_all":
-                return self.exchanged(i, operands[0])
-            case "all_gather":
-                return self.gathered(i, operands[0], types[0])
-            case "reduce_scatter":
-                if math.prod(result.shape[: i.integer("scatter_dimension")]) == 1:
-                    return self.called(i, [self.widened(operands[0], types[0])])
-                out = self.called(i, [self.add(Kind.LOOP, operands, _wide(types[0]), "blocks")])
-                self.scattered[out] = i.integer("scatter_dimension")
-                return out
-            case "all_reduce":
-                operand = self.widened(operands[0], types[0])
-                kind = (result.dtype, *(j.name for j in i.regions[0].body), *_GROUPS.findall(i.attributes))
-                self.reductions.setdefault(kind, []).append(len(self.graph.nodes))
-                return self.called(i, [operand])
-            case "collective_permute":
-                return self.called(i, [self.widened(operands[0], types[0], i.name)])
-            case "while":
-                return self.loop(i, operands)
-            case "if" | "case":
-                return self.branch(i, operands, size)
-            case "dynamic_update_slice" if result.dtype in _UNMOVED:
-                return self.add(Kind.LOOP, operands, size, i.name)
-            case "dynamic_slice" if result.dtype in _UNMOVED:
-                self.wide_inputs(operands[0])
-                return self.add(Kind.LOOP, operands, size, i.name)
-            case "dynamic_update_slice" | "scatter":
-                return self.add(Kind.UPDATE, operands, size, i.name)
+        if i.name in _HANDLERS:
+            return _HANDLERS[i.name](self, i, operands, types)
         if is_elementwise(i.name):
-            return self.arithmetic.elementwise(i.name, operands, types, result)
-        if i.name in _MOVING:
-            return self.add(Kind.LOOP, operands, size, i.name)
-        return self.add(Kind.CALL, operands, size, i.name)
+            return self.arithmetic.elementwise(i.name, operands, types, i.types[0])
+        return self.add(Kind.LOOP if i.name in _MOVING else Kind.CALL, operands, i.bytes, i.name)
+
+    # -- data ----------------------------------------------------------------------------------------------------------
+
+    def constant(self, i: Instruction, operands: list[int], types: list[TensorType]) -> int:
+        if "dense<[" in i.attributes or 'dense<"' in i.attributes:
+            return self.add(Kind.LOOP, (), 0, i.name, elementwise=True, spread=True)
+        found = re.search(r"dense<([^>]*)>", i.attributes)
+        return self.arithmetic.constant(i.types[0], found[1] if found else "")
+
+    def iota(self, i: Instruction, operands: list[int], types: list[TensorType]) -> int:
+        return self.arithmetic.iota(i.integer("iota_dimension"), i.types[0])
+
+    def barrier(self, i: Instruction, operands: list[int], types: list[TensorType]) -> list[int]:
+        return [self.add(Kind.VIEW, (o,), 0, i.name, elementwise=True) for o in operands]
+
+    def reshape(self, i: Instruction, operands: list[int], types: list[TensorType]) -> int:
+        n = self.add(Kind.VIEW, operands, 0)
+        if _inner_ones(i.types[0]) and not _inner_ones(types[0]):
+            self.turned.add(n)
+        return n
+
+    def transpose(self, i: Instruction, operands: list[int], types: list[TensorType]) -> int:
+        return self.permuted(operands[0], types[0], i.integers("permutation"))
+
+    def broadcast(self, i: Instruction, operands: list[int], types: list[TensorType]) -> int:
+        if i.bytes == types[0].bytes:
+            return self.add(Kind.VIEW, operands, 0)
+        return self.arithmetic.broadcast(operands[0], types[0], i.integers("broadcast_dimensions"), i.types[0])
+
+    def concatenate(self, i: Instruction, operands: list[int], types: list[TensorType]) -> int:
+        return self.pieces.join(i.integer("dimension"), list(zip(operands, types, strict=True)))
+
+    def slice(self, i: Instruction, operands: list[int], types: list[TensorType]) -> int:
+        ends = (i.integers(key) for key in ("start_indices", "limit_indices", "strides"))
+        return self.pieces.cut(operands[0], types[0], *ends)
+
+    def pad(self, i: Instruction, operands: list[int], types: list[TensorType]) -> int:
+        if i.types[0] == types[0]:
+            return operands[0]
+        low, high = i.integers("edge_padding_low"), i.integers("edge_padding_high")
+        plain = not any(i.integers("interior_padding")) and min((*low, *high), default=0) >= 0
+        return self.pieces.pad(tuple(operands), types[0], i.bytes, low, plain)
+
+    def reduce(self, i: Instruction, operands: list[int], types: list[TensorType]) -> int:
+        reducer = [j.name for j in i.regions[0].body]
+        return self.arithmetic.reduced(reducer, operands, types[0], i.integers("dimensions"), i.bytes)
+
+    def window(self, i: Instruction, operands: list[int], types: list[TensorType]) -> int:
+        if i.types[0].dtype in _UNMOVED:
+            self.wide_inputs(operands[0])
+        return self.add(Kind.LOOP, operands, i.bytes, i.name)
+
+    def update(self, i: Instruction, operands: list[int], types: list[TensorType]) -> int:
+        unmoved = i.name == "dynamic_update_slice" and i.types[0].dtype in _UNMOVED
+        return self.add(Kind.LOOP if unmoved else Kind.UPDATE, operands, i.bytes, i.name)
 
     def permuted(self, n: int, type_: TensorType, order: Sequence[int]) -> int:
         """A copy with dimensions in another order; a view where only dimensions of size 1 change places.
@@ -208,7 +196,7 @@ class _Reader:
         """A value whose dimensions of size 1 XLA takes to be the outermost: a copy, if they are not."""
         return self.add(Kind.LOOP, (n,), type_.bytes, "copy") if _inner_ones(type_) else n
 
-    def product(self, i: Instruction, operands: Sequence[int], types: Sequence[TensorType]) -> int:
+    def product(self, i: Instruction, operands: list[int], types: list[TensorType]) -> int:
         sides = []
         for side, type_ in zip(("lhs", "rhs"), types, strict=True):
             batch, contracted = (i.integers(f"{side}_{kind}_dimensions") for kind in ("batching", "contracting"))
@@ -251,14 +239,31 @@ class _Reader:
             for member in group:
                 self.graph.nodes[member].operands = operands
 
-    def exchanged(self, i: Instruction, operand: int) -> int:
+    def reduced(self, i: Instruction, operands: list[int], types: list[TensorType]) -> int:
+        operand = self.widened(operands[0], types[0])
+        kind = (i.types[0].dtype, *(j.name for j in i.regions[0].body), *_GROUPS.findall(i.attributes))
+        self.reductions.setdefault(kind, []).append(len(self.graph.nodes))
+        return self.called(i, [operand])
+
+    def reduce_scattered(self, i: Instruction, operands: list[int], types: list[TensorType]) -> int:
+        dim = i.integer("scatter_dimension")
+        if math.prod(i.types[0].shape[:dim]) == 1:
+            return self.called(i, [self.widened(operands[0], types[0])])
+        out = self.called(i, [self.add(Kind.LOOP, operands, _wide(types[0]), "blocks")])
+        self.scattered[out] = dim
+        return out
+
+    def permuted_devices(self, i: Instruction, operands: list[int], types: list[TensorType]) -> int:
+        return self.called(i, [self.widened(operands[0], types[0], i.name)])
+
+    def exchanged(self, i: Instruction, operands: list[int], types: list[TensorType]) -> int:
         size, count = _wide(i.types[0], i.name), i.integer("split_count")
-        blocks = self.add(Kind.LOOP, (operand,), size, "blocks", pieces=count)
+        blocks = self.add(Kind.LOOP, operands, size, "blocks", pieces=count)
         listed = self.add(Kind.CALL, (blocks,), _aligned(_POINTER * count), "tuple")
         return self.add(Kind.JOIN, (self.called(i, (blocks,), count), listed), size, "blocks")
 
-    def gathered(self, i: Instruction, operand: int, type_: TensorType) -> int:
-        dim = i.integer("all_gather_dim")
+    def gathered(self, i: Instruction, operands: list[int], types: list[TensorType]) -> int:
+        dim, operand, type_ = i.integer("all_gather_dim"), operands[0], types[0]
         relaid = dim > 0 and self.relaid(operand)
         given = self.widened(operand, type_, i.name)
         if math.prod(i.types[0].shape[:dim]) == 1 and not relaid:
@@ -294,7 +299,7 @@ class _Reader:
 
     # -- regions -------------------------------------------------------------------------------------------------------
 
-    def loop(self, i: Instruction, operands: Sequence[int]) -> list[int]:
+    def loop(self, i: Instruction, operands: list[int], types: list[TensorType]) -> list[int]:
         body = i.regions[1]
         operands = [self.laid_out(o, t) if o in self.turned else o for o, t in zip(operands, i.types, strict=True)]
         carried = [k for k, (a, b) in enumerate(zip(body.inputs, body.outputs, strict=True)) if a != b]
@@ -351,7 +356,7 @@ class _Reader:
                     nodes[n].kind, nodes[n].bytes, nodes[n].name = Kind.CALL, size, "copy"
                     readers[base] = readers[base] - own | {n}
 
-    def branch(self, i: Instruction, operands: Sequence[int], size: int) -> int:
+    def branch(self, i: Instruction, operands: list[int], types: list[TensorType]) -> int:
         """What the dearest branch takes; branches use values of outside by name."""
         outside: dict[str, None] = {}
         for region in i.regions:
@@ -360,9 +365,21 @@ class _Reader:
             region.types.update((v, self.block.types[v]) for v in free)
             outside |= free
         found = [self.inside(region, None)[0] for region in i.regions]
-        work = self.add(Kind.CALL, (*operands, *(self.node[v] for v in outside)), size, i.name)
+        work = self.add(Kind.CALL, (*operands, *(self.node[v] for v in outside)), i.bytes, i.name)
         self.graph.inside[work] = in_turn(found)
         return work
+
+
+#: What each op becomes, from its operands' nodes and types; see `_Reader.made` for all others.
+_HANDLERS: dict[str, Callable[[_Reader, Instruction, list[int], list[TensorType]], int | list[int]]] = {
+    "constant": _Reader.constant, "iota": _Reader.iota, "optimization_barrier": _Reader.barrier,
+    "reshape": _Reader.reshape, "transpose": _Reader.transpose, "broadcast_in_dim": _Reader.broadcast,
+    "concatenate": _Reader.concatenate, "slice": _Reader.slice, "pad": _Reader.pad, "reduce": _Reader.reduce,
+    "dynamic_slice": _Reader.window, "dynamic_update_slice": _Reader.update, "scatter": _Reader.update,
+    "dot_general": _Reader.product, "all_reduce": _Reader.reduced, "reduce_scatter": _Reader.reduce_scattered,
+    "collective_permute": _Reader.permuted_devices, "all_to_all": _Reader.exchanged, "all_gather": _Reader.gathered,
+    "while": _Reader.loop, "if": _Reader.branch, "case": _Reader.branch,
+}
 
 
 def _inner_ones(type_: TensorType) -> bool:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.program.sharding import DimSharding
-from eggshard.shardy.attributes import Axes, TensorSharding, per_value_text, read_per_value
+from eggshard.shardy.attributes import TensorSharding, per_value_text, read_per_value
 from eggshard.shardy.clean_up import debug_info
-from eggshard.shardy.module import BODIES, DATA_FLOW, SHARDING, ShardyModule, manual_axes, rank, uses
+from eggshard.shardy.edges import EDGE, FUNCTION_EDGE, edge_of, with_manual
+from eggshard.shardy.module import BODIES, DATA_FLOW, SHARDING, ShardyModule, manual_axes, rank
 from eggshard.shardy.passes import shardy_pass
 
-EDGE, FUNCTION_EDGE = "sdy.data_flow_edge", "sdy.func_data_flow_edge"
 MANUAL = "sdy.manual_computation"
 
 
@@ -58,12 +56,6 @@ def sink_func_data_flow_edges(module: ShardyModule) -> None:
             edge.erase()
 
 
-def edge_of(value: Any) -> Any:
-    """The data-flow edge of a value, its only user; None without."""
-    users = uses(value)
-    return users[0][0] if len(users) == 1 and users[0][0].name == EDGE else None
-
-
 def _sink(op: Any, wanted: tuple[bool, bool]) -> None:
     results = [edge_of(value) for value in op.results]
     if op.name in BODIES:
@@ -93,15 +85,6 @@ def _set(op: Any, attribute: str, values: Sequence[Any], edges: Sequence[Any]) -
             for s, free, known in zip(stated, shardings, found, strict=True)
         ]
     op.attributes[attribute] = ir.Attribute.parse(per_value_text(shardings))
-
-
-def with_manual(stated: TensorSharding, free: TensorSharding, manual: Axes | Sequence[str]) -> TensorSharding:
-    """What a body's argument is sharded by outside: the manual axes that are stated, then the free ones."""
-    dims = []
-    for outer, inner in zip(stated.dims, free.dims, strict=True):
-        axes = tuple(a for a in outer.axes if a.name in manual)
-        dims.append(DimSharding((*axes, *inner.axes), inner.open, inner.priority))
-    return TensorSharding(free.mesh, replace(stated.sharding, dims=tuple(dims)))
 
 
 def _note(op: Any, edges: Sequence[Any], wanted: tuple[bool, bool], origins: str, steps: str) -> None:

@@ -13,8 +13,8 @@ from eggshard.errors import ProgramError
 from eggshard.program.mesh import AxisRef, Mesh
 from eggshard.program.sharding import DimSharding
 from eggshard.shardy.attributes import Axes, TensorSharding, per_value_text, read_per_value
-from eggshard.shardy.clean_up.edges import with_manual
-from eggshard.shardy.module import ShardyModule, manual_axes
+from eggshard.shardy.edges import with_manual
+from eggshard.shardy.module import ShardyModule, function_type, manual_axes, symbol
 from eggshard.shardy.passes import shardy_pass
 
 #: What becomes of the sharding of a value of a type.
@@ -73,7 +73,7 @@ def main_function(module: ShardyModule) -> Any:
     functions = module.functions
     if len(functions) < 2:
         return functions[0] if functions else None
-    names = [ir.StringAttr(f.attributes["sym_name"]).value for f in functions]
+    names = [symbol(f) for f in functions]
     if "main" not in names:
         shown = ", ".join(f"@{name}" for name in names)
         raise ProgramError(f"the module has functions {shown} and none of them is @main; name the entry so")
@@ -114,7 +114,7 @@ def _before_sub_axes(dim: DimSharding) -> Axes:
 
 
 def _change_interface(module: ShardyModule, function: Any, change: Change) -> None:
-    type_ = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    type_ = function_type(function)
     for i, (sharding, t) in enumerate(zip(module.argument_shardings(function), type_.inputs, strict=True)):
         if sharding:
             module.set_argument_sharding(function, i, change(sharding, t))

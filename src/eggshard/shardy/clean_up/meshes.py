@@ -14,7 +14,7 @@ from eggshard.program.mesh import AxisRef, Mesh
 from eggshard.program.sharding import DimSharding
 from eggshard.program.sharding_text import read_mesh
 from eggshard.shardy.attributes import TensorSharding, mesh_attribute
-from eggshard.shardy.module import BODIES, OWN_SHARDING, SHARDING, ShardyModule
+from eggshard.shardy.module import BODIES, OWN_SHARDING, SHARDING, ShardyModule, symbol
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.rewriting import transform_entries, transform_shardings
 
@@ -202,7 +202,7 @@ def _grouped(module: ShardyModule) -> list[Any]:
 
 
 def _symbol(op: Any) -> str:
-    return ir.StringAttr(op.attributes["sym_name"]).value if "sym_name" in op.attributes else ""
+    return symbol(op) if "sym_name" in op.attributes else ""
 
 
 def _plain(name: str) -> str:

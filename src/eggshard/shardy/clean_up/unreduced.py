@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from jaxlib.mlir import ir
-
 from eggshard.errors import ShardingError
 from eggshard.program.mesh import AxisRef, Mesh
 from eggshard.program.sharding import axis_text
 from eggshard.shardy.attributes import Axes, TensorSharding
-from eggshard.shardy.module import ShardyModule, manual_axes
+from eggshard.shardy.module import ShardyModule, callee, maker, manual_axes
 from eggshard.shardy.passes import shardy_pass
 
 #: Ops that say what becomes of partial sums: whatever they drop is reduced there, whatever they add is made there.
@@ -52,7 +50,7 @@ class _Partial(NamedTuple):
 class _Checker:
     def __init__(self, module: ShardyModule) -> None:
         self.module = module
-        self.functions = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in module.functions}
+        self.functions = module.by_name
 
     def check(self, op: Any) -> None:
         if op.name == "func.func":
@@ -114,10 +112,10 @@ class _Checker:
     # -- what goes in and out of functions and bodies ------------------------------------------------------------------
 
     def _call(self, op: Any) -> None:
-        callee = self.functions.get(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
-        if callee is None:
+        called = self.functions.get(callee(op))
+        if called is None:
             return
-        arguments, results = self.module.argument_shardings(callee), self.module.function_result_shardings(callee)
+        arguments, results = self.module.argument_shardings(called), self.module.function_result_shardings(called)
         for i, (value, sharding) in enumerate(zip(op.operands, arguments, strict=True)):
             if not _is_explicit(value):
                 self._same(op, f"argument {i}", self._of(value), self._partial(sharding))
@@ -181,19 +179,14 @@ class _Checker:
         return _Partial(sharding.sharding.unreduced, self.module.mesh(sharding), sharding.sharding.reduction)
 
 
-def _owner(value: Any) -> Any:
-    """The op that makes a value; None of block arguments."""
-    return None if isinstance(value, ir.BlockArgument) else value.owner.operation
-
-
 def _behind_barriers(value: Any) -> Any:
-    while (op := _owner(value)) is not None and op.name == BARRIER:
+    while (op := maker(value)) is not None and op.name == BARRIER:
         value = op.operands[0]
     return value
 
 
 def _is_explicit(value: Any) -> bool:
-    op = _owner(_behind_barriers(value))
+    op = maker(_behind_barriers(value))
     return op is not None and op.name in EXPLICIT
 
 
@@ -202,8 +195,8 @@ def _combined(op: Any) -> str:
     kinds = set()
     returned = list(op.regions[0].blocks[0].operations)[-1].operation
     for value in returned.operands:
-        maker = _owner(value)
-        kinds.add(_COMBINED.get(maker.name, "") if maker is not None else "")
+        made = maker(value)
+        kinds.add(_COMBINED.get(made.name, "") if made is not None else "")
     return kinds.pop() if len(kinds) == 1 else ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -10,13 +10,12 @@ from jaxlib.mlir import ir
 from eggshard.program.types import TensorType
 from eggshard.shardy.attributes import TensorSharding, read_per_value
 from eggshard.shardy.local.collectives import COLLECTIVES, steps_of
-from eggshard.shardy.local.conversion import Conversion, tensor_type
+from eggshard.shardy.local.conversion import Conversion, Handler, tensor_type
 from eggshard.shardy.local.decisions import BY_REGION, Refusal
 from eggshard.shardy.local.layouts import Layout, same_layout
-from eggshard.shardy.module import OWN_SHARDING, manual_axes
+from eggshard.shardy.module import OWN_SHARDING, callee, function_type, manual_axes, symbol
 from eggshard.steps.steps import ReduceScatter, Slice
 
-RETURNS = ("func.return", "stablehlo.return", "sdy.return")
 _IDENTITIES = (
     "sdy.sharding_constraint", "sdy.reshard", "sdy.data_flow_edge", "sdy.func_data_flow_edge",
     "sdy.propagation_barrier",
@@ -25,8 +24,7 @@ _IDENTITIES = (
 
 def convert_function(conversion: Conversion, function: Any) -> None:
     """A function's signature, and its body if it has one."""
-    name = ir.StringAttr(function.attributes["sym_name"]).value
-    arguments, results = conversion.signatures[name]
+    arguments, results = conversion.signatures[symbol(function)]
     blocks = list(function.regions[0].blocks)
     for value, layout in zip(blocks[0].arguments, arguments, strict=True) if blocks else ():
         conversion.settle(value, layout)
@@ -34,7 +32,7 @@ def convert_function(conversion: Conversion, function: Any) -> None:
         conversion.settle(value, Layout.whole(tensor_type(value.type)))
     for block in blocks:
         conversion.block(block, results)
-    types = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    types = function_type(function)
     local = ir.FunctionType.get(
         [_local(t, layout) for t, layout in zip(types.inputs, arguments, strict=True)],
         [_local(t, layout) for t, layout in zip(types.results, results, strict=True)],
@@ -47,7 +45,7 @@ def _local(type_: Any, layout: Layout) -> Any:
 
 
 def _call(conversion: Conversion, op: Any) -> None:
-    name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+    name = callee(op)
     arguments, results = conversion.signatures[name]
     for i, (value, layout) in enumerate(zip(op.operands, arguments, strict=True)):
         conversion.require(value, layout, f"operand {i} of a call of @{name}")
@@ -148,7 +146,6 @@ def _collective(conversion: Conversion, op: Any) -> None:
     conversion.replace(op, [new], [made])
 
 
-Handler = Callable[[Conversion, Any], None]
 HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(COLLECTIVES, _collective),
     **dict.fromkeys(_IDENTITIES, _identity),

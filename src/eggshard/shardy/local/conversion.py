@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -17,9 +17,12 @@ from eggshard.shardy.local.collectives import CollectiveOptions
 from eggshard.shardy.local.decisions import Refusal
 from eggshard.shardy.local.layouts import Layout, same_layout
 from eggshard.shardy.local.splicing import Splicer
-from eggshard.shardy.module import ShardyModule, uses
+from eggshard.shardy.module import ShardyModule, function_type, symbol, uses
 from eggshard.steps.steps import Action
 
+#: What converts an op of a conversion.
+Handler = Callable[["Conversion", Any], None]
+RETURNS = ("func.return", "stablehlo.return", "sdy.return")
 #: What brings operands and results of an op to where the op needs them.
 RESHARDS = "run insert-explicit-reshards and reshard-to-collectives first"
 
@@ -28,10 +31,13 @@ class Conversion:
     """Values keep the layout of their global type while their own type becomes local.
 
     `layouts` has every value met so far, `signatures` the arguments and results of every function, `combined` the axes
-    over which values are reduced that their module reduces only afterwards.
+    over which values are reduced that their module reduces only afterwards. `handlers` convert ops by name, `ordinary`
+    all others.
     """
 
-    def __init__(self, module: ShardyModule, options: CollectiveOptions) -> None:
+    def __init__(self, module: ShardyModule, options: CollectiveOptions, handlers: Mapping[str, Handler],
+                 ordinary: Handler) -> None:
+        self.handlers, self.ordinary = handlers, ordinary
         self.module, self.options, self.meshes = module, options, module.meshes
         self.splicer = Splicer(1 + max(map(_channel, module.walk()), default=0))
         self.layouts: dict[Any, Layout] = {}
@@ -39,7 +45,7 @@ class Conversion:
         self.signatures = {symbol(function): self._signature(function) for function in module.functions}
 
     def _signature(self, function: Any) -> tuple[list[Layout], list[Layout]]:
-        types = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+        types = function_type(function)
         name = symbol(function)
         arguments = zip(types.inputs, self.module.argument_shardings(function), strict=True)
         results = zip(types.results, self.module.function_result_shardings(function), strict=True)
@@ -105,9 +111,6 @@ class Conversion:
 
     def block(self, block: Any, returned: Sequence[Layout]) -> None:
         """Convert the ops of a block, whose terminator returns values of these layouts."""
-        from eggshard.shardy.local.control import HANDLERS, RETURNS
-        from eggshard.shardy.local.ordinary import convert_ordinary
-
         for op in [op.operation for op in block.operations]:
             where = f"{op.name}{_place(op)}"
             try:
@@ -115,16 +118,11 @@ class Conversion:
                     for i, (value, layout) in enumerate(zip(op.operands, returned, strict=True)):
                         self.require(value, layout, f"operand {i}")
                 else:
-                    HANDLERS.get(op.name, convert_ordinary)(self, op)
+                    self.handlers.get(op.name, self.ordinary)(self, op)
             except Refusal as reason:
                 raise _located(ShardingError(f"{where}: {reason}")) from None
             except ShardingError as error:
                 raise error if error.located else _located(ShardingError(f"{where}: {error}")) from None
-
-
-def symbol(op: Any) -> str:
-    """The name of a symbol's op."""
-    return str(ir.StringAttr(op.attributes["sym_name"]).value)
 
 
 def tensor_type(type_: Any) -> TensorType:

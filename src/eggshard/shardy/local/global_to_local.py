@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from eggshard.shardy.local.collectives import CollectiveOptions
-from eggshard.shardy.local.control import convert_function
+from eggshard.shardy.local.control import HANDLERS, convert_function
 from eggshard.shardy.local.conversion import Conversion
+from eggshard.shardy.local.ordinary import convert_ordinary
 from eggshard.shardy.module import ShardyModule
 from eggshard.shardy.passes import shardy_pass
 
@@ -26,6 +27,6 @@ def convert_global_to_local(
     or one each. enable_rgv3: groups of devices are written as axes of the mesh.
     """
     options = CollectiveOptions(per_dim_all_gather, combine_multi_dimension_reduce_scatter, enable_rgv3)
-    conversion = Conversion(module, options)
+    conversion = Conversion(module, options, HANDLERS, convert_ordinary)
     for function in module.functions:
         convert_function(conversion, function)

@@ -11,7 +11,7 @@ from eggshard.shardy.local import padding_indices
 from eggshard.shardy.local.emission import channels, typed
 from eggshard.shardy.local.padded_values import PaddedValues, Sizes
 from eggshard.shardy.local.padding_rules import MOVES, SUMS, Labels, Rule, rule_of
-from eggshard.shardy.module import BODIES, ShardyModule, rank, shape
+from eggshard.shardy.module import BODIES, ShardyModule, rank, shape, symbol
 from eggshard.shardy.passes import shardy_pass
 
 assert padding_indices  # which adds its rules to the others
@@ -43,7 +43,7 @@ class _Function:
 
     def pad(self, function: Any) -> None:
         """Pad the values of a function; its arguments and results stay as they are."""
-        name, block = ir.StringAttr(function.attributes["sym_name"]).value, function.regions[0].blocks[0]
+        name, block = symbol(function), function.regions[0].blocks[0]
         for i, argument in enumerate(block.arguments):
             self._check(f"argument {i} of @{name}", argument, OUTSIDE)
         stated = self.module.function_result_shardings(function)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from jaxlib.mlir import ir
-
 from eggshard.errors import EggshardError
 from eggshard.frontends.stablehlo.module_reader import ModuleReader, captured_values
 from eggshard.frontends.stablehlo.op_readers import OP_READERS, component_monoids, is_identity, literal_value
@@ -17,6 +15,7 @@ from eggshard.ops.reductions.monoids import recognise_monoid
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.program import Region
 from eggshard.program.sharding import Sharding
+from eggshard.shardy.module import maker
 
 #: StableHLO's reductions, which the registry knows in two forms.
 REDUCTIONS = ("stablehlo.reduce", "stablehlo.reduce_window")
@@ -105,10 +104,8 @@ def _regions(reader: ModuleReader, op: Any) -> tuple[Region, ...]:
 
 def constant_of(value: Any) -> Literal | None:
     """What is known of a value that a constant defines."""
-    if isinstance(value, ir.BlockArgument):
-        return None
-    op = value.owner.operation if hasattr(value.owner, "operation") else value.owner
-    if op.name not in ("stablehlo.constant", "sdy.constant"):
+    op = maker(value, "stablehlo.constant", "sdy.constant")
+    if op is None:
         return None
     try:
         found: Literal = ModuleReader().literal(literal_value(op))["value"]

@@ -10,7 +10,7 @@ from eggshard.errors import ShardingError
 from eggshard.program.mesh import Mesh
 from eggshard.shardy.attributes import TensorSharding, per_value_text, read_per_value
 from eggshard.shardy.local.ordinary import has_effects
-from eggshard.shardy.module import BODIES, OWN_SHARDING, SHARDING, ShardyModule, uses
+from eggshard.shardy.module import BODIES, OWN_SHARDING, SHARDING, ShardyModule, function_type, uses
 from eggshard.shardy.passes import shardy_pass
 
 
@@ -34,7 +34,7 @@ def resolve_single_device_sharding(module: ShardyModule) -> None:
         return TensorSharding.closed(sharding.mesh if whole is None else whole, ((),) * rank)
 
     for function in module.functions:
-        types = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+        types = function_type(function)
         arguments = list(function.regions[0].blocks[0].arguments) if len(function.regions[0].blocks) else []
         for argument, sharding in zip(arguments, module.argument_shardings(function), strict=False):
             if sharding and single(sharding):

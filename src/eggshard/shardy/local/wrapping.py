@@ -12,9 +12,9 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import mesh_text
 from eggshard.shardy.attributes import TensorSharding, per_value_text
 from eggshard.shardy.clean_up.meshes import drop_sharding_and_mesh
-from eggshard.shardy.local.conversion import symbol, tensor_type
+from eggshard.shardy.local.conversion import tensor_type
 from eggshard.shardy.local.layouts import count_of
-from eggshard.shardy.module import ShardyModule, parsed
+from eggshard.shardy.module import ShardyModule, function_type, parsed
 
 _MESH = "mesh"
 
@@ -32,11 +32,11 @@ def whole_program(text: str) -> str:
 
 def wrap(module: ShardyModule) -> None:
     """The same in place."""
-    main = next((f for f in module.functions if symbol(f) == "main"), None)
+    main = module.by_name.get("main")
     if main is None:
         raise ProgramError("the module has no function @main; name the function to run so")
     meshes = [m for m in module.meshes.values() if isinstance(m, Mesh) and m.axes]
-    types = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    types = function_type(main)
     sides = (types.inputs, module.argument_shardings(main)), (types.results, module.function_result_shardings(main))
     mesh = _mesh_of(module, [s for _, shardings in sides for s in shardings if s]) or (meshes[0] if meshes else None)
     drop_sharding_and_mesh(module)

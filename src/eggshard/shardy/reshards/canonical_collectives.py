@@ -6,11 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from jaxlib.mlir import ir
-
 from eggshard.shardy.attributes import Axes, TensorSharding, per_value_text, read_per_value
 from eggshard.shardy.dead_ops import erase_dead
-from eggshard.shardy.module import ShardyModule, create, manual_axes, uses
+from eggshard.shardy.module import ShardyModule, create, maker, manual_axes, uses
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.reshards.canonical_reshards import RESHARD, share_in_other_shapes
 from eggshard.shardy.reshards.collectives import KINDS, Collective, leading
@@ -53,14 +51,6 @@ def _replace(op: Any, value: Any) -> bool:
     return True
 
 
-def _defining(value: Any, name: str) -> Any:
-    """The op of that name that defines a value, else None."""
-    if isinstance(value, ir.BlockArgument):
-        return None
-    owner = value.owner.operation
-    return owner if owner.name == name else None
-
-
 def _same_as_before(module: ShardyModule, op: Any) -> bool:
     """An equal op on the same value stands earlier in the block."""
     for user, _ in uses(op.operands[0]):
@@ -100,21 +90,21 @@ def _equal_shardings(module: ShardyModule, op: Any) -> bool:
 
 def _slice_of_gather(module: ShardyModule, op: Any) -> bool:
     """A slice along the axes that were gathered."""
-    gather = _defining(op.operands[0], "sdy.all_gather")
+    gather = maker(op.operands[0], "sdy.all_gather")
     same = gather is not None and str(gather.attributes["gathering_axes"]) == str(op.attributes["slicing_axes"])
     return same and _replace(op, gather.operands[0])
 
 
 def _reduction_of_copies(module: ShardyModule, op: Any) -> bool:
     """A reduction of what was made addends by keeping one copy."""
-    made = _defining(op.operands[0], "sdy.replicated_to_unreduced")
+    made = maker(op.operands[0], "sdy.replicated_to_unreduced")
     same = made is not None and str(made.attributes["axes"]) == str(op.attributes["reduction_axes"])
     return same and _replace(op, made.operands[0])
 
 
 def _reduction_of_placed_shards(module: ShardyModule, op: Any) -> bool:
     """A reduction of shards that were placed in zeros is a gather."""
-    placed, reduced = _read(_defining(op.operands[0], "sdy.sharded_to_unreduced")), Collective.read(op)
+    placed, reduced = _read(maker(op.operands[0], "sdy.sharded_to_unreduced")), Collective.read(op)
     if placed is None or reduced is None:
         return False
     if in_mesh_order(placed.moved, module.mesh(placed.to).axes) != reduced.axes:
@@ -129,7 +119,7 @@ def _read(op: Any) -> Collective | None:
 
 def _exchange_of_exchange(module: ShardyModule, op: Any) -> bool:
     """Two all-to-alls between different dimensions, the first of which nobody else uses."""
-    inner = _defining(op.operands[0], "sdy.all_to_all")
+    inner = maker(op.operands[0], "sdy.all_to_all")
     first, second = _read(inner), Collective.read(op)
     if first is None or second is None or len(uses(inner.results[0])) != 1:
         return False
@@ -143,7 +133,7 @@ def _exchange_of_exchange(module: ShardyModule, op: Any) -> bool:
 
 def _slice_of_reduction(module: ShardyModule, op: Any) -> bool:
     """A reduction of which nothing is used but equal slices, that begin with all of its axes."""
-    reduction = _defining(op.operands[0], "sdy.all_reduce")
+    reduction = maker(op.operands[0], "sdy.all_reduce")
     reduced, sliced = _read(reduction), Collective.read(op)
     if reduced is None or sliced is None:
         return False
@@ -174,7 +164,7 @@ def _same_slices(first: Any, second: Any) -> bool:
 
 def _reshard_of_reshard(module: ShardyModule, op: Any) -> bool:
     """A reshard of a reshard that nobody else uses."""
-    inner = _defining(op.operands[0], "sdy.reshard")
+    inner = maker(op.operands[0], "sdy.reshard")
     if inner is None or len(uses(inner.results[0])) != 1:
         return False
     op.operands[0] = inner.operands[0]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxlib.mlir import ir
-
-from eggshard.shardy.module import ShardyModule, uses
+from eggshard.shardy.module import ShardyModule, maker, uses
 from eggshard.shardy.passes import shardy_pass
 
 _PRODUCTS = ("stablehlo.dot", "stablehlo.dot_general")
@@ -21,9 +19,8 @@ def remove_all_gather_reduce_scatter_for_cmv1(module: ShardyModule) -> None:
     dropped: list[Any] = []
     for op in module.walk(*_PRODUCTS):
         gathers = [
-            value.owner.operation for value in op.operands
-            if not isinstance(value, ir.BlockArgument) and value.owner.operation.name == "sdy.all_gather"
-            and len(uses(value)) == 1
+            gather for value in op.operands
+            if (gather := maker(value, "sdy.all_gather")) is not None and len(uses(value)) == 1
         ]
         dropped += gathers
         users = uses(op.results[0])

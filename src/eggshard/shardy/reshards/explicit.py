@@ -12,7 +12,7 @@ from eggshard.costmodel import CostModel
 from eggshard.errors import ProgramError, ShardingError
 from eggshard.program.op_sharding_rule import OpShardingRule, TensorFactors
 from eggshard.shardy.attributes import Axes, TensorSharding, axes_text
-from eggshard.shardy.module import ShardyModule, inside_first, shape
+from eggshard.shardy.module import ShardyModule, callee, inside_first, shape
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.projection import FactorSharding, Projection, TensorProjection
 from eggshard.shardy.reshards import insertion
@@ -62,7 +62,7 @@ def insert_explicit_reshards(
             "insert-explicit-reshards decides on each op by numbers of elements, without a cost model; give one with "
             "mode=global")
     values = Values(module)
-    functions = {_name(function): function for function in module.functions}
+    functions = module.by_name
     for function in module.functions:
         if function.regions[0].blocks:
             _InFunction(values, functions, enable_full_version, custom_rules).run(function)
@@ -122,7 +122,7 @@ class _InFunction:
 
     def call(self, op: Any, full: bool) -> None:
         """Bring a call's operands to the shardings of the function's arguments."""
-        name = str(op.attributes["callee"]).lstrip("@").strip('"')
+        name = callee(op)
         function = self.functions.get(name)
         if function is None:
             raise ProgramError(f"func.call calls @{name}, which the module does not define")
@@ -256,7 +256,3 @@ def shape_of(dims: TensorFactors, rule: OpShardingRule) -> tuple[int, ...]:
 
 def _elements(value: Any) -> int:
     return math.prod(shape(value))
-
-
-def _name(function: Any) -> str:
-    return str(function.attributes["sym_name"]).strip('"')

@@ -12,7 +12,7 @@ from eggshard.costmodel import AlphaBeta, CostModel, Messages, WireBytes
 from eggshard.errors import EggshardWarning, LimitError, ProgramError, ShardingError
 from eggshard.limits import Limits
 from eggshard.program.placement import Placement
-from eggshard.shardy.module import ShardyModule
+from eggshard.shardy.module import ShardyModule, callee, maker, symbol
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.reshards.search.blocks import BlockPlan, plan_block
 from eggshard.shardy.reshards.search.context import Context, stated_shardings
@@ -66,7 +66,7 @@ def insert_planned_reshards(module: ShardyModule, cost_model: str | CostModel = 
 def _planned(context: Context, function: Any) -> BlockPlan:
     block = function.regions[0].blocks[0]
     if len(function.regions[0].blocks) > 1:
-        raise ProgramError(f"function @{_name(function)} branches between blocks")
+        raise ProgramError(f"function @{symbol(function)} branches between blocks")
     module = context.module
     stated = module.argument_shardings(function)
     inputs = {v: context.placement(s, context.type(v)) for v, s in zip(block.arguments, stated, strict=True)}
@@ -77,12 +77,11 @@ def _ends(context: Context, function: Any, block: Any) -> list[Sequence[Placemen
     """Where each result of a function may lie: where it is stated, else anywhere, if nothing calls it."""
     module = context.module
     *_, terminator = block.operations
-    called = _name(function) in _called(module)
+    called = symbol(function) in _called(module)
     ends: list[Sequence[Placement]] = []
     pairs = zip(terminator.operation.operands, module.function_result_shardings(function), strict=True)
     for value, sharding in pairs:
-        owner = None if isinstance(value, ir.BlockArgument) else value.owner
-        if sharding is None and owner is not None and owner.name in ("sdy.sharding_constraint", "sdy.reshard"):
+        if sharding is None and maker(value, "sdy.sharding_constraint", "sdy.reshard") is not None:
             sharding = module.sharding(value)
         free = (sharding is None or not sharding.sharding.says_something) and not called
         type_ = context.type(value)
@@ -102,8 +101,4 @@ def _state_ends(context: Context, function: Any, plan: BlockPlan) -> None:
 
 
 def _called(module: ShardyModule) -> set[str]:
-    return {ir.FlatSymbolRefAttr(op.attributes["callee"]).value for op in module.walk("func.call")}
-
-
-def _name(function: Any) -> str:
-    return str(ir.StringAttr(function.attributes["sym_name"]).value)
+    return {callee(op) for op in module.walk("func.call")}

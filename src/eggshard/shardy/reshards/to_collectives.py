@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxlib.mlir import ir
-
 from eggshard.errors import ProgramError
 from eggshard.program.mesh import AxisRef, Mesh
 from eggshard.shardy.attributes import Axes, TensorSharding
-from eggshard.shardy.module import ShardyModule, shape, uses
+from eggshard.shardy.module import ShardyModule, maker, shape, uses
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.reshards.collectives import Collective, Move
 from eggshard.shardy.reshards.greedy_collectives import aligned, greedy_moves
@@ -65,7 +63,7 @@ class Wanted:
 def _wanted(module: ShardyModule, op: Any, keep_redundant: bool) -> Wanted | None:
     """None for a reshard that stays."""
     value = op.operands[0]
-    while (barrier := _defining(value, "sdy.propagation_barrier")) is not None:
+    while (barrier := maker(value, "sdy.propagation_barrier")) is not None:
         value = barrier.operands[0]
     target = TensorSharding.parse(str(op.attributes["sharding"]))
     stated = module.sharding(value)
@@ -172,7 +170,7 @@ def _at(ways: Sequence[Way], i: int) -> Way:
 
 def _reduction_of(module: ShardyModule, group: list[Wanted]) -> Any:
     """The reduction whose result is only resharded, so that it may scatter at once; None if there is none."""
-    reduction = _defining(group[0].value, "sdy.all_reduce")
+    reduction = maker(group[0].value, "sdy.all_reduce")
     reduced = None if reduction is None else Collective.read(reduction)
     if reduced is None or not reduced.axes:
         return None
@@ -237,12 +235,6 @@ def addends(source: Axes, target: Axes, sizes: Sizes) -> tuple[Axes, Axes, Axes]
         of([a for a in before if a in after]), of([a for a in before if a not in after]),
         of([a for a in after if a not in before]),
     )
-
-
-def _defining(value: Any, name: str) -> Any:
-    """The op of that name that defines a value, else None."""
-    owner = None if isinstance(value, ir.BlockArgument) else value.owner.operation
-    return owner if owner is not None and owner.name == name else None
 
 
 def _on_one_device(module: ShardyModule, sharding: TensorSharding) -> bool:

@@ -1,6 +1,6 @@
 """Kernels as values, ops, blocks and regions: MLIR's own structure, with attributes as text.
 
-What an op means is said elsewhere (`rules`, `interpreter`); here is only its shape. Types of tensors are read, for
+What an op means is said elsewhere (`rules`); here is only its shape. Types of tensors are read, for
 layouts are the concern of this room; whatever else a type or an attribute holds stays word for word as it came.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from eggshard.errors import ProgramError
 
 
 class TensorType(NamedTuple):
@@ -85,6 +87,27 @@ class Operation:
         """An integer attribute's value (``1 : i32``)."""
         text = self.attribute(name)
         return None if text is None else int(text.split(":")[0])
+
+    def integers(self, name: str) -> list[int]:
+        """An array attribute's numbers (``array<i32: 1, 2>``); [] without one of the name."""
+        text = self.attribute(name)
+        if text is None or ":" not in text:
+            return []
+        return [int(part) for part in text[text.index(":") + 1:-1].split(",")]
+
+    @property
+    def described(self) -> str:
+        """The op and its types, for messages."""
+        operands = ", ".join(str(v.type) for v in self.operands)
+        results = ", ".join(str(v.type) for v in self.results)
+        where = f" at {self.location}" if self.location and not self.location.startswith("loc(#") else ""
+        return f"{self.name} : ({operands}) -> ({results}){where}"
+
+    def error(self, message: str) -> ProgramError:
+        """An error whose message names the op."""
+        error = ProgramError(f"{self.described}: {message}")
+        error.located = True
+        return error
 
     @property
     def body(self) -> Block:

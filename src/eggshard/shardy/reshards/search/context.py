@@ -19,7 +19,7 @@ from eggshard.program.types import TensorType
 from eggshard.reshard.routes import Router
 from eggshard.reshard.submesh import SubmeshRouter, without_axes
 from eggshard.shardy.attributes import TensorSharding
-from eggshard.shardy.module import BODIES, ShardyModule
+from eggshard.shardy.module import BODIES, ShardyModule, function_type
 from eggshard.shardy.reshards.search.conversions import StatedConversions, parts_of
 
 #: Routes over the parts of axes are looked for on meshes of no more parts than these.
@@ -144,12 +144,11 @@ def stated_shardings(module: ShardyModule) -> Iterator[TensorSharding]:
 
 def _stated_values(module: ShardyModule) -> Iterator[tuple[Any, TensorSharding]]:
     """Every stated sharding with the type of its value."""
-    from jaxlib.mlir import ir
 
     from eggshard.shardy.attributes import read_per_value
 
     for function in module.functions:
-        type_ = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+        type_ = function_type(function)
         ends = (module.argument_shardings(function), type_.inputs), (
             module.function_result_shardings(function), type_.results)
         for shardings, types in ends:

@@ -6,12 +6,10 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from jaxlib.mlir import ir
-
 from eggshard.program.mesh import axis_ref
 from eggshard.program.placement import Placement, replicated
 from eggshard.shardy.attributes import TensorSharding, read_per_value
-from eggshard.shardy.module import BODIES, manual_axes
+from eggshard.shardy.module import BODIES, callee, manual_axes
 from eggshard.shardy.reshards.search.blocks import plan_block
 from eggshard.shardy.reshards.search.context import Context
 from eggshard.shardy.reshards.search.offers import LOOPS_AND_BRANCHES, Offer, captures_of, read
@@ -129,9 +127,8 @@ def _inside(context: Context, placements: Placements, values: Sequence[Any], axe
 
 def _call(context: Context, op: Any) -> Offer:
     """A call: where the function called has its arguments and its results."""
-    name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-    function = next(f for f in context.module.functions if ir.StringAttr(f.attributes["sym_name"]).value == name)
     module = context.module
+    function = module.by_name[callee(op)]
     given, made = (
         tuple(context.placement(s, context.type(v)) for s, v in zip(stated, values, strict=True))
         for stated, values in (

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from jaxlib.mlir import ir
-
 from eggshard.errors import EggshardError
 from eggshard.frontends.stablehlo.module_reader import captured_values
 from eggshard.frontends.stablehlo.op_readers import OP_READERS, literal_value
@@ -19,7 +17,7 @@ from eggshard.program.op_sharding_rule import NEED_REPLICATION, PASS_THROUGH, PE
 from eggshard.program.placement import Placement, replicated
 from eggshard.program.program import Op
 from eggshard.program.types import TOKEN, TensorType
-from eggshard.shardy.module import DATA_FLOW
+from eggshard.shardy.module import DATA_FLOW, callee, maker
 from eggshard.shardy.reshards.search.context import Context
 from eggshard.shardy.reshards.search.neighbours import kept_sharded
 from eggshard.shardy.rules import rule_of
@@ -74,9 +72,9 @@ def read(context: Context, op: Any) -> Reading | None:
     values = list(dict.fromkeys([*op.operands, *captured_values(op)]))
     for value in values:
         number = scratch.env[value] = scratch.builder.input(context.type(value))
-        owner = None if isinstance(value, ir.BlockArgument) else value.owner
-        if owner is not None and owner.name in ("stablehlo.constant", "sdy.constant"):
-            scratch.constants[number] = context.reader.literal(literal_value(owner))
+        constant = maker(value, "stablehlo.constant", "sdy.constant")
+        if constant is not None:
+            scratch.constants[number] = context.reader.literal(literal_value(constant))
     try:
         scratch.read_one(op)
     except (EggshardError, TypeError):
@@ -208,7 +206,7 @@ def has_effects(context: Context, op: Any) -> bool:
     if op.name == "stablehlo.rng":
         return True
     if op.name == "func.call":
-        return _called_has_effects(context, ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
+        return _called_has_effects(context, callee(op))
     return _inside_has_effects(context, op)
 
 

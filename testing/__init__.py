@@ -1,0 +1,1 @@
+"""What tests and benchmarks judge plans by, not part of the wheel."""
