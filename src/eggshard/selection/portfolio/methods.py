@@ -34,8 +34,8 @@ POLISH_LEAST = 0.5
 TERMS, WORTH = 3, 1e-3
 #: A plan that is cheaper by less than this part is not taken where a certificate would go with the other.
 NEGLIGIBLE = 1e-6
-#: How many plans are put together anew.
-PARENTS = 8
+#: How many plans are put together anew, one time after the other.
+PARENTS = (4, 8)
 
 
 class Method(NamedTuple):
@@ -254,18 +254,19 @@ def _solve_fixed(state: State) -> None:
 
 
 def _recombine(state: State) -> None:
-    """The best plan of the choices of several plans."""
-    found: list[Selection] = []
-    for plan in sorted(state.stage.plans, key=lambda plan: plan.cost):
-        if len(found) < PARENTS and all(plan.chosen != other.chosen for other in found):
-            found.append(plan)
-    best = state.best
-    if best is not None and all(best.chosen != plan.chosen for plan in found):
-        found.append(best)
-    if len(found) > 1:
-        answer = _solve_part(state, OfPlans(found).apply(state.stage.problem)[0])
-        if answer is not None and state.offer(answer[0], "recombine") and state.terms is not None:
-            _ascend_terms(state)
+    """The best plan of the choices of the cheapest plans; of few at first, as that takes least."""
+    better = False
+    for parents in PARENTS:
+        found: list[Selection] = []
+        for plan in sorted(state.stage.plans, key=lambda plan: plan.cost):
+            if len(found) < parents and all(plan.chosen != other.chosen for other in found):
+                found.append(plan)
+        answer = _solve_part(state, OfPlans(found).apply(state.stage.problem)[0]) if len(found) > 1 else None
+        if answer is not None and answer[0] is not None:
+            state.stage.plans.append(answer[0])
+            better |= state.offer(answer[0], "recombine")
+    if better and state.terms is not None:
+        _ascend_terms(state)
 
 
 def _nothing(state: State) -> float:
