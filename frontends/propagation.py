@@ -207,7 +207,7 @@ def _on_mesh(sharding: Sharding, mesh: Mesh) -> Sharding:
     def kept(dim: DimSharding) -> DimSharding:
         for i, axis in enumerate(dim.axes):
             try:
-                atoms(axis, mesh)
+                atoms([axis], mesh)
             except ShardingError:
                 return DimSharding(dim.axes[:i])
         return dim

@@ -20,6 +20,7 @@ from eggshard.plan.identity import device_order, require, require_versions, vers
 from eggshard.plan.plan import Plan, Search
 from eggshard.plan.reasons import Reasons, packed, unpacked
 from eggshard.program import attributes, mesh, placement, program, sharding, types
+from eggshard.program.axes import AxisRef
 from eggshard.program.types import mlir_dtype, numpy_dtype
 from eggshard.steps import authored_steps, control_steps, exchange, held, piece_steps, steps, window_steps
 
@@ -30,7 +31,7 @@ _CLASSES: dict[str, type] = {
         costmodel.AlphaBeta, costmodel.Messages, costmodel.WireBytes, costmodel.WeightedSum, costmodel.PerKind,
         costmodel.Machine, costmodel.Level, costmodel.Protocol, costmodel.Compute, costmodel.Ring, costmodel.Torus,
         costmodel.Switch, costmodel.FullMesh, costmodel.FatTree, StepInfo, placement.Dim, placement.Placement,
-        sharding.DimSharding, sharding.Sharding, mesh.AxisRef, types.TensorType, program.Op, program.Region,
+        sharding.DimSharding, sharding.Sharding, AxisRef, types.TensorType, program.Op, program.Region,
         program.Program, Search,
         steps.Local, steps.Resize, steps.Slice, steps.AllGather, steps.AllToAll, steps.CollectivePermute,
         steps.AllReduce, steps.ReduceScatter, steps.KeepFirst, steps.Mask, steps.Step, steps.StepPlan,

@@ -51,7 +51,8 @@ from eggshard.planner.regions import (
     timed,
     weighted_sums,
 )
-from eggshard.program.mesh import Mesh, axis_ref
+from eggshard.program.axes import axis_ref
+from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement, is_even, place
 from eggshard.program.program import Program, Region
 from eggshard.program.sharding import Sharding

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from eggshard.program.axes import AxisRef
 from eggshard.program.codec import String, split_top_level
-from eggshard.program.mesh import AxisRef, Mesh
-from eggshard.program.sharding import DimSharding, Sharding, axis_text
+from eggshard.program.mesh import Mesh
+from eggshard.program.sharding import DimSharding, Sharding
 from eggshard.program.sharding_text import read_axes, read_dimensions, read_exchanges, read_sharding
 
 #: Axes, major to minor.
@@ -102,7 +103,7 @@ def per_value_text(shardings: Iterable[TensorSharding]) -> str:
 
 def axes_text(axes: Axes) -> str:
     """``{"x", "y":(1)2}``."""
-    return f"{{{', '.join(map(axis_text, axes))}}}"
+    return f"{{{', '.join(map(str, axes))}}}"
 
 
 def axis_list_text(axes: Axes) -> str:

@@ -10,9 +10,10 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError
-from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.axes import Axes, AxisRef
+from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import DimSharding
-from eggshard.shardy.attributes import Axes, TensorSharding, per_value_text, read_per_value
+from eggshard.shardy.attributes import TensorSharding, per_value_text, read_per_value
 from eggshard.shardy.clean_up.edges import with_manual
 from eggshard.shardy.module import ShardyModule, manual_axes
 from eggshard.shardy.passes import shardy_pass
@@ -96,7 +97,7 @@ def _even(dim: DimSharding, n: int, mesh: Mesh) -> DimSharding:
     for axis, size in zip(dim.axes, sizes, strict=True):
         common = math.gcd(size, n)
         if common > 1:
-            axes.append(axis if common == size else AxisRef(axis.name, axis.pre, common))
+            axes.append(axis if common == size else axis.split(common, mesh.axes)[0])
         if common < size:
             break
         n //= common

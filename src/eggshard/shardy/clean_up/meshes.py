@@ -9,8 +9,9 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError
+from eggshard.program.axes import AxisRef
 from eggshard.program.codec import String
-from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import DimSharding
 from eggshard.program.sharding_text import read_mesh
 from eggshard.shardy.attributes import TensorSharding, mesh_attribute

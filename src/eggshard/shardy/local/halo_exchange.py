@@ -223,7 +223,7 @@ def wanted(grid: Grid) -> Wanted:
 
 def grids(mesh: Mesh, sharding: TensorSharding, sizes: Sequence[int]) -> list[Grid]:
     """The dimensions of a tensor, on a mesh that is refined at the sharding's cuts."""
-    named = [tuple(atom for axis in axes for atom in atoms(axis, mesh)) for axes in sharding.axes]
+    named = [atoms(axes, mesh) for axes in sharding.axes]
     return [Grid(axes, mesh.count(axes), n) for axes, n in zip(named, sizes, strict=True)]
 
 

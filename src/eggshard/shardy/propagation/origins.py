@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 
 from jaxlib.mlir import ir
 
-from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.axes import AxisRef, begins_with
+from eggshard.program.mesh import Mesh
 from eggshard.program.op_sharding_rule import OpShardingRule
-from eggshard.program.sharding import axis_text
 from eggshard.shardy.attributes import TensorSharding, read_per_value
-from eggshard.shardy.axes import begins_with, contains, merged, merges
 from eggshard.shardy.edges import EDGE, FUNCTION_EDGE, edge_of, holder_of, owner_of, sharding_of, sources, terminator
 from eggshard.shardy.module import ShardyModule, inside_first
 from eggshard.shardy.projection import Projection
@@ -105,7 +104,7 @@ class Notes:
         known = self._origins.get(holder_of(value), {})
         if axis in known:
             return known[axis]
-        related = (origin for other, origin in known.items() if contains(other, axis) or contains(axis, other))
+        related = (origin for other, origin in known.items() if other.contains(axis) or axis.contains(other))
         return next(related, None)
 
     def forget(self, nodes: Iterable[Node]) -> None:
@@ -188,9 +187,9 @@ def gifts_of(rule: OpShardingRule, old: Projection, new: Projection, mesh: Mesh)
                 if was is None or now is None or was.axes == now.axes:
                     continue
                 last = now.axes[-1]
-                if previous is not None and merges(previous, last):
+                if previous is not None and previous.can_merge(last):
                     found.pop(previous, None)
-                    last = merged(previous, last, mesh)
+                    last = previous.merge(last, mesh.axes)
                 previous = now.axes[-1]
                 source = _source(before, factor, now.axes)
                 if source is None:
@@ -232,7 +231,7 @@ def edges_text(gifts: Iterable[tuple[Gift, int, int]]) -> str:
     shown = []
     for step in sorted(steps):
         each = ", ".join(
-            f"{{{axis_text(axis)} = {_tensor(source, operands)} -> [{', '.join(targets)}]}}"
+            f"{{{axis} = {_tensor(source, operands)} -> [{', '.join(targets)}]}}"
             for (axis, source), targets in steps[step].items())
         shown.append(f"{{step-{step} = [{each}]}}")
     return f"#sdy.propagation_edges<[{', '.join(shown)}]>"
@@ -243,7 +242,7 @@ def _tensor(position: int, operands: int) -> str:
 
 
 def _key(axis: AxisRef) -> str:
-    return axis_text(axis).replace('"', "")
+    return str(axis).replace('"', "")
 
 
 def _steps(module: ShardyModule) -> Iterator[int]:

@@ -6,7 +6,8 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.axes import AxisRef
+from eggshard.program.mesh import Mesh
 from eggshard.program.op_sharding_rule import PASS_THROUGH, OpShardingRule
 from eggshard.program.sharding import DimSharding
 from eggshard.shardy.attributes import TensorSharding

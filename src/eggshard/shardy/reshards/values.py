@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from jaxlib.mlir import ir
 
-from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.axes import AxisRef, any_overlap
+from eggshard.program.mesh import Mesh
 from eggshard.shardy.attributes import TensorSharding, read_per_value
 from eggshard.shardy.edges import DATA_FLOW, edge_of, edge_owner, owner_of, terminator, without_manual
 from eggshard.shardy.module import BODIES, ShardyModule, manual_axes, rank
-from eggshard.shardy.reshards.axis_lists import any_overlap
 
 #: Shardy has no data-flow edges for it, so its branches return what they happen to; here they are as those of a case.
 IF = "stablehlo.if"

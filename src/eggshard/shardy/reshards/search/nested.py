@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.program.mesh import axis_ref
+from eggshard.program.axes import axis_ref
 from eggshard.program.placement import Placement, replicated
 from eggshard.shardy.attributes import TensorSharding, read_per_value
 from eggshard.shardy.module import BODIES, manual_axes
