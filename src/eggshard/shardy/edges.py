@@ -12,7 +12,7 @@ from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError
 from eggshard.program.sharding import DimSharding
-from eggshard.shardy.attributes import TensorSharding
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.module import BODIES, ShardyModule
 
 #: Ops whose edges are owned by their results; bodies' arguments own some of theirs.

@@ -16,7 +16,7 @@ from eggshard.program.axes import Axes, AxisRef, append, begins_with
 from eggshard.program.mesh import Mesh
 from eggshard.program.op_sharding_rule import OpShardingRule, TensorFactors
 from eggshard.program.sharding import DimSharding, Sharding
-from eggshard.shardy.attributes import TensorSharding
+from eggshard.program.tensor_sharding import TensorSharding
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from jaxlib.mlir import ir
 
 from eggshard.program.axes import Axes, shard_count
 from eggshard.program.mesh import Mesh
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.program.types import numpy_dtype
-from eggshard.shardy.attributes import TensorSharding
 from eggshard.shardy.module import ShardyModule, shape
 from eggshard.shardy.reshards.collectives import Collective
 

@@ -9,7 +9,8 @@ from jax.interpreters import mlir as jax_mlir
 from jaxlib.mlir import ir
 
 from eggshard.program.sharding import atoms, gather_cuts
-from eggshard.shardy.attributes import TensorSharding, read_all_to_all, read_axis_list, read_axis_lists
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import read_all_to_all, read_axis_list, read_axis_lists
 from eggshard.shardy.module import ShardyModule, shape
 
 

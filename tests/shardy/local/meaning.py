@@ -15,7 +15,8 @@ from jaxlib.mlir.dialects import stablehlo
 
 from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import atoms, gather_cuts
-from eggshard.shardy.attributes import TensorSharding, read_per_value
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import read_per_value
 from eggshard.shardy.local.emission import zero_text
 from eggshard.shardy.module import ShardyModule, shape
 

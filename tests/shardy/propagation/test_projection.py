@@ -7,7 +7,7 @@ import pytest
 from eggshard.program.axes import AxisRef
 from eggshard.program.mesh import Mesh
 from eggshard.program.op_sharding_rule import OpShardingRule
-from eggshard.shardy.attributes import TensorSharding
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.projection import Projection, project
 
 MESH = Mesh({"w": 3, "x": 4, "y": 2, "z": 8})

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from eggshard.program.axes import Axes, AxisRef, any_overlap, in_mesh_order, merged
-from eggshard.shardy.attributes import TensorSharding, axes_text
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import axes_text
 from eggshard.shardy.reshards.parts import Edge, Parts, State
 
 MESHES = (

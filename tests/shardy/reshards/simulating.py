@@ -9,7 +9,7 @@ import numpy as np
 from eggshard.program.axes import Axes, shard_count
 from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import atoms
-from eggshard.shardy.attributes import TensorSharding
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.reshards.collectives import Collective
 from eggshard.shardy.wire_bytes import positions
 

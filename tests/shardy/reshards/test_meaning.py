@@ -22,7 +22,7 @@ from tests.shardy.reshards.simulating import shards, simulate, whole
 from eggshard import shardy
 from eggshard.program.axes import AxisRef, any_overlap, shard_count
 from eggshard.program.mesh import Mesh
-from eggshard.shardy.attributes import TensorSharding
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.module import parsed, shape as shape_of
 from eggshard.shardy.reshards.collectives import Collective
 from eggshard.shardy.reshards.planned_collectives import Reshard, planned_moves

@@ -10,7 +10,8 @@ from jaxlib.mlir import ir
 
 from eggshard.program.axes import Axes
 from eggshard.program.sharding import DimSharding
-from eggshard.shardy.attributes import TensorSharding, per_value_text, read_per_value
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import per_value_text, read_per_value
 from eggshard.shardy.clean_up import debug_info
 from eggshard.shardy.module import BODIES, DATA_FLOW, SHARDING, ShardyModule, manual_axes, rank, uses
 from eggshard.shardy.passes import shardy_pass

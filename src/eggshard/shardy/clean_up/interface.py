@@ -13,7 +13,8 @@ from eggshard.errors import ProgramError
 from eggshard.program.axes import Axes, AxisRef
 from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import DimSharding
-from eggshard.shardy.attributes import TensorSharding, per_value_text, read_per_value
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import per_value_text, read_per_value
 from eggshard.shardy.clean_up.edges import with_manual
 from eggshard.shardy.module import ShardyModule, manual_axes
 from eggshard.shardy.passes import shardy_pass

@@ -14,7 +14,7 @@ from eggshard.program.codec import String
 from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import DimSharding
 from eggshard.program.sharding_text import read_mesh
-from eggshard.shardy.attributes import TensorSharding, mesh_attribute
+from eggshard.program.tensor_sharding import TensorSharding, mesh_attribute
 from eggshard.shardy.module import BODIES, OWN_SHARDING, SHARDING, ShardyModule
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.rewriting import transform_entries, transform_shardings

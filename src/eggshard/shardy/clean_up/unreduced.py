@@ -10,7 +10,7 @@ from jaxlib.mlir import ir
 from eggshard.errors import ShardingError
 from eggshard.program.axes import Axes, AxisRef, any_overlap, difference
 from eggshard.program.mesh import Mesh
-from eggshard.shardy.attributes import TensorSharding
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.module import ShardyModule, manual_axes
 from eggshard.shardy.passes import shardy_pass
 

@@ -16,7 +16,8 @@ from jaxlib.mlir.dialects import sdy, stablehlo
 
 from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import atoms, gather_cuts
-from eggshard.shardy.attributes import TensorSharding, per_value_text
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import per_value_text
 from eggshard.shardy.local.emission import Devices, filled, padded, sliced, within, zero
 from eggshard.shardy.local.redistribution import Held, Piece, Wanted, mirrored, redistribution
 from eggshard.shardy.module import ShardyModule, shape

@@ -13,8 +13,8 @@ from eggshard.program.axes import Axes, in_mesh_order, shard_count
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement, place
 from eggshard.program.sharding import Sharding, atoms, gather_cuts
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.program.types import TensorType
-from eggshard.shardy.attributes import TensorSharding
 
 #: The mesh of values that say nothing of theirs.
 NO_MESH = Mesh({})

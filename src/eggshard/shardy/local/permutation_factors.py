@@ -11,7 +11,8 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.program.axes import Axes, axis_ref, difference
-from eggshard.shardy.attributes import TensorSharding, axis_list_text
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import axis_list_text
 from eggshard.shardy.local.emission import channels
 from eggshard.shardy.local.halo_exchange import Exchange, Shards, grids, is_outermost, on_shards, refined
 from eggshard.shardy.local.permuted import PERMUTED, Permuted

@@ -14,8 +14,8 @@ from eggshard.emit.collectives_text import StepText
 from eggshard.program.axes import axis_ref
 from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import DimSharding, Sharding, mesh_text
+from eggshard.program.tensor_sharding import symbol_text
 from eggshard.program.types import TensorType
-from eggshard.shardy.attributes import symbol_text
 from eggshard.steps.steps import Action, Step, StepPlan
 
 

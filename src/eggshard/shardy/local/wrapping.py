@@ -11,7 +11,8 @@ from eggshard.errors import ProgramError, ShardingError
 from eggshard.program.axes import shard_count
 from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import mesh_text
-from eggshard.shardy.attributes import TensorSharding, per_value_text
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import per_value_text
 from eggshard.shardy.clean_up.meshes import drop_sharding_and_mesh
 from eggshard.shardy.local.conversion import symbol, tensor_type
 from eggshard.shardy.module import ShardyModule, parsed

@@ -14,7 +14,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.shardy.attributes import TensorSharding
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.edges import (
     EDGE,
     FUNCTION_EDGE,

@@ -8,7 +8,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.errors import ShardingError
-from eggshard.shardy.attributes import TensorSharding
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.edges import owner_of, sharding_of, state_sharding
 from eggshard.shardy.module import ShardyModule, rank, shape
 from eggshard.shardy.passes import shardy_pass

@@ -15,7 +15,8 @@ from jaxlib.mlir import ir
 from eggshard.program.axes import AxisRef, begins_with
 from eggshard.program.mesh import Mesh
 from eggshard.program.op_sharding_rule import OpShardingRule
-from eggshard.shardy.attributes import TensorSharding, read_per_value
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import read_per_value
 from eggshard.shardy.edges import EDGE, FUNCTION_EDGE, edge_of, holder_of, owner_of, sharding_of, sources, terminator
 from eggshard.shardy.module import ShardyModule, inside_first
 from eggshard.shardy.projection import Projection

@@ -10,7 +10,7 @@ from eggshard.program.axes import AxisRef
 from eggshard.program.mesh import Mesh
 from eggshard.program.op_sharding_rule import PASS_THROUGH, OpShardingRule
 from eggshard.program.sharding import DimSharding
-from eggshard.shardy.attributes import TensorSharding
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.edges import EDGE, FUNCTION_EDGE
 from eggshard.shardy.propagation.factors import BACKWARD, BOTH, FORWARD, NOWHERE
 from eggshard.shardy.propagation.graph import NO_SLOT, Graph

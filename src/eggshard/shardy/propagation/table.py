@@ -8,7 +8,8 @@ from jaxlib.mlir import ir
 
 from eggshard.errors import ShardingError
 from eggshard.program.mesh import Mesh
-from eggshard.shardy.attributes import TensorSharding, per_value_text
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import per_value_text
 
 #: The number of having no sharding.
 NONE = 0

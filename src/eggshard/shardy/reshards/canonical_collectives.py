@@ -9,7 +9,8 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.program.axes import Axes, in_mesh_order, merged
-from eggshard.shardy.attributes import TensorSharding, per_value_text, read_per_value
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import per_value_text, read_per_value
 from eggshard.shardy.dead_ops import erase_dead
 from eggshard.shardy.module import ShardyModule, create, manual_axes, uses
 from eggshard.shardy.passes import shardy_pass

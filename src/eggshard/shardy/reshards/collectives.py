@@ -8,9 +8,9 @@ from typing import Any
 
 from eggshard.program.axes import Axes, AxisRef, Sizes, merged, shard_count, without_suffix
 from eggshard.program.mesh import Mesh
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import (
     Exchange,
-    TensorSharding,
     axes_text,
     axis_list_text,
     axis_lists_text,

@@ -12,7 +12,8 @@ from eggshard.costmodel import CostModel
 from eggshard.errors import ProgramError, ShardingError
 from eggshard.program.axes import Axes, any_overlap
 from eggshard.program.op_sharding_rule import OpShardingRule, TensorFactors
-from eggshard.shardy.attributes import TensorSharding, axes_text
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import axes_text
 from eggshard.shardy.module import ShardyModule, inside_first, shape
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.projection import FactorSharding, Projection, TensorProjection

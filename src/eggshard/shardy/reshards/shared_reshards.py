@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from jaxlib.mlir import ir
 
 from eggshard.program.axes import Axes, AxisRef, Sizes, merged
-from eggshard.shardy.attributes import TensorSharding, per_value_text
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import per_value_text
 from eggshard.shardy.module import SHARDING, ShardyModule, create, shape, uses
 
 RESHAPE, TRANSPOSE = "stablehlo.reshape", "stablehlo.transpose"

@@ -11,7 +11,7 @@ from jaxlib.mlir import ir
 from eggshard.errors import ProgramError
 from eggshard.program.axes import Axes, AxisRef, Sizes, in_mesh_order
 from eggshard.program.mesh import Mesh
-from eggshard.shardy.attributes import TensorSharding
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.module import ShardyModule, shape, uses
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.reshards.collectives import Collective, Move

@@ -10,7 +10,8 @@ from eggshard.program.axes import Axes, difference, in_mesh_order
 from eggshard.program.mesh import Mesh
 from eggshard.program.op_sharding_rule import REDUCTION, OpShardingRule
 from eggshard.program.sharding import DimSharding
-from eggshard.shardy.attributes import TensorSharding, read_axis_list
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import read_axis_list
 from eggshard.shardy.projection import Projection
 from eggshard.shardy.reshards import insertion
 from eggshard.shardy.reshards.axis_lists import continuation

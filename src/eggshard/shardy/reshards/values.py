@@ -11,7 +11,8 @@ from jaxlib.mlir import ir
 
 from eggshard.program.axes import AxisRef, any_overlap
 from eggshard.program.mesh import Mesh
-from eggshard.shardy.attributes import TensorSharding, read_per_value
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import read_per_value
 from eggshard.shardy.edges import DATA_FLOW, edge_of, edge_owner, owner_of, terminator, without_manual
 from eggshard.shardy.module import BODIES, ShardyModule, manual_axes, rank
 

@@ -15,10 +15,10 @@ from eggshard.limits import Limits
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement, place, replicated
 from eggshard.program.sharding import Sharding, atoms, gather_cuts
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.program.types import TensorType
 from eggshard.reshard.routes import Router
 from eggshard.reshard.submesh import SubmeshRouter, without_axes
-from eggshard.shardy.attributes import TensorSharding
 from eggshard.shardy.module import BODIES, ShardyModule
 from eggshard.shardy.reshards.search.conversions import StatedConversions, parts_of
 

@@ -10,7 +10,8 @@ from jaxlib.mlir import ir
 
 from eggshard.program.axes import axis_ref
 from eggshard.program.placement import Placement, replicated
-from eggshard.shardy.attributes import TensorSharding, read_per_value
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import read_per_value
 from eggshard.shardy.module import BODIES, manual_axes
 from eggshard.shardy.reshards.search.blocks import plan_block
 from eggshard.shardy.reshards.search.context import Context
