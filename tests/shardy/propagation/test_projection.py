@@ -4,11 +4,11 @@ import random
 
 import pytest
 
+from eggshard.planner.propagation.projection import Projection, project
 from eggshard.program.axes import AxisRef
 from eggshard.program.mesh import Mesh
 from eggshard.program.op_sharding_rule import OpShardingRule
 from eggshard.program.tensor_sharding import TensorSharding
-from eggshard.shardy.projection import Projection, project
 
 MESH = Mesh({"w": 3, "x": 4, "y": 2, "z": 8})
 

@@ -7,13 +7,13 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.errors import ShardingError
+from eggshard.planner.propagation.table import ShardingTable
 from eggshard.program.axes import AxisRef, difference, in_mesh_order
 from eggshard.program.mesh import Mesh
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import per_value_text, read_per_value
 from eggshard.shardy.module import ShardyModule, manual_axes
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.propagation.table import ShardingTable
 
 
 @shardy_pass("manual-axes-cleanup")

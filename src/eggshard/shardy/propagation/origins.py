@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from jaxlib.mlir import ir
 
+from eggshard.planner.propagation.projection import Projection
 from eggshard.program.axes import AxisRef, begins_with
 from eggshard.program.mesh import Mesh
 from eggshard.program.op_sharding_rule import OpShardingRule
@@ -19,8 +20,6 @@ from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import read_per_value
 from eggshard.shardy.edges import EDGE, FUNCTION_EDGE, edge_of, holder_of, owner_of, sharding_of, sources, terminator
 from eggshard.shardy.module import ShardyModule, inside_first
-from eggshard.shardy.projection import Projection
-from eggshard.shardy.propagation.graph import Node
 
 ORIGINS, EDGES, NAME = "sdy.sharding_origins", "sdy.propagation_edges", "sdy.sharding_origin_name"
 _CONSTRAINT, _MANUAL = "sdy.sharding_constraint", "sdy.manual_computation"
@@ -108,13 +107,12 @@ class Notes:
         related = (origin for other, origin in known.items() if other.contains(axis) or axis.contains(other))
         return next(related, None)
 
-    def forget(self, nodes: Iterable[Node]) -> None:
+    def forget(self, ops: Iterable[Any]) -> None:
         """Drop the notes on ops that are taken away."""
-        for node in nodes:
-            if node.erased:
-                for result in node.op.results:
-                    self._origins.pop(result, None)
-                self._gifts.pop((node.op, None), None)
+        for op in ops:
+            for result in op.results:
+                self._origins.pop(result, None)
+            self._gifts.pop((op, None), None)
 
     # -- afterwards --------------------------------------------------------------------------------------------------
 

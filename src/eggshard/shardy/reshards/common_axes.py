@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from eggshard.planner.propagation.projection import Projection, TensorProjection
 from eggshard.program.axes import Axes, any_overlap, shard_count
 from eggshard.program.mesh import Mesh
 from eggshard.program.op_sharding_rule import NEED_REPLICATION, PASS_THROUGH, PERMUTATION, REDUCTION, OpShardingRule
-from eggshard.shardy.projection import Projection, TensorProjection
 from eggshard.shardy.reshards.axis_lists import extends, joined, order, truncated
 
 #: Among candidates with as many votes, the kinds of factors that go first.

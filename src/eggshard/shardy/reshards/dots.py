@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from eggshard.planner.propagation.projection import Projection
 from eggshard.program.axes import Axes, AxisRef, any_overlap
 from eggshard.program.op_sharding_rule import REDUCTION, OpShardingRule
 from eggshard.shardy.module import shape
-from eggshard.shardy.projection import Projection
 from eggshard.shardy.reshards import insertion
 from eggshard.shardy.reshards.values import OnMesh, Values
 

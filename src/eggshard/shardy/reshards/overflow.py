@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from functools import reduce
 
+from eggshard.planner.propagation.projection import Projection, TensorProjection
 from eggshard.program.axes import Axes, AxisRef, append
 from eggshard.program.mesh import Mesh
 from eggshard.program.op_sharding_rule import OpShardingRule, TensorFactors
-from eggshard.shardy.projection import Projection, TensorProjection
 from eggshard.shardy.reshards.axis_lists import common_prefix, joined
 from eggshard.shardy.reshards.common_axes import shards_of
 from eggshard.shardy.reshards.values import OnMesh

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from eggshard.errors import ShardingError
+from eggshard.planner.propagation.projection import Projection
 from eggshard.program.axes import Axes, difference, in_mesh_order
 from eggshard.program.mesh import Mesh
 from eggshard.program.op_sharding_rule import REDUCTION, OpShardingRule
 from eggshard.program.sharding import DimSharding
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import read_axis_list
-from eggshard.shardy.projection import Projection
 from eggshard.shardy.reshards import insertion
 from eggshard.shardy.reshards.axis_lists import continuation
 from eggshard.shardy.reshards.common_axes import agreed_axes

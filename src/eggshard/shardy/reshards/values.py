@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 from jaxlib.mlir import ir
 
+from eggshard.planner.propagation.flows import without_manual
 from eggshard.program.axes import AxisRef, any_overlap
 from eggshard.program.mesh import Mesh
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import read_per_value
-from eggshard.shardy.edges import DATA_FLOW, edge_of, edge_owner, owner_of, terminator, without_manual
+from eggshard.shardy.edges import DATA_FLOW, edge_of, edge_owner, owner_of, terminator
 from eggshard.shardy.module import BODIES, ShardyModule, manual_axes, rank
 
 #: Shardy has no data-flow edges for it, so its branches return what they happen to; here they are as those of a case.

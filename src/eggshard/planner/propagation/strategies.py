@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from eggshard.planner.propagation.projection import FactorSharding, Projection, TensorProjection
 from eggshard.program.axes import Axes, AxisRef, begins_with, shard_count
 from eggshard.program.mesh import Mesh
 from eggshard.program.op_sharding_rule import OpShardingRule
-from eggshard.shardy.projection import FactorSharding, Projection, TensorProjection
 
 #: Which way shardings flow along a factor, numbered as Shardy does; of two directions | allows what either does.
 NOWHERE, FORWARD, BACKWARD, BOTH = 0, 1, 2, 3
