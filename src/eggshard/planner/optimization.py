@@ -25,9 +25,8 @@ from eggshard.errors import (
     RewriteError,
     ShardingError,
 )
-from eggshard.frontends import load, op_count
+from eggshard.frontends import load
 from eggshard.frontends.jax import is_lowered
-from eggshard.frontends.propagation import warm as start_propagation
 from eggshard.limits import Limits
 from eggshard.ops.region_builder import RegionBuilder
 from eggshard.plan.plan import Plan, Search
@@ -136,8 +135,6 @@ def _optimize(
     rules = select(default_rules() if rewrites is None else rewrites, exact)
     if rules and worker().pid is None:
         warm(rules)  # the engine is made while the program is read
-    if op_count(program) > MANY_OPS:
-        start_propagation()
     loaded = load(program)
     bodies = RegionPlanner(rules)
     planning = Planning(loaded, cost_model, limits, exact, bodies)

@@ -11,7 +11,6 @@ from eggshard.costmodel.pricing import Pricer, op_info
 from eggshard.costmodel.protocol import CostModel
 from eggshard.errors import ProgramError
 from eggshard.frontends.divergence import DIVERGES
-from eggshard.frontends.propagation import Propagated, propagated
 from eggshard.limits import Limits
 from eggshard.ops import registry
 from eggshard.ops.base import FactorRule
@@ -19,6 +18,7 @@ from eggshard.ops.collectives import PerDevice
 from eggshard.placement.transfer import Strategy, strategies
 from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.planner.encoding.widening import Widener
+from eggshard.planner.propagation.propagated import Propagated, propagated
 from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement, replicated
@@ -158,7 +158,7 @@ class Planning:
 
     @cached_property
     def _propagated(self) -> Propagated:
-        return propagated(self.program, self.limits.seconds)
+        return propagated(self.program)
 
     def propagated_inside(self, region: Region) -> Sequence[Sharding | None]:
         """What propagation says of a region's values; nothing where it says nothing, or was not asked (`hints`)."""

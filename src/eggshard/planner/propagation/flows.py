@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from eggshard.planner.propagation.schedule import PHASES, schedule
 from eggshard.planner.propagation.strategies import BOTH, Step
 from eggshard.planner.propagation.table import NONE, ShardingTable
 from eggshard.program.op_sharding_rule import OpShardingRule, RuleFactor
-from eggshard.program.sharding import DimSharding
+from eggshard.program.sharding import DimSharding, Sharding
 from eggshard.program.tensor_sharding import TensorSharding
 
 
@@ -21,7 +21,7 @@ class ManualEdge:
     it is the other way round. stated: how the manual axes shard it.
     """
 
-    def __init__(self, table: ShardingTable, argument: bool, axes: tuple[str, ...], stated: TensorSharding) -> None:
+    def __init__(self, table: ShardingTable, argument: bool, axes: tuple[str, ...], stated: Sharding) -> None:
         self.table, self.argument, self.axes, self.stated = table, argument, axes, stated
         self._inflow: dict[int, int] = {}
 
@@ -40,8 +40,9 @@ class ManualEdge:
         sharding = self.table.shardings[number]
         if sharding is None:
             return NONE
-        seen = with_manual(self.stated, sharding, self.axes) if outside else without_manual(sharding, self.axes)
-        return self.table.number(seen)
+        own = sharding.sharding
+        seen = with_manual(self.stated, own, self.axes) if outside else own.without(self.axes)
+        return self.table.number(TensorSharding(sharding.mesh, seen))
 
 
 @dataclass(eq=False, slots=True)
@@ -86,14 +87,9 @@ def identity(sizes: tuple[int, ...], operands: int) -> OpShardingRule:
     return OpShardingRule(tuple(map(RuleFactor, sizes)), (tensor,) * operands, (tensor,))
 
 
-def without_manual(sharding: TensorSharding, manual: Sequence[str]) -> TensorSharding:
-    """What the body of a computation that is manual along some axes sees of a sharding."""
-    return TensorSharding(sharding.mesh, sharding.sharding.without(manual)) if manual else sharding
-
-
-def with_manual(outer: TensorSharding, inner: TensorSharding, manual: Sequence[str]) -> TensorSharding:
+def with_manual(outer: Sharding, inner: Sharding, manual: Sequence[str]) -> Sharding:
     """A body's sharding seen from outside, where `outer` says how the manual axes shard it."""
     dims = tuple(
         DimSharding(tuple(a for a in was.axes if a.name in manual) + now.axes, now.open, now.priority)
         for was, now in zip(outer.dims, inner.dims, strict=True))
-    return TensorSharding(inner.mesh, outer.updated(dims=dims).sharding)
+    return replace(outer, dims=dims)

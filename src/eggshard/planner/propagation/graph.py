@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 
 from eggshard.planner.propagation.flows import Flow
+from eggshard.planner.propagation.strategies import Step
 from eggshard.planner.propagation.table import NONE, ShardingTable
 from eggshard.program.tensor_sharding import TensorSharding
 
@@ -85,6 +86,13 @@ class Graph:
         for value in results:
             self._definers[value] = node
         return node
+
+    def between(self, operands: tuple[int, ...], results: tuple[int, ...], steps: tuple[Step, ...],
+                single_use: tuple[int, ...] = ()) -> Flow:
+        """The flow between the slots of values. single_use: as of `Flow`, without scalars."""
+        values = (*operands, *results)
+        slots, ranked = tuple(self.slots[v] for v in values), tuple(v for v in single_use if self.ranks[v])
+        return Flow(steps[0].rule, slots, len(operands), steps, values, ranked)
 
     # -- shardings ---------------------------------------------------------------------------------------------------
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.program.axes import Axes
-from eggshard.program.sharding import DimSharding
+from eggshard.planner.propagation.flows import with_manual
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import per_value_text, read_per_value
 from eggshard.shardy.clean_up import debug_info
@@ -91,19 +89,11 @@ def _set(op: Any, attribute: str, values: Sequence[Any], edges: Sequence[Any]) -
     if op.name == MANUAL:
         stated = read_per_value(str(op.attributes[attribute]))
         shardings = [
-            free if known and attribute == "out_shardings" else with_manual(s, free, manual_axes(op))
+            free if known and attribute == "out_shardings" else
+            TensorSharding(free.mesh, with_manual(s.sharding, free.sharding, manual_axes(op)))
             for s, free, known in zip(stated, shardings, found, strict=True)
         ]
     op.attributes[attribute] = ir.Attribute.parse(per_value_text(shardings))
-
-
-def with_manual(stated: TensorSharding, free: TensorSharding, manual: Axes | Sequence[str]) -> TensorSharding:
-    """What a body's argument is sharded by outside: the manual axes that are stated, then the free ones."""
-    dims = []
-    for outer, inner in zip(stated.dims, free.dims, strict=True):
-        axes = tuple(a for a in outer.axes if a.name in manual)
-        dims.append(DimSharding((*axes, *inner.axes), inner.open, inner.priority))
-    return TensorSharding(free.mesh, replace(stated.sharding, dims=tuple(dims)))
 
 
 def _note(op: Any, edges: Sequence[Any], wanted: tuple[bool, bool], origins: str, steps: str) -> None:

@@ -28,7 +28,7 @@ from eggshard.shardy.module import BODIES, OWN_SHARDING, RULE, SHARDING, ShardyM
 from eggshard.shardy.propagation.call_graph import callee, symbol
 from eggshard.shardy.propagation.groups import GROUP, group_of
 from eggshard.shardy.rules import rule_of
-from eggshard.shardy.traits import is_elementwise, is_pure, is_scalar, is_static, is_terminator
+from eggshard.shardy.traits import is_elementwise, is_pure, is_static, is_terminator
 
 BARRIER = "sdy.propagation_barrier"
 _OFFLOADS = frozenset(("MoveToDevice", "MoveToHost"))
@@ -184,7 +184,7 @@ class ModuleGraph(Graph):
         if node.name == BARRIER:
             same = identity(shape(op.results[0]), 1)
             direction = int(ir.IntegerAttr(op.attributes["allowed_direction"]).value)
-            return self._between(same, node.operands, node.results, always(same, direction, True))
+            return self.between(node.operands, node.results, always(same, direction, True))
         if not node.results or node.name.startswith(("func.", "builtin.", "sdy.mesh")):
             return None
         rule = rule_of(op, self.conservative)
@@ -195,7 +195,7 @@ class ModuleGraph(Graph):
         keeps_shape = elementwise or name in SAME_SHAPE or (
             name == "custom_call" and ir.StringAttr(op.attributes["call_target_name"]).value in _OFFLOADS)
         steps = scheduled(name, rule, keeps_shape, elementwise, self.conservative)
-        return self._between(rule, node.operands, node.results, steps, node.operands)
+        return self.between(node.operands, node.results, steps, node.operands)
 
     def _of_edge(self, node: Node) -> Flow | None:
         op = self.ops[node.number]
@@ -203,20 +203,14 @@ class ModuleGraph(Graph):
         if not given or not is_static(op.results[0]):
             return None
         rule = identity(shape(op.results[0]), len(given))
-        flow = self._between(rule, given, node.results, scheduled("", rule, True, False), node.operands)
+        flow = self.between(given, node.results, scheduled("", rule, True, False), node.operands)
         of = owner_of(owner)
         if of.name == "sdy.manual_computation":
             argument = isinstance(owner, ir.BlockArgument)
             name, n = ("in_shardings", owner.arg_number) if argument else ("out_shardings", owner.result_number)
             stated = read_per_value(str(of.attributes[name]))[n]
-            flow.manual = ManualEdge(self.table, argument, manual_axes(of), stated)
+            flow.manual = ManualEdge(self.table, argument, manual_axes(of), stated.sharding)
         return flow
-
-    def _between(self, rule: Any, operands: tuple[int, ...], results: tuple[int, ...], steps: Any,
-                 single_use: tuple[int, ...] = ()) -> Flow:
-        values = (*operands, *results)
-        ranked = tuple(value for value in single_use if not is_scalar(self.values[value]))
-        return Flow(rule, tuple(self.slots[v] for v in values), len(operands), steps, values, ranked)
 
     def _of_results(self, function: int) -> Iterator[Flow]:
         """From what a function returns to its stated results, and back; none for tokens."""

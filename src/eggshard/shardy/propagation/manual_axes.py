@@ -7,8 +7,8 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.errors import ShardingError
+from eggshard.planner.propagation.draft import naming
 from eggshard.planner.propagation.table import ShardingTable
-from eggshard.program.axes import AxisRef, difference, in_mesh_order
 from eggshard.program.mesh import Mesh
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import per_value_text, read_per_value
@@ -51,8 +51,5 @@ def _naming(sharding: TensorSharding, axes: list[str], name: str | Mesh, mesh: M
     """The sharding with all of the axes named; that of a token as it is."""
     if not isinstance(value.type, ir.ShapedType):
         return sharding
-    unnamed = difference([AxisRef(axis) for axis in axes], sharding.sharding.axes, mesh.axes)
-    if not unnamed:
-        return sharding
-    replicated = in_mesh_order([*sharding.sharding.replicated, *unnamed], mesh.axes)
-    return TensorSharding(name, sharding.updated(replicated=replicated).sharding)
+    named = naming(sharding.sharding, axes, mesh)
+    return sharding if named == sharding.sharding else TensorSharding(name, named)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from jaxlib.mlir import ir
 
-from eggshard.planner.propagation.flows import without_manual
 from eggshard.program.axes import AxisRef, any_overlap
 from eggshard.program.mesh import Mesh
 from eggshard.program.tensor_sharding import TensorSharding
@@ -166,5 +165,6 @@ def _body_edges(op: Any) -> list[Edge]:
 
 def _within(sharding: TensorSharding, manual: tuple[str, ...]) -> TensorSharding:
     """A sharding without manual axes; dimensions that no other axis shards lose their priority."""
-    inner = without_manual(sharding, manual)
-    return inner.updated(dims=tuple(replace(d, priority=d.priority if d.axes or d.open else None) for d in inner.dims))
+    inner = sharding.sharding.without(manual)
+    dims = tuple(replace(d, priority=d.priority if d.axes or d.open else None) for d in inner.dims)
+    return TensorSharding(sharding.mesh, replace(inner, dims=dims))

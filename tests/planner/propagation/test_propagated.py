@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,21 +9,15 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 from jax.sharding import PartitionSpec as P
+from tests.frontends.jax_programs import PROGRAMS, X, mesh, sharded
 
-from eggshard.errors import EggshardWarning, ProgramError
+from eggshard.errors import EggshardWarning
 from eggshard.frontends import load
 from eggshard.frontends.builder import ProgramBuilder
-from eggshard.frontends.propagation import propagate, propagate_program, propagated, propagated_shardings
-from eggshard.ops.module_text import program_text, walk
+from eggshard.planner.propagation.propagated import propagated
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import is_even, replicated
 from eggshard.program.sharding import Sharding
-
-_spec = importlib.util.spec_from_file_location("jax_programs", Path(__file__).parent / "jax_programs.py")
-assert _spec and _spec.loader
-jax_programs = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(jax_programs)
-PROGRAMS, X, LAYER, sharded = (getattr(jax_programs, n) for n in ("PROGRAMS", "X", "LAYER", "sharded"))
 
 
 def shown(shardings: list[Sharding | None]) -> list[str]:
@@ -40,7 +32,7 @@ def test_values_of_a_built_program() -> None:
     h = b.tanh(x @ w)
     b.output(b.sum(h * free, 1))
     program = b.build()
-    found = propagated_shardings(program)
+    found = propagated(program).values
     assert shown(found) == ['[{"x"}, {}]', '[{}, {"y"}]', *['[{"x"}, {"y"}]'] * 4, '[{"x"}]']
     assert len(found) == len(program.region.types)
 
@@ -79,7 +71,7 @@ def test_outputs_are_where_xla_puts_them(name: str) -> None:
     shardings = jax.tree.map(lambda a: sharded("x") if a.ndim and a.shape[0] % 4 == 0 else sharded(), arguments)
     lowered = jax.jit(function, in_shardings=shardings).lower(*arguments)
     program = load(lowered)
-    found = propagated_shardings(program)
+    found = propagated(program).values
     compiled = jax.tree.leaves(lowered.compile().output_shardings)
     for v, jax_sharding in zip(program.region.outputs, compiled, strict=True):
         type_ = program.region.types[v]
@@ -94,53 +86,87 @@ def test_loops_branches_and_manual_computations() -> None:
     def f(x: Any, ws: Any) -> Any:
         y, _ = lax.scan(lambda c, w: (jnp.tanh(c @ w), None), x, ws)
         y = lax.cond(y[0, 0] > 0, lambda v: v * 2, lambda v: v + 1, y)
-        return jax.shard_map(
-            lambda v: lax.psum(v, "y"), mesh=jax_programs.mesh(), in_specs=P("x", "y"), out_specs=P("x", None)
-        )(y)
+        return jax.shard_map(lambda v: lax.psum(v, "y"), mesh=mesh(), in_specs=P("x", "y"), out_specs=P("x", None))(y)
 
     program = load(jax.jit(f, in_shardings=(sharded("x"), None)).lower(X, jnp.ones((3, 16, 16))))
-    found = propagate_program(program)
-    by_name = {op.name: op for op in walk(found.region)}
-    assert str(by_name["dot_general"].shardings[0]).startswith('[{"x"}')
-    assert '[{"x"}, {' in str(by_name["while"].shardings[1]) + str(by_name["while"].shardings[2])
-    assert str(by_name["manual_computation"].shardings[0]) == '[{"x"}, {}]'
-    assert shown(list(found.output_shardings)) == ['[{"x"}, {}]']
-    # A fully propagated program reads back as itself.
-    again = load(program_text(found))
-    assert again.input_shardings == found.input_shardings
-    assert [op.shardings for op in again.region.ops] == [op.shardings for op in found.region.ops]
+    found = propagated(program)
+    ops = program.region.ops
+    (loop,) = (i for i, op in enumerate(ops) if op.name == "while")
+    (manual,) = (i for i, op in enumerate(ops) if op.name == "manual_computation")
+    (branch,) = (i for i, op in enumerate(ops) if op.name in ("case", "if"))
+    state = next(v for v in ops[loop].results if program.region.types[v].shape == X.shape)
+    assert str(found.values[state]).startswith('[{"x"}')
+    body = found.regions[loop][1]
+    for v, type_ in enumerate(ops[loop].regions[1].types):
+        assert type_.shape != X.shape or str(body.values[v]).startswith('[{"x"}')
+    assert all(str(part.values[0]).startswith('[{"x"}') for part in found.regions[branch])
+    assert [shown(end) for end in found.interfaces[manual]] == [['[{"x"}, {"y"}]'], ['[{"x"}, {}]']]
 
 
-def test_sub_axes_from_reshapes() -> None:
+def test_sub_axes_that_the_mesh_is_not_refined_for_are_dropped() -> None:
     b = ProgramBuilder({"x": 4})
     x = b.input((8, 6), "f32", ("x", None))
     b.output(b.reshape(x, (2, 4, 6)))
-    program = b.build()
-    assert shown(propagated_shardings(program)) == ['[{"x"}, {}]', "[{}, {}, {}]"]
-    found = propagate_program(program)
-    assert found.mesh == Mesh({"x:(1)2": 2, "x:(2)2": 2})
-    assert shown(list(found.region.ops[0].shardings)) == ['[{"x":(1)2}, {"x":(2)2}, {}]']
+    assert shown(propagated(b.build()).values) == ['[{"x"}, {}]', "[{}, {}, {}]"]
 
 
-def test_text() -> None:
-    text = jax.jit(lambda x: x * 2, in_shardings=sharded("x", "y")).lower(X).as_text()
-    assert '#sdy.sharding_per_value<[<@mesh, [{"x"}, {"y"}]>]>' in propagate(text).replace(", ?", "")
-    with pytest.raises(ProgramError, match="refuses the module"):
-        propagate("module {")
+def test_sub_axes_that_the_mesh_is_refined_for() -> None:
+    b = ProgramBuilder({"x": 4})
+    x = b.input((8, 6), "f32", ("x", None))
+    y = b.input((8, 6), "f32", ("x:(1)2", None))
+    b.output(b.reshape(x, (2, 4, 6)))
+    b.output(y)
+    assert shown(propagated(b.build()).values)[2] == '[{"x":(1)2}, {"x":(2)2}, {}]'
 
 
 def test_programs_without_anything_to_propagate() -> None:
     b = ProgramBuilder()
     b.output(b.tanh(b.input((4,))))
-    program = b.build()
-    assert propagated_shardings(program) == [None, None] and propagate_program(program) == program
+    assert propagated(b.build()).values == [None, None]
 
 
 def test_a_failure_leaves_the_stated_shardings() -> None:
-    b = ProgramBuilder({"x": 4})
-    x = b.input((8,), "f32", ("x",))
-    b.output(b.constrain(b.tanh(x), "[{?}]"))
-    program = b.build()
+    program = load("""sdy.mesh @mesh = <["x"=4]>
+      func.func @main(%a: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}) -> tensor<4xf32> {
+        %b = stablehlo.slice %a [0:4] : (tensor<8xf32>) -> tensor<4xf32>
+        sdy.sharding_group %a group_id=0 : tensor<8xf32>
+        sdy.sharding_group %b group_id=0 : tensor<4xf32>
+        return %b : tensor<4xf32>
+      }""")
     with pytest.warns(EggshardWarning, match="propagation failed"):
-        found = propagated_shardings(program, seconds=0.0)
-    assert shown(found) == ['[{"x"}]', "None", "[{}]"]
+        assert shown(propagated(program).values) == ['[{"x"}]', "None"]
+
+
+def test_constants_are_sharded_as_their_users_are() -> None:
+    b = ProgramBuilder({"x": 4})
+    x = b.input((8, 4), "f32", ("x", None))
+    one = b.full((8, 4), 1.0)
+    b.output(b.tanh(x + one) * one)
+    program = b.build()
+    found = propagated(program).values
+    assert all(str(found[v]) == '[{"x"}, {}]' for v, t in enumerate(program.region.types) if t.rank)
+
+
+def test_groups_are_sharded_alike() -> None:
+    program = load("""sdy.mesh @mesh = <["x"=4, "y"=2]>
+      func.func @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {"y"}]>}, %b: tensor<8x8xf32>)
+          -> tensor<8x8xf32> {
+        %c = stablehlo.tanh %b : tensor<8x8xf32>
+        sdy.sharding_group %a group_id=3 : tensor<8x8xf32>
+        sdy.sharding_group %c group_id=3 : tensor<8x8xf32>
+        return %c : tensor<8x8xf32>
+      }""")
+    assert set(shown(propagated(program).values)) == {'[{"x"}, {"y"}]'}
+
+
+def test_groups_of_stated_shardings_that_differ_are_left_apart() -> None:
+    program = load("""sdy.mesh @mesh = <["x"=4, "y"=2]>
+      func.func @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>},
+                      %b: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>}) -> tensor<8x8xf32> {
+        sdy.sharding_group %a group_id=3 : tensor<8x8xf32>
+        sdy.sharding_group %b group_id=3 : tensor<8x8xf32>
+        %c = stablehlo.add %a, %b : tensor<8x8xf32>
+        return %c : tensor<8x8xf32>
+      }""")
+    with pytest.warns(EggshardWarning, match="different shardings"):
+        assert shown(propagated(program).values)[:2] == ['[{"x"}, {}]', '[{"y"}, {}]']
