@@ -105,9 +105,8 @@ class DraftOp:
         if self.block is not None:
             self.block.ops.remove(self)
 
-    def drop(self) -> None:
-        """Take it away for good."""
-        self.remove()
+    def release(self) -> None:
+        """Use its operands no more."""
         for number, value in enumerate(self.operands):
             del value._uses[self, number]
 

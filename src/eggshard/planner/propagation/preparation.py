@@ -56,11 +56,15 @@ def split_constants(function: DraftOp) -> None:
                     copies: dict[Value, Value] = {}
                     _copy(value, copies)
                     op.set(number, copies[value])
+    unused: set[DraftOp] = set()
     for op in (*expansions, *reversed(constants)):
         users = [user for value in op.results for user, _ in value.uses]
         if all(user.name == GROUP for user in users):
             for user in (*users, op):
-                user.drop()
+                user.release()
+                unused.add(user)
+    for block in {op.block for op in unused if op.block is not None}:
+        block.ops = [op for op in block.ops if op not in unused]
 
 
 def _copy(value: Value, copies: dict[Value, Value]) -> None:

@@ -6,9 +6,10 @@ import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import count
 
-from eggshard.errors import EggshardWarning, ShardingError
+from eggshard.errors import EggshardError, EggshardWarning, ShardingError
 from eggshard.ops.module_text import PRINTED_REGIONS
 from eggshard.planner.propagation.convergence import Propagation
 from eggshard.planner.propagation.draft import CONSTRAINT, MANUAL, DraftOp, draft_of, fully_open, within
@@ -50,7 +51,7 @@ def propagated(program: Program) -> Propagated:
     if program.mesh.axes:
         try:
             inputs = inside.propagate(program)
-        except ShardingError as error:
+        except EggshardError as error:
             warnings.warn(f"Shardy's propagation failed, so only stated shardings are used: {error}", EggshardWarning,
                           stacklevel=2)
         else:
@@ -133,6 +134,7 @@ class _Inside:
         return [None if s is None else _on_mesh(s.closed(), self.mesh) for s in shardings]
 
 
+@lru_cache(maxsize=65536)
 def _on_mesh(sharding: Sharding, mesh: Mesh) -> Sharding:
     """The sharding whose dimensions end before the first axis that cuts an axis of the mesh."""
 
