@@ -11,7 +11,8 @@ import numpy as np
 from eggshard.costmodel.algorithms import Line
 from eggshard.costmodel.topologies import Fabric, Torus
 from eggshard.errors import CostModelError
-from eggshard.program.mesh import Mesh, axis_ref
+from eggshard.program.axes import axis_ref
+from eggshard.program.mesh import Mesh
 
 #: A collective's groups are looked at up to this number; on larger meshes an even sample of them.
 _GROUPS = 256

@@ -9,8 +9,9 @@ from functools import lru_cache
 import numpy as np
 
 from eggshard.errors import MeshError, ProgramError, ShardingError
+from eggshard.program.axes import AxisRef
 from eggshard.program.codec import split_top_level
-from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import DimSharding, Sharding
 from eggshard.program.sharding_text import read_mesh, read_sharding
 

@@ -49,6 +49,14 @@ def test_joined_slices_of_one_tensor_are_a_shift() -> None:
         assert rule("concatenate", Attributes(dimension=0), X, X, joined, nearby=nearby) == text % kind
 
 
+def test_ops_that_are_printed_as_several_have_the_rule_of_what_moves() -> None:
+    text = "([i, j])->([i, j]) {i=8, j=4} permutation={i}"
+    assert rule("rotate", Attributes(dimension=0, amount=3), X, X) == text
+    assert rule("wrap", Attributes(dimension=0, lhs=1, rhs=1), X, X.with_shape((10, 4))) == text
+    updated = rule("update_slice", Attributes(start_indices=(2, 0)), X, X.with_shape((3, 4)), X)
+    assert updated == "([i, j], [k, j])->([i, j]) {i=8, j=4, k=3}"
+
+
 def test_a_custom_calls_own_rule_is_its_rule() -> None:
     vector = TensorType((8,), "f32")
     assert rule("custom_call", CALL, vector, vector) == "([i])->([i]) {i=8}, custom"
@@ -81,5 +89,6 @@ def test_an_op_of_a_program_has_the_rule_of_its_text() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in registry.names() if ruled(name)])
-def test_ops_with_rules_are_spelled_in_stablehlo(name: str) -> None:
-    assert registry.get(name).spelling.startswith(("stablehlo.", "sdy."))
+def test_ops_with_rules_are_spelled_in_stablehlo_or_printed_as_several_of_its_ops(name: str) -> None:
+    several = ("extend", "rotate", "update_slice", "wrap")
+    assert registry.get(name).spelling.startswith(("stablehlo.", "sdy.")) != (name in several)

@@ -9,7 +9,8 @@ from jax.sharding import PartitionSpec as P
 from tests.frontends.jax_programs import mesh, sharded
 
 from eggshard.errors import ShardingError
-from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.axes import AxisRef
+from eggshard.program.mesh import Mesh
 from eggshard.program.placement import held, place
 from eggshard.program.sharding import DimSharding, Sharding, atoms, gather_cuts, mesh_text, whole_mesh
 from eggshard.program.sharding_text import read_mesh, read_sharding
@@ -112,11 +113,11 @@ def test_sub_axes_hold_what_shardy_says() -> None:
 
 def test_whole_axes_spread_over_their_parts() -> None:
     refined = Mesh({"x": 8, "y": 2}).refined({"x": [2]})
-    assert atoms(AxisRef("x"), refined) == ("x:(1)2", "x:(2)4") and atoms(AxisRef("y"), refined) == ("y",)
-    assert atoms(AxisRef("x", 2, 4), refined) == ("x:(2)4",)
+    assert atoms([AxisRef("x")], refined) == ("x:(1)2", "x:(2)4") and atoms([AxisRef("y")], refined) == ("y",)
+    assert atoms([AxisRef("x", 2, 4)], refined) == ("x:(2)4",)
     for wrong in (AxisRef("x", 1, 4), AxisRef("x", 4, 2), AxisRef("q")):
         with pytest.raises(ShardingError, match="not made of axes"):
-            atoms(wrong, refined)
+            atoms([wrong], refined)
     type_ = TensorType((16, 3), "f32")
     placement = Sharding.parse('[{"y", "x"}, {}]').to_placement(refined, type_)
     assert placement == place(refined, (16, 3), (("y", "x:(1)2", "x:(2)4"), ()))

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 from tests.shardy import module_regions as module_regions, module_rows as module_rows
 from tests.shardy.module_ops import FAMILIES
 
-from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.axes import AxisRef
+from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import DimSharding, Sharding, mesh_text
 
 MESHES = ({"x": 4, "y": 2}, {"x": 2, "y": 2, "z": 2}, {"x": 2, "y": 4}, {"x": 8}, {"x": 2, "y": 2}, {"x": 2, "y": 3})

@@ -6,8 +6,8 @@ from hypothesis import given, settings, strategies as st
 from jax.interpreters import mlir as jax_mlir
 from jaxlib.mlir import ir
 
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import (
-    TensorSharding,
     axis_list_text,
     axis_lists_text,
     exchanges_text,

@@ -1,12 +1,11 @@
 """A whole program as a StableHLO module with Shardy's shardings: global shapes, and what its author stated.
 
-The text reads back as the same program. With tags every op carries a location that names it, so that what a pass found
-out about an op can be told from the text that the pass leaves.
+The text reads back as the same program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from eggshard.errors import LoweringError
 from eggshard.ops.regions.manual import manual_attributes
@@ -16,17 +15,11 @@ from eggshard.program.program import Op, Program, Region
 from eggshard.program.sharding import DimSharding, Sharding, mesh_text, whole_mesh
 from eggshard.program.types import TensorType
 
-TAG = "eggshard:"
 
-
-def program_text(program: Program, tag: bool = False) -> str:
-    """The module of a program; LoweringError for shardings that the text cannot express.
-
-    ``tag``: op i in the order of `walk` has the location ``eggshard:i``, and shardings that propagation has no use for
-    (single devices, reductions other than sums) are left out.
-    """
+def program_text(program: Program) -> str:
+    """The module of a program; LoweringError for shardings that the text cannot express."""
     mesh, region = program.mesh, program.region
-    writer = _Writer(tag)
+    writer = _Writer()
     inputs = [writer.printer.fresh() for _ in region.inputs]
     arguments = ", ".join(
         f"{name}: {region.types[v]}{_attributes(writer.stated(sharding), 'jax.arg_info', given, f'arg{i}')}"
@@ -47,24 +40,14 @@ def program_text(program: Program, tag: bool = False) -> str:
     return "\n".join([*lines, f"func.func public @main({arguments}) -> ({results}) {{", *body, "}", "}", ""])
 
 
-def walk(region: Region) -> Iterator[Op]:
-    """All ops of a region in the order of their tags: each before those of its regions that are printed as programs."""
-    for op in region.ops:
-        yield op
-        if op.name in PRINTED_REGIONS:
-            for inner in op.regions:
-                yield from walk(inner)
-
-
 #: Ops whose regions hold tensors with shardings of their own; other regions are of scalars.
 PRINTED_REGIONS = ("while", "case", "if", "manual_computation")
 
 
 class _Writer:
-    """Prints regions; numbers ops in the order of `walk`."""
+    """Prints regions."""
 
-    def __init__(self, tag: bool):
-        self.tag, self.count = tag, 0
+    def __init__(self) -> None:
         self.printer = MlirPrinter()
 
     def region(self, region: Region, terminator: str, inputs: Sequence[str] | None = None) -> Lines:
@@ -77,11 +60,10 @@ class _Writer:
         names = dict(zip(region.inputs, inputs, strict=True))
         for op in region.ops:
             operands = [(names[v], region.types[v]) for v in op.operands]
-            number, self.count = self.count, self.count + 1
             types = [region.types[v] for v in op.results]
             more, results = self.op(op, operands, types)
             if more:
-                more[-1] = self.annotated(more[-1], op, number, types)
+                more[-1] = self.annotated(more[-1], op, types)
             lines += ["  " + line for line in more]
             names.update(zip(op.results, results, strict=True))
         outputs = ", ".join(names[v] for v in region.outputs)
@@ -92,10 +74,7 @@ class _Writer:
         """One op's lines and its results' names."""
         match op.name:
             case "sharding_constraint":
-                stated = self.stated(op.attributes["sharding"])
-                if stated is None:
-                    return [], [operands[0][0]]
-                pairs = [("sharding", f"#sdy.sharding{stated}")]
+                pairs = [("sharding", f"#sdy.sharding{self.stated(op.attributes['sharding'])}")]
                 return self.printer.operation("sdy.sharding_constraint", pairs, operands, results, [])
             case "sharding_group":
                 pairs = [("group_id", f"{op.attributes['group_id']} : i64")]
@@ -117,15 +96,12 @@ class _Writer:
         """A sharding's text; None for one that is not stated."""
         if sharding is None:
             return None
-        beyond = sharding.device is not None or (sharding.unreduced and sharding.reduction != "add")
-        if self.tag and beyond:
-            return None
         if sharding.unreduced and sharding.reduction != "add":
             raise LoweringError(f"sharding {sharding}: Shardy's text knows no addends but those of sums")
         return sharding.text()
 
-    def annotated(self, line: str, op: Op, number: int, results: Sequence[TensorType]) -> str:
-        """The line that ends an op, with the op's stated shardings and its tag."""
+    def annotated(self, line: str, op: Op, results: Sequence[TensorType]) -> str:
+        """The line that ends an op, with the op's stated shardings."""
         stated = [self.stated(s) for s in op.shardings]
         pairs = []
         if any(stated) and op.name != "sharding_constraint":
@@ -139,7 +115,7 @@ class _Writer:
             given = head.endswith("}") and not head.endswith(("}>", "})"))
             inside = attribute_dictionary(pairs)
             line = (f"{head[:-1]}, {inside[1:]}" if given else f"{head} {inside}") + colon + types
-        return f'{line} loc("{TAG}{number}")' if self.tag else line
+        return line
 
 
 def _open(type_: TensorType) -> str:

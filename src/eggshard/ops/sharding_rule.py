@@ -220,7 +220,7 @@ def _concatenate(rule: _Draft, call: _Call) -> None:
 
 def _dynamic_update_slice(rule: _Draft, call: _Call) -> None:
     """The tensor can always be sharded, and the update where it begins at constants."""
-    fixed = set(call.nearby.makers[2:]) == {"constant"}
+    fixed = len(call.operands) == 2 or set(call.nearby.makers[2:]) == {"constant"}
     for row in rule.operands[: 2 if fixed else 1]:
         for (factor,) in row:
             factor.kind = PASS_THROUGH
@@ -361,7 +361,7 @@ def _custom_call(rule: _Draft, call: _Call) -> None:
         factor.blocked = (seeds or searched) and factor.kind == NEED_REPLICATION
 
 
-#: How Shardy's rule differs from the factors, by op.
+#: How Shardy's rule differs from the factors, by op. Rotations and the like are printed as slices put together again.
 _DIFFERENCES: dict[str, Callable[[_Draft, _Call], None]] = {
     **dict.fromkeys(("all_gather", "all_reduce", "all_to_all", "collective_permute", "reduce_scatter"), _collective),
     "broadcast_in_dim": _broadcast_in_dim,
@@ -369,9 +369,9 @@ _DIFFERENCES: dict[str, Callable[[_Draft, _Call], None]] = {
     "convolution": _convolution,
     **dict.fromkeys(("custom_call", "custom_call_effectful"), _custom_call),
     **dict.fromkeys(("dynamic_slice", "fft"), _resized),
-    "dynamic_update_slice": _dynamic_update_slice,
+    **dict.fromkeys(("dynamic_update_slice", "update_slice"), _dynamic_update_slice),
     "gather": _gather,
-    **dict.fromkeys(("pad", "slice"), _moved),
+    **dict.fromkeys(("pad", "slice", "rotate", "wrap", "extend"), _moved),
     "reduce_general": _reduce_general,
     **dict.fromkeys(("reduce_window", "reduce_window_general"), _windowed),
     "reshape": _reshape,

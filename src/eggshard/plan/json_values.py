@@ -16,6 +16,7 @@ from eggshard.errors import CostModelError, ProgramError
 from eggshard.placement import slabs
 from eggshard.plan.record import PlanRecord, Search
 from eggshard.program import attributes, mesh, placement, program, sharding, types
+from eggshard.program.axes import AxisRef
 from eggshard.program.types import mlir_dtype, numpy_dtype
 from eggshard.steps import exchange, held, piece_steps, steps
 from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
@@ -30,7 +31,7 @@ _CLASSES: dict[str, type] = {
         costmodel.AlphaBeta, costmodel.Messages, costmodel.WireBytes, costmodel.WeightedSum, costmodel.PerKind,
         costmodel.Machine, costmodel.Level, costmodel.Protocol, costmodel.Compute, costmodel.Ring, costmodel.Torus,
         costmodel.Switch, costmodel.FullMesh, costmodel.FatTree, StepInfo, placement.Dim, placement.Placement,
-        sharding.DimSharding, sharding.Sharding, mesh.AxisRef, types.TensorType, program.Op, program.Region,
+        sharding.DimSharding, sharding.Sharding, AxisRef, types.TensorType, program.Op, program.Region,
         program.Program, Search, steps.Step, steps.StepPlan, piece_steps.Round, exchange.Blocks, held.Origin,
         slabs.Slab,
     )

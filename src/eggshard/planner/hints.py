@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from eggshard.frontends.normalization.divergence import DIVERGES
-from eggshard.frontends.propagation import Propagated, propagated
 from eggshard.ops.regions.control import CONTROL_FLOW
 from eggshard.placement.transfer import Strategy
 from eggshard.planner.context import Context
+from eggshard.planner.propagation.propagated import Propagated, propagated
 from eggshard.program.attributes import Attributes
 from eggshard.program.placement import Placement
 from eggshard.program.program import Op, Region
@@ -32,7 +32,7 @@ class Hints:
 
     @cached_property
     def _found(self) -> Propagated:
-        return propagated(self._context.program, self._context.limits.seconds)
+        return propagated(self._context.program)
 
     @property
     def propagated(self) -> Sequence[Sharding | None]:

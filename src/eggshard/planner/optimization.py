@@ -24,7 +24,6 @@ from eggshard.errors import (
     ShardingError,
 )
 from eggshard.frontends import frontend_of
-from eggshard.frontends.propagation import warm as start_propagation
 from eggshard.limits import Limits
 from eggshard.memory.prediction import memory_of
 from eggshard.ops.region_builder import RegionBuilder
@@ -33,7 +32,7 @@ from eggshard.planner import pipeline
 from eggshard.planner.baseline import baseline_program
 from eggshard.planner.bodies import plans_of
 from eggshard.planner.context import Context
-from eggshard.planner.layers.planning import MANY_OPS, plan_by_layers
+from eggshard.planner.layers.planning import plan_by_layers
 from eggshard.planner.outputs import output_options
 from eggshard.planner.pipeline import encode, ordered, saturate, solve
 from eggshard.planner.progress import Bar, Clock, Progress, timed
@@ -148,10 +147,7 @@ def read(request: Request) -> Task:
     rules = request.rules
     if rules and worker().pid is None:
         warm(rules)  # the engine is made while the program is read
-    frontend = frontend_of(request.program)
-    if frontend.op_count(request.program) > MANY_OPS:
-        start_propagation()
-    program = timed(clock, "read", lambda: frontend.read(request.program))
+    program = timed(clock, "read", lambda: frontend_of(request.program).read(request.program))
     context = Context(program, request.cost_model, request.limits, request.exact)
     return Task(plans=plans_of(context, rules), rules=rules, region=program.region, inputs=context.inputs,
                 outputs=None, clock=clock)

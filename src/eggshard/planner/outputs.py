@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 
 from eggshard.planner.op_plans import OpPlans
-from eggshard.program.mesh import Mesh, axis_ref
+from eggshard.program.axes import axis_ref
+from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement, is_even, place
 from eggshard.program.types import TensorType
 

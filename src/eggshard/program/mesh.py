@@ -1,30 +1,15 @@
-"""Device meshes: named axes over a grid of devices, and sub-axes of them (Shardy's model)."""
+"""Device meshes: named axes over a grid of devices (Shardy's model)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from eggshard.errors import MeshError
-
-
-class AxisRef(NamedTuple):
-    """A mesh axis, or the sub-axis got by reshaping the axis to ``[pre, size, rest]`` and taking the middle.
-
-    ``size == 0`` means the whole axis.
-    """
-
-    name: str
-    pre: int = 1
-    size: int = 0
-
-    def __str__(self) -> str:
-        return f'"{self.name}"' + (f":({self.pre}){self.size}" if self.size else "")
-
 
 #: Plans keep figures of every device, so meshes are bounded.
 MAX_DEVICES = 1 << 20
@@ -149,12 +134,3 @@ class Mesh:
     def __repr__(self) -> str:
         ids = "" if self.device_ids is None else f", device_ids={list(self.device_ids)}"
         return f"Mesh({self.axes}{ids})"
-
-
-def axis_ref(name: str) -> AxisRef:
-    """The (sub-)axis that an axis name of a refined mesh spells: ``x:(2)4`` or plain ``x``."""
-    base, colon, tail = name.partition(":(")
-    if not colon:
-        return AxisRef(name)
-    pre, _, size = tail.partition(")")
-    return AxisRef(base, int(pre), int(size))

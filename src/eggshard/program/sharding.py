@@ -11,14 +11,14 @@ sharding names the former, a placement the latter.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from eggshard.errors import MeshError, ShardingError
+from eggshard.program.axes import AxisRef, Sizes, axis_ref, in_mesh_order, merged
 from eggshard.program.codec import String
-from eggshard.program.mesh import AxisRef, Mesh, axis_ref
+from eggshard.program.mesh import Mesh
 from eggshard.program.monoids import MONOIDS
 from eggshard.program.placement import Placement, place, replicated
 from eggshard.program.types import TensorType
@@ -36,7 +36,7 @@ class DimSharding:
     priority: int | None = None
 
     def __str__(self) -> str:
-        listed = ", ".join([*map(axis_text, self.axes), *(["?"] if self.open else [])])
+        listed = ", ".join([*map(str, self.axes), *(["?"] if self.open else [])])
         return f"{{{listed}}}" + ("" if self.priority is None else f"p{self.priority}")
 
 
@@ -69,7 +69,7 @@ class Sharding:
         ``SingleDeviceSharding``; or one entry per dimension: None, an axis, or a tuple of axes (an axis is a name,
         ``x:(1)2`` for a sub-axis, or an AxisRef). Entries that are missing at the end are unsharded.
         """
-        return _canonical(_of_spec(spec, rank, mesh), whole_mesh(mesh))
+        return _canonical(_of_spec(spec, rank, mesh), whole_mesh(mesh).axes)
 
     @property
     def axes(self) -> tuple[AxisRef, ...]:
@@ -95,7 +95,7 @@ class Sharding:
 
     def canonical(self, mesh: Mesh) -> Sharding:
         """The same in Shardy's normal form: adjacent sub-axes merged, whole axes plain, sets of axes in mesh order."""
-        return _canonical(self, whole_mesh(mesh))
+        return _canonical(self, whole_mesh(mesh).axes)
 
     def validate(self, mesh: Mesh, type_: TensorType, name: str = "the tensor") -> None:
         """ShardingError, naming the tensor, if this does not fit it on this mesh."""
@@ -122,35 +122,29 @@ class Sharding:
             return replicated(type_.shape)
         if len(self.dims) != type_.rank:
             raise ShardingError(f"sharding {self} has {len(self.dims)} dimensions, its tensor {type_} has {type_.rank}")
-        axes = tuple(tuple(atom for a in d.axes for atom in atoms(a, mesh)) for d in self.dims)
-        partial = tuple(atom for a in self.unreduced for atom in atoms(a, mesh))
-        return place(mesh, type_.shape, axes, partial, self.reduction)
+        axes = tuple(atoms(d.axes, mesh) for d in self.dims)
+        return place(mesh, type_.shape, axes, atoms(self.unreduced, mesh), self.reduction)
 
     @classmethod
     def from_placement(cls, placement: Placement, mesh: Mesh) -> Sharding:
         """The closed sharding that means this placement; ``mesh`` is the program's own or its refinement."""
         dims = tuple(DimSharding(tuple(axis_ref(a) for a in d.axes)) for d in placement.dims)
         partial = tuple(axis_ref(a) for a in placement.partial)
-        return _canonical(cls(dims, (), partial, placement.monoid or "add"), whole_mesh(mesh))
+        return _canonical(cls(dims, (), partial, placement.monoid or "add"), whole_mesh(mesh).axes)
 
     def __str__(self) -> str:
         """Shardy's text without the mesh's name (with a mesh only for a single device, which it alone tells)."""
         text = f"[{', '.join(map(str, self.dims))}]"
         if self.replicated:
-            text += f", replicated={{{', '.join(map(axis_text, self.replicated))}}}"
+            text += f", replicated={{{', '.join(map(str, self.replicated))}}}"
         if self.unreduced:
             kind = "" if self.reduction == "add" else self.reduction
-            text += f", unreduced={kind}{{{', '.join(map(axis_text, self.unreduced))}}}"
+            text += f", unreduced={kind}{{{', '.join(map(str, self.unreduced))}}}"
         return text if self.device is None else f"<mesh<[], device_ids=[{self.device}]>, {text}>"
 
     def text(self, mesh_name: str = "mesh") -> str:
         """Shardy's text on a named mesh: ``<@mesh, [{"x"}, {}]>``."""
         return str(self) if self.device is not None else f"<@{mesh_name}, {self}>"
-
-
-def axis_text(axis: AxisRef) -> str:
-    """``"x"`` or ``"x":(1)2``, with MLIR's escapes."""
-    return String().encode(axis.name) + (f":({axis.pre}){axis.size}" if axis.size else "")
 
 
 def whole_mesh(mesh: Mesh) -> Mesh:
@@ -164,14 +158,21 @@ def whole_mesh(mesh: Mesh) -> Mesh:
     return Mesh(sizes, mesh.device_ids)
 
 
-def atoms(axis: AxisRef, mesh: Mesh) -> tuple[str, ...]:
-    """The axes of a refined mesh that make up a (sub-)axis, major to minor; ShardingError if it cuts one of them."""
-    parts = [(ref, name, n) for name, n in mesh.axes.items() if (ref := axis_ref(name)).name == axis.name]
-    start, end = axis.pre, axis.pre * axis.size if axis.size else math.prod(n for _, _, n in parts)
-    inside = tuple(name for ref, name, n in parts if start <= ref.pre and ref.pre * n <= end)
-    if not parts or mesh.count(inside) * start != end:
-        raise ShardingError(f"axis {axis_text(axis)} is not made of axes of {mesh}; refine it at the cuts")
-    return inside
+def atoms(axes: Iterable[AxisRef], mesh: Mesh) -> tuple[str, ...]:
+    """The axes of a refined mesh that make up (sub-)axes, major to minor; ShardingError if one cuts one of them."""
+    refs = {name: axis_ref(name) for name in mesh.axes}
+    whole = whole_mesh(mesh).axes
+    out: list[str] = []
+    for axis in axes:
+        begin, end = axis.span(whole) if axis.name in whole else (1, 0)
+        inside = [
+            name for name, ref in refs.items()
+            if ref.name == axis.name and begin <= ref.pre and ref.span(whole)[1] <= end
+        ]
+        if mesh.count(inside) * begin != end:
+            raise ShardingError(f"axis {axis} is not made of axes of {mesh}; refine it at the cuts")
+        out += inside
+    return tuple(out)
 
 
 def gather_cuts(shardings: Iterable[Sharding | None], mesh: Mesh) -> dict[str, set[int]]:
@@ -241,26 +242,10 @@ def _of_entry(entry: Any, spec: Any) -> DimSharding:
     return DimSharding(tuple(refs))
 
 
-def _canonical(sharding: Sharding, mesh: Mesh) -> Sharding:
-    order = {name: i for i, name in enumerate(mesh.axes)}
-
-    def merged(axes: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
-        out: list[AxisRef] = []
-        for axis in axes:
-            last = out[-1] if out else None
-            if last and axis.size and last.size and last.name == axis.name and last.pre * last.size == axis.pre:
-                out[-1] = AxisRef(axis.name, last.pre, last.size * axis.size)
-            else:
-                out.append(axis)
-        return tuple(AxisRef(a.name) if a.pre == 1 and a.size and a.size == mesh.axes.get(a.name) else a for a in out)
-
-    def in_mesh_order(axes: tuple[AxisRef, ...]) -> tuple[AxisRef, ...]:
-        return merged(sorted(axes, key=lambda a: (order.get(a.name, len(order)), a.pre)))
-
-    dims = tuple(DimSharding(merged(d.axes), d.open, d.priority) if d.axes else d for d in sharding.dims)
-    return replace(
-        sharding, dims=dims, replicated=in_mesh_order(sharding.replicated), unreduced=in_mesh_order(sharding.unreduced)
-    )
+def _canonical(sharding: Sharding, sizes: Sizes) -> Sharding:
+    dims = tuple(replace(d, axes=merged(d.axes, sizes)) if d.axes else d for d in sharding.dims)
+    replicated, unreduced = (in_mesh_order(axes, sizes) for axes in (sharding.replicated, sharding.unreduced))
+    return replace(sharding, dims=dims, replicated=replicated, unreduced=unreduced)
 
 
 def _problem(sharding: Sharding, mesh: Mesh, type_: TensorType) -> str:
@@ -274,21 +259,19 @@ def _problem(sharding: Sharding, mesh: Mesh, type_: TensorType) -> str:
         return f"it has {len(sharding.dims)} dimensions, the tensor has {type_.rank}; give one entry per dimension"
     if sharding.reduction not in REDUCTIONS:
         return f"reduction {sharding.reduction!r} is unknown; one of {', '.join(REDUCTIONS)} is"
-    spans: dict[str, list[tuple[int, int]]] = {}
-    for axis in sharding.axes:
+    for i, axis in enumerate(sharding.axes):
         if axis.name not in mesh.axes:
-            return f"axis {axis_text(axis)} is unknown; the mesh has {axes_text}"
+            return f"axis {axis} is unknown; the mesh has {axes_text}"
         size = mesh.axes[axis.name]
         if axis.size and (axis.size < 2 or axis.pre < 1 or size % (axis.pre * axis.size)):
-            return f"sub-axis {axis_text(axis)} must have a size above 1, and pre-size * size must divide {size}"
-        span = (axis.pre, axis.pre * axis.size) if axis.size else (1, size)
-        for other in spans.get(axis.name, ()):
-            if span == other == (1, 1) or (span[0] < other[1] and other[0] < span[1]):
-                return f"axis {axis_text(axis)} is used twice (or overlaps another sub-axis); each may be used once"
-            first, second = sorted((span, other))
-            if second[0] % first[1]:
-                return f"sub-axes of {axis.name!r} do not fit together: {first[1]} does not divide {second[0]}"
-        spans.setdefault(axis.name, []).append(span)
+            return f"sub-axis {axis} must have a size above 1, and pre-size * size must divide {size}"
+        for other in sharding.axes[:i]:
+            if axis.overlaps(other):
+                return f"axis {axis} is used twice (or overlaps another sub-axis); each may be used once"
+            if not axis.can_coexist(other):
+                first, second = sorted((axis, other))
+                end = first.pre * first.size
+                return f"sub-axes of {axis.name!r} do not fit together: {end} does not divide {second.pre}"
     for i, (n, dim) in enumerate(zip(type_.shape, sharding.dims, strict=True)):
         if n == 0 and any(mesh.axes[a.name] > 1 for a in dim.axes):
             return f"dimension {i} has size 0 and cannot be sharded"

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from eggshard.errors import ShardingError
+from eggshard.program.axes import AxisRef
 from eggshard.program.codec import String
-from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import DimSharding, Sharding
 
 _T = TypeVar("_T")

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from eggshard.program.mesh import Mesh, axis_ref
+from eggshard.program.axes import axis_ref
+from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
 from eggshard.program.types import TensorType
 from eggshard.reshard.routes import Price, Route, Router

@@ -11,8 +11,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError
-from eggshard.program.sharding import DimSharding
-from eggshard.shardy.attributes import TensorSharding
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.module import BODIES, ShardyModule
 
 #: Ops whose edges are owned by their results; bodies' arguments own some of theirs.
@@ -91,19 +90,6 @@ def edge_of(owner: Any) -> Any | None:
     """The op ``sdy.data_flow_edge`` of an edge, None if it has none."""
     users = [use.owner.operation for use in owner.uses]
     return users[0] if len(users) == 1 and users[0].name == EDGE else None
-
-
-def without_manual(sharding: TensorSharding, manual: tuple[str, ...]) -> TensorSharding:
-    """What the body of a computation that is manual along some axes sees of a sharding."""
-    return TensorSharding(sharding.mesh, sharding.sharding.without(manual)) if manual else sharding
-
-
-def with_manual(outer: TensorSharding, inner: TensorSharding, manual: tuple[str, ...]) -> TensorSharding:
-    """A body's sharding seen from outside, where `outer` says how the manual axes shard it."""
-    dims = tuple(
-        DimSharding(tuple(a for a in was.axes if a.name in manual) + now.axes, now.open, now.priority)
-        for was, now in zip(outer.dims, inner.dims, strict=True))
-    return TensorSharding(inner.mesh, outer.updated(dims=dims).sharding)
 
 
 def sharding_of(module: ShardyModule, value: Any) -> TensorSharding | None:

@@ -15,7 +15,8 @@ from jaxlib.mlir import ir
 from eggshard.errors import ProgramError
 from eggshard.program.mesh import Mesh
 from eggshard.program.sharding_text import read_mesh
-from eggshard.shardy.attributes import TensorSharding, per_value_text, read_axis_list, read_per_value
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import per_value_text, read_axis_list, read_per_value
 
 SHARDING, RULE = "sdy.sharding", "sdy.sharding_rule"
 #: Ops whose results' sharding is an attribute of their own, and its name.

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
+
+from eggshard.errors import EggshardError, ProgramError
+from eggshard.worker import Worker, shared_worker
 
 SECONDS = 60.0
 
@@ -14,20 +18,30 @@ class Peer(NamedTuple):
     failure: str = ""
 
 
+@cache
+def _worker() -> Worker:
+    return shared_worker(("eggshard.shardy.peer", "eggshard.frontends.jaxlib_context", "jaxlib.mlir.passmanager"))
+
+
 def run_peer(text: str, pipeline: str, seconds: float = SECONDS) -> Peer:
     """The module after jaxlib's passes, given as its pass manager reads them (``sdy-close-shardings``)."""
-    from eggshard.errors import EggshardError
-    from eggshard.frontends.jaxlib_passes import worker
-
     try:
-        return Peer(text=worker().call(f"{__name__}:passed", text, pipeline, seconds=seconds))
+        return Peer(text=_worker().call(f"{__name__}:passed", text, pipeline, seconds=seconds))
     except EggshardError as error:
         return Peer(failure=str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__)
 
 
 def passed(text: str, pipeline: str) -> str:
-    """The same in this process, which it may abort."""
-    from eggshard.frontends.jaxlib_passes import after_passes
+    """The same in this process, which it may abort. ProgramError for malformed text and for a pass that fails."""
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.passmanager import PassManager
 
-    found: str = after_passes(text, pipeline, lambda module: str(module.operation.get_asm()))
-    return found
+    from eggshard.frontends.jaxlib_context import make_context
+
+    with make_context():
+        try:
+            module = ir.Module.parse(text)
+            PassManager.parse(f"builtin.module({pipeline})").run(module.operation)
+        except (ir.MLIRError, ValueError) as error:
+            raise ProgramError(f"jaxlib's {pipeline} refuses the module: {error}") from None
+        return str(module.operation.get_asm())

@@ -7,7 +7,8 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.shardy.attributes import TensorSharding, per_value_text, read_per_value
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import per_value_text, read_per_value
 from eggshard.shardy.module import BODIES, OWN_SHARDING, SHARDING, ShardyModule
 
 #: Attributes of a function that hold one dictionary per argument or result.

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxlib.mlir import ir
 
+from eggshard.program.axes import Axes, shard_count
 from eggshard.program.mesh import Mesh
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.program.types import numpy_dtype
-from eggshard.shardy.attributes import Axes, TensorSharding
 from eggshard.shardy.module import ShardyModule, callee, shape
 from eggshard.shardy.reshards.collectives import Collective
-from eggshard.shardy.sub_axes import count
 
 #: Axes per dimension.
 Dims = tuple[Axes, ...]
@@ -46,7 +46,7 @@ class WireBytes(NamedTuple):
 
 def local_shape(shape_: tuple[int, ...], dims: Dims, mesh: Mesh) -> tuple[int, ...]:
     """The shape of a device's shard, rounded up."""
-    return tuple(-(-n // count(axes, mesh.axes)) for n, axes in zip(shape_, dims, strict=True))
+    return tuple(-(-n // shard_count(axes, mesh.axes)) for n, axes in zip(shape_, dims, strict=True))
 
 
 def collective_bytes(
@@ -54,7 +54,7 @@ def collective_bytes(
 ) -> WireBytes:
     """What one collective takes. source: the operand's axes per dimension, None if unknown."""
     return step_bytes(
-        step.kind, count(step.moved, mesh.axes), source, step.to.axes, shape_, itemsize, mesh, source_mesh)
+        step.kind, shard_count(step.moved, mesh.axes), source, step.to.axes, shape_, itemsize, mesh, source_mesh)
 
 
 @lru_cache(maxsize=65536)
@@ -82,7 +82,7 @@ def step_bytes(
 def nested(shape_: tuple[int, ...], source: Dims, target: Dims, mesh: Mesh) -> bool:
     """Whether every shard boundary of the one is one of the other, of all dimensions that differ."""
     for n, before, after in zip(shape_, source, target, strict=True):
-        a, b = count(before, mesh.axes), count(after, mesh.axes)
+        a, b = shard_count(before, mesh.axes), shard_count(after, mesh.axes)
         few, many = min(a, b), max(a, b)
         if few > 1 and (n % a or n % b):
             coarse, fine = -(-n // few), many // few * -(-n // many)  # where the second shard begins
@@ -102,7 +102,7 @@ def lacks(
     needed, common = np.ones(mesh.size, np.int64), np.ones(mesh.size, np.int64)
     here, there = positions(source_mesh or mesh, source), positions(mesh, target)
     for i, n in enumerate(shape_):
-        a, b = -(-n // count(source[i], mesh.axes)), -(-n // count(target[i], mesh.axes))
+        a, b = -(-n // shard_count(source[i], mesh.axes)), -(-n // shard_count(target[i], mesh.axes))
         start, stop = np.minimum(there[i] * b, n), np.minimum(there[i] * b + b, n)
         needed *= stop - start
         held = np.minimum(np.minimum(here[i] * a + a, n), stop) - np.maximum(here[i] * a, start)

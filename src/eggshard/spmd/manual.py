@@ -16,7 +16,8 @@ from eggshard.ops import registry
 from eggshard.ops.calls.collectives import PerDevice
 from eggshard.placement.transfer import Strategy
 from eggshard.program.attributes import Attributes
-from eggshard.program.mesh import Mesh, axis_ref
+from eggshard.program.axes import axis_ref
+from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement, place
 from eggshard.program.program import Op, Region
 from eggshard.program.sharding import Sharding

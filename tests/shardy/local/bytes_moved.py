@@ -9,7 +9,8 @@ from jax.interpreters import mlir as jax_mlir
 from jaxlib.mlir import ir
 
 from eggshard.program.sharding import atoms, gather_cuts
-from eggshard.shardy.attributes import TensorSharding, read_all_to_all, read_axis_list, read_axis_lists
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import read_all_to_all, read_axis_list, read_axis_lists
 from eggshard.shardy.module import ShardyModule, shape
 
 
@@ -42,7 +43,7 @@ def _sent(module: ShardyModule, op: Any) -> float:
     mesh = mesh.refined(gather_cuts(
         [sharding.sharding, TensorSharding.closed(sharding.mesh, [tuple(axes)]).sharding], mesh))
     local = _local(module, op.results[0], sharding)
-    group = mesh.count([a for axis in axes for a in atoms(axis, mesh)])
+    group = mesh.count(atoms(axes, mesh))
     if op.name == "sdy.collective_permute":
         return local
     if op.name == "sdy.all_gather":  # of shards with their padding
@@ -58,5 +59,5 @@ def _local(module: ShardyModule, value: Any, sharding: TensorSharding | None) ->
         return 4.0 * math.prod(shape(value))
     mesh = module.mesh(sharding)
     mesh = mesh.refined(gather_cuts([sharding.sharding], mesh))
-    counts = [mesh.count([a for axis in dim for a in atoms(axis, mesh)]) for dim in sharding.axes]
+    counts = [mesh.count(atoms(dim, mesh)) for dim in sharding.axes]
     return 4.0 * math.prod(-(-n // count) for n, count in zip(shape(value), counts, strict=True))

@@ -15,7 +15,8 @@ from jaxlib.mlir.dialects import stablehlo
 
 from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import atoms, gather_cuts
-from eggshard.shardy.attributes import TensorSharding, read_per_value
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import read_per_value
 from eggshard.shardy.local.emission import zero_text
 from eggshard.shardy.module import ShardyModule, shape
 
@@ -166,13 +167,13 @@ def _copied(op: Any, values: list[dict[Any, Any]]) -> None:
 
 
 def _positions(mesh: Mesh, sharding: TensorSharding) -> list[np.ndarray]:
-    return [mesh.index([a for axis in axes for a in atoms(axis, mesh)]) for axes in sharding.axes]
+    return [mesh.index(atoms(axes, mesh)) for axes in sharding.axes]
 
 
 def _box(mesh: Mesh, sharding: TensorSharding, sizes: Sequence[int], device: int) -> tuple[list[int], list[int]]:
     starts, limits = [], []
     for n, axes, position in zip(sizes, sharding.axes, _positions(mesh, sharding), strict=True):
-        count = mesh.count([a for axis in axes for a in atoms(axis, mesh)])
+        count = mesh.count(atoms(axes, mesh))
         assert n % count == 0, "a manual computation of uneven shards"
         starts.append(int(position[device]) * (n // count))
         limits.append(starts[-1] + n // count)
@@ -227,5 +228,5 @@ def assert_equal_shards(text: str) -> None:
                 found = module.sharding(value)
                 if found is not None and found.sharding.device is None:
                     mesh = module.mesh(found).refined(gather_cuts([found.sharding], module.mesh(found)))
-                    counts = [mesh.count([a for axis in axes for a in atoms(axis, mesh)]) for axes in found.axes]
+                    counts = [mesh.count(atoms(axes, mesh)) for axes in found.axes]
                     assert not any(n % c for n, c in zip(shape(value), counts, strict=True)), f"{op}\n{text}"

@@ -7,7 +7,7 @@ from tests.shardy.differential import assert_agrees
 from tests.shardy.propagation.generated import modules
 
 from eggshard import shardy
-from eggshard.program.mesh import AxisRef
+from eggshard.program.axes import AxisRef
 from eggshard.shardy.module import parsed
 from eggshard.shardy.propagation.origins import Gift, edges_text
 

@@ -7,10 +7,10 @@ import random
 from collections.abc import Sequence
 from itertools import pairwise
 
-from eggshard.program.mesh import AxisRef
-from eggshard.shardy.attributes import Axes, TensorSharding, axes_text
+from eggshard.program.axes import Axes, AxisRef, any_overlap, in_mesh_order, merged
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import axes_text
 from eggshard.shardy.reshards.parts import Edge, Parts, State
-from eggshard.shardy.sub_axes import between, in_mesh_order, merged, overlap
 
 MESHES = (
     {"x": 2, "y": 2, "z": 2}, {"x": 4, "y": 2}, {"x": 2, "y": 3, "z": 2}, {"x": 4, "y": 6}, {"x": 8, "y": 4},
@@ -42,7 +42,7 @@ def random_dims(draw: random.Random, sizes: dict[str, int], rank: int, cuts: Cut
     axes: list[AxisRef] = []
     for name, size in sizes.items():
         points = cuts[name] if cuts else [1, size]
-        axes += [between(name, a, b, sizes) for a, b in pairwise(points)]
+        axes += [AxisRef.between(name, a, b, sizes) for a, b in pairwise(points)]
     draw.shuffle(axes)
     dims: list[list[AxisRef]] = [[] for _ in range(rank)]
     for axis in axes:
@@ -101,8 +101,8 @@ def random_addends(draw: random.Random, sizes: dict[str, int], dims: Sequence[Ax
     """Some of the axes, or their parts, that the dimensions leave."""
     used = [axis for axes in dims for axis in axes]
     points = cuts or {name: [1, size] for name, size in sizes.items()}
-    parts = [between(name, a, b, sizes) for name in sizes for a, b in pairwise(points[name])]
-    free = [part for part in parts if not any(overlap(part, axis, sizes) for axis in used)]
+    parts = [AxisRef.between(name, a, b, sizes) for name in sizes for a, b in pairwise(points[name])]
+    free = [part for part in parts if not any_overlap((part,), used)]
     return in_mesh_order([part for part in free if draw.random() < 0.5], sizes)
 
 
@@ -114,7 +114,7 @@ def chain_module(seed: int, functions: int = 3, length: int = 6) -> str:
     for i in range(functions):
         rank = draw.choice([2, 3, 4])
         shape, cuts = random_shape(draw, sizes, rank, even=True), random_cuts(draw, sizes)
-        parts = tuple(between(name, a, b, sizes) for name in sizes for a, b in pairwise(cuts[name]))
+        parts = tuple(AxisRef.between(name, a, b, sizes) for name in sizes for a, b in pairwise(cuts[name]))
         space = Parts(sizes, parts, ((),) * rank, ((),) * rank, fixed=False)
         start = random_dims(draw, sizes, rank, cuts)
         state = State(0, space.of(start), space.set_of(random_addends(draw, sizes, start, cuts)))

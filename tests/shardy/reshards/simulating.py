@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from eggshard.program.axes import Axes, shard_count
 from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import atoms
-from eggshard.shardy.attributes import Axes, TensorSharding
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.reshards.collectives import Collective
-from eggshard.shardy.sub_axes import count, span
 from eggshard.shardy.wire_bytes import positions
 
 
 def shards(values: np.ndarray, sharding: TensorSharding, mesh: Mesh) -> list[np.ndarray]:
     """What each device holds of a tensor whose dimensions are divisible; addends are some that sum up to it."""
-    tiles = [n // count(axes, mesh.axes) for n, axes in zip(values.shape, sharding.axes, strict=True)]
+    tiles = [n // shard_count(axes, mesh.axes) for n, axes in zip(values.shape, sharding.axes, strict=True)]
     at = positions(mesh, sharding.axes)
-    addends = _addends(values, count(sharding.sharding.unreduced, mesh.axes))
+    addends = _addends(values, shard_count(sharding.sharding.unreduced, mesh.axes))
     number = positions(mesh, (sharding.sharding.unreduced,))[0]
     return [
         addends[number[device]][tuple(slice(p * t, p * t + t) for p, t in zip(at[:, device], tiles, strict=True))]
@@ -35,7 +35,7 @@ def _addends(values: np.ndarray, n: int) -> np.ndarray:
 def whole(held: Sequence[np.ndarray], shape: tuple[int, ...], sharding: TensorSharding, mesh: Mesh) -> list[np.ndarray]:
     """The tensors that devices hold together, one for each copy; addends are summed up."""
     at, number = positions(mesh, sharding.axes), positions(mesh, (sharding.sharding.unreduced,))[0]
-    tiles = tuple(n // count(axes, mesh.axes) for n, axes in zip(shape, sharding.axes, strict=True))
+    tiles = tuple(n // shard_count(axes, mesh.axes) for n, axes in zip(shape, sharding.axes, strict=True))
     copies: dict[tuple[int, ...], list[np.ndarray]] = {}
     for device, part in enumerate(held):
         assert part.shape == tiles
@@ -111,7 +111,7 @@ def _groups(mesh: Mesh, axes: Axes) -> list[list[int]]:
     """Devices that differ along these axes only, in their order."""
     cuts: dict[str, set[int]] = {}
     for axis in axes:
-        cuts.setdefault(axis.name, set()).update(span(axis, mesh.axes))
+        cuts.setdefault(axis.name, set()).update(axis.span(mesh.axes))
     refined = mesh.refined(cuts)
-    groups: list[list[int]] = refined.groups(atom for axis in axes for atom in atoms(axis, refined)).tolist()
+    groups: list[list[int]] = refined.groups(atoms(axes, refined)).tolist()
     return groups

@@ -20,12 +20,12 @@ from tests.shardy.reshards.running import run_functions
 from tests.shardy.reshards.simulating import shards, simulate, whole
 
 from eggshard import shardy
-from eggshard.program.mesh import AxisRef, Mesh
-from eggshard.shardy.attributes import TensorSharding
+from eggshard.program.axes import AxisRef, any_overlap, shard_count
+from eggshard.program.mesh import Mesh
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.module import parsed, shape as shape_of
 from eggshard.shardy.reshards.collectives import Collective
 from eggshard.shardy.reshards.planned_collectives import Reshard, planned_moves
-from eggshard.shardy.sub_axes import count, overlap
 
 MODES = ("shardy", "global")
 MESHES = ({"x": 2, "y": 2, "z": 2}, {"x": 4, "y": 2}, {"x": 2, "y": 3, "z": 2}, {"x": 4, "y": 6}, {"x": 6, "y": 2})
@@ -78,7 +78,7 @@ def assert_reduced_and_resharded(seed: int, mode: str) -> None:
     lines = [Collective("all_reduce", between, axes=reduced).text("%0")]
     for _ in range(draw.choice([1, 2])):
         left = tuple(
-            tuple(a for a in axes if not any(overlap(a, k, sizes) for k in kept))
+            tuple(a for a in axes if not any_overlap((a,), kept))
             for axes in random_dims(draw, sizes, 2, cuts))
         target = TensorSharding.closed("mesh", left, kept)
         lines.append(f"sdy.reshard %{len(lines)} {target.body()}")
@@ -157,7 +157,7 @@ def test_uneven_shapes_are_those_padded_to_whole_shards(seed: int) -> None:
     shape = tuple(draw.randint(1, 30) for _ in range(rank))
     source, target = (TensorSharding.closed("mesh", random_dims(draw, sizes, rank, cuts)) for _ in range(2))
     moves = planned_moves(Reshard(shape, 4, mesh, mesh, source.axes, target.axes), None)
-    counts = [[count(axes, sizes) for axes in dims] for dims in (source.axes, *(move.after for move in moves))]
+    counts = [[shard_count(axes, sizes) for axes in dims] for dims in (source.axes, *(move.after for move in moves))]
     padded = tuple(math.lcm(*per_dim) * -(-n // math.lcm(*per_dim)) for n, *per_dim in zip(shape, *counts, strict=True))
     values = np.arange(math.prod(padded), dtype=np.float32).reshape(padded)
     held = simulate([move.on("mesh") for move in moves], shards(values, source, mesh), source, {"mesh": mesh})
@@ -193,7 +193,7 @@ def ran(text: str, values: np.ndarray) -> tuple[list[np.ndarray], list[tuple[Ten
             tensor, (before, parts) = tensors[op.operands[0]], held[op.operands[0]]
             step = Collective.read(op)
             if step is not None:  # a reduction here is of equal addends
-                scale = count(step.moved, mesh.axes) if step.kind in ("all_reduce", "reduce_scatter") else 1
+                scale = shard_count(step.moved, mesh.axes) if step.kind in ("all_reduce", "reduce_scatter") else 1
                 tensors[op.results[0]] = tensor * scale
                 held[op.results[0]] = step.to, simulate([step], parts, before, {"mesh": mesh})
             else:

@@ -7,7 +7,8 @@ import pytest
 from bench.lower_bound import State, best_sequence_bytes, shardings
 from tests.shardy.reshards.random_reshards import MESHES, random_cuts, random_dims, random_shape
 
-from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.axes import AxisRef
+from eggshard.program.mesh import Mesh
 from eggshard.shardy.reshards.collectives import Move
 from eggshard.shardy.reshards.greedy_collectives import greedy_moves
 from eggshard.shardy.reshards.planned_collectives import MOST_STATES, Reshard, planned_moves, price

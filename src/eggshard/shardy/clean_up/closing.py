@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eggshard.program.sharding import DimSharding
-from eggshard.shardy.attributes import TensorSharding
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.module import ShardyModule
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.rewriting import transform_shardings

@@ -7,9 +7,11 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.shardy.attributes import TensorSharding, per_value_text, read_per_value
+from eggshard.planner.propagation.flows import with_manual
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import per_value_text, read_per_value
 from eggshard.shardy.clean_up import debug_info
-from eggshard.shardy.edges import EDGE, FUNCTION_EDGE, edge_of, with_manual
+from eggshard.shardy.edges import EDGE, FUNCTION_EDGE, edge_of
 from eggshard.shardy.module import BODIES, DATA_FLOW, SHARDING, ShardyModule, manual_axes, rank
 from eggshard.shardy.passes import shardy_pass
 
@@ -81,7 +83,8 @@ def _set(op: Any, attribute: str, values: Sequence[Any], edges: Sequence[Any]) -
     if op.name == MANUAL:
         stated = read_per_value(str(op.attributes[attribute]))
         shardings = [
-            free if known and attribute == "out_shardings" else with_manual(s, free, manual_axes(op))
+            free if known and attribute == "out_shardings" else
+            TensorSharding(free.mesh, with_manual(s.sharding, free.sharding, manual_axes(op)))
             for s, free, known in zip(stated, shardings, found, strict=True)
         ]
     op.attributes[attribute] = ir.Attribute.parse(per_value_text(shardings))

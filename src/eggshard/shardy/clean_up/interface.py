@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError
-from eggshard.program.mesh import AxisRef, Mesh
-from eggshard.program.sharding import DimSharding
-from eggshard.shardy.attributes import Axes, TensorSharding, per_value_text, read_per_value
-from eggshard.shardy.edges import with_manual
+from eggshard.planner.propagation.flows import with_manual
+from eggshard.planner.propagation.propagated import even, without_sub_axes
+from eggshard.program.mesh import Mesh
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import per_value_text, read_per_value
 from eggshard.shardy.module import ShardyModule, function_type, manual_axes, symbol
 from eggshard.shardy.passes import shardy_pass
 
@@ -29,17 +28,17 @@ def update_non_divisible_input_output_shardings(module: ShardyModule) -> None:
     major part that does: on dimension 4 with x=4 and y=2, ``{y, x}`` becomes ``{y, x:(1)2}``.
     """
 
-    def even(sharding: TensorSharding, type_: Any) -> TensorSharding:
+    def divided(sharding: TensorSharding, type_: Any) -> TensorSharding:
         return evenly_sharded(sharding, type_, module.mesh(sharding))
 
     for function in module.functions:
-        _change_interface(module, function, even)
+        _change_interface(module, function, divided)
     for op in module.walk("func.call"):
         stated = module.result_shardings(op)
         if stated:
-            module.set_result_shardings(op, [even(s, v.type) for s, v in zip(stated, op.results, strict=True)])
+            module.set_result_shardings(op, [divided(s, v.type) for s, v in zip(stated, op.results, strict=True)])
     for op in module.walk("sdy.manual_computation"):
-        _even_body(op, even)
+        _even_body(op, divided)
 
 
 @shardy_pass("remove-sub-axes-in-input-output-shardings")
@@ -50,7 +49,8 @@ def remove_sub_axes_in_input_output_shardings(module: ShardyModule) -> None:
     """
     function = main_function(module)
     if function is not None:
-        _change_interface(module, function, lambda sharding, _: without_sub_axes(sharding))
+        _change_interface(
+            module, function, lambda sharding, _: TensorSharding(sharding.mesh, without_sub_axes(sharding.sharding)))
 
 
 @shardy_pass("propagate-to-func-results")
@@ -84,33 +84,7 @@ def evenly_sharded(sharding: TensorSharding, type_: Any, mesh: Mesh) -> TensorSh
     """The same with the longest prefix of axes per dimension that divides it; types without sizes stay as stated."""
     if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape or not any(sharding.axes):
         return sharding
-    pairs = zip(sharding.dims, type_.shape, strict=True)
-    return sharding.updated(dims=tuple(_even(dim, n, mesh) for dim, n in pairs))
-
-
-def _even(dim: DimSharding, n: int, mesh: Mesh) -> DimSharding:
-    sizes = [axis.size or mesh.axes[axis.name] for axis in dim.axes]
-    if n % math.prod(sizes) == 0:
-        return dim
-    axes: list[AxisRef] = []
-    for axis, size in zip(dim.axes, sizes, strict=True):
-        common = math.gcd(size, n)
-        if common > 1:
-            axes.append(axis if common == size else AxisRef(axis.name, axis.pre, common))
-        if common < size:
-            break
-        n //= common
-    return DimSharding(tuple(axes), dim.open)
-
-
-def without_sub_axes(sharding: TensorSharding) -> TensorSharding:
-    """The same with open dimensions cut off at their first sub-axis."""
-    return sharding.with_axes(_before_sub_axes(dim) if dim.open else dim.axes for dim in sharding.dims)
-
-
-def _before_sub_axes(dim: DimSharding) -> Axes:
-    first = next((i for i, axis in enumerate(dim.axes) if axis.size), len(dim.axes))
-    return dim.axes[:first]
+    return TensorSharding(sharding.mesh, even(sharding.sharding, type_.shape, mesh))
 
 
 def _change_interface(module: ShardyModule, function: Any, change: Change) -> None:
@@ -123,7 +97,7 @@ def _change_interface(module: ShardyModule, function: Any, change: Change) -> No
             module.set_function_result_sharding(function, i, change(sharding, t))
 
 
-def _even_body(op: Any, even: Change) -> None:
+def _even_body(op: Any, divided: Change) -> None:
     """The shards that the body sees are divided by free axes alone; results as a whole."""
     manual = manual_axes(op)
     stated = read_per_value(str(op.attributes["in_shardings"]))
@@ -131,10 +105,10 @@ def _even_body(op: Any, even: Change) -> None:
     shardings = []
     for sharding, value in zip(stated, inner, strict=True):
         free = TensorSharding(sharding.mesh, sharding.sharding.without(manual))
-        even_free = even(free, value.type)
-        dims = with_manual(sharding, even_free, manual).dims
-        shardings.append(TensorSharding(sharding.mesh, replace(sharding.sharding, dims=dims)))
+        even_free = divided(free, value.type)
+        whole = with_manual(sharding.sharding, even_free.sharding, manual)
+        shardings.append(TensorSharding(sharding.mesh, whole))
     op.attributes["in_shardings"] = ir.Attribute.parse(per_value_text(shardings))
     out = read_per_value(str(op.attributes["out_shardings"]))
-    out = tuple(even(sharding, value.type) for sharding, value in zip(out, op.results, strict=True))
+    out = tuple(divided(sharding, value.type) for sharding, value in zip(out, op.results, strict=True))
     op.attributes["out_shardings"] = ir.Attribute.parse(per_value_text(out))

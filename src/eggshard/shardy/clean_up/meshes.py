@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError
+from eggshard.planner.propagation.draft import without_size_one
 from eggshard.program.codec import String
-from eggshard.program.mesh import AxisRef, Mesh
-from eggshard.program.sharding import DimSharding
+from eggshard.program.mesh import Mesh
 from eggshard.program.sharding_text import read_mesh
-from eggshard.shardy.attributes import TensorSharding, mesh_attribute
+from eggshard.program.tensor_sharding import TensorSharding, mesh_attribute
 from eggshard.shardy.module import BODIES, OWN_SHARDING, SHARDING, ShardyModule, symbol
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.rewriting import transform_entries, transform_shardings
@@ -35,23 +34,8 @@ def remove_size_one_axes(module: ShardyModule) -> None:
     A closed dimension that is left without axes has no priority any more.
     """
     if any(isinstance(mesh, Mesh) and 1 in mesh.axes.values() for mesh in module.meshes.values()):
-        transform_shardings(module, lambda sharding: without_size_one(sharding, module.mesh(sharding)))
-
-
-def without_size_one(sharding: TensorSharding, mesh: Mesh) -> TensorSharding:
-    """The same without the axes that have size one on its mesh."""
-
-    def kept(axes: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
-        return tuple(a for a in axes if mesh.axes[a.name] != 1)
-
-    after = sharding.with_axes(kept(dim.axes) for dim in sharding.dims)
-    if after == sharding and kept(sharding.sharding.axes) == sharding.sharding.axes:
-        return sharding
-    dims = tuple(d if d.axes or d.open else DimSharding() for d in after.dims)
-    replicated, unreduced = kept(sharding.sharding.replicated), kept(sharding.sharding.unreduced)
-    after = after.updated(dims=dims, replicated=replicated, unreduced=unreduced)
-    # Parts of an axis between which one of size one stood are now one part.
-    return TensorSharding(after.mesh, after.sharding.canonical(mesh))
+        transform_shardings(module, lambda sharding: TensorSharding(
+            sharding.mesh, without_size_one(sharding.sharding, module.mesh(sharding))))
 
 
 @shardy_pass("inline-meshes")

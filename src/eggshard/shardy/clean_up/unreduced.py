@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from eggshard.errors import ShardingError
-from eggshard.program.mesh import AxisRef, Mesh
-from eggshard.program.sharding import axis_text
-from eggshard.shardy.attributes import Axes, TensorSharding
+from eggshard.program.axes import Axes, AxisRef, any_overlap, difference
+from eggshard.program.mesh import Mesh
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.module import ShardyModule, callee, maker, manual_axes
 from eggshard.shardy.passes import shardy_pass
 
@@ -85,14 +85,14 @@ class _Checker:
             raise ShardingError(f"{_shown(op)} cannot make its result unreduced along {_axes(new)}")
         expected = "add" if op.name != "stablehlo.reduce" else _combined(op)
         for partial in results:
-            if _overlap(partial.axes, new, mesh) and partial.reduction != expected:
+            if any_overlap(partial.axes, new) and partial.reduction != expected:
                 raise ShardingError(
                     f"{_shown(op)} makes its result unreduced={partial.reduction} along {_axes(new)}, "
                     f"but its addends combine by {expected or 'no known reduction'}"
                 )
         for before in operands:
             for after in results:
-                if before.reduction != after.reduction and _overlap(before.axes, after.axes, mesh):
+                if before.reduction != after.reduction and any_overlap(before.axes, after.axes):
                     raise ShardingError(
                         f"{_shown(op)} changes the reduction of unreduced axes {_axes(after.axes)} from "
                         f"{before.reduction} to {after.reduction}; {REMEDY}"
@@ -103,7 +103,7 @@ class _Checker:
             raise ShardingError(f"{_shown(op)} drops the unreduced axis {_axes(lost)} of its operands; {REMEDY}")
         kind = _combined(op) if op.regions else "add"
         for partial in operands:
-            if _overlap(partial.axes, lost, partial.mesh) and partial.reduction != kind:
+            if any_overlap(partial.axes, lost) and partial.reduction != kind:
                 raise ShardingError(
                     f"{_shown(op)} reduces by {kind or 'no known reduction'} what is unreduced={partial.reduction} "
                     f"along {_axes(lost)}"
@@ -202,31 +202,11 @@ def _combined(op: Any) -> str:
 
 def _without(axes: Iterable[AxisRef], others: Iterable[AxisRef], mesh: Mesh | None) -> Axes:
     """The parts of axes that no other axis covers."""
-    if mesh is None:
-        return ()
-    given, taken = ([_span(axis, mesh) for axis in some] for some in (axes, others))
-    points = sorted({(name, point) for name, start, end in (*given, *taken) for point in (start, end)})
-    out: list[AxisRef] = []
-    for name, start, end in dict.fromkeys(given):
-        inside = [p for n, p in points if n == name and start <= p <= end]
-        for low, high in zip(inside, inside[1:], strict=False):
-            if not any(n == name and a <= low and high <= b for n, a, b in taken):
-                whole = low == 1 and high == mesh.axes[name]
-                out.append(AxisRef(name) if whole else AxisRef(name, low, high // low))
-    return tuple(out)
-
-
-def _span(axis: AxisRef, mesh: Mesh) -> tuple[str, int, int]:
-    """The name of an axis, and the pre-sizes at which it begins and ends."""
-    return axis.name, axis.pre, axis.pre * axis.size if axis.size else mesh.axes[axis.name]
-
-
-def _overlap(axes: Axes, others: Axes, mesh: Mesh | None) -> bool:
-    return _without(axes, others, mesh) != _without(axes, (), mesh)
+    return difference(dict.fromkeys(axes), others, mesh.axes) if mesh else ()
 
 
 def _axes(axes: Axes) -> str:
-    return ", ".join(map(axis_text, axes)) or "no axis"
+    return ", ".join(map(str, axes)) or "no axis"
 
 
 def _shown(op: Any) -> str:

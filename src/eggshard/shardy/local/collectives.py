@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from eggshard.program.axes import Axes, difference, in_mesh_order
 from eggshard.program.mesh import Mesh
+from eggshard.program.sharding import atoms
 from eggshard.shardy.attributes import (
-    Axes,
     Exchange as Parameter,
     axes_text,
     read_all_to_all,
@@ -18,16 +19,7 @@ from eggshard.shardy.attributes import (
     read_axis_lists,
 )
 from eggshard.shardy.local.decisions import Refusal
-from eggshard.shardy.local.layouts import (
-    Layout,
-    count_of,
-    names,
-    ordered,
-    positions,
-    refined,
-    same_tiles,
-    without,
-)
+from eggshard.shardy.local.layouts import Layout, positions, refined, same_tiles
 from eggshard.steps.piece_steps import Exchange, Round
 from eggshard.steps.steps import (
     Action,
@@ -86,9 +78,9 @@ def steps_of(
         lists = (read_axis_list(text),)
     else:
         lists = read_axis_lists(text)
-    lists = tuple(tuple(a for a in axes if count_of(mesh, (a,)) > 1) for axes in lists)
+    lists = tuple(tuple(a for a in axes if a.devices(mesh.axes) > 1) for axes in lists)
     fine = refined(mesh, *source.dims, *target.dims, *lists, source.unreduced, target.unreduced)
-    moves = tuple((d, names(fine, axes)) for d, axes in enumerate(lists) if axes)
+    moves = tuple((d, atoms(axes, fine)) for d, axes in enumerate(lists) if axes)
     made, partial, monoid = source.placement(fine), source.unreduced, source.monoid
     dims = [list(d.axes) for d in made.dims]
     actions: list[Action] = []
@@ -116,29 +108,29 @@ def steps_of(
             cut(arriving)
             actions = [AllToAll(leaving, arriving)]
         case "sdy.all_reduce" | "sdy.reduce_scatter":
-            over = ordered(mesh, (a for axes in lists for a in axes))
+            over = in_mesh_order((a for axes in lists for a in axes), mesh.axes)
             _require_addends(source, mesh, over)
-            partial = without(mesh, partial, over)
+            partial = difference(partial, over, mesh.axes)
             if op.name == "sdy.all_reduce":
-                actions = [AllReduce(names(fine, over), monoid)]
+                actions = [AllReduce(atoms(over, fine), monoid)]
             else:
                 cut(moves)
                 whole = options.combine_reduce_scatter
                 actions = [ReduceScatter(moves, monoid)] if whole else [ReduceScatter((m,), monoid) for m in moves]
         case "sdy.replicated_to_unreduced":
             monoid = target.monoid
-            actions = [KeepFirst(names(fine, lists[0]), monoid)]
-            partial = ordered(mesh, (*partial, *lists[0]))
+            actions = [KeepFirst(atoms(lists[0], fine), monoid)]
+            partial = in_mesh_order((*partial, *lists[0]), mesh.axes)
         case "sdy.sharded_to_unreduced":
             joined(moves)
             monoid = target.monoid
             actions = [_in_zeros(fine, source, moves)]
-            partial = ordered(mesh, (*partial, *(a for axes in lists for a in axes)))
+            partial = in_mesh_order((*partial, *(a for axes in lists for a in axes)), mesh.axes)
     if tuple(tuple(d) for d in dims) != tuple(d.axes for d in target.placement(fine).dims):
         raise Refusal(f"of {source.type} sharded as {source} it does not make {target}")
     if not any(lists):
         actions = []
-    if target.unreduced != partial and without(mesh, target.unreduced, partial):
+    if target.unreduced != partial and difference(target.unreduced, partial, mesh.axes):
         raise Refusal(f"its result is said to hold addends over {axes_text(target.unreduced)}, and does not")
     return fine, actions, target.partial(partial, monoid)
 
@@ -148,7 +140,7 @@ def _exchanged(fine: Mesh, parameters: Iterable[Parameter], mesh: Mesh) -> tuple
     leaving: dict[int, tuple[str, ...]] = {}
     arriving: dict[int, tuple[str, ...]] = {}
     for parameter in parameters:
-        axes = names(fine, tuple(a for a in parameter.axes if count_of(mesh, (a,)) > 1))
+        axes = atoms(tuple(a for a in parameter.axes if a.devices(mesh.axes) > 1), fine)
         if axes:
             leaving[parameter.source] = leaving.get(parameter.source, ()) + axes
             arriving[parameter.target] = arriving.get(parameter.target, ()) + axes
@@ -156,7 +148,7 @@ def _exchanged(fine: Mesh, parameters: Iterable[Parameter], mesh: Mesh) -> tuple
 
 
 def _require_addends(source: Layout, mesh: Mesh, over: Axes) -> None:
-    if without(mesh, over, source.unreduced):
+    if difference(over, source.unreduced, mesh.axes):
         held = f"addends over {axes_text(source.unreduced)}" if source.unreduced else "no addends"
         raise Refusal(
             f"it reduces over {axes_text(over)}, and its operand {source.type} holds {held}: whole values would be "

@@ -7,8 +7,9 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.program.types import TensorType
-from eggshard.shardy.attributes import TensorSharding, read_per_value
+from eggshard.shardy.attributes import read_per_value
 from eggshard.shardy.local.collectives import COLLECTIVES, steps_of
 from eggshard.shardy.local.conversion import Conversion, Handler, tensor_type
 from eggshard.shardy.local.decisions import BY_REGION, Refusal

@@ -10,9 +10,10 @@ from jaxlib.mlir import ir
 
 from eggshard.errors import ShardingError
 from eggshard.frontends.stablehlo.module_reader import short_location
+from eggshard.program.axes import Axes
 from eggshard.program.mesh import Mesh
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.program.types import TOKEN, TensorType
-from eggshard.shardy.attributes import Axes, TensorSharding
 from eggshard.shardy.local.collectives import CollectiveOptions
 from eggshard.shardy.local.decisions import Refusal
 from eggshard.shardy.local.layouts import Layout, same_layout

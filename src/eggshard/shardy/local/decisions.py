@@ -15,20 +15,12 @@ import numpy as np
 from eggshard.errors import EggshardError
 from eggshard.ops.base import PERMUTE, REDUCE, REPLICATE, FactorRule, Types
 from eggshard.program.attributes import Attributes
-from eggshard.program.mesh import Mesh, axis_ref
+from eggshard.program.axes import Axes, axis_ref, in_mesh_order, shard_count, split_at, union
+from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Dim
-from eggshard.shardy.attributes import Axes, axes_text
-from eggshard.shardy.local.layouts import (
-    NO_MESH,
-    Layout,
-    count_of,
-    merged,
-    names,
-    ordered,
-    refined,
-    same_positions,
-    split_axes,
-)
+from eggshard.program.sharding import atoms
+from eggshard.shardy.attributes import axes_text
+from eggshard.shardy.local.layouts import NO_MESH, Layout, refined, same_positions
 from eggshard.shardy.local.parts import Part
 
 #: Stands for the monoid of a region that is none by name.
@@ -136,10 +128,10 @@ def _shared_out(rule: FactorRule, parts: tuple[int, ...], mesh: Mesh, axes: Axes
     """A dimension's axes given to its factors: a minor one is cut only where the major ones are cut whole."""
     out: dict[int, Cut] = {}
     for f in parts:
-        size, count = rule.factors[f].size, count_of(mesh, axes)
+        size, count = rule.factors[f].size, shard_count(axes, mesh.axes)
         if size == 1:
             continue
-        taken: tuple[Axes, Axes] | None = (axes, ()) if size % count == 0 else split_axes(mesh, axes, size)
+        taken: tuple[Axes, Axes] | None = (axes, ()) if size % count == 0 else split_at(axes, size, mesh.axes)
         if taken is None:
             raise Refusal(f"{tensor} is cut between the factors that make it up; reshard it first")
         out[f], axes = Cut(mesh, taken[0], tensor), taken[1]
@@ -166,10 +158,13 @@ def _partial(
     lists = [axes for _, axes, _ in sources]
     cutting = [axes for x in (*operands, *results) for axes in x.dims]
     fine = refined(mesh, *lists, *cutting)
-    by_factor: dict[str, int] = {n: f for f, cut in reduced.items() for n in names(fine, cut.axes)}
+    axes: Axes = ()
+    for more in lists:
+        axes = union(axes, more, mesh.axes)
+    by_factor: dict[str, int] = {n: f for f, cut in reduced.items() for n in atoms(cut.axes, fine)}
     keep: dict[int, list[str]] = {}
-    for name in names(fine, merged(mesh, *lists)):
-        adding = frozenset(i for i, x in enumerate(operands) if name in names(fine, x.unreduced))
+    for name in atoms(axes, fine):
+        adding = frozenset(i for i, x in enumerate(operands) if name in atoms(x.unreduced, fine))
         if name in by_factor:
             roles = [frozenset(rule.factors[by_factor[name]].accumulators)]
         else:
@@ -180,10 +175,9 @@ def _partial(
         for i in min(fitting, key=len) - adding:
             keep.setdefault(i, []).append(name)
         for x in (*results, *(() if name in by_factor else operands)):
-            if any(name in names(fine, axes) for axes in x.dims):
+            if any(name in atoms(dim, fine) for dim in x.dims):
                 raise Refusal(f"its addends over {name} meet {x.type} sharded along the same axis; reduce them first")
-    axes = merged(mesh, *lists)
-    kept = tuple((i, ordered(mesh, map(axis_ref, atoms))) for i, atoms in sorted(keep.items()))
+    kept = tuple((i, in_mesh_order(map(axis_ref, parts), mesh.axes)) for i, parts in sorted(keep.items()))
     return mesh, axes, monoid, kept
 
 

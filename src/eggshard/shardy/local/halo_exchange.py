@@ -16,7 +16,8 @@ from jaxlib.mlir.dialects import sdy, stablehlo
 
 from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import atoms, gather_cuts
-from eggshard.shardy.attributes import TensorSharding, per_value_text
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import per_value_text
 from eggshard.shardy.local.emission import Devices, filled, padded, sliced, within, zero
 from eggshard.shardy.local.redistribution import Held, Piece, Wanted, mirrored, redistribution
 from eggshard.shardy.module import ShardyModule, shape
@@ -223,7 +224,7 @@ def wanted(grid: Grid) -> Wanted:
 
 def grids(mesh: Mesh, sharding: TensorSharding, sizes: Sequence[int]) -> list[Grid]:
     """The dimensions of a tensor, on a mesh that is refined at the sharding's cuts."""
-    named = [tuple(atom for axis in axes for atom in atoms(axis, mesh)) for axes in sharding.axes]
+    named = [atoms(axes, mesh) for axes in sharding.axes]
     return [Grid(axes, mesh.count(axes), n) for axes, n in zip(named, sizes, strict=True)]
 
 

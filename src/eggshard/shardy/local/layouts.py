@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from eggshard.errors import ShardingError
-from eggshard.program.mesh import AxisRef, Mesh, axis_ref
+from eggshard.program.axes import Axes, in_mesh_order, shard_count
+from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement, place
-from eggshard.program.sharding import Sharding, atoms, axis_text, gather_cuts
+from eggshard.program.sharding import Sharding, atoms, gather_cuts
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.program.types import TensorType
-from eggshard.shardy.attributes import Axes, TensorSharding
 
 #: The mesh of values that say nothing of theirs.
 NO_MESH = Mesh({})
@@ -52,7 +52,7 @@ class Layout:
         sharding.sharding.validate(mesh, type_, what)
         kept = _normal(sharding.sharding, mesh)
         for i, (n, dim) in enumerate(zip(type_.shape, kept.dims, strict=True)):
-            count = count_of(mesh, dim.axes)
+            count = shard_count(dim.axes, mesh.axes)
             if n < 0 and count > 1:
                 raise ShardingError(f"{what} has a sharded dimension of dynamic size; lower for static sizes")
             if n % count:
@@ -76,7 +76,7 @@ class Layout:
     @property
     def counts(self) -> tuple[int, ...]:
         """How many shards each dimension is cut into."""
-        return tuple(count_of(self.mesh, axes) for axes in self.dims)
+        return tuple(shard_count(axes, self.mesh.axes) for axes in self.dims)
 
     @property
     def local(self) -> TensorType:
@@ -89,17 +89,17 @@ class Layout:
 
     def placement(self, mesh: Mesh) -> Placement:
         """The same on a refinement of its mesh."""
-        dims = tuple(names(mesh, axes) for axes in self.dims)
-        return place(mesh, self.type.shape, dims, names(mesh, self.unreduced), self.monoid)
+        dims = tuple(atoms(axes, mesh) for axes in self.dims)
+        return place(mesh, self.type.shape, dims, atoms(self.unreduced, mesh), self.monoid)
 
     def partial(self, axes: Axes, monoid: str) -> Layout:
         """The same with addends over other axes, given in any order."""
-        axes = ordered(self.mesh, axes)
+        axes = in_mesh_order(axes, self.mesh.axes)
         return replace(self, unreduced=axes, monoid=monoid if axes else "")
 
     def __str__(self) -> str:
-        shown = ", ".join(f"{{{', '.join(map(axis_text, axes))}}}" for axes in self.dims)
-        partial = f", {self.monoid} over {{{', '.join(map(axis_text, self.unreduced))}}}" if self.unreduced else ""
+        shown = ", ".join(f"{{{', '.join(map(str, axes))}}}" for axes in self.dims)
+        partial = f", {self.monoid} over {{{', '.join(map(str, self.unreduced))}}}" if self.unreduced else ""
         return f"[{shown}]{partial}"
 
 
@@ -123,14 +123,9 @@ def same_positions(mesh: Mesh, axes: Axes, other_mesh: Mesh, other: Axes) -> boo
         return True
     if not axes or not other:
         return not axes and not other
-    if mesh.size != other_mesh.size or count_of(mesh, axes) != count_of(other_mesh, other):
+    if mesh.size != other_mesh.size or shard_count(axes, mesh.axes) != shard_count(other, other_mesh.axes):
         return False
     return bool((positions(mesh, axes) == positions(other_mesh, other)).all())
-
-
-def count_of(mesh: Mesh, axes: Axes) -> int:
-    """The number of positions along axes."""
-    return math.prod(a.size or mesh.axes[a.name] for a in axes)
 
 
 @lru_cache(maxsize=4096)
@@ -143,57 +138,13 @@ def refined(mesh: Mesh, *lists: Axes) -> Mesh:
 def positions(mesh: Mesh, axes: Axes) -> np.ndarray:
     """Per logical device its position along axes, major to minor; ``[devices]``."""
     fine = refined(mesh, axes)
-    return fine.index(names(fine, axes))
-
-
-def names(mesh: Mesh, axes: Axes) -> tuple[str, ...]:
-    """The axes of a refined mesh that make up axes, major to minor."""
-    return tuple(name for axis in axes for name in atoms(axis, mesh))
-
-
-def ordered(mesh: Mesh, axes: Iterable[AxisRef]) -> Axes:
-    """A set of axes in normal form."""
-    return Sharding(unreduced=tuple(axes)).canonical(mesh).unreduced
-
-
-def merged(mesh: Mesh, *lists: Axes) -> Axes:
-    """The union of sets of axes."""
-    fine = refined(mesh, *lists)
-    return ordered(mesh, (axis_ref(n) for n in dict.fromkeys(n for axes in lists for n in names(fine, axes))))
-
-
-def without(mesh: Mesh, axes: Axes, taken: Axes) -> Axes:
-    """The axes of a set that are not in another."""
-    fine = refined(mesh, axes, taken)
-    gone = names(fine, taken)
-    return ordered(mesh, (axis_ref(n) for n in names(fine, axes) if n not in gone))
-
-
-def split_axes(mesh: Mesh, axes: Axes, count: int) -> tuple[Axes, Axes] | None:
-    """The major axes of a list that make ``count`` shards, and the rest; an axis is split where that is needed.
-
-    None where no axes make as many.
-    """
-    major: list[AxisRef] = []
-    for i, axis in enumerate(axes):
-        size = axis.size or mesh.axes[axis.name]
-        if count == 1:
-            return tuple(major), axes[i:]
-        if count % size == 0:
-            major.append(axis)
-            count //= size
-        elif size % count == 0:
-            first, second = AxisRef(axis.name, axis.pre, count), AxisRef(axis.name, axis.pre * count, size // count)
-            return (*major, first), (second, *axes[i + 1 :])
-        else:
-            return None
-    return (tuple(major), ()) if count == 1 else None
+    return fine.index(atoms(axes, fine))
 
 
 def _normal(sharding: Sharding, mesh: Mesh) -> Sharding:
     """In Shardy's normal form, without axes of size 1."""
     def kept(axes: Axes) -> Axes:
-        return tuple(a for a in axes if (a.size or mesh.axes[a.name]) > 1)
+        return tuple(a for a in axes if a.devices(mesh.axes) > 1)
 
     dims = tuple(replace(d, axes=kept(d.axes)) for d in sharding.dims)
     return replace(sharding, dims=dims, unreduced=kept(sharding.unreduced)).canonical(mesh)

@@ -12,11 +12,13 @@ from jaxlib.mlir import ir
 from eggshard.errors import EggshardError
 from eggshard.placement.transfer import Strategy
 from eggshard.program.attributes import Attributes, Literal
+from eggshard.program.axes import difference, union
 from eggshard.program.mesh import Mesh
+from eggshard.program.sharding import atoms
 from eggshard.program.types import numpy_dtype
 from eggshard.shardy.local.conversion import Conversion
 from eggshard.shardy.local.decisions import BY_REGION, Decision, Refusal, decide
-from eggshard.shardy.local.layouts import Layout, merged, names, refined, without
+from eggshard.shardy.local.layouts import Layout, refined
 from eggshard.shardy.local.parts import Part, captures, parts_of, starts_from_identity
 from eggshard.shardy.module import uses
 from eggshard.spmd.on_shards import on_shards
@@ -113,16 +115,16 @@ def _settle(conversion: Conversion, op: Any, made: Sequence[Layout], wanted: Seq
     for value, here, there in zip(list(op.results), made, wanted, strict=True):
         conversion.settle(value, here)
         actions: list[Action] = []
-        missing = without(there.mesh, there.unreduced, here.unreduced) if there.unreduced else ()
+        missing = difference(there.unreduced, here.unreduced, there.mesh.axes) if there.unreduced else ()
         fine = refined(there.mesh, *there.dims, missing)
         if missing and here.unreduced and here.monoid != there.monoid:
             raise Refusal(f"its result is addends by {here.monoid}, and stated to be addends by {there.monoid}")
         if there.sharded and not here.sharded:
-            actions.append(Slice(tuple((d, names(fine, axes)) for d, axes in enumerate(there.dims) if axes)))
+            actions.append(Slice(tuple((d, atoms(axes, fine)) for d, axes in enumerate(there.dims) if axes)))
         if missing:
-            actions.append(KeepFirst(names(fine, missing), there.monoid))
+            actions.append(KeepFirst(atoms(missing, fine), there.monoid))
         if actions:
-            addends = merged(there.mesh, here.unreduced, there.unreduced)
+            addends = union(here.unreduced, there.unreduced, there.mesh.axes)
             layout = there.partial(addends, there.monoid or here.monoid)
             conversion.after(op, value, fine, actions, layout)
 
@@ -133,7 +135,7 @@ def _keep_first(conversion: Conversion, op: Any, part: Part, decision: Decision)
         number = part.operands[i]
         value = op.operands[number]
         fine = refined(decision.mesh, axes)
-        actions = [KeepFirst(names(fine, axes), decision.monoid)]
+        actions = [KeepFirst(atoms(axes, fine), decision.monoid)]
         local = conversion.layout(value).local
         op.operands[number] = conversion.splicer.act(fine, actions, value, local, op)
     if not decision.partial or decision.monoid in _IDEMPOTENT:
@@ -146,7 +148,7 @@ def _keep_first(conversion: Conversion, op: Any, part: Part, decision: Decision)
                     "it starts from a value other than the identity, and its results are addends; reduce first"
                 )
             fine = refined(decision.mesh, decision.partial)
-            actions = [KeepFirst(names(fine, decision.partial), decision.monoid)]
+            actions = [KeepFirst(atoms(decision.partial, fine), decision.monoid)]
             local = conversion.layout(value).local
             op.operands[number] = conversion.splicer.act(fine, actions, value, local, op)
 
@@ -155,7 +157,7 @@ def _reduce_again(conversion: Conversion, op: Any, decision: Decision, results: 
     """Gather what every device has reduced of its shard, and reduce that: the region is associative, and what the
     reduction starts from its identity."""
     fine = refined(decision.mesh, decision.partial)
-    over = names(fine, decision.partial)
+    over = atoms(decision.partial, fine)
     users = [uses(value) for value in op.results]
     again = op.clone(ir.InsertionPoint.after(op))
     again.attributes["dimensions"] = ir.DenseI64ArrayAttr.get([0])
@@ -196,7 +198,7 @@ def _rng(conversion: Conversion, op: Any, operands: Sequence[Layout], result: La
     part = parts[0]
     local, shape = result.local, np.array(result.local.shape, numpy_dtype(operands[2].type.dtype))
     fine = refined(result.mesh, *result.dims)
-    sharing = tuple(a for a in fine.axes if a not in {n for axes in result.dims for n in names(fine, axes)})
+    sharing = tuple(a for a in fine.axes if a not in {n for axes in result.dims for n in atoms(axes, fine)})
     draw = Local("rng", part.attributes.updated(shape=local.shape), (local,))
     steps = [
         Step(Local("constant", Attributes(value=Literal(shape)), (operands[2].type,)), (), (2,)),

@@ -14,7 +14,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from eggshard.errors import ShardingError
-from eggshard.shardy.attributes import TensorSharding, axis_lists_text
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import axis_lists_text
 from eggshard.shardy.local.emission import integers, scalar, typed, zero_text
 from eggshard.shardy.local.halo_exchange import Exchange, Shards, Window, grids, is_outermost, on_shards, refined
 from eggshard.shardy.module import ShardyModule, create, shape

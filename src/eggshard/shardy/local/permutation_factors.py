@@ -10,11 +10,11 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.program.mesh import axis_ref
-from eggshard.shardy.attributes import Axes, TensorSharding, axis_list_text
+from eggshard.program.axes import Axes, axis_ref, difference
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import axis_list_text
 from eggshard.shardy.local.emission import channels
 from eggshard.shardy.local.halo_exchange import Exchange, Shards, grids, is_outermost, on_shards, refined
-from eggshard.shardy.local.layouts import without
 from eggshard.shardy.local.permuted import PERMUTED, Permuted
 from eggshard.shardy.local.reshapes import local_axes
 from eggshard.shardy.module import ShardyModule, create, rank, shape, uses
@@ -92,7 +92,7 @@ def _make_whole(module: ShardyModule, permuted: Permuted, number: int) -> None:
         reduction = Collective.read(user)
         if reduction is None or reduction.kind != "all_reduce":
             continue
-        left = without(module.mesh(reduction.to), reduction.axes, gathered)
+        left = difference(reduction.axes, gathered, module.mesh(reduction.to).axes)
         if left:
             user.attributes["reduction_axes"] = ir.Attribute.parse(axis_list_text(left))
         else:

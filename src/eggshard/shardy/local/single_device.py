@@ -8,7 +8,8 @@ from jaxlib.mlir import ir
 
 from eggshard.errors import ShardingError
 from eggshard.program.mesh import Mesh
-from eggshard.shardy.attributes import TensorSharding, per_value_text, read_per_value
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import per_value_text, read_per_value
 from eggshard.shardy.local.ordinary import has_effects
 from eggshard.shardy.module import BODIES, OWN_SHARDING, SHARDING, ShardyModule, function_type, uses
 from eggshard.shardy.passes import shardy_pass

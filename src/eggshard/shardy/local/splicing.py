@@ -11,10 +11,11 @@ from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 
 from eggshard.emit.body_text import Value
 from eggshard.emit.collectives_text import StepText
-from eggshard.program.mesh import Mesh, axis_ref
-from eggshard.program.sharding import DimSharding, Sharding, axis_text, mesh_text
+from eggshard.program.axes import axis_ref
+from eggshard.program.mesh import Mesh
+from eggshard.program.sharding import DimSharding, Sharding, mesh_text
+from eggshard.program.tensor_sharding import symbol_text
 from eggshard.program.types import TensorType
-from eggshard.shardy.attributes import symbol_text
 from eggshard.steps.steps import Action, Step, StepPlan
 
 
@@ -75,6 +76,6 @@ class _Text(StepText):
         if not self.mesh_name:
             return super()._group(axes)
         (dim,) = Sharding((DimSharding(tuple(map(axis_ref, axes))),)).canonical(self.mesh).dims
-        listed = ", ".join(f"#sdy<axis_ref{axis_text(axis)}>" for axis in dim.axes)
+        listed = ", ".join(f"#sdy<axis_ref{axis}>" for axis in dim.axes)
         groups = f"#stablehlo.replica_group_mesh_axes<mesh = @{symbol_text(self.mesh_name)}, axes = [{listed}]>"
         return f"replica_groups = {groups}, {self.channel()}"

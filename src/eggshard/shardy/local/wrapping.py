@@ -8,12 +8,13 @@ from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 
 from eggshard.errors import ProgramError, ShardingError
+from eggshard.program.axes import shard_count
 from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import mesh_text
-from eggshard.shardy.attributes import TensorSharding, per_value_text
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import per_value_text
 from eggshard.shardy.clean_up.meshes import drop_sharding_and_mesh
 from eggshard.shardy.local.conversion import tensor_type
-from eggshard.shardy.local.layouts import count_of
 from eggshard.shardy.module import ShardyModule, function_type, parsed
 
 _MESH = "mesh"
@@ -103,5 +104,5 @@ def _whole(type_: Any, sharding: TensorSharding, mesh: Mesh) -> Any:
     """The global type of a shard's."""
     if not isinstance(type_, ir.RankedTensorType):
         return type_
-    shape = [n * count_of(mesh, axes) for n, axes in zip(type_.shape, sharding.axes, strict=True)]
+    shape = [n * shard_count(axes, mesh.axes) for n, axes in zip(type_.shape, sharding.axes, strict=True)]
     return ir.RankedTensorType.get(shape, type_.element_type)

@@ -11,7 +11,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.passmanager import PassManager
 
 from eggshard.errors import ProgramError
-from eggshard.shardy.attributes import TensorSharding, per_value_text
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import per_value_text
 from eggshard.shardy.module import SHARDING, ShardyModule, inside_first, rank
 from eggshard.shardy.passes import shardy_pass
 

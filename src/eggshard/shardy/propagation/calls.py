@@ -7,7 +7,8 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.shardy.attributes import TensorSharding, per_value_text, read_per_value
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import per_value_text, read_per_value
 from eggshard.shardy.edges import edge_of, edge_owners, terminator
 from eggshard.shardy.module import SHARDING, ShardyModule, inside_first
 from eggshard.shardy.passes import shardy_pass

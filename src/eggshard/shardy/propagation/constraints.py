@@ -7,11 +7,12 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.shardy.attributes import TensorSharding, read_per_value
+from eggshard.planner.propagation.projection import Projection
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import read_per_value
 from eggshard.shardy.edges import DATA_FLOW, EDGE, edge_of, edge_owner, holder_of, owner_of, sharding_of, state_sharding
 from eggshard.shardy.module import RULE, ShardyModule, inside_first, rank
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.projection import Projection
 from eggshard.shardy.propagation.data_flow import after
 from eggshard.shardy.propagation.origins import Notes
 from eggshard.shardy.rules import rule_of

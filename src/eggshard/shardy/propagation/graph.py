@@ -1,20 +1,18 @@
-"""A module as propagation sees it: ops with rules, numbered, and the places where shardings are kept.
-
-Propagation looks at an op many times, so everything is read from MLIR once, before it, and written back after it. Ops
-are numbered in the order of the text, an op before its regions; values in that order, too. A value's *slot* is the
-value at which its sharding is kept: itself, or the data-flow edge that it is a target of. Functions' results have slots
-of their own, behind those of all values.
-"""
+"""A module's ops, values and shardings for propagation: read from MLIR once, before it, and written back after it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice, takewhile
 from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.shardy.attributes import TensorSharding
+from eggshard.planner.propagation.flows import Flow, ManualEdge, always, identity, scheduled
+from eggshard.planner.propagation.graph import NO_SLOT, Graph, Node
+from eggshard.planner.propagation.schedule import SAME_SHAPE
+from eggshard.planner.propagation.table import ShardingTable
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import per_value_text, read_per_value
 from eggshard.shardy.edges import (
     EDGE,
     FUNCTION_EDGE,
@@ -26,190 +24,123 @@ from eggshard.shardy.edges import (
     sources,
     terminator,
 )
-from eggshard.shardy.module import BODIES, OWN_SHARDING, RULE, SHARDING, ShardyModule, rank
-from eggshard.shardy.propagation.table import NONE, ShardingTable
-from eggshard.shardy.traits import is_elementwise, is_pure, is_terminator
+from eggshard.shardy.module import BODIES, OWN_SHARDING, RULE, SHARDING, ShardyModule, manual_axes, rank, shape
+from eggshard.shardy.propagation.call_graph import callee, symbol
+from eggshard.shardy.propagation.groups import GROUP, group_of
+from eggshard.shardy.rules import rule_of
+from eggshard.shardy.traits import is_elementwise, is_pure, is_static, is_terminator
 
-#: The slot of values that cannot have a sharding; no value has this number.
-NO_SLOT = 0
-
-
-class Node:
-    """An op. `operands` and `results` are values by number; `ancestors` the ops around it, innermost first.
-
-    What shardings flow through is set by `flows.py`: a rule, and the slots that it relates.
-    """
-
-    __slots__ = ("op", "name", "number", "ancestors", "operands", "results", "pure", "elementwise", "erased", "flow")
-
-    def __init__(self, op: Any, number: int, ancestors: tuple[int, ...], operands: tuple[int, ...],
-                 results: tuple[int, ...]) -> None:
-        self.op, self.name, self.number, self.ancestors = op, op.name, number, ancestors
-        self.operands, self.results = operands, results
-        self.pure = bool(results) and not is_terminator(op) and is_pure(op)
-        self.elementwise = is_elementwise(op)
-        self.erased = False
-        self.flow: Any = None
+BARRIER = "sdy.propagation_barrier"
+_OFFLOADS = frozenset(("MoveToDevice", "MoveToHost"))
 
 
-class Graph:
-    """The ops, values and shardings of a module."""
+class ModuleGraph(Graph):
+    """The graph of a module, with the MLIR operation of each node and the MLIR value of each number."""
 
-    def __init__(self, module: ShardyModule) -> None:
-        self.module = module
-        self.table = ShardingTable(module.meshes)
-        self.nodes: list[Node] = []
-        #: The MLIR value of each number, its uses counted, its slot, and the sharding kept at it.
+    def __init__(self, module: ShardyModule, conservative: bool = False) -> None:
+        super().__init__(ShardingTable(module.meshes))
+        self.module, self.conservative = module, conservative
+        self.ops: list[Any] = []
         self.values: list[Any] = [None]
-        self.use_counts: list[int] = [0]
-        self.shardings: list[int] = [NONE]
-        self._slots: list[int | None] = [NO_SLOT]
-        self._definers: list[int] = [-1]
         self._numbers: dict[Any, int] = {}
         self._node_numbers: dict[Any, int] = {}
-        self._users: dict[int, tuple[int, ...]] = {}
-        self._changed: set[int] = set()
+        self._attributes: dict[str, Any] = {}
+        self._uses: dict[int, tuple[int, ...]] = {}
         for op in module.module.body.operations:
             self._add(op.operation, ())
-        self.functions = {
-            ir.StringAttr(node.op.attributes["sym_name"]).value: node
-            for node in self.nodes if node.name == "func.func"
-        }
+        self.functions = {symbol(op): n for n, op in enumerate(self.ops) if op.name == "func.func"}
         self.calls: dict[str, list[Node]] = {}
+        for node in self._named("func.call"):
+            self.calls.setdefault(callee(self.ops[node.number]), []).append(node)
+        for node in self._named("sdy.manual_computation"):
+            arguments = self.ops[node.number].regions[0].blocks[0].arguments
+            self.fixed.update(node.results, (self._numbers[argument] for argument in arguments))
+        for number, value in enumerate(self.values[1:], 1):
+            holder = holder_of(value)
+            self.slots[number] = NO_SLOT if holder is None else self._numbers[holder]
+        self.watchers = {slot: tuple(self._affected(slot)) for slot in set(self.slots[1:]) - {NO_SLOT}}
+        members: dict[int, list[int]] = {}
+        for node in self._named(GROUP):
+            members.setdefault(group_of(self.ops[node.number]), []).append(node.operands[0])
+        for values in members.values():
+            for value in values:
+                self.groups[value] = tuple(self.slots[v] for v in values if self.slots[v] != value)
+        self._of_function = {
+            number: [self.add_slot(sharding) for sharding in module.function_result_shardings(self.ops[number])]
+            for number in self.functions.values()
+        }
+        self._before = list(self.shardings)
         for node in self.nodes:
-            if node.name == "func.call":
-                callee = ir.FlatSymbolRefAttr(node.op.attributes["callee"]).value
-                self.calls.setdefault(callee, []).append(node)
-        self._count_uses()
-        self._fixed = {NO_SLOT, *self._of_manual()}
-        self._first_result: dict[int, int] = {}
-        for function in self.functions.values():
-            self._first_result[function.number] = len(self.shardings)
-            stated = module.function_result_shardings(function.op)
-            self.shardings.extend(self.table.number(sharding) for sharding in stated)
+            node.flow = self._flow(node)
+        self.returned = [(self.nodes[n], flow) for n in self._entry_functions() for flow in self._of_results(n)]
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def _add(self, op: Any, around: tuple[int, ...]) -> None:
-        number = len(self.nodes)
-        node = Node(op, number, around, (), tuple(self._new_value(result, number) for result in op.results))
-        self.nodes.append(node)
+        number = len(self.ops)
+        self.ops.append(op)
         self._node_numbers[op] = number
-        stated = self.module.result_shardings(op) if node.results else None
-        for value, sharding in zip(node.results, stated or (), strict=False):
-            self.shardings[value] = self.table.number(sharding)
-        within = (number, *around)
+        operands = tuple(self._numbers[operand] for operand in op.operands)
+        results = list(op.results)
+        stated = (self.module.result_shardings(op) if results else None) or (None,) * len(results)
+        made = tuple(self._new_value(value, sharding) for value, sharding in zip(results, stated, strict=True))
+        self.add_node(op.name, around, operands, made, bool(made) and not is_terminator(op) and is_pure(op))
         for region in op.regions:
             for i, block in enumerate(region.blocks):
-                arguments = [self._new_value(argument) for argument in block.arguments]
-                if i == 0:
-                    self._read_arguments(op, arguments)
+                of_arguments = self._of_arguments(op, len(block.arguments)) if i == 0 else [None] * len(block.arguments)
+                for argument, sharding in zip(block.arguments, of_arguments, strict=True):
+                    self._new_value(argument, sharding)
                 for inner in block.operations:
-                    self._add(inner.operation, within)
+                    self._add(inner.operation, (number, *around))
 
-    def _read_arguments(self, op: Any, arguments: list[int]) -> None:
+    def _of_arguments(self, op: Any, count: int) -> list[TensorSharding | None]:
         if op.name == "func.func":
-            for value, sharding in zip(arguments, self.module.argument_shardings(op), strict=True):
-                self.shardings[value] = self.table.number(sharding)
-        elif op.name in BODIES:
-            for value in arguments:
-                self.shardings[value] = self.table.number(self.module.sharding(self.values[value]))
+            return list(self.module.argument_shardings(op))
+        if op.name in BODIES:
+            return [self.module.sharding(argument) for argument in op.regions[0].blocks[0].arguments]
+        return [None] * count
 
-    def _new_value(self, value: Any, definer: int = -1) -> int:
-        number = len(self.values)
-        self._numbers[value] = number
+    def _new_value(self, value: Any, sharding: TensorSharding | None) -> int:
+        number = self._numbers[value] = self.add_value(rank(value), sharding)
         self.values.append(value)
-        self.use_counts.append(0)
-        self.shardings.append(NONE)
-        self._slots.append(None)
-        self._definers.append(definer)
         return number
 
-    def _count_uses(self) -> None:
-        for node in self.nodes:
-            node.operands = tuple(self._numbers[operand] for operand in node.op.operands)
-            for value in node.operands:
-                self.use_counts[value] += 1
+    def _named(self, name: str) -> list[Node]:
+        return [node for node in self.nodes if node.name == name]
 
-    def _of_manual(self) -> Iterator[int]:
-        for node in self.nodes:
-            if node.name == "sdy.manual_computation":
-                yield from node.results
-                yield from (self._numbers[argument] for argument in node.op.regions[0].blocks[0].arguments)
-
-    # -- values and slots --------------------------------------------------------------------------------------------
-
-    def number(self, value: Any) -> int:
-        """The number of an MLIR value."""
-        return self._numbers[value]
-
-    def node(self, op: Any) -> Node:
-        """The node of an MLIR operation."""
-        return self.nodes[self._node_numbers[op]]
-
-    def slot(self, value: int) -> int:
-        """Where a value's sharding is kept; NO_SLOT for arguments of reductions and the like."""
-        found = self._slots[value]
-        if found is None:
-            found = self._slots[value] = self._find_slot(self.values[value])
-        return found
-
-    def _find_slot(self, value: Any) -> int:
-        holder = holder_of(value)
-        return NO_SLOT if holder is None else self._numbers[holder]
-
-    def result_slot(self, function: Node, number: int) -> int:
-        """The slot of a function's result."""
-        return self._first_result[function.number] + number
-
-    @property
-    def slots(self) -> Iterator[int]:
-        """Every slot that holds a sharding, but for those of values whose edges hold another."""
-        for number in range(1, len(self.shardings)):
-            if number >= len(self.values) or self.slot(number) == number:
-                yield number
-
-    def sharding(self, slot: int) -> TensorSharding | None:
-        """What is kept at a slot."""
-        return self.table.shardings[self.shardings[slot]]
-
-    def keep(self, slot: int, number: int) -> None:
-        """Keep a sharding at a slot. Other results of the same op that had none are then fully open.
-
-        Manual computations without data-flow edges keep theirs: axes that are manual could not be told from others.
-        """
-        if slot in self._fixed:
-            return
-        self.shardings[slot] = number
-        if slot >= len(self.values):
-            self._changed.add(slot)
-            return
-        value = self.values[slot]
-        if isinstance(value, ir.BlockArgument):
-            self._changed.add(slot)
-            return
-        node = self.node(owner_of(value))
-        self._changed.add(node.results[0])
-        sharding = self.table.shardings[number]
-        if len(node.results) > 1 and sharding is not None:
-            for other in node.results:
-                if self.shardings[other] == NONE:
-                    fully_open = TensorSharding.fully_open(sharding.mesh, rank(self.values[other]))
-                    self.shardings[other] = self.table.number(fully_open)
+    def _entry_functions(self) -> list[int]:
+        """Functions whose results are propagated to and from: the only one, or ``main``, or those that nobody calls."""
+        if len(self.functions) == 1:
+            return list(self.functions.values())
+        if "main" in self.functions:
+            return [self.functions["main"]]
+        return [number for name, number in self.functions.items() if name not in self.calls]
 
     # -- who looks at a value ----------------------------------------------------------------------------------------
 
-    def users(self, value: int) -> tuple[int, ...]:
+    def _affected(self, slot: int) -> Iterator[int]:
+        """The ops to look at again when what is kept at a slot has changed, in the order in which Shardy lists them."""
+        value = self.values[slot]
+        node = self.definer(slot)
+        if node is None:
+            yield self._node_numbers[owner_of(value)]
+        else:
+            if node.name == EDGE:
+                for target in other_targets(self.ops[node.number].operands[0]):
+                    yield from self._users_of(self._numbers[target])
+            yield node.number
+        yield from self._users_of(slot)
+
+    def _users_of(self, value: int) -> tuple[int, ...]:
         """The ops at which a change of a value's sharding may matter, as MLIR lists its uses.
 
         A use that flows into a data-flow edge is the edge's; what a function returns is used where it is called.
         """
-        found = self._users.get(value)
+        found = self._uses.get(value)
         if found is None:
-            out: list[int] = []
-            for use in self.values[value].uses:
-                out.extend(self._interested(use.owner.operation, use.operand_number))
-            found = self._users[value] = tuple(out)
+            found = self._uses[value] = tuple(
+                number for use in self.values[value].uses
+                for number in self._interested(use.owner.operation, use.operand_number))
         return found
 
     def _interested(self, op: Any, operand: int) -> Iterator[int]:
@@ -218,104 +149,120 @@ class Graph:
         if edge is not None:
             yield self._node_numbers[edge]
         elif op.name == "func.return":
-            function = self.node(op.parent.operation)
-            calls = self.calls.get(ir.StringAttr(function.op.attributes["sym_name"]).value)
-            for call in calls or ():
-                yield from self.users(call.results[operand])
-            if not calls:
-                yield function.number
+            name = symbol(op.parent.operation)
+            for call in self.calls.get(name, ()):
+                yield from self._users_of(call.results[operand])
+            if name not in self.calls:
+                yield self.functions[name]
         elif is_terminator(op):
             yield self._node_numbers[op.parent.operation]
         elif op.name == "func.call":
-            body = self.functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value].op.regions[0]
+            body = self.ops[self.functions[callee(op)]].regions[0]
             if body.blocks:
-                yield from self.users(self._numbers[body.blocks[0].arguments[operand]])
+                yield from self._users_of(self._numbers[body.blocks[0].arguments[operand]])
         else:
             yield self._node_numbers[op]
 
-    def affected(self, slot: int) -> Iterator[int]:
-        """The ops to look at again when what is kept at a slot has changed, in the order in which Shardy lists them."""
-        value = self.values[slot]
-        if isinstance(value, ir.BlockArgument):
-            yield self._node_numbers[owner_of(value)]
-            yield from self.users(slot)
-            return
-        node = self.node(owner_of(value))
-        if node.name == EDGE:
-            for target in other_targets(node.op.operands[0]):
-                yield from self.users(self._numbers[target])
-        yield node.number
-        yield from self.users(slot)
-
-    def edge_sources(self, node: Node) -> list[int]:
+    def _edge_sources(self, op: Any) -> tuple[int, ...]:
         """The values that flow into a data-flow edge; none into the edge of a function that nobody calls."""
-        owner = node.op.operands[0]
-        if node.name != FUNCTION_EDGE:
-            return [self._numbers[source] for source in sources(owner)]
+        owner = op.operands[0]
+        if op.name != FUNCTION_EDGE:
+            return tuple(self._numbers[source] for source in sources(owner))
         if isinstance(owner, ir.BlockArgument):
-            function = ir.StringAttr(owner_of(owner).attributes["sym_name"]).value
-            return [call.operands[owner.arg_number] for call in self.calls.get(function, ())]
-        callee = ir.FlatSymbolRefAttr(owner_of(owner).attributes["callee"]).value
-        body = self.functions[callee].op.regions[0]
-        return [self._numbers[terminator(body).operands[ir.OpResult(owner).result_number]]] if body.blocks else []
+            calls = self.calls.get(symbol(owner_of(owner)), ())
+            return tuple(call.operands[owner.arg_number] for call in calls)
+        body = self.ops[self.functions[callee(owner_of(owner))]].regions[0]
+        return (self._numbers[terminator(body).operands[ir.OpResult(owner).result_number]],) if body.blocks else ()
 
-    def definer(self, value: int) -> Node | None:
-        """The op that a value is a result of; None for arguments."""
-        found = self._definers[value]
-        return self.nodes[found] if found >= 0 else None
+    # -- what shardings flow through ---------------------------------------------------------------------------------
 
-    def using(self, value: int) -> set[int]:
-        """The ops that use a value."""
-        numbers = {self._node_numbers[use.owner.operation] for use in self.values[value].uses}
-        return {number for number in numbers if not self.nodes[number].erased}
+    def _flow(self, node: Node) -> Flow | None:
+        """What shardings flow through at an op; at all but ops with rules by the identity, dimension by dimension."""
+        op = self.ops[node.number]
+        if node.name in (EDGE, FUNCTION_EDGE):
+            return self._of_edge(node)
+        if node.name == BARRIER:
+            same = identity(shape(op.results[0]), 1)
+            direction = int(ir.IntegerAttr(op.attributes["allowed_direction"]).value)
+            return self.between(node.operands, node.results, always(same, direction, True))
+        if not node.results or node.name.startswith(("func.", "builtin.", "sdy.mesh")):
+            return None
+        rule = rule_of(op, self.conservative)
+        if rule is None:
+            return None
+        elementwise = is_elementwise(op)
+        name = node.name.partition(".")[2]
+        keeps_shape = elementwise or name in SAME_SHAPE or (
+            name == "custom_call" and ir.StringAttr(op.attributes["call_target_name"]).value in _OFFLOADS)
+        steps = scheduled(name, rule, keeps_shape, elementwise, self.conservative)
+        return self.between(node.operands, node.results, steps, node.operands)
 
-    # -- changes -----------------------------------------------------------------------------------------------------
+    def _of_edge(self, node: Node) -> Flow | None:
+        op = self.ops[node.number]
+        given, owner = self._edge_sources(op), op.operands[0]
+        if not given or not is_static(op.results[0]):
+            return None
+        rule = identity(shape(op.results[0]), len(given))
+        flow = self.between(given, node.results, scheduled("", rule, True, False), node.operands)
+        of = owner_of(owner)
+        if of.name == "sdy.manual_computation":
+            argument = isinstance(owner, ir.BlockArgument)
+            name, n = ("in_shardings", owner.arg_number) if argument else ("out_shardings", owner.result_number)
+            stated = read_per_value(str(of.attributes[name]))[n]
+            flow.manual = ManualEdge(self.table, argument, manual_axes(of), stated.sharding)
+        return flow
 
-    def is_dead(self, node: Node) -> bool:
-        """Whether nothing would be missed if an op were not there."""
-        return node.pure and not any(self.use_counts[value] for value in node.results)
+    def _of_results(self, function: int) -> Iterator[Flow]:
+        """From what a function returns to its stated results, and back; none for tokens."""
+        body = self.ops[function].regions[0]
+        returned = terminator(body).operands if len(body.blocks) else ()
+        for value, slot in zip(returned, self._of_function[function], strict=False):
+            if is_static(value):
+                rule, number = identity(shape(value), 1), self._numbers[value]
+                yield Flow(rule, (self.slots[number], slot), 1, always(rule), (number, number))
 
-    def erase(self, node: Node) -> Iterator[Node]:
-        """Take an op away, with its regions; yields the ops taken, innermost first."""
-        inner = list(takewhile(lambda n: node.number in n.ancestors, islice(self.nodes, node.number + 1, None)))
-        for taken in (*reversed(inner), node):
-            taken.erased = True
-            for value in taken.operands:
-                self.use_counts[value] -= 1
-            yield taken
+    def stated_rule(self, node: Node) -> Any | None:
+        """The rule of an op itself, not that of an edge or a barrier."""
+        return None if node.flow is None or node.name in (EDGE, FUNCTION_EDGE, BARRIER) else node.flow.rule
+
+    def function_result(self, function: Node, flow: Flow) -> int | None:
+        """The number of the function's result that a flow leads to; None for other flows."""
+        slot = flow.slots[-1]
+        return self._of_function[function.number].index(slot) if slot >= len(self.values) else None
+
+    # -- writing -----------------------------------------------------------------------------------------------------
 
     def write(self) -> None:
         """Write changed shardings to the module, and take erased ops away."""
-        for slot in sorted(self._changed):
-            if slot >= len(self.values):
-                self._write_function_result(slot)
-                continue
-            value = self.values[slot]
-            if isinstance(value, ir.BlockArgument):
-                self.module.set_sharding(value, self.sharding(slot))
-                continue
-            node = self.node(owner_of(value))
-            if not node.erased:
+        changed = {slot for slot, before in enumerate(self._before) if self.shardings[slot] != before}
+        for node in self.nodes:
+            if not node.erased and changed.intersection(node.results):
                 self._write_results(node)
-        self._changed.clear()
+        for number in changed:
+            if number < len(self.values) and isinstance(self.values[number], ir.BlockArgument):
+                self.module.set_sharding(self.values[number], self.sharding(number))
+        for number, slots in self._of_function.items():
+            for result, slot in enumerate(slots):
+                if slot in changed:
+                    self.module.set_function_result_sharding(self.ops[number], result, self.sharding(slot))
         for node in reversed(self.nodes):
             if node.erased and not any(self.nodes[a].erased for a in node.ancestors):
-                node.op.erase()
+                self.ops[node.number].erase()
 
     def _write_results(self, node: Node) -> None:
-        numbers = tuple(self.shardings[value] for value in node.results)
-        own = OWN_SHARDING.get(node.name)
+        stated = [found for found in map(self.sharding, node.results) if found is not None]
+        own, op = OWN_SHARDING.get(node.name), self.ops[node.number]
         if own:
-            node.op.attributes[own] = self.table.attribute(numbers[0])
-        elif all(numbers):
+            op.attributes[own] = self._attribute(str(stated[0]))
+        elif len(stated) == len(node.results):
             name = "out_shardings" if node.name in BODIES else SHARDING
-            node.op.attributes[name] = self.table.per_value(numbers)
+            op.attributes[name] = self._attribute(per_value_text(stated))
 
-    def _write_function_result(self, slot: int) -> None:
-        for function in self.functions.values():
-            number = slot - self._first_result[function.number]
-            if 0 <= number < len(self.module.function_result_shardings(function.op)):
-                self.module.set_function_result_sharding(function.op, number, self.sharding(slot))
+    def _attribute(self, text: str) -> Any:
+        found = self._attributes.get(text)
+        if found is None:
+            found = self._attributes[text] = ir.Attribute.parse(text)
+        return found
 
 
 def drop_rules(module: ShardyModule) -> None:

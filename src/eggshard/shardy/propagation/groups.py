@@ -8,11 +8,10 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.errors import ShardingError
-from eggshard.shardy.attributes import TensorSharding
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.edges import owner_of, sharding_of, state_sharding
 from eggshard.shardy.module import ShardyModule, rank, shape
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.propagation.graph import Graph
 
 GROUP, GROUP_ID = "sdy.sharding_group", "group_id"
 
@@ -34,7 +33,7 @@ def sharding_group_import(module: ShardyModule) -> None:
 
     groups_of: dict[Any, list[int]] = {}
     for op in ops:
-        group = _group(op)
+        group = group_of(op)
         _check(op, first.setdefault(group, op), group)
         groups_of.setdefault(op.operands[0], []).append(group)
     for groups in groups_of.values():
@@ -49,7 +48,7 @@ def sharding_group_import(module: ShardyModule) -> None:
             op.erase()
             continue
         seen.add(op.operands[0])
-        number = numbers[leader(_group(op))]
+        number = numbers[leader(group_of(op))]
         op.attributes[GROUP_ID] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
 
 
@@ -71,7 +70,8 @@ def _manual(op: Any) -> Any:
     return None if around is None else around.operation
 
 
-def _group(op: Any) -> int:
+def group_of(op: Any) -> int:
+    """The number of the group that an op puts its operand into."""
     return int(ir.IntegerAttr(op.attributes[GROUP_ID]).value)
 
 
@@ -83,7 +83,7 @@ def sync_groups(module: ShardyModule) -> None:
     """
     members: dict[int, list[Any]] = {}
     for op in module.walk(GROUP):
-        members.setdefault(_group(op), []).append(op.operands[0])
+        members.setdefault(group_of(op), []).append(op.operands[0])
     for group in sorted(members):
         values = members[group]
         stated = [s for s in (sharding_of(module, value) for value in values) if s is not None]
@@ -115,22 +115,3 @@ def _constrain(value: Any, sharding: TensorSharding) -> None:
 
 def _says_nothing(sharding: TensorSharding) -> bool:
     return all(d.open and not d.axes for d in sharding.dims)
-
-
-class Groups:
-    """The groups of a module whose groups have been imported, by slot."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._members: dict[int, list[int]] = {}
-        self._group_of: dict[int, int] = {}
-        for node in graph.nodes:
-            if node.name == GROUP:
-                group = _group(node.op)
-                self._group_of[node.operands[0]] = group
-                self._members.setdefault(group, []).append(node.operands[0])
-        self._slots = {group: [graph.slot(value) for value in values] for group, values in self._members.items()}
-
-    def others(self, slot: int) -> list[int]:
-        """The slots that change with one."""
-        group = self._group_of.get(slot)
-        return [] if group is None else [other for other in self._slots[group] if other != slot]

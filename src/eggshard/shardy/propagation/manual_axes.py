@@ -7,12 +7,13 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.errors import ShardingError
-from eggshard.program.mesh import AxisRef, Mesh
-from eggshard.shardy.attributes import TensorSharding, per_value_text, read_per_value
-from eggshard.shardy.axes import difference, in_mesh_order
+from eggshard.planner.propagation.draft import naming
+from eggshard.planner.propagation.table import ShardingTable
+from eggshard.program.mesh import Mesh
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import per_value_text, read_per_value
 from eggshard.shardy.module import ShardyModule, manual_axes
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.propagation.table import ShardingTable
 
 
 @shardy_pass("manual-axes-cleanup")
@@ -50,8 +51,5 @@ def _naming(sharding: TensorSharding, axes: list[str], name: str | Mesh, mesh: M
     """The sharding with all of the axes named; that of a token as it is."""
     if not isinstance(value.type, ir.ShapedType):
         return sharding
-    unnamed = difference([AxisRef(axis) for axis in axes], sharding.sharding.axes, mesh)
-    if not unnamed:
-        return sharding
-    replicated = in_mesh_order([*sharding.sharding.replicated, *unnamed], mesh)
-    return TensorSharding(name, sharding.updated(replicated=replicated).sharding)
+    named = naming(sharding.sharding, axes, mesh)
+    return sharding if named == sharding.sharding else TensorSharding(name, named)

@@ -12,15 +12,14 @@ from typing import Any, NamedTuple
 
 from jaxlib.mlir import ir
 
-from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.planner.propagation.projection import Projection
+from eggshard.program.axes import AxisRef, begins_with
+from eggshard.program.mesh import Mesh
 from eggshard.program.op_sharding_rule import OpShardingRule
-from eggshard.program.sharding import axis_text
-from eggshard.shardy.attributes import TensorSharding, read_per_value
-from eggshard.shardy.axes import begins_with, contains, merged, merges
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import read_per_value
 from eggshard.shardy.edges import EDGE, FUNCTION_EDGE, edge_of, holder_of, owner_of, sharding_of, sources, terminator
 from eggshard.shardy.module import ShardyModule, inside_first
-from eggshard.shardy.projection import Projection
-from eggshard.shardy.propagation.graph import Node
 
 ORIGINS, EDGES, NAME = "sdy.sharding_origins", "sdy.propagation_edges", "sdy.sharding_origin_name"
 _CONSTRAINT, _MANUAL = "sdy.sharding_constraint", "sdy.manual_computation"
@@ -105,16 +104,15 @@ class Notes:
         known = self._origins.get(holder_of(value), {})
         if axis in known:
             return known[axis]
-        related = (origin for other, origin in known.items() if contains(other, axis) or contains(axis, other))
+        related = (origin for other, origin in known.items() if other.contains(axis) or axis.contains(other))
         return next(related, None)
 
-    def forget(self, nodes: Iterable[Node]) -> None:
+    def forget(self, ops: Iterable[Any]) -> None:
         """Drop the notes on ops that are taken away."""
-        for node in nodes:
-            if node.erased:
-                for result in node.op.results:
-                    self._origins.pop(result, None)
-                self._gifts.pop((node.op, None), None)
+        for op in ops:
+            for result in op.results:
+                self._origins.pop(result, None)
+            self._gifts.pop((op, None), None)
 
     # -- afterwards --------------------------------------------------------------------------------------------------
 
@@ -188,9 +186,9 @@ def gifts_of(rule: OpShardingRule, old: Projection, new: Projection, mesh: Mesh)
                 if was is None or now is None or was.axes == now.axes:
                     continue
                 last = now.axes[-1]
-                if previous is not None and merges(previous, last):
+                if previous is not None and previous.can_merge(last):
                     found.pop(previous, None)
-                    last = merged(previous, last, mesh)
+                    last = previous.merge(last, mesh.axes)
                 previous = now.axes[-1]
                 source = _source(before, factor, now.axes)
                 if source is None:
@@ -232,7 +230,7 @@ def edges_text(gifts: Iterable[tuple[Gift, int, int]]) -> str:
     shown = []
     for step in sorted(steps):
         each = ", ".join(
-            f"{{{axis_text(axis)} = {_tensor(source, operands)} -> [{', '.join(targets)}]}}"
+            f"{{{axis} = {_tensor(source, operands)} -> [{', '.join(targets)}]}}"
             for (axis, source), targets in steps[step].items())
         shown.append(f"{{step-{step} = [{each}]}}")
     return f"#sdy.propagation_edges<[{', '.join(shown)}]>"
@@ -243,7 +241,7 @@ def _tensor(position: int, operands: int) -> str:
 
 
 def _key(axis: AxisRef) -> str:
-    return axis_text(axis).replace('"', "")
+    return str(axis).replace('"', "")
 
 
 def _steps(module: ShardyModule) -> Iterator[int]:

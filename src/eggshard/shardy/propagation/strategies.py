@@ -14,14 +14,18 @@ from collections.abc import Callable
 from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError, ShardingError
+from eggshard.planner.propagation.convergence import Propagation
+from eggshard.planner.propagation.flows import Flow
+from eggshard.planner.propagation.graph import Node
+from eggshard.planner.propagation.projection import Projection
+from eggshard.planner.propagation.schedule import ANYTHING
+from eggshard.planner.propagation.strategies import Strategy, aggressive, basic
+from eggshard.program.mesh import Mesh
 from eggshard.shardy.module import RULE, ShardyModule
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.propagation.convergence import Propagation
-from eggshard.shardy.propagation.factors import Strategy, aggressive, basic
-from eggshard.shardy.propagation.graph import Graph, drop_rules
-from eggshard.shardy.propagation.groups import Groups, sync_groups
+from eggshard.shardy.propagation.graph import ModuleGraph, drop_rules
+from eggshard.shardy.propagation.groups import sync_groups
 from eggshard.shardy.propagation.origins import Notes
-from eggshard.shardy.propagation.priorities import ANYTHING, PHASES, UserPriorities
 from eggshard.shardy.traits import is_static
 
 STRATEGIES: dict[str, tuple[Strategy, ...]] = {
@@ -47,7 +51,7 @@ def aggressive_propagate(
     """Propagate shardings, conflicts between factors resolved: those of larger tensors go first."""
     strategies = _strategies(propagation_strategy)
     _run(module, keep_sharding_rules, conservative_propagation, debug_sharding_origins,
-         debug_propagation_edge_sharding, lambda propagation: _in_phases(propagation, strategies, False))
+         debug_propagation_edge_sharding, lambda propagation: propagation.in_phases(strategies, scheduled=False))
 
 
 @shardy_pass("op-priority-propagate")
@@ -60,7 +64,7 @@ def op_priority_propagate(
     strategies = _strategies(propagation_strategy)
     _run(module, keep_sharding_rules, conservative_propagation, debug_sharding_origins,
          debug_propagation_edge_sharding,
-         lambda propagation: _in_phases(propagation, strategies, run_op_priority_propagation))
+         lambda propagation: propagation.in_phases(strategies, run_op_priority_propagation))
 
 
 @shardy_pass("user-priority-propagate")
@@ -72,27 +76,15 @@ def user_priority_propagate(
     """Propagate the dimensions of priority 0 to convergence, then with them those of 1, and so on."""
     strategies = _strategies(propagation_strategy)
 
-    def run(propagation: Propagation) -> None:
-        priorities = UserPriorities(propagation.graph)
-        _in_phases(propagation, strategies, run_op_priority_propagation)
-        for priority in sorted(priorities.waiting):
-            priorities.give_back(priority)
-            _in_phases(propagation, strategies, run_op_priority_propagation)
-
     _run(module, keep_sharding_rules, conservative_propagation, debug_sharding_origins,
-         debug_propagation_edge_sharding, run)
+         debug_propagation_edge_sharding,
+         lambda propagation: propagation.by_priorities(strategies, run_op_priority_propagation))
 
 
 def _strategies(name: str) -> tuple[Strategy, ...]:
     if name not in STRATEGIES:
         raise ProgramError(f"option propagation-strategy is one of {', '.join(STRATEGIES)}, not {name!r}")
     return STRATEGIES[name]
-
-
-def _in_phases(propagation: Propagation, strategies: tuple[Strategy, ...], scheduled: bool) -> None:
-    for phase in range(PHASES) if scheduled else (ANYTHING,):
-        for strategy in strategies:
-            propagation.converge(strategy, phase)
 
 
 def _run(
@@ -102,18 +94,24 @@ def _run(
     _check_shapes(module)
     notes = Notes(module, debug_origins, debug_edges) if debug_origins or debug_edges else None
     sync_groups(module)
-    graph = Graph(module)
-    propagation = Propagation(graph, Groups(graph), conservative, notes)
-    run(propagation)
+    graph = ModuleGraph(module, conservative)
+
+    def noted(node: Node, flow: Flow, old: Projection, new: Projection, mesh: Mesh) -> None:
+        values = [graph.values[number] for number in flow.values]
+        if notes:
+            notes.take(graph.ops[node.number], values, flow.rule, old, new, mesh, graph.function_result(node, flow))
+
+    run(Propagation(graph, noted if notes else None))
     if notes:
-        notes.forget(graph.nodes)
+        notes.forget(graph.ops[node.number] for node in graph.nodes if node.erased)
     graph.write()
     if notes:
         notes.write()
     if keep_rules:
         for node in graph.nodes:
-            if not node.erased and node.flow is not None and node.flow.stated:
-                node.op.attributes[RULE] = ir.Attribute.parse(str(node.flow.rule))
+            rule = graph.stated_rule(node)
+            if not node.erased and rule is not None:
+                graph.ops[node.number].attributes[RULE] = ir.Attribute.parse(str(rule))
     else:
         drop_rules(module)
 

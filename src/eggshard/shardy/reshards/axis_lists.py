@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from eggshard.program.mesh import AxisRef, Mesh
-from eggshard.shardy.attributes import Axes
-from eggshard.shardy.axes import append, axis_size, begins_with, fit_together, is_prefix, overlap, prefix_apart
+from eggshard.program.axes import Axes, AxisRef, append, begins_with
+from eggshard.program.mesh import Mesh
 
 
 def order(axis: AxisRef) -> tuple[bytes, int, float]:
@@ -15,25 +14,10 @@ def order(axis: AxisRef) -> tuple[bytes, int, float]:
     return axis.name.encode(), axis.pre, axis.size or math.inf
 
 
-def any_overlap(first: Iterable[AxisRef], second: Sequence[AxisRef]) -> bool:
-    """Whether an axis of one list overlaps one of the other."""
-    return any(overlap(a, b) for a in first for b in second)
-
-
-def suffix_apart(axis: AxisRef, other: AxisRef, mesh: Mesh) -> AxisRef | None:
-    """The longest suffix of an axis that does not overlap another, None if there is none."""
-    if not fit_together(axis, other):
-        return None
-    if not overlap(axis, other):
-        return axis
-    end, other_end = (a.pre * axis_size(a, mesh) for a in (axis, other))
-    return AxisRef(axis.name, other_end, end // other_end) if other_end < end else None
-
-
 def truncated(axes: Axes, others: Sequence[AxisRef]) -> Axes:
     """The longest prefix of a list that overlaps none of the others; its last axis may be cut."""
     for i, axis in enumerate(axes):
-        left = prefix_apart(axis, others)
+        left = axis.prefix_without_overlap(others)
         if left != axis:
             return axes[:i] + ((left,) if left else ())
     return axes
@@ -51,7 +35,7 @@ def continuation(longer: Axes, shorter: Axes, mesh: Mesh) -> Axes | None:
     at = len(shorter)
     if not shorter or longer[at - 1] == shorter[-1]:
         return longer[at:]
-    rest = suffix_apart(longer[at - 1], shorter[-1], mesh)
+    rest = longer[at - 1].suffix_without_overlap(shorter[-1], mesh.axes)
     return ((rest,) if rest else ()) + longer[at:]
 
 
@@ -62,8 +46,8 @@ def common_prefix(first: Axes, second: Axes) -> Axes:
         if a == b:
             out.append(a)
             continue
-        if fit_together(a, b):
-            out += [x for x, y in ((a, b), (b, a)) if is_prefix(x, y)]
+        if a.can_coexist(b):
+            out += [x for x, y in ((a, b), (b, a)) if x.is_prefix_of(y)]
         break
     return tuple(out)
 
@@ -72,5 +56,5 @@ def joined(axes: Iterable[AxisRef], more: Iterable[AxisRef], mesh: Mesh) -> Axes
     """A list and what follows it, with adjacent sub-axes merged."""
     out = list(axes)
     for axis in more:
-        append(out, axis, mesh)
+        append(out, axis, mesh.axes)
     return tuple(out)

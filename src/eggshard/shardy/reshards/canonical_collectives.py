@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from eggshard.shardy.attributes import Axes, TensorSharding, per_value_text, read_per_value
+from eggshard.program.axes import Axes, in_mesh_order, merged
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import per_value_text, read_per_value
 from eggshard.shardy.dead_ops import erase_dead
 from eggshard.shardy.module import ShardyModule, create, maker, manual_axes, uses
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.reshards.canonical_reshards import RESHARD, share_in_other_shapes
 from eggshard.shardy.reshards.collectives import KINDS, Collective, leading
-from eggshard.shardy.sub_axes import in_mesh_order, merged
 
 #: Collectives have no effects but their results, though jaxlib keeps those that nobody uses.
 _COLLECTIVES = tuple(f"sdy.{kind}" for kind in KINDS)

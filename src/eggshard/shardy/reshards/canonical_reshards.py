@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eggshard.shardy.attributes import TensorSharding
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.dead_ops import erase_dead
 from eggshard.shardy.edges import owner_of
 from eggshard.shardy.module import ShardyModule, uses

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.axes import Axes, AxisRef, Sizes, merged, shard_count, without_suffix
+from eggshard.program.mesh import Mesh
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import (
-    Axes,
     Exchange,
-    TensorSharding,
     axes_text,
     axis_list_text,
     axis_lists_text,
@@ -20,7 +20,6 @@ from eggshard.shardy.attributes import (
     read_axis_lists,
 )
 from eggshard.shardy.module import create
-from eggshard.shardy.sub_axes import Sizes, count, fits, merged, overlap, without_suffix
 
 #: The attribute with the axes per dimension of these.
 PER_DIMENSION = {
@@ -36,7 +35,7 @@ KINDS = (*PER_DIMENSION, *PER_TENSOR, "all_to_all", "collective_permute")
 def well_formed(dims: Sequence[Axes], sizes: Sizes) -> bool:
     """Whether axes are those of one refinement of the mesh, each used once."""
     axes = [axis for d in dims for axis in d]
-    return all(fits(a, b, sizes) and not overlap(a, b, sizes) for i, a in enumerate(axes) for b in axes[:i])
+    return all(a.can_coexist(b) and not a.overlaps(b) for i, a in enumerate(axes) for b in axes[:i])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +58,8 @@ class Move:
 
     def _expected(self, before: Sequence[Axes], sizes: Sizes) -> tuple[Axes | None, ...]:
         if self.kind == "collective_permute":
-            return tuple(
-                b if count(a, sizes) == count(b, sizes) else None for a, b in zip(before, self.after, strict=True))
+            pairs = zip(before, self.after, strict=True)
+            return tuple(b if shard_count(a, sizes) == shard_count(b, sizes) else None for a, b in pairs)
         out: list[Axes | None] = list(before)
         if self.kind in ("all_slice", "reduce_scatter"):
             out = [merged((*a, *b), sizes) for a, b in zip(before, self.dims, strict=True)]

@@ -10,12 +10,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from eggshard.planner.propagation.projection import Projection, TensorProjection
+from eggshard.program.axes import Axes, any_overlap, shard_count
 from eggshard.program.mesh import Mesh
 from eggshard.program.op_sharding_rule import NEED_REPLICATION, PASS_THROUGH, PERMUTATION, REDUCTION, OpShardingRule
-from eggshard.shardy.attributes import Axes
-from eggshard.shardy.axes import axis_size, total_size
-from eggshard.shardy.projection import Projection, TensorProjection
-from eggshard.shardy.reshards.axis_lists import any_overlap, extends, joined, order, truncated
+from eggshard.shardy.reshards.axis_lists import extends, joined, order, truncated
 
 #: Among candidates with as many votes, the kinds of factors that go first.
 _PRECEDENCE = {PASS_THROUGH: 3, REDUCTION: 2, PERMUTATION: 1, NEED_REPLICATION: 0}
@@ -43,7 +42,7 @@ def agreed_axes(projection: Projection, factor: int) -> Axes | None:
 
 def shards_of(tensor: TensorProjection, mesh: Mesh) -> int:
     """The number of shards that all factors' axes make of a tensor."""
-    return math.prod(total_size((*found.axes, *found.overflow), mesh) for found in tensor.factors.values())
+    return math.prod(shard_count((*found.axes, *found.overflow), mesh.axes) for found in tensor.factors.values())
 
 
 def _agreed(projection: Projection, rule: OpShardingRule) -> list[Axes] | None:
@@ -115,7 +114,7 @@ def _elected(projection: Projection, rule: OpShardingRule, sizes: Sequence[int],
             break
         best = max(free, key=lambda c: c.key)
         out[best.factor] = best.axes
-        if total_size(best.axes, mesh) == rule.factors[best.factor].size:
+        if shard_count(best.axes, mesh.axes) == rule.factors[best.factor].size:
             for factors in majors.values():
                 factors.discard(best.factor)
         candidates = [c for c in candidates if _remains(c, best, out, mesh)]
@@ -127,14 +126,14 @@ def _remains(candidate: _Candidate, best: _Candidate, chosen: Sequence[Axes], me
     if candidate.factor == best.factor:
         if not extends(candidate.axes, best.axes):
             return False
-        candidate.gain = total_size(candidate.axes, mesh) // total_size(best.axes, mesh)
+        candidate.gain = shard_count(candidate.axes, mesh.axes) // shard_count(best.axes, mesh.axes)
         return True
     left = truncated(candidate.axes, best.axes)
     if left == candidate.axes:
-        candidate.gain = total_size(left, mesh)
+        candidate.gain = shard_count(left, mesh.axes)
         return True
     candidate.axes = left
-    candidate.gain = total_size(left, mesh) // total_size(chosen[candidate.factor], mesh)
+    candidate.gain = shard_count(left, mesh.axes) // shard_count(chosen[candidate.factor], mesh.axes)
     return left != chosen[candidate.factor]
 
 
@@ -146,7 +145,7 @@ def _candidates(
         for tensor in tensors for factor, sharding in tensor.factors.items() for n in range(1, len(sharding.axes) + 1)
     )
     out = [
-        _Candidate(factor, axes, _PRECEDENCE[rule.factors[factor].kind], total_size(axes, mesh))
+        _Candidate(factor, axes, _PRECEDENCE[rule.factors[factor].kind], shard_count(axes, mesh.axes))
         for factor, axes in found
     ]
     for tensor, size in zip(tensors, sizes, strict=True):
@@ -182,11 +181,11 @@ def _distribute(
 ) -> None:
     left = list(axes)
     for factor in factors:
-        size, shards = rule.factors[factor].size, total_size(chosen[factor], mesh)
+        size, shards = rule.factors[factor].size, shard_count(chosen[factor], mesh.axes)
         if size == 0 or size % shards:
             continue
         room = size // shards
-        while left and room % axis_size(left[0], mesh) == 0:
+        while left and room % left[0].devices(mesh.axes) == 0:
             axis = left.pop(0)
             chosen[factor] = joined(chosen[factor], (axis,), mesh)
-            room //= axis_size(axis, mesh)
+            room //= axis.devices(mesh.axes)

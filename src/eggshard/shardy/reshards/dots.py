@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from eggshard.program.mesh import AxisRef
+from eggshard.planner.propagation.projection import Projection
+from eggshard.program.axes import Axes, AxisRef, any_overlap
 from eggshard.program.op_sharding_rule import REDUCTION, OpShardingRule
-from eggshard.shardy.attributes import Axes
 from eggshard.shardy.module import shape
-from eggshard.shardy.projection import Projection
 from eggshard.shardy.reshards import insertion
-from eggshard.shardy.reshards.axis_lists import any_overlap
 from eggshard.shardy.reshards.values import OnMesh, Values
 
 DOTS = ("stablehlo.dot", "stablehlo.dot_general")

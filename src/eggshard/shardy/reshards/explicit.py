@@ -10,13 +10,14 @@ from typing import Any
 
 from eggshard.costmodel import CostModel
 from eggshard.errors import ProgramError, ShardingError
+from eggshard.planner.propagation.projection import FactorSharding, Projection, TensorProjection
+from eggshard.program.axes import Axes, any_overlap
 from eggshard.program.op_sharding_rule import OpShardingRule, TensorFactors
-from eggshard.shardy.attributes import Axes, TensorSharding, axes_text
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import axes_text
 from eggshard.shardy.module import ShardyModule, callee, inside_first, shape
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.projection import FactorSharding, Projection, TensorProjection
 from eggshard.shardy.reshards import insertion
-from eggshard.shardy.reshards.axis_lists import any_overlap
 from eggshard.shardy.reshards.common_axes import common_axes
 from eggshard.shardy.reshards.dots import DOTS, reshard_result
 from eggshard.shardy.reshards.overflow import overflow_axes

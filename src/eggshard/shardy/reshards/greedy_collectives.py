@@ -11,10 +11,9 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 
-from eggshard.program.mesh import AxisRef
-from eggshard.shardy.attributes import Axes, Exchange
+from eggshard.program.axes import Axes, AxisRef, Sizes, merged, shard_count
+from eggshard.shardy.attributes import Exchange
 from eggshard.shardy.reshards.collectives import Move
-from eggshard.shardy.sub_axes import Sizes, between, contains, count, fits, merged, overlap, size_of, span
 
 #: Rounds end when there are more moves than this.
 MOST_MOVES = 64
@@ -97,13 +96,14 @@ class _Greedy:
         now = self.now[dim]
         for axis in reversed(axes):
             if now:
-                now[-1:] = _before(now[-1], axis, self.sizes)
+                left = now[-1].prefix_without_overlap([axis])
+                now[-1:] = [] if left is None else [left]
 
     def _within(self, axis: AxisRef, dim: int) -> tuple[AxisRef, AxisRef | None] | None:
         """The part of an axis that a dimension's capacity admits, and the rest; the capacity shrinks by the part."""
         found = _admitted(axis, self.capacity[dim], self.sizes)
         if found is not None:
-            self.capacity[dim] //= size_of(found[0], self.sizes)
+            self.capacity[dim] //= found[0].devices(self.sizes)
         return found
 
     def _distribute(
@@ -137,7 +137,7 @@ class _Greedy:
     def _slice(self) -> None:
         """Slice as many wanted axes as dimensions have room for; where they belong first, then anywhere."""
         for dim, (have, want) in enumerate(zip(self.have, self.want, strict=True)):
-            there, goal = count(have, self.sizes), count(want, self.sizes)
+            there, goal = shard_count(have, self.sizes), shard_count(want, self.sizes)
             self.capacity[dim] = goal // math.gcd(there, goal)
         sliced: list[list[AxisRef]] = [[] for _ in self.shape]
 
@@ -209,9 +209,9 @@ class _Greedy:
         while stop < len(wanted) and wanted[stop] not in self.held:
             stop += 1
         added = wanted[start:stop]
-        if not added or self.shape[dim] % (count(self.now[dim], self.sizes) * count(added, self.sizes)):
+        if not added or self.shape[dim] % (shard_count(self.now[dim], self.sizes) * shard_count(added, self.sizes)):
             return []
-        self.capacity[target] //= count(have[len(have) - together :], self.sizes) * count(added, self.sizes)
+        self.capacity[target] //= shard_count(have[len(have) - together :], self.sizes) * shard_count(added, self.sizes)
         return added
 
     # -- permutes ----------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ class _Greedy:
         return unheld is not None and unplaced is not None and self._divide(unheld, unplaced)
 
     def _divide(self, a: AxisRef, b: AxisRef) -> bool:
-        small, large = sorted((size_of(a, self.sizes), size_of(b, self.sizes)))
+        small, large = sorted((a.devices(self.sizes), b.devices(self.sizes)))
         return large % small == 0
 
     def _permute(self) -> None:
@@ -251,7 +251,7 @@ class _Greedy:
         unwanted: list[list[AxisRef]] = []
         for dim in range(len(self.shape)):
             have, want = self.have[dim], self.want[dim]
-            total = self.capacity[dim] = count(have, self.sizes)
+            total = self.capacity[dim] = shard_count(have, self.sizes)
             self._drop(dim, have)
             while self.capacity[dim] > 1 and want:
                 found = self._within(want[0], dim)
@@ -277,7 +277,7 @@ class _Greedy:
         last: list[AxisRef] = []
         while axes and (found := _admitted(axes[0], replaced, self.sizes)):
             last.append(found[0])
-            replaced //= size_of(found[0], self.sizes)
+            replaced //= found[0].devices(self.sizes)
             axes[:1] = [] if found[1] is None else [found[1]]
         return axes + last
 
@@ -330,14 +330,12 @@ class _Greedy:
 
 def _admitted(axis: AxisRef, capacity: int, sizes: Sizes) -> tuple[AxisRef, AxisRef | None] | None:
     """The major part of an axis that makes at most this many shards, and the rest of it; None if sizes do not fit."""
-    size = size_of(axis, sizes)
+    size = axis.devices(sizes)
     if capacity <= 1 or (size % capacity and capacity % size):
         return None
     if capacity >= size:
         return axis, None
-    start, end = span(axis, sizes)
-    middle = start * capacity
-    return between(axis.name, start, middle, sizes), between(axis.name, middle, end, sizes)
+    return axis.split(capacity, sizes)
 
 
 def _key(axis: AxisRef) -> tuple[str, int, float]:
@@ -355,27 +353,17 @@ def aligned(axes: Iterable[AxisRef], others: Sequence[AxisRef], sizes: Sizes) ->
     for axis in axes:
         left: AxisRef | None = axis
         at = bisect_left(keys, _key(axis))
-        if at and overlap(axis, others[at - 1], sizes):
+        if at and axis.overlap(others[at - 1]) is not None:
             at -= 1
         while left is not None and at < len(others):
             other = others[at]
-            if contains(other, left, sizes) or not overlap(left, other, sizes):
+            shared = left.overlap(other)
+            if shared is None or other.contains(left):
                 break
-            (a, b), (c, d) = span(left, sizes), span(other, sizes)
-            if a < c:
-                out.append(between(axis.name, a, c, sizes))
-            out.append(between(axis.name, max(a, c), min(b, d), sizes))
-            left = between(axis.name, d, b, sizes) if d < b else None
+            before = left.prefix_without_overlap([other])
+            out += [part for part in (before, shared) if part is not None]
+            left = left.suffix_without_overlap(other, sizes)
             at += 1
         if left is not None:
             out.append(left)
     return out
-
-
-def _before(axis: AxisRef, other: AxisRef, sizes: Sizes) -> list[AxisRef]:
-    """The part of an axis in front of another, which is a part of it; nothing if there is none."""
-    if not fits(axis, other, sizes):
-        return []
-    if not overlap(axis, other, sizes):
-        return [axis]
-    return [between(axis.name, axis.pre, other.pre, sizes)] if axis.pre < other.pre else []

@@ -7,7 +7,9 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.shardy.attributes import Axes, TensorSharding, axis_list_text, axis_lists_text
+from eggshard.program.axes import Axes
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import axis_list_text, axis_lists_text
 
 
 def before(op: Any) -> Any:

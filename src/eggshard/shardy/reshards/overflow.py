@@ -6,11 +6,10 @@ import math
 from collections.abc import Sequence
 from functools import reduce
 
-from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.planner.propagation.projection import Projection, TensorProjection
+from eggshard.program.axes import Axes, AxisRef, append
+from eggshard.program.mesh import Mesh
 from eggshard.program.op_sharding_rule import OpShardingRule, TensorFactors
-from eggshard.shardy.attributes import Axes
-from eggshard.shardy.axes import append, axis_size
-from eggshard.shardy.projection import Projection, TensorProjection
 from eggshard.shardy.reshards.axis_lists import common_prefix, joined
 from eggshard.shardy.reshards.common_axes import shards_of
 from eggshard.shardy.reshards.values import OnMesh
@@ -53,17 +52,18 @@ def _distribute(
         before = len(left), left[-1]
         for i in factors:
             axis = left[-1]
-            count = axis_size(axis, mesh)
+            count = axis.devices(mesh.axes)
             common = math.gcd(room[i], count)
             if room[i] <= 1 or (common == 1 and count > 1):
                 continue
             room[i] //= common
             left.pop()
             if count == common:
-                append(taken[i], axis, mesh)
+                append(taken[i], axis, mesh.axes)
                 break
-            append(taken[i], AxisRef(axis.name, axis.pre, common), mesh)
-            left.append(AxisRef(axis.name, axis.pre * common, count // common))
+            major, minor = axis.split(common, mesh.axes)
+            append(taken[i], major, mesh.axes)
+            left.append(minor)
         if left and before == (len(left), left[-1]):
             break
     for i in factors:

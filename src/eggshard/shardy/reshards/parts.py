@@ -9,10 +9,10 @@ from itertools import combinations, permutations, product
 from typing import NamedTuple
 
 from eggshard.errors import MeshError
-from eggshard.program.mesh import AxisRef, Mesh
-from eggshard.shardy.attributes import Axes, Exchange
+from eggshard.program.axes import Axes, AxisRef, Sizes, in_mesh_order, merged
+from eggshard.program.mesh import Mesh
+from eggshard.shardy.attributes import Exchange
 from eggshard.shardy.reshards.collectives import Move
-from eggshard.shardy.sub_axes import Sizes, cut, in_mesh_order, merged, size_of, span
 
 #: More orders of prime factors than this are not tried.
 MOST_PARTITIONS = 4
@@ -47,7 +47,7 @@ def partitions(sizes: Sizes, axes: Iterable[AxisRef], names: Iterable[str], prim
     """
     cuts: dict[str, set[int]] = {}
     for axis in axes:
-        cuts.setdefault(axis.name, set()).update(span(axis, sizes))
+        cuts.setdefault(axis.name, set()).update(axis.span(sizes))
     try:
         Mesh(sizes).refined(cuts)
     except MeshError:
@@ -55,7 +55,7 @@ def partitions(sizes: Sizes, axes: Iterable[AxisRef], names: Iterable[str], prim
     options: list[list[Axes]] = []
     for name in sizes:
         if name in names:
-            for part in cut(AxisRef(name), cuts.get(name, ()), sizes):
+            for part in AxisRef(name).cut(cuts.get(name, ()), sizes):
                 options.append(_orders(part, sizes) if primes else [(part,)])
     while math.prod(map(len, options)) > MOST_PARTITIONS:
         longest = max(range(len(options)), key=lambda i: len(options[i]))
@@ -66,7 +66,7 @@ def partitions(sizes: Sizes, axes: Iterable[AxisRef], names: Iterable[str], prim
 
 def _orders(part: AxisRef, sizes: Sizes) -> list[Axes]:
     """A part cut into its prime factors, ascending and descending."""
-    factors, n, p = [], size_of(part, sizes), 2
+    factors, n, p = [], part.devices(sizes), 2
     while n > 1:
         while n % p == 0:
             factors.append(p)
@@ -75,7 +75,7 @@ def _orders(part: AxisRef, sizes: Sizes) -> list[Axes]:
     out: list[Axes] = []
     for order in (factors, factors[::-1]):
         points = [part.pre * math.prod(order[:i]) for i in range(len(order))]
-        parts = cut(part, points, sizes)
+        parts = part.cut(points, sizes)
         if parts not in out:
             out.append(parts)
     return out
@@ -89,7 +89,7 @@ class Parts:
 
     def __init__(self, sizes: Sizes, parts: Axes, source: Sequence[Axes], target: Sequence[Axes], fixed: bool) -> None:
         self.sizes, self.parts = sizes, parts
-        self.size = [size_of(part, sizes) for part in parts]
+        self.size = [part.devices(sizes) for part in parts]
         self.kept: Arrangement = tuple(() for _ in source)
         if fixed:
             pairs = zip(self.of(source), self.of(target), strict=True)
@@ -112,11 +112,7 @@ class Parts:
         return tuple(sorted(part for axis in axes for part in self._inside(axis)))
 
     def _inside(self, axis: AxisRef) -> list[int]:
-        start, end = span(axis, self.sizes)
-        return [
-            i for i, part in enumerate(self.parts)
-            if part.name == axis.name and start <= part.pre and span(part, self.sizes)[1] <= end
-        ]
+        return [i for i, part in enumerate(self.parts) if axis.contains(part)]
 
     def merged(self, parts: Sequence[int]) -> Axes:
         """Parts as axes, major to minor."""

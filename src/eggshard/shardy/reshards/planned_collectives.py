@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count as counter
 
+from eggshard.program.axes import Axes, shard_count
 from eggshard.program.mesh import Mesh
-from eggshard.shardy.attributes import Axes
 from eggshard.shardy.reshards.collectives import Move, fused, well_formed
 from eggshard.shardy.reshards.parts import Edge, Parts, State, partitions
-from eggshard.shardy.sub_axes import count
 from eggshard.shardy.wire_bytes import Dims, WireBytes, lacks, step_bytes
 
 #: Spaces of more shardings than this are not searched, ...
@@ -65,7 +64,7 @@ def price(reshard: Reshard, moves: Sequence[Move]) -> WireBytes:
             mesh = reshard.mesh
         moved = (*(a for d in move.dims for a in d), *move.axes, *(a for e in move.exchanges for a in e.axes))
         total = total.plus(step_bytes(
-            move.kind, count(moved, mesh.axes), at, move.after, reshard.shape, reshard.itemsize, mesh, before))
+            move.kind, shard_count(moved, mesh.axes), at, move.after, reshard.shape, reshard.itemsize, mesh, before))
         at = move.after
     return total
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from jaxlib.mlir import ir
 
-from eggshard.program.mesh import AxisRef
-from eggshard.shardy.attributes import Axes, TensorSharding, per_value_text
+from eggshard.program.axes import Axes, AxisRef, Sizes, merged
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import per_value_text
 from eggshard.shardy.module import SHARDING, ShardyModule, create, shape, uses
-from eggshard.shardy.sub_axes import Sizes, merged, size_of
 
 RESHAPE, TRANSPOSE = "stablehlo.reshape", "stablehlo.transpose"
 #: Of a dimension, major to minor: in row-major order of another tensor, the distance of indices, and their number.
@@ -181,7 +181,7 @@ def _shards(dims: tuple[Steps, ...] | None, sharding: TensorSharding, sizes: Siz
     for steps, axes in zip(dims, sharding.axes, strict=True):
         left = list(steps)
         for axis in axes:
-            taken = _taken(left, size_of(axis, sizes))
+            taken = _taken(left, axis.devices(sizes))
             if taken is None:
                 return None
             out[axis], left = taken
@@ -198,7 +198,7 @@ def _sharding(
     for steps in dims:
         remaining, axes = list(steps), list[AxisRef]()
         while True:
-            fits = ((axis, _taken(remaining, size_of(axis, sizes))) for axis in left)
+            fits = ((axis, _taken(remaining, axis.devices(sizes))) for axis in left)
             axis, taken = next(((a, t) for a, t in fits if t is not None and t[0] == left[a]), (None, None))
             if axis is None or taken is None:
                 break

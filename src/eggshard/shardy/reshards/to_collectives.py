@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eggshard.errors import ProgramError
-from eggshard.program.mesh import AxisRef, Mesh
-from eggshard.shardy.attributes import Axes, TensorSharding
+from eggshard.program.axes import Axes, AxisRef, Sizes, in_mesh_order
+from eggshard.program.mesh import Mesh
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.module import ShardyModule, maker, shape, uses
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.reshards.collectives import Collective, Move
 from eggshard.shardy.reshards.greedy_collectives import aligned, greedy_moves
 from eggshard.shardy.reshards.planned_collectives import Reshard, planned_moves
 from eggshard.shardy.reshards.shared_beginnings import Way, cheapest_together
-from eggshard.shardy.sub_axes import Sizes, in_mesh_order
 from eggshard.shardy.wire_bytes import WireBytes, collective_bytes, element_bytes_of
 
 MODES = ("shardy", "global")

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from eggshard.errors import ShardingError
+from eggshard.planner.propagation.projection import Projection
+from eggshard.program.axes import Axes, difference, in_mesh_order
 from eggshard.program.mesh import Mesh
 from eggshard.program.op_sharding_rule import REDUCTION, OpShardingRule
 from eggshard.program.sharding import DimSharding
-from eggshard.shardy.attributes import Axes, TensorSharding, read_axis_list
-from eggshard.shardy.axes import difference, in_mesh_order
-from eggshard.shardy.projection import Projection
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import read_axis_list
 from eggshard.shardy.reshards import insertion
 from eggshard.shardy.reshards.axis_lists import continuation
 from eggshard.shardy.reshards.common_axes import agreed_axes
@@ -32,10 +33,10 @@ def reduce_operand(
     mesh = values.on_mesh(source).mesh
     if user is not None:
         _same_mesh(values, op, source, user)
-    axes = difference(unreduced_axes(source), unreduced_axes(user), mesh)
+    axes = difference(unreduced_axes(source), unreduced_axes(user), mesh.axes)
     if not axes:
         return source
-    reduced = source.updated(unreduced=difference(unreduced_axes(source), axes, mesh))
+    reduced = source.updated(unreduced=difference(unreduced_axes(source), axes, mesh.axes))
     op.operands[number] = all_reduce(op.operands[number], axes, reduced, at)
     return reduced
 
@@ -79,7 +80,7 @@ def reduce_results(
                 f"{op.name}: the result is unreduced along {', '.join(map(str, kept))}, but the operands' shardings of "
                 "a reduced dimension differ; give them the same")
         axes += found
-    reduced = in_mesh_order(difference(axes, kept, on.mesh), on.mesh)
+    reduced = in_mesh_order(difference(axes, kept, on.mesh.axes), on.mesh.axes)
     if not reduced:
         return
     at = insertion.after(op)
@@ -98,7 +99,7 @@ def _is_reduced(result: Any, axes: Axes, mesh: Mesh) -> bool:
     users = [use.owner.operation for use in result.uses]
     return bool(users) and all(
         user.name == "sdy.all_reduce"
-        and not difference(axes, read_axis_list(str(user.attributes["reduction_axes"])), mesh) for user in users)
+        and not difference(axes, read_axis_list(str(user.attributes["reduction_axes"])), mesh.axes) for user in users)
 
 
 def make_unreduced(
@@ -116,10 +117,10 @@ def make_unreduced(
     _same_mesh(values, op, source, target)
     mesh = values.on_mesh(source).mesh
     had, wanted = unreduced_axes(source), unreduced_axes(target)
-    new = difference(wanted, had, mesh)
+    new = difference(wanted, had, mesh.axes)
     if not new:
         return None
-    if difference(had, wanted, mesh):
+    if difference(had, wanted, mesh.axes):
         raise ShardingError(
             f"{op.name}: operand {number} with sharding {source} is wanted as {target}; addends along an axis cannot "
             "be made where others are summed, reshard in two steps")
@@ -127,9 +128,9 @@ def make_unreduced(
     if moves:
         value = insertion.reshard(value, allowing(source.updated(dims=dims)), at)
     last = source
-    replicated = difference(new, [axis for axes in sharded for axis in axes], mesh)
+    replicated = difference(new, [axis for axes in sharded for axis in axes], mesh.axes)
     if replicated:
-        unreduced = in_mesh_order((*had, *replicated), mesh)
+        unreduced = in_mesh_order((*had, *replicated), mesh.axes)
         last = TensorSharding(source.mesh, target.updated(dims=dims, unreduced=unreduced).sharding)
         value = insertion.replicated_to_unreduced(value, replicated, last, at)
     if any(sharded):
@@ -149,7 +150,7 @@ def _aligned(
     dims, sharded, moves = [], [], False
     for had, wanted in zip(source.dims, target.dims, strict=True):
         extra = continuation(had.axes, wanted.axes, mesh)
-        if extra and not difference(extra, new, mesh):
+        if extra and not difference(extra, new, mesh.axes):
             dims.append(had)
             sharded.append(extra)
         else:

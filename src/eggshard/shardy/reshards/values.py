@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 from jaxlib.mlir import ir
 
-from eggshard.program.mesh import AxisRef, Mesh
-from eggshard.shardy.attributes import TensorSharding, read_per_value
-from eggshard.shardy.edges import DATA_FLOW, edge_of, edge_owner, owner_of, terminator, without_manual
+from eggshard.program.axes import AxisRef, any_overlap
+from eggshard.program.mesh import Mesh
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import read_per_value
+from eggshard.shardy.edges import DATA_FLOW, edge_of, edge_owner, owner_of, terminator
 from eggshard.shardy.module import BODIES, ShardyModule, manual_axes, rank
-from eggshard.shardy.reshards.axis_lists import any_overlap
 
 #: Shardy has no data-flow edges for it, so its branches return what they happen to; here they are as those of a case.
 IF = "stablehlo.if"
@@ -164,5 +165,6 @@ def _body_edges(op: Any) -> list[Edge]:
 
 def _within(sharding: TensorSharding, manual: tuple[str, ...]) -> TensorSharding:
     """A sharding without manual axes; dimensions that no other axis shards lose their priority."""
-    inner = without_manual(sharding, manual)
-    return inner.updated(dims=tuple(replace(d, priority=d.priority if d.axes or d.open else None) for d in inner.dims))
+    inner = sharding.sharding.without(manual)
+    dims = tuple(replace(d, priority=d.priority if d.axes or d.open else None) for d in inner.dims)
+    return TensorSharding(sharding.mesh, replace(inner, dims=dims))

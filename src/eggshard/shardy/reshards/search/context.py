@@ -12,13 +12,13 @@ from eggshard.costmodel.protocol import CostModel
 from eggshard.errors import ProgramError
 from eggshard.frontends.stablehlo.module_reader import ModuleReader
 from eggshard.limits import Limits
-from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement, place, replicated
 from eggshard.program.sharding import Sharding, atoms, gather_cuts
+from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.program.types import TensorType
 from eggshard.reshard.routes import Router
 from eggshard.reshard.submesh import SubmeshRouter, without_axes
-from eggshard.shardy.attributes import TensorSharding
 from eggshard.shardy.module import BODIES, ShardyModule, function_type
 from eggshard.shardy.reshards.search.conversions import StatedConversions, parts_of
 
@@ -115,21 +115,17 @@ class Context:
     def _orders(self, stated: Sequence[TensorSharding]) -> frozenset[tuple[str, ...]]:
         """Orders of axes besides the mesh's: those that are stated, and any two where dimensions may be merged."""
         listed = (dim.axes for s in stated for dim in s.sharding.dims)
-        found = {self.atoms(axes) for axes in listed if len(axes) > 1}
+        found = {atoms(axes, self.mesh) for axes in listed if len(axes) > 1}
         if self.module.walk("stablehlo.reshape"):
             found.update(itertools.permutations([a for a, n in self.mesh.axes.items() if n > 1], 2))
         return frozenset(found)
-
-    def atoms(self, axes: Sequence[AxisRef]) -> tuple[str, ...]:
-        """The axes of the refined mesh that make up these (sub-)axes."""
-        return tuple(name for axis in axes for name in atoms(axis, self.mesh))
 
     def _uneven(self) -> frozenset[tuple[int, tuple[str, ...]]]:
         found = set()
         for value, sharding in _stated_values(self.module):
             shape = tuple(value.shape) if hasattr(value, "shape") else ()
             for n, dim in zip(shape, sharding.sharding.dims, strict=False):
-                axes = self.atoms(dim.axes)
+                axes = atoms(dim.axes, self.mesh)
                 for end in range(1, len(axes) + 1):
                     if n % self.mesh.count(axes[:end]):
                         found.add((n, axes[:end]))

@@ -14,7 +14,8 @@ from typing import ClassVar
 import numpy as np
 
 from eggshard.costmodel.pricing import Pricer
-from eggshard.program.mesh import Mesh, axis_ref
+from eggshard.program.axes import axis_ref
+from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement, place
 from eggshard.program.sharding import atoms, whole_mesh
 from eggshard.program.types import TensorType
@@ -91,7 +92,7 @@ class StatedConversions:
     def _fine(self, placement: Placement) -> Placement:
         assert self.finer is not None
         dims = tuple(
-            d._replace(axes=tuple(part for a in d.axes for part in atoms(axis_ref(a), self.finer.mesh)))
+            d._replace(axes=atoms(map(axis_ref, d.axes), self.finer.mesh))
             for d in placement.dims
         )
         return Placement(dims)

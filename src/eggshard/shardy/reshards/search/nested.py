@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from eggshard.program.mesh import axis_ref
+from eggshard.program.axes import axis_ref
 from eggshard.program.placement import Placement, replicated
-from eggshard.shardy.attributes import TensorSharding, read_per_value
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import read_per_value
 from eggshard.shardy.module import BODIES, callee, manual_axes
 from eggshard.shardy.reshards.search.blocks import plan_block
 from eggshard.shardy.reshards.search.context import Context

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from eggshard.program.placement import Placement
+from eggshard.program.sharding import atoms
 from eggshard.shardy.attributes import read_axis_list
 from eggshard.shardy.module import BODIES
 from eggshard.shardy.reshards.search.context import Context
@@ -31,7 +32,7 @@ def _function_is_sound(context: Context, function: Any) -> bool:
         have = tuple(at[v] for v in op.operands)
         want = tuple(context.placement(module.sharding(v), context.type(v)) for v in op.results)
         if op.name == "sdy.all_reduce":
-            combined = context.atoms(read_axis_list(str(op.attributes["reduction_axes"])))
+            combined = atoms(read_axis_list(str(op.attributes["reduction_axes"])), context.mesh)
             left = tuple(a for a in have[0].partial if a not in combined)
             made: tuple[Placement, ...] | None = (Placement(have[0].dims, left, have[0].monoid if left else ""),)
         elif op.name in ("sdy.reshard", "sdy.sharding_constraint", "sdy.replicated_to_unreduced"):

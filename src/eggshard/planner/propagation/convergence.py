@@ -7,32 +7,43 @@ missed are taken away when their turn comes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+from eggshard.planner.propagation.flows import Flow
+from eggshard.planner.propagation.graph import NO_SLOT, Graph, Node
+from eggshard.planner.propagation.priorities import UserPriorities
+from eggshard.planner.propagation.projection import Projection
+from eggshard.planner.propagation.schedule import ANYTHING, PHASES
+from eggshard.planner.propagation.strategies import Step, Strategy
+from eggshard.planner.propagation.table import NONE
 from eggshard.program.mesh import Mesh
-from eggshard.shardy.projection import Projection
-from eggshard.shardy.propagation.factors import Step, Strategy
-from eggshard.shardy.propagation.flows import Flow, Flows
-from eggshard.shardy.propagation.graph import NO_SLOT, Graph, Node
-from eggshard.shardy.propagation.groups import Groups
-from eggshard.shardy.propagation.origins import Notes
-from eggshard.shardy.propagation.table import NONE
 
 #: What a step changes: positions among a flow's slots, and the numbers of their new shardings.
 Changes = tuple[tuple[int, int], ...]
+#: Told of every step that changes something: the op, its flow, and the shardings of factors before and after.
+Notes = Callable[[Node, Flow, Projection, Projection, Mesh], None]
 
 
 class Propagation:
-    """The shardings of a module on their way to where nothing changes; notes: told of every step that changes one."""
+    """The shardings of a program on their way to where nothing changes."""
 
-    def __init__(self, graph: Graph, groups: Groups, conservative: bool = False, notes: Notes | None = None) -> None:
-        self.graph, self.groups, self.notes = graph, groups, notes
-        self.flows = Flows(graph, conservative)
+    def __init__(self, graph: Graph, notes: Notes | None = None) -> None:
+        self.graph, self.notes = graph, notes
         self._known: dict[tuple[Strategy, Step, tuple[int, ...]], Changes] = {}
-        self._returned = [
-            (function, flow) for function in entry_functions(graph)
-            for flow in returned_values(graph, self.flows, function)
-        ]
+
+    def by_priorities(self, strategies: Sequence[Strategy], scheduled: bool = True) -> None:
+        """Propagate the dimensions of priority 0 to convergence, then with them those of 1, and so on."""
+        priorities = UserPriorities(self.graph)
+        self.in_phases(strategies, scheduled)
+        for priority in sorted(priorities.waiting):
+            priorities.give_back(priority)
+            self.in_phases(strategies, scheduled)
+
+    def in_phases(self, strategies: Sequence[Strategy], scheduled: bool = True) -> None:
+        """Propagate through some kinds of op before others, or else through all at once."""
+        for phase in range(PHASES) if scheduled else (ANYTHING,):
+            for strategy in strategies:
+                self.converge(strategy, phase)
 
     def converge(self, strategy: Strategy, phase: int) -> None:
         """Propagate until no op that flows in a phase of the schedule changes anything."""
@@ -44,24 +55,22 @@ class Propagation:
             if node.pure and graph.is_dead(node):
                 self._erase(node, work)
             elif node.flow is not None:
-                self._visit(node, strategy, phase, work)
+                self._visit(node, node.flow, strategy, phase, work)
         self._returns(strategy, phase)
 
     def _returns(self, strategy: Strategy, phase: int) -> None:
-        for function, flow in self._returned:
+        for function, flow in self.graph.returned:
             before = tuple(map(self.graph.shardings.__getitem__, flow.slots))
             changes = self._changes(strategy, flow.steps[phase], before, flow.operands)
             for position, number in changes:
-                self.graph.keep(flow.slots[position], number)
-                if position < flow.operands:
-                    for member in self.groups.others(flow.slots[position]):
-                        self.graph.keep(member, number)
-            if changes and self.notes:
+                slot = flow.slots[position]
+                for changed in (slot, *self.graph.groups.get(slot, ())):
+                    self.graph.keep(changed, number)
+            if changes:
                 self._note(function, flow, flow.steps[phase], strategy, before)
 
-    def _visit(self, node: Node, strategy: Strategy, phase: int, work: Worklist) -> None:
-        flow, graph = node.flow, self.graph
-        step = flow.steps[phase]
+    def _visit(self, node: Node, flow: Flow, strategy: Strategy, phase: int, work: Worklist) -> None:
+        graph, step = self.graph, flow.steps[phase]
         if not step.moves:
             return
         if phase == 0 and any(graph.use_counts[value] > 1 for value in flow.single_use):
@@ -74,17 +83,16 @@ class Propagation:
             slot = flow.slots[position]
             if flow.manual and position == flow.operands:
                 number = flow.manual.kept(number)
-            self._set(slot, number, node, work)
-            for member in self.groups.others(slot):
-                self._set(member, number, node, work)
-        if changes and self.notes:
+            for changed in (slot, *graph.groups.get(slot, ())):
+                self._set(changed, number, node, work)
+        if changes:
             self._note(node, flow, step, strategy, before)
 
     def _set(self, slot: int, number: int, node: Node, work: Worklist) -> None:
         if slot == NO_SLOT:
             return
         self.graph.keep(slot, number)
-        for other in self.graph.affected(slot):
+        for other in self.graph.watchers[slot]:
             if other != node.number:
                 work.push(self.graph.nodes[other])
 
@@ -124,7 +132,7 @@ class Propagation:
             return
         old, new = (self._projection(step, before, flow.operands, common[1]) for _ in range(2))
         strategy(step, new, common[1])
-        self.notes.take(node.op, flow.values, step.rule, old, new, common[1], flow.function_result)
+        self.notes(node, flow, old, new, common[1])
 
     def _erase(self, node: Node, work: Worklist) -> None:
         graph = self.graph
@@ -167,23 +175,3 @@ class Worklist:
                 del self._places[number]
                 return number
         return None
-
-
-def entry_functions(graph: Graph) -> list[Node]:
-    """The function whose results are propagated to and from: the only one, or ``main``, or those that nobody calls."""
-    functions = list(graph.functions.values())
-    if len(functions) == 1:
-        return functions
-    if "main" in graph.functions:
-        return [graph.functions["main"]]
-    return [function for name, function in graph.functions.items() if name not in graph.calls]
-
-
-def returned_values(graph: Graph, flows: Flows, function: Node) -> list[Flow]:
-    """The flows between what a function returns and the shardings stated for its results."""
-    blocks = list(function.op.regions[0].blocks)
-    if not blocks:
-        return []
-    last = graph.node(blocks[0].operations[len(blocks[0].operations) - 1].operation)
-    found = (flows.of_result(function, value, number) for number, value in enumerate(last.operands))
-    return [flow for flow in found if flow is not None]

@@ -1,54 +1,12 @@
-"""Which ops go first: the schedule by kinds of op, and the order that priorities of dimensions ask for."""
+"""The order in which dimensions with priorities are propagated."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from jaxlib.mlir import ir
-
-from eggshard.program.mesh import AxisRef, Mesh
-from eggshard.program.op_sharding_rule import PASS_THROUGH, OpShardingRule
+from eggshard.planner.propagation.graph import NO_SLOT, Graph
+from eggshard.program.axes import AxisRef
+from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import DimSharding
-from eggshard.shardy.attributes import TensorSharding
-from eggshard.shardy.edges import EDGE, FUNCTION_EDGE
-from eggshard.shardy.propagation.factors import BACKWARD, BOTH, FORWARD, NOWHERE
-from eggshard.shardy.propagation.graph import NO_SLOT, Graph
-from eggshard.shardy.traits import is_elementwise
-
-#: The phases by kinds of op: first what keeps the shape, where its operands have no other uses, then wherever; then
-#: factors that no op reduces, gathers or shifts along; then all of them, but not from an operand to its broadcast; then
-#: everything. A direction once allowed stays so.
-PHASES = 5
-ANYTHING = PHASES - 1
-_SAME_SHAPE = frozenset(("stablehlo.reshape", "stablehlo.transpose", EDGE, FUNCTION_EDGE))
-_OFFLOADS = frozenset(("MoveToDevice", "MoveToHost"))
-_DYNAMIC_SLICES = frozenset(("stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"))
-
-
-def schedule(op: Any, rule: OpShardingRule) -> tuple[tuple[int, ...], ...]:
-    """Per phase the directions per factor in which shardings flow through an op; blocked factors never do.
-
-    In the first phase they hold only if no operand, but for scalars, has other uses.
-    """
-    early = BOTH if _keeps_shape(op) else FORWARD if op.name in _DYNAMIC_SLICES else NOWHERE
-    late = BACKWARD if op.name == "stablehlo.broadcast_in_dim" else BOTH
-
-    def directions(phase: int) -> tuple[int, ...]:
-        out = []
-        for factor in rule.factors:
-            found = early
-            if phase >= 3 or (phase == 2 and factor.kind == PASS_THROUGH):
-                found |= late
-            out.append(NOWHERE if factor.blocked else BOTH if phase == ANYTHING else found)
-        return tuple(out)
-
-    return tuple(map(directions, range(PHASES)))
-
-
-def _keeps_shape(op: Any) -> bool:
-    if op.name == "stablehlo.custom_call":
-        return ir.StringAttr(op.attributes["call_target_name"]).value in _OFFLOADS
-    return op.name in _SAME_SHAPE or is_elementwise(op)
+from eggshard.program.tensor_sharding import TensorSharding
 
 
 class UserPriorities:
@@ -57,7 +15,7 @@ class UserPriorities:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.waiting: dict[int, list[tuple[int, TensorSharding]]] = {}
-        for slot in graph.slots:
+        for slot in graph.own_slots:
             sharding = graph.sharding(slot)
             if slot == NO_SLOT or sharding is None:
                 continue

@@ -1,27 +1,24 @@
-"""Shardings by number: propagation compares and remembers numbers, and each attribute is parsed by MLIR once."""
+"""Shardings by number, so that propagation compares and remembers numbers."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from jaxlib.mlir import ir
+from collections.abc import Iterable, Mapping
 
 from eggshard.errors import ShardingError
 from eggshard.program.mesh import Mesh
-from eggshard.shardy.attributes import TensorSharding, per_value_text
+from eggshard.program.tensor_sharding import TensorSharding
 
 #: The number of having no sharding.
 NONE = 0
 
 
 class ShardingTable:
-    """Shardings in the order in which they were first seen; 0 is none."""
+    """Shardings in the order in which they were first seen; 0 is none. meshes: by symbol, or the id of one device."""
 
-    def __init__(self, meshes: dict[str, Mesh | int]) -> None:
+    def __init__(self, meshes: Mapping[str, Mesh | int]) -> None:
         self.meshes = meshes
         self.shardings: list[TensorSharding | None] = [None]
         self._numbers: dict[TensorSharding | None, int] = {None: NONE}
-        self._attributes: dict[int | tuple[int, ...], Any] = {}
 
     def number(self, sharding: TensorSharding | None) -> int:
         """A sharding's number."""
@@ -32,7 +29,7 @@ class ShardingTable:
         return found
 
     def mesh(self, sharding: TensorSharding) -> Mesh | None:
-        """A sharding's mesh, None if it is a single device. ShardingError if the module does not define it."""
+        """A sharding's mesh, None if it is a single device. ShardingError if no mesh has the name."""
         if sharding.sharding.device is not None:
             return None
         if isinstance(sharding.mesh, Mesh):
@@ -42,7 +39,7 @@ class ShardingTable:
             raise ShardingError(f"sharding {sharding} is on mesh @{sharding.mesh}, which the module does not define")
         return None if isinstance(found, int) else found
 
-    def common_mesh(self, numbers: tuple[int, ...]) -> tuple[str | Mesh, Mesh] | None:
+    def common_mesh(self, numbers: Iterable[int]) -> tuple[str | Mesh, Mesh] | None:
         """The mesh of all shardings, as they name it and itself.
 
         None if none is stated, they differ, or it is one device. Meshes without axes agree with any.
@@ -58,18 +55,3 @@ class ShardingTable:
             elif other != mesh and (other is None or other.axes):
                 return None
         return None if name is None or mesh is None else (name, mesh)
-
-    def attribute(self, number: int) -> Any:
-        """The attribute of one sharding."""
-        found = self._attributes.get(number)
-        if found is None:
-            found = self._attributes[number] = ir.Attribute.parse(str(self.shardings[number]))
-        return found
-
-    def per_value(self, numbers: tuple[int, ...]) -> Any:
-        """The attribute of the shardings of several values, all of which have one."""
-        found = self._attributes.get(numbers)
-        if found is None:
-            stated = [s for s in (self.shardings[n] for n in numbers) if s is not None]
-            found = self._attributes[numbers] = ir.Attribute.parse(per_value_text(stated))
-        return found

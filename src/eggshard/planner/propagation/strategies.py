@@ -13,11 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.planner.propagation.projection import FactorSharding, Projection, TensorProjection
+from eggshard.program.axes import Axes, AxisRef, begins_with, shard_count
+from eggshard.program.mesh import Mesh
 from eggshard.program.op_sharding_rule import OpShardingRule
-from eggshard.shardy.attributes import Axes
-from eggshard.shardy.axes import axis_size, begins_with, contains, is_prefix, prefix_apart, total_size
-from eggshard.shardy.projection import FactorSharding, Projection, TensorProjection
 
 #: Which way shardings flow along a factor, numbered as Shardy does; of two directions | allows what either does.
 NOWHERE, FORWARD, BACKWARD, BOTH = 0, 1, 2, 3
@@ -53,7 +52,7 @@ class Step:
                 return axes[:i]
             if kept != axis:
                 return (*axes[:i], kept)
-            size *= axis_size(axis, mesh)
+            size *= axis.devices(mesh.axes)
         return axes
 
 
@@ -131,10 +130,10 @@ def _agreed(axes: Axes, more: Axes, grows: bool) -> tuple[Axes, bool]:
     for i, (axis, other) in enumerate(zip(axes, more, strict=False)):
         if axis == other:
             continue
-        if is_prefix(other, axis):
+        if other.is_prefix_of(axis):
             if i + 1 < len(more):
                 return (*axes[:i], other), False
-        elif is_prefix(axis, other):
+        elif axis.is_prefix_of(other):
             if not grows or i + 1 < len(axes):
                 return axes[: i + 1], False
             axes = (*axes[:i], other)
@@ -150,9 +149,9 @@ def apart_from_other_factors(axis: AxisRef | None, tensor: TensorProjection, fac
             return None
         if number != factor:
             if other.overflow:
-                axis = prefix_apart(axis, other.overflow)
+                axis = axis.prefix_without_overlap(other.overflow)
             if axis is not None and other.axes:
-                axis = prefix_apart(axis, other.axes)
+                axis = axis.prefix_without_overlap(other.axes)
     return axis
 
 
@@ -162,25 +161,25 @@ def fits_factor(
     """The longest prefix of an axis that a tensor's factor may be sharded by, behind others that make `shards`."""
     found: AxisRef | None = axis
     if tensor.replicated:
-        found = prefix_apart(axis, tensor.replicated)
+        found = axis.prefix_without_overlap(tensor.replicated)
     if found is not None and tensor.unreduced:
-        found = prefix_apart(found, tensor.unreduced)
+        found = found.prefix_without_overlap(tensor.unreduced)
     if found is None:
         return None
     for present in own.axes:
-        if contains(present, found):
+        if present.contains(found):
             return found
     if not own.closed and not own.overflow:
         if own.minor_most:
             return found
         if size % shards == 0:
-            count = axis_size(found, mesh)
+            count = found.devices(mesh.axes)
             common = math.gcd(size // shards, count)
             if common == count:
                 return found
             if common > 1:
-                return AxisRef(found.name, found.pre, common)
-    if own.axes and is_prefix(own.axes[-1], found):
+                return found.split(common, mesh.axes)[0]
+    if own.axes and own.axes[-1].is_prefix_of(found):
         return own.axes[-1]
     return None
 
@@ -208,7 +207,7 @@ def _by_source(step: Step, projection: Projection, wanted: Sequence[Axes], mesh:
 
     def rank(factor: int) -> tuple[int, int, int, int]:
         size, number = sources[factor]
-        shards = total_size(wanted[factor], mesh) if step.elementwise else 0
+        shards = shard_count(wanted[factor], mesh.axes) if step.elementwise else 0
         return -size, -shards, number, factor
 
     return sorted(range(len(wanted)), key=rank)

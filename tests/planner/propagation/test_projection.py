@@ -4,20 +4,11 @@ import random
 
 import pytest
 
-from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.planner.propagation.projection import Projection, project
+from eggshard.program.axes import AxisRef
+from eggshard.program.mesh import Mesh
 from eggshard.program.op_sharding_rule import OpShardingRule
-from eggshard.shardy.attributes import TensorSharding
-from eggshard.shardy.axes import (
-    append,
-    begins_with,
-    difference,
-    fit_together,
-    in_mesh_order,
-    is_prefix,
-    overlap,
-    prefix_apart,
-)
-from eggshard.shardy.projection import Projection, project
+from eggshard.program.tensor_sharding import TensorSharding
 
 MESH = Mesh({"w": 3, "x": 4, "y": 2, "z": 8})
 
@@ -87,26 +78,3 @@ def test_projecting_there_and_back_is_the_same() -> None:
         stated = TensorSharding.closed("mesh", [tuple(axes[: draw.randint(0, 4)])])
         tensor = project(stated, rule.operands[0], rule, MESH)
         assert tensor.sharding(rule.operands[0], rule, MESH, "mesh") == stated
-
-
-def test_axes_overlap_and_begin_with_each_other() -> None:
-    whole, first, last, middle = AxisRef("z"), AxisRef("z", 1, 4), AxisRef("z", 4, 2), AxisRef("z", 2, 2)
-    assert is_prefix(first, whole) and not is_prefix(whole, first) and not is_prefix(last, whole)
-    assert overlap(first, middle) and not overlap(first, last) and not overlap(whole, AxisRef("x"))
-    assert prefix_apart(whole, [last]) == first and prefix_apart(first, [whole]) is None
-    assert prefix_apart(first, [AxisRef("x"), last]) == first
-    assert begins_with((AxisRef("x"), whole), (AxisRef("x"), first)) and begins_with((first,), ())
-    assert not begins_with((first,), (first, AxisRef("x")))
-    six, two = AxisRef("v", 1, 6), AxisRef("v", 4, 3)
-    assert not fit_together(six, two) and fit_together(six, AxisRef("v", 2, 3)) and prefix_apart(six, [two]) is None
-
-
-def test_axes_merge_and_are_subtracted() -> None:
-    axes: list[AxisRef] = []
-    for axis in (AxisRef("z", 1, 2), AxisRef("z", 2, 4), AxisRef("x", 2, 2)):
-        append(axes, axis, MESH)
-    assert axes == [AxisRef("z"), AxisRef("x", 2, 2)]
-    assert in_mesh_order([AxisRef("z", 4, 2), AxisRef("y"), AxisRef("z", 1, 4)], MESH) == (AxisRef("y"), AxisRef("z"))
-    assert difference([AxisRef("z"), AxisRef("x")], [AxisRef("z", 2, 2)], MESH) == (
-        AxisRef("z", 1, 2), AxisRef("z", 4, 2), AxisRef("x"))
-    assert difference([AxisRef("x")], [AxisRef("x")], MESH) == ()

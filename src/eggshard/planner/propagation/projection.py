@@ -12,11 +12,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from eggshard.program.mesh import AxisRef, Mesh
+from eggshard.program.axes import Axes, AxisRef, append, begins_with
+from eggshard.program.mesh import Mesh
 from eggshard.program.op_sharding_rule import OpShardingRule, TensorFactors
 from eggshard.program.sharding import DimSharding, Sharding
-from eggshard.shardy.attributes import Axes, TensorSharding
-from eggshard.shardy.axes import append, axis_size, begins_with
+from eggshard.program.tensor_sharding import TensorSharding
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +139,14 @@ def _split(
         left, axes = rule.factors[factor].size, []
         while rest:
             axis = rest[-1]
-            size = axis_size(axis, mesh)
+            size = axis.devices(mesh.axes)
             common = math.gcd(left, size)
             if common == 1 < size:
                 break
             rest.pop()
             if common < size:
-                rest.append(AxisRef(axis.name, axis.pre * common, size // common))
-                axis = AxisRef(axis.name, axis.pre, common)
+                axis, minor = axis.split(common, mesh.axes)
+                rest.append(minor)
             axes.append(axis)
             left //= common
         overflow = tuple(reversed(rest)) if left > 1 else ()
@@ -162,9 +162,9 @@ def _add(axes: list[AxisRef], more: Axes, mesh: Mesh) -> int:
     """Append a factor's axes to its dimension's; the number of shards that they make."""
     size = 1
     for i, axis in enumerate(more):
-        size *= axis_size(axis, mesh)
+        size *= axis.devices(mesh.axes)
         if i:
             axes.append(axis)
         else:
-            append(axes, axis, mesh)
+            append(axes, axis, mesh.axes)
     return size

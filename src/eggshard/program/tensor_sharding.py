@@ -1,0 +1,85 @@
+"""Shardings on meshes that they name, as a module with several meshes states them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from eggshard.program.axes import Axes
+from eggshard.program.codec import String
+from eggshard.program.mesh import Mesh
+from eggshard.program.sharding import DimSharding, Sharding
+from eggshard.program.sharding_text import read_sharding
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSharding:
+    """``#sdy.sharding<@mesh, [...]>``: a sharding on a mesh, which is a symbol's name or written in full."""
+
+    mesh: str | Mesh
+    sharding: Sharding
+
+    @classmethod
+    def parse(cls, text: str) -> TensorSharding:
+        """ShardingError for text that is not a sharding on a mesh."""
+        return _parse(text)
+
+    @classmethod
+    def closed(cls, mesh: str | Mesh, dims: Iterable[Axes], unreduced: Axes = ()) -> TensorSharding:
+        """The closed sharding of these axes per dimension."""
+        return cls(mesh, Sharding(tuple(DimSharding(tuple(d)) for d in dims), unreduced=unreduced))
+
+    @classmethod
+    def fully_open(cls, mesh: str | Mesh, rank: int) -> TensorSharding:
+        """What a tensor without a sharding has."""
+        return cls(mesh, Sharding((DimSharding(open=True),) * rank))
+
+    @property
+    def dims(self) -> tuple[DimSharding, ...]:
+        return self.sharding.dims
+
+    @property
+    def axes(self) -> tuple[Axes, ...]:
+        """Per dimension its axes."""
+        return tuple(d.axes for d in self.sharding.dims)
+
+    def updated(self, **changes: object) -> TensorSharding:
+        """The same with some fields of the sharding replaced."""
+        return TensorSharding(self.mesh, replace(self.sharding, **changes))  # type: ignore[arg-type]
+
+    def with_axes(self, dims: Iterable[Axes]) -> TensorSharding:
+        """The same with other axes; whether dimensions are open, and priorities, stay."""
+        pairs = zip(self.dims, dims, strict=True)
+        return self.updated(dims=tuple(replace(d, axes=tuple(axes)) for d, axes in pairs))
+
+    def body(self) -> str:
+        """``<@mesh, [{"x"}, {}]>``."""
+        if isinstance(self.mesh, Mesh):
+            mesh = mesh_attribute(self.mesh, self.sharding.device).removeprefix("#sdy.")
+        else:
+            mesh = f"@{symbol_text(self.mesh)}"
+        return f"<{mesh}, {replace(self.sharding, device=None)}>"
+
+    def __str__(self) -> str:
+        return f"#sdy.sharding{self.body()}"
+
+
+@lru_cache(maxsize=65536)
+def _parse(text: str) -> TensorSharding:
+    mesh, sharding = read_sharding(text)
+    return TensorSharding(Mesh({}) if mesh is None else mesh, sharding)
+
+
+def symbol_text(name: str) -> str:
+    """A symbol's name as MLIR writes it behind the ``@``."""
+    plain = name and not name[0].isdigit() and all(c.isalnum() or c in "_$." for c in name)
+    return name if plain else f'"{name}"'
+
+
+def mesh_attribute(mesh: Mesh, device: int | None = None) -> str:
+    """``#sdy.mesh<["x"=4, "y"=2]>``, or of one device alone ``#sdy.mesh<[], device_ids=[3]>``."""
+    listed = ", ".join(f"{String().encode(name)}={size}" for name, size in mesh.axes.items())
+    ids = [device] if device is not None else mesh.device_ids
+    shown = "" if ids is None else f", device_ids=[{', '.join(map(str, ids))}]"
+    return f"#sdy.mesh<[{listed}]{shown}>"
