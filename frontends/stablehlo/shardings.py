@@ -11,9 +11,9 @@ import numpy as np
 from eggshard.errors import MeshError, ProgramError, ShardingError
 from eggshard.program.axes import AxisRef
 from eggshard.program.codec import split_top_level
+from eggshard.program.cursor import read_mesh
 from eggshard.program.mesh import Mesh
-from eggshard.program.sharding import DimSharding, Sharding
-from eggshard.program.sharding_text import read_mesh, read_sharding
+from eggshard.program.sharding import DimSharding, Sharding, read_sharding
 
 #: The one axis of a mesh made up for a module that has GSPMD shardings and no mesh; their tiles are its sub-axes.
 GSPMD_AXIS = "devices"

@@ -10,10 +10,10 @@ from tests.frontends.jax_programs import mesh, sharded
 
 from eggshard.errors import ShardingError
 from eggshard.program.axes import AxisRef
+from eggshard.program.cursor import read_mesh
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import held, place
-from eggshard.program.sharding import DimSharding, Sharding, atoms, gather_cuts, mesh_text, whole_mesh
-from eggshard.program.sharding_text import read_mesh, read_sharding
+from eggshard.program.sharding import DimSharding, Sharding, atoms, gather_cuts, mesh_text, read_sharding, whole_mesh
 from eggshard.program.types import TensorType
 
 MESH = Mesh({"x": 8, "y": 2, "z": 3})

@@ -18,6 +18,7 @@ from typing import Any
 from eggshard.errors import MeshError, ShardingError
 from eggshard.program.axes import AxisRef, Sizes, axis_ref, in_mesh_order, merged
 from eggshard.program.codec import String
+from eggshard.program.cursor import Cursor, whole
 from eggshard.program.mesh import Mesh
 from eggshard.program.monoids import MONOIDS
 from eggshard.program.placement import Placement, place, replicated
@@ -57,8 +58,6 @@ class Sharding:
     @classmethod
     def parse(cls, text: str) -> Sharding:
         """The sharding that Shardy's text spells, with or without ``<@mesh, ...>`` and ``#sdy.sharding`` around it."""
-        from eggshard.program.sharding_text import read_sharding
-
         return read_sharding(text)[1]
 
     @classmethod
@@ -278,3 +277,60 @@ def _problem(sharding: Sharding, mesh: Mesh, type_: TensorType) -> str:
         if dim.priority is not None and (dim.priority < 0 or not (dim.axes or dim.open)):
             return f"priority p{dim.priority} of dimension {i} is negative, or stands at an empty closed dimension"
     return ""
+
+
+def read_sharding(text: str) -> tuple[str | Mesh | None, Sharding]:
+    """(mesh, sharding) of Shardy's text; the mesh is a symbol's name, an inlined mesh, or None where unwritten."""
+    cursor = Cursor(text)
+    bracketed = cursor.take("#sdy.sharding<") or cursor.take("<")
+    mesh: str | Mesh | None = None
+    device = None
+    if bracketed:
+        if cursor.take("@"):
+            mesh = cursor.string() if cursor.peek('"') else cursor.word("a mesh name")
+        else:
+            cursor.expect("mesh")
+            mesh, device = cursor.mesh()
+        cursor.expect(",")
+    sharding = _read_sharding(cursor)
+    if bracketed:
+        cursor.expect(">")
+    cursor.end()
+    return mesh, sharding if device is None else replace(sharding, device=device)
+
+
+def read_dimensions(text: str) -> tuple[DimSharding, ...]:
+    """The dimensions of ``[{"x"}, {?}]``."""
+    return tuple(whole(text, lambda cursor: cursor.listed("[", "]", lambda: _read_dim(cursor))))
+
+
+def _read_dim(cursor: Cursor) -> DimSharding:
+    cursor.expect("{")
+    refs: list[AxisRef] = []
+    open_ = False
+    while not cursor.take("}"):
+        if refs:
+            cursor.expect(",")
+        open_ = cursor.take("?")
+        if open_:
+            cursor.expect("}")
+            break
+        refs.append(cursor.axis())
+    priority = int(cursor.match(r"p\d+", "a priority")[1:]) if cursor.peek("p") else None
+    return DimSharding(tuple(refs), open_, priority)
+
+
+def _read_sharding(cursor: Cursor) -> Sharding:
+    dims = tuple(cursor.listed("[", "]", lambda: _read_dim(cursor)))
+    sets: dict[str, tuple[AxisRef, ...]] = {}
+    reduction = "add"
+    while cursor.take(","):
+        key = cursor.word("'replicated' or 'unreduced'")
+        if key not in ("replicated", "unreduced") or key in sets:
+            raise cursor.fail("'replicated' or 'unreduced', each once,")
+        cursor.expect("=")
+        if key == "unreduced" and not cursor.peek("{"):
+            reduction = cursor.word("a reduction")
+            reduction = {"sum": "add", "multiply": "mul"}.get(reduction, reduction)
+        sets[key] = cursor.axes()
+    return Sharding(dims, sets.get("replicated", ()), sets.get("unreduced", ()), reduction)

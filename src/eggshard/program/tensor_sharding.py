@@ -9,8 +9,7 @@ from functools import lru_cache
 from eggshard.program.axes import Axes
 from eggshard.program.codec import String
 from eggshard.program.mesh import Mesh
-from eggshard.program.sharding import DimSharding, Sharding
-from eggshard.program.sharding_text import read_sharding
+from eggshard.program.sharding import DimSharding, Sharding, read_sharding
 
 
 @dataclass(frozen=True, slots=True)

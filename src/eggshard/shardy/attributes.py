@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from eggshard.program.axes import Axes
 from eggshard.program.codec import split_top_level
-from eggshard.program.sharding_text import read_axes, read_dimensions, read_exchanges
+from eggshard.program.cursor import read_axes, read_exchanges
+from eggshard.program.sharding import read_dimensions
 from eggshard.program.tensor_sharding import TensorSharding
 
 

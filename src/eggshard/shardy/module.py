@@ -13,8 +13,8 @@ from jax.interpreters import mlir as jax_mlir
 from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError
+from eggshard.program.cursor import read_mesh
 from eggshard.program.mesh import Mesh
-from eggshard.program.sharding_text import read_mesh
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import per_value_text, read_axis_list, read_per_value
 

@@ -10,8 +10,8 @@ from jaxlib.mlir import ir
 from eggshard.errors import ProgramError
 from eggshard.planner.propagation.draft import without_size_one
 from eggshard.program.codec import String
+from eggshard.program.cursor import read_mesh
 from eggshard.program.mesh import Mesh
-from eggshard.program.sharding_text import read_mesh
 from eggshard.program.tensor_sharding import TensorSharding, mesh_attribute
 from eggshard.shardy.module import BODIES, OWN_SHARDING, SHARDING, ShardyModule, symbol
 from eggshard.shardy.passes import shardy_pass
