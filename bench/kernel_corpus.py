@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.programs.kernels import PROGRAMS, TARGETS, KernelProgram, variants
-from eggshard.triton.pipeline import Compilation
+from eggshard.triton.compiler.pipeline import Compilation
 
 
 @dataclass(frozen=True)

@@ -14,18 +14,18 @@ from testing.kernel_interpreter import judge
 
 from bench.programs.kernels import KernelProgram
 from eggshard.errors import EggshardError, ProgramError, VerificationError
-from eggshard.triton.choosing import SAME, Code, choose, variations
-from eggshard.triton.compilation import compile_kernel
-from eggshard.triton.counting import CodeCounts, count
+from eggshard.triton.compiler.choosing import SAME, Code, choose, variations
+from eggshard.triton.compiler.compilation import compile_kernel
+from eggshard.triton.compiler.counting import CodeCounts, count
+from eggshard.triton.compiler.pipeline import Compilation
+from eggshard.triton.compiler.replacing import replaced
+from eggshard.triton.compiler.settled import Settled
 from eggshard.triton.frontend import load
 from eggshard.triton.frontend.libtriton import parse
 from eggshard.triton.kernels.ir import Kernel
 from eggshard.triton.kernels.text import write_generic
 from eggshard.triton.layouts.alignment import check_layouts
-from eggshard.triton.pipeline import Compilation
 from eggshard.triton.pricing import cost, scratch
-from eggshard.triton.replacing import replaced
-from eggshard.triton.settled import Settled
 
 WAYS = ("triton", "after", "replace")
 

@@ -20,22 +20,8 @@ from eggshard.egraph.laws import (
     together as together,
 )
 from eggshard.egraph.rules import Match as Match, Rule as Rule, rule as rule, select as select
-from eggshard.rewrites import (
-    broadcast,
-    concatenation,
-    contraction,
-    conversion,
-    halo,
-    linearity,
-    padding,
-    parts,
-    reduction,
-    reshape,
-    slicing,
-    spectral,
-    transpose,
-    updates,
-)
+from eggshard.rewrites import broadcast, contraction, conversion, linearity, reduction, reshape, spectral, transpose
+from eggshard.rewrites.subarrays import concatenation, halo, padding, parts, slicing, updates
 
 #: The topics of the default rules, in the order in which they are tried.
 TOPICS = (

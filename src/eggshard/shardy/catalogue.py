@@ -15,8 +15,6 @@ from eggshard.shardy.clean_up import (
 from eggshard.shardy.local import (
     global_to_local as global_to_local,
     legalization as legalization,
-    padding as padding,
-    permutation_factors as permutation_factors,
     single_device as single_device,
 )
 from eggshard.shardy.passes import PASSES as PASSES, read_steps as read_steps
@@ -32,11 +30,8 @@ from eggshard.shardy.propagation import (  # noqa: F401
     strategies as strategies,
 )
 from eggshard.shardy.reshards import (
-    canonical_collectives as canonical_collectives,
     canonical_reshards as canonical_reshards,
-    collective_matmul as collective_matmul,
     explicit as explicit,
     planned as planned,
-    to_collectives as to_collectives,
 )
 from eggshard.shardy.rules import stating as stating

@@ -21,7 +21,7 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.program.types import numpy_dtype
 from eggshard.shardy.module import ShardyModule, callee, shape
-from eggshard.shardy.reshards.collectives import Collective
+from eggshard.shardy.reshards.collectives.kinds import Collective
 
 #: Axes per dimension.
 Dims = tuple[Axes, ...]

@@ -1,8 +1,8 @@
 """Layout conversions of TritonGPU kernels: planned over the whole kernel, and put into Triton's own compiler."""
 
-from eggshard.triton.installation import Installation, install, uninstall
+from eggshard.triton.compiler.installation import Installation, install, uninstall
+from eggshard.triton.compiler.outcomes import Outcome, Statistics, statistics
 from eggshard.triton.optimization import optimize
-from eggshard.triton.outcomes import Outcome, Statistics, statistics
 from eggshard.triton.planning import LayoutPlan, plan_layouts
 
 __all__ = [

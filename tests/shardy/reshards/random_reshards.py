@@ -10,7 +10,7 @@ from itertools import pairwise
 from eggshard.program.axes import Axes, AxisRef, any_overlap, in_mesh_order, merged
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import axes_text
-from eggshard.shardy.reshards.parts import Edge, Parts, State
+from eggshard.shardy.reshards.collectives.parts import Edge, Parts, State
 
 MESHES = (
     {"x": 2, "y": 2, "z": 2}, {"x": 4, "y": 2}, {"x": 2, "y": 3, "z": 2}, {"x": 4, "y": 6}, {"x": 8, "y": 4},

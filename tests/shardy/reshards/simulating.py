@@ -10,7 +10,7 @@ from eggshard.program.axes import Axes, shard_count
 from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import atoms
 from eggshard.program.tensor_sharding import TensorSharding
-from eggshard.shardy.reshards.collectives import Collective
+from eggshard.shardy.reshards.collectives.kinds import Collective
 from eggshard.shardy.wire_bytes import positions
 
 

@@ -24,8 +24,8 @@ from eggshard.program.axes import AxisRef, any_overlap, shard_count
 from eggshard.program.mesh import Mesh
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.module import parsed, shape as shape_of
-from eggshard.shardy.reshards.collectives import Collective
-from eggshard.shardy.reshards.planned_collectives import Reshard, planned_moves
+from eggshard.shardy.reshards.collectives.kinds import Collective
+from eggshard.shardy.reshards.collectives.planned import Reshard, planned_moves
 
 MODES = ("shardy", "global")
 MESHES = ({"x": 2, "y": 2, "z": 2}, {"x": 4, "y": 2}, {"x": 2, "y": 3, "z": 2}, {"x": 4, "y": 6}, {"x": 6, "y": 2})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from eggshard.shardy.local.padding_rules import groups_of_dimensions
+from eggshard.shardy.local.padding.rules import groups_of_dimensions
 
 #: Per dimension the axes that shard it, major to minor.
 Axes = list[tuple[str, ...]]

@@ -1,0 +1,1 @@
+"""Rules on parts of tensors: slices, pads, concatenations, halos and updates of slices."""

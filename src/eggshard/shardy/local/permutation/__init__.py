@@ -1,0 +1,1 @@
+"""Ops that move elements between shards (permutation factors): which dimensions these are, and how shards exchange."""

@@ -1,0 +1,228 @@
+"""Collectives in their simplest form: fused where two are one, and gone where they do nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from eggshard.program.axes import Axes, in_mesh_order, merged
+from eggshard.program.tensor_sharding import TensorSharding
+from eggshard.shardy.attributes import per_value_text, read_per_value
+from eggshard.shardy.dead_ops import erase_dead
+from eggshard.shardy.module import ShardyModule, create, maker, manual_axes, uses
+from eggshard.shardy.passes import shardy_pass
+from eggshard.shardy.reshards.canonical_reshards import RESHARD, share_in_other_shapes
+from eggshard.shardy.reshards.collectives.kinds import KINDS, Collective, leading
+
+#: Collectives have no effects but their results, though jaxlib keeps those that nobody uses.
+_COLLECTIVES = tuple(f"sdy.{kind}" for kind in KINDS)
+
+
+@shardy_pass("canonicalize-collectives", on="")
+def canonicalize_collectives(module: ShardyModule, reshards: bool = True) -> None:
+    """Fuse and drop collectives, reshards and manual computations, as jaxlib's `canonicalize` does with Shardy's ops.
+
+    reshards: without it reshards stay as they are, as Shardy's export pipeline has it
+    (``canonicalize{enable-patterns=sdy-collective}``).
+
+    A reduction that is only sliced is a reduce-scatter and a slice of what is left, all-to-alls of different
+    dimensions in a row are one, a reduction of what was placed in zeros is a gather, equal ops on the same value are
+    one, and what changes nothing or has no users goes.
+    """
+    changed = True
+    while changed:
+        changed = erase_dead(module, _COLLECTIVES)
+        for op in module.walk("sdy.manual_computation"):
+            if _redundant_manual_computation(module, op) or _unused_inputs(op):
+                changed = True
+                break  # what was walked may be gone
+        if changed:
+            continue
+        for op in module.walk(*_COLLECTIVES, *((RESHARD,) if reshards else ())):
+            if uses(op.results[0]) and any(simplify(module, op) for simplify in (_same_as_before, *_PATTERNS[op.name])):
+                changed = True
+        if reshards and not changed:  # chains that end elsewhere are folded by now
+            changed = share_in_other_shapes(module)
+
+
+def _replace(op: Any, value: Any) -> bool:
+    """Nothing is erased while ops are gone through: what has no uses goes afterwards."""
+    op.results[0].replace_all_uses_with(value)
+    return True
+
+
+def _same_as_before(module: ShardyModule, op: Any) -> bool:
+    """An equal op on the same value stands earlier in the block."""
+    for user, _ in uses(op.operands[0]):
+        alike = user != op and user.name == op.name and user.block == op.block and _attributes(user) == _attributes(op)
+        if alike and uses(user.results[0]) and _earlier(user, op):
+            return _replace(op, user.results[0])
+    return False
+
+
+def _attributes(op: Any) -> dict[str, Any]:
+    return dict(op.attributes.items())
+
+
+def _earlier(first: Any, second: Any) -> bool:
+    for op in first.block.operations:
+        if op.operation == first:
+            return True
+        if op.operation == second:
+            return False
+    return False
+
+
+def _nothing_moves(module: ShardyModule, op: Any) -> bool:
+    """No axes."""
+    step = Collective.read(op)
+    return step is not None and not step.moved and _replace(op, op.operands[0])
+
+
+def _equal_shardings(module: ShardyModule, op: Any) -> bool:
+    """A permute to the sharding that is there."""
+    source, target = module.sharding(op.operands[0]), TensorSharding.parse(str(op.attributes["out_sharding"]))
+    if source is None:
+        return False
+    same = (source.axes, source.sharding.unreduced) == (target.axes, target.sharding.unreduced)
+    return same and module.mesh(source) == module.mesh(target) and _replace(op, op.operands[0])
+
+
+def _slice_of_gather(module: ShardyModule, op: Any) -> bool:
+    """A slice along the axes that were gathered."""
+    gather = maker(op.operands[0], "sdy.all_gather")
+    same = gather is not None and str(gather.attributes["gathering_axes"]) == str(op.attributes["slicing_axes"])
+    return same and _replace(op, gather.operands[0])
+
+
+def _reduction_of_copies(module: ShardyModule, op: Any) -> bool:
+    """A reduction of what was made addends by keeping one copy."""
+    made = maker(op.operands[0], "sdy.replicated_to_unreduced")
+    same = made is not None and str(made.attributes["axes"]) == str(op.attributes["reduction_axes"])
+    return same and _replace(op, made.operands[0])
+
+
+def _reduction_of_placed_shards(module: ShardyModule, op: Any) -> bool:
+    """A reduction of shards that were placed in zeros is a gather."""
+    placed, reduced = _read(maker(op.operands[0], "sdy.sharded_to_unreduced")), Collective.read(op)
+    if placed is None or reduced is None:
+        return False
+    if in_mesh_order(placed.moved, module.mesh(placed.to).axes) != reduced.axes:
+        return False
+    gather = Collective("all_gather", reduced.to, dims=placed.dims)
+    return _replace(op, gather.create(op.operands[0].owner.operands[0], op))
+
+
+def _read(op: Any) -> Collective | None:
+    return None if op is None else Collective.read(op)
+
+
+def _exchange_of_exchange(module: ShardyModule, op: Any) -> bool:
+    """Two all-to-alls between different dimensions, the first of which nobody else uses."""
+    inner = maker(op.operands[0], "sdy.all_to_all")
+    first, second = _read(inner), Collective.read(op)
+    if first is None or second is None or len(uses(inner.results[0])) != 1:
+        return False
+    dims = [{d for e in step.exchanges for d in (e.source, e.target)} for step in (first, second)]
+    if dims[0] & dims[1]:
+        return False
+    exchanges = tuple(sorted(first.exchanges + second.exchanges, key=lambda e: e.source))
+    fused = Collective("all_to_all", second.to, exchanges=exchanges)
+    return _replace(op, fused.create(inner.operands[0], op))
+
+
+def _slice_of_reduction(module: ShardyModule, op: Any) -> bool:
+    """A reduction of which nothing is used but equal slices, that begin with all of its axes."""
+    reduction = maker(op.operands[0], "sdy.all_reduce")
+    reduced, sliced = _read(reduction), Collective.read(op)
+    if reduced is None or sliced is None:
+        return False
+    users = [user for user, _ in uses(reduction.results[0])]
+    alike = all(u.name == op.name and u.block == op.block and _same_slices(u, op) for u in users)
+    if not alike or any(u != op and _earlier(u, op) for u in users):
+        return False
+    scattered, rest = leading(sliced.dims, reduced.axes)
+    if sum(map(len, scattered)) < len(reduced.axes):
+        return False
+    sizes = module.mesh(reduced.to).axes
+    source = module.sharding(reduction.operands[0])
+    before: tuple[Axes, ...] = source.axes if source else tuple(() for _ in scattered)
+    after = tuple(merged((*a, *b), sizes) for a, b in zip(before, scattered, strict=True))
+    to = TensorSharding.closed(reduced.to.mesh, after, sliced.to.sharding.unreduced)
+    to = to.updated(replicated=sliced.to.sharding.replicated)
+    value = Collective("reduce_scatter", to, dims=scattered).create(reduction.operands[0], op)
+    if any(rest):
+        value = Collective("all_slice", sliced.to, dims=rest).create(value, op)
+    for user in users:
+        _replace(user, value)
+    return True
+
+
+def _same_slices(first: Any, second: Any) -> bool:
+    return bool(first.attributes["slicing_axes"] == second.attributes["slicing_axes"])
+
+
+def _reshard_of_reshard(module: ShardyModule, op: Any) -> bool:
+    """A reshard of a reshard that nobody else uses."""
+    inner = maker(op.operands[0], "sdy.reshard")
+    if inner is None or len(uses(inner.results[0])) != 1:
+        return False
+    op.operands[0] = inner.operands[0]
+    return True
+
+
+_Simplify = Callable[[ShardyModule, Any], bool]
+_PATTERNS: dict[str, tuple[_Simplify, ...]] = {
+    "sdy.all_gather": (_nothing_moves,),
+    "sdy.all_slice": (_nothing_moves, _slice_of_gather, _slice_of_reduction),
+    "sdy.all_reduce": (_nothing_moves, _reduction_of_copies, _reduction_of_placed_shards),
+    "sdy.all_to_all": (_exchange_of_exchange,),
+    "sdy.collective_permute": (_equal_shardings,),
+    "sdy.reduce_scatter": (_nothing_moves,),
+    "sdy.replicated_to_unreduced": (_nothing_moves,),
+    "sdy.sharded_to_unreduced": (_nothing_moves,),
+    "sdy.reshard": (_reshard_of_reshard,),
+}
+
+
+def _redundant_manual_computation(module: ShardyModule, op: Any) -> bool:
+    """A manual computation over one device per group is its body; one without values and ops is nothing."""
+    body = op.regions[0].blocks[0]
+    inside = [inner.operation for inner in body.operations]
+    if not len(op.operands) and not len(op.results) and len(inside) == 1:
+        op.erase()
+        return True
+    shardings = [s for name in ("in_shardings", "out_shardings") for s in read_per_value(str(op.attributes[name]))]
+    sizes = module.mesh(shardings[0]).axes if shardings else {}
+    if math.prod(sizes.get(name, 1) for name in manual_axes(op)) != 1:
+        return False
+    for argument, operand in zip(body.arguments, op.operands, strict=True):
+        argument.replace_all_uses_with(operand)
+    returned = list(inside[-1].operands)
+    for inner in inside[:-1]:
+        inner.move_before(op)
+    for result, value in zip(op.results, returned, strict=True):
+        result.replace_all_uses_with(value)
+    op.erase()
+    return True
+
+
+def _unused_inputs(op: Any) -> bool:
+    """Operands that the body does not use."""
+    body = op.regions[0].blocks[0]
+    kept = [i for i, argument in enumerate(body.arguments) if uses(argument)]
+    if len(kept) == len(body.arguments):
+        return False
+    shardings = read_per_value(str(op.attributes["in_shardings"]))
+    attributes = {name: str(attribute) for name, attribute in op.attributes.items()}
+    attributes["in_shardings"] = per_value_text([shardings[i] for i in kept])
+    new = create(op.name, [op.operands[i] for i in kept], [r.type for r in op.results], attributes, op, regions=1)
+    body.append_to(new.regions[0])
+    for i in reversed(range(len(body.arguments))):
+        if i not in kept:
+            body.erase_argument(i)
+    for old, result in zip(op.results, new.results, strict=True):
+        old.replace_all_uses_with(result)
+    op.erase()
+    return True

@@ -1,0 +1,119 @@
+"""Which of several plans is taken: by what the assembled code says of each.
+
+A model of layouts knows neither how the assembler orders instructions nor what later passes make of a layout. A plan
+that is cheaper under the model is taken only if its code is no worse than Triton's in what decides how a block runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from eggshard.errors import ProgramError
+from eggshard.triton.compiler.compilation import Compiled
+from eggshard.triton.compiler.counting import CodeCounts, count_listed
+from eggshard.triton.compiler.residency import resident_blocks
+from eggshard.triton.layout_costs import LayoutCostModel, Surcharged, WithinScratch
+
+#: Modelled costs closer than this part of one another are the same.
+SAME = 1e-9
+#: Registers may rise by this part: assemblers' own variation.
+RISE = 0.05
+#: A plan that falls short is to gain this part of the cost; and one that does not is preferred where it keeps this part
+#: of what the other gains.
+WORTH, KEPT = 0.02, 0.5
+
+
+class Code(NamedTuple):
+    """Assembled code: counts of its text, bytes of shared memory per block, and blocks that are resident at once."""
+
+    counts: CodeCounts
+    shared: int
+    resident: int
+
+    @classmethod
+    def of(cls, compiled: Compiled) -> Code:
+        counts = count_listed(compiled)
+        return cls(counts, compiled.shared, resident_blocks(compiled.machine, compiled.shared, counts.registers))
+
+
+def refusals(code: Code, other: Code) -> list[str]:
+    """What speaks against code that is to displace another: each alone is reason enough."""
+    ours, theirs = code.counts, other.counts
+    found = [
+        ("barriers", ours.barriers, theirs.barriers),
+        ("shared memory instructions", ours.shared_memory, theirs.shared_memory),
+        ("spilled bytes", ours.spills, theirs.spills),
+    ]
+    reasons = [f"more {name}: {a}, Triton's {b}" for name, a, b in found if a > b]
+    if code.resident < other.resident:
+        reasons.append(f"fewer blocks at once: {code.resident}, Triton's {other.resident}, for {code.shared} bytes of "
+                       f"shared memory and {ours.registers} registers, Triton's {other.shared} and {theirs.registers}")
+    return reasons
+
+
+def falls_short(code: Code, other: Code) -> bool:
+    """Whether code has more of something that, other things being equal, is better not to have more of."""
+    ours, theirs = code.counts, other.counts
+    return (ours.shared_loads > theirs.shared_loads or ours.shared_stores > theirs.shared_stores
+            or ours.registers > (1 + RISE) * theirs.registers)
+
+
+class Priced(Protocol):
+    @property
+    def cost(self) -> float: ...
+
+
+P = TypeVar("P", bound=Priced)
+
+
+class Choice(NamedTuple, Generic[P]):
+    """The plan to be taken, None for Triton's own kernel, and what spoke against the plans that were refused."""
+
+    plan: P | None
+    refused: list[str]
+
+
+def choose(
+    plans: Iterable[P], given_cost: float, own: Callable[[], Code], code_of: Callable[[P], Code]
+) -> Choice[P]:
+    """Of plans that cost no more than ``given_cost``, Triton's, the cheapest whose code is not refused. One that falls
+    short is taken only if it gains `WORTH`, and no other keeps `KEPT` of that.
+
+    plans: made as they are asked for, the cheaper ones first. own: Triton's code, asked for where it is needed.
+    code_of: assembles a plan; raises `ProgramError` where it cannot. The search ends at a plan without fault that keeps
+    as much of the most that any plan gains.
+    """
+    good: P | None = None
+    fair: P | None = None
+    refused: list[str] = []
+    most = 0.0
+    for plan in plans:
+        gain = given_cost - plan.cost
+        if gain < -SAME * abs(given_cost) or good is not None and plan.cost >= good.cost:
+            continue
+        most = max(most, gain)
+        try:
+            code, theirs = code_of(plan), own()
+        except ProgramError as error:
+            refused.append(str(error))
+            continue
+        reasons = refusals(code, theirs)
+        refused += reasons
+        if not reasons and not falls_short(code, theirs):
+            good = plan
+        elif not reasons and gain >= WORTH * abs(given_cost) and (fair is None or plan.cost < fair.cost):
+            fair = plan
+        if good is not None and given_cost - good.cost >= KEPT * most:
+            break
+    if good is None or fair is not None and given_cost - good.cost < KEPT * (given_cost - fair.cost):
+        good = fair
+    return Choice(good, refused)
+
+
+def variations(model: LayoutCostModel, scratch: int) -> Iterator[LayoutCostModel]:
+    """Models under which plans avoid what code may be refused for: more shared memory than ``scratch`` in one op,
+    values computed in several layouts, which all take registers, and shared memory instructions."""
+    yield WithinScratch(model, scratch)
+    yield Surcharged(model, arithmetic=4.0)
+    yield Surcharged(model, shared=50.0)

@@ -1,0 +1,226 @@
+"""One compilation's TritonGPU module, Triton's or ours: both are made, ours must be better where that can be told."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple
+
+from eggshard.errors import ProgramError
+from eggshard.triton.compiler.choosing import SAME, Code, choose, variations
+from eggshard.triton.compiler.compilation import Compiled, lower
+from eggshard.triton.compiler.outcomes import Outcome, record
+from eggshard.triton.compiler.pipeline import Compilation, Tap
+from eggshard.triton.compiler.replacing import replaced
+from eggshard.triton.compiler.settled import Settled
+from eggshard.triton.layout_costs import LayoutCostModel, default_costs
+
+#: How many planned kernels are remembered.
+REMEMBERED = 512
+
+
+class Doubt(ProgramError):
+    """Our kernel is not taken; the message says why."""
+
+
+class Planned(NamedTuple):
+    """A kernel's planned text, its modelled cost, and that of the kernel as it was given."""
+
+    text: str
+    cost: float
+    given_cost: float
+
+
+class Lowered(NamedTuple):
+    """What the stages after TritonGPU IR made of our module, to be used again where the same is asked of them."""
+
+    module: Any
+    compiled: Compiled
+
+
+@dataclass
+class Replacement:
+    """How layouts are planned in one compilation: see `eggshard.triton.install`; and what was made on the way."""
+
+    mode: str
+    cost_model: Any = None
+    planner: Callable[..., Any] | None = None
+    settled: Settled = field(default_factory=Settled)
+    lowered: Lowered | None = None
+
+    def plan(self, module: Any) -> Planned:
+        """Of libtriton's module, which stays as it is. The same text is planned once."""
+        from eggshard.triton.frontend.libtriton import generic_text
+
+        return _plan(self, generic_text(module))
+
+    def variations(self, module: Any, first: Planned) -> Iterator[Planned]:
+        """Other plans of a module, which avoid more of what code may be refused for."""
+        from eggshard.triton.frontend.libtriton import generic_text
+        from eggshard.triton.kernels.text import read_generic
+        from eggshard.triton.pricing import cost, scratch
+
+        text = generic_text(module)
+        given = read_generic(text)
+        model = default_costs(given.target) if self.cost_model is None else self.cost_model
+        for other in variations(model, scratch(given)):
+            found = _plan(self, text, other)
+            gained = cost(given, model) - cost(read_generic(found.text), model)
+            yield Planned(found.text, first.given_cost - gained, first.given_cost)
+
+    def stage(self, name: str, before: str, original: Callable[[Any, dict[str, Any]], Any]) -> Any:
+        """A stage after TritonGPU IR, which follows the stage ``before``."""
+        def run(given: Any, metadata: dict[str, Any]) -> Any:
+            if self.lowered is not None:
+                module, compiled = self.lowered
+                if given is (module if before == "ttgir" else compiled.stages[before]):
+                    metadata.update(compiled.noted[name])
+                    return compiled.stages[name]
+            return original(given, metadata)
+
+        return run
+
+
+_planning = threading.Lock()
+_remembered: OrderedDict[tuple[str, str, Any], Planned] = OrderedDict()
+
+
+def _plan(how: Replacement, text: str, model: LayoutCostModel | None = None) -> Planned:
+    """The plan of a kernel's text under ``model``, by default the replacement's."""
+    from eggshard.triton.kernels.text import read_generic, write_generic
+    from eggshard.triton.layouts.alignment import check_layouts
+
+    planner = how.planner or importlib.import_module("eggshard.triton.planning").plan_layouts
+    usual = model is None
+    key = (text, repr(how.cost_model if usual else model), planner)
+    with _planning:
+        if key not in _remembered:
+            kernel = read_generic(text)
+            found = how.settled.find(kernel) if usual else None
+            if found is None:
+                found = planner(kernel, how.cost_model if usual else model)
+                if usual:
+                    how.settled.add(found)
+            try:
+                check_layouts(found.kernel)
+            except ProgramError as error:
+                raise Doubt(f"layouts do not line up: {error}") from error
+            _remembered[key] = Planned(write_generic(found.kernel), found.cost, found.given_cost)
+            if len(_remembered) > REMEMBERED:
+                _remembered.popitem(last=False)
+        _remembered.move_to_end(key)
+        return _remembered[key]
+
+
+def improve(
+    how: Replacement, backend: Any, options: Any, original: Callable[[Any, dict[str, Any]], Any], module: Any,
+    metadata: dict[str, Any],
+) -> Any:
+    """Triton's stage ``original`` on a module without layouts, and what is better than its result if there is one."""
+    source = str(module)
+    kernel = str(module.get_entry_func_name())
+    theirs = original(module, metadata)
+    began = time.monotonic()
+    target = backend.get_target_name(options)
+    try:
+        found, given_cost, cost = _better(how, _Work(backend, options, metadata), source, theirs)
+    except Doubt as doubt:
+        record(Outcome(kernel, target, "fallback", str(doubt), None, None, time.monotonic() - began))
+        return theirs
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        record(Outcome(kernel, target, "fallback", reason, None, None, time.monotonic() - began))
+        return theirs
+    seconds = time.monotonic() - began
+    if found is None:
+        record(Outcome(kernel, target, "equal", "", given_cost, cost, seconds))
+        return theirs
+    record(Outcome(kernel, target, "improved", "", given_cost, cost, seconds))
+    return found
+
+
+@dataclass
+class _Work:
+    """What both modules are compiled by, in the context of Triton's own module. compiled: by their texts."""
+
+    backend: Any
+    options: Any
+    metadata: dict[str, Any]
+    compiled: dict[str, Compiled] = field(default_factory=dict)
+
+    def compilation(self, context: Any) -> Compilation:
+        return Compilation(self.backend, self.options, context, dict(self.metadata))
+
+    def code(self, text: str, context: Any) -> Code:
+        """Of TritonGPU IR, assembled. Raises `Doubt` where it does not verify, `ProgramError` where a stage fails."""
+        if text not in self.compiled:
+            self.compiled[text] = lower(self.compilation(context), _verified(text, context))
+        return Code.of(self.compiled[text])
+
+
+def _better(how: Replacement, work: _Work, source: str, theirs: Any) -> tuple[Any, float, float]:
+    """The module to be taken, None for Triton's; the modelled cost of Triton's and of what is taken.
+
+    Raises `Doubt` where all that are cheaper than Triton's are refused.
+    """
+    context = theirs.context
+    own_text = str(theirs)
+    after = how.plan(theirs)
+    given_cost = after.given_cost
+    margin = SAME * abs(given_cost)
+
+    def plans() -> Iterator[Planned]:
+        as_good: list[Planned] = []
+        if how.mode == "replace":
+            for plan in _replaced(how, work, source, context):
+                if plan.cost < min(after.cost, given_cost) - margin:
+                    yield plan
+                elif plan.cost <= min(after.cost, given_cost) + margin:
+                    as_good.append(plan)
+                    break
+        if after.cost < given_cost - margin:
+            yield after
+            yield from as_good
+            yield from (plan for plan in how.variations(theirs, after) if plan.cost < given_cost - margin)
+
+    own = cache(lambda: work.code(own_text, context))
+    found = choose(plans(), given_cost, own, lambda plan: work.code(plan.text, context))
+    if found.plan is None:
+        if after.cost > given_cost + margin:
+            raise Doubt(f"costs more: {after.cost:g}, Triton's {given_cost:g}")
+        if found.refused:
+            raise Doubt(found.refused[0])
+        return None, given_cost, given_cost
+    module = _verified(found.plan.text, context)
+    how.lowered = Lowered(module, work.compiled[found.plan.text])
+    return module, given_cost, found.plan.cost
+
+
+def _replaced(how: Replacement, work: _Work, source: str, context: Any) -> Iterator[Planned]:
+    """Of Triton's pipeline with the planner in place of removals, and once more on what that leaves."""
+    from eggshard.triton.frontend.libtriton import parse
+
+    def run(tap: Tap) -> Any:
+        module = work.compilation(context).gpu_ir(parse(source, context), tap)
+        if not module.verify():
+            raise Doubt("does not verify")
+        return module
+
+    return replaced(run, how.plan, lambda planned: _verified(planned.text, context))
+
+
+def _verified(text: str, context: Any) -> Any:
+    from eggshard.triton.frontend.libtriton import parse
+
+    try:
+        module = parse(text, context)
+    except ProgramError as error:
+        raise Doubt(f"does not verify: {error}") from error
+    if not module.verify():
+        raise Doubt("does not verify")
+    return module
