@@ -54,7 +54,7 @@ def test_ops_that_are_printed_as_several_have_the_rule_of_what_moves() -> None:
     assert rule("rotate", Attributes(dimension=0, amount=3), X, X) == text
     assert rule("wrap", Attributes(dimension=0, lhs=1, rhs=1), X, X.with_shape((10, 4))) == text
     updated = rule("update_slice", Attributes(start_indices=(2, 0)), X, X.with_shape((3, 4)), X)
-    assert updated == "([i, j], [k, j])->([i, j]) {i=8, j=4, k=3}"
+    assert updated == "([i, k], [j, k])->([i, k]) {i=8, j=3, k=4}"
 
 
 def test_a_custom_calls_own_rule_is_its_rule() -> None:
