@@ -3,8 +3,8 @@
 ``after``: Triton's passes, then our planner. ``replace``: our planner in place of Triton's removals of layout
 conversions, and at the end. Of several plans the one is shown that `eggshard.triton.install` takes, by what the code
 says of each (`eggshard.triton.compiler.choosing`); it is said how often that is not the cheapest, and how often it is
-Triton's own kernel. Costs are modelled; everything else is counted in the assembled code, instructions as they stand in its
-text. A way that fails, or falls short of Triton in a figure, is shown as such.
+Triton's own kernel. Costs are modelled; everything else is counted in the assembled code, instructions as they stand
+in its text. A way that fails, or falls short of Triton in a figure, is shown as such.
 """
 
 from __future__ import annotations

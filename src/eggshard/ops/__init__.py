@@ -1,4 +1,11 @@
-"""The op registry: one file per op family, all of them loaded here; `registry` answers by name."""
+"""Ops: what each op of a program means, in one place per op.
+
+A definition (`base.OpDef`) answers every question that other rooms ask of an op: result types, sharding factors, the
+meaning in NumPy, what a window of the result needs, the textual form. Families stand in rooms of their own; importing
+this one loads them all, and `registry` finds definitions by name.
+
+In: names, attributes and types. Out: answers. Meshes, placements and prices are not known here.
+"""
 
 from eggshard.ops import base as registry
 from eggshard.ops.algebra import contraction, linalg

@@ -1,0 +1,1 @@
+"""Linear algebra: matrix products, Fourier transforms, Cholesky factors, triangular systems."""

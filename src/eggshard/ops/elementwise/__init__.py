@@ -1,0 +1,1 @@
+"""Elementwise ops: one table that says everything about each of them."""

@@ -1,0 +1,1 @@
+"""Ops that look at neighbours along a dimension: halos, convolutions, reductions over sliding windows."""

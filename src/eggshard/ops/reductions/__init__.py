@@ -1,0 +1,1 @@
+"""Reductions over dimensions, the monoids that their bodies are, and sorting."""

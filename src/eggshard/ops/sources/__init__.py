@@ -1,0 +1,1 @@
+"""Ops that make tensors of nothing: constants, counters, random numbers."""
