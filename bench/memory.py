@@ -86,7 +86,7 @@ def under_limit(source: object) -> str:
     limit = memory.arguments + memory.outputs + int(PART * memory.temporaries)
     try:
         within = eggshard.optimize(source, memory_limit=limit)
-    except eggshard.LimitError as error:
+    except eggshard.errors.LimitError as error:
         return "impossible" if "so that no plan can" in str(error) else "neither"
     return "met" if sum(compiled_memory(within)) <= limit else "over, compiled"
 

@@ -53,23 +53,31 @@ def test_import_is_light_and_the_names_are_few() -> None:
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.startswith("[] ")
     names = {n for n in dir(es) if not n.startswith("__")}
-    functions = {"optimize", "plan_reshard", "pareto", "jit", "load", "costmodel", "rewrites", "shardy", "triton"}
+    functions = {"optimize", "plan_reshard", "pareto", "jit", "load"}
+    rooms = {"costmodel", "errors", "rewrites", "shardy", "triton"}
     classes = {"Plan", "Program", "ProgramBuilder", "Mesh", "Sharding", "Limits"}
-    assert {n for n in names if not n.endswith(("Error", "Warning"))} == functions | classes
+    assert names == functions | rooms | classes | {"EggshardError", "EggshardWarning"} and len(names) <= 25
     assert all(getattr(es, n) is not None for n in names)
+
+
+def test_nothing_leaks_from_the_public_rooms() -> None:
+    for room in (es.shardy, es.triton, es.costmodel, es.errors):
+        names = {n for n in dir(room) if not n.startswith("_")}
+        assert not names & {"Any", "Callable", "Mapping", "Sequence", "TYPE_CHECKING", "annotations"}, room.__name__
+    assert {"run", "pipeline", "transform", "close_shardings"} <= set(dir(es.shardy))
 
 
 @pytest.mark.parametrize(
     "options, error, words",
     [
-        ({"limits": {"seconds": 1}}, es.LimitError, "eggshard.Limits"),
-        ({"memory_limit": "1GB"}, es.LimitError, "bytes per device"),
-        ({"cost_model": "abacus"}, es.CostModelError, "h100-node"),
-        ({"cost_model": es.costmodel.WireBytes}, es.CostModelError, r"instance, WireBytes\(\)"),
-        ({"cost_model": Answers("1.5")}, es.CostModelError, "answered '1.5'"),
-        ({"cost_model": Answers(None)}, es.CostModelError, "answered None"),
-        ({"rewrites": R.default_rules}, es.RewriteError, "give a list"),
-        ({"rewrites": R.default_rules()[0]}, es.RewriteError, "give a list"),
+        ({"limits": {"seconds": 1}}, es.errors.LimitError, "eggshard.Limits"),
+        ({"memory_limit": "1GB"}, es.errors.LimitError, "bytes per device"),
+        ({"cost_model": "abacus"}, es.errors.CostModelError, "h100-node"),
+        ({"cost_model": es.costmodel.WireBytes}, es.errors.CostModelError, r"instance, WireBytes\(\)"),
+        ({"cost_model": Answers("1.5")}, es.errors.CostModelError, "answered '1.5'"),
+        ({"cost_model": Answers(None)}, es.errors.CostModelError, "answered None"),
+        ({"rewrites": R.default_rules}, es.errors.RewriteError, "give a list"),
+        ({"rewrites": R.default_rules()[0]}, es.errors.RewriteError, "give a list"),
     ],
 )
 def test_options_of_another_kind(options: dict[str, Any], error: type[Exception], words: str) -> None:
@@ -81,7 +89,7 @@ def test_options_of_another_kind(options: dict[str, Any], error: type[Exception]
     "limit", [{"seconds": -1}, {"seconds": float("nan")}, {"rows": 0}, {"strategies": 0}, {"iterations": "a"}]
 )
 def test_impossible_limits(limit: dict[str, Any]) -> None:
-    with pytest.raises(es.LimitError, match=f"{next(iter(limit))}=.*at least"):
+    with pytest.raises(es.errors.LimitError, match=f"{next(iter(limit))}=.*at least"):
         es.Limits(**limit)
 
 
@@ -91,7 +99,7 @@ def test_a_rule_that_answers_nonsense_is_the_users_error(answer: Any, words: str
     def nonsense(m: R.Match) -> Any:
         return answer
 
-    with pytest.raises(es.RewriteError, match=words):
+    with pytest.raises(es.errors.RewriteError, match=words):
         es.optimize(product(), rewrites=[nonsense])
 
 
@@ -117,30 +125,30 @@ def test_a_users_rule() -> None:
     ],
 )
 def test_unreadable_sources(source: str | bytes, words: str) -> None:
-    with pytest.raises(es.ProgramError, match=words):
+    with pytest.raises(es.errors.ProgramError, match=words):
         es.optimize(source)
 
 
 @pytest.mark.parametrize("shape", [64, None, (64, -1), (64.5, 2), ("a",)])
 def test_shapes_that_are_none(shape: Any) -> None:
-    with pytest.raises(es.ProgramError, match="non-negative integers"):
+    with pytest.raises(es.errors.ProgramError, match="non-negative integers"):
         es.plan_reshard(shape, "f32", MESH, (), ())
-    with pytest.raises(es.ProgramError, match="input arg0: .*non-negative integers"):
+    with pytest.raises(es.errors.ProgramError, match="input arg0: .*non-negative integers"):
         es.ProgramBuilder(mesh=MESH).input(shape)
 
 
 def test_a_missing_element_type_is_not_float64() -> None:
-    with pytest.raises(es.ProgramError, match="element type None"):
+    with pytest.raises(es.errors.ProgramError, match="element type None"):
         es.plan_reshard((8, 8), None, MESH, (), ())
 
 
 def test_a_reshard_between_uneven_shards_is_refused() -> None:
-    with pytest.raises(es.ShardingError, match="source .*7x8.*different sizes"):
+    with pytest.raises(es.errors.ShardingError, match="source .*7x8.*different sizes"):
         es.plan_reshard((7, 8), "f32", MESH, ("x", None), (None, "x"))
 
 
 def test_a_mesh_beyond_counting() -> None:
-    with pytest.raises(es.MeshError, match="at most"):
+    with pytest.raises(es.errors.MeshError, match="at most"):
         es.Mesh({"x": 2**40})
 
 
@@ -161,18 +169,18 @@ def test_json_of_a_users_model_keeps_the_prices() -> None:
     assert back.cost == plan.cost and str(back) == str(plan)
     assert "baseline" not in back.explain().partition("searched")[0].splitlines()[-2]
     assert es.Plan.from_json(back.to_json()) == back
-    with pytest.raises(es.CostModelError, match="ByBytes"):
+    with pytest.raises(es.errors.CostModelError, match="ByBytes"):
         es.optimize(back.program, cost_model=back.cost_model, limits=es.Limits(iterations=0))
 
 
 def test_a_plan_from_json_takes_the_model_that_it_was_made_under() -> None:
     lowered = jax.jit(lambda x, w: x @ w).lower(np.ones((16, 32), np.float32), np.ones((32, 8), np.float32))
     text = es.optimize(lowered, cost_model=ByBytes()).to_json()
-    with pytest.raises(es.CostModelError, match="give the model to Plan.from_json"):
+    with pytest.raises(es.errors.CostModelError, match="give the model to Plan.from_json"):
         es.Plan.from_json(text, program=lowered).compare_with_xla()
     back = es.Plan.from_json(text, program=lowered, cost_model=ByBytes())
     assert back.compare_with_xla().xla.modelled_seconds > 0
-    with pytest.raises(es.CostModelError, match=r"step 0 \(local\) takes .+ under the cost model given"):
+    with pytest.raises(es.errors.CostModelError, match=r"step 0 \(local\) takes .+ under the cost model given"):
         es.Plan.from_json(text, cost_model="tpu-v5e")
 
 
@@ -181,7 +189,7 @@ def test_a_plan_from_json_takes_the_model_that_it_was_made_under() -> None:
     lambda text: text[:-9], lambda text: text.replace('"axes"', '"axs"'),
 ])
 def test_damaged_json(plan: es.Plan, damage: Any) -> None:
-    with pytest.raises(es.ProgramError, match="JSON"):
+    with pytest.raises(es.errors.ProgramError, match="JSON"):
         es.Plan.from_json(damage(plan.to_json()))
 
 
@@ -195,11 +203,11 @@ def test_json_names_a_model_by_its_class_not_its_name() -> None:
 
 def test_arrays_that_are_none(plan: es.Plan) -> None:
     x, w = np.ones((16, 32), np.float32), np.ones((32, 8), np.float32)
-    with pytest.raises(es.LoweringError, match=r"input 1 \(.+\) is no array"):
+    with pytest.raises(es.errors.LoweringError, match=r"input 1 \(.+\) is no array"):
         plan.run(x, [[1.0], [1.0, 2.0]])
-    with pytest.raises(es.LoweringError, match=r"args\[1\] of main is str"):
+    with pytest.raises(es.errors.LoweringError, match=r"args\[1\] of main is str"):
         plan.to_jax()(x, "w")
-    with pytest.raises(es.LoweringError, match=r"\.\.\. \(528 leaves\)"):
+    with pytest.raises(es.errors.LoweringError, match=r"\.\.\. \(528 leaves\)"):
         plan.to_jax()(x.tolist(), *w[:16])
 
 
@@ -213,7 +221,7 @@ def test_planned_functions_on_constants_of_a_trace(plan: es.Plan) -> None:
 
 
 def test_es_jit_of_what_is_no_function() -> None:
-    with pytest.raises(es.ProgramError, match="takes a function"):
+    with pytest.raises(es.errors.ProgramError, match="takes a function"):
         es.jit(3)  # type: ignore[arg-type]
 
 

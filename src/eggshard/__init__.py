@@ -5,21 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from eggshard import costmodel as costmodel
-from eggshard.errors import (
-    CostModelError as CostModelError,
-    EggshardError as EggshardError,
-    EggshardWarning as EggshardWarning,
-    EngineError as EngineError,
-    LimitError as LimitError,
-    LoweringError as LoweringError,
-    MeshError as MeshError,
-    ProgramError as ProgramError,
-    RewriteError as RewriteError,
-    ShardingError as ShardingError,
-    VerificationError as VerificationError,
-    WorkspaceError as WorkspaceError,
-)
+from eggshard import costmodel as costmodel, errors as errors
+from eggshard.errors import EggshardError as EggshardError, EggshardWarning as EggshardWarning
 from eggshard.limits import Limits as Limits
 from eggshard.program.mesh import Mesh as Mesh
 from eggshard.version import __version__ as __version__
@@ -60,5 +47,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    errors = (n for n, value in globals().items() if isinstance(value, type) and issubclass(value, EggshardError))
-    return sorted({"Limits", "Mesh", "EggshardWarning", "costmodel", "__version__", *errors, *_LAZY})
+    """What is public; modules that are not among these names, and their contents, may change in any version."""
+    return sorted({"EggshardError", "EggshardWarning", "Limits", "Mesh", "__version__", "costmodel", "errors", *_LAZY})

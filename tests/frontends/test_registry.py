@@ -170,7 +170,7 @@ def test_frameworks_are_imported_for_their_own_sources_only() -> None:
         assert f.load(program) is program
         try:
             f.load(object())
-        except eggshard.ProgramError:
+        except eggshard.errors.ProgramError:
             print(sorted({"jax", "jaxlib", "egglog"} & sys.modules.keys()))
         """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

@@ -43,13 +43,13 @@ def test_a_limit_is_met_by_the_compiled_program(cheapest: es.Plan, found: es.Pla
 
 
 def test_a_limit_that_nothing_meets_is_an_error_with_the_least_peak(cheapest: es.Plan) -> None:
-    with pytest.raises(es.LimitError, match=r"least peak found is \d+.*so that no plan can"):
+    with pytest.raises(es.errors.LimitError, match=r"least peak found is \d+.*so that no plan can"):
         es.optimize(program(), memory_limit=cheapest.memory.arguments)
 
 
 def test_what_every_plan_holds_is_no_more_than_what_any_plan_takes(found: es.Plan) -> None:
     least = min(plan.memory.peak for plan in found)
-    with pytest.raises(es.LimitError) as error:
+    with pytest.raises(es.errors.LimitError) as error:
         es.optimize(program(), memory_limit=0)
     assert int(str(error.value).split("at least ")[1].split(",")[0]) <= least
 
@@ -66,7 +66,7 @@ def test_the_front_is_of_plans_that_nothing_undercuts(found: es.Plan, cheapest: 
 def test_the_front_of_a_limit_and_its_errors(found: es.Plan) -> None:
     limit = found[-1].memory.peak
     assert all(plan.memory.peak <= limit for plan in es.pareto(program(), points=6, memory_limit=limit))
-    with pytest.raises(es.LimitError, match="at least 1"):
+    with pytest.raises(es.errors.LimitError, match="at least 1"):
         es.pareto(program(), points=0)
 
 

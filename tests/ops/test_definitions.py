@@ -52,17 +52,17 @@ def plan_of(definition: OpDef) -> es.Plan:
     (_Named(), r"of_a_user\(tensor<8x4xf32>\).*no `infer`"), (_Untupled(), "`infer` answers a tensor type"),
 ])
 def test_a_definition_without_types(definition: OpDef, message: str) -> None:
-    with pytest.raises(es.ProgramError, match=message):
+    with pytest.raises(es.errors.ProgramError, match=message):
         plan_of(definition)
 
 
 def test_a_definition_without_a_meaning_in_numpy() -> None:
-    with pytest.raises(es.LoweringError, match=r"op 'of_a_user' has no `evaluate`"):
+    with pytest.raises(es.errors.LoweringError, match=r"op 'of_a_user' has no `evaluate`"):
         plan_of(_Typed()).run(np.ones((8, 4), np.float32))
 
 
 def test_a_definition_without_a_spelling_runs_on_the_simulator_alone() -> None:
     plan = plan_of(_Meant())
     assert "equal to the unsharded program" in str(plan.verify(engines=("numpy",)))
-    with pytest.raises(es.ProgramError, match=r"XLA does not take .*stablehlo.of_a_user.*`emit`"):
+    with pytest.raises(es.errors.ProgramError, match=r"XLA does not take .*stablehlo.of_a_user.*`emit`"):
         plan.verify(engines=("jax",))

@@ -135,9 +135,9 @@ def test_json_round_trip() -> None:
     assert again.to_stablehlo() == plan.to_stablehlo()
     assert (again.cost, again.bound, again.serial_bytes) == (plan.cost, plan.bound, plan.serial_bytes)
     again.verify(engines=("numpy",))
-    with pytest.raises(es.ProgramError, match="not JSON"):
+    with pytest.raises(es.errors.ProgramError, match="not JSON"):
         es.Plan.from_json("plan")
-    with pytest.raises(es.ProgramError, match="format"):
+    with pytest.raises(es.errors.ProgramError, match="format"):
         es.Plan.from_json("{}")
 
 
@@ -165,7 +165,7 @@ def test_every_limit_ends_in_a_valid_plan(limits: dict[str, Any]) -> None:
 def test_memory_limit() -> None:
     plan = es.optimize(chain(), cost_model=WireBytes())
     assert es.optimize(chain(), cost_model=WireBytes(), memory_limit=plan.peak_bytes).peak_bytes <= plan.peak_bytes
-    with pytest.raises(es.LimitError, match="least peak"):
+    with pytest.raises(es.errors.LimitError, match="least peak"):
         es.optimize(chain(), cost_model=WireBytes(), memory_limit=64)
 
 
@@ -175,15 +175,15 @@ def test_a_bad_cost_model_is_named(answer: float) -> None:
         def seconds(self, step: StepInfo) -> float:
             return answer
 
-    with pytest.raises(es.CostModelError, match="Odd"):
+    with pytest.raises(es.errors.CostModelError, match="Odd"):
         es.optimize(two_products(), cost_model=Odd())
 
 
 @pytest.mark.parametrize("bad, error, words", [
-    ("func.func @main(", es.ProgramError, "line|expected"),
-    ("module {}", es.ProgramError, "main|function"),
-    (3.5, es.ProgramError, "float"),
-    ("no/such/file.mlir", es.ProgramError, "file"),
+    ("func.func @main(", es.errors.ProgramError, "line|expected"),
+    ("module {}", es.errors.ProgramError, "main|function"),
+    (3.5, es.errors.ProgramError, "float"),
+    ("no/such/file.mlir", es.errors.ProgramError, "file"),
 ])
 def test_bad_programs(bad: object, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
@@ -194,7 +194,7 @@ def test_bad_programs(bad: object, error: type[Exception], words: str) -> None:
     "source, words", [(("q", None), "q"), (("x", "x"), "x"), (("x", None, None), "rank|dimension")]
 )
 def test_bad_shardings(source: tuple, words: str) -> None:
-    with pytest.raises(es.ShardingError, match=words):
+    with pytest.raises(es.errors.ShardingError, match=words):
         es.plan_reshard((8, 8), "f32", MESH, source, (None, None))
 
 
@@ -265,14 +265,14 @@ def test_what_the_user_has_frozen_stays_frozen() -> None:
 
 def test_a_models_capacity_is_the_memory_limit_where_none_is_given() -> None:
     machine = replace(es.costmodel.preset("h100-node"), capacity=64.0)
-    with pytest.raises(es.LimitError, match="capacity of Machine"):
+    with pytest.raises(es.errors.LimitError, match="capacity of Machine"):
         es.optimize(two_products(), cost_model=machine)
     assert es.optimize(two_products(), cost_model=machine, memory_limit=1 << 30).memory.peak > 64
 
 
 def test_a_cost_model_may_be_given_by_name() -> None:
     assert es.optimize(two_products(), cost_model="h100-node").cost_model == es.costmodel.preset("h100-node")
-    with pytest.raises(es.CostModelError, match="alpha-beta"):
+    with pytest.raises(es.errors.CostModelError, match="alpha-beta"):
         es.optimize(two_products(), cost_model="abacus")
 
 
@@ -281,13 +281,13 @@ def test_verify_refuses_what_would_not_fit_here() -> None:
     b = ProgramBuilder(mesh={"x": 64, "y": 64})
     x = b.input((1 << 23, 1 << 23), "f32", ("x", "y"))
     b.output(b.tanh(x), ("x", "y"))
-    with pytest.raises(es.VerificationError, match=r"4096 devices .* give verify\(limit=None\)"):
+    with pytest.raises(es.errors.VerificationError, match=r"4096 devices .* give verify\(limit=None\)"):
         es.optimize(b.build()).verify(engines=("numpy",))
 
 
 def test_verify_goes_on_without_a_limit() -> None:
     plan = es.optimize(chain())
-    with pytest.raises(es.VerificationError, match="more than the limit"):
+    with pytest.raises(es.errors.VerificationError, match="more than the limit"):
         plan.verify(engines=("numpy",), limit=1000)
     assert plan.verify(engines=("numpy",), limit=None).differences
     assert plan.verify(engines=("numpy",)).differences

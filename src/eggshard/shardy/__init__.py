@@ -106,4 +106,5 @@ def __getattr__(name: str) -> Callable[..., Program]:
 def __dir__() -> list[str]:
     from eggshard.shardy.catalogue import PASSES
 
-    return sorted({*globals(), *(name.replace("-", "_") for name in PASSES)})
+    passes = (name.replace("-", "_") for name in PASSES)
+    return sorted({"PIPELINES", "pipeline", "run", "steps_of", "transform", *passes})

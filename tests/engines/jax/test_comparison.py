@@ -106,14 +106,14 @@ def test_missing_devices():
     builder = es.ProgramBuilder({"x": 64})
     a = builder.input((64, 64), sharding=("x", None))
     builder.output(a * 2.0, sharding=(None, None))
-    with pytest.raises(es.LoweringError, match="64 devices"):
+    with pytest.raises(es.errors.LoweringError, match="64 devices"):
         es.optimize(builder.build()).compare_with_xla()
 
 
 def test_what_xla_refuses():
     plan = es.optimize(TEXT)
     broken = replace(plan, program=replace(plan.program, text=TEXT.replace("stablehlo.dot_general", "no.such_op")))
-    with pytest.raises(es.LoweringError, match="XLA does not compile main as its author wrote it"):
+    with pytest.raises(es.errors.LoweringError, match="XLA does not compile main as its author wrote it"):
         broken.compare_with_xla()
 
 

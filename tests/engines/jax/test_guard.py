@@ -107,7 +107,7 @@ def test_inside_other_transformations(compared, poor_plans):
     jax.jit(lambda x: jit(centred)(x))(X)
     es.jit(lambda x: planned(x) * 2, rewrites=[], limits=SMALL)(X)
     assert len(compared) == 1
-    with pytest.raises(es.LoweringError, match="vmap"):
+    with pytest.raises(es.errors.LoweringError, match="vmap"):
         jax.vmap(planned)(X[None])
     with pytest.warns(es.EggshardWarning, match="runs XLA's own program"):
         assert np.allclose(jit(jax.vmap(centred))(jnp.stack([X, X]))[1], centred(X), rtol=1e-5)
@@ -127,7 +127,7 @@ def test_state_keeps_its_place(compared, poor_plans):
 
 def test_what_cannot_be_compared_runs_as_planned(monkeypatch, poor_plans):
     def fail(plan):
-        raise es.LoweringError("no devices")
+        raise es.errors.LoweringError("no devices")
 
     monkeypatch.setattr(guard_room, "_verdicts", type(guard_room._verdicts)())
     monkeypatch.setattr(guard_room, "compare_with_xla", fail)

@@ -51,8 +51,9 @@ renamed = jax.make_mesh((4, 2), ("i", "j"), axis_types=(AxisType.Auto,) * 2)
 check(planned(array(X, NamedSharding(renamed, P("j", None, "i")))), want)
 turned = Mesh(mesh.devices[::-1], ("x", "y"))
 check(planned(array(X, NamedSharding(turned, P("y", None, "x")))), want)
-refused(es.LoweringError, "args[0] of function, ndarray, make_array_from_process_local_data", lambda: planned(X))
-refused(es.LoweringError, "lies on 1 devices, make_array", lambda: planned(jax.device_put(X, jax.local_devices()[0])))
+refused(es.errors.LoweringError, "args[0] of function, ndarray, make_array_from_process_local_data", lambda: planned(X))
+one = jax.device_put(X, jax.local_devices()[0])
+refused(es.errors.LoweringError, "lies on 1 devices, make_array", lambda: planned(one))
 everywhere = es.optimize(jax.jit(function, in_shardings=NamedSharding(mesh, P()), out_shardings=B).lower(TYPE))
 check(everywhere.to_jax()(X), want)
 verified = plan.verify()
@@ -92,7 +93,7 @@ class Broken:
     def seconds(self, step):
         raise RuntimeError("broken on purpose")
 words = "broken on purpose" if ME == 0 else "process 0, which plans for all, broken on purpose"
-refused(es.CostModelError, words, lambda: es.jit(loss, cost_model=Broken())(w, v))
+refused(es.errors.CostModelError, words, lambda: es.jit(loss, cost_model=Broken())(w, v))
 
 # What none of them can.
 from jax.experimental import io_callback
@@ -153,16 +154,16 @@ es.optimize(lowered(function), cost_model=WireBytes()).agreed()
 
 # Different plans on different processes.
 other = es.optimize(lowered(lambda v: v * (3 if ME else 2)), cost_model=WireBytes())
-refused(es.EngineError, "another plan than process 0, program", lambda: other.agreed())
-refused(es.EngineError, "another plan than process 0", lambda: other.to_jax()(array(X, A)))
+refused(es.errors.EngineError, "another plan than process 0, program", lambda: other.agreed())
+refused(es.errors.EngineError, "another plan than process 0", lambda: other.to_jax()(array(X, A)))
 # A mesh in another order on one of them.
 order = mesh if ME else Mesh(mesh.devices[::-1], ("x", "y"))
-refused(es.EngineError, "devices", lambda: plan.to_jax()(array(X, NamedSharding(mesh, P("y", None, "x")))
+refused(es.errors.EngineError, "devices", lambda: plan.to_jax()(array(X, NamedSharding(mesh, P("y", None, "x")))
         if ME else array(X, NamedSharding(order, P("y", None, "x")))))
 # Only one of them asks.
 began = time.monotonic()
 if ME == 0:
-    refused(es.EngineError, "process 1, did not say within 1 s", lambda: plan.agreed(timeout=1))
+    refused(es.errors.EngineError, "process 1, did not say within 1 s", lambda: plan.agreed(timeout=1))
     assert time.monotonic() - began < 30
 client.wait_at_barrier("end", 60_000)
 report("done")

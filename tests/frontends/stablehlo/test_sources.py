@@ -46,7 +46,7 @@ def test_without_jax_it_is_what_is_asked_for() -> None:
         import eggshard
         try:
             eggshard.load({identity()!r})
-        except eggshard.ProgramError as error:
+        except eggshard.errors.ProgramError as error:
             print(error)
         """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
