@@ -16,10 +16,11 @@ from eggshard.costmodel.detection import detect, named
 from eggshard.costmodel.machine import Level, Machine, Protocol
 from eggshard.costmodel.machine_files import load, preset, presets
 from eggshard.costmodel.protocol import CostModel, StepInfo
+from eggshard.costmodel.table import Measured, Table
 from eggshard.costmodel.topologies import FatTree, FullMesh, Ring, Switch, Torus
 
 __all__ = [
-    "AlphaBeta", "Combinable", "Compute", "CostModel", "FatTree", "FullMesh", "Level", "Machine", "Messages", "PerKind",
-    "Protocol", "Ring", "StepColumns", "StepInfo", "Switch", "Torus", "WeightedSum", "WireBytes", "detect", "load",
-    "named", "preset", "presets", "seconds_many",
+    "AlphaBeta", "Combinable", "Compute", "CostModel", "FatTree", "FullMesh", "Level", "Machine", "Measured",
+    "Messages", "PerKind", "Protocol", "Ring", "StepColumns", "StepInfo", "Switch", "Table", "Torus", "WeightedSum",
+    "WireBytes", "detect", "load", "named", "preset", "presets", "seconds_many",
 ]

@@ -15,8 +15,7 @@ import numpy as np
 import program
 
 from eggshard.calibration.samples import samples as steps_to_time
-from eggshard.costmodel import StepColumns, StepInfo, preset
-from eggshard.costmodel.table import Measured
+from eggshard.costmodel import Measured, StepColumns, StepInfo, preset
 
 KINDS = ("local", "all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute")
 

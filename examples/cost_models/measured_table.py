@@ -13,8 +13,7 @@ from collections.abc import Sequence
 import program
 
 from eggshard.calibration.xla_table import read_xla_table
-from eggshard.costmodel import StepInfo, preset
-from eggshard.costmodel.table import Measured, Table
+from eggshard.costmodel import Measured, StepInfo, Table, preset
 from eggshard.program.mesh import Mesh
 
 #: kind, devices of a group, bytes that a device receives, microseconds: made up, with a dear all-to-all.

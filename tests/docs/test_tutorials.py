@@ -36,6 +36,13 @@ def test_tutorial(
 
 
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_tutorials_import_public_names_only(path: Path) -> None:
+    """A name of a room's own module is public; modules inside rooms are not."""
+    imported = re.findall(r"^(?:from|import) (eggshard[\w.]*)", path.read_text(), re.MULTILINE)
+    assert all(name.count(".") <= 1 for name in imported)
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
 def test_pictures_are_there(path: Path) -> None:
     for image in re.findall(r"\]\(([^):]*\.png)\)", path.read_text()):
         assert (path.parent / image).exists()
