@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from eggshard.ops import registry
 from eggshard.ops.base import PASS, PERMUTE, REDUCE, REPLICATE, FactorRule, OpDef, Types
-from eggshard.ops.elementwise.pointwise import Pointwise, pointwise_rule
-from eggshard.ops.known_calls import known_factors
+from eggshard.ops.elementwise.pointwise import Pointwise
+from eggshard.ops.opaque_factors import UNREGISTERED, known_factors
 from eggshard.ops.windows import Windows
-from eggshard.program import codec, monoids
+from eggshard.program import monoids
 from eggshard.program.attributes import Attributes
 from eggshard.program.op_sharding_rule import (
     NEED_REPLICATION,
@@ -84,8 +84,8 @@ def sharding_rule(
 
 def ruled(name: str) -> OpDef | None:
     """The definition of an op that Shardy has a rule for; None for other ops."""
-    if name in _UNREGISTERED:
-        return _UNREGISTERED[name]
+    if name in UNREGISTERED:
+        return UNREGISTERED[name]
     if not registry.known(name):
         return None
     definition = registry.get(name)
@@ -385,27 +385,3 @@ _DIFFERENCES: dict[str, Callable[[_Draft, _Call], None]] = {
 #: Ops besides the pointwise ones whose rule is what the factors say. Those that stand nowhere here have none.
 _ALIKE = frozenset(
     ("bitcast_convert", "cholesky", "dot", "dot_general", "reduce", "reverse", "sharding_constraint"))
-
-
-class _Whole(OpDef):
-    """A collective of whole tensors."""
-
-    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        return pointwise_rule(operands, results[0].shape)
-
-
-class _BatchNormInference(OpDef):
-    """Scale, offset, mean and variance have the feature dimension alone."""
-
-    attributes = {"feature_index": codec.Integer()}
-
-    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        whole = pointwise_rule(operands[:1], results[0].shape)
-        feature = ((attrs["feature_index"],),)
-        return FactorRule(whole.factors, (*whole.operands, *(feature for _ in operands[1:])), whole.results)
-
-
-#: Ops that have rules, though to programs they are opaque.
-_UNREGISTERED: dict[str, OpDef] = {
-    "batch_norm_inference": _BatchNormInference(), "collective_broadcast": _Whole(), "cross-replica-sum": _Whole(),
-}

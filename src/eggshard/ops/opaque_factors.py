@@ -1,11 +1,14 @@
-"""The factors of custom calls that Shardy knows by the name of their target; others have those that they state."""
+"""The factors of what is opaque to programs and known to Shardy: custom calls of some targets, and a few ops."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from eggshard.ops.base import PASS, REPLICATE, Factor, FactorRule, Types
+from eggshard.ops.base import PASS, REPLICATE, Factor, FactorRule, OpDef, Types
+from eggshard.ops.elementwise.pointwise import pointwise_rule
 from eggshard.ops.factor_table import FactorTable
+from eggshard.program import codec
+from eggshard.program.attributes import Attributes
 
 Target = Callable[[Types, Types], FactorRule | None]
 
@@ -88,4 +91,28 @@ _TARGETS: dict[str, Target] = {
     "mhlo.topk": _top_k,
     "ApproxTopK": _approximate_top_k,
     "PartialReduce": _approximate_top_k,
+}
+
+
+class _Whole(OpDef):
+    """A collective of whole tensors."""
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        return pointwise_rule(operands, results[0].shape)
+
+
+class _BatchNormInference(OpDef):
+    """Scale, offset, mean and variance have the feature dimension alone."""
+
+    attributes = {"feature_index": codec.Integer()}
+
+    def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
+        whole = pointwise_rule(operands[:1], results[0].shape)
+        feature = ((attrs["feature_index"],),)
+        return FactorRule(whole.factors, (*whole.operands, *(feature for _ in operands[1:])), whole.results)
+
+
+#: Ops that have rules, though to programs they are opaque.
+UNREGISTERED: dict[str, OpDef] = {
+    "batch_norm_inference": _BatchNormInference(), "collective_broadcast": _Whole(), "cross-replica-sum": _Whole(),
 }
