@@ -57,10 +57,6 @@ class Frontend(Protocol):
         shardings that do not fit.
         """
 
-    def op_count(self, source: Any) -> int:
-        """About how many ops it holds, where that is known without reading it; else 0."""
-        return 0
-
     def calling_convention(self, source: Any) -> CallingConvention | None:
         """How it is called; None: with one array for each input, and gives a tuple of the outputs."""
         return None

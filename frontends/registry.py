@@ -22,9 +22,6 @@ class BuiltProgram(Frontend):
     def read(self, source: Program) -> Program:
         return source
 
-    def op_count(self, source: Program) -> int:
-        return len(source.region.ops)
-
 
 #: In the order in which they are asked. Any string is text, unless it is a path.
 _frontends: list[Frontend] = [

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from eggshard.errors import ProgramError
 from eggshard.frontends.protocol import Frontend, is_of_class
-from eggshard.frontends.stablehlo.sources import op_count
 from eggshard.program.program import Program
 
 if TYPE_CHECKING:
@@ -29,10 +28,6 @@ class LoweredFunction(Frontend):
         if module is None:
             raise ProgramError("the lowered computation has no StableHLO; lower it with jax.jit(f).lower(...)")
         return read(module)
-
-    def op_count(self, source: Any) -> int:
-        module = source.compiler_ir("stablehlo")
-        return 0 if module is None else op_count(module)
 
     def calling_convention(self, source: Any) -> JaxCallingConvention:
         from eggshard.frontends.jax.calling_convention import JaxCallingConvention

@@ -51,15 +51,6 @@ class ParsedModule(Frontend):
     def read(self, source: Any) -> Program:
         return _read(source)
 
-    def op_count(self, source: Any) -> int:
-        return op_count(source)
-
-
-def op_count(module: Any) -> int:
-    """The ops of an MLIR module's functions, without those in regions of ops."""
-    return sum(len(block.operations) for function in module.body.operations
-               for region in function.regions for block in region.blocks)
-
 
 def _is_path(text: str) -> bool:
     """Whether a string is a path rather than a module, which has a space or a brace at least."""

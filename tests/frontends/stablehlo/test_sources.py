@@ -35,7 +35,6 @@ def test_parsed_modules_are_left_as_they_are() -> None:
     for source in (module, module.body.owner):
         assert isinstance(frontend_of(source), ParsedModule)
         assert load(source).region == load(lowered).region
-        assert frontend_of(source).op_count(source) == len(module.body.operations[0].regions[0].blocks[0].operations)
     assert str(module) == text
 
 
