@@ -124,9 +124,7 @@ class Scheduled(Decoded):
 
 
 def advanced(kind: type[S], state: Task, **made: Any) -> S:
-    """The state of a later stage: all of the state, and what the stage made."""
-    known = {f.name: getattr(state, f.name) for f in fields(state)}
-    later = kind(**{**known, **made})
-    for name, value in vars(state).items():  # cached properties
-        later.__dict__.setdefault(name, value)
-    return later
+    """The state after a stage: what the stage made, and of the state before it what the new one holds, too."""
+    held = {f.name for f in fields(kind)}
+    known = {f.name: getattr(state, f.name) for f in fields(state) if f.name in held}
+    return kind(**{**known, **made})
