@@ -57,6 +57,12 @@ def test_lists_are_what_their_commands_print(guide: str, pattern: str, folders: 
     assert listed.split() == printed(pattern.replace('\\"', '"'), folders)
 
 
+def test_every_table_of_readers_is_among_the_places_for_a_collective() -> None:
+    (places, *_) = [listed.split() for guide, _, _, listed in LISTS if guide == "collective"]
+    tables = printed(r'= Handlers\("', "src rewrites costmodel frontends")
+    assert tables and set(tables) <= set(places)
+
+
 @pytest.mark.parametrize("path", [*GUIDES, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.stem)
 def test_files_that_are_named_exist(path: Path) -> None:
     assert [name for name in NAMED.findall(path.read_text()) if not (ROOT / name).exists()] == []

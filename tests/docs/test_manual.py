@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ PAGES = sorted(p for p in DOCS.rglob("*.md") if "_build" not in p.parts)
 #: Files and folders that chapters may name, by their ends.
 FOLDERS = ("src", "rewrites", "costmodel", "frontends", "tests")
 PATHS = {p.relative_to(DOCS.parent).as_posix() for folder in FOLDERS for p in (DOCS.parent / folder).rglob("*")}
+CONTRACTS = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 CHAPTERS = sorted((DOCS / "design").glob("*.md"))
 RECORDS = sorted(p for p in (DOCS / "decisions").glob("*.md") if p.stem != "index")
 
@@ -47,6 +49,17 @@ def test_chapters_are_short_and_name_what_is_there(path: Path) -> None:
         assert any(f"/{path}".endswith(f"/{name.rstrip('/')}") for path in PATHS), name
 
 
+def test_rooms_are_listed_in_the_order_of_the_contract() -> None:
+    (layers,) = [contract["layers"] for contract in CONTRACTS if contract["type"] == "layers"]
+    rooms = re.findall(r"^\| (`.*) \|.*\|$", (DOCS / "design" / "index.md").read_text(), re.MULTILINE)
+    names = [re.sub(r"/$|\.py$", "", name) for room in rooms for name in re.findall(r"`([\w/.]+)`", room)]
+    for layer in reversed(layers):
+        level = set(layer.split(" | "))
+        assert set(names[:len(level)]) == level
+        del names[:len(level)]
+    assert not names
+
+
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
 def test_records_have_a_number_a_date_and_three_parts(path: Path) -> None:
     text = path.read_text()
@@ -67,4 +80,5 @@ def test_the_reference_names_what_is_there(path: Path) -> None:
     for kind, name, members in AUTO.findall(path.read_text()):
         module, _, member = (name, "", "") if kind == "module" else name.rpartition(".")
         for each in [*members.split(", "), member]:
-            assert not each.startswith("_") and (not each or inspect.getdoc(getattr(importlib.import_module(module), each)))
+            assert not each.startswith("_")
+            assert not each or inspect.getdoc(getattr(importlib.import_module(module), each))
