@@ -18,8 +18,9 @@ from eggshard.shardy import catalogue
 GUIDES = sorted((DOCS / "guides").glob("*.md"))
 ROOT = DOCS.parent
 #: A command, and what it prints.
-GREP = re.compile(r'^```\{code-block\} text\n:caption: grep -rlE "([^\n]*)" ([\w ]+)\n\n(.*?)^```', re.DOTALL | re.MULTILINE)
-NAMED = re.compile(r"`((?:src|rewrites|costmodel|frontends|tests|docs)/[\w/.-]*|pyproject\.toml)`")
+GREP = re.compile(
+    r'^```\{code-block\} text\n:caption: grep -rlE "([^\n]*)" ([\w ]+)\n\n(.*?)^```', re.DOTALL | re.MULTILINE)
+NAMED = re.compile(r"`((?:src|rewrites|costmodel|frontends|tests|testing|docs)/[\w/.-]*|pyproject\.toml)`")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.docs.pages import DOCS
 
 PAGES = sorted(p for p in DOCS.rglob("*.md") if "_build" not in p.parts)
 #: Files and folders that chapters may name, by their ends.
-FOLDERS = ("src", "rewrites", "costmodel", "frontends", "tests")
+FOLDERS = ("src", "rewrites", "costmodel", "frontends", "tests", "testing")
 PATHS = {p.relative_to(DOCS.parent).as_posix() for folder in FOLDERS for p in (DOCS.parent / folder).rglob("*")}
 CONTRACTS = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 CHAPTERS = sorted((DOCS / "design").glob("*.md"))
