@@ -37,5 +37,6 @@ def run(plan: PlanRecord, arrays: Sequence[np.ndarray], engine: str, timeout: fl
         debug: bool = False) -> Arrays:
     """Run a plan on an engine; LoweringError for an engine that there is not."""
     if engine not in ENGINES:
-        raise LoweringError(f"no engine {engine!r} runs plans here; there are {', '.join(ENGINES)}")
+        *others, last = ENGINES
+        raise LoweringError(f"no engine {engine!r} runs plans here; there are {', '.join(others)} and {last}")
     return ENGINES[engine](plan, arrays, timeout, debug)

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from tests.engines.processes.programs import ENDLESS, PAIR, ROW, ROWS, alive, choosing, shifting
 
-import eggshard
-from eggshard.engines.processes import launcher
+from eggshard.engines.processes import launcher, worker
 from eggshard.engines.processes.launcher import Processes
 from eggshard.engines.processes.segment import Segment
 from eggshard.errors import EngineError, LoweringError, VerificationError
@@ -75,7 +74,7 @@ def test_a_worker_dies_between_runs():
 
 
 def test_workers_of_another_version(monkeypatch):
-    monkeypatch.setattr(eggshard, "__version__", "of the launcher")
+    monkeypatch.setattr(worker, "__version__", "of the launcher")
     with pytest.raises(EngineError, match=r"device 0 is prepared for eggshard [\d.]+ instead of of the launcher$"):
         Processes(shifting(2), timeout=300)
 
