@@ -160,7 +160,7 @@ class Machine(Combinable):
             raise CostModelError(f"machine {self.name!r} has no protocols; give one, or leave them out")
 
     def placed(self, **axes: str) -> Machine:
-        """The same machine with mesh axes on levels by name: ``machine.placed(data="network", model="node")``."""
+        """Return a copy with mesh axes placed on named levels: ``machine.placed(data="network", model="node")``."""
         return replace(self, axes=axes)
 
     def seconds(self, step: StepInfo) -> float:

@@ -120,7 +120,7 @@ def timeline(plan: StepPlan, works: Works) -> Schedule:
 
 
 def scheduled(plan: StepPlan, works: Works) -> StepPlan:
-    """The same steps in an order in which they take less time; the plan itself where none was found."""
+    """Return the plan with its steps reordered to shorten its makespan, or the plan itself if no order was better."""
     work = _works(plan, works)
     if not any(w.computing < w.seconds for w in work):
         return plan  # whatever the order, steps add up
@@ -234,7 +234,7 @@ class _Line:
 
 
 def _reordered(plan: StepPlan, order: Sequence[int]) -> StepPlan:
-    """The same steps in another order, with values numbered as they come."""
+    """Return the plan with its steps in the given order and its values renumbered by first appearance."""
     number = {v: i for i, v in enumerate(plan.inputs)}
     steps: list[Step] = []
     for i in order:

@@ -153,7 +153,7 @@ def _combines_by(monoid: str) -> Callable[[Match], bool]:
 
 
 def _combines_alike_by(monoid: str) -> Callable[[Match], bool]:
-    """The same for reductions of two tensors of one type."""
+    """Whether the reduction labelled r is by this monoid and both reduced tensors have the same type."""
     return lambda m: m.r["monoid"] == monoid and m.x == m.y
 
 

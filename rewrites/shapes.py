@@ -151,12 +151,12 @@ def numbers(
 
 
 def with_numbers(dot: Attributes, *sides: Dims) -> Attributes:
-    """The same dot_general with other dimension numbers."""
+    """Return the attributes of a dot_general with its dimension numbers replaced."""
     return dot.updated(dot_dimension_numbers=numbers(*sides))
 
 
 def renumbered(dot: Attributes, d: Dot, which: int, mapping: dict[int, int]) -> Attributes:
-    """The same dot_general after the dimensions of one operand were renamed by ``mapping``."""
+    """Return the attributes of a dot_general whose operand ``which`` had its dimensions renumbered by ``mapping``."""
     sides = [d.lhs_batch, d.rhs_batch, d.lhs_contracting, d.rhs_contracting]
     for k in (which, 2 + which):
         sides[k] = tuple(mapping[i] for i in sides[k])

@@ -76,7 +76,7 @@ class IndexMap(NamedTuple):
         return IndexMap(self.root, tuple(runs))
 
     def reversed(self) -> IndexMap:
-        """The same elements in opposite order."""
+        """Return the map that yields the elements in reverse order."""
         back = [Run(r.start + (r.length - 1) * r.step, -r.step if r.length > 1 else 1, r.length) for r in self.runs]
         return IndexMap(self.root, tuple(back[::-1]))
 

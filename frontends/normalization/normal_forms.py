@@ -31,12 +31,12 @@ _MAX_PARTS = 4
 
 
 def finished(region: Region) -> Region:
-    """A region that was read, in normal form and without dead ops."""
+    """Return a region as read by a front end, in normal form and without dead ops."""
     return without_dead_ops(in_normal_form(region))
 
 
 def in_normal_form(region: Region) -> Region:
-    """The same region with indexing at constants as static ops, and rotations and extensions as such."""
+    """Rewrite indexing at constants into static ops, and concatenations into the rotations and extensions they are."""
     return RegionWriter(RegionWriter(region, _AT_CONSTANTS).write(), _OF_PARTS).write()
 
 

@@ -48,7 +48,7 @@ class Limits:
         return min(self.rows, self.rows_per_op * max(ops, 20))
 
     def doubled(self) -> Limits:
-        """The same with every cap on candidates doubled (to see whether the caps cost anything)."""
+        """Return a copy with every cap on candidates doubled, to see whether the caps make plans dearer."""
         caps = ("rows", "rows_per_op", "iterations", "strategies", "placements", "permutes", "windows")
         return replace(self, **{cap: 2 * getattr(self, cap) for cap in caps})
 

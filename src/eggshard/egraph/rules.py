@@ -231,7 +231,7 @@ class Rule:
         return ", ".join(parts)
 
     def restricted(self) -> Rule:
-        """The same rule, only where it is bit for bit exact."""
+        """Return a copy of the rule that applies only where it is bit-for-bit exact."""
         return replace(self, exact=True, _memo={})
 
 

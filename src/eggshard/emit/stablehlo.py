@@ -115,9 +115,9 @@ def module_text(
 
 
 def at_grid_positions(device_program: StepPlan) -> StepPlan:
-    """The same program with devices numbered by their position in the mesh grid instead of by its ``device_ids``.
+    """Renumber the devices of a program by their position in the mesh grid instead of by the mesh's ``device_ids``.
 
-    JAX numbers partitions that way: it hands the order of devices over beside the module.
+    JAX numbers partitions this way: it passes the device order separately from the module.
     """
     ids = device_program.mesh.device_ids
     return device_program if ids is None else _Renumbering(ids).plan(device_program)

@@ -91,11 +91,11 @@ class ShardProgram(ABC):
         return self.constant(np.broadcast_to(np.asarray(value).astype(numpy_dtype(type_.dtype)), type_.shape))
 
     def reshape(self, x: int, shape: tuple[int, ...]) -> int:
-        """The same elements in row-major order; x itself where nothing changes."""
+        """Reshape x in row-major order; x itself is returned if it has this shape."""
         return x if self.type_of(x).shape == shape else self.op("reshape", x, shape=shape)
 
     def broadcast(self, x: int, shape: tuple[int, ...], dims: Sequence[int] = ()) -> int:
-        """Dimension i of x is dimension ``dims[i]`` of the result; x itself where nothing changes."""
+        """Broadcast x, whose dimension i becomes ``dims[i]``; x itself is returned if it has this shape."""
         if self.type_of(x).shape == shape:
             return x
         return self.op("broadcast_in_dim", x, broadcast_dimensions=tuple(dims), shape=shape)

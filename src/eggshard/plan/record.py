@@ -208,7 +208,7 @@ class PlanRecord:
         return self.reasons_for(class_names(self))
 
     def reasons_for(self, names: Mapping[int, str]) -> Reasons:
-        """The same with these names of the tensors of classes (`Held.cls`), as a plan by the same choices has them."""
+        """Return the plan's decisions with tensors called by ``names``, which map e-class ids (`Held.cls`) to text."""
         if isinstance(self.reasons_factory, Reasons):
             return self.reasons_factory
         if self.reasons_factory is None:

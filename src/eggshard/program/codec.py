@@ -43,7 +43,7 @@ class Codec:
         raise NotImplementedError
 
     def optional(self, default: Any = None) -> Self:
-        """The same codec of an attribute that may be left out."""
+        """Return a copy of the codec for an attribute that may be left out and then means ``default``."""
         return replace(self, default=default)
 
     def _refuse(self, text: str) -> ProgramError:

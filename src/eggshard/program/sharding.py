@@ -81,11 +81,11 @@ class Sharding:
         return self.device is not None or bool(self.axes) or not all(d.open for d in self.dims)
 
     def closed(self) -> Sharding:
-        """The same with every dimension closed and no priorities: exactly what is stated."""
+        """Return a copy with every dimension closed and without priorities, which fixes what is stated."""
         return replace(self, dims=tuple(DimSharding(d.axes) for d in self.dims))
 
     def without(self, names: Collection[str]) -> Sharding:
-        """The same but for these axes and their sub-axes: what a computation that is manual over them sees."""
+        """Remove these axes and their sub-axes, as seen inside a computation that is manual over them."""
         dims = tuple(replace(d, axes=tuple(a for a in d.axes if a.name not in names)) for d in self.dims)
         replicated, unreduced = (
             tuple(a for a in axes if a.name not in names) for axes in (self.replicated, self.unreduced)
@@ -93,7 +93,7 @@ class Sharding:
         return replace(self, dims=dims, replicated=replicated, unreduced=unreduced)
 
     def canonical(self, mesh: Mesh) -> Sharding:
-        """The same in Shardy's normal form: adjacent sub-axes merged, whole axes plain, sets of axes in mesh order."""
+        """Return Shardy's normal form: adjacent sub-axes merged, whole axes plain, sets of axes in mesh order."""
         return _canonical(self, whole_mesh(mesh).axes)
 
     def validate(self, mesh: Mesh, type_: TensorType, name: str = "the tensor") -> None:

@@ -281,7 +281,10 @@ class StateSpace:
 
     def _counted(self, source: np.ndarray, target: np.ndarray, pair: np.ndarray, grids: list[np.ndarray],
                  shards: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same, device by device; shards: of each state."""
+        """Count, device by device, the most cells that a device receives and the rounds that the exchange takes.
+
+        shards: the number of distinct shards of each state.
+        """
         held, needed, both = self._per_device(pair, grids, np.arange(self.mesh.size))
         cells = (needed - both).max(axis=1, initial=0)
         copies = self.mesh.size // shards[target]

@@ -144,7 +144,7 @@ def _value(what: str, key: str, text: str, default: Any) -> Any:
 
 
 def peer_text(steps: Sequence[Step]) -> str:
-    """The same pipeline as jaxlib's pass manager reads it; ProgramError for passes that it does not have."""
+    """Write a pipeline in the syntax of jaxlib's pass manager; ProgramError for passes that it does not have."""
     parts = []
     for step in steps:
         if not step.pass_.on:

@@ -32,7 +32,10 @@ def run_peer(text: str, pipeline: str, seconds: float = SECONDS) -> Peer:
 
 
 def passed(text: str, pipeline: str) -> str:
-    """The same in this process, which it may abort. ProgramError for malformed text and for a pass that fails."""
+    """Run jaxlib's passes on a module's text in this process, which they may abort.
+
+    Raises ProgramError for malformed text and for a pass that fails.
+    """
     from jaxlib.mlir import ir
     from jaxlib.mlir.passmanager import PassManager
 

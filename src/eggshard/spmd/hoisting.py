@@ -42,7 +42,10 @@ def hoisted(program: StepPlan) -> StepPlan:
 
 
 def hoisted_loop(loop: Loop, types: Sequence[TensorType]) -> Loop | StepPlan:
-    """The same for one loop on carried shards of these types; the loop itself where nothing is invariant."""
+    """Take loop-invariant steps out of one loop, whose carried shards have these types.
+
+    Returns a program that runs those steps and then the loop, or the loop itself if nothing is invariant.
+    """
     body = loop.body
     unchanged = [i for i, (v, w) in enumerate(zip(body.inputs, body.outputs, strict=True)) if v == w]
     ahead = Assembler(body.mesh)

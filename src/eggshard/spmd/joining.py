@@ -28,9 +28,9 @@ Lane = tuple[tuple[str, ...], str]
 
 
 def joined(plan: StepPlan, price: Pricer) -> StepPlan:
-    """The same device program with exchanges of slabs joined wherever the model prices that below separate ones.
+    """Join halo exchanges wherever the cost model prices the joint exchange below separate ones.
 
-    Also within loops and branches. The plan itself where there is nothing to join.
+    Loops and branches are included. Returns the plan itself if there is nothing to join.
     """
     steps = tuple(_inside(step, lambda inner: joined(inner, price)) for step in plan.steps)
     if any(new is not old for new, old in zip(steps, plan.steps, strict=True)):

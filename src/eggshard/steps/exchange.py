@@ -107,7 +107,7 @@ class BoxExchange(Action):
         return _tables(mesh, self.whole, self.source, self.target)
 
     def listed(self, mesh: Mesh) -> Exchange:
-        """The same exchange, device by device."""
+        """Return the exchange with its pieces listed device by device."""
         return Exchange.of(mesh, self.piece, self.shape, self.tables(mesh), self.over)
 
     def _bytes(self, operands: tuple[TensorType, ...]) -> int:

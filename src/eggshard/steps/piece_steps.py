@@ -53,13 +53,13 @@ class Round:
     target_starts: tuple[tuple[int, ...], ...]
 
     def __hash__(self) -> int:
-        """Of the first devices: rounds that agree there are mostly equal, and there may be thousands of others."""
+        """Hash the first devices' pieces only: rounds that agree there are mostly equal, and there may be thousands."""
         first = (rows[:_HASHED] for rows in (self.pairs, self.source_starts, self.target_starts))
         return hash((len(self.pairs), *first))
 
     @classmethod
     def of(cls, mesh: Mesh, pieces: Pieces) -> Round:
-        """The same pieces, listed."""
+        """Build a round from arrays of pieces."""
         starts = np.zeros((2, mesh.size, pieces.source_starts.shape[1]), int)
         starts[0, pieces.senders], starts[1, pieces.receivers] = pieces.source_starts, pieces.target_starts
         source, target = (tuple(map(tuple, rows)) for rows in starts.tolist())
@@ -67,7 +67,7 @@ class Round:
 
     @property
     def pieces(self) -> Pieces:
-        """The same pieces as arrays."""
+        """Return the round's pieces as arrays."""
         senders, receivers = np.array(self.pairs, int).reshape(-1, 2).T
         source, target = (np.array(rows, int) for rows in (self.source_starts, self.target_starts))
         return Pieces(senders, receivers, source[senders], target[receivers])

@@ -365,15 +365,18 @@ class StepPlan:
 
 
 def _copied(mesh: Mesh, whole: TensorType, moves: Moves) -> Copies:
-    """Of an array whose parts for each device of a group are brought together: nothing where they lie so."""
+    """Return the local copies that bring each device's part of an array together: none if they are contiguous."""
     last = max(dim for dim, _ in moves)
     outer = math.prod(whole.shape[:last])
     return Copies() if outer == 1 else Copies(2.0 * whole.bytes, float(outer * mesh.count(dict(moves)[last])))
 
 
 def _copied_along(mesh: Mesh, moves: Moves, part: TensorType, whole: TensorType) -> Copies:
-    """The same where parts become or are an array. Along one dimension XLA makes that one the outermost of both, and so
-    copies what lies inside one index of it at a time."""
+    """Return the local copies of splitting an array into parts, or of joining parts into an array.
+
+    Along a single dimension XLA makes that dimension the outermost of both, and so copies what lies inside one index
+    of it at a time.
+    """
     if len(moves) > 1:
         return _copied(mesh, whole, moves)
     dim = moves[0][0]

@@ -54,13 +54,16 @@ class Strip(NamedTuple):
     inner: int = 1
 
     def of(self, type_: TensorType, width: int) -> TensorType:
-        """The type of so many indices of the length."""
+        """Return the local type of a strip of ``type_`` that is ``width`` indices wide."""
         shape = list(type_.shape)
         shape[self.dim] = self.outer * width * self.inner
         return type_.with_shape(tuple(shape))
 
     def through(self, here: Strip, there: Strip) -> Strip | None:
-        """The same strip at another end of a line that it lies on, None if it does not lie on this line."""
+        """Translate this strip from one end of a line (``here``) to the other (``there``).
+
+        Returns None if the strip does not lie on the line.
+        """
         if self.dim != here.dim or self.outer % here.outer or self.inner % here.inner:
             return None
         outer, inner = self.outer // here.outer, self.inner // here.inner
@@ -303,7 +306,7 @@ _narrowed.refuses("it is done whole", Branch, DeviceNumber, GroupCollective, Loo
 @_narrowed.handles(AllGather, AllReduce, AllToAll, BoxSelect, CollectivePermute, Crop, EdgeFill, KeepFirst, Mask,
                    ReduceScatter, Slice, WindowExchange)
 def _(action: Action, line: Line, width: int, operands: Types, results: Types, given: Types, made: Types) -> Action:
-    """The same: no size along the line stands in the action itself."""
+    """Return the action unchanged: none of its fields depends on the strip's width."""
     return action
 
 

@@ -32,7 +32,7 @@ class Buffer:
         return self.start <= other.end and other.start <= self.end
 
     def later(self, time: int) -> Buffer:
-        """The same buffer so many kernels later."""
+        """Return the buffer with its lifetime shifted by ``time`` kernels."""
         return Buffer(self.size, self.start + time, self.end + time, tuple(c + time for c in self.changes))
 
 

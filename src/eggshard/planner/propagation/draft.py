@@ -118,7 +118,7 @@ class DraftOp:
             value.owner.block.add(self, value.owner.block.ops.index(value.owner) + 1)
 
     def copy(self) -> DraftOp:
-        """The same op again, standing in front of it."""
+        """Insert a copy of this op, with the same operands and shardings, directly before it and return the copy."""
         out = DraftOp(self.name, [value.type for value in self.results], self.attributes, self.key, self.regions)
         for value, copied in zip(self.results, out.results, strict=True):
             copied.sharding = value.sharding
@@ -220,12 +220,12 @@ class _Reader:
 
 
 def fully_open(rank: int) -> Sharding:
-    """What a tensor without a sharding has."""
+    """Return the fully open sharding, which stands for a tensor without a stated one."""
     return Sharding((DimSharding(open=True),) * rank)
 
 
 def without_size_one(sharding: Sharding, mesh: Mesh) -> Sharding:
-    """The same without the axes that have size one; a closed dimension left without axes has no priority any more."""
+    """Remove mesh axes of size one from a sharding; a closed dimension left without axes loses its priority."""
     if not any(mesh.axes[axis.name] == 1 for axis in sharding.axes):
         return sharding
     after = sharding.without([name for name, size in mesh.axes.items() if size == 1])

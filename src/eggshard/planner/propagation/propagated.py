@@ -150,7 +150,7 @@ def _on_mesh(sharding: Sharding, mesh: Mesh) -> Sharding:
 
 
 def even(sharding: Sharding, shape: Sequence[int], mesh: Mesh) -> Sharding:
-    """The same with the longest prefix of axes per dimension that divides its size."""
+    """Trim a sharding so that every dimension keeps the longest prefix of axes that divides its size."""
     return replace(sharding, dims=tuple(_even(dim, n, mesh) for dim, n in zip(sharding.dims, shape, strict=True)))
 
 
@@ -170,7 +170,7 @@ def _even(dim: DimSharding, n: int, mesh: Mesh) -> DimSharding:
 
 
 def without_sub_axes(sharding: Sharding) -> Sharding:
-    """The same with open dimensions cut off at their first sub-axis."""
+    """Truncate the axes of every open dimension before its first sub-axis."""
     return replace(sharding, dims=tuple(
         replace(dim, axes=_before_sub_axes(dim.axes)) if dim.open else dim for dim in sharding.dims))
 

@@ -74,15 +74,15 @@ class State:
     none: np.ndarray
 
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """All of them."""
+        """Return all arrays of the state."""
         return self.charge, self.share, self.across, self.price, self.none
 
     def copy(self) -> State:
-        """The same in memory of its own."""
+        """Return a deep copy, whose arrays share no memory with this state."""
         return State(*(array.copy() for array in self.arrays()))
 
     def restore(self, kept: State) -> None:
-        """Become what it was, in place."""
+        """Overwrite the arrays in place with those of a kept state."""
         for array, old in zip(self.arrays(), kept.arrays(), strict=True):
             array[:] = old
 

@@ -126,7 +126,10 @@ class Marginal:
         return True
 
     def _with_users(self, c: int, out: int, choice: int) -> bool:
-        """The same where there is no conversion (results of an op with several): together with those who take it."""
+        """Switch class ``c`` together with the users of its value, where that value has no conversions.
+
+        Such values are the results of multi-result ops.
+        """
         new = self.problem.choices[c][choice].out
         group = {c: choice}
         for user in self.search.users[c]:

@@ -88,12 +88,12 @@ class Layout:
         return positions(self.mesh, self.dims[dim]) * self.local.shape[dim]
 
     def placement(self, mesh: Mesh) -> Placement:
-        """The same on a refinement of its mesh."""
+        """Return the layout as a placement on ``mesh``, a refinement of the layout's own mesh."""
         dims = tuple(atoms(axes, mesh) for axes in self.dims)
         return place(mesh, self.type.shape, dims, atoms(self.unreduced, mesh), self.monoid)
 
     def partial(self, axes: Axes, monoid: str) -> Layout:
-        """The same with addends over other axes, given in any order."""
+        """Return a copy that is a partial value under ``monoid`` over these axes, given in any order."""
         axes = in_mesh_order(axes, self.mesh.axes)
         return replace(self, unreduced=axes, monoid=monoid if axes else "")
 

@@ -86,9 +86,9 @@ def redistribution(held: Held, wanted: Wanted) -> list[Piece]:
 
 
 def mirrored(held: Held, wanted: Wanted) -> list[Piece]:
-    """The same for a tensor that is turned around: rounds between devices that mirror each other, or nearly so.
+    """Plan the rounds that redistribute a reversed dimension, between devices at (nearly) mirrored positions.
 
-    What a device keeps is part of a round, too, so that rounds along several dimensions can be made at once.
+    What a device keeps is also part of a round, so that rounds along several dimensions can be combined.
     """
     groups: dict[int, list[_Run]] = {}
     for run in _runs(held, wanted):

@@ -32,7 +32,10 @@ def whole_program(text: str) -> str:
 
 
 def wrap(module: ShardyModule) -> None:
-    """The same in place."""
+    """Wrap the body of ``@main`` in place, as the text of `convert-global-to-local` left it.
+
+    Raises ProgramError without a function ``@main``.
+    """
     main = module.by_name.get("main")
     if main is None:
         raise ProgramError("the module has no function @main; name the function to run so")

@@ -132,9 +132,9 @@ class Collective:
 
 
 def fused(moves: Sequence[Move], sizes: Sizes, source: Sequence[Axes], reordered: bool) -> list[Move]:
-    """The same with slices in a row as one, and so all-to-alls between different dimensions and sliced reductions.
+    """Fuse consecutive slices, all-to-alls between different dimensions, and reductions that are then sliced.
 
-    Permutes that change nothing go. reordered: the first permute leads to another order of devices.
+    Permutes that change nothing are dropped. reordered: the first permute leads to another order of devices.
     """
     out: list[Move] = []
     at = tuple(source)

@@ -60,7 +60,7 @@ class Context:
         self._within: dict[tuple[str, ...], Context] = {}
 
     def within(self, axes: Sequence[str]) -> Context:
-        """The same inside a computation that is manual over these axes."""
+        """Return the context for planning inside a computation that is manual over these axes."""
         key = tuple(axes)
         if key not in self._within:
             inner = copy.copy(self)

@@ -53,7 +53,7 @@ def kept_sharded(
 
 
 def _placed(context: Context, placements: tuple[Placement, ...], types: Types) -> tuple[Placement, ...]:
-    """The same axes with the tiles of each tensor's own size, which differ along permutation factors."""
+    """Place each tensor along the given axes with tiles of its own size, which differ along permutation factors."""
     return tuple(
         context.placed(t, [d.axes for d in p.dims]) for p, t in zip(placements, types, strict=True))
 
