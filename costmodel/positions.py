@@ -122,7 +122,10 @@ class Positions:
         return list(dict.fromkeys(zip(*found, strict=True)))
 
     def _extent(self, k: int, units: int, *taken: int) -> Extent:
-        """On a level; taken: per axis of a torus how many places, and the least distance between two."""
+        """Return the extent of ``units`` units on level k.
+
+        taken: for each axis of a torus, the number of places and the least distance between two of them.
+        """
         fabric, lines = self.levels[k][0], []
         if units > 1 and taken:
             for count, stride, length in zip(taken[::2], taken[1::2], self.shape(k), strict=True):

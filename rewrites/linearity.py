@@ -131,7 +131,7 @@ for _order in ("{}, {}", "{1}, {0}"):
             ),
         )
         def _scaled_dot(m: Match, which: int = _which) -> Any:
-            """Where the factor varies along batch and free dimensions of this operand alone, and it is the smaller."""
+            """Applies where the factor varies along dimensions of this operand alone, which is no larger than the dot."""
             types = [m.y, m.y]
             types[which] = m.x
             back = {j: i for i, j in Dot.of(m.d, *types).result_of(which).items()}

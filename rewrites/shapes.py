@@ -132,7 +132,7 @@ class Dot(NamedTuple):
         return self[which], self[2 + which], self[4 + which]
 
     def result_of(self, which: int) -> dict[int, int]:
-        """Where each batch and free dimension of one operand lies in the result."""
+        """Map each batch and free dimension of one operand to its dimension of the result."""
         batch, _, free = self.side(which)
         start = len(batch) + (len(self.lhs_free) if which else 0)
         return {d: i for i, d in enumerate(batch)} | {d: start + i for i, d in enumerate(free)}

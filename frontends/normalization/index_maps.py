@@ -237,7 +237,10 @@ def _equal(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _beyond(width: int, size: int) -> dict[str, np.ndarray]:
-    """By mode of `extend`, the distances from an end of what stands before it, where the dimension is long enough."""
+    """Return, by mode of `extend`, the distances from an end of the elements that extend it by ``width``.
+
+    Modes for which the dimension of size ``size`` is too short are left out.
+    """
     modes = {"edge": np.zeros(width, np.int64)}
     if width < size:
         modes["reflect"] = np.arange(width, 0, -1)

@@ -361,7 +361,7 @@ class _Statics:
         return static, ([a for i, a in enumerate(args) if i not in positions], named)
 
     def join(self, static: Any, dynamic: Any) -> tuple[list[Any], dict[str, Any]]:
-        """The reverse of `split`."""
+        """Put static and dynamic arguments back together into ``(args, kwargs)``; the inverse of `split`."""
         args, kwargs = list(dynamic[0]), {**dynamic[1], **dict(static[1])}
         for i, value in static[0]:
             args.insert(i, value)

@@ -217,7 +217,7 @@ class Worker:
             self._watch.notify()
 
     def _abandon(self) -> None:
-        """In a forked child: the process and its pipes belong to the parent."""
+        """Forget the worker in a forked child, since the process and its pipes belong to the parent."""
         process = self._process
         self._forget()
         self._lock = threading.RLock()

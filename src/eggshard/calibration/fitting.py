@@ -57,13 +57,13 @@ class _Kind(NamedTuple):
 
     @staticmethod
     def of(parameters: np.ndarray) -> _Kind:
-        """From one vector of them."""
+        """Unpack a parameter vector as `vector` packs it."""
         at, by, memory, run, *ways = parameters.tolist()
         return _Kind(at, by, memory, run, np.array(ways).reshape(-1, 3))
 
     @property
     def vector(self) -> np.ndarray:
-        """All of them, as least squares takes them."""
+        """The parameters as one vector, as least squares takes them."""
         return np.array([*self[:-1], *self.ways.reshape(-1)])
 
 

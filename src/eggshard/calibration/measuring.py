@@ -125,7 +125,7 @@ def _program(sample: Sample, times: int, devices: Sequence[Any], known: dict[Any
     mesh = jax.sharding.Mesh(np.array(devices).reshape(tuple(sample.mesh.axes.values())), axes)
 
     def whole(values: Sequence[int]) -> tuple[list[TensorType], list[Any], list[Any]]:
-        """Of every device's shard the next rows of one array; scalars are alike."""
+        """Stack every device's shard along the rows of one global array per value; scalars are replicated."""
         local = [plan.types[v] for v in values]
         wholes = [t.with_shape((len(devices) * t.shape[0], *t.shape[1:])) if t.shape else t for t in local]
         placed = [place(sample.mesh, t.shape, tuple([axes] + [()] * (t.rank - 1)) if t.shape else ()) for t in wholes]

@@ -65,7 +65,7 @@ class Engine:
         self.reset()
 
     def reset(self) -> None:
-        """Back to the state without facts."""
+        """Pop the engine back to its state without facts."""
         if self._depth:
             self.run(f"(pop {self._depth})")
         self.run("(push)")

@@ -143,7 +143,7 @@ class _Renumbering:
     @_RENUMBERED.handles(AllGather, AllReduce, AllToAll, BoxExchange, BoxSelect, Crop, EdgeFill, KeepFirst, Local, Mask,
                          OnFirstDevice, ReduceScatter, Resize, Slice, WindowExchange)
     def _same(self, action: Action) -> Action:
-        """Of a device's place along axes alone."""
+        """Return the action unchanged: it depends on a device's position along axes alone."""
         return action
 
     @_RENUMBERED.handles(Loop, Branch)

@@ -131,7 +131,7 @@ class _Reader:
         return float(made)
 
     def _bytes(self, i: _Instruction, values: Mapping[str, _Instruction]) -> float:
-        """Of an instruction that is a kernel by itself."""
+        """Return the bytes that an unfused instruction reads and writes."""
         written = _size(i.shape)
         if i.opcode in ("dynamic-slice", "slice", "gather"):
             return 2.0 * written
@@ -142,7 +142,7 @@ class _Reader:
         return float(written + sum(_size(values[name].shape) for name in dict.fromkeys(i.operands) if name in values))
 
     def _fused_bytes(self, i: _Instruction, values: Mapping[str, _Instruction], fused: str) -> float:
-        """Of a fusion: what its parameters are read for, and its result or the part of it that is updated."""
+        """Return the bytes of a fusion: what is read of its parameters, and its result or the updated part of it."""
         inside = self.instructions(fused)
         users: dict[str, list[tuple[_Instruction, int]]] = {}
         for j in inside.values():

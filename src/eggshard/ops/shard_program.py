@@ -28,7 +28,7 @@ MOST_PLACES = 2**30
 
 
 def owner_monoid(dtype: str) -> str:
-    """By which values combine of which one device has each element, and the others the identity."""
+    """Return the monoid that combines shards where one device has an element and the others the monoid's identity."""
     return "or" if dtype == "i1" else "add"
 
 
@@ -124,7 +124,7 @@ class ShardProgram(ABC):
         return self.op(name, self.broadcast(a, shape), self.broadcast(b, shape))
 
     def within(self, places: int, size: int) -> int:
-        """Where places lie in ``[0, size)``."""
+        """Return a boolean tensor that is true where ``places`` are in ``[0, size)``."""
         type_ = self.type_of(places)
         at_least, below = (
             self.op("compare", places, self.splat(bound, type_), comparison_direction=direction, compare_type="SIGNED")

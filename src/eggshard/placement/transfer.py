@@ -158,7 +158,7 @@ def _in_use(order: tuple[str, ...], orders: frozenset[AxisList]) -> bool:
 
 
 class _Resolver:
-    """From assignments to strategies."""
+    """Resolve assignments of roles to mesh axes into strategies."""
 
     def __init__(self, mesh: Mesh, rule: FactorRule, orders: frozenset[AxisList]):
         self.mesh, self.rule, self.orders = mesh, rule, orders
@@ -204,7 +204,7 @@ class _Resolver:
         return Strategy(operands, results, tuple(masks), not self._positional.isdisjoint(assignment.roles))
 
     def _placement(self, tensor: _Tensor, assignment: Assignment) -> Placement | None:
-        """Where a tensor lies; found once for all assignments that look the same to it."""
+        """Return a tensor's placement under an assignment, cached for all assignments that look the same to it."""
         seen = tensor.seen
         key = assignment.axes, tuple([seen[r] for r in assignment.roles])
         if key not in tensor.known:
@@ -244,7 +244,7 @@ class _Resolver:
 
 
 def _whole(found: list[T | None]) -> tuple[T, ...] | None:
-    """All of them, or None if any is missing."""
+    """Return all elements as a tuple, or None if any of them is None."""
     present = tuple([x for x in found if x is not None])
     return present if len(present) == len(found) else None
 

@@ -63,7 +63,7 @@ class ProgramNames:
                 self._of[v] = f"{result}op {i} of the program ({op.described})"
 
     def of(self, value: int) -> str:
-        """Of a value of the program's region; of -1, which is none of it, that the algebra made it."""
+        """Return the name of a value of the program's region; -1 stands for a tensor that the rewrites introduced."""
         return self._of.get(value, "a tensor that the algebra made")
 
 

@@ -93,7 +93,7 @@ class OpPlans:
         self._regroupings: dict[tuple[object, ...], StepPlan | None] = {}
 
     def priced_by(self, pricer: Pricer) -> OpPlans:
-        """These plans under other prices; bodies stay as they are."""
+        """Return a copy priced by another pricer; plans of bodies are shared."""
         other = copy.copy(self)
         other.context = self.context.priced_by(pricer)
         other._priced, other._computing = {}, {}

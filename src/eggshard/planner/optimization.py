@@ -125,9 +125,12 @@ def stage_of(request: Request, until: str) -> Task:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Without Python's cycle collector: planning makes many small objects and hardly a cycle, so its passes, which
-    visit whatever the process holds, take a good part of the time and find nothing. What is left at the end counts as
-    old, so that the next collection of what is young does not visit all of it."""
+    """Pause Python's cycle collector within the context.
+
+    Planning makes many small objects and hardly a cycle, so that the collector's passes over the whole heap take a good
+    part of the time and find nothing. At the end the survivors are frozen as old, so that the next young collection
+    does not visit all of them.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -83,7 +83,7 @@ class Bar:
         self._update()
 
     def part(self, done: float, total: float) -> None:
-        """So much of a stage whose length is known is done."""
+        """Report that ``done`` of ``total`` units of the current stage are finished."""
         self._done, self._total = done, total
         self._update()
 

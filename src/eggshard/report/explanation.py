@@ -163,7 +163,7 @@ def _decided(decision: Decision) -> Iterator[str]:
 
 
 def _where(place: Place) -> list[str]:
-    """Of a step within another one, how often it runs, and what its prices count."""
+    """Say, for a step within a loop or branch, how often it runs and what its prices count; no lines for others."""
     if place.outer is None:
         return []
     action = place.outer.program.steps[place.step].action

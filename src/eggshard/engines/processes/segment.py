@@ -53,7 +53,7 @@ class Segment:
 
     @classmethod
     def attached(cls, name: str, devices: int, stride: int) -> Segment:
-        """In another process: the segment of that name, which stays its creator's to remove."""
+        """Attach the segment of that name from another process; its creator remains the one to remove it."""
         if sys.version_info >= (3, 13):
             return cls(shared_memory.SharedMemory(name, track=False), devices, stride)
         # Until Python 3.13, whoever attaches a segment starts a tracker that removes it when he ends.

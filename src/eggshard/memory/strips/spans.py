@@ -36,7 +36,7 @@ class Span(NamedTuple):
 
     @property
     def ranges(self) -> Ranges:
-        """Them as ranges."""
+        """The iterations' indices as (start, stop) ranges."""
         return [(start, start + self.width) for start in self.starts]
 
 
@@ -52,7 +52,7 @@ class Passes(NamedTuple):
 
 
 def even(length: int, parts: int) -> Ranges:
-    """So many ranges of equal width that cover a length; the last ones overlap where it does not divide."""
+    """Return ``parts`` ranges of equal width that cover a length; the last ones overlap where it does not divide."""
     width = -(-length // parts)
     return [(min(i * width, length - width), min((i + 1) * width, length)) for i in range(parts)]
 

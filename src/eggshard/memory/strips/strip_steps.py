@@ -38,12 +38,12 @@ class Besides(NamedTuple):
 
     @property
     def values(self) -> list[int]:
-        """All of them."""
+        """The numbers of all these values, each once."""
         margins = [v for pair in self.margins.values() for v in pair if v is not None]
         return list(dict.fromkeys((*margins, *self.boxes.values())))
 
     def at(self, values: Mapping[int, int]) -> Besides:
-        """They where they go by other numbers."""
+        """Return a copy with value numbers mapped by ``values``."""
         margins = {key: (None if below is None else values[below], None if above is None else values[above])
                    for key, (below, above) in self.margins.items()}
         return Besides(margins, {i: values[v] for i, v in self.boxes.items()})

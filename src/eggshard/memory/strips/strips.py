@@ -83,7 +83,7 @@ class Read(NamedTuple):
     beyond: str = ""
 
     def indices(self, start: int, width: int) -> tuple[int, int]:
-        """Where the operand's indices begin that so many result indices need, and how many these are."""
+        """Return the first operand index that results ``[start, start + width)`` need, and how many they need."""
         low, high = (1 - start - width, 1 - start) if self.reach.mirrored else (start, start + width)
         first, stop = self.reach.elements(low, high)
         return first, stop - first
@@ -105,7 +105,7 @@ class Line(NamedTuple):
     reads: tuple[Read | None, ...] = ()
 
     def read(self, operand: int) -> Read | None:
-        """Where an operand is read, None: at the result's own indices."""
+        """Return where an operand is read, or None if it is read at the result's own indices."""
         return self.reads[operand] if self.reads else None
 
     def at(self, here: Strip, strip: Strip) -> Line | None:

@@ -32,7 +32,7 @@ class Instruction:
 
     @property
     def bytes(self) -> int:
-        """Of all results."""
+        """The bytes of all results together."""
         return sum(t.bytes for t in self.types)
 
     def integers(self, key: str) -> tuple[int, ...]:

@@ -175,7 +175,7 @@ class _Reader:
         return out
 
     def widened(self, n: int, type_: TensorType, name: str = "") -> int:
-        """In single precision, if it is a float too short for an op."""
+        """Return the node converted to single precision if the op has no kernel for its narrow float type."""
         size = _wide(type_, name)
         if size == type_.bytes:
             return n

@@ -106,7 +106,7 @@ class _If(_Branches):
 
 
 class _OptimizationBarrier(OpDef):
-    """Its operands; nothing is moved or merged across it."""
+    """Return the operands unchanged; no op is moved or merged across the barrier."""
 
     name = "optimization_barrier"
 

@@ -122,7 +122,7 @@ class JointExchanges:
                      if w.number == shard[0] and contains(self.mesh, shape, w.target, core)), None)
 
     def _apart(self, group: int, part: Held) -> list[Placement]:
-        """Of hulls inside one another the narrowest."""
+        """Return the bounding windows that contain no other one of the same grid."""
         shape, out = self.out.views.core_type(group).shape, list[Placement]()
         for p in part.hulls:
             if not any(grid_of(p) == grid_of(q) and contains(self.mesh, shape, p, q) for q in out):

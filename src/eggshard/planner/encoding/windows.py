@@ -96,11 +96,11 @@ class WindowDemand:
         return self
 
     def _choose_node(self, c: int, transfers: TransferSource) -> None:
-        """Of the nodes that compute a class the one that reaches into the fewest operands; of those a rotation, of
-        which wrapped windows can be computed, too; else the program's own.
+        """Choose the node through which windows of a class are computed.
 
-        Others would exchange the same elements in other forms: pads of slices for slices of a pad, say. Inputs are
-        there, and not computed.
+        It is the one with the fewest operands accessed at offsets; among those a rotation, whose wrapped windows can be
+        computed, too; else the program's own node. Other nodes would exchange the same elements in other forms (pads of
+        slices for slices of a pad, say). Inputs are given and have none.
         """
         eclass = self.graph.classes[c]
         found = []

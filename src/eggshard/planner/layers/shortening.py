@@ -209,7 +209,10 @@ class _Shortening:
                 for k, v in enumerate(self.region.ops[i].operands)]
 
     def _stand_in(self, v: int, user: int, port: Port) -> int | None:
-        """For other ops the second copy's value; the second copy itself takes what the last layer takes."""
+        """Return the value that replaces operand ``v`` of a left-out layer in the shortened program.
+
+        Ops outside the layers take it from the second copy; the second copy itself takes what the last layer takes.
+        """
         if not self._left_out(self._layer_of(v)):
             return v
         if user < 0:

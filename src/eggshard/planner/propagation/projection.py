@@ -97,7 +97,7 @@ class Projection:
 
     @property
     def tensors(self) -> Iterator[TensorProjection]:
-        """All of them, operands first."""
+        """The projections of all tensors, operands first."""
         yield from self.operands
         yield from self.results
 

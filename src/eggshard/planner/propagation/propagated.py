@@ -91,7 +91,7 @@ class _Inside:
         return [None if s is None else without_sub_axes(even(s, shape, mesh)).closed() for s, shape in inputs]
 
     def _manual(self, op: DraftOp, results: list[Sharding], graph: ProgramGraph, mesh: Mesh) -> None:
-        """Its ends are sharded evenly; the shards that the body sees are divided by free axes alone."""
+        """Record the shardings of a manual computation: even at its ends, along free axes alone inside its body."""
         axes = op.attributes["manual_axes"]
         self.ops[op.key] = [even(s, v.type.shape, mesh) for s, v in zip(results, op.results, strict=True)]
         asked = []

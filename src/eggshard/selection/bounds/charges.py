@@ -193,11 +193,11 @@ class Block:
         raise KeyError(number)
 
     def charged(self, charge: np.ndarray) -> np.ndarray:
-        """Of rows the sum ``[O]`` of each out."""
+        """Sum the rows' charges for each out: ``[O]``."""
         return charge if self.single else np.bincount(self.out, charge)
 
     def at_labels(self, values: np.ndarray) -> np.ndarray:
-        """Of outs the value ``[L]`` of each label."""
+        """Gather the outs' values at each label: ``[L]``."""
         return values if self.outs.apart else values.take(self.outs.segment)
 
     def paid(self, least: np.ndarray, none: np.ndarray) -> np.ndarray:
@@ -226,6 +226,6 @@ def _joined(parts: Sequence[Sequence[int] | np.ndarray], sizes: Sequence[int]) -
 
 
 def _ragged(parts: Sequence[Sequence[int]]) -> tuple[np.ndarray, Segments]:
-    """All of them in a row, and the part of each."""
+    """Concatenate the parts; returns the flat array and the segment (part) of each element."""
     flat = np.array([label for some in parts for label in some], np.int64)
     return flat, Segments(np.repeat(np.arange(len(parts)), np.array([len(some) for some in parts], np.int64)))

@@ -39,7 +39,7 @@ class Reduction(ABC):
 
 @dataclass
 class Composed(Inverse):
-    """Back by ``inner``, and then by ``outer``."""
+    """The inverse of two reductions in a row: it lifts by ``inner`` and then by ``outer``."""
 
     outer: Inverse
     inner: Inverse

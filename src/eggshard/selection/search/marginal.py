@@ -32,8 +32,8 @@ LOOKED_AT, TOGETHER = 60, 12
 
 
 class Switch(NamedTuple):
-    """Another way at one decision: class ``cls`` by ``choice`` (-1: no more) instead of at placement ``out``
-    (-1: besides what there is).
+    """An alternative at one decision: class ``cls`` is computed by ``choice`` (-1: dropped) instead of at placement
+    ``out`` (-1: in addition to what there is).
 
     held, followed: the change of the plan's total (module docstring), in seconds. leaves, joins: what the plan pays for
     that the cheaper of the two plans does not, and the reverse, with prices; they add up to the change.

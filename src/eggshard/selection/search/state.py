@@ -69,10 +69,10 @@ class PlanState:
         return self._settle(below)
 
     def switch_bounds(self, c: int, p: int) -> Callable[[int], float]:
-        """Of every choice: a lower bound on the change of cost if class c is made by it instead of at p.
+        """Return, by choice, a lower bound on the change of cost if class c is computed by that choice, not at p.
 
-        Up to rounding, which is allowed for. What a need costs that is new, and saves that nothing else has; -inf
-        where more than conversions may be saved.
+        The bound adds what new needs cost and subtracts what needs of this class alone save, with an allowance for
+        rounding; it is -inf where more than conversions may be saved.
         """
         made, choices = self.made[c], self.choices[c]
         now = choices[made[p]]

@@ -142,7 +142,7 @@ def positions(mesh: Mesh, axes: Axes) -> np.ndarray:
 
 
 def _normal(sharding: Sharding, mesh: Mesh) -> Sharding:
-    """In Shardy's normal form, without axes of size 1."""
+    """Return a sharding in Shardy's normal form, without axes of size 1."""
     def kept(axes: Axes) -> Axes:
         return tuple(a for a in axes if a.devices(mesh.axes) > 1)
 

@@ -63,7 +63,7 @@ class Splicer:
 
 
 class _Text(StepText):
-    """With groups as axes of a mesh, if it has a name: what `replica_groups` may be beside a list of groups."""
+    """Step text whose `replica_groups` name the axes of a mesh where the mesh has a name, instead of listing groups."""
 
     mesh_name = ""
 

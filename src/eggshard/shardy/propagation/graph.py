@@ -213,7 +213,7 @@ class ModuleGraph(Graph):
         return flow
 
     def _of_results(self, function: int) -> Iterator[Flow]:
-        """From what a function returns to its stated results, and back; none for tokens."""
+        """Yield the flows between a function's returned values and its stated results; tokens have none."""
         body = self.ops[function].regions[0]
         returned = terminator(body).operands if len(body.blocks) else ()
         for value, slot in zip(returned, self._of_function[function], strict=False):

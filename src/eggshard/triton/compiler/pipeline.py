@@ -52,7 +52,7 @@ class Compilation:
 
     @classmethod
     def of(cls, target: str | Any, options: dict[str, Any] | None = None) -> Compilation:
-        """For a target by name or Triton's own, with Triton's options (``num_warps``, ``num_stages``)."""
+        """Make a compilation for a target (a name or Triton's own) with Triton's options (``num_warps``, ...)."""
         from triton._C.libtriton import ir
         from triton.compiler.compiler import make_backend
 

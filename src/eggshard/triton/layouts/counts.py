@@ -34,7 +34,7 @@ class Counts(NamedTuple):
     global_lines: float = 0
 
     def plus(self, other: Counts) -> Counts:
-        """Both, one after the other: instructions add up, scratch memory is used again."""
+        """Return the counts of running both in sequence: instructions add up, scratch memory is reused."""
         if other is NOTHING:
             return self
         if self is NOTHING:

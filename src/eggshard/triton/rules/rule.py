@@ -52,7 +52,7 @@ def current(op: Operation) -> Option:
 
 
 class Rule:
-    """Of ops that are not understood: they run as they are given, once, and nothing is known of their costs."""
+    """The rule of unknown ops, and the base of all others: an op runs once, as it is given, at an unknown cost."""
 
     def from_operand(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
         """The options in which operand ``i`` has an encoding, or one that lies equal where the op asks for a certain

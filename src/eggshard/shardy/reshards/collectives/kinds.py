@@ -172,7 +172,7 @@ def _scattered(reduction: Move, sliced: Move, sizes: Sizes) -> list[Move]:
 
 
 def leading(dims: Sequence[Axes], axes: Axes) -> tuple[tuple[Axes, ...], tuple[Axes, ...]]:
-    """Of the axes of each dimension those at its beginning that are among some, and the others."""
+    """Split each dimension's axes into the longest prefix whose axes are all among ``axes``, and the rest."""
     lengths = [next((n for n, axis in enumerate(d) if axis not in axes), len(d)) for d in dims]
     return (
         tuple(d[:n] for d, n in zip(dims, lengths, strict=True)),

@@ -118,7 +118,7 @@ class StatedConversions:
         return (self.router.tree(type_, source, shared) if shared else []) + out
 
     def _stop(self, type_: TensorType, source: Placement, target: Placement) -> Placement | None:
-        """From where a reshard by parts of axes leads to the target, if that is cheaper than a route."""
+        """Return the placement from which a reshard by sub-axes leads to the target; None if a route is cheaper."""
         assert self.finer is not None
         route = self.router.cost(type_, source, target)
         stops = [source] if not source.partial else list(self._known.get(type_, ()))
