@@ -1,4 +1,4 @@
-"""Machines: levels of fabrics, the protocols of a communication library on them, and what a device computes with."""
+"""Machines: levels of fabrics, the protocols that a communication library runs on them, and compute of the devices."""
 
 from __future__ import annotations
 

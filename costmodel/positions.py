@@ -1,4 +1,4 @@
-"""Where the devices of a mesh stand on a machine, and how the groups of a collective lie on its levels."""
+"""Positions of a mesh's devices on a machine, and the extent of a collective's groups on each of its levels."""
 
 from __future__ import annotations
 

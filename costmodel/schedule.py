@@ -1,15 +1,14 @@
-"""When the steps of a device program run, on a machine that computes while it communicates.
+"""Schedules of device programs on a machine that computes while it communicates.
 
-A device has one compute stream and one or more channels. A local step holds the compute stream. A collective holds its
-channels, and for the part of its time that nothing hides the compute stream too. A loop or branch that communicates
-holds everything: back ends start nothing of their own while one runs. Steps start in the program's order, each as soon
-as its operands are there and its resources are free.
+A device has one compute stream and one or more channels. A local step occupies the compute stream. A collective
+occupies its channels, and also the compute stream for the part of its time that cannot be overlapped. A loop or branch
+that communicates occupies everything, since back ends start nothing else while one runs. Steps start in program order,
+each as soon as its operands are ready and its resources are free; a collective is awaited by the first step that uses
+its result.
 
-So the order of the steps is the schedule: a collective is started where it stands, and awaited by the first step that
-takes its result. `scheduled` finds an order by list scheduling: of the steps that can start first, collectives, then
-those that the longest chain of steps waits for (Jackson's rule). It moves no step past more than so many others, and
-keeps an order only if its peak of memory is not much higher than the one before: else the gathers of all layers would
-come first.
+`scheduled` improves the order by list scheduling: among the steps that can start first it prefers collectives, then the
+step with the longest chain of dependents (Jackson's rule). It moves a step past a bounded number of others and keeps an
+order only if peak memory stays near the old peak; otherwise the gathers of all layers would come first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Programs built by hand, op by op.
+"""A builder of programs by hand, op by op.
 
     b = ProgramBuilder(mesh={"x": 4, "y": 2})
     x = b.input((1024, 512), "f32", ("x", None))

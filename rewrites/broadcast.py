@@ -1,6 +1,6 @@
-"""Broadcasts: computing before broadcasting is less work and moves the smaller tensor.
+"""Rules on broadcasts: computing before broadcasting is less work and moves the smaller tensor.
 
-The other direction gives nothing that a plan could use: it makes the larger tensor of the same data.
+The reverse direction offers a plan nothing: it makes the larger tensor of the same data.
 """
 
 from __future__ import annotations

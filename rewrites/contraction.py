@@ -1,4 +1,4 @@
-"""Products: the order of contractions, products of concatenations, and reductions that are products."""
+"""Rules on products: the order of contractions, products of concatenations, and reductions that are products."""
 
 from __future__ import annotations
 

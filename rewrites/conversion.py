@@ -1,5 +1,4 @@
-"""Conversions of element types: through movement (as unary ops) they are in the movement's files; here, among
-themselves."""
+"""Rules on chains of element type conversions. Rules that move conversions, as unary ops, are in the movement files."""
 
 from __future__ import annotations
 

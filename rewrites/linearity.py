@@ -1,4 +1,4 @@
-"""Linear maps: sums, scalings and signs move through products and reductions."""
+"""Rules on linear maps: sums, scalings and signs move through products and reductions."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ for _order in ("{}, {}", "{1}, {0}"):
             ),
         )
         def _scaled_dot(m: Match, which: int = _which) -> Any:
-            """Applies where the factor varies along dimensions of this operand alone, which is no larger than the dot."""
+            """Applies where the factor varies along dimensions of this operand alone, no larger than the dot."""
             types = [m.y, m.y]
             types[which] = m.x
             back = {j: i for i, j in Dot.of(m.d, *types).result_of(which).items()}

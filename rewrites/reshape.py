@@ -1,4 +1,4 @@
-"""Reshapes move towards the results, past whatever treats the reshaped dimensions alike; products keep their groups."""
+"""Rules on reshapes, which move towards the results past ops that treat the reshaped dimensions alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several topics need to know about dimensions: permutations, dot dimension numbers, the groups of a reshape."""
+"""Dimension arithmetic that several topics share: permutations, dot dimension numbers, the groups of a reshape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transposes move towards the results: out of pointwise ops, slices, reductions; products absorb them.
+"""Rules on transposes, which move towards the results out of pointwise ops, slices, reductions; products absorb them.
 
 One direction suffices: a transpose costs no communication wherever it stands, but one in the way hides other rules'
 left sides. Where it stood inwards on purpose, composing two of them cancels it.

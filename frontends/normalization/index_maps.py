@@ -1,4 +1,4 @@
-"""Which elements of a tensor make up another one along one dimension, as few evenly spaced runs of indices.
+"""Index maps: the elements of one tensor that make up another along one dimension, as few evenly spaced index runs.
 
 Slices, reverses, repeated elements, concatenations and updates of parts of one tensor compose to such a map. What it
 is, a rotation, a periodic or mirrored extension, does not depend on how it was put together.

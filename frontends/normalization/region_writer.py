@@ -1,4 +1,4 @@
-"""Writing a region anew with some of its ops replaced by others that compute the same."""
+"""A writer of regions that replaces some ops by equivalent ones."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Walks the regions of an MLIR module and builds Regions: the part of the front end that meets every op.
+"""The reader of MLIR regions into Regions: the part of the front end that visits every op.
 
-How single ops are read is given to the reader (`OpReaders`), which knows none of them by name but the terminators.
+The readers of single ops are passed in (`OpReaders`); only terminators are known here by name.
 """
 
 from __future__ import annotations

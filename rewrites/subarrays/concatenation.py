@@ -1,4 +1,4 @@
-"""Concatenations: parts that are computed apart or together, cut again, or continue each other."""
+"""Rules on concatenations whose parts are computed apart or together, sliced again, or adjacent slices."""
 
 from __future__ import annotations
 

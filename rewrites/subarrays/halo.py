@@ -1,4 +1,4 @@
-"""Rotations and extended dimensions: recognised in slices and concatenations, merged, and cut.
+"""Rules that recognise rotations and extended dimensions in slices and concatenations, and merge and slice them.
 
 A dimension is extended by elements of its own: of its other end (`wrap`), or of the same end, repeated or mirrored
 (`extend`). Programs spell this as concatenations of a tensor with slices of it, reversed or repeated; a rule takes one

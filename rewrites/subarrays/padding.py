@@ -1,4 +1,4 @@
-"""Pads: what slices and arithmetic on padded tensors leave of the padding."""
+"""Rules on pads under slices and arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates of boxes: written twice, written back, read again, and spelled as concatenations."""
+"""Rules on updates of boxes: overwritten, written back, read again, or spelled as concatenations."""
 
 from __future__ import annotations
 

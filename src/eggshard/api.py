@@ -1,4 +1,4 @@
-"""What users call: `optimize`, `plan_reshard`, `pareto`, and the `Plan` that they return."""
+"""The public interface: `optimize`, `plan_reshard`, `pareto`, and the `Plan` that they return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search may spend. Every limit ends in a valid plan."""
+"""Limits of a search. Every limit ends in a valid plan."""
 
 from __future__ import annotations
 

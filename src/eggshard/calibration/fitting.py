@@ -1,4 +1,4 @@
-"""Fitting a machine's constants to measured steps: least squares of the logarithms, outliers weighing less.
+"""Fitting of a machine's constants to measured steps, by robust least squares of the logarithms.
 
 Of each kind of collective up to three protocols are fitted to what its algorithms need (launch, and factors of the
 fabrics' latencies and bandwidths), and where it helps the bytes past which caches are full, or up to which a message

@@ -1,4 +1,4 @@
-"""Saturation: a program and rules in, a frozen e-graph out.
+"""Equality saturation, from a program and rules to a frozen e-graph.
 
 The engine runs in the worker process, the rules' functions run here.
 """

@@ -1,4 +1,4 @@
-"""The StableHLO text of every physical step: what one device executes, in shard-local shapes."""
+"""Writer of every collective step as StableHLO text: what one device executes, in shard-local shapes."""
 
 from __future__ import annotations
 

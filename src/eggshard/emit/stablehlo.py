@@ -1,4 +1,4 @@
-"""A plan as a StableHLO module: one manual region over all mesh axes, shard-local shapes, explicit collectives."""
+"""Writer of a plan as a StableHLO module: one region manual over all mesh axes, local shapes, explicit collectives."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The local work of a compiled XLA program, read from its HLO text: per kernel flops, and bytes read and written.
+"""The local work of a compiled XLA program, read from its HLO text: flops, and bytes read and written, per kernel.
 
-A kernel is an instruction that a device executes by itself: a fusion, a dot, a copy. Its operands are read once and its
-result is written once, as in a roofline; of arrays that are only sliced, or updated in place, the slice counts. Dots
+A kernel is an instruction that a device executes by itself: a fusion, a dot, a copy. As in a roofline, its operands are
+read once and its result is written once; of arrays that are only sliced, or updated in place, the slice counts. Dots
 and convolutions have two flops per product, reductions one per element read, other arithmetic one per element made.
-Loops count by their trips, and of the branches of a conditional the one with most bytes. XLA's own cost analysis
+Loops count by their trip counts, and of a conditional's branches the one with most bytes; XLA's own cost analysis
 counts the body of a loop once.
 """
 

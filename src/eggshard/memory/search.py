@@ -1,9 +1,9 @@
-"""Plans that take less memory: the same search at prices that count the bytes that steps touch, and steps in strips.
+"""Search for plans that take less memory, by pricing the bytes that steps touch and by running steps in strips.
 
-A price per byte (a Lagrange multiplier) leads the choice of placements and conversions to smaller shards; what the plan
-found at a price really takes is then looked up in `Plan.memory`, and what it costs in the user's own model. The order
-of steps is no way to less memory: the compiler schedules for itself, whatever order they are written in. A loop is: the
-steps that hold most run in strips (`strip_mining.py`), one loop after the other until the plan fits.
+A price per byte (a Lagrange multiplier) steers placements and reshardings towards smaller shards; the memory of each
+plan found is then read from `Plan.memory`, and its cost from the user's own model. Reordering steps does not help,
+since the compiler schedules for itself. Loops do: the steps that hold most run in strips (`strip_mining.py`), one loop
+after the other until the plan fits.
 """
 
 from __future__ import annotations

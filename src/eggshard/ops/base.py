@@ -1,4 +1,4 @@
-"""What an op is to eggshard: one definition per op answers every question that the rest of the house asks.
+"""The base of op definitions: one definition per op answers every question that other modules ask of it.
 
 An op family's file defines subclasses (or instances) of `OpDef` and registers them. The questions:
 

@@ -1,4 +1,4 @@
-"""The factors of custom calls that Shardy knows by the name of their target; others have those that they state."""
+"""Factor rules of custom calls that Shardy knows by their target's name; others have only those that they state."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Writing an op out on its shards, where what a device computes depends on where its shards lie: `OpDef.on_shards`.
+"""A builder of device programs for ops whose local computation depends on the shard's position: `OpDef.on_shards`.
 
-The result is a device program in shard-local shapes, the same on all devices, of ops of the registry. What differs
-between devices enters by one number alone: the place of a shard's first element in its tensor.
+The result is a program of registry ops in shard-local shapes, equal on all devices. The only number that differs
+between devices is the global index of a shard's first element.
 """
 
 from __future__ import annotations

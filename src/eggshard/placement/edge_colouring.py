@@ -1,4 +1,4 @@
-"""Edges of a bipartite multigraph in as few colours as its degree (König): rounds of messages."""
+"""Edge colouring of bipartite multigraphs with as many colours as the degree (König); colours are message rounds."""
 
 from __future__ import annotations
 

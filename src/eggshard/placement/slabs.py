@@ -1,7 +1,7 @@
-"""Slabs that devices along a dimension send to one another, and where they do the same at many positions.
+"""Slabs (halo regions): what devices along a dimension send one another, and where many positions send alike.
 
-Between two windows of one tile size, all devices but those near the ends do alike. So what they send is worked out for
-a few of them, and repeated.
+Between two windows of one tile size all devices except those near the ends do alike. The slabs are therefore computed
+for a few devices and repeated.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Transfer rules: from an op's factors to its strategies, the placements at which it is computed without communication.
+"""Transfer rules: derive from an op's factors its strategies, the placements that compute it without communication.
 
-A strategy gives each mesh axis one role: shard a factor, pass addends through (a linear role), or replicate. The
-operands' and results' placements follow.
+A strategy gives each mesh axis one role: it shards a factor, passes partial sums through (a linear role), or
+replicates. The operands' and results' placements follow.
 """
 
 from __future__ import annotations

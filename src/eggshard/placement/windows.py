@@ -1,6 +1,6 @@
-"""Windows along one dimension: their algebra, and the messages that lead from one window to another.
+"""Windows (tiles with halos) along one dimension: their algebra, and the messages that turn one window into another.
 
-All functions look at one dimension of global size n that ``count`` devices share, numbered along its axes.
+All functions treat one dimension of global size n that ``count`` devices share, numbered along its axes.
 """
 
 from __future__ import annotations

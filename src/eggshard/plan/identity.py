@@ -1,6 +1,6 @@
-"""What a plan was made for, and by which versions: so that one made elsewhere is used for nothing else.
+"""Identity of plans: what a plan was made for and by which versions, so that it is not applied to anything else.
 
-Fingerprints are of what is computed. Names, places in source files and the notes of a search are no part of it.
+Fingerprints cover what is computed. Names, places in source files and the notes of a search are no part of them.
 """
 
 from __future__ import annotations

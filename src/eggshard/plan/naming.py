@@ -1,4 +1,4 @@
-"""What people call a plan's values: one numbering, that of the table that `print(plan)` shows.
+"""Names of a plan's values for people: one numbering, which is that of the table that `print(plan)` shows.
 
 An input has its own name, where the program states one; of a long one its number and the end are shown. What a step
 makes is ``%n``, n its number in the device program. Values of the program are named by the op that makes them, and by

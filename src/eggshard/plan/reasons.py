@@ -1,4 +1,4 @@
-"""Why a plan is as it is: every decision with its rules, its alternatives and their prices. Plain data, kept in JSON.
+"""The reasons of a plan: every decision with its rules, its alternatives and their prices. Plain data, kept in JSON.
 
 Prices are those of the selection problem, in seconds under the plan's cost model, differences of two plans' totals
 (`selection.search.marginal`). What a plan's steps share beyond the selection (joined exchanges, shared prefixes of

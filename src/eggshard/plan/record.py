@@ -1,4 +1,4 @@
-"""What a plan is: a device program for a program, its price, its certificate and its reasons. Data, and no more."""
+"""The plan record: a device program for a program, its price, its certificate and its reasons. Data only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole plan on another number of devices: its device program, the global arrays at its ends, and its program."""
+"""Scaling of a whole plan to another number of devices: its device program, the global arrays at its ends, its program."""
 
 from __future__ import annotations
 

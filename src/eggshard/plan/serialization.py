@@ -1,4 +1,4 @@
-"""Plans as JSON text, and back."""
+"""Serialization of plans as JSON text."""
 
 from __future__ import annotations
 

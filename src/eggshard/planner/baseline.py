@@ -1,4 +1,4 @@
-"""The baseline: propagated shardings as they are, every op resharded on its own.
+"""The baseline plan: propagated shardings unchanged, and every op resharded independently.
 
 This is what an op-by-op partitioner does, with each op's cheapest strategy and each reshard's cheapest route. It
 needs no e-graph and cannot fail where the program is understood: every fallback ends here.

@@ -1,4 +1,4 @@
-"""What sharding propagation proposes: shardings of values, and interfaces of the ops that have bodies."""
+"""Hints from sharding propagation: shardings of values, and interfaces of the ops that have bodies."""
 
 from __future__ import annotations
 

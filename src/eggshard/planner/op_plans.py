@@ -1,4 +1,4 @@
-"""How each op may run on shards: its strategies, what each costs, and the device steps that carry it out."""
+"""Plans of single ops: strategies on shards, their costs, and the device steps that carry them out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a source program to its cheapest plan: read, plan by layers or as a whole, compare with the baseline."""
+"""The entry to planning: from a source program to its cheapest plan, by layers or as a whole, against the baseline."""
 
 from __future__ import annotations
 

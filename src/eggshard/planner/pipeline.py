@@ -1,7 +1,7 @@
 """The stages of planning a region: read | saturate | encode | select | decode | schedule.
 
 Each is a function from one state (`state`) to the next. Whole programs, bodies of loops and programs of equal layers
-are planned by these functions.
+are all planned by these functions.
 """
 
 from __future__ import annotations

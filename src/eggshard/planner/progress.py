@@ -1,7 +1,7 @@
-"""What long work says meanwhile: which stage it is in, on a terminal, once it has taken two seconds.
+"""Progress display of long work: the current stage, on a terminal, once two seconds have passed.
 
-Nothing is drawn where stderr is no terminal (in tests, in pipes, under a job scheduler), and nothing is left behind.
-Work reports by what it does anyway: `timed` adds the seconds of a part to a clock, and a `Clock` tells others.
+Nothing is drawn where stderr is no terminal (in tests, in pipes, under a job scheduler), and the display is erased at
+the end. Work reports by what it does anyway: `timed` adds the seconds of a part to a clock, and a `Clock` tells others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Loops whose iterations look at neighbours: several iterations share one exchange where that is cheaper.
+"""Loops whose iterations access neighbours: several iterations share one halo exchange where that is cheaper.
 
-Planned in a row, iterations are one straight program, in which the extraction weighs a wider window against another
-exchange. A loop that counts becomes one over rows of iterations, and what remains is one more row (or, where it is not
-known how much, a loop).
+Several iterations unrolled in a row are one straight-line program, in which extraction weighs a wider window against
+another exchange. A counted loop becomes a loop over rows of iterations; the remainder is one more row (or a loop, where
+the trip count is unknown).
 """
 
 from __future__ import annotations

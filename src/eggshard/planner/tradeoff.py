@@ -1,4 +1,4 @@
-"""The front of time and memory: plans of one program, none of which is better than another in both."""
+"""The Pareto front of time and memory over the plans of one program."""
 
 from __future__ import annotations
 

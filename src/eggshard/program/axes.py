@@ -1,4 +1,4 @@
-"""Mesh axes, their sub-axes, and lists of them, major to minor: what overlaps, what begins with what, what merges.
+"""Mesh axes, their sub-axes, and lists of them from major to minor, with overlap, prefix and merge relations.
 
 A sub-axis ``"x":(2)4`` of an axis of size n is the middle of n reshaped to ``[2, 4, n / 8]``. It *begins* at 2 and
 *ends* at 8; a whole axis begins at 1 and ends at n. The relations are Shardy's of axis references. In normal form

@@ -1,4 +1,4 @@
-"""The reductions whose addends programs and collectives combine: names, identities, NumPy and StableHLO meaning."""
+"""The reductions that combine partial values: names, identities, NumPy and StableHLO meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Placements: what each device of a mesh holds of a tensor.
+"""Placements: the part of a tensor that each device of a mesh holds.
 
 A placement is resolved: it knows its tile sizes, so the local shape and the held indices follow from it alone.
 """

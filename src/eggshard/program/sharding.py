@@ -1,11 +1,11 @@
 """Shardings as authors state them (Shardy's model): their text, their validity, and the placements they mean.
 
 Grammar: per dimension the axes that shard it, major to minor, ``?`` where propagation may add more, and a priority;
-then the axes that must not shard the tensor, and those along which it is a sum of addends:
+then the axes that must not shard the tensor, and those along which it is a partial sum (unreduced):
 
     [{"x", "y":(1)2, ?}p1, {}], replicated={"z"}, unreduced={"w"}
 
-Both axes of a program's own mesh and those of its refinement (`Mesh.refined`) are understood everywhere: a stated
+Axes of a program's own mesh and those of its refinement (`Mesh.refined`) are understood everywhere: a stated
 sharding names the former, a placement the latter.
 """
 

@@ -1,4 +1,4 @@
-"""Shardings on meshes that they name, as a module with several meshes states them."""
+"""Shardings that name their mesh, as in modules with several meshes."""
 
 from __future__ import annotations
 

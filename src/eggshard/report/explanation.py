@@ -1,4 +1,4 @@
-"""One step explained: why it is there, what else there was, and what would have to change."""
+"""Explanation of one step: why it is there, what the alternatives were, and what would have to change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan as a graph: for networkx, and as Graphviz's text."""
+"""Plans as graphs, for networkx and in Graphviz's text."""
 
 from __future__ import annotations
 

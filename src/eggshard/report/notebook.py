@@ -1,4 +1,4 @@
-"""A plan in a notebook: the table of `print(plan)` in HTML."""
+"""The notebook view of a plan: the table of `print(plan)` in HTML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report's page shows of a plan, as JSON values: tables of rows of numbers and of texts, every text once."""
+"""The data of a report's page as JSON values: tables of rows of numbers and of texts, every text stored once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of a plan as rows of the report's page: those in a loop or branch come after the step that they are in."""
+"""A plan's steps as rows of the report's page; the steps of a loop or branch follow the loop's or branch's own row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guard of `eggshard.jit`: a plan is held against XLA's own program, and the verdict remembered in the process."""
+"""The guard of `eggshard.jit`, which compares a plan with XLA's own program and caches the verdict in the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The launcher: starts a process per device, watches all of them, and leaves nothing behind."""
+"""The launcher, which starts a process per device, watches all of them, and cleans up after them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The one piece of shared memory of a run: where each process says at which step it is, and every device's slice.
+"""The shared memory segment of a run: the progress of each process, and every device's slice.
 
-Between the slices lie guards, which hold a pattern of their own; whoever writes past its slice is found by them.
+Guard regions with a known pattern separate the slices; they reveal who writes past a slice.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a communicating step moves, as one device sees it: boxes of its peers' operands that become boxes of its own
-results, and operands of its group that it combines.
+"""The traffic of a communicating step as one device sees it: boxes of its peers' operands that become boxes of its own
+results, and the operands of its group that it combines.
 
-Engines that have a process for each device move these, and so know nothing of the steps themselves. Peers are logical
-device ids, and a device's pieces from itself are local copies. All devices' pieces together are what the simulator
-does with the step (`eggshard.simulate.simulator.perform`).
+Engines with a process per device move this traffic and so need not know the steps. Peers are logical device ids, and
+pieces from the device itself are local copies. All devices' pieces together equal what the simulator does with the
+step (`eggshard.simulate.simulator.perform`).
 """
 
 from __future__ import annotations

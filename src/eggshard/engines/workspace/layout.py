@@ -1,4 +1,4 @@
-"""Layouts: one object that sizes a workspace and computes every address in it, for the allocator and for all users."""
+"""Workspace layouts: one object that sizes a workspace and computes every address in it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Packing: addresses for buffers of known sizes and lifetimes, so that few bytes are needed in all.
+"""Packing of buffers with known sizes and lifetimes into few bytes.
 
-The problem (dynamic storage allocation) is NP-hard; what is here are first fits in several orders, then of orders near
-the best. No packing needs fewer bytes than are live at once, so that a packing which needs no more is the best.
+The problem (dynamic storage allocation) is NP-hard. The packings tried are first fits in several orders, then in orders
+near the best one. No packing needs fewer bytes than are live at once, so one that needs no more is optimal.
 """
 
 from __future__ import annotations

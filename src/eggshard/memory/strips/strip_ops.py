@@ -1,4 +1,4 @@
-"""The ops of which steps on strips are written: parts of arrays, at places that differ between iterations."""
+"""Builders of the ops that steps on strips consist of: parts of arrays at positions that differ between iterations."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Strips: what of a step's operands makes a strip of its results, and the step on strips.
+"""Strips: which parts of a step's operands make a strip of its results, and the step on strips.
 
-A strip is a part of one dimension. Seen as ``(outer, length, inner)``, row-major, a dimension is cut along the middle:
-what a gather receives from every device is then cut alike, and the strips of its result are gathered from strips of
-its operand. A step's *lines* are the ways to cut it: computed on strips of its operands, it makes strips of all its
-results, with the same collectives on smaller shards. What looks at neighbours *reads* strips of its operands that lie
-elsewhere and are wider, as the ops say (`OpDef.reaches`); so strips overlap.
+A strip is a part of one dimension. The dimension is seen in row-major order as ``(outer, length, inner)`` and cut along
+the middle, so that what a gather receives from every device is cut alike and strips of its result are gathered from
+strips of its operand. A step's *lines* are the ways to cut it: on strips of its operands it computes strips of all its
+results, with the same collectives on smaller shards. Ops that access neighbours *read* wider strips at other offsets
+(`OpDef.reaches`), so strips overlap.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arithmetic as XLA simplifies it before it fuses: ops that change nothing, ops on broadcasts, quotients, reductions.
+"""Arithmetic simplification before fusion, as in XLA: no-ops, ops on broadcasts, quotients, reductions.
 
 - Constants are folded, an op with its neutral element returns its other operand, a choice between equals either.
 - An op on broadcasts is done before they are, and a quotient by a broadcast multiplies by its inverse.

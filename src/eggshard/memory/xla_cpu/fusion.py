@@ -1,4 +1,4 @@
-"""Which values of a device program are written to memory: a compiler's fusion, as far as buffers show it.
+"""Model of XLA's fusion on CPUs, which decides the values of a device program that are written to memory.
 
 The rules are those of XLA's pipeline for CPUs, found in its optimised modules:
 

@@ -1,4 +1,4 @@
-"""Slices of slices, of padding and of concatenations, as a compiler simplifies them: cut from what they touch."""
+"""Simplification of slices of slices, pads and concatenations: each is cut from the operands that it touches."""
 
 from __future__ import annotations
 

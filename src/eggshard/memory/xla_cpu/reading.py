@@ -1,4 +1,4 @@
-"""From instructions to a graph of what takes memory: how XLA prepares each op for CPUs before it fuses and schedules.
+"""Builder of the memory graph from instructions: how XLA on CPUs prepares each op before it fuses and schedules.
 
 - A product wants matrices, (batch, rows, contracted) and (batch, contracted, columns): operands with their dimensions
   in another order are copied first, but for plain transposes of one matrix, which the product does itself. A dimension

@@ -1,4 +1,4 @@
-"""Combining updates into a tensor at positions that are data."""
+"""Scatter, which combines updates into a tensor at data-dependent positions."""
 
 from __future__ import annotations
 

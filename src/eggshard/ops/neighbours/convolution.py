@@ -1,4 +1,4 @@
-"""Convolutions of any dimension numbers, padding, dilation and grouping."""
+"""Convolutions with any dimension numbers, padding, dilation and grouping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""While loops that count: which carried value is the counter, how it steps, and what it is compared with."""
+"""Analysis of counted while loops: which carried value is the counter, its step, and the bound it is compared with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops that say where values should lie and change nothing of what they are."""
+"""Sharding annotations, which state where values should be placed and return them unchanged."""
 
 from __future__ import annotations
 

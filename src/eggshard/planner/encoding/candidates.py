@@ -1,4 +1,4 @@
-"""Keeping the number of placements per class within a cap: the closure of what is pinned, by joins in the e-graph."""
+"""Pruning of candidate placements to a cap per class: the closure of pinned ones, computed by joins in the e-graph."""
 
 from __future__ import annotations
 

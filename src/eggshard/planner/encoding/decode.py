@@ -1,4 +1,4 @@
-"""From a selection back to a device program: shards in dependency order, conversions by shared routes."""
+"""Decoding of a selection into a device program: shards in dependency order, reshardings by shared routes."""
 
 from __future__ import annotations
 

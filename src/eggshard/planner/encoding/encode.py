@@ -1,9 +1,9 @@
-"""From a saturated e-graph to a selection problem: every node's strategies, and every class's conversions.
+"""Encoding of a saturated e-graph as a selection problem: every node's strategies, and every class's reshardings.
 
-Shards are pairs (class, placement). A choice computes a shard in place by one strategy of one e-node; conversions
-between placements of a class are priced by the reshard planner. Classes that are views of one another are one class of
-the problem (`views`), with placements of their core dimensions. Multi-result ops are classes of tuples whose
-"placements" are tuples of placements, which nothing converts.
+Shards are pairs (class, placement). A choice computes a shard in place by one strategy of one e-node; a conversion
+(resharding) between two placements of a class is priced by the reshard planner. Classes that are views of one another
+are one class of the problem (`views`), with placements of their core dimensions. Multi-result ops are classes of tuples
+whose "placements" are tuples of placements, without conversions.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Values widened together in the selection problem: choices whose exchanges share collective-permutes.
+"""Joint halo exchanges in the selection problem: choices for several values whose exchanges share collective-permutes.
 
-The problem adds prices up, and slabs of two values that go between different devices cost less in shared permutes than
-apart. So a joint exchange is a class of its own, whose one choice needs all the values and pays for all of them; each
-value's window is taken from it for nothing. Values that go the same way may share permutes as well, but that saves
-messages only, wherever they are: it is left to `eggshard.spmd.joining`.
+Prices in the problem are additive, but halo regions of two values that go between different devices cost less in shared
+permutes than apart. A joint exchange is therefore a class of its own, whose one choice needs all the values and pays
+for all of them; each value's window is taken from it at no cost. Values that go between the same devices may share
+permutes, too, but that saves only messages, equally everywhere, and is left to `eggshard.spmd.joining`.
 """
 
 from __future__ import annotations

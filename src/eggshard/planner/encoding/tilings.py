@@ -1,4 +1,4 @@
-"""Tiles on which values lie where nothing moves them, and the reductions that are computed over those."""
+"""Tilings on which ops leave values without communication, and the reductions that are computed over such tiles."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The decisions of a selection in words, with alternatives and rules (`plan.reasons`), from the problem it solves.
+"""Explanation of a selection: its decisions in words, with alternatives and rules (`plan.reasons`), from its problem.
 
-Computed when asked for: a plan keeps its problem for that, as it keeps what makes its baseline.
+It is computed on demand: a plan keeps its problem for that, as it keeps what makes its baseline.
 """
 
 from __future__ import annotations

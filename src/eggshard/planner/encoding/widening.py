@@ -1,8 +1,8 @@
-"""Windows in the selection problem: choices that compute on windows, and per value a class of its windows.
+"""Halo expansion in the selection problem: choices that compute on windows, and per value a class of its windows.
 
-What a value is widened to is shared by its consumers, and a narrower window is had from a wider one for nothing. So
-the windows of a value are a class of their own: its choices widen a shard of the value (or take one that was computed
-wide), and its conversions cut narrower windows out of wider ones.
+A value's consumers share its halo exchange, and a narrower window is cut from a wider one at no cost. The windows of a
+value are therefore a class of their own: its choices expand a shard of the value by an exchange (or take one that was
+computed wide), and its conversions cut narrower windows out of wider ones.
 """
 
 from __future__ import annotations

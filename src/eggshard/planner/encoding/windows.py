@@ -1,9 +1,9 @@
-"""Which windows of which classes are worth having: what consumers reach, and the hulls that serve them together.
+"""Candidate windows of classes: the windows that consumers access, and the bounding windows that serve several of them.
 
-From standard placements of the results of ops that look at neighbours, what they need of their operands is followed
-back through the program: an operand may be computed at that window, and so needs wider windows of its own operands, or
-be widened by an exchange. One exchange should serve all that a value's consumers need of it; so each value is widened
-to, or computed at, the hull of its consumers' windows: of the narrowest of them, of the next wider ones, and so on.
+From standard placements of the results of ops that access neighbours, their needs are followed back through the
+program: an operand may be computed at that window, and so needs wider windows of its own operands, or be expanded by a
+halo exchange. One exchange should serve all that a value's consumers need; so each value is expanded to, or computed
+at, the bounding window of its consumers' windows: of the narrowest, of the next wider ones, and so on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which op belongs to which layer of a program that repeats layers.
+"""Assignment of ops to the layers of a program that repeats layers.
 
-The forward ops of a layer, their transposes, and the updates of its weights lie in different runs, one of which goes
-through the layers backwards. What a layer's ops take from one another says which of their blocks belong together.
+The forward ops of a layer, their transposes and its weight updates are in different runs, one of which goes through the
+layers backwards. Data flow between the ops says which of their blocks belong to one layer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The plan of a short program made one of the whole program: every layer does what the copy it follows does.
+"""Lifting of a short program's plan to the whole program: every layer does what the copy it follows does.
 
-The result is a graph, a problem and a selection of the whole program, with nothing in them but what was chosen, so that
-prices are exact and the decoder emits it like any other.
+The result is a graph, a problem and a selection of the whole program that contain only what was chosen, so that prices
+are exact and the decoder emits it like any other.
 """
 
 from __future__ import annotations

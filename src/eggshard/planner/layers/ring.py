@@ -1,10 +1,10 @@
-"""Equal layers as a ring: one layer takes what it delivers itself, and stands for all.
+"""A lower bound for equal layers by periodic Lagrangian relaxation: one layer consumes what it delivers itself.
 
-Lagrange multipliers tell a layer what it pays for its inputs and is paid for its outputs; with the same ones between
-any two layers, the plan of all layers costs at least as many times what the cheapest layer does. The first takes from
-elsewhere, and the last one's output goes elsewhere, at the same prices: what a layer pays for its input is paid to
-whoever takes one from elsewhere for the first layer, and what it is paid for its output is paid by who takes the last
-one's. Where nobody does, the bound is less by what may be paid at most, or more by what is paid at least.
+Lagrange multipliers tell a layer what it pays for its inputs and is paid for its outputs. With equal multipliers
+between all neighbouring layers, the plan of all layers costs at least their number times the cheapest layer. The first
+layer's input and the last layer's output cross to the rest of the program at the same prices: what a layer pays for its
+input goes to the producer of the first layer's input, and what it is paid for its output comes from the consumer of the
+last layer's output. Where there is none, the bound is corrected by the most or the least that may be paid.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A program in the making: ops and values that propagation's preparation may copy, add and connect anew.
+"""A mutable draft of a program, whose ops and values propagation's preparation may copy, add and reconnect.
 
-Uses of a value are listed as MLIR lists them, the latest first, since Shardy looks at ops in that order.
+Uses of a value are listed as MLIR lists them, the latest first, since Shardy visits ops in that order.
 """
 
 from __future__ import annotations

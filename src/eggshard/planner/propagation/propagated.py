@@ -1,4 +1,4 @@
-"""Shardy's propagation on programs: the sharding of every value, as XLA would choose it before communication."""
+"""Shardy's propagation on programs: the sharding of every value that XLA would choose before communication."""
 
 from __future__ import annotations
 
