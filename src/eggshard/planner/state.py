@@ -1,4 +1,4 @@
-"""The states that stages of planning pass on: one frozen state per stage, with everything made by the ones before it."""
+"""The states that stages of planning pass on: one frozen state per stage, with all results of the stages before it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Conversions by one collective: the actions that lead from one placement of a tensor to another.
+"""Single-collective reshardings: the actions that lead from one placement of a tensor to another.
 
-A conversion of a given kind is spelled out as steps ``(action, placement after it)``. Uneven dimensions are padded up
-before an action that splits them and cut after one that gathers them; those placements in between have tiles of their
-own. Which pairs of placements are one collective apart is recognised in `eggshard.reshard.states`.
+A conversion of a given kind is a list of steps ``(action, placement after it)``. Uneven dimensions are padded before an
+action that splits them and cropped after one that gathers them; placements in between have tiles of their own.
+`eggshard.reshard.states` determines which pairs of placements are one collective apart.
 """
 
 from __future__ import annotations

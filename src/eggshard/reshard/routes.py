@@ -1,7 +1,7 @@
-"""The cheapest sequence of collectives from one placement of a tensor to another, under any prices.
+"""Reshard routes: the cheapest sequence of collectives from one placement of a tensor to another, under any prices.
 
-Shortest paths over a space of placements (`eggshard.reshard.states`) whose edges are single collectives, padded
-where uneven, and exchanges by pieces. Prices are asked once per class of equal steps, not once per edge.
+Routes are shortest paths over a space of placements (`eggshard.reshard.states`) whose edges are single collectives,
+padded where uneven, and point-to-point redistributions. Prices are asked once per class of equal steps.
 """
 
 from __future__ import annotations

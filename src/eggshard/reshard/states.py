@@ -1,7 +1,7 @@
-"""The placements that a reshard may pass through, and which conversions join them: arrays over pairs of placements.
+"""The state space of resharding: placements that a route may pass through, and the conversions between pairs of them.
 
-The structure depends on the mesh and on how the sizes divide, hardly on the tensor: tensors whose sizes all axes
-divide share one space of states, whatever their sizes are. So it is worked out once, vectorised over all pairs.
+It depends on the mesh and on how sizes divide, hardly on the tensor: tensors whose sizes all axes divide share one
+space of states, whatever their sizes are. So it is computed once, vectorised over all pairs.
 """
 
 from __future__ import annotations

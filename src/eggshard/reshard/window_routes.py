@@ -1,4 +1,4 @@
-"""Conversions from and to windows: along one dimension after the other by slabs, and between shardings by routes."""
+"""Resharding from and to windows: halo exchanges along one dimension after the other, routes between shardings."""
 
 from __future__ import annotations
 

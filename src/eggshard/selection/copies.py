@@ -1,4 +1,4 @@
-"""Which classes may pay to compute twice, at two placements."""
+"""Analysis of which classes may pay to be computed twice, at two placements."""
 
 from __future__ import annotations
 

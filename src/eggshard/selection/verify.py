@@ -1,6 +1,6 @@
-"""Exact judgement of selections: validity, price, and the cheapest conversions for given choices.
+"""The exact checker of selections: validity, price, and the cheapest conversions for given choices.
 
-Every extractor's answer passes through here, so no extractor has to be trusted.
+Every search method's answer passes through here, so that none has to be trusted.
 """
 
 from __future__ import annotations

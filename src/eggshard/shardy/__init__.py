@@ -1,4 +1,4 @@
-"""Shardy's passes by name, on programs: each a function from a program to a program, alone or in pipelines.
+"""Shardy's passes on programs, by name: each a function from a program to a program, alone or in pipelines.
 
     >>> closed = eggshard.shardy.close_shardings(program)  # doctest: +SKIP
     >>> program = eggshard.shardy.run(program, "close-shardings,inline-meshes")  # doctest: +SKIP

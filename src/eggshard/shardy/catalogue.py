@@ -1,4 +1,4 @@
-"""All passes, registered by being imported here."""
+"""The catalogue of passes: importing it registers all of them."""
 
 from __future__ import annotations
 

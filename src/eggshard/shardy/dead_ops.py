@@ -1,4 +1,4 @@
-"""Ops that nobody would miss: what MLIR's greedy rewriting tidies up besides what its patterns say."""
+"""Dead-op elimination as MLIR's greedy rewriter does it besides applying patterns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The passes by name, with their options, and pipelines of them."""
+"""The framework of passes: passes by name, with their options, and pipelines of them."""
 
 from __future__ import annotations
 

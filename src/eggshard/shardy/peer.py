@@ -1,4 +1,4 @@
-"""Shardy's own passes, as jaxlib registers them, in the worker process: ordinary inputs abort some of them."""
+"""Shardy's own passes, as jaxlib registers them, run in a worker process because ordinary inputs abort some of them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Loop-invariant steps are taken out of loops: they run once, before the loop.
+"""Loop-invariant code motion: steps that do not depend on the iteration run once, before the loop.
 
-XLA does the same to the program that it is given (its while-loop-invariant code motion, and merging of equal
-instructions), so a plan that left them inside would be priced for collectives that no device executes. Taken out here,
-they are paid once, on every back end.
+XLA does this to the program that it is given (its while-loop-invariant code motion, and merging of equal instructions),
+so a plan that left them inside would be priced for collectives that no device executes. Hoisted here, they are paid
+once, on every back end.
 """
 
 from __future__ import annotations

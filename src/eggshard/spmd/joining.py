@@ -1,8 +1,8 @@
-"""Exchanges of several values at once, whose slabs share collective-permutes where that is cheaper.
+"""Joining of halo exchanges of several values, which share collective-permutes where that is cheaper.
 
-A pass over a finished device program. Exchanges wait until nothing else can run without them. Then all that wait over
-the same axes are independent of each other, and may be one step. The other steps keep their order, but for what a
-joint step needs and what comes with it.
+This is a pass over a finished device program. Exchanges are delayed until no other step can run; all that then wait
+over the same axes are independent and may become one step. Other steps keep their order, except for those that a joint
+step needs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The reshard by pieces: any placement to any other in collective-permutes of equal pieces, at the least bytes.
+"""Point-to-point redistribution: any placement to any other in collective-permutes of equal pieces, at the least bytes.
 
 Both placements are cut to a common grid of cells. Each device misses the cells that it needs and does not hold; each
 of those comes from one of the cell's holders, chosen so that loads are even; and the sends are sorted into as many

@@ -1,4 +1,4 @@
-"""Device programs within device programs: the bodies of loops and branches, where they are, how often they run."""
+"""Nested device programs: the bodies of loops and branches, their addresses, and how often they run."""
 
 from __future__ import annotations
 

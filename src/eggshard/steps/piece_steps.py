@@ -1,4 +1,4 @@
-"""Physical steps by pieces: collective-permutes of equal pieces that together make up the new shards."""
+"""Point-to-point steps: collective-permutes of equal pieces that together make up the new shards."""
 
 from __future__ import annotations
 

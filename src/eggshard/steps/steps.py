@@ -1,4 +1,4 @@
-"""The vocabulary of physical steps: what every device does, in shard-local shapes.
+"""The vocabulary of physical steps, which every device executes in shard-local shapes.
 
 Cost models price these steps; the StableHLO emitter and the NumPy simulator are the two readings of them. Each
 action states its result shape and the bytes that each device receives; nothing else in the house restates them.

@@ -1,4 +1,4 @@
-"""Physical steps on windows: slabs exchanged with neighbours, and what lies beyond a tensor's ends."""
+"""Physical steps on windows: halo regions (slabs) exchanged with neighbours, and fills beyond a tensor's ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What classes charge their users in a dual ascent (`selection.bounds.dual`), as arrays over many classes."""
+"""The dual variables of a dual ascent (`selection.bounds.dual`), as arrays over many classes."""
 
 from __future__ import annotations
 

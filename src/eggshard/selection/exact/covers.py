@@ -1,11 +1,10 @@
-"""Cover rows: sets of choices and conversions of which every plan has at least one, found by minimum cuts.
+"""Cover cuts: sets of choices and conversions of which every plan has at least one, found by minimum cuts.
 
 A *policy* names one need of every choice. Whatever derives a root contains a path of needs, conversions, shards and
 choices that follows the policy down to a choice without needs. So a set that cuts all those paths meets every plan,
-copies, alternatives and circles included, and its variables sum to at least 1. A minimum cut by a relaxation's values
-finds a violated one. This is what a relaxation misses where consumers that stand in for each other each take a
-fraction of a class, and the class or its conversion is paid for one fraction only, and where fractions of a circle
-feed each other.
+with copies, alternatives and cycles included, and its variables sum to at least 1. A minimum cut by a relaxation's
+values finds a violated one. Without these cuts a relaxation lets consumers that stand in for each other each take a
+fraction of a class and pays for one fraction only, and lets fractions along a cycle feed each other.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""The integer program over shards: which are computed, which converted to, and which are there for what needs them.
+"""The integer program over shards: which are computed, which are converted to, and which are available.
 
-Variables: x[s], choice s is computed; r[c,p,q], a conversion is paid; there[c,q]. Rows: a choice is computed only if
-what it needs is there; a shard is there if it is computed or converted to; a conversion starts at what is computed.
-
-A class of which some optimal plan computes one copy at most uses its operands by one choice. What it takes flows from
-one placement to the other: f[use,p,q], no more than is computed at p, and no more than is paid for the conversion. That
-is the local polytope of Markov random fields, tight where values hang together as in a tree.
-
-Where classes can be computed from each other, shards have an order (Miller, Tucker and Zemlin, 1960): what is computed
-comes after what it needs of its own circle. The relaxation is strengthened by rows that every plan obeys (`covers`).
+Variables: x[s], choice s is computed; r[c,p,q], a conversion is paid; there[c,q], a shard is available. Rows: a choice
+is computed only if its needs are available; a shard is available if it is computed or converted to; a conversion starts
+at a computed shard. Where some optimal plan computes at most one copy of a class, it uses its operands by one choice,
+and what it takes flows between placements: f[use,p,q], no more than is computed at p, and no more than is paid for the
+conversion (the local polytope of Markov random fields, tight on trees). Where classes can be computed from each other,
+shards are ordered (Miller, Tucker and Zemlin, 1960): a shard comes after its needs within its own cycle. Rows that
+every plan obeys (`covers`) strengthen the relaxation.
 """
 
 from __future__ import annotations

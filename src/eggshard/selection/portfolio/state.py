@@ -1,4 +1,4 @@
-"""What the methods of the portfolio know: the problem as far as it is reduced, plans, bounds, and the time left."""
+"""The state of the portfolio: the problem as far as it is reduced, plans, bounds, and the time left."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A problem without what no plan cheaper than a known one can use.
+"""Reduced-cost fixing: drops whatever no plan cheaper than a known one can use.
 
-In a program whose best plan sends halos, anything that gathers whole tensors is out of the question; but as long as
-its choices are there, the searches look at them, and relaxations use them by fractions.
+In a program whose best plan sends halos, gathering whole tensors is out of the question; but as long as its choices are
+in the problem, searches visit them and relaxations use fractions of them.
 """
 
 from __future__ import annotations

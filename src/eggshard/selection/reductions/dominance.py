@@ -1,4 +1,4 @@
-"""Dominated-column elimination: choices that another choice makes needless."""
+"""Dominated-column elimination: drops choices that another choice makes redundant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chains of classes folded into one."""
+"""Folding of chains of classes into single classes."""
 
 from __future__ import annotations
 

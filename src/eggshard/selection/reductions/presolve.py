@@ -1,4 +1,4 @@
-"""Presolve: what no optimal plan needs is dropped; every step's argument is beside it.
+"""Presolve: drops what no optimal plan needs; the argument for each step is beside it.
 
 The result has fewer classes, choices, placements and needs.
 """

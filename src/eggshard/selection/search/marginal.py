@@ -1,13 +1,12 @@
-"""What else a plan could have chosen, and what it would then cost: prices of single decisions at the margin.
+"""Marginal prices: the alternatives to each decision of a plan, and what the plan would then cost.
 
 A decision is one thing that a plan pays for: a choice, or a conversion. An alternative is another choice in its place
-(another op, or the same at other placements), no copy of a value that is computed twice, or a second one in place of
-a conversion. Its price is a difference of totals, of two plans that `selection.verify.check` finds valid, so it needs
-no model of its own:
+(another op, or the same op at other placements), one copy less of a value computed twice, or one more in place of a
+conversion. Its price is the difference of two plans' totals, both valid by `selection.verify.check`:
 
-- *held*: everything else stays as it is (but for results of an op with several, which lie where it gives them).
-  Conversions come from the cheapest placement at hand, values that nothing
-  needs any more leave the plan, and values that it lacked join it in the way that is cheapest for a tree.
+- *held*: everything else stays as it is, except for sibling results of multi-result ops, which follow. Conversions
+  start from the cheapest placement available; values no longer needed leave the plan, and missing ones join it in the
+  way that is cheapest for a tree.
 - *followed*: other decisions may follow, by local search around this one, which itself stays. Never more than held.
 """
 

@@ -1,4 +1,4 @@
-"""Making stated shardings final: no dimension stays open to propagation."""
+"""The pass that closes stated shardings, so that no dimension is open to propagation."""
 
 from __future__ import annotations
 

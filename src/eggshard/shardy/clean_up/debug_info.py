@@ -1,4 +1,4 @@
-"""What propagation notes on request: where the axes of each value came from, and along which edges."""
+"""Propagation's debugging notes (the origins of each value's axes, and the edges they took), and the pass removing them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shardings of functions' arguments and results: even, without sub-axes, and as what is returned."""
+"""Passes on the shardings of functions' arguments and results: even, without sub-axes, and consistent with returns."""
 
 from __future__ import annotations
 

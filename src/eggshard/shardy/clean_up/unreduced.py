@@ -1,4 +1,4 @@
-"""Whether partial sums stay partial sums until something says that they are reduced."""
+"""The pass that checks that partial sums stay unreduced until an op says that they are reduced."""
 
 from __future__ import annotations
 

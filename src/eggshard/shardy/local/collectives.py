@@ -1,4 +1,4 @@
-"""Shardy's collectives as the physical steps that plans are made of."""
+"""Translation of Shardy's collectives into the physical steps of plans."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How one op is computed on shards: which axes cut which of its factors, and what that makes of its results.
+"""Decisions on how one op is computed on shards: the axes of each factor, and the layouts of its results.
 
-Operands and results must agree on every factor; nothing is resharded here. What cannot be computed shard by shard is
-refused, never computed wrongly.
+Operands and results must agree on every factor; nothing is resharded here. An op that cannot be computed shard by shard
+is refused, never computed wrongly.
 """
 
 from __future__ import annotations

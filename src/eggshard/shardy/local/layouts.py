@@ -1,4 +1,4 @@
-"""What each device holds of a value of an annotated module, in whole tiles: the ground of local types."""
+"""Layouts of values in an annotated module: what each device holds, in whole tiles, which determines local types."""
 
 from __future__ import annotations
 

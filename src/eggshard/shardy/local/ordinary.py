@@ -1,4 +1,4 @@
-"""Ops of StableHLO on shards: in place where only types and attributes change, else written anew."""
+"""Localization of StableHLO ops: in place where only types and attributes change, otherwise rewritten."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Which rows of a dimension travel where, so that every device gets the range of them that it needs, and no more.
+"""Redistribution of rows along a dimension: every device gets exactly the range of rows that it needs.
 
 Rows are numbered by *coordinates* of the tensor, devices by their position along the dimension's axes. A device holds
-consecutive coordinates in its buffer and needs consecutive ones. What it has it keeps; all else comes in rounds of
-collective-permutes, whose slabs are as wide as the longest run among them.
+consecutive coordinates in its buffer and needs consecutive ones. It keeps what it has; all else comes in rounds of
+collective-permutes, whose slabs (halo regions) are as wide as the longest run among them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Device steps put into a module as StableHLO: their text is what plans are lowered to."""
+"""Splicing of device steps into a module as StableHLO, by the text that plans are lowered to."""
 
 from __future__ import annotations
 

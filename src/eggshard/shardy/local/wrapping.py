@@ -1,4 +1,4 @@
-"""The program of one device put back behind whole tensors, so that XLA compiles it as it is."""
+"""Wrapping of the program of one device behind whole tensors, so that XLA compiles it unchanged."""
 
 from __future__ import annotations
 

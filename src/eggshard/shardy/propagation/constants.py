@@ -1,4 +1,4 @@
-"""Constants of their own for every user, so that users' shardings do not meet at what they share by chance."""
+"""Splitting of constants, one per user, so that users do not exchange shardings through a constant they share by chance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gathers and scatters of rows, each at its own place, as batched ones: their rows may then be sharded alike."""
+"""Conversion of gathers and scatters of rows, each at its own index, to batched ones, whose rows may be sharded alike."""
 
 from __future__ import annotations
 

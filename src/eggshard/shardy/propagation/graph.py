@@ -1,4 +1,4 @@
-"""A module's ops, values and shardings for propagation: read from MLIR once, before it, and written back after it."""
+"""The propagation graph of a module: ops, values and shardings, read from MLIR before propagation and written back after."""
 
 from __future__ import annotations
 

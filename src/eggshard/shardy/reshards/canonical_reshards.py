@@ -1,4 +1,4 @@
-"""Reshards in their simplest form: a chain is its last one, and two of a value to one sharding are one."""
+"""Canonicalization of reshards: a chain becomes its last one, and two of a value to one sharding become one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which axes shard each factor of one op, where its operands and results disagree: Shardy's choice.
+"""Shardy's choice of the axes that shard each factor of one op whose operands and results disagree.
 
-Shardy looks at one op at a time. Operands and results vote with their global sizes for the axes that shard their
+Shardy considers one op at a time. Operands and results vote, with their global sizes, for the axes that shard their
 factors, whatever a reshard would cost.
 """
 

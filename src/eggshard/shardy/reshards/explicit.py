@@ -1,6 +1,6 @@
-"""Reshards made explicit: each op's operands and results as the op can compute them, all else by `sdy.reshard`.
+"""The pass that makes reshards explicit: every op gets operands and results as it can compute them, by `sdy.reshard`.
 
-Shardy's decision, op by op (`common_axes`), or one for the whole program.
+The decision is Shardy's, op by op (`common_axes`), or one for the whole program (`planned`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""New reshards and reductions in a module, with the location of the value that they are of."""
+"""Insertion of new reshards and reductions into a module, at the location of the value that they transform."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reshards of one value in several shapes and orders of dimensions: one reshard, and its result in the others."""
+"""Sharing of reshards of one value in several shapes and dimension orders: one reshard, its result reshaped for the rest."""
 
 from __future__ import annotations
 

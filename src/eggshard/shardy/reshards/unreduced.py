@@ -1,4 +1,4 @@
-"""Values that are sums of addends along axes: where the addends are summed, and where they are made."""
+"""Values that are partial sums along axes: where they are reduced, and where they are made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What values are sharded like, those of regions included, and the meshes that they are on."""
+"""Shardings of values, including those of regions, and the meshes that they are on."""
 
 from __future__ import annotations
 

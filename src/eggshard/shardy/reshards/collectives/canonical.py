@@ -1,4 +1,4 @@
-"""Collectives in their simplest form: fused where two are one, and gone where they do nothing."""
+"""Canonicalization of collectives: fused where two are one, and removed where they do nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reshards become collectives: `sdy.reshard` says what, the ops written here say how."""
+"""The pass that turns reshards into collectives: `sdy.reshard` says what to do, the ops written here say how."""
 
 from __future__ import annotations
 

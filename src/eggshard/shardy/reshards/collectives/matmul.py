@@ -1,4 +1,4 @@
-"""Room for XLA's collective matrix multiplication: products without the collectives around them."""
+"""The pass that makes room for XLA's collective matrix multiplication by moving collectives away from products."""
 
 from __future__ import annotations
 

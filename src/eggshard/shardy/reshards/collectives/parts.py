@@ -1,4 +1,4 @@
-"""Shardings as arrangements of the parts of mesh axes, and the single collectives that lead from one to another."""
+"""The state space of planned reshards: arrangements of mesh-axis parts, and the single collectives between them."""
 
 from __future__ import annotations
 

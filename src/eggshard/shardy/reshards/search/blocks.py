@@ -1,4 +1,4 @@
-"""A block's selection problem: its values at placements, its ops' offers, and what converting values costs."""
+"""The selection problem of one block: its values at placements, its ops' offers, and the costs of resharding values."""
 
 from __future__ import annotations
 

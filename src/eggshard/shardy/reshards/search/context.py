@@ -1,4 +1,4 @@
-"""What planning a module's ops needs everywhere: one mesh, prices, routes, and shardings as placements."""
+"""The context of planning a module's ops: one mesh, prices, routes, and shardings as placements."""
 
 from __future__ import annotations
 

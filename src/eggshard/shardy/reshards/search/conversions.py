@@ -1,8 +1,8 @@
-"""Conversions that a module can state: addends stay apart on the way only where a sharding can say so.
+"""Reshardings that a module can state: partial values stay partial on the way only where a sharding can say so.
 
-``unreduced`` means a sum. Maxima and other addends are combined by one all-reduce, or reduce-scatter, before anything
-else is done to them. Between placements without addends a conversion is one reshard, whose collectives are planned
-later, by parts of axes; here it costs what routes over such parts cost.
+``unreduced`` means a sum. Maxima and other partial values are combined by one all-reduce, or reduce-scatter, before
+anything else is done to them. Between placements without partial values a conversion is one reshard, whose collectives
+are planned later by parts of axes; here it costs what routes over such parts cost.
 """
 
 from __future__ import annotations

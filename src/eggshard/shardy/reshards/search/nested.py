@@ -1,4 +1,4 @@
-"""Ops with blocks of their own, and calls: at which placements values go in and come out, and the plans inside."""
+"""Ops with blocks of their own, and calls: candidate placements of their operands and results, and the plans inside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""At which placements an op of a module can be computed without communication, and at what price."""
+"""Offers: the placements at which an op of a module can be computed without communication, with their prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The baseline: Shardy's decision for each op by itself. It stands in for a plan that sends more, or for none."""
+"""The baseline: Shardy's decision for each op alone, used when there is no plan or when the plan sends more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a module with explicit reshards computes each op on shards as the op can be."""
+"""The soundness check of explicit reshards: every op of the module must be computable on its shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing a block's plan down in its module: closed shardings on every value, and conversions where they are needed."""
+"""Writer of a block's plan into its module: closed shardings on every value, and reshards where they are needed."""
 
 from __future__ import annotations
 
