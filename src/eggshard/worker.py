@@ -1,4 +1,4 @@
-"""A warm worker process for native code that may abort, overflow the stack, or run away: egglog, MLIR passes.
+"""A warm worker process for native code that may abort, overflow the stack, or hang: egglog, MLIR passes.
 
 Ordinary inputs of such code end in signals, which Python cannot catch, and a running native call ends early only with
 its process. So it runs in a process of its own, which is killed at the time limit and started again.

@@ -1,4 +1,4 @@
-"""Which encodings each tensor of a kernel may have: what anchors want and what is there, followed through the ops.
+"""Candidate encodings of each tensor in a kernel: those that anchors want and that are given, propagated through ops.
 
 An encoding spells a layout, and one layout has many spellings (a slice, a linear encoding, a blocked one of fewer
 dimensions), between which nothing moves. Layouts are what is chosen; spellings are chosen afterwards (`spelling`).

@@ -1,4 +1,4 @@
-"""Propagation's debugging notes (the origins of each value's axes, and the edges they took), and the pass removing them."""
+"""Names of propagation's debugging notes (origins and edges of each value's axes), and the pass that removes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splitting of constants, one per user, so that users do not exchange shardings through a constant they share by chance."""
+"""Splitting of constants, one per user, so that users that share one by chance do not exchange shardings through it."""
 
 from __future__ import annotations
 

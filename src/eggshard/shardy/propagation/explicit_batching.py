@@ -1,4 +1,4 @@
-"""Conversion of gathers and scatters of rows, each at its own index, to batched ones, whose rows may be sharded alike."""
+"""Conversion of gathers and scatters of rows, each at its own index, to batched ones, so that rows can be sharded."""
 
 from __future__ import annotations
 

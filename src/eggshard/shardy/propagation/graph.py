@@ -1,4 +1,4 @@
-"""The propagation graph of a module: ops, values and shardings, read from MLIR before propagation and written back after."""
+"""The propagation graph of a module: ops, values and shardings, read from MLIR before and written back after."""
 
 from __future__ import annotations
 

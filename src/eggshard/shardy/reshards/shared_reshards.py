@@ -1,4 +1,4 @@
-"""Sharing of reshards of one value in several shapes and dimension orders: one reshard, its result reshaped for the rest."""
+"""Sharing of one reshard among reshards of a value in several shapes and dimension orders."""
 
 from __future__ import annotations
 

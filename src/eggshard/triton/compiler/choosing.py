@@ -1,4 +1,4 @@
-"""Which of several plans is taken: by what the assembled code says of each.
+"""Choice among several plans by statistics of each plan's assembled code.
 
 A model of layouts knows neither how the assembler orders instructions nor what later passes make of a layout. A plan
 that is cheaper under the model is taken only if its code is no worse than Triton's in what decides how a block runs.

@@ -1,4 +1,4 @@
-"""What assembled code says of layouts: barriers, shared memory, shuffles, registers, counted in its text."""
+"""Statistics of assembled code that depend on layouts: barriers, shared memory, shuffles, registers."""
 
 from __future__ import annotations
 

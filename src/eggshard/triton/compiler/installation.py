@@ -1,9 +1,9 @@
-"""Put into Triton's own compiler: ``eggshard.triton.install()``.
+"""Installation of the planner into Triton's own compiler: ``eggshard.triton.install()``.
 
 Triton calls a hook when it lists the stages of a compilation. Ours lets the stage that makes TritonGPU IR run as ever,
-then plans layouts anew; what it finds is taken only if it verifies, its layouts line up, its modelled cost is lower,
-and its assembled code is no worse (`choosing`). Otherwise, and whenever something goes wrong, Triton's own module goes
-on. What was assembled of a plan that is taken is not made again.
+then plans layouts anew. The result is taken only if it verifies, its layouts line up, its modelled cost is lower, and
+its assembled code is no worse (`choosing`). Otherwise, and whenever something goes wrong, Triton's own module goes on.
+Code assembled for a plan that is taken is not assembled again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What came of the compilations that Triton did with us installed."""
+"""Outcomes of the compilations that Triton did with the planner installed."""
 
 from __future__ import annotations
 

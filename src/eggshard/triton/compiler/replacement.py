@@ -1,4 +1,4 @@
-"""One compilation's TritonGPU module, Triton's or ours: both are made, ours must be better where that can be told."""
+"""Replacement of one compilation's TritonGPU module: Triton's and ours are made, and ours is taken only if better."""
 
 from __future__ import annotations
 

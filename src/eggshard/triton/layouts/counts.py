@@ -1,4 +1,4 @@
-"""What running something costs, in instructions."""
+"""Counts of instructions, in which all costs of layouts are stated."""
 
 from __future__ import annotations
 

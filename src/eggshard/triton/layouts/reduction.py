@@ -1,4 +1,4 @@
-"""What combining elements along a dimension costs at a layout: reductions and scans.
+"""Costs of combining elements along a dimension at a layout: reductions and scans.
 
 Reductions are lowered as Triton lowers them: within threads, then within warps by shuffles, then, as often as warps
 hold different elements of the dimension, through shared memory into lanes and by shuffles again.

@@ -1,4 +1,4 @@
-"""Where a conversion through shared memory puts each element, and with which instructions: Triton's own choice.
+"""Swizzling of conversions through shared memory: the address of each element, and the instructions, as Triton chooses.
 
 Shared memory is a layout too: its offset bits, from the fastest, are those of one vector (what one instruction moves
 for a lane), the banks, the segments (rows of all the banks), the blocks, and the repetitions (parts of the tensor that

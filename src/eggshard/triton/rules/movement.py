@@ -1,4 +1,4 @@
-"""Ops that rename elements: every element stays in its register, at the index that the op gives it."""
+"""Rules of ops that rename elements: every element stays in its register, at the index that the op gives it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What a rule says of an op: the encodings at which it runs, and what it does besides.
+"""The rule interface: the encodings at which an op runs, and what it costs there.
 
 An `Option` is one consistent assignment of encodings to an op's tensors. A rule gives the options in which a given
-operand or result has a given encoding; the base class is what is said of ops that nobody knows: they run as they are
-given.
+operand or result has a given encoding. The base class is the rule of unknown ops: they run as they are given.
 """
 
 from __future__ import annotations

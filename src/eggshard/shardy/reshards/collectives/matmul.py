@@ -1,4 +1,4 @@
-"""The pass that makes room for XLA's collective matrix multiplication by moving collectives away from products."""
+"""The pass that drops all-gathers and reduce-scatters around products, for XLA's collective matrix multiplication."""
 
 from __future__ import annotations
 
