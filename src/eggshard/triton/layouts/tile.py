@@ -1,4 +1,4 @@
-"""Tiles, the algebra in which encodings define layouts: products of identities, grown or clipped to a tensor's shape."""
+"""Tiles, the algebra in which encodings define layouts: products of identities, grown or clipped to a shape."""
 
 from __future__ import annotations
 

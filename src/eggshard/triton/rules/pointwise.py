@@ -1,4 +1,4 @@
-"""Rules of elementwise ops, and of ops that make tensors of nothing or of scalars: all tensors share any one encoding."""
+"""Rules of elementwise ops, and of ops that make tensors of nothing or of scalars: one encoding for all tensors."""
 
 from __future__ import annotations
 
