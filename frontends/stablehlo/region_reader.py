@@ -24,7 +24,7 @@ _TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return", "mhlo
 
 
 class OpReaders(NamedTuple):
-    """How ops are read that are not just an op of the registry: those of ``named``, and any that nobody knows."""
+    """Readers of ops that are not just an op of the registry: those of ``named``, and all that it does not know."""
 
     named: Mapping[str, Handler]
     unknown: Handler

@@ -69,7 +69,7 @@ class Plan(PlanRecord):
         which exchange data through one shared workspace only; ``mpi``, one MPI rank per device on this machine (ranks
         that exist already run plans by `to_mpi`). devices: run on that many, with shards of the same local shapes, as
         `on` has it; the arrays are of the sizes that these make. Of processes and ranks, timeout: seconds for their
-        start and for the run; of processes, debug: what nobody wrote is filled with ones, and guards are looked at
+        start and for the run; of processes, debug: what no process wrote is filled with ones, and guards are looked at
         after every step. EngineError where a process dies, does not answer, or writes outside its slice.
         """
         from eggshard.engines.running import run

@@ -258,7 +258,7 @@ def rule(
     the tensor or labelled op of this name is, but for pointwise ops, a result of ``op`` (a guard against growth where
     the rule holds everywhere and pays only before such an op). given: look for the left side only where the tensor of
     this name is a value of the program, and not one that rules alone made (for a rule whose right side would be its
-    own left side again, and for nothing). Raises RewriteError for a malformed rule, or one without cases.
+    own left side again, and gain nothing). Raises RewriteError for a malformed rule, or one without cases.
     """
     left, right = parse_rule(text)
     check_patterns(text, left, right)

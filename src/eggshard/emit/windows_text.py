@@ -249,7 +249,7 @@ class WindowText(BodyText):
         return [_Part(0, action.new, out, 0, frozenset(range(len(action.offsets))))]
 
     def _joined(self, parts: Sequence[_Part], dim: int, type_: TensorType) -> Value:
-        """The shard; what nobody has put there is zero."""
+        """The shard; what no part fills is zero."""
         merged: list[_Part] = []
         for part in parts:
             last = merged[-1] if merged else None

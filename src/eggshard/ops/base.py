@@ -72,7 +72,7 @@ class FactorRule:
     ``operands[i][d]`` is the tuple of factor indices of dimension d of operand i (empty: a dimension of size 1 that
     belongs to no factor and is never sharded); the product of the factor sizes is the dimension's size.
     ``linear``: ``(monoid, operand indices)`` pairs: when exactly those operands are unreduced over an axis (and every
-    other operand is replicated over it), the op applied to the addends gives the addends of its results.
+    other operand is replicated over it), the op applied to the partial values gives the partial values of its results.
     """
 
     factors: tuple[Factor, ...]

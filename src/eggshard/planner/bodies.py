@@ -72,7 +72,7 @@ class Bodies:
         self._planned: dict[Body, StepPlan] = {}
         #: What is alike at every interface of a region: its e-graph, and what the nodes offer.
         self._saturated: dict[tuple[OpPlans, Region], Saturated] = {}
-        #: Op by op; as propagation says; what there is to search (None: nothing better is to be had); bounds.
+        #: Op by op; as propagation says; what there is to search (None: nothing better is available); bounds.
         self._greedy: dict[Body, StepPlan] = {}
         self._propagated: dict[Body, StepPlan] = {}
         self._problems: dict[Body, Encoded | None] = {}

@@ -25,7 +25,7 @@ from eggshard.selection.problem import Problem
 
 #: How many weightings are tried besides plain sums.
 WEIGHTINGS = 6
-#: The least weight of a resource, so that no step is for nothing.
+#: The least weight of a resource, so that no step is free.
 LEAST = 1e-4
 
 

@@ -24,7 +24,7 @@ from eggshard.program.monoids import MONOIDS
 from eggshard.program.placement import Placement, place, replicated
 from eggshard.program.types import TensorType
 
-#: How addends may be combined ("add" is the unwritten default).
+#: How partial values may be combined ("add" is the unwritten default).
 REDUCTIONS = tuple(MONOIDS)
 
 
@@ -45,7 +45,7 @@ class DimSharding:
 class Sharding:
     """The stated sharding of one tensor. Axes that occur nowhere replicate it, and propagation may use them.
 
-    ``replicated``: axes that must not shard it. ``unreduced``: along these it is a ``reduction`` of addends.
+    ``replicated``: axes that must not shard it. ``unreduced``: along these it is a ``reduction`` of partial values.
     ``device``: the whole tensor lies on that one logical device, and all else is empty.
     """
 

@@ -82,7 +82,7 @@ class PageData:
 
     @property
     def _tensors(self) -> list[list[Any]]:
-        """The distinct placed tensors: shape, element type, per dimension (axes, tile, low, high, wrapped), addends."""
+        """The distinct placed tensors: shape, element type, dims (axes, tile, low, high, wrapped), partial axes."""
         return [
             [list(t.shape), t.dtype, [[list(d.axes), d.tile, d.low, d.high, d.wrapped] for d in p.dims],  # type: ignore[attr-defined]
              list(p.partial), p.monoid, self.text(str(p))]  # type: ignore[attr-defined]

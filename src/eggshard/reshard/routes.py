@@ -331,8 +331,8 @@ def _searched(
     """The dimensions to shard, and the states over them, to search for routes among these placements.
 
     All states where these are few enough, so that many tensors and questions share them: first over all axes and all
-    dimensions that hold anything to shard, then over those that the placements use. To reduce addends that some axes
-    only repeat, one more dimension is used: sliced over those axes, each device reduces a part, and the parts are
+    dimensions that hold anything to shard, then over those that the placements use. To reduce partial values that some
+    axes only repeat, one more dimension is used: sliced over those axes, each device reduces a part, and the parts are
     gathered. No dimension has more shards than elements, unless a placement asks for that.
     """
     used = {i for p in placements for i, d in enumerate(p.dims) if d.axes}

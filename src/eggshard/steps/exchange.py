@@ -124,7 +124,8 @@ def exchange(
 ) -> BoxExchange:
     """The exchange from ``source`` to ``target``, of a tensor of this global shape (`BoxExchange`).
 
-    Partial placements must be partial over the same axes: their addends travel like shards of further dimensions.
+    Partial placements must be partial over the same axes: their partial values travel like shards of further
+    dimensions.
     """
     held, needed = (
         tuple(Blocks(d.axes, mesh.count(d.axes), d.tile) for d in placement.dims) for placement in (source, target)

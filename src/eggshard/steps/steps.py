@@ -230,7 +230,7 @@ class CollectivePermute(Action):
 
 @dataclass(frozen=True, slots=True)
 class AllReduce(GroupCollective):
-    """Combine the group's addends; every device gets the result."""
+    """Combine the group's partial values; every device gets the result."""
 
     over: tuple[str, ...]
     monoid: str
@@ -250,7 +250,7 @@ class AllReduce(GroupCollective):
 
 @dataclass(frozen=True, slots=True)
 class ReduceScatter(GroupCollective):
-    """Combine the group's addends; each device gets its part, as `Slice` by ``moves`` would cut it."""
+    """Combine the group's partial values; each device gets its part, as `Slice` by ``moves`` would cut it."""
 
     moves: Moves
     monoid: str
@@ -337,17 +337,17 @@ class StepPlan:
 
     @property
     def serial_bytes(self) -> float:
-        """The busiest device of each collective, added up, loops counted by their trips."""
+        """The busiest device of each collective, added up, loops counted by their trip counts."""
         return sum(s.action.serial_bytes(self.mesh, tuple(self.types[v] for v in s.operands)) for s in self.steps)
 
     @property
     def total_received(self) -> np.ndarray:
-        """Bytes that each device receives in all steps, loops counted by their trips."""
+        """Bytes that each device receives in all steps, loops counted by their trip counts."""
         return sum((self.received(s) for s in self.steps), np.zeros(self.mesh.size))
 
     @property
     def messages(self) -> int:
-        """Collectives issued, loops counted by their trips."""
+        """Collectives issued, loops counted by their trip counts."""
         return sum(s.action.messages for s in self.steps)
 
     @property

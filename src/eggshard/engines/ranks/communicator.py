@@ -43,7 +43,7 @@ class Channel(Protocol):
     """
 
     def start(self) -> None:
-        """The operands hold their values: begin. Until `finish` returns, nobody writes operands or results."""
+        """The operands hold their values: begin. Until `finish` returns, no one writes operands or results."""
 
     def finish(self) -> None:
         """Return when the results hold all of their data, and no peer reads the operands any longer."""

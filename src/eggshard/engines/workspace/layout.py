@@ -23,7 +23,7 @@ class Layout:
     """Where requests lie in a slice that every device has alike. Make one with `lay_out`.
 
     requests: in canonical order. offsets: of each, in bytes from the start of a slice. guard: bytes at the end of a
-    slice that nobody may write.
+    slice that no one may write.
     """
 
     requests: tuple[Request, ...]
@@ -72,7 +72,7 @@ class Layout:
 
     @property
     def guard_range(self) -> tuple[int, int]:
-        """The bytes [low, high) of a slice that nobody may write; its last ones."""
+        """The bytes [low, high) of a slice that no one may write; its last ones."""
         return self.stride - in_lines(self.guard), self.stride
 
     def total(self, devices: int) -> int:

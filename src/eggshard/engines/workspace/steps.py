@@ -138,7 +138,7 @@ def workspace_of(program: StepPlan, guard: int = 0, staging: Staging | None = No
 
     Inputs and outputs live from start to end; a step's results never overlap its operands, which peers may read until
     the step ends. A loop copies its operands into its state first, and its state into its results last; a branch
-    copies its outputs into the results. ``guard``: bytes at the end of a slice that nobody may write. ``staging``: what
+    copies its outputs into the results. ``guard``: bytes at the end of a slice that no one may write. ``staging``: what
     else an engine's steps need while they run.
     """
     timeline = _Timeline(staging)

@@ -120,7 +120,7 @@ def lifetimes(graph: Graph, carried: Sequence[int] | None = None) -> Lives:
 
 
 def _last_reads(reads: Reads, at: dict[int, int]) -> dict[int, int]:
-    """When each kernel's result is read last; when it is made, if nobody does."""
+    """When each kernel's result is read last; when it is made, if no one does."""
     last = dict(at)
     for n, operands in reads.items():
         for o in operands:

@@ -84,8 +84,8 @@ class _ReplicaId(PerDevice):
 def _alike(operands: Types, results: Types, moved: Sequence[int], linear: str) -> FactorRule:
     """Result i is operand i shard by shard, but for the ``moved`` dimensions.
 
-    linear: the monoids whose addends stay addends: "all" of one operand's type, "add" (zeros, which a permute fills
-    gaps with, are its identity), or none.
+    linear: the monoids whose partial values stay partial: "all" of one operand's type, "add" (zeros, which a permute
+    fills gaps with, are its identity), or none.
     """
     table, ins, outs = FactorTable(), [], []
     for operand, result in zip(operands, results, strict=True):

@@ -261,7 +261,7 @@ class Encoder:
         ]
 
     def _layout(self, node: ENode, eclass: EClass) -> Layout:
-        """What a node offers; worked out once for all nodes of one op, types, and monoids of its operands' addends."""
+        """What a node offers; computed once for all nodes of one op, types, and monoids of partial operands."""
         types = tuple([self.graph.type_of(child) for child in node.children])
         addends = tuple([frozenset(self._addends[child]) for child in node.children])
         key = (node.op, node.attributes, node.regions, types, eclass.types, addends)
@@ -325,12 +325,12 @@ def _has_shared_class(choices: Sequence[Sequence[Choice]], roots: Sequence[Shard
 
 
 def addend_monoids(graph: EGraph, handed: Mapping[int, int] = _NOTHING) -> list[set[str]]:
-    """Per class the monoids under which devices can come to hold addends of it: an op reduces over a sharded factor,
-    and linear ops pass its addends on, as do classes ``handed`` on: {class: the one that it is}. (Any replicated value
-    can be made addends, but that alone serves nothing.)"""
+    """Per class the monoids under which devices can come to hold partial values of it: an op reduces over a sharded
+    factor, and linear ops pass its partial values on, as do classes ``handed`` on: {class: the one that it is}. (Any
+    replicated value can be made partial values, but that alone serves nothing.)"""
     found: list[set[str]] = [set() for _ in graph.classes]
     rules: dict[tuple[object, ...], FactorRule] = {}
-    #: Per class and monoid the classes that have its addends too.
+    #: Per class and monoid the classes that have its partial values too.
     passes: list[dict[str, set[int]]] = [{} for _ in graph.classes]
     for c, source in handed.items():
         for monoid in MONOIDS:

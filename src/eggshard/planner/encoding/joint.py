@@ -112,7 +112,7 @@ class JointExchanges:
             yield list(zip(children, strategy.operands, strict=True))
 
     def _window(self, cls: int, placement: Placement) -> _Wide | None:
-        """The narrowest hull that holds a window of a class; None where it is none, or takes several steps."""
+        """The narrowest bounding window that holds a class's window; None if there is none, or it takes several steps."""
         group, core = self.out.views.group[cls], self.out.views.to_core(cls, placement)
         shard = self.out.windows.get(group, {}).get(core)
         if shard is None:

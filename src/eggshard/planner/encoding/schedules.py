@@ -44,7 +44,7 @@ class _Schedule:
         self.needed.setdefault(views.group[cls], {})[views.to_core(cls, placement)] = None
 
     def _place(self, group: int, needed: Sequence[Placement]) -> None:
-        """Compute a value at the hull of what is needed where that is narrow enough, else on tiles.
+        """Compute a value at the bounding window of what is needed where that is narrow enough, else on tiles.
 
         What looks at neighbours is computed wide: its operand is exchanged, of which there may be fewer.
         """

@@ -122,7 +122,8 @@ class Widener:
         self, out: Encoding, choices: list[list[Choice]], demand: WindowDemand, group: int, number: int, part: Held
     ) -> None:
         """The choices of a class of windows: a group's shard at tiles, computed wide or held whole, is widened to a
-        hull, or a hull is cut out of a wider one of the group. Every window is inside a hull."""
+        bounding window, or a bounding window is cut out of a wider one of the group. Every window is inside a
+        bounding window."""
         type_ = out.views.core_type(group)
         computed = {out.placements[group][choice.out] for choice in choices[group]}
         for target in part.hulls:

@@ -213,7 +213,7 @@ class _Reader:
         return [s or fully_open(t.rank) for s, t in zip(found, types, strict=True)] if any(found) else found
 
     def stated(self, sharding: Sharding | None) -> Sharding | None:
-        """A sharding that propagation has a use for: not of a single device, nor of addends of other than sums."""
+        """A sharding that propagation can use: not of a single device, and without partial values other than sums."""
         if sharding is None or sharding.device is not None or (sharding.unreduced and sharding.reduction != "add"):
             return None
         return without_size_one(sharding, self.mesh)

@@ -29,7 +29,7 @@ Shard = tuple[int, int]
 class Columns:
     """Where the variables of a program over shards are.
 
-    order: the classes, operands before consumers except in circles. made: per class {out: its choices' columns}.
+    order: the classes, operands before consumers except in cycles. made: per class {out: its choices' columns}.
     needs: the shards that a choice needs, by column. paid: per needed shard its sources: (placement, column of the
     conversion, whether that is free), -1 for the shard itself.
     """
@@ -88,7 +88,7 @@ class Covers:
     def _tree_cuts(self) -> None:
         """Find ``worth`` and ``policy``; shared parts count at every use, so that the true cut is no larger.
 
-        Inside circles what is not known yet counts as uncuttable.
+        Inside cycles what is not known yet counts as uncuttable.
         """
         every = np.arange(len(self.suspects))
         unknown = np.full(len(every), math.inf)

@@ -164,10 +164,10 @@ class _Program:
             self._at_least(0.0, (self.made[a][p], 1.0), (flows, -1.0))
 
     def _add_order(self, members: list[int]) -> None:
-        """Order the shards of one circle of classes.
+        """Order the shards of one cycle of classes.
 
-        Something of a circle is computed without the circle. The position of a shard that is there is at least that of
-        what it is computed or converted from, and of one that is computed more than those of its needs in the circle.
+        Something of a cycle is computed without the cycle. The position of a shard that is there is at least that of
+        what it is computed or converted from, and of one that is computed more than those of its needs in the cycle.
         """
         inside = set(members)
         entries = [x for c in members for x, s in self._choices(c) if not any(a in inside for a, _ in s.needs)]

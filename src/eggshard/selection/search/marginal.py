@@ -64,7 +64,7 @@ class Marginal:
         return self.state.cost
 
     def decisions(self) -> Iterator[Item]:
-        """What the plan pays for, or has for nothing: choices and conversions, by class."""
+        """What the plan pays for, or has at no cost: choices and conversions, by class."""
         for c in range(len(self.problem.choices)):
             if self.state.cost < math.inf:
                 yield from self.state.items(c)

@@ -57,7 +57,7 @@ class CollectiveOptions:
 def steps_of(
     op: Any, source: Layout, target: Layout, options: CollectiveOptions
 ) -> tuple[Mesh, list[Action], Layout]:
-    """A collective as steps on a refined mesh, and what its result is, addends included.
+    """A collective as steps on a refined mesh, and what its result is, partial values included.
 
     ``target`` is what its sharding says. Refusal where that is not what the collective makes of its operand.
     """
@@ -180,7 +180,7 @@ def _pairs(source: Layout, target: Layout) -> tuple[tuple[int, int], ...]:
 
 
 def _addends(layout: Layout) -> list[int]:
-    """Per device the number of the addend that it holds."""
+    """Per device the number of the partial value that it holds."""
     found: list[int] = positions(layout.mesh, layout.unreduced).tolist()
     return found
 

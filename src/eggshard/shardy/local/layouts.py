@@ -24,7 +24,7 @@ NO_MESH = Mesh({})
 class Layout:
     """A value's type as its module states it, and the axes that cut it, in normal form and without axes of size 1.
 
-    unreduced: the axes along which devices hold addends by ``monoid`` (empty where there are none).
+    unreduced: the axes along which devices hold partial values by ``monoid`` (empty where there are none).
     """
 
     type: TensorType
@@ -111,7 +111,7 @@ def same_tiles(a: Layout, b: Layout) -> bool:
 
 
 def same_layout(a: Layout, b: Layout) -> bool:
-    """Whether every device holds the same of both, addends included."""
+    """Whether every device holds the same of both, partial values included."""
     if not same_tiles(a, b) or a.monoid != b.monoid:
         return False
     return a.unreduced == b.unreduced and (not a.unreduced or a.mesh == b.mesh)

@@ -73,7 +73,7 @@ class _Run(NamedTuple):
 
 
 def redistribution(held: Held, wanted: Wanted) -> list[Piece]:
-    """What everyone keeps (if anyone does), then the rounds. Coordinates that nobody holds are in no piece."""
+    """What everyone keeps (if anyone does), then the rounds. Coordinates that no device holds are in no piece."""
     found = _runs(held, wanted)
     kept = [run for run in found if run.sender == run.receiver]
     runs = [run for run in found if run.sender != run.receiver]

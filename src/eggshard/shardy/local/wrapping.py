@@ -24,7 +24,8 @@ def whole_program(text: str) -> str:
     """A module whose ``@main`` takes whole tensors, and runs that of a localised module on their shards.
 
     The text is what `convert-global-to-local` leaves, with the shardings of arguments and results. ProgramError without
-    a function ``@main``; ShardingError where a result is to stay addends, which a module's boundary cannot express.
+    a function ``@main``; ShardingError where a result is to stay partial values, which a module's boundary cannot
+    express.
     """
     with parsed(text) as module:
         wrap(module)

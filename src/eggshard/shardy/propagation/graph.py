@@ -109,7 +109,7 @@ class ModuleGraph(Graph):
         return [node for node in self.nodes if node.name == name]
 
     def _entry_functions(self) -> list[int]:
-        """Functions whose results are propagated to and from: the only one, or ``main``, or those that nobody calls."""
+        """Functions whose results are propagated to and from: the only one, or ``main``, or those without callers."""
         if len(self.functions) == 1:
             return list(self.functions.values())
         if "main" in self.functions:
@@ -164,7 +164,7 @@ class ModuleGraph(Graph):
             yield self._node_numbers[op]
 
     def _edge_sources(self, op: Any) -> tuple[int, ...]:
-        """The values that flow into a data-flow edge; none into the edge of a function that nobody calls."""
+        """The values that flow into a data-flow edge; none into the edge of a function without callers."""
         owner = op.operands[0]
         if op.name != FUNCTION_EDGE:
             return tuple(self._numbers[source] for source in sources(owner))

@@ -16,7 +16,7 @@ RESHARD = "sdy.reshard"
 
 @shardy_pass("canonicalize-reshards", on="")
 def canonicalize_reshards(module: ShardyModule, common: bool = True) -> None:
-    """Drop reshards that only another reshard uses and all ops that nobody uses, and share equal reshards.
+    """Drop reshards that only another reshard uses and all ops that no op uses, and share equal reshards.
 
     As jaxlib's `canonicalize` does; common: also let equal reshards of a value in a block be one, which Shardy's
     export pipeline does not (its ``canonicalize{enable-patterns=sdy-reshard}``).

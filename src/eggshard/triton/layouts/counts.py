@@ -60,7 +60,7 @@ class Counts(NamedTuple):
         )
 
     def times(self, factor: float) -> Counts:
-        """As often: a loop's trips, a branch's frequency."""
+        """As often: a loop's trip count, a branch's frequency."""
         if factor == 1 or self is NOTHING:
             return self
         return Counts(

@@ -52,7 +52,7 @@ class Wanted:
 
     @property
     def plain(self) -> bool:
-        """Whether it stays on its mesh, and keeps its addends."""
+        """Whether it stays on its mesh, and keeps its partial values."""
         return self.source.mesh == self.target.mesh and self.keeps_addends
 
     @property
@@ -214,7 +214,7 @@ def _on_meshes(wanted: Wanted, moves: Sequence[Move]) -> Way:
 def greedy(
     shape_: tuple[int, ...], sizes: Sizes, source: TensorSharding, target: TensorSharding, reordered: bool
 ) -> list[Move] | None:
-    """Shardy's moves, between a reduction of addends that the target does not have and one to those that it adds."""
+    """Shardy's moves, after reducing partial values that the target lacks and before making those that it adds."""
     kept, reduced, added = addends(source.sharding.unreduced, target.sharding.unreduced, sizes)
     between = greedy_moves(shape_, sizes, source.axes, target.axes, reordered)
     if between is None:
@@ -225,7 +225,7 @@ def greedy(
 
 
 def addends(source: Axes, target: Axes, sizes: Sizes) -> tuple[Axes, Axes, Axes]:
-    """The axes of addends that stay, that are reduced, and that are added."""
+    """The axes of partial values that stay, that are reduced, and that are added."""
     before, after = aligned(source, sorted(target), sizes), aligned(target, sorted(source), sizes)
 
     def of(axes: Sequence[AxisRef]) -> Axes:

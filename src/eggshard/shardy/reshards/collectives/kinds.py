@@ -40,7 +40,7 @@ def well_formed(dims: Sequence[Axes], sizes: Sizes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A collective without a mesh: its kind, the axes per dimension and addends after it, and what it moves.
+    """A collective without a mesh: its kind, the axes per dimension and partial values after it, and what it moves.
 
     dims, axes and exchanges are those of `Collective`.
     """
@@ -81,7 +81,7 @@ class Collective:
     """One op ``sdy.<kind>`` and the sharding of its result.
 
     dims: the axes per dimension that are gathered, sliced or scattered; axes: those that are reduced, or become
-    addends; exchanges: the parameters of an all-to-all. A permute has none of them.
+    partial values; exchanges: the parameters of an all-to-all. A permute has none of them.
     """
 
     kind: str
