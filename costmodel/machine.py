@@ -21,7 +21,7 @@ from eggshard.costmodel.topologies import Fabric, Torus
 from eggshard.errors import CostModelError
 from eggshard.program.mesh import Mesh
 
-#: Groups of one shape are as fast as one another; of several shapes the slowest counts, at so many bytes.
+#: Bytes at which groups of several shapes are compared to find the slowest; groups of one shape are equally fast.
 _TYPICAL = 1 << 20
 
 

@@ -14,7 +14,7 @@ from eggshard.errors import CostModelError
 from eggshard.program.axes import axis_ref
 from eggshard.program.mesh import Mesh
 
-#: A collective's groups are looked at up to this number; on larger meshes an even sample of them.
+#: The most groups of a collective whose positions are examined; of more groups an even sample is taken.
 _GROUPS = 256
 
 #: On one level: over how many units a group spreads, and along which lines of a torus.

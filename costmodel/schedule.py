@@ -28,10 +28,11 @@ from eggshard.steps.steps import Action, Step, StepPlan
 
 #: The compute stream, among the names of channels.
 COMPUTE = "compute"
-#: Past how many steps a step may be moved: tried in turn, a larger one is taken where it saves this part of the time.
+#: Numbers of steps past which a step may be moved, tried in turn, and the fraction of the makespan that a larger number
+#: must save to be taken (`python -m bench overlap`).
 LOOKAHEAD = (4, 16, 64, 256)
 WORTH = 1e-3
-#: The part of its peak memory that a program may hold in addition for the sake of overlap.
+#: Fraction by which peak memory may grow for the sake of overlap.
 SPARE = 0.5
 
 

@@ -23,9 +23,9 @@ from eggshard.planner.state import Scheduled
 from eggshard.selection.exact.highs import Model, SolverError
 from eggshard.selection.problem import Problem
 
-#: How many weightings are tried besides plain sums.
+#: The number of weightings of resources that are tried besides plain sums (`python -m bench overlap`).
 WEIGHTINGS = 6
-#: The least weight of a resource, so that no step is free.
+#: The least weight of a resource (weights are fractions of 1), so that no step is free.
 LEAST = 1e-4
 
 

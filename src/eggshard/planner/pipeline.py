@@ -35,7 +35,7 @@ from eggshard.steps.steps import StepPlan
 T = TypeVar("T")
 P = TypeVar("P")
 Q = TypeVar("Q")
-#: By how much, relative to it, a price may exceed its bound as sums are rounded.
+#: Relative excess of a price over its bound that rounding of sums may cause.
 ROUNDING = 1e-12
 
 

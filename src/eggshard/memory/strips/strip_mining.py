@@ -23,9 +23,9 @@ from eggshard.steps.assemble import Assembler
 from eggshard.steps.control_steps import Loop
 from eggshard.steps.steps import Step, StepPlan
 
-#: Into about how many strips loops cut.
+#: Approximate numbers of strips that are tried for a loop (`python -m bench memory`).
 PARTS = (2, 4, 8, 16)
-#: So many steps with the largest values are tried as starts of a loop.
+#: The number of steps, those with the largest values in bytes, that are tried as starts of a loop.
 _STARTS = 8
 
 

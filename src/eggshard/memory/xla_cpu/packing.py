@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-#: Buffers begin at multiples of so many bytes.
+#: Alignment of buffers in XLA on CPUs, in bytes.
 ALIGNED = 64
 
 

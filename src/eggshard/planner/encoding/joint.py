@@ -20,7 +20,7 @@ from eggshard.selection.problem import Choice
 from eggshard.spmd.sharing import can_share, cheapest_joint
 from eggshard.steps.window_steps import HaloExchange
 
-#: A joint exchange must save this part of the price.
+#: Fraction of the separate exchanges' price that a joint exchange must save, so that rounding is no reason.
 SAVING = 1e-9
 
 
@@ -112,7 +112,7 @@ class JointExchanges:
             yield list(zip(children, strategy.operands, strict=True))
 
     def _window(self, cls: int, placement: Placement) -> _Wide | None:
-        """The narrowest bounding window that holds a class's window; None if there is none, or it takes several steps."""
+        """The narrowest bounding window that holds a class's window; None without one, or if it takes several steps."""
         group, core = self.out.views.group[cls], self.out.views.to_core(cls, placement)
         shard = self.out.windows.get(group, {}).get(core)
         if shard is None:

@@ -23,7 +23,7 @@ from eggshard.selection.search.marginal import Marginal, Switch
 from eggshard.selection.search.state import Item
 from eggshard.steps.assemble import Conversions
 
-#: How many detours of a reshard are listed, and how long a chain of rules may be.
+#: The most detours listed for a reshard, and the most rules in a chain.
 DETOURS, CHAIN = 3, 12
 
 

@@ -55,7 +55,7 @@ class WindowDemand:
         self.needed: dict[int, dict[Placement, int]] = {}
         #: Standard placements that some consumer takes.
         self.wanted: dict[int, dict[Placement, None]] = {}
-        #: The same of values that are others moved, where a node reaches them as it reaches windows of their grid.
+        #: Windows of values that are others moved, where a node accesses them as it accesses windows of their grid.
         self.tiles: dict[int, dict[Placement, None]] = {}
         self.made: dict[int, list[Placement]] = {}
         self.tilings = Tilings(self, inputs)

@@ -26,10 +26,10 @@ from eggshard.selection.reductions.terms import SameTerms
 from eggshard.selection.search.greedy import tree_costs
 from eggshard.selection.search.local_search import LocalSearch
 
-#: The ascent begins hotter where messages run in cycles.
+#: The first temperature of the ascent (relative, as `dual.HOT`), higher because messages run in cycles.
 HOT = 4.0
-#: The bound is looked at every so many rounds, plans are decoded once it rises by less than this part from one look to
-#: the next, and choices adapt in so many rounds to what passes between layers.
+#: Rounds between checks of the bound, the relative rise between checks below which plans are decoded, and the rounds
+#: in which choices adapt to what passes between layers.
 CHECK, STEADY, ADAPT = 2, 1e-3, 4
 
 

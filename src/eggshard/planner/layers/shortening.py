@@ -19,7 +19,7 @@ from eggshard.program.program import Program, Region
 
 T = TypeVar("T")
 
-#: So many of the equal layers are kept.
+#: The number of equal layers that are kept.
 KEPT = 2
 
 #: An operand of a layer's ops: the op's place, and the operand's number.

@@ -11,7 +11,7 @@ import numpy as np
 
 from eggshard.selection.bounds.charges import CAP, Block
 
-#: In place of a sum of shares that is none.
+#: Stands in for a zero sum of shares, to divide by.
 _NOTHING = 1e-300
 
 

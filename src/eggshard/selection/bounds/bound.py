@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from eggshard.selection.graph import Graph
 
-#: How many classes are looked at for what an operand costs that may share work with others.
+#: The most classes visited to bound the cost of an operand that may share work with others.
 NEAR = 64
 
 

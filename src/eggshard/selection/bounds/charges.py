@@ -10,7 +10,7 @@ import numpy as np
 
 from eggshard.selection.bounds.segments import Segments
 
-#: What no plan cheaper than the incumbent pays costs this in units of the incumbent, for every slot alone.
+#: Price, in units of the incumbent's cost, of anything that no plan cheaper than the incumbent pays.
 CAP = 2.0
 
 

@@ -42,9 +42,10 @@ from eggshard.selection.bounds.exclusive import Context, contexts, groups, withi
 from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Problem
 
-#: The first and the last temperature, both over the number of classes, and the factor between two rounds.
+#: The first and the last temperature, times the number of classes and relative to cost, and the factor between rounds.
 HOT, COLD, COOLING = 1.0, 2e-3, 0.75
-#: The bound is looked at every so many rounds, and ascent ends when it rose by less than this per round.
+#: Rounds between checks of the bound, and the relative rise per round below which ascent ends
+#: (`python -m bench extraction`).
 CHECK, STALLED = 4, 1.25e-4
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-#: A row must be short of 1 by this much to be worth adding.
+#: The least violation (1 minus the row's sum) for which a cover row is added.
 VIOLATION = 1e-2
-#: The most rows of one round, and the most suspects.
+#: The most cover rows added in one round, and the most suspects examined; sums below `_NOTHING` count as zero.
 ROWS, SUSPECTS = 30, 200
 _NOTHING = 1e-9
 

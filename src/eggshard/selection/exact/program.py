@@ -24,11 +24,12 @@ from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Choice, Selection
 from eggshard.selection.verify import complete
 
-#: The solver's units: its tolerances (1e-7) are then relative to what matters.
+#: The known plan's cost in the solver's units, so that its absolute tolerances (1e-7) are relative to what matters.
 SCALE, TINY = 1e3, 1e-300
-#: How far off an integer program's bound may be: its integrality and feasibility tolerances.
+#: Relative error of an integer program's bound, from its integrality and feasibility tolerances.
 TOLERANCE = 2e-6
-#: Cover rows are added for at most this part of the time, until so many rounds each closed less than a part of the gap.
+#: Adding cover rows ends after this fraction of the time, or after `PATIENCE` rounds that each close less than the
+#: fraction `PROGRESS` of the gap.
 RELAXING, PATIENCE, PROGRESS = 0.25, 4, 0.02
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from eggshard.selection.problem import Choice, Problem
 from eggshard.selection.reductions.reduction import Inverse, Reduction, SameNumbers
 
-#: Less than this fraction of the choices is not worth leaving out.
+#: Fraction of the choices that must be fixed for the reduced problem to be built.
 WORTHWHILE = 0.2
 
 

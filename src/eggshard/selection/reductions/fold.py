@@ -106,7 +106,7 @@ def _fold(
     return [choices[i] for i in left], [origins[i] for i in left]
 
 
-#: Composites are compared with one another, in arrays of the square of their number, if they are no more than these.
+#: The most composites that are compared pairwise, in arrays of the square of their number.
 COMPARED = 1000
 
 

@@ -12,11 +12,11 @@ from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Problem, Selection
 from eggshard.selection.verify import complete
 
-#: What a use of a shared class is charged when sharing is taken to be almost free (not 0: 0 * inf is no number).
+#: Fraction of a shared class's cost charged to each use when sharing is taken to be almost free (0 * inf is no number).
 SHARED = 1e-3
 #: Tree costs stop here: a chain of shared classes doubles them at every link, and infinity means underivable.
 HUGE = 1e280
-#: So many tree costs are computed at most to find a plan that computes once what may be computed once.
+#: The most computations of tree costs in search of a plan that computes every single class once.
 PINNINGS = 200
 
 

@@ -24,9 +24,9 @@ from eggshard.selection.search.greedy import split_shares, tree_costs
 from eggshard.selection.search.local_search import LocalSearch
 from eggshard.selection.search.state import Item, PlanState
 
-#: How many alternatives of a decision are kept, the cheapest; of how many it is tried what follows.
+#: The number of cheapest alternatives kept per decision, and of those whose consequences are searched.
 KEPT, FOLLOWED = 8, 4
-#: How many classes may be looked at to find what follows, and how many may change together at once.
+#: The most classes visited to search an alternative's consequences, and the most that change together in one move.
 LOOKED_AT, TOGETHER = 60, 12
 
 
