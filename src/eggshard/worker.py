@@ -28,6 +28,7 @@ from eggshard.errors import EggshardError
 
 #: What the shared worker imports while idle, so that the first call finds it warm.
 PRELOAD = ("eggshard.egraph.adapter",)
+#: The default memory limit of a worker process, in MiB.
 DEFAULT_MEMORY_MIB = 8192
 
 #: Seconds by which a worker may be killed late: waking the guard costs every call more than this is worth.

@@ -30,8 +30,9 @@ from eggshard.errors import CostModelError
 _OUTLIER = 0.1
 #: Evaluations of all prices, besides those that derivatives take, after which a fit is taken as it is.
 _EVALUATIONS = 100
-#: How far logarithms may go from where a fit begins.
+#: The most by which a parameter's natural logarithm may move from its starting value.
 _FAR = 30.0
+#: The most protocols that are fitted to one kind of collective (`python -m bench costmodel`).
 _PROTOCOLS = 3
 #: How many messages of an all-to-all may go at once.
 _AT_ONCE = (1, 4, 16, 64)

@@ -32,6 +32,7 @@ _TOKEN = re.compile(r'\s+|#[^\n]*|("(?:[^"\\]|\\.)*"|[{}:\[\],<>;]|[^\s{}:\[\],<
 #: What entries of such a table have, and nothing else in a build of XLA.
 _MARK = b"network_throughput_bytes_per_sec:"
 _IN_WHEELS = (".so", ".txtpb")
+#: Bytes that are read at once in search of the table.
 _CHUNK = 1 << 24
 
 

@@ -41,8 +41,9 @@ else:
 
     bindings = _engine_alone()
 
-#: The worst growth of rows seen in one iteration.
+#: The largest factor by which rows were seen to grow in one iteration; it decides when a copy is pushed first.
 GROWTH = 12
+#: The most engines, each with a schema and rules of its own, that a worker keeps.
 _KEPT_ENGINES = 3
 
 #: relation -> rows of integers.

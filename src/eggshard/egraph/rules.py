@@ -21,6 +21,7 @@ from eggshard.program.types import TensorType, is_float
 #: "=": bit for bit equal. "ρ": equal up to the rounding of reordered floating-point arithmetic.
 MARKS = ("=", "ρ")
 NO_ATTRIBUTES = Attributes()
+#: The most matches of a rule whose answers are cached.
 _MEMO_LIMIT = 50_000
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from eggshard.program.program import Program
 from eggshard.steps.steps import StepPlan
 
-#: Names of inputs that are longer are cut to so many characters.
+#: Characters to which longer names of inputs are cut.
 LONGEST = 20
 
 

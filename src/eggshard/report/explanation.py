@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 #: How many ways to flip each decision are printed.
 FLIPS = 3
-#: Of who takes a value so many are named, and of so many the decisions are shown.
+#: The most users of a value that are named, and the most whose decisions are shown.
 USERS, TAKERS = 6, 3
-#: So many steps of a body are listed; of more, those that communicate.
+#: The most steps of a body that are all listed; of longer ones only communicating steps are.
 LISTED = 40
 
 

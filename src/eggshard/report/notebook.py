@@ -10,7 +10,7 @@ from eggshard.report.tables import COLUMNS, headline, table_rows
 if TYPE_CHECKING:
     from eggshard.plan.record import PlanRecord
 
-#: A notebook shows so many rows.
+#: The most rows that a notebook shows.
 ROWS = 200
 
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from eggshard.engines.jax.comparison import Comparison, CompiledFigures
     from eggshard.plan.record import PlanRecord
 
-#: From so many steps on a run of one layer's steps is a group of its own, and one of fewer steps joins its neighbour.
+#: The least number of steps for a run of one layer's steps to form a group; a shorter run joins its neighbour.
 LEAST_RUN = 6
-#: Of so many steps rows that two plans share are left out of their comparison.
+#: Number of rows above which a comparison of two plans leaves out shared ones and is cut to this length.
 MANY_ROWS = 1500
 
 

@@ -33,9 +33,9 @@ from eggshard.reshard.states import (
 from eggshard.steps.exchange import exchange
 from eggshard.steps.steps import Action
 
-#: All placements over the mesh's axes are searched if they are no more than this, ...
+#: The most placements over the mesh's axes for a search of all of them (`python -m bench reshard exhaustive`).
 ALL_STATES = 320
-#: ... else those made of pieces of the placements at hand, if they are no more than this.
+#: The most placements for a search of those made of pieces of the given placements, where all are too many.
 SOME_STATES = 256
 #: Prices that differ by less than this fraction are a tie, which goes to fewer messages, then to fewer steps.
 TIE = 1e-12

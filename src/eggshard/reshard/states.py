@@ -21,11 +21,11 @@ from eggshard.steps.steps import Action
 
 #: Axes of one dimension, major to minor.
 AxisList = tuple[str, ...]
-#: No exchange makes up a shard of more pieces than this.
+#: The most pieces from which an exchange makes up a shard (`python -m bench reshard exhaustive`).
 PIECES = 64
-#: Pairs of states times devices that are looked at together.
+#: Size of a batch of counted exchanges, in pairs of states times devices.
 _TOGETHER = 1 << 19
-#: Of a large mesh so many devices are looked at first, which are so far apart that they differ along all axes.
+#: Number of devices of a large mesh that are sampled first, and the stride between them, which varies all axes.
 _SAMPLE, _STRIDE = 64, 67
 
 

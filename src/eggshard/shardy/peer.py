@@ -8,6 +8,7 @@ from typing import NamedTuple
 from eggshard.errors import EggshardError, ProgramError
 from eggshard.worker import Worker, shared_worker
 
+#: The default time limit of a call, in seconds.
 SECONDS = 60.0
 
 

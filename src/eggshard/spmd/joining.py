@@ -20,7 +20,7 @@ from eggshard.steps.nested import with_nested
 from eggshard.steps.steps import Pairs, Step, StepPlan
 from eggshard.steps.window_steps import WindowExchange, pairs_of
 
-#: Joining must save this part of the price, so that rounding alone is no reason.
+#: Fraction of the price that joining must save, so that rounding alone is no reason.
 SAVING = 1e-12
 
 #: What exchanges have in common that may be joined: axes and element type.

@@ -17,7 +17,7 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 from eggshard.steps.window_steps import HaloExchange, JointExchange, Loads, Move, WindowExchange, moves_of
 
-#: Sharing permutes must save this part of the bytes, so that rounding alone is no reason.
+#: Fraction of the bytes that sharing permutes must save, so that rounding alone is no reason.
 SAVING = 1e-12
 
 Price = Callable[..., float]

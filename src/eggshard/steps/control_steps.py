@@ -12,7 +12,7 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 from eggshard.steps.steps import Action, StepPlan
 
-#: How often a loop with a data-dependent trip count is assumed to run.
+#: The assumed trip count of a loop whose trip count depends on data.
 UNKNOWN_TRIPS = 16
 
 

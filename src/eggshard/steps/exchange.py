@@ -25,7 +25,7 @@ from eggshard.program.types import TensorType
 from eggshard.steps.piece_steps import Exchange, Pieces, PieceTables
 from eggshard.steps.steps import Action
 
-#: Numbers stay below this.
+#: Bound below which cell numbers must stay to fit in 64 bits.
 _NUMBERS = 1 << 62
 
 

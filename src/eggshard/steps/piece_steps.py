@@ -11,7 +11,7 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 from eggshard.steps.steps import Action, Pairs, received_by_pairs
 
-#: Hashes of steps look at so many devices.
+#: The number of first devices that enter the hash of a step.
 _HASHED = 16
 
 

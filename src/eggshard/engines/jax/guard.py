@@ -15,7 +15,7 @@ from eggshard.ops.module_text import program_text
 if TYPE_CHECKING:
     from eggshard.plan.record import PlanRecord
 
-#: So many verdicts are kept, the latest ones.
+#: The number of latest verdicts that are kept.
 KEPT = 1024
 
 _verdicts: OrderedDict[Any, tuple[Any, Comparison]] = OrderedDict()

@@ -19,6 +19,7 @@ from eggshard.errors import VerificationError
 from eggshard.ops.numerics import part_dtype
 from eggshard.program.types import TensorType, is_float, mlir_dtype, numpy_dtype
 
+#: Errors of a plan may be this many times the unsharded program's own, plus this many units in the last place.
 FACTOR = 8.0
 UNITS = 4.0
 #: The largest difference where rounding is not measured, in machine epsilons: of f32 and f64, and of narrower types.

@@ -37,6 +37,7 @@ _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu",
 }
 _DROPPED = ("PYTHONSTARTUP", "PYTHONINSPECT")
+#: The byte that fills slices before a debugging run.
 _POISON = 0xFF
 #: Bytes of what a process wrote that the message of its death repeats.
 _LAST_WORDS = 2000

@@ -13,8 +13,9 @@ import numpy as np
 
 from eggshard.errors import EngineError
 
-#: Bytes of a guard.
+#: Bytes of a guard region.
 GUARD = 64
+#: Bytes of a page of memory.
 PAGE = 4096
 #: Bytes for each device's progress: no two share a line that processors exchange.
 _LINE = 64

@@ -13,8 +13,9 @@ from eggshard.engines.workspace.packing import Buffer, pack
 from eggshard.engines.workspace.requests import Request, in_lines
 from eggshard.errors import WorkspaceError
 
+#: The version of the JSON format of layouts.
 FORMAT = 2
-#: What a signed integer of 64 bits holds at most.
+#: The largest signed integer of 64 bits.
 _MOST = (1 << 63) - 1
 
 

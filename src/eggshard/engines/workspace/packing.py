@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-#: From so many buffers on, NumPy finds gaps faster than a loop does.
+#: Number of buffers from which NumPy finds gaps faster than a loop does.
 _MANY = 96
-#: Buffers placed, at least and at most, while orders near the best are tried; in between so many tries.
+#: The least and the most buffer placements spent on orders near the best; in between, `_TRIES` orders are tried.
 _EFFORT = (2000, 20000)
 _TRIES = 40
 

@@ -24,7 +24,7 @@ _COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 #: Element types, and the least number of elements read or made, for which XLA uses its library of vector kernels.
 _VECTOR_TYPES = frozenset({"f32", "f64", "bf16", "i8", "ui8"})
 _MANY = 4096
-#: Reductions, and their type, that it does.
+#: Reducers and the element type of the reductions that this library computes.
 _REDUCED, _REDUCED_TYPE = (("add",), ("maximum",), ("minimum",)), "f32"
 #: Elements per dimension of a window in which XLA reduces large arrays first.
 _WINDOW = 32

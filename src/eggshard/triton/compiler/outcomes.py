@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 Result = Literal["improved", "equal", "fallback"]
 
+#: The number of latest outcomes that are kept.
 KEPT = 256
 
 

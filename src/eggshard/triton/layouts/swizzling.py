@@ -18,6 +18,7 @@ from eggshard.triton.layouts.gf2 import Span, complement, intersection
 from eggshard.triton.layouts.linear import LinearLayout
 from eggshard.triton.layouts.machine import Machine
 
+#: Banks of shared memory.
 _BANKS = 32
 _WORD = 32  # bits of a bank, and of a register
 _VECTOR = 128  # bits that a lane can move at most

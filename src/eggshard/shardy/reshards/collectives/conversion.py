@@ -19,7 +19,7 @@ from eggshard.shardy.reshards.collectives.shared_beginnings import Way, cheapest
 from eggshard.shardy.wire_bytes import WireBytes, collective_bytes, element_bytes_of
 
 MODES = ("shardy", "global")
-#: Of more reshards of one value, none is led by way of another's target.
+#: The most reshards of one value among which one may be routed by way of another's target.
 MOST_MEMBERS = 8
 
 
