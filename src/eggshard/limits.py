@@ -14,8 +14,8 @@ class Limits:
 
     seconds: for the whole search (it stops soon after, with the best plan so far). rows, iterations: of the e-graph.
     rows_per_op: e-nodes per op of a program of more than 20 ops; a smaller one may have as many as one of 20.
-    strategies: per op. placements: candidate placements per e-class. permutes: collective-permutes that one reshard
-    by pieces may issue. windows: widths at which a value may be held around its tiles. memory_mib: of the worker
+    strategies: per op. placements: candidate placements per e-class. permutes: collective-permutes that one
+    point-to-point redistribution may issue. windows: widths of a value around its tiles. memory_mib: of the worker
     process. gap: extraction stops at this certified relative gap. seconds_per_node: what extraction may take per
     e-node, so that planning stays in proportion to compiling; raise it for a tighter certificate. patience: seconds by
     which the dual ascent may exceed that, once, where it finds better plans; 0 for plans in a hurry.

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class Reach(NamedTuple):
-    """The places that one result index needs of an operand: from ``scale * j + first`` to ``scale * j + last``.
+    """The access offsets of an op: one result index reads operand places ``scale * j + first`` to ``scale * j + last``.
 
-    j is the index along result dimension ``dim``, or, where ``mirrored``, minus that index. Operand index i stands at
-    place ``divisor * i``; at the places between there are holes. Indices outside the operand are not read (the op's
-    form says what stands there instead), or, where ``wrapped``, taken modulo the operand's size.
+    j is the index along result dimension ``dim``, or, where ``mirrored``, minus that index. Operand index i is at place
+    ``divisor * i``; the places between are holes. Indices outside the operand are not read (the op's form says what
+    replaces them), or, where ``wrapped``, are taken modulo the operand's size.
     """
 
     dim: int

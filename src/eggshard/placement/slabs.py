@@ -12,7 +12,7 @@ from eggshard.program.placement import Dim
 
 
 class Slab(NamedTuple):
-    """One round of an exchange along a dimension: equal slabs that some devices send to others.
+    """One round of a halo exchange along a dimension: halo regions of equal width that some devices send to others.
 
     pairs: (sender, receiver), numbered along the axes, each at most once on either side. width: indices of a slab.
     source_starts, target_starts: per device where its slab begins in its old and in its new shard (0 where unused).

@@ -259,7 +259,7 @@ class OpPlans:
     def regroupings(
         self, op: OpLike, operands: Types, results: Types, allowed: Callable[[Placement, Placement], bool]
     ) -> list[Strategy]:
-        """The ways to split or merge a sharded dimension by an exchange of pieces, between placements so allowed."""
+        """The strategies that split or merge a sharded dimension by a point-to-point redistribution, where allowed."""
         transfer = self.window_transfer(op, operands, results) if op.name == "reshape" else None
         if transfer is None:
             return []

@@ -53,7 +53,7 @@ Boxes = tuple[Blocks, ...]
 
 @dataclass(frozen=True, slots=True)
 class BoxExchange(Action):
-    """A reshard by pieces, from boxes that devices hold of a tensor of shape ``whole`` to boxes that they need.
+    """A point-to-point redistribution from boxes that devices hold of a tensor of shape ``whole`` to boxes they need.
 
     over: the axes along which data travels. Devices that hold the same send to those at the same place along the axes
     of neither side. cells: pieces received by the busiest device. rounds: collective-permutes. Both are counted where
@@ -114,7 +114,7 @@ class BoxExchange(Action):
         return operands[0].with_shape(self.piece).bytes
 
 
-#: An exchange of pieces, however it is stated.
+#: A point-to-point redistribution in either form: listed device by device, or stated by boxes.
 PieceExchange = Exchange | BoxExchange
 
 

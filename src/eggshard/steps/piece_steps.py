@@ -75,7 +75,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Exchange(Action):
-    """A reshard by pieces, listed: every round permutes equal pieces, and the pieces received make up the new shard.
+    """A listed point-to-point redistribution: rounds permute equal pieces, and those received make up the new shard.
 
     ``local`` lists pieces that stay on their device as rounds without communication (pairs are (i, i)).
     """

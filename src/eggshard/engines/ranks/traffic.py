@@ -141,8 +141,11 @@ def _pieces(
     device: int, received: Callable[[int], Iterable[Piece]], readers: Iterable[int], outside: Outside = "nothing",
     group: tuple[int, ...] = (),
 ) -> Traffic:
-    """Traffic by pieces. received: of a device, its own pieces included; the sender is the peer. readers: who may read
-    this device's operands."""
+    """Build one device's traffic from the pieces that devices receive.
+
+    received: the pieces of a device, its own included; the sender is the peer. readers: devices that may read this
+    device's operands.
+    """
     sent = []
     for reader in sorted({*readers} - {device}):
         sent += [p._replace(peer=reader) for p in received(reader) if p.peer == device]

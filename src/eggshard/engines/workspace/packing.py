@@ -21,7 +21,7 @@ _TRIES = 40
 
 
 class Buffer(NamedTuple):
-    """So many bytes from instant ``first`` to ``last`` (both included)."""
+    """A number of bytes in use from instant ``first`` to ``last`` (both included)."""
 
     bytes: int
     first: int

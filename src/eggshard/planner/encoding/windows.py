@@ -28,7 +28,7 @@ TransferSource = Callable[[int, ENode], WindowTransfer | None]
 
 
 class Held(NamedTuple):
-    """Windows of a value that some users take, and the bounding windows of them that it may be widened to."""
+    """Windows of a value that some users take, and their bounding windows (hulls), to which halos may expand it."""
 
     windows: list[Placement]
     hulls: list[Placement]

@@ -21,7 +21,7 @@ WORTHWHILE = 0.2
 class Affordable(Reduction):
     """Leaves out choices and conversions whose use alone costs a plan more than ``limit``: they cost infinitely much.
 
-    least[c][q]: a lower bound on what a plan pays in which class c lies at placement q. A choice costs a plan at least
+    least[c][q]: a lower bound on the cost of plans that place class c at placement q. A choice costs a plan at least
     its own price and the dearest of its needs; a conversion its price and what has the placement that it starts at.
     """
 

@@ -30,9 +30,9 @@ class Context:
     """The mesh of a module, refined at its sub-axes, and what its placements cost.
 
     free: the axes that placements may name, all but those of the manual computations around. Conversions are those that
-    Shardy has collectives for: nothing is exchanged by pieces.
+    Shardy has collectives for, which excludes point-to-point redistribution.
 
-    ProgramError for a module whose tensors lie on different meshes, or on single devices.
+    ProgramError for a module whose tensors are on different meshes, or on single devices.
     """
 
     def __init__(self, module: ShardyModule, model: CostModel, limits: Limits):
