@@ -56,7 +56,7 @@ class Plan(PlanRecord):
 
     @property
     def peak_bytes(self) -> int:
-        """The bytes of a device that the compiled program is predicted to take: the sum that ``memory_limit`` limits."""
+        """The bytes of a device that the compiled program is predicted to take; ``memory_limit`` limits them."""
         return self.memory.peak
 
     def run(

@@ -193,7 +193,7 @@ class PlanRecord:
 
     @cached_property
     def baseline(self) -> PlanRecord:
-        """The plan of the propagated shardings, each op resharded on its own: what this plan is compared with.
+        """The plan that this one is compared with: propagated shardings, with every op resharded independently.
 
         The baseline's own baseline is itself, and so is that of a plan read from JSON, which does not hold it.
         """

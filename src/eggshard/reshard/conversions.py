@@ -78,7 +78,7 @@ def changed_axes(mesh: Mesh, source: Placement, target: Placement) -> tuple[str,
 
 
 def permute_pairs(mesh: Mesh, source: Placement, target: Placement) -> Pairs:
-    """Who sends its shard to whom, each device once on either side; those that have their new shard keep it.
+    """Pair senders with receivers of shards, each device once on either side; a device that has its new shard keeps it.
 
     Both placements cut every dimension into as many tiles. The pairs do not cross unchanged axes.
     """

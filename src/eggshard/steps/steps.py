@@ -372,11 +372,8 @@ def _copied(mesh: Mesh, whole: TensorType, moves: Moves) -> Copies:
 
 
 def _copied_along(mesh: Mesh, moves: Moves, part: TensorType, whole: TensorType) -> Copies:
-    """Return the local copies of splitting an array into parts, or of joining parts into an array.
-
-    Along a single dimension XLA makes that dimension the outermost of both, and so copies what lies inside one index
-    of it at a time.
-    """
+    """Return the local copies of splitting an array into parts or joining parts into an array. Along one dimension XLA
+    makes that one the outermost of both, and so copies what is inside one index of it at a time."""
     if len(moves) > 1:
         return _copied(mesh, whole, moves)
     dim = moves[0][0]

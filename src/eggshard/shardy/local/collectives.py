@@ -157,7 +157,7 @@ def _require_addends(source: Layout, mesh: Mesh, over: Axes) -> None:
 
 
 def _pairs(source: Layout, target: Layout) -> tuple[tuple[int, int], ...]:
-    """Who sends to whom: every device gets a shard of its own position, its own one where it has it."""
+    """Pair senders with receivers: every device gets a shard of its position, from itself where it has that shard."""
     if same_tiles(source, target):
         return tuple((d, d) for d in range(target.mesh.size))
     places = []
