@@ -1,4 +1,4 @@
-"""Cost models: seconds of a step. A user's own is any class with ``seconds(step)`` (`protocol`).
+"""Cost models, which price steps in seconds. A user's own is any class with ``seconds(step)`` (`protocol`).
 
 In: a step with its local types. Out: seconds, alone (`pricing`) or in a schedule of a machine that computes while it
 communicates (`schedule`). Shipped are latency and bandwidth (`AlphaBeta`), machines with links and topologies

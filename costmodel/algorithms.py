@@ -1,4 +1,4 @@
-"""What collectives take by the algorithms that machines run them with: latency and bandwidth apart.
+"""Times of collective algorithms: latency and bandwidth terms of the algorithms that machines run collectives with.
 
 A term is a line over the bytes V of the collective: of an all-gather its result, of a reduce-scatter, an all-reduce and
 an all-to-all the operand of one device, of a permute what a device sends. On one level:

@@ -1,4 +1,4 @@
-"""Many steps as columns: what a cost model that prices with NumPy sees instead of one step at a time."""
+"""Columnar batches of steps, which cost models that price with NumPy take instead of single steps."""
 
 from __future__ import annotations
 

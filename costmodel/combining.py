@@ -1,4 +1,4 @@
-"""Models made of models: weighted sums, and other models for some kinds of steps."""
+"""Composite cost models: weighted sums of models, and different models for different kinds of steps."""
 
 from __future__ import annotations
 

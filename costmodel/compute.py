@@ -1,4 +1,4 @@
-"""What a device computes with: rooflines, and caches that are full at some size."""
+"""Compute of a device: rooflines, and caches that a large working set overflows."""
 
 from __future__ import annotations
 

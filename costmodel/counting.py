@@ -1,4 +1,4 @@
-"""Models that count: wire bytes, or messages. Their unit is nominal (one byte, or one message, is a nanosecond)."""
+"""Counting models of wire bytes or messages. Their unit is nominal: a byte, or a message, costs one nanosecond."""
 
 from __future__ import annotations
 

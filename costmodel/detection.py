@@ -1,4 +1,4 @@
-"""The machine that a program runs on, by the devices that JAX has; and models by name."""
+"""Machine detection by the devices that JAX reports, and lookup of cost models by name."""
 
 from __future__ import annotations
 

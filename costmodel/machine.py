@@ -1,4 +1,4 @@
-"""Machines: levels of fabrics, the protocols of a communication library on them, and what a device computes with."""
+"""Machines: levels of fabrics, the protocols that a communication library runs on them, and compute of the devices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from eggshard.costmodel.topologies import Fabric, Torus
 from eggshard.errors import CostModelError
 from eggshard.program.mesh import Mesh
 
-#: Groups of one shape are as fast as one another; of several shapes the slowest counts, at so many bytes.
+#: Bytes at which groups of several shapes are compared to find the slowest; groups of one shape are equally fast.
 _TYPICAL = 1 << 20
 
 
@@ -160,7 +160,7 @@ class Machine(Combinable):
             raise CostModelError(f"machine {self.name!r} has no protocols; give one, or leave them out")
 
     def placed(self, **axes: str) -> Machine:
-        """The same machine with mesh axes on levels by name: ``machine.placed(data="network", model="node")``."""
+        """Return a copy with mesh axes placed on named levels: ``machine.placed(data="network", model="node")``."""
         return replace(self, axes=axes)
 
     def seconds(self, step: StepInfo) -> float:

@@ -1,4 +1,4 @@
-"""Machines written as the TOML that `machine_files` reads."""
+"""Writer of machines as TOML, in the form that `machine_files` reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the devices of a mesh stand on a machine, and how the groups of a collective lie on its levels."""
+"""Positions of a mesh's devices on a machine, and the extent of a collective's groups on each of its levels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eggshard.errors import CostModelError
 from eggshard.program.axes import axis_ref
 from eggshard.program.mesh import Mesh
 
-#: A collective's groups are looked at up to this number; on larger meshes an even sample of them.
+#: The most groups of a collective whose positions are examined; of more groups an even sample is taken.
 _GROUPS = 256
 
 #: On one level: over how many units a group spreads, and along which lines of a torus.
@@ -122,7 +122,10 @@ class Positions:
         return list(dict.fromkeys(zip(*found, strict=True)))
 
     def _extent(self, k: int, units: int, *taken: int) -> Extent:
-        """On a level; taken: per axis of a torus how many places, and the least distance between two."""
+        """Return the extent of ``units`` units on level k.
+
+        taken: for each axis of a torus, the number of places and the least distance between two of them.
+        """
         fabric, lines = self.levels[k][0], []
         if units > 1 and taken:
             for count, stride, length in zip(taken[::2], taken[1::2], self.shape(k), strict=True):

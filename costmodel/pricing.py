@@ -1,4 +1,4 @@
-"""Pricing actions with a cost model: the one place where a user's model is called, checked and remembered."""
+"""Pricing of actions with a cost model: the one place where a user's model is called, checked and cached."""
 
 from __future__ import annotations
 

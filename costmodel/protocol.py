@@ -1,4 +1,4 @@
-"""What a cost model is: one method that prices one step."""
+"""The cost model protocol: one method that prices one step."""
 
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
-"""When the steps of a device program run, on a machine that computes while it communicates.
+"""Schedules of device programs on a machine that computes while it communicates.
 
-A device has one compute stream and one or more channels. A local step holds the compute stream. A collective holds its
-channels, and for the part of its time that nothing hides the compute stream too. A loop or branch that communicates
-holds everything: back ends start nothing of their own while one runs. Steps start in the program's order, each as soon
-as its operands are there and its resources are free.
+A device has one compute stream and one or more channels. A local step occupies the compute stream. A collective
+occupies its channels, and also the compute stream for the part of its time that cannot be overlapped. A loop or branch
+that communicates occupies everything, since back ends start nothing else while one runs. Steps start in program order,
+each as soon as its operands are ready and its resources are free; a collective is awaited by the first step that uses
+its result.
 
-So the order of the steps is the schedule: a collective is started where it stands, and awaited by the first step that
-takes its result. `scheduled` finds an order by list scheduling: of the steps that can start first, collectives, then
-those that the longest chain of steps waits for (Jackson's rule). It moves no step past more than so many others, and
-keeps an order only if its peak of memory is not much higher than the one before: else the gathers of all layers would
-come first.
+`scheduled` improves the order by list scheduling: among the steps that can start first it prefers collectives, then the
+step with the longest chain of dependents (Jackson's rule). It moves a step past a bounded number of others and keeps an
+order only if peak memory stays near the old peak; otherwise the gathers of all layers would come first.
 """
 
 from __future__ import annotations
@@ -29,10 +28,11 @@ from eggshard.steps.steps import Action, Step, StepPlan
 
 #: The compute stream, among the names of channels.
 COMPUTE = "compute"
-#: Past how many steps a step may be moved: tried in turn, a larger one is taken where it saves this part of the time.
+#: Numbers of steps past which a step may be moved, tried in turn, and the fraction of the makespan that a larger number
+#: must save to be taken (`python -m bench overlap`).
 LOOKAHEAD = (4, 16, 64, 256)
 WORTH = 1e-3
-#: The part of its peak memory that a program may hold in addition for the sake of overlap.
+#: Fraction by which peak memory may grow for the sake of overlap.
 SPARE = 0.5
 
 
@@ -120,7 +120,7 @@ def timeline(plan: StepPlan, works: Works) -> Schedule:
 
 
 def scheduled(plan: StepPlan, works: Works) -> StepPlan:
-    """The same steps in an order in which they take less time; the plan itself where none was found."""
+    """Return the plan with its steps reordered to shorten its makespan, or the plan itself if no order was better."""
     work = _works(plan, works)
     if not any(w.computing < w.seconds for w in work):
         return plan  # whatever the order, steps add up
@@ -234,7 +234,7 @@ class _Line:
 
 
 def _reordered(plan: StepPlan, order: Sequence[int]) -> StepPlan:
-    """The same steps in another order, with values numbered as they come."""
+    """Return the plan with its steps in the given order and its values renumbered by first appearance."""
     number = {v: i for i, v in enumerate(plan.inputs)}
     steps: list[Step] = []
     for i in order:

@@ -15,7 +15,7 @@ from eggshard.program.mesh import Mesh
 
 #: A step and the seconds that it was measured to take.
 Measured = tuple[StepInfo, float]
-#: Of steps of one kind and group size: bytes on the wire per message, ascending, and seconds, which never fall.
+#: Entries for one kind of step and group size: bytes on the wire per message (ascending), and seconds (never falling).
 Curve = tuple[str, int, tuple[float, ...], tuple[float, ...]]
 
 

@@ -1,8 +1,8 @@
-"""Fabrics: how the devices, or groups of devices, of one level of a machine are wired.
+"""Fabrics: the wiring of the devices, or groups of devices, on one level of a machine.
 
-Every fabric knows the bandwidth of a link in bytes per second one way, and the seconds that a message takes over it.
-What a link is, is the fabric's: a ring's and a torus's between neighbours, a full mesh's between each pair, a switch's
-and a fat tree's the port of a device.
+Every fabric has the bandwidth of a link (bytes per second, one way) and the latency of a message over it (seconds). A
+link of a ring or a torus joins neighbours, one of a full mesh joins a pair, and one of a switch or a fat tree is the
+port of a device.
 """
 
 from __future__ import annotations

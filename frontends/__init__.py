@@ -1,4 +1,4 @@
-"""What comes in: front ends, each of which turns one kind of source into a `Program`.
+"""Front ends, each of which reads one kind of source into a `Program`.
 
 *In*: whatever holds a sharded tensor program: a Program built by hand (`builder`), StableHLO with Shardy's or GSPMD's
 shardings (`stablehlo/`), what JAX lowers or exports (`jax/`), and any other source whose front end was registered::

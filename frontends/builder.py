@@ -1,4 +1,4 @@
-"""Programs built by hand, op by op.
+"""A builder of programs by hand, op by op.
 
     b = ProgramBuilder(mesh={"x": 4, "y": 2})
     x = b.input((1024, 512), "f32", ("x", None))
@@ -223,7 +223,7 @@ class ProgramBuilder:
         return self.op("compare", lhs, rhs, comparison_direction=direction, compare_type=kind)
 
     def convert(self, x: Tensor, dtype: Any) -> Tensor:
-        """The same elements in another type."""
+        """Convert every element of x to another element type."""
         return self.op("convert", x, dtype=mlir_dtype(dtype))
 
     def dot(self, lhs: Tensor, rhs: Tensor) -> Tensor:
@@ -256,7 +256,7 @@ class ProgramBuilder:
         return self.op("transpose", x, permutation=tuple(order))
 
     def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        """The same elements in row-major order; one size may be -1."""
+        """Reshape x in row-major order; one size may be -1 and is inferred."""
         sizes = tuple(shape)
         if sizes.count(-1) == 1:
             rest = math.prod(n for n in sizes if n != -1)

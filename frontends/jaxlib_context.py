@@ -1,4 +1,4 @@
-"""An MLIR context as JAX makes it, from jaxlib alone: JAX itself takes three times as long to import."""
+"""An MLIR context as JAX makes it, built from jaxlib alone because importing JAX takes three times as long."""
 
 from __future__ import annotations
 

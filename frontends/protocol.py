@@ -1,4 +1,4 @@
-"""What a front end is, and what a plan keeps of how its source is called."""
+"""The front-end protocol, and the calling convention that a plan keeps of its source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which front end reads a source: those that were registered, the latest first, and then eggshard's own."""
+"""The registry of front ends, which finds the one for a source: the latest registered first, then eggshard's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is equal: rewrite rules, one file per topic.
+"""Rewrite rules, which state equalities between tensors; one file per topic.
 
 ``default_rules()`` is a list; add to it, leave out of it, and pass it to ``optimize(rewrites=...)``::
 

@@ -1,6 +1,6 @@
-"""Broadcasts: computing before broadcasting is less work and moves the smaller tensor.
+"""Rules on broadcasts: computing before broadcasting is less work and moves the smaller tensor.
 
-The other direction gives nothing that a plan could use: it makes the larger tensor of the same data.
+The reverse direction offers a plan nothing: it makes the larger tensor of the same data.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ for _operands, _made, _name in (
         ),
     )
     def _binary_of_broadcasts_of_two_ranks(m: Match) -> Any:
-        """Where the dimensions of s are among those of x, neither of them expanded by x's broadcast."""
+        """Applies where the dimensions of s are among those of x, neither of them expanded by x's broadcast."""
         where = {d: i for i, d in enumerate(m.b["broadcast_dimensions"])}
         dims = m.c["broadcast_dimensions"]
         if m.s.rank >= m.x.rank or any(d not in where for d in dims) or m.b["shape"] != m.c["shape"]:

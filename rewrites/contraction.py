@@ -1,4 +1,4 @@
-"""Products: the order of contractions, products of concatenations, and reductions that are products."""
+"""Rules on products: the order of contractions, products of concatenations, and reductions that are products."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ for _n in (2, 3):
             cases=_swapped,
         )
         def _dot_of_concatenated(m: Match, parts: str = _parts, which: int = _which) -> Any:
-            """Where they are concatenated along a free dimension."""
+            """Applies where the operands are concatenated along a free dimension."""
             at = m.e["dimension"]
             types = [m.x, m.x]
             whole = m.type("e")

@@ -1,5 +1,4 @@
-"""Conversions of element types: through movement (as unary ops) they are in the movement's files; here, among
-themselves."""
+"""Rules on chains of element type conversions. Rules that move conversions, as unary ops, are in the movement files."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ def identity_convert(m: Match) -> Any:
     cases=each(x=tensors((7,), dtypes=_TYPES), inner=_TO, outer=_TO),
 )
 def convert_of_convert(m: Match) -> Any:
-    """Where the inner one loses nothing. Integers wrap when they become narrower, floats saturate and round."""
+    """Applies where the inner conversion is lossless. Narrowing wraps integers, and saturates and rounds floats."""
     middle, target = m.type("inner").dtype, m.result.dtype
     if not is_float(m.x.dtype) and is_float(middle) and target not in ("f32", "f64"):
         return False

@@ -1,4 +1,4 @@
-"""Linear maps: sums, scalings and signs move through products and reductions."""
+"""Rules on linear maps: sums, scalings and signs move through products and reductions."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ for _order in ("{}, {}", "{1}, {0}"):
             ),
         )
         def _scaled_dot(m: Match, which: int = _which) -> Any:
-            """Where the factor varies along batch and free dimensions of this operand alone, and it is the smaller."""
+            """Applies where the factor varies along dimensions of this operand alone, no larger than the dot."""
             types = [m.y, m.y]
             types[which] = m.x
             back = {j: i for i, j in Dot.of(m.d, *types).result_of(which).items()}
@@ -153,7 +153,7 @@ def _combines_by(monoid: str) -> Callable[[Match], bool]:
 
 
 def _combines_alike_by(monoid: str) -> Callable[[Match], bool]:
-    """The same for reductions of two tensors of one type."""
+    """Whether the reduction labelled r is by this monoid and both reduced tensors have the same type."""
     return lambda m: m.r["monoid"] == monoid and m.x == m.y
 
 

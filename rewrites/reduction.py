@@ -1,4 +1,4 @@
-"""Reductions: in one go or in parts."""
+"""Rules on reductions, in one step or in parts."""
 
 from __future__ import annotations
 

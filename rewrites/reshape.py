@@ -1,4 +1,4 @@
-"""Reshapes move towards the results, past whatever treats the reshaped dimensions alike; products keep their groups."""
+"""Rules on reshapes, which move towards the results past ops that treat the reshaped dimensions alike."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ for _operands, _made, _name in (
     ),
 )
 def reshape_of_broadcast(m: Match) -> Any:
-    """Where it leaves x's dimensions alone, but for those of size 1, which may lie anywhere: as in repeating a row."""
+    """Applies where the reshape keeps x's dimensions; those of size 1 may be anywhere, as for a repeated row."""
     moved, shape = same_dims(m.b["shape"], m.r["shape"]), m.result.shape
     where = {i: moved[d] for i, d in enumerate(m.b["broadcast_dimensions"]) if d in moved}
     free = (d for d in range(len(shape)) if d not in where.values())
@@ -138,7 +138,7 @@ def reshape_of_broadcast(m: Match) -> Any:
     ),
 )
 def broadcast_of_reshape(m: Match) -> Any:
-    """Where the reshape only inserts or drops unit dimensions."""
+    """Applies where the reshape only inserts or drops unit dimensions."""
     dims: list[int] = []
     for group in groups(m.x.shape, m.r["shape"]):
         if len(group.source) > 1 or len(group.target) > 1 or (group.source and not group.target):
@@ -185,7 +185,7 @@ def broadcast_that_is_a_reshape(m: Match) -> Any:
     ),
 )
 def slice_of_reshape(m: Match) -> Any:
-    """Where the slice cuts whole rows of what the reshape splits or merges."""
+    """Applies where the slice cuts whole rows of what the reshape splits or merges."""
     bounds, made = bounds_of(m.s), []
     for group in groups(m.x.shape, m.r["shape"]):
         sizes = [m.x.shape[i] for i in group.source]
@@ -220,7 +220,7 @@ def slice_of_reshape(m: Match) -> Any:
     ),
 )
 def reduce_of_reshape(m: Match) -> Any:
-    """Where whole groups are reduced; unit dimensions go with any group."""
+    """Applies where whole groups are reduced; unit dimensions go with any group."""
     gone = set(m.r["dimensions"])
     reduced: list[int] = []
     for group in groups(m.x.shape, m.s["shape"]):
@@ -259,7 +259,7 @@ for _which, _operands in ((0, "reshape[r](x), y"), (1, "y, reshape[r](x)")):
         ),
     )
     def _dot_of_reshape(m: Match, which: int = _which) -> Any:
-        """Where contracting and batch dimensions are not reshaped."""
+        """Applies where contracting and batch dimensions are not reshaped."""
         types = [m.y, m.y]
         types[which] = m.x.with_shape(tuple(m.r["shape"]))
         d = Dot.of(m.d, *types)
@@ -285,7 +285,7 @@ for _n in (2, 3):
         ),
     )
     def _concatenate_of_reshapes(m: Match, parts: str = _parts) -> Any:
-        """Where the dimension of concatenation is not reshaped, and the operands match in all others."""
+        """Applies where the dimension of concatenation is not reshaped, and the operands match in all others."""
         at, found = m.c["dimension"], set()
         for p in parts:
             x, shape = getattr(m, p), getattr(m, f"r_{p}")["shape"]

@@ -1,4 +1,4 @@
-"""What several topics need to know about dimensions: permutations, dot dimension numbers, the groups of a reshape."""
+"""Dimension arithmetic that several topics share: permutations, dot dimension numbers, the groups of a reshape."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Dot(NamedTuple):
         return self[which], self[2 + which], self[4 + which]
 
     def result_of(self, which: int) -> dict[int, int]:
-        """Where each batch and free dimension of one operand lies in the result."""
+        """Map each batch and free dimension of one operand to its dimension of the result."""
         batch, _, free = self.side(which)
         start = len(batch) + (len(self.lhs_free) if which else 0)
         return {d: i for i, d in enumerate(batch)} | {d: start + i for i, d in enumerate(free)}
@@ -151,12 +151,12 @@ def numbers(
 
 
 def with_numbers(dot: Attributes, *sides: Dims) -> Attributes:
-    """The same dot_general with other dimension numbers."""
+    """Return the attributes of a dot_general with its dimension numbers replaced."""
     return dot.updated(dot_dimension_numbers=numbers(*sides))
 
 
 def renumbered(dot: Attributes, d: Dot, which: int, mapping: dict[int, int]) -> Attributes:
-    """The same dot_general after the dimensions of one operand were renamed by ``mapping``."""
+    """Return the attributes of a dot_general whose operand ``which`` had its dimensions renumbered by ``mapping``."""
     sides = [d.lhs_batch, d.rhs_batch, d.lhs_contracting, d.rhs_contracting]
     for k in (which, 2 + which):
         sides[k] = tuple(mapping[i] for i in sides[k])

@@ -1,4 +1,4 @@
-"""Fourier transforms: one over several dimensions is one over each, so that the others may be sharded meanwhile."""
+"""Rules on Fourier transforms: one over several dimensions is one over each, so that the others may stay sharded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transposes move towards the results: out of pointwise ops, slices, reductions; products absorb them.
+"""Rules on transposes, which move towards the results out of pointwise ops, slices, reductions; products absorb them.
 
 One direction suffices: a transpose costs no communication wherever it stands, but one in the way hides other rules'
 left sides. Where it stood inwards on purpose, composing two of them cancels it.
@@ -305,7 +305,7 @@ _SPLITS = [{"shape": s} for s in ((2, 3, 2, 2), (6, 4), (4, 6), (2, 12), (24,), 
     ),
 )
 def reshape_of_transpose(m: Match) -> Any:
-    """Where every group of the reshape splits one dimension, or merges neighbours that the transpose kept so."""
+    """Applies where each group of the reshape splits a dimension, or merges some that the transpose left adjacent."""
     permutation, target = m.t["permutation"], m.r["shape"]
     made = [m.x.shape[d] for d in permutation]
     if 0 in target:
@@ -333,7 +333,7 @@ def reshape_of_transpose(m: Match) -> Any:
     ),
 )
 def transpose_of_reshape(m: Match) -> Any:
-    """Where the transpose moves the groups of the reshape as wholes."""
+    """Applies where the transpose moves the groups of the reshape as wholes."""
     permutation, middle = m.t["permutation"], m.r["shape"]
     if 0 in middle or is_identity(permutation):
         return None

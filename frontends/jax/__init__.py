@@ -1,4 +1,4 @@
-"""What JAX lowers and exports, into Programs, and how its functions are called.
+"""The JAX front end: reads what JAX lowers and exports into Programs, with the calling conventions of its functions.
 
 *In*: a ``jax.stages.Lowered`` or a ``jax.export.Exported`` (`sources`). *Out*: the Program of its StableHLO module
 (`frontends/stablehlo/`), and of the former its signature: pytrees, dropped and donated arguments, typed keys, stated

@@ -1,4 +1,4 @@
-"""How a JAX function's arguments and results map to the inputs and outputs of the program it was lowered to."""
+"""Calling conventions: the map between a JAX function's arguments and results and its lowered program's ends."""
 
 from __future__ import annotations
 

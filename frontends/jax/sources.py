@@ -1,4 +1,4 @@
-"""The front ends of what JAX lowers and exports, told from other sources without importing JAX."""
+"""Front ends for what JAX lowers and exports, recognised without importing JAX."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The form in which the planner takes regions, whatever front end read them.
+"""Normalization: the form of regions that the planner expects, whichever front end read them.
 
-*In*: a Region as its author spelled it. *Out*: a Region that computes the same: data moves by static ops where its
-indices are known, rotations and extensions are stated as such (`normal_forms`, which finds them by `index_maps` and
-writes them by `region_writer`), ops that nobody uses are gone (`dead_ops`), and loops and branches that devices may
-take differently are marked (`divergence`).
+*In*: a Region as its author wrote it. *Out*: an equivalent Region. Data moves by static ops where its indices are
+known; rotations and extensions are explicit (`normal_forms`, which finds them by `index_maps` and writes them by
+`region_writer`); dead ops are removed (`dead_ops`); loops and branches that may diverge between devices are marked
+(`divergence`).
 
-*Not here*: what may or may not be cheaper, which `rewrites/` offers and the search decides; and anything that knows the
-language that the source was written in.
+*Not here*: rewrites that may or may not be cheaper, which `rewrites/` offers and the search decides; and anything that
+knows the language of the source.
 """

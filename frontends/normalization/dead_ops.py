@@ -1,4 +1,4 @@
-"""Leaving out ops whose results nobody uses, such as the init values of reductions read in their simple form."""
+"""Dead-op elimination, for example of the init values of reductions that are read in their simple form."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which loops and branches of a manual computation may take different ways on different devices.
+"""Divergence analysis: finds loops and branches of a manual computation whose control flow may differ between devices.
 
-What the compiler adds to such a body must not communicate: devices that take another way would never answer.
+The compiler must not add communication to such a body: devices on another path would never answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which elements of a tensor make up another one along one dimension, as few evenly spaced runs of indices.
+"""Index maps: the elements of one tensor that make up another along one dimension, as few evenly spaced index runs.
 
 Slices, reverses, repeated elements, concatenations and updates of parts of one tensor compose to such a map. What it
 is, a rotation, a periodic or mirrored extension, does not depend on how it was put together.
@@ -76,7 +76,7 @@ class IndexMap(NamedTuple):
         return IndexMap(self.root, tuple(runs))
 
     def reversed(self) -> IndexMap:
-        """The same elements in opposite order."""
+        """Return the map that yields the elements in reverse order."""
         back = [Run(r.start + (r.length - 1) * r.step, -r.step if r.length > 1 else 1, r.length) for r in self.runs]
         return IndexMap(self.root, tuple(back[::-1]))
 
@@ -237,7 +237,10 @@ def _equal(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _beyond(width: int, size: int) -> dict[str, np.ndarray]:
-    """By mode of `extend`, the distances from an end of what stands before it, where the dimension is long enough."""
+    """Return, by mode of `extend`, the distances from an end of the elements that extend it by ``width``.
+
+    Modes for which the dimension of size ``size`` is too short are left out.
+    """
     modes = {"edge": np.zeros(width, np.int64)}
     if width < size:
         modes["reflect"] = np.arange(width, 0, -1)

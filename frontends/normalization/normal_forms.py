@@ -1,12 +1,12 @@
-"""The normal form of a region that was read: how data moves is stated by ops that say it, not by many or by indices.
+"""Rewriting of regions into normal form, where data movement is explicit instead of encoded in many ops or in indices.
 
-A slice, an update, a gather or a scatter at constant indices moves data in a way that is known while planning. It is
-read as slices, reverses, concatenations and updates at fixed places, whose algebra the rewrites know and which shards
-of neighbours can compute; at indices that are data, every device would need all of the tensor. A concatenation of
-parts of one tensor is read as the rotation or extension of the tensor that it is.
+A slice, update, gather or scatter at constant indices moves data in a way known at planning time. It becomes slices,
+reverses, concatenations and updates at fixed positions, whose algebra the rewrites know and which neighbouring shards
+can compute; at data-dependent indices, every device would need the whole tensor. A concatenation of parts of one
+tensor becomes a rotation or extension of it.
 
-The rewrites find the same forms in an e-graph. What a program spells out is brought to them here, because there every
-slice of every part of a concatenation would be looked at before it is known to be one of few things.
+The rewrites find the same forms in an e-graph. They are found here first because there every slice of every part of a
+concatenation would be explored.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _MAX_PARTS = 4
 
 
 def finished(region: Region) -> Region:
-    """A region that was read, in normal form and without dead ops."""
+    """Return a region as read by a front end, in normal form and without dead ops."""
     return without_dead_ops(in_normal_form(region))
 
 
 def in_normal_form(region: Region) -> Region:
-    """The same region with indexing at constants as static ops, and rotations and extensions as such."""
+    """Rewrite indexing at constants into static ops, and concatenations into the rotations and extensions they are."""
     return RegionWriter(RegionWriter(region, _AT_CONSTANTS).write(), _OF_PARTS).write()
 
 

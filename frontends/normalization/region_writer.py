@@ -1,4 +1,4 @@
-"""Writing a region anew with some of its ops replaced by others that compute the same."""
+"""A writer of regions that replaces some ops by equivalent ones."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Constants:
         return self._known[value]
 
     def arrays(self, values: Sequence[int]) -> list[np.ndarray] | None:
-        """The same for several values; None unless all are known."""
+        """Return the constant arrays of several values, or None unless all of them are known."""
         found = [self.array(v) for v in values]
         return None if any(a is None for a in found) else [a for a in found if a is not None]
 

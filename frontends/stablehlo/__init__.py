@@ -1,4 +1,4 @@
-"""StableHLO modules, with Shardy's or GSPMD's shardings, into Programs.
+"""The StableHLO front end: reads modules, with Shardy's or GSPMD's shardings, into Programs.
 
 *In*: a module's text, bytecode or portable artifact, a file of it, or a module of jaxlib's MLIR (`sources`); ops of
 StableHLO and Shardy, and the communication of Enzyme's dialect.

@@ -1,4 +1,4 @@
-"""Loops and branches of MLIR modules: what their regions use from outside becomes operands and region inputs."""
+"""Readers of loops and branches of MLIR modules; values captured from outside become operands and region inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops of the dialect ``enzymexla`` in which Reactant's and Enzyme's modules state communication, in their generic form.
+"""Readers of the ``enzymexla`` dialect, in which Reactant's and Enzyme's modules state communication in generic form.
 
 The dialect is not registered with JAX's MLIR, so its ops are read from their attributes alone. Each means a few
 slices, pads, rotations, extensions and updates, which are what a Program gets. A sharding stated on an op is that of

@@ -1,4 +1,4 @@
-"""What all regions of an MLIR module share: functions, meshes, decoded attributes, types and literals, locations."""
+"""State shared by all regions of an MLIR module: functions, meshes, decoded attributes, types, literals, locations."""
 
 from __future__ import annotations
 

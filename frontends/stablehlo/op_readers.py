@@ -1,4 +1,4 @@
-"""How single MLIR ops are read whose meaning is not just their name, attributes and operands."""
+"""Readers of MLIR ops whose meaning is more than their name, attributes and operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StableHLO modules, with Shardy's or GSPMD's shardings, into Programs.
+"""The reader of StableHLO modules, with Shardy's or GSPMD's shardings, into Programs.
 
 Calls, composites and named computations are read in place; shardings keep the names of the module's mesh axes, while
 the program's mesh is refined where the module uses sub-axes. The module given is never changed.

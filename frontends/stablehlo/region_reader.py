@@ -1,6 +1,6 @@
-"""Walks the regions of an MLIR module and builds Regions: the part of the front end that meets every op.
+"""The reader of MLIR regions into Regions: the part of the front end that visits every op.
 
-How single ops are read is given to the reader (`OpReaders`), which knows none of them by name but the terminators.
+The readers of single ops are passed in (`OpReaders`); only terminators are known here by name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return", "mhlo
 
 
 class OpReaders(NamedTuple):
-    """How ops are read that are not just an op of the registry: those of ``named``, and any that nobody knows."""
+    """Readers of ops that are not just an op of the registry: those of ``named``, and all that it does not know."""
 
     named: Mapping[str, Handler]
     unknown: Handler

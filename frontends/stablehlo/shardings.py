@@ -1,4 +1,4 @@
-"""Meshes and shardings of MLIR modules: Shardy's, and GSPMD's older strings in terms of a named mesh."""
+"""Readers of meshes and shardings of MLIR modules: Shardy's, and GSPMD's older strings in terms of a named mesh."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The front ends of StableHLO modules. JAX, whose MLIR parses them, is imported once there is one to read."""
+"""Front ends for StableHLO modules. JAX, whose MLIR parses them, is imported only when there is one to read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Concatenations: parts that are computed apart or together, cut again, or continue each other."""
+"""Rules on concatenations whose parts are computed apart or together, sliced again, or adjacent slices."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ for _n in (2, 3, 4):
                 ),
             )
             def _slice_of_concatenate(m: Match, parts: str = _parts, first: int = _first, last: int = _last) -> Any:
-                """Where the slice lies within these parts and in no fewer."""
+                """Applies where the slice lies within these parts and in no fewer."""
                 at = m.c["dimension"]
                 sizes = [getattr(m, p).shape[at] for p in parts]
                 starts = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
@@ -69,7 +69,7 @@ for _n in (2, 3, 4):
         ),
     )
     def _slice_of_concatenated(m: Match, parts: str = _parts) -> Any:
-        """Where the slice keeps some of every part, with stride 1 along the dimension of concatenation."""
+        """Applies where the slice keeps some of every part, with stride 1 along the dimension of concatenation."""
         at = m.c["dimension"]
         bounds = bounds_of(m.s)
         a, b, stride = bounds[at]

@@ -1,4 +1,4 @@
-"""Rotations and extended dimensions: recognised in slices and concatenations, merged, and cut.
+"""Rules that recognise rotations and extended dimensions in slices and concatenations, and merge and slice them.
 
 A dimension is extended by elements of its own: of its other end (`wrap`), or of the same end, repeated or mirrored
 (`extend`). Programs spell this as concatenations of a tensor with slices of it, reversed or repeated; a rule takes one
@@ -327,7 +327,7 @@ _CUTS += [slice_of([(0, 3, 1), (a, b, 1)]) for a in range(4) for b in range(a + 
 
 @rules.add("slice[s](rotate[e](x)) => slice[u](x)", cases=each(x=_X, e=_ROTATES, s=_CUTS))
 def slice_of_rotate(m: Match) -> Any:
-    """Where it takes a contiguous part of x."""
+    """Applies where the slice takes a contiguous part of x."""
     at = m.e["dimension"]
     n, found = m.x.shape[at], _cut(m, -m.e["amount"], at)
     if found is None:
@@ -340,7 +340,7 @@ def slice_of_rotate(m: Match) -> Any:
 
 @rules.add("slice[s](wrap[e](x)) => slice[u](x)", cases=each(x=_X, e=_WRAPS, s=_CUTS))
 def slice_of_wrap(m: Match) -> Any:
-    """Where it takes a contiguous part of x."""
+    """Applies where the slice takes a contiguous part of x."""
     at = m.e["dimension"]
     n, found = m.x.shape[at], _cut(m, m.e["lhs"], at)
     if found is None or found[1] - found[0] > n:
@@ -363,7 +363,7 @@ def rotate_from_wrap(m: Match) -> Any:
 
 @rules.add("slice[s](extend[e](x)) => slice[u](x)", cases=each(x=_X, e=_EXTENDS, s=_CUTS))
 def slice_of_extend(m: Match) -> Any:
-    """Where it takes nothing but x's own elements."""
+    """Applies where the slice takes nothing but x's own elements."""
     at = m.e["dimension"]
     found = _cut(m, m.e["lhs"], at)
     if found is None or not 0 <= found[0] <= found[1] <= m.x.shape[at]:

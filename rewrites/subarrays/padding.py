@@ -1,4 +1,4 @@
-"""Pads: what slices and arithmetic on padded tensors leave of the padding."""
+"""Rules on pads under slices and arithmetic."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PADS = [
     cases=each(x=_X, v=tensors((), dtypes=("f32", "i32")), inner=_PADS, outer=_PADS),
 )
 def pad_of_pad(m: Match) -> Any:
-    """Where the inner one cuts nothing that the outer one would put back, and neither spreads elements."""
+    """Applies where the inner pad cuts nothing that the outer one would put back, and neither has interior padding."""
     if any(m.inner["interior_padding"]) or any(m.outer["interior_padding"]):
         return None
     out = {"interior_padding": m.inner["interior_padding"]}
@@ -94,7 +94,7 @@ def slice_inside_pad(m: Match) -> Any:
     ),
 )
 def slice_of_pad(m: Match) -> Any:
-    """Where the slice keeps some of x in every dimension."""
+    """Applies where the slice keeps some of x in every dimension."""
     if any(m.p["interior_padding"]) or any(s != 1 for _, _, s in bounds_of(m.s)):
         return None
     cut, lows, highs = [], [], []

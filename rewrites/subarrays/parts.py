@@ -1,8 +1,8 @@
-"""Dimensions cut into as many parts as a mesh can make shards, so that a part is worked on where it lies.
+"""Rules that split a dimension into as many parts as a mesh can make shards, so that each part is computed in place.
 
-JAX lowers cumsum, cumprod, cummax and cummin to sliding windows that reach to one end of a dimension: each part is
-reduced by itself, and only the totals of the parts travel. Of a slice that lies within one part, each device takes its
-own part's counterpart, and only those travel, instead of the whole tensor.
+JAX lowers cumsum, cumprod, cummax and cummin to sliding windows that reach one end of a dimension. Each part is reduced
+by itself, and only the totals of the parts travel. For a slice within one part, each device slices its own part alike,
+and only these slices travel instead of the whole tensor.
 """
 
 from __future__ import annotations

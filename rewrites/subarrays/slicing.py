@@ -1,4 +1,4 @@
-"""Slices and reverses: boxes of index space that nest, and that products and reductions pass on to operands."""
+"""Rules on slices and reverses: boxes of index space that nest, and that move through products and reductions."""
 
 from __future__ import annotations
 

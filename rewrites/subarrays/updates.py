@@ -1,4 +1,4 @@
-"""Updates of boxes: written twice, written back, read again, and spelled as concatenations."""
+"""Rules on updates of boxes: overwritten, written back, read again, or spelled as concatenations."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _PARTS = [slice_of([(a, b, 1), (0, c, 1)]) for a, b in ((0, 1), (0, 2), (1, 4), 
 
 
 def _end(m: Match, label: str, low: bool) -> int | None:
-    """Where a slice of x stops that begins where x does, or begins that stops where x does; None for others."""
+    """Return the inner end of a slice that is a prefix or suffix of x, None for other slices."""
     at = m.c["dimension"]
     bounds = bounds_of(getattr(m, label))
     start, limit, stride = bounds[at]

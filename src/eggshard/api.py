@@ -1,4 +1,4 @@
-"""What users call: `optimize`, `plan_reshard`, `pareto`, and the `Plan` that they return."""
+"""The public interface: `optimize`, `plan_reshard`, `pareto`, and the `Plan` that they return."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Plan(PlanRecord):
 
     @staticmethod
     def of(record: PlanRecord) -> Plan:
-        """The plan that a record describes; what the record has computed is kept."""
+        """Return the plan that a record describes, with what the record has computed already."""
         if isinstance(record, Plan):
             return record
         plan = object.__new__(Plan)
@@ -43,9 +43,9 @@ class Plan(PlanRecord):
 
     @cached_property
     def baseline(self) -> Plan:
-        """The plan of the propagated shardings, each op resharded on its own: what this plan is compared with.
+        """The plan that this one is compared with: propagated shardings, with every op resharded independently.
 
-        The baseline's own baseline is itself, and so is that of a plan read from JSON, which does not hold it.
+        The baseline of a baseline is itself, and so is that of a plan read from JSON, which does not hold it.
         """
         return self if self.baseline_factory is None else Plan.of(self.baseline_factory())
 
@@ -56,7 +56,7 @@ class Plan(PlanRecord):
 
     @property
     def peak_bytes(self) -> int:
-        """All of `memory`: what the compiled program is predicted to take of a device. ``memory_limit`` limits it."""
+        """The bytes of a device that the compiled program is predicted to take; ``memory_limit`` limits them."""
         return self.memory.peak
 
     def run(
@@ -69,7 +69,7 @@ class Plan(PlanRecord):
         which exchange data through one shared workspace only; ``mpi``, one MPI rank per device on this machine (ranks
         that exist already run plans by `to_mpi`). devices: run on that many, with shards of the same local shapes, as
         `on` has it; the arrays are of the sizes that these make. Of processes and ranks, timeout: seconds for their
-        start and for the run; of processes, debug: what nobody wrote is filled with ones, and guards are looked at
+        start and for the run; of processes, debug: what no process wrote is filled with ones, and guards are looked at
         after every step. EngineError where a process dies, does not answer, or writes outside its slice.
         """
         from eggshard.engines.running import run
@@ -99,10 +99,10 @@ class Plan(PlanRecord):
             return verify(self, seed, engines, inputs, limit)
 
     def compare_with_xla(self) -> Comparison:
-        """The plan beside XLA's own program for the same source, both compiled for the devices at hand: print it.
+        """Compile the plan and XLA's own program for the devices at hand and return a printable comparison.
 
-        Wire bytes and collectives counted from the compiled programs, their modelled time under the plan's cost model,
-        memory, and seconds to compile. LoweringError where devices are missing, or XLA compiles one of them not.
+        It has wire bytes and collectives counted from the compiled programs, their modelled time under the plan's cost
+        model, memory, and seconds to compile. LoweringError where devices are missing, or XLA fails to compile one.
         """
         from eggshard.engines.jax.comparison import compare_with_xla
 
@@ -110,28 +110,28 @@ class Plan(PlanRecord):
             return compare_with_xla(self)
 
     def workspace(self) -> PlanWorkspace:
-        """Where every value of the device program lies in one slice of memory per device: print it.
+        """Return the printable workspace: the address of every value in one slice of memory per device.
 
-        For engines that own memory.
+        It serves engines that own memory.
         """
         from eggshard.engines.workspace.steps import workspace_of
 
         return workspace_of(self.device_program)
 
     def to_stablehlo(self) -> str:
-        """A StableHLO module with shard-local shapes and explicit collectives."""
+        """Return the plan as a StableHLO module with shard-local shapes and explicit collectives."""
         from eggshard.emit.stablehlo import plan_text
 
         return plan_text(self)
 
     def to_jax(self) -> Callable[..., Any]:
-        """A jittable callable on global arrays with the program's own signature."""
+        """Return the plan as a jittable callable on global arrays, with the program's own signature."""
         from eggshard.engines.jax.callable import to_jax
 
         return to_jax(self)
 
     def to_mpi(self, comm: Any = None) -> MpiProgram:
-        """The plan as a program of MPI ranks: a callable on each rank's shards (``pip install 'eggshard[mpi]'``).
+        """Return the plan as a program of MPI ranks: a callable on a rank's shards (``pip install 'eggshard[mpi]'``).
 
         All ranks of ``comm`` (default ``MPI.COMM_WORLD``) call this together; rank r is logical device r. EngineError
         on all of them where the communicator has another size than the mesh, or ranks hold different plans.
@@ -143,7 +143,7 @@ class Plan(PlanRecord):
         return MpiProgram(self, comm)
 
     def on(self, devices: int | Mapping[str, int], program: Any = None) -> Plan:
-        """The plan on another number of devices: more or fewer shards of the same local shapes.
+        """Return the plan for another number of devices, with more or fewer shards of the same local shapes.
 
         devices: a size per mesh axis (the others stay as they are), or one number for a mesh of one axis. Dimensions
         sharded along these axes grow or shrink with their number. Data-parallel programs, stencils and reductions go
@@ -159,7 +159,7 @@ class Plan(PlanRecord):
         return Plan.of(on_devices(self, devices, program))
 
     def export(self, platforms: Sequence[str] = ("tpu",)) -> Any:
-        """The plan lowered for devices that need not be here: a ``jax.export.Exported`` with the program's signature.
+        """Lower the plan for devices that need not be present, to a ``jax.export.Exported`` of the same signature.
 
         For a mesh of thousands of devices, on a machine that has none of them::
 
@@ -174,8 +174,11 @@ class Plan(PlanRecord):
         return export(self, platforms)
 
     def to_json(self, reasons: bool = True) -> str:
-        """The whole plan as JSON text; `from_json` reads it back. reasons: with the plan's `reasons`, found now if they
-        were not asked for before (seconds, for programs of thousands of ops)."""
+        """Write the whole plan as JSON text, which `from_json` reads back.
+
+        reasons: include the plan's `reasons`, which are computed now if they were not before (this takes seconds for
+        programs of thousands of ops).
+        """
         from eggshard.plan.serialization import to_json
 
         return to_json(self, reasons)
@@ -184,7 +187,7 @@ class Plan(PlanRecord):
     def from_json(
         text: str, program: Any = None, mesh: Any = None, cost_model: CostModel | str | None = None
     ) -> Plan:
-        """A plan from its JSON text, which may have been written on another machine.
+        """Read a plan from its JSON text, which may have been written on another machine.
 
         ProgramError for text of another format, or that another version of eggshard wrote (or of JAX, where the plan
         holds ops as JAX wrote them). program, mesh: what the plan must be for; see `require`. Of a lowered function
@@ -197,7 +200,7 @@ class Plan(PlanRecord):
         return Plan.of(from_json(text, program, mesh, cost_model))
 
     def require(self, program: Any = None, mesh: Any = None) -> Plan:
-        """This plan, if it is for this program and this mesh.
+        """Return this plan if it was made for this program and this mesh.
 
         program: as for `optimize`; ProgramError, saying where they differ, if the plan is of one that computes
         something else, or of other sizes or shardings. mesh: MeshError where it has other axes, or orders its devices
@@ -209,10 +212,10 @@ class Plan(PlanRecord):
         return self
 
     def agreed(self, timeout: float = 600.0) -> Plan:
-        """This plan, if every process of the running JAX program holds it: they all call this.
+        """Return this plan if every process of the running JAX program holds it; all of them must call this.
 
-        Processes that run different plans wait for each other forever. EngineError on all of them where one holds
-        another plan, or does not ask within so many seconds. In a program of one process there is nothing to ask.
+        Processes that run different plans would wait for each other forever. EngineError on all of them if one holds
+        another plan, or does not call within ``timeout`` seconds. In a program of one process nothing is exchanged.
         """
         if "jax" in sys.modules:
             from eggshard.engines.jax.agreement import agree
@@ -221,11 +224,11 @@ class Plan(PlanRecord):
         return self
 
     def explain(self, step: int | str | None = None) -> str:
-        """The table of `str(plan)` with the search behind it and the comparison with the baseline.
+        """Explain the plan: the table of `str(plan)`, the search behind it, and the comparison with the baseline.
 
-        Of one step, by its number, or by its address within a loop or branch ("3.body.5"): WHY it is there (the rules
-        that led to it), WHAT ELSE there was (alternatives, each with what the plan would cost more), and which prices
-        would have to move by how much for the choice to flip (`reasons`).
+        For one step, given by its number or by its address within a loop or branch ("3.body.5"), explain WHY it is
+        there (the rules that led to it), WHAT ELSE there was (alternatives, each with the plan's extra cost), and which
+        prices would have to change by how much for the choice to flip (`reasons`).
         """
         from eggshard.report.explanation import explain_step
         from eggshard.report.tables import explain
@@ -233,7 +236,7 @@ class Plan(PlanRecord):
         return explain(self) if step is None else explain_step(self, step)
 
     def diff(self, other: PlanRecord, names: tuple[str, str] = ("first", "second")) -> Difference:
-        """This plan and another side by side, step by step: print it. EggshardError for what is no plan."""
+        """Return a printable step-by-step comparison with another plan. EggshardError for anything that is no plan."""
         from eggshard.report.difference import difference
 
         if not isinstance(other, PlanRecord):
@@ -242,13 +245,13 @@ class Plan(PlanRecord):
         return difference(self, other, names)
 
     def to_networkx(self) -> DiGraph:
-        """The steps as a ``networkx.DiGraph`` (`report.graphs.to_networkx` lists its attributes)."""
+        """Return the steps as a ``networkx.DiGraph`` (`report.graphs.to_networkx` lists its attributes)."""
         from eggshard.report.graphs import to_networkx
 
         return to_networkx(self)
 
     def to_dot(self) -> str:
-        """The steps as text for Graphviz."""
+        """Return the steps as text for Graphviz."""
         from eggshard.report.graphs import to_dot
 
         return to_dot(self)

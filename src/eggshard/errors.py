@@ -1,4 +1,4 @@
-"""What can go wrong, by kind. Every message names the place, what is wrong there, and the remedy."""
+"""The exceptions of this package, by kind. Every message names the place, the problem and the remedy."""
 
 
 class EggshardError(Exception):

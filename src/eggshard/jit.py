@@ -126,7 +126,7 @@ def jit(
 
 
 class JitFunction:
-    """What `jit` returns: call it like the function."""
+    """The callable that `jit` returns, to be called like the function."""
 
     __name__: str
 
@@ -152,11 +152,11 @@ class JitFunction:
         self._differentiable: dict[Any, Callable[..., Any]] = {}
 
     def derived(self, program: Callable[..., Any], shardings: dict[str, Any]) -> JitFunction:
-        """Another function without static arguments, planned with this one's options."""
+        """Return the wrapper of another function without static arguments, planned with this one's options."""
         return JitFunction(program, {"static_argnums": None, "static_argnames": None}, shardings, self.options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function's result. TransformationError under vmap."""
+        """Call the planned function and return its result. TransformationError under vmap."""
         leaves, tree = jax.tree.flatten((args, kwargs))
         if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             if jax.config.jax_disable_jit:
@@ -189,23 +189,23 @@ class JitFunction:
         return self if instance is None else functools.partial(self, instance)
 
     def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
-        """The planned function lowered for these arguments, as `jax.jit(f).lower` does for f."""
+        """Lower the planned function for these arguments, as `jax.jit(f).lower` does for f."""
         leaves, tree = jax.tree.flatten((args, kwargs))
         return self._jitted(leaves, tree).lower(*args, **kwargs)
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
-        """The plan for these arguments (arrays, or `jax.ShapeDtypeStruct`s with shardings)."""
+        """Return the plan for these arguments (arrays, or `jax.ShapeDtypeStruct`s with shardings)."""
         plan, convention = self._plan(self.lower_unplanned(*args, **kwargs))
         return replace(plan, calling_convention=convention)
 
     def comparison(self, *args: Any, **kwargs: Any) -> Comparison:
-        """The plan for these arguments beside XLA's own program: what ``guard`` goes by. Compiled once per process."""
+        """Compare the plan for these arguments with XLA's own program, as ``guard`` does. Compiled once per process."""
         from eggshard.engines.jax.guard import compared
 
         return compared(self.plan(*args, **kwargs))
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """The types of the results, without computing anything."""
+        """Return the types of the results, without computing anything."""
         return self.unplanned.eval_shape(*args, **kwargs)
 
     def clear_cache(self) -> None:
@@ -361,7 +361,7 @@ class _Statics:
         return static, ([a for i, a in enumerate(args) if i not in positions], named)
 
     def join(self, static: Any, dynamic: Any) -> tuple[list[Any], dict[str, Any]]:
-        """The reverse of `split`."""
+        """Put static and dynamic arguments back together into ``(args, kwargs)``; the inverse of `split`."""
         args, kwargs = list(dynamic[0]), {**dynamic[1], **dict(static[1])}
         for i, value in static[0]:
             args.insert(i, value)

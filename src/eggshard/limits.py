@@ -1,4 +1,4 @@
-"""What a search may spend. Every limit ends in a valid plan."""
+"""Limits of a search. Every limit ends in a valid plan."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Limits:
 
     seconds: for the whole search (it stops soon after, with the best plan so far). rows, iterations: of the e-graph.
     rows_per_op: e-nodes per op of a program of more than 20 ops; a smaller one may have as many as one of 20.
-    strategies: per op. placements: candidate placements per e-class. permutes: collective-permutes that one reshard
-    by pieces may issue. windows: widths at which a value may be held around its tiles. memory_mib: of the worker
+    strategies: per op. placements: candidate placements per e-class. permutes: collective-permutes that one
+    point-to-point redistribution may issue. windows: widths of a value around its tiles. memory_mib: of the worker
     process. gap: extraction stops at this certified relative gap. seconds_per_node: what extraction may take per
     e-node, so that planning stays in proportion to compiling; raise it for a tighter certificate. patience: seconds by
     which the dual ascent may exceed that, once, where it finds better plans; 0 for plans in a hurry.
@@ -48,7 +48,7 @@ class Limits:
         return min(self.rows, self.rows_per_op * max(ops, 20))
 
     def doubled(self) -> Limits:
-        """The same with every cap on candidates doubled (to see whether the caps cost anything)."""
+        """Return a copy with every cap on candidates doubled, to see whether the caps make plans dearer."""
         caps = ("rows", "rows_per_op", "iterations", "strategies", "placements", "permutes", "windows")
         return replace(self, **{cap: 2 * getattr(self, cap) for cap in caps})
 

@@ -1,4 +1,4 @@
-"""A warm worker process for native code that may abort, overflow the stack, or run away: egglog, MLIR passes.
+"""A warm worker process for native code that may abort, overflow the stack, or hang: egglog, MLIR passes.
 
 Ordinary inputs of such code end in signals, which Python cannot catch, and a running native call ends early only with
 its process. So it runs in a process of its own, which is killed at the time limit and started again.
@@ -28,6 +28,7 @@ from eggshard.errors import EggshardError
 
 #: What the shared worker imports while idle, so that the first call finds it warm.
 PRELOAD = ("eggshard.egraph.adapter",)
+#: The default memory limit of a worker process, in MiB.
 DEFAULT_MEMORY_MIB = 8192
 
 #: Seconds by which a worker may be killed late: waking the guard costs every call more than this is worth.
@@ -217,7 +218,7 @@ class Worker:
             self._watch.notify()
 
     def _abandon(self) -> None:
-        """In a forked child: the process and its pipes belong to the parent."""
+        """Forget the worker in a forked child, since the process and its pipes belong to the parent."""
         process = self._process
         self._forget()
         self._lock = threading.RLock()

@@ -1,4 +1,4 @@
-"""`eggshard calibrate`: a machine's constants from what steps take on the devices present."""
+"""Calibration (`eggshard calibrate`): a machine's constants from timings of steps on the devices present."""
 
 from __future__ import annotations
 

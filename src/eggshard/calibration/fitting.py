@@ -1,4 +1,4 @@
-"""Fitting a machine's constants to measured steps: least squares of the logarithms, outliers weighing less.
+"""Fitting of a machine's constants to measured steps, by robust least squares of the logarithms.
 
 Of each kind of collective up to three protocols are fitted to what its algorithms need (launch, and factors of the
 fabrics' latencies and bandwidths), and where it helps the bytes past which caches are full, or up to which a message
@@ -30,8 +30,9 @@ from eggshard.errors import CostModelError
 _OUTLIER = 0.1
 #: Evaluations of all prices, besides those that derivatives take, after which a fit is taken as it is.
 _EVALUATIONS = 100
-#: How far logarithms may go from where a fit begins.
+#: The most by which a parameter's natural logarithm may move from its starting value.
 _FAR = 30.0
+#: The most protocols that are fitted to one kind of collective (`python -m bench costmodel`).
 _PROTOCOLS = 3
 #: How many messages of an all-to-all may go at once.
 _AT_ONCE = (1, 4, 16, 64)
@@ -57,13 +58,13 @@ class _Kind(NamedTuple):
 
     @staticmethod
     def of(parameters: np.ndarray) -> _Kind:
-        """From one vector of them."""
+        """Unpack a parameter vector as `vector` packs it."""
         at, by, memory, run, *ways = parameters.tolist()
         return _Kind(at, by, memory, run, np.array(ways).reshape(-1, 3))
 
     @property
     def vector(self) -> np.ndarray:
-        """All of them, as least squares takes them."""
+        """The parameters as one vector, as least squares takes them."""
         return np.array([*self[:-1], *self.ways.reshape(-1)])
 
 

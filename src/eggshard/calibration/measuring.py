@@ -1,9 +1,9 @@
-"""What steps take on the devices present: timed by JAX in device programs as plans have them.
+"""Timing of steps on the devices present, by JAX, in device programs as plans contain them.
 
-A program runs a step several times, one after the other, on operands and to results of their own, and another program
-runs it once: the difference is what the others took, without what a call costs. Results are fresh memory, as they are
-in a plan, which a loop on the device would use again. All cases are timed in turn, several times over, so that whatever
-else the machine does falls on all of them; the median counts.
+One program runs a step several times in a row, on separate operands and into separate results, and another runs it
+once; the difference is the time of the other runs, without the overhead of a call. Results are fresh memory, as in a
+plan, where a loop on the device would reuse it. All cases are timed in turn over several rounds, which spreads noise
+from other load over all of them; the median counts.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _program(sample: Sample, times: int, devices: Sequence[Any], known: dict[Any
     mesh = jax.sharding.Mesh(np.array(devices).reshape(tuple(sample.mesh.axes.values())), axes)
 
     def whole(values: Sequence[int]) -> tuple[list[TensorType], list[Any], list[Any]]:
-        """Of every device's shard the next rows of one array; scalars are alike."""
+        """Stack every device's shard along the rows of one global array per value; scalars are replicated."""
         local = [plan.types[v] for v in values]
         wholes = [t.with_shape((len(devices) * t.shape[0], *t.shape[1:])) if t.shape else t for t in local]
         placed = [place(sample.mesh, t.shape, tuple([axes] + [()] * (t.rank - 1)) if t.shape else ()) for t in wholes]

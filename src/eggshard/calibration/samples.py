@@ -1,4 +1,4 @@
-"""The steps that calibration times: every kind of collective, exchange and local op, over sizes, groups and shapes."""
+"""Calibration samples: every kind of collective, exchange and local op, over sizes, groups and shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""XLA's table of measured collectives, as steps with seconds.
+"""Reader of XLA's table of measured collectives, as steps with seconds.
 
 The file is ``xla/service/gpu/model/default_collective_perf_table.txtpb`` of openxla/xla (Apache-2.0), one written by
 its ``collective_perf_table_gen_main``, or a build of XLA with the text in it: the plugin of the wheel jax-cuda12-pjrt
@@ -32,6 +32,7 @@ _TOKEN = re.compile(r'\s+|#[^\n]*|("(?:[^"\\]|\\.)*"|[{}:\[\],<>;]|[^\s{}:\[\],<
 #: What entries of such a table have, and nothing else in a build of XLA.
 _MARK = b"network_throughput_bytes_per_sec:"
 _IN_WHEELS = (".so", ".txtpb")
+#: Bytes that are read at once in search of the table.
 _CHUNK = 1 << 24
 
 

@@ -1,4 +1,4 @@
-"""The e-graph: equality saturation of a region's ops, in egglog, in a process of its own.
+"""The e-graph: equality saturation of a region's ops by egglog, in a worker process.
 
 In: a region and rules. Out: an `EGraph` (`graph`): classes of equal tensors, each with all nodes that compute it.
 `rules` and `patterns` are the language of rules, `laws` the tests that every rule must pass, `saturate` the way to the

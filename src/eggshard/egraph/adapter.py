@@ -41,8 +41,9 @@ else:
 
     bindings = _engine_alone()
 
-#: The worst growth of rows seen in one iteration.
+#: The largest factor by which rows were seen to grow in one iteration; it decides when a copy is pushed first.
 GROWTH = 12
+#: The most engines, each with a schema and rules of its own, that a worker keeps.
 _KEPT_ENGINES = 3
 
 #: relation -> rows of integers.
@@ -65,7 +66,7 @@ class Engine:
         self.reset()
 
     def reset(self) -> None:
-        """Back to the state without facts."""
+        """Pop the engine back to its state without facts."""
         if self._depth:
             self.run(f"(pop {self._depth})")
         self.run("(push)")

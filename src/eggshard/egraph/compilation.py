@@ -1,4 +1,4 @@
-"""From rewrite rules to an egglog program.
+"""Compilation of rewrite rules to an egglog program.
 
 Every e-node is a row: pointwise ops of n operands share the table ``E<n>`` with columns (op, payload, operands...), so
 that one rule covers them all; other ops that rules mention have a table of their own per arity; all else lies in

@@ -1,7 +1,7 @@
-"""A region as rows of integers, and rows of integers as an e-graph.
+"""Encoding of a region as rows of integers, and decoding of rows as an e-graph.
 
-Ids of ops, attributes and types are given anew for every region, in order of appearance: the same region and rules
-give the same rows, whatever ran before.
+Ids of ops, attributes and types are numbered per region, in order of appearance, so that equal regions and rules give
+equal rows whatever ran before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The frozen e-graph: what saturation hands to extraction. Plain Python data, no engine behind it."""
+"""The frozen e-graph that saturation hands to extraction, as plain Python data without an engine."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def each(**options: Any) -> Generator:
 
 
 def like_zeros(generator: Generator) -> Generator:
-    """The same cases without -0 among the values."""
+    """Generate the given cases without -0 among their values."""
     return lambda: (case._replace(signed_zeros=False) for case in generator())
 
 

@@ -1,4 +1,4 @@
-"""What an iteration of the engine answers; apart from the engine, so that who reads it need not import that."""
+"""The outcome of one engine iteration, in a file of its own so that readers of it need not import the engine."""
 
 from __future__ import annotations
 

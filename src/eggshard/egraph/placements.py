@@ -1,4 +1,4 @@
-"""Candidate placements: what the pinned placements reach through the ops' strategies, forward and backward.
+"""Candidate placements: those reachable from the pinned ones through the ops' strategies, forward and backward.
 
 A strategy is a row (result placement, operand placements...) of interned ids; nodes of equal op, attributes and types
 share one table. Forward, a strategy whose operands' placements are all candidates makes its result's a candidate;

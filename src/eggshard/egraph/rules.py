@@ -21,6 +21,7 @@ from eggshard.program.types import TensorType, is_float
 #: "=": bit for bit equal. "ρ": equal up to the rounding of reordered floating-point arithmetic.
 MARKS = ("=", "ρ")
 NO_ATTRIBUTES = Attributes()
+#: The most matches of a rule whose answers are cached.
 _MEMO_LIMIT = 50_000
 
 
@@ -231,7 +232,7 @@ class Rule:
         return ", ".join(parts)
 
     def restricted(self) -> Rule:
-        """The same rule, only where it is bit for bit exact."""
+        """Return a copy of the rule that applies only where it is bit-for-bit exact."""
         return replace(self, exact=True, _memo={})
 
 
@@ -258,7 +259,7 @@ def rule(
     the tensor or labelled op of this name is, but for pointwise ops, a result of ``op`` (a guard against growth where
     the rule holds everywhere and pays only before such an op). given: look for the left side only where the tensor of
     this name is a value of the program, and not one that rules alone made (for a rule whose right side would be its
-    own left side again, and for nothing). Raises RewriteError for a malformed rule, or one without cases.
+    own left side again, and gain nothing). Raises RewriteError for a malformed rule, or one without cases.
     """
     left, right = parse_rule(text)
     check_patterns(text, left, right)

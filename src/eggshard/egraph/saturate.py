@@ -1,4 +1,4 @@
-"""Saturation: a program and rules in, a frozen e-graph out.
+"""Equality saturation, from a program and rules to a frozen e-graph.
 
 The engine runs in the worker process, the rules' functions run here.
 """
@@ -20,9 +20,9 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.program import Program, Region
 from eggshard.program.types import TensorType
 
-#: Of the whole search's seconds: no iteration starts after the first part, and a call in flight dies at the second.
+#: Fractions of the search's seconds after which no iteration starts, and after which a call in flight is killed.
 _SOFT_SHARE, _HARD_SHARE = 0.25, 0.5
-#: Of the row limit: beyond it rules that add ops are no longer answered, only those that simplify.
+#: Fraction of the row limit above which only rules that simplify are answered, not those that add ops.
 _GROWING_SHARE = 0.5
 _ADAPTER = "eggshard.egraph.adapter"
 

@@ -1,4 +1,4 @@
-"""The text of a function's body, op by op, in StableHLO's generic form; and what in it depends on the device.
+"""Writer of a function's body, op by op, in StableHLO's generic form, and of the values that depend on the device.
 
 A device looks its numbers up by partition id in a table constant: XLA's own partitioner writes offsets in this form,
 and its later passes recognise it.

@@ -1,4 +1,4 @@
-"""The StableHLO text of every physical step: what one device executes, in shard-local shapes."""
+"""Writer of every collective step as StableHLO text: what one device executes, in shard-local shapes."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ class StepText(WindowText):
         return self.reshape(x, (math.prod(counts.values()), *x.type.shape[len(moves) :]))
 
     def _digits_into(self, x: Value, group: tuple[str, ...], moves: Moves) -> Value:
-        """The reverse: put each move's axes, out of a leading dimension that counts ``group``, before its dimension."""
+        """Split the leading dimension, which counts ``group``, and put each move's axes before the move's dimension."""
         sizes = tuple(self.mesh.axes[a] for a in group)
         x = self.reshape(x, (*sizes, *x.type.shape[1:]))
         axes_of = dict(moves)

@@ -1,4 +1,4 @@
-"""A JAX primitive that stands for a whole module: its lowering puts the module's text into the caller's.
+"""A JAX primitive that stands for a whole module; its lowering inserts the module's text into the caller's.
 
 This file is the only one that uses JAX's interfaces for new primitives (`jax.interpreters`, `jax.extend.core`), which
 promise less than the rest of JAX.

@@ -1,4 +1,4 @@
-"""A plan as a StableHLO module: one manual region over all mesh axes, shard-local shapes, explicit collectives."""
+"""Writer of a plan as a StableHLO module: one region manual over all mesh axes, local shapes, explicit collectives."""
 
 from __future__ import annotations
 
@@ -115,9 +115,9 @@ def module_text(
 
 
 def at_grid_positions(device_program: StepPlan) -> StepPlan:
-    """The same program with devices numbered by their position in the mesh grid instead of by its ``device_ids``.
+    """Renumber the devices of a program by their position in the mesh grid instead of by the mesh's ``device_ids``.
 
-    JAX numbers partitions that way: it hands the order of devices over beside the module.
+    JAX numbers partitions this way: it passes the device order separately from the module.
     """
     ids = device_program.mesh.device_ids
     return device_program if ids is None else _Renumbering(ids).plan(device_program)
@@ -143,7 +143,7 @@ class _Renumbering:
     @_RENUMBERED.handles(AllGather, AllReduce, AllToAll, BoxExchange, BoxSelect, Crop, EdgeFill, KeepFirst, Local, Mask,
                          OnFirstDevice, ReduceScatter, Resize, Slice, WindowExchange)
     def _same(self, action: Action) -> Action:
-        """Of a device's place along axes alone."""
+        """Return the action unchanged: it depends on a device's position along axes alone."""
         return action
 
     @_RENUMBERED.handles(Loop, Branch)

@@ -1,8 +1,8 @@
-"""The StableHLO text of the steps on windows.
+"""Writer of steps on windows (shards with halos) as StableHLO text.
 
-Shards are put together along one dimension from parts: what a device had, and the slabs that it receives. Where a part
-lies at the same rows on all devices that have it, as in a halo exchange, everything is static, and the shard is one
-concatenation; otherwise its rows are looked up per device.
+A shard is assembled along one dimension from what the device had and the halo regions that it receives. Where a part
+covers the same rows on all devices that have it, as in a halo exchange, everything is static and the shard is one
+concatenation; otherwise each device looks its rows up.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ class WindowText(BodyText):
         return [_Part(0, action.new, out, 0, frozenset(range(len(action.offsets))))]
 
     def _joined(self, parts: Sequence[_Part], dim: int, type_: TensorType) -> Value:
-        """The shard; what nobody has put there is zero."""
+        """The shard; what no part fills is zero."""
         merged: list[_Part] = []
         for part in parts:
             last = merged[-1] if merged else None

@@ -1,4 +1,4 @@
-"""Engines: what runs plans. By name in `running`; JAX on devices (`jax`), a process or an MPI rank per device.
+"""Engines, which run plans: found by name in `running`; `jax` on devices, or a process or MPI rank per device.
 
 In: a plan and arrays. Out: arrays. `workspace` lays out the memory that an engine owns, `ranks` runs a device program
 on one device at a time, `processes` and `mpi` start such devices here or find them.

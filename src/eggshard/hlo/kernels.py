@@ -1,9 +1,9 @@
-"""The local work of a compiled XLA program, read from its HLO text: per kernel flops, and bytes read and written.
+"""The local work of a compiled XLA program, read from its HLO text: flops, and bytes read and written, per kernel.
 
-A kernel is an instruction that a device executes by itself: a fusion, a dot, a copy. Its operands are read once and its
-result is written once, as in a roofline; of arrays that are only sliced, or updated in place, the slice counts. Dots
+A kernel is an instruction that a device executes by itself: a fusion, a dot, a copy. As in a roofline, its operands are
+read once and its result is written once; of arrays that are only sliced, or updated in place, the slice counts. Dots
 and convolutions have two flops per product, reductions one per element read, other arithmetic one per element made.
-Loops count by their trips, and of the branches of a conditional the one with most bytes. XLA's own cost analysis
+Loops count by their trip counts, and of a conditional's branches the one with most bytes; XLA's own cost analysis
 counts the body of a loop once.
 """
 
@@ -131,7 +131,7 @@ class _Reader:
         return float(made)
 
     def _bytes(self, i: _Instruction, values: Mapping[str, _Instruction]) -> float:
-        """Of an instruction that is a kernel by itself."""
+        """Return the bytes that an unfused instruction reads and writes."""
         written = _size(i.shape)
         if i.opcode in ("dynamic-slice", "slice", "gather"):
             return 2.0 * written
@@ -142,7 +142,7 @@ class _Reader:
         return float(written + sum(_size(values[name].shape) for name in dict.fromkeys(i.operands) if name in values))
 
     def _fused_bytes(self, i: _Instruction, values: Mapping[str, _Instruction], fused: str) -> float:
-        """Of a fusion: what its parameters are read for, and its result or the part of it that is updated."""
+        """Return the bytes of a fusion: what is read of its parameters, and its result or the updated part of it."""
         inside = self.instructions(fused)
         users: dict[str, list[tuple[_Instruction, int]]] = {}
         for j in inside.values():

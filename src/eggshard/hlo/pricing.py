@@ -1,4 +1,4 @@
-"""A compiled XLA program under a cost model: its collectives and its kernels, priced as the steps of a plan are."""
+"""Prices of a compiled XLA program under a cost model: its collectives and kernels are priced like steps of a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who talks to whom in a collective of compiled HLO: every spelling of ``replica_groups``, as lists of device ids.
+"""Parser of the replica groups of a compiled collective: every spelling of ``replica_groups``, as lists of device ids.
 
 Four spellings are in use, all of them by one compiler version: an explicit list, an iota (``[2,4]<=[4,2]T(1,0)``),
 an empty list that means everyone, and a mesh with the axes that the group spans.

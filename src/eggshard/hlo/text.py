@@ -1,4 +1,4 @@
-"""The text of compiled HLO: its instructions, array types, callees and trip counts."""
+"""Parser of compiled HLO text: instructions, array types, callees and trip counts."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""XLA's own program: a module with its author's shardings, compiled as it is by XLA's partitioner.
+"""XLA's own program: a module with its author's shardings, compiled unchanged by XLA's partitioner.
 
 This file is the only one that compiles past `jax.jit`, by the client's interface, which promises less than JAX's own.
 """

@@ -1,4 +1,4 @@
-"""What a device program takes of a device's memory, by some model."""
+"""The memory model protocol: bytes that a device program takes of a device's memory."""
 
 from __future__ import annotations
 

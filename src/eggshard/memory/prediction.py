@@ -1,4 +1,4 @@
-"""What a compiled device program takes of a device's memory, predicted before it is compiled."""
+"""Prediction of the device memory that a device program will take once compiled."""
 
 from __future__ import annotations
 

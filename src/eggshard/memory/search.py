@@ -1,9 +1,9 @@
-"""Plans that take less memory: the same search at prices that count the bytes that steps touch, and steps in strips.
+"""Search for plans that take less memory, by pricing the bytes that steps touch and by running steps in strips.
 
-A price per byte (a Lagrange multiplier) leads the choice of placements and conversions to smaller shards; what the plan
-found at a price really takes is then looked up in `Plan.memory`, and what it costs in the user's own model. The order
-of steps is no way to less memory: the compiler schedules for itself, whatever order they are written in. A loop is: the
-steps that hold most run in strips (`strip_mining.py`), one loop after the other until the plan fits.
+A price per byte (a Lagrange multiplier) steers placements and reshardings towards smaller shards; the memory of each
+plan found is then read from `Plan.memory`, and its cost from the user's own model. Reordering steps does not help,
+since the compiler schedules for itself. Loops do: the steps that hold most run in strips (`strip_mining.py`), one loop
+after the other until the plan fits.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from eggshard.plan.reasons import Reasons
 from eggshard.plan.record import PlanRecord
 from eggshard.steps.steps import StepPlan
 
-#: Each price is so many times the one before; the first makes memory one part in so many of the plan's cost.
+#: Ratio of successive prices per byte tried, and the part of the plan's cost that memory makes at the first one
+#: (`python -m bench memory` notices these and the following limits).
 _FACTOR, _FIRST = 4.0, 1 / 16
-#: So many prices are tried before a limit counts as out of reach, and then so many between the last two.
+#: Prices tried before a memory limit counts as out of reach, and bisection steps between the last two prices.
 _PRICES, _HALVINGS = 8, 3
-#: So many loops over strips at most are put into a plan, each of which must save this part of its temporaries.
+#: The most loops over strips in a plan, and the fraction of its temporaries' bytes that each loop must save.
 _LOOPS, _SAVING = 4, 0.01
-#: So many of the other plans, those that take least, are tried in strips where the cheapest does not fit in them.
+#: The number of other plans, those with least memory, tried in strips if the cheapest plan in strips does not fit.
 _LEAST = 1
-#: A plan in strips that costs at most so much more than the cheapest is good enough.
+#: Relative cost above the cheapest plan's at which a plan in strips is good enough to stop the search.
 _NEAR = 0.01
 
 

@@ -1,4 +1,4 @@
-"""Ops: what each op of a program means, in one place per op.
+"""Ops: one definition per op, which says all that eggshard knows of it.
 
 A definition (`base.OpDef`) answers every question that other rooms ask of an op: result types, sharding factors, the
 meaning in NumPy, what a window of the result needs, the textual form. Families stand in rooms of their own; importing

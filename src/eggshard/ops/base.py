@@ -1,4 +1,4 @@
-"""What an op is to eggshard: one definition per op answers every question that the rest of the house asks.
+"""The base of op definitions: one definition per op answers every question that other modules ask of it.
 
 An op family's file defines subclasses (or instances) of `OpDef` and registers them. The questions:
 
@@ -72,7 +72,7 @@ class FactorRule:
     ``operands[i][d]`` is the tuple of factor indices of dimension d of operand i (empty: a dimension of size 1 that
     belongs to no factor and is never sharded); the product of the factor sizes is the dimension's size.
     ``linear``: ``(monoid, operand indices)`` pairs: when exactly those operands are unreduced over an axis (and every
-    other operand is replicated over it), the op applied to the addends gives the addends of its results.
+    other operand is replicated over it), the op applied to the partial values gives the partial values of its results.
     """
 
     factors: tuple[Factor, ...]

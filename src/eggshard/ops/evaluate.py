@@ -1,4 +1,4 @@
-"""The meaning of programs: op by op in NumPy, on whole tensors. The oracle of tests and of plan verification."""
+"""The reference interpreter: programs evaluated op by op in NumPy on whole tensors, for tests and plan verification."""
 
 from __future__ import annotations
 

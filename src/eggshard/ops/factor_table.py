@@ -1,4 +1,4 @@
-"""Building the sharding rule of an op whose dimensions correspond irregularly."""
+"""A builder of factor rules, for ops whose dimensions correspond irregularly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole program as a StableHLO module with Shardy's shardings: global shapes, and what its author stated.
+"""Writer of a whole program as a StableHLO module with Shardy's shardings: global shapes and stated shardings.
 
 The text reads back as the same program.
 """

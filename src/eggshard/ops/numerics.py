@@ -1,6 +1,6 @@
-"""Element types in NumPy: XLA's conversions and rounding, which NumPy does not share in all corners.
+"""Element types in NumPy, with XLA's conversions and rounding where NumPy's differ.
 
-Narrow floats (f16, bf16, f8) are computed in f32 and rounded once per op, sub-byte integers in one byte, as XLA does.
+As in XLA, narrow floats (f16, bf16, f8) are computed in f32 and rounded once per op, and sub-byte integers in a byte.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Building regions op by op."""
+"""A builder of regions, op by op."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Writing an op out on its shards, where what a device computes depends on where its shards lie: `OpDef.on_shards`.
+"""A builder of device programs for ops whose local computation depends on the shard's position: `OpDef.on_shards`.
 
-The result is a device program in shard-local shapes, the same on all devices, of ops of the registry. What differs
-between devices enters by one number alone: the place of a shard's first element in its tensor.
+The result is a program of registry ops in shard-local shapes, equal on all devices. The only number that differs
+between devices is the global index of a shard's first element.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_PLACES = 2**30
 
 
 def owner_monoid(dtype: str) -> str:
-    """By which values combine of which one device has each element, and the others the identity."""
+    """Return the monoid that combines shards where one device has an element and the others the monoid's identity."""
     return "or" if dtype == "i1" else "add"
 
 
@@ -91,11 +91,11 @@ class ShardProgram(ABC):
         return self.constant(np.broadcast_to(np.asarray(value).astype(numpy_dtype(type_.dtype)), type_.shape))
 
     def reshape(self, x: int, shape: tuple[int, ...]) -> int:
-        """The same elements in row-major order; x itself where nothing changes."""
+        """Reshape x in row-major order; x itself is returned if it has this shape."""
         return x if self.type_of(x).shape == shape else self.op("reshape", x, shape=shape)
 
     def broadcast(self, x: int, shape: tuple[int, ...], dims: Sequence[int] = ()) -> int:
-        """Dimension i of x is dimension ``dims[i]`` of the result; x itself where nothing changes."""
+        """Broadcast x, whose dimension i becomes ``dims[i]``; x itself is returned if it has this shape."""
         if self.type_of(x).shape == shape:
             return x
         return self.op("broadcast_in_dim", x, broadcast_dimensions=tuple(dims), shape=shape)
@@ -124,7 +124,7 @@ class ShardProgram(ABC):
         return self.op(name, self.broadcast(a, shape), self.broadcast(b, shape))
 
     def within(self, places: int, size: int) -> int:
-        """Where places lie in ``[0, size)``."""
+        """Return a boolean tensor that is true where ``places`` are in ``[0, size)``."""
         type_ = self.type_of(places)
         at_least, below = (
             self.op("compare", places, self.splat(bound, type_), comparison_direction=direction, compare_type="SIGNED")

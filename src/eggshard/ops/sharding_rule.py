@@ -1,7 +1,7 @@
-"""Shardy's sharding rule of an op, from the op's factors: what both say in common, and a table of what differs.
+"""Shardy's sharding rule of an op, derived from the op's factors, and a table of the exceptions.
 
-Factors say what a plan may do with an op's dimensions, Shardy's rules along which dimensions shardings propagate. Rules
-are compared with Shardy's word for word: where they differ from the factors, a function here says how, and why.
+Factors say what a plan may do with an op's dimensions; Shardy's rules say along which dimensions shardings propagate.
+Rules match Shardy's verbatim: where they differ from the factors, a function here says how, and why.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of what ops are given: operands and regions."""
+"""Signature checks of ops: number and types of operands and regions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MLIR text of ops and regions, in the generic form that every MLIR parser reads."""
+"""Writer of ops and regions as MLIR text, in the generic form that every MLIR parser reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program computed in double precision: what it means, but for the rounding of its own arithmetic."""
+"""Conversion of a program to double precision, which gives its meaning without the rounding of its own arithmetic."""
 
 from __future__ import annotations
 

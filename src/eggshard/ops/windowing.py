@@ -1,9 +1,9 @@
-"""How an op acts on windows of its operands: which operand indices a result index needs, and the op on one window.
+"""Access maps of ops: which operand indices a result index needs, and the op on one window of its result.
 
-An op that looks at neighbours (slice, pad, concatenate, convolution, ...) is computed on shards whose windows overlap,
-or lie on a shifted grid. Along a windowed dimension a device computes result indices ``[start, stop)`` from exactly
-those operand indices that they reach, so that on the shards nothing is left of starts, paddings and offsets but the
-boundaries of the tensors, which are boxes of global indices.
+An op that accesses neighbours (slice, pad, concatenate, convolution, ...) is computed on shards whose windows overlap
+or are on a shifted grid. Along a windowed dimension a device computes result indices ``[start, stop)`` from exactly the
+operand indices that they access. On shards, starts, paddings and offsets therefore vanish, except for the boundaries of
+the tensors, which are boxes of global indices.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class Reach(NamedTuple):
-    """The places that one result index needs of an operand: from ``scale * j + first`` to ``scale * j + last``.
+    """The access offsets of an op: one result index reads operand places ``scale * j + first`` to ``scale * j + last``.
 
-    j is the index along result dimension ``dim``, or, where ``mirrored``, minus that index. Operand index i stands at
-    place ``divisor * i``; at the places between there are holes. Indices outside the operand are not read (the op's
-    form says what stands there instead), or, where ``wrapped``, taken modulo the operand's size.
+    j is the index along result dimension ``dim``, or, where ``mirrored``, minus that index. Operand index i is at place
+    ``divisor * i``; the places between are holes. Indices outside the operand are not read (the op's form says what
+    replaces them), or, where ``wrapped``, are taken modulo the operand's size.
     """
 
     dim: int

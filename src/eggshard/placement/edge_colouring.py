@@ -1,4 +1,4 @@
-"""Edges of a bipartite multigraph in as few colours as its degree (König): rounds of messages."""
+"""Edge colouring of bipartite multigraphs with as many colours as the degree (König); colours are message rounds."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def _ranks(part: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 
 def _coloured(senders: list[int], receivers: list[int]) -> np.ndarray:
-    """The same for one part, whose senders and receivers are numbered from 0.
+    """Colour the edges of one connected component, whose senders and receivers are numbered from 0.
 
-    By alternating paths: where the colour free at the sender is taken at the receiver, swap the two colours along
-    the path that starts there; it cannot come back to the sender, because the graph is bipartite.
+    This uses alternating paths: where the colour free at the sender is taken at the receiver, the two colours are
+    swapped along the path that starts there; it cannot return to the sender, because the graph is bipartite.
     """
     edges, nodes = len(senders), max(senders) + 1
     degree = int(max(np.bincount(senders).max(), np.bincount(receivers).max()))

@@ -1,7 +1,7 @@
-"""Tiles of other than the standard grid: where an op leaves them, and reductions over them.
+"""Tiles on other than the standard grid: where an op leaves them, and reductions over them.
 
-A slice of a tiled tensor lies on tiles that begin elsewhere, and needs no data from others there. What reduces over the
-sliced dimension may take any tiles that hold every index once: what they hold outside the tensor is masked.
+A slice of a tiled tensor is on tiles that begin elsewhere, and there needs no data from other devices. A reduction over
+the sliced dimension accepts any tiles that hold every index once, and masks what they hold outside the tensor.
 """
 
 from __future__ import annotations

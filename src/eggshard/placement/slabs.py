@@ -1,7 +1,7 @@
-"""Slabs that devices along a dimension send to one another, and where they do the same at many positions.
+"""Slabs (halo regions): what devices along a dimension send one another, and where many positions send alike.
 
-Between two windows of one tile size, all devices but those near the ends do alike. So what they send is worked out for
-a few of them, and repeated.
+Between two windows of one tile size all devices except those near the ends do alike. The slabs are therefore computed
+for a few devices and repeated.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from eggshard.program.placement import Dim
 
 
 class Slab(NamedTuple):
-    """One round of an exchange along a dimension: equal slabs that some devices send to others.
+    """One round of a halo exchange along a dimension: halo regions of equal width that some devices send to others.
 
     pairs: (sender, receiver), numbered along the axes, each at most once on either side. width: indices of a slab.
     source_starts, target_starts: per device where its slab begins in its old and in its new shard (0 where unused).

@@ -1,7 +1,7 @@
-"""Transfer rules: from an op's factors to its strategies, the placements at which it is computed without communication.
+"""Transfer rules: derive from an op's factors its strategies, the placements that compute it without communication.
 
-A strategy gives each mesh axis one role: shard a factor, pass addends through (a linear role), or replicate. The
-operands' and results' placements follow.
+A strategy gives each mesh axis one role: it shards a factor, passes partial sums through (a linear role), or
+replicates. The operands' and results' placements follow.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ def strategies(
     """All strategies of an op on a mesh, replication first; at most ``limit`` (in order of enumeration).
 
     orders: axis tuples, besides those in mesh order, in which a dimension may be sharded. partial_allowed: whether
-    addends of a monoid may exist (false for float sums where reassociation is forbidden). sparse: also those that share
-    out a factor among more devices than it has indices.
+    partial values of a monoid may exist (false for float sums where reassociation is forbidden). sparse: also those
+    that share out a factor among more devices than it has indices.
     """
     allowed = frozenset(m for m in ("add", "mul", "max", "min", "and", "or", "xor") if partial_allowed(m))
     return _strategies(mesh, rule, orders, allowed, limit, sparse)
 
 
 def useful(s: Strategy, addends: Sequence[Collection[str]]) -> bool:
-    """Whether some operand that is partial in the strategy can hold addends at all; the others join it for free.
+    """Whether some operand that is partial in the strategy can hold partial values at all; the others join it for free.
 
-    They join the op's own addends as well, where it reduces over an axis that shards another operand.
+    They join the op's own partial values as well, where it reduces over an axis that shards another operand.
     addends: per operand the monoids under which it can hold some.
     """
     partial = [(i, p.monoid) for i, p in enumerate(s.operands) if p.partial]
@@ -96,7 +96,7 @@ def _strategies(
 
 
 class _Role(NamedTuple):
-    """What an axis may do: the number of the role, into how many parts it may cut, and the addends that it makes."""
+    """What an axis may do: the role's number, how many parts it may cut, and the monoid of its partial values."""
 
     number: int
     size: float
@@ -158,11 +158,11 @@ def _in_use(order: tuple[str, ...], orders: frozenset[AxisList]) -> bool:
 
 
 class _Resolver:
-    """From assignments to strategies."""
+    """Resolve assignments of roles to mesh axes into strategies."""
 
     def __init__(self, mesh: Mesh, rule: FactorRule, orders: frozenset[AxisList]):
         self.mesh, self.rule, self.orders = mesh, rule, orders
-        #: Per role the monoid of the addends that it makes.
+        #: Per role the monoid of the partial values that it makes.
         self._monoids = [*(f.monoid for f in rule.factors), *(monoid for monoid, _ in rule.linear)]
         first = len(rule.factors)
         reduced = {f for f, factor in enumerate(rule.factors) if factor.kind == REDUCE}
@@ -204,7 +204,7 @@ class _Resolver:
         return Strategy(operands, results, tuple(masks), not self._positional.isdisjoint(assignment.roles))
 
     def _placement(self, tensor: _Tensor, assignment: Assignment) -> Placement | None:
-        """Where a tensor lies; found once for all assignments that look the same to it."""
+        """Return a tensor's placement under an assignment, cached for all assignments that look the same to it."""
         seen = tensor.seen
         key = assignment.axes, tuple([seen[r] for r in assignment.roles])
         if key not in tensor.known:
@@ -244,7 +244,7 @@ class _Resolver:
 
 
 def _whole(found: list[T | None]) -> tuple[T, ...] | None:
-    """All of them, or None if any is missing."""
+    """Return all elements as a tuple, or None if any of them is None."""
     present = tuple([x for x in found if x is not None])
     return present if len(present) == len(found) else None
 
@@ -252,8 +252,8 @@ def _whole(found: list[T | None]) -> tuple[T, ...] | None:
 class _Tensor(NamedTuple):
     """A tensor of an op.
 
-    dims: its factors but those of size 1. partial: the roles by which it has addends. seen: per role itself if its
-    placement depends on that, else -1 (at index -1 as well). known: placements found.
+    dims: its factors but those of size 1. partial: the roles by which it has partial values. seen: per role itself if
+    its placement depends on that, else -1 (at index -1 as well). known: placements found.
     """
 
     dims: TensorDims

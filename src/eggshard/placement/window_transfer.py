@@ -1,4 +1,4 @@
-"""Transfer rules on windows: at which windows of its operands an op computes a given window of its result."""
+"""Transfer rules on windows: the windows of its operands from which an op computes a given window of its result."""
 
 from __future__ import annotations
 

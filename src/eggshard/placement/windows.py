@@ -1,6 +1,6 @@
-"""Windows along one dimension: their algebra, and the messages that lead from one window to another.
+"""Windows (tiles with halos) along one dimension: their algebra, and the messages that turn one window into another.
 
-All functions look at one dimension of global size n that ``count`` devices share, numbered along its axes.
+All functions treat one dimension of global size n that ``count`` devices share, numbered along its axes.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def slab_exchange(n: int, count: int, source: Dim, target: Dim) -> SlabExchange 
     it. A round is a collective-permute of equal slabs: by distance between sender and receiver (a halo: one round a
     direction), or by an edge colouring of the bipartite graph of runs, whichever is fewer indices. Devices that do
     alike are looked at once where rounds by distance are the fewest possible. None where some needed index is held by
-    nobody, or a slab would carry unspecified data over needed ones.
+    no one, or a slab would carry unspecified data over needed ones.
     """
     short = repetition(n, count, source, target)
     if short is not None:
@@ -202,7 +202,7 @@ class _Run(NamedTuple):
 
 
 def _missing_runs(n: int, count: int, source: Dim, target: Dim, held: _Held) -> list[_Run] | None:
-    """What each device needs and does not have, by runs of one sender; None if nobody has some of it.
+    """What each device needs and does not have, by runs of one sender; None if no device has some of it.
 
     A device has an index where its old shard, laid over the new one, has it at the same place.
     """

@@ -1,4 +1,4 @@
-"""Plans as data: the device program of a program, with its price, its certificate and its reasons.
+"""Plans as data: a program's device program, with its price, its certificate and its reasons.
 
 `record` is what a plan is, `reasons` why it is so, `naming` what its values are called. A plan is written and read as
 JSON (`serialization`), held against the program that it was made for (`identity`), and put on another number of

@@ -1,6 +1,6 @@
-"""What a plan was made for, and by which versions: so that one made elsewhere is used for nothing else.
+"""Identity of plans: what a plan was made for and by which versions, so that it is not applied to anything else.
 
-Fingerprints are of what is computed. Names, places in source files and the notes of a search are no part of it.
+Fingerprints cover what is computed. Names, places in source files and the notes of a search are no part of them.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ _VERBATIM = ("custom_call", "custom_call_effectful", "opaque", "opaque_effectful
 
 
 def program_fingerprint(program: Program) -> str:
-    """Of a program's mesh, ops, types and stated shardings; programs that differ in these differ in it."""
+    """Return the fingerprint of a program's mesh, ops, types and stated shardings."""
     ends = program.input_shardings, program.output_shardings
     return _digest((program.mesh, _plain_region(program.region), *ends))
 
 
 def plan_fingerprint(plan: PlanRecord) -> str:
-    """Of what devices do, and of how the arrays lie that they are given and return."""
+    """Return the fingerprint of a plan's device program and of the placements of its inputs and outputs."""
     return _digest((_plain(plan.device_program), plan.input_placements, plan.output_placements))
 
 
 def device_program_fingerprint(program: StepPlan) -> str:
-    """Of what devices do."""
+    """Return the fingerprint of a device program."""
     return _digest(_plain(program))
 
 
 def versions(program: Program) -> dict[str, str]:
-    """Of what a plan for this program depends on: eggshard, and JAX where ops are kept as JAX wrote them."""
+    """Return the versions that a plan for this program depends on: eggshard's, and JAX's if ops are kept verbatim."""
     found = {"eggshard": __version__}
     jax = _installed("jax")
     if jax and any(op.name in _VERBATIM for op in _ops(program.region)):
@@ -66,7 +66,7 @@ def require_versions(written: dict[str, str]) -> None:
 
 
 def device_order(plan: PlanRecord) -> tuple[int, ...] | None:
-    """In which order a mesh takes the devices that a plan was made for, of their numbers; None if none were stated."""
+    """Return the rank of each of a plan's devices, in mesh order, among their sorted ids; None if none were stated."""
     ids = () if plan.calling_convention is None else plan.calling_convention.device_ids
     return plan.device_order if not ids or len(ids) != plan.mesh.size else _ranks(ids)
 
@@ -109,7 +109,7 @@ def _require_mesh(plan: PlanRecord, mesh: Any) -> None:
 
 
 def _order_of(mesh: Any) -> tuple[int, ...] | None:
-    """In which order a JAX mesh takes its devices; None of what has none."""
+    """Return the rank of each device of a JAX mesh among the sorted ids; None for a mesh without devices."""
     try:
         return _ranks([device.id for device in mesh.devices.flat])
     except (AttributeError, ValueError):  # JAX's abstract meshes raise the latter

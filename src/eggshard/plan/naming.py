@@ -1,4 +1,4 @@
-"""What people call a plan's values: one numbering, that of the table that `print(plan)` shows.
+"""Names of a plan's values for people: one numbering, which is that of the table that `print(plan)` shows.
 
 An input has its own name, where the program states one; of a long one its number and the end are shown. What a step
 makes is ``%n``, n its number in the device program. Values of the program are named by the op that makes them, and by
@@ -13,7 +13,7 @@ from typing import Protocol
 from eggshard.program.program import Program
 from eggshard.steps.steps import StepPlan
 
-#: Names of inputs that are longer are cut to so many characters.
+#: Characters to which longer names of inputs are cut.
 LONGEST = 20
 
 
@@ -63,7 +63,7 @@ class ProgramNames:
                 self._of[v] = f"{result}op {i} of the program ({op.described})"
 
     def of(self, value: int) -> str:
-        """Of a value of the program's region; of -1, which is none of it, that the algebra made it."""
+        """Return the name of a value of the program's region; -1 stands for a tensor that the rewrites introduced."""
         return self._of.get(value, "a tensor that the algebra made")
 
 

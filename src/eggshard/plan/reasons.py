@@ -1,4 +1,4 @@
-"""Why a plan is as it is: every decision with its rules, its alternatives and their prices. Plain data, kept in JSON.
+"""The reasons of a plan: every decision with its rules, its alternatives and their prices. Plain data, kept in JSON.
 
 Prices are those of the selection problem, in seconds under the plan's cost model, differences of two plans' totals
 (`selection.search.marginal`). What a plan's steps share beyond the selection (joined exchanges, shared prefixes of
@@ -104,7 +104,7 @@ class Decision:
     runs: int = 1
 
     def of_body(self, problem: int, runs: int) -> Decision:
-        """The same in the problem of a body that runs so often, with the prices of all its runs."""
+        """Move the decision into the selection problem of a body, with seconds multiplied by the number of its runs."""
         def all_runs(parts: Iterable[Part]) -> tuple[Part, ...]:
             return tuple(part._replace(seconds=runs * part.seconds) for part in parts)
 

@@ -1,4 +1,4 @@
-"""What a plan is: a device program for a program, its price, its certificate and its reasons. Data, and no more."""
+"""The plan record: a device program for a program, its price, its certificate and its reasons. Data only."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ class PlanRecord:
 
     @cached_property
     def baseline(self) -> PlanRecord:
-        """The plan of the propagated shardings, each op resharded on its own: what this plan is compared with.
+        """The plan that this one is compared with: propagated shardings, with every op resharded independently.
 
         The baseline's own baseline is itself, and so is that of a plan read from JSON, which does not hold it.
         """
@@ -208,7 +208,7 @@ class PlanRecord:
         return self.reasons_for(class_names(self))
 
     def reasons_for(self, names: Mapping[int, str]) -> Reasons:
-        """The same with these names of the tensors of classes (`Held.cls`), as a plan by the same choices has them."""
+        """Return the plan's decisions with tensors called by ``names``, which map e-class ids (`Held.cls`) to text."""
         if isinstance(self.reasons_factory, Reasons):
             return self.reasons_factory
         if self.reasons_factory is None:

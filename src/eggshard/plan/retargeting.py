@@ -1,8 +1,8 @@
-"""The same device program on another number of devices: data-parallel programs, stencils, reductions over an axis.
+"""Retarget a device program to another number of devices: data-parallel programs, stencils, reductions over an axis.
 
-Shards keep their local types; there are more or fewer of them. A step that no count of devices enters is what it was.
-Tables over positions are stretched (`stretching`), and global indices keep their distance from the end of the tensor
-that they lie near. Whatever else depends on the number of devices is refused, with the step named.
+Shards keep their local types; there are more or fewer of them. A step that does not depend on a device count is kept.
+Tables over positions are stretched (`stretching`), and global indices keep their distance from the nearer end of the
+tensor. Anything else that depends on the number of devices is refused, with the step named.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ retargeted: Handlers[Action] = Handlers("retargeting")
 
 @retargeted.handles(AllGather, AllReduce, AllToAll, KeepFirst, OnFirstDevice, ReduceScatter, Resize, Slice)
 def _(action: Action, old: Mesh, new: Mesh, operands: Types) -> Action:
-    """The same: no number or position of devices stands in the action itself."""
+    """Return the action unchanged: none of its fields depends on the number or position of devices."""
     return action
 
 

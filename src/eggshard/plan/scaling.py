@@ -1,4 +1,6 @@
-"""A whole plan on another number of devices: its device program, the global arrays at its ends, and its program."""
+"""Scaling of a whole plan to another number of devices: its device program, its global input and output arrays, and
+its program.
+"""
 
 from __future__ import annotations
 

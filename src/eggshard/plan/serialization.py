@@ -1,4 +1,4 @@
-"""Plans as JSON text, and back."""
+"""Serialization of plans as JSON text."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from eggshard.plan.reasons import Reasons, packed, unpacked
 from eggshard.plan.record import PlanRecord
 from eggshard.steps import steps
 
+#: The version of the JSON format of plans and device programs.
 FORMAT = 2
 
 

@@ -1,8 +1,8 @@
-"""Tables over positions along mesh axes, stretched to another number of positions.
+"""Stretching of tables over positions along mesh axes to another number of positions.
 
-What a device does may depend on how far it stands from either end, and else must not depend on where it stands: the
-values in the middle are all equal, those before and after them keep their distance from their end. A table that can be
-read in more than one such way is refused, as is one that can in none.
+What a device does may depend on its distance from either end, and otherwise must not depend on its position: the values
+in the middle are all equal, and those before and after them keep their distance from their end. A table that can be
+read in several such ways is refused, as is one that can be read in none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The baseline: propagated shardings as they are, every op resharded on its own.
+"""The baseline plan: propagated shardings unchanged, and every op resharded independently.
 
 This is what an op-by-op partitioner does, with each op's cheapest strategy and each reshard's cheapest route. It
 needs no e-graph and cannot fail where the program is understood: every fallback ends here.
@@ -82,7 +82,8 @@ def _cheapest(
 ) -> Strategy:
     """The strategy that costs this op alone least: computing, and reshards of its operands and of its results.
 
-    Those with addends of operands that hold none cost no less than the same without addends, and are left out.
+    Those with partial values of operands that hold none cost no less than the same without partial values, and are left
+    out.
     """
     addends = [{p.monoid} if p.partial else () for p in have]
     candidates = [(s, price) for s, price in plans.strategies(op, operands, results, "plain") if useful(s, addends)]

@@ -1,9 +1,9 @@
-"""Ops with bodies: loops, branches and manual computations, each body planned once per interface.
+"""Planning of ops with bodies (loops, branches and manual computations): each body is planned once per interface.
 
-A loop carries its values at the same placements in and out: its *interface*. The interfaces tried are full replication
-and what sharding propagation says, which is what op-by-op partitioners use. An interface that hardly any plan uses has
-a lower bound for a price (`Least`) until a search chooses it, and only then its bodies are planned, by the stages that
-plan whole programs.
+A loop's *interface* is the placements of its carried values, equal before and after every iteration. The interfaces
+tried are full replication and that of sharding propagation, which op-by-op partitioners use. An interface that hardly
+any plan uses is priced by a lower bound (`Least`) until a search chooses it; only then its bodies are planned, by the
+stages that plan whole programs.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Bodies:
         self._planned: dict[Body, StepPlan] = {}
         #: What is alike at every interface of a region: its e-graph, and what the nodes offer.
         self._saturated: dict[tuple[OpPlans, Region], Saturated] = {}
-        #: Op by op; as propagation says; what there is to search (None: nothing better is to be had); bounds.
+        #: Op by op; as propagation says; what there is to search (None: nothing better is available); bounds.
         self._greedy: dict[Body, StepPlan] = {}
         self._propagated: dict[Body, StepPlan] = {}
         self._problems: dict[Body, Encoded | None] = {}

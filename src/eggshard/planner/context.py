@@ -1,4 +1,4 @@
-"""What one planning task fixes: a program, its mesh, prices, routes and limits."""
+"""The context of one planning task: a program, its mesh, prices, routes and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sharding propagation proposes: shardings of values, and interfaces of the ops that have bodies."""
+"""Hints from sharding propagation: shardings of values, and interfaces of the ops that have bodies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eggshard.program.sharding import Sharding
 from eggshard.spmd.boundaries import axis_orders
 from eggshard.spmd.manual import MANUAL, Interface, free_mesh
 
-#: From so many ops on the search keeps only some candidates, and propagation says which ones not to miss.
+#: Number of ops from which propagation is asked for hints, since the search then keeps only some candidates.
 MANY_OPS = 100
 
 

@@ -1,8 +1,8 @@
-"""What every plan of a selection problem holds at once: a bound below the memory of them all.
+"""A lower bound on the memory of every plan of a selection problem: what it holds at one moment.
 
 Products and collectives read and write whole buffers. So at some moment a plan holds, besides its inputs, the largest
 of what its products need (operands that are no inputs, and the result), and of the shards that its collectives send
-and receive. Of all ways to derive the results the least such maximum is found like a shortest path (Knuth 1977).
+and receive. The least such maximum over all derivations of the results is found like a shortest path (Knuth 1977).
 """
 
 from __future__ import annotations

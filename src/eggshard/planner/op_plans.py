@@ -1,4 +1,4 @@
-"""How each op may run on shards: its strategies, what each costs, and the device steps that carry it out."""
+"""Plans of single ops: strategies on shards, their costs, and the device steps that carry them out."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class OpPlans:
         self._regroupings: dict[tuple[object, ...], StepPlan | None] = {}
 
     def priced_by(self, pricer: Pricer) -> OpPlans:
-        """These plans under other prices; bodies stay as they are."""
+        """Return a copy priced by another pricer; plans of bodies are shared."""
         other = copy.copy(self)
         other.context = self.context.priced_by(pricer)
         other._priced, other._computing = {}, {}
@@ -259,7 +259,7 @@ class OpPlans:
     def regroupings(
         self, op: OpLike, operands: Types, results: Types, allowed: Callable[[Placement, Placement], bool]
     ) -> list[Strategy]:
-        """The ways to split or merge a sharded dimension by an exchange of pieces, between placements so allowed."""
+        """The strategies that split or merge a sharded dimension by a point-to-point redistribution, where allowed."""
         transfer = self.window_transfer(op, operands, results) if op.name == "reshape" else None
         if transfer is None:
             return []

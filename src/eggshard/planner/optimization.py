@@ -1,4 +1,4 @@
-"""From a source program to its cheapest plan: read, plan by layers or as a whole, compare with the baseline."""
+"""The entry to planning: from a source program to its cheapest plan, by layers or as a whole, against the baseline."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _USER_ERRORS = (CostModelError, MeshError, ProgramError, RewriteError, ShardingE
 
 @dataclass(frozen=True)
 class Request:
-    """What `optimize` is asked for, but for a limit of memory."""
+    """The arguments of `optimize` except for the memory limit."""
 
     program: Any
     cost_model: CostModel
@@ -79,7 +79,7 @@ def optimize(
     exact: bool = False,
     progress: Progress = None,
 ) -> PlanRecord:
-    """The cheapest plan found for a sharded tensor program; see `eggshard.optimize`."""
+    """Return the cheapest plan found for a sharded tensor program; see `eggshard.optimize`."""
     request = requested(program, cost_model, rewrites, limits, exact)
     if memory_limit is not None and not isinstance(memory_limit, Real):
         raise LimitError(f"memory_limit={memory_limit!r} is not a number; give bytes per device")
@@ -96,7 +96,7 @@ def optimize(
 
 def requested(program: Any, cost_model: CostModel | str | None, rewrites: Sequence[Any] | None, limits: Limits | None,
               exact: bool) -> Request:
-    """The request that these arguments of `eggshard.optimize` make; LimitError for limits that are none."""
+    """Build the request from arguments of `eggshard.optimize`; LimitError for limits of another type."""
     if limits is not None and not isinstance(limits, Limits):
         raise LimitError(f"limits={limits!r} is no eggshard.Limits; give e.g. limits=eggshard.Limits(seconds=10)")
     model = named(cost_model) if isinstance(cost_model, str) else AlphaBeta() if cost_model is None else cost_model
@@ -111,7 +111,7 @@ STAGES: dict[str, Callable[[Any], Any]] = {
 
 
 def stage_of(request: Request, until: str) -> Task:
-    """What the stages make of a request up to one of them; LimitError for a stage that there is not."""
+    """Run the stages of a request up to a given one and return its state; LimitError for an unknown stage."""
     if until not in STAGES:
         raise LimitError(f"until={until!r} is no stage of planning; those are {', '.join(STAGES)}")
     made: Any = request
@@ -125,9 +125,12 @@ def stage_of(request: Request, until: str) -> Task:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Without Python's cycle collector: planning makes many small objects and hardly a cycle, so its passes, which
-    visit whatever the process holds, take a good part of the time and find nothing. What is left at the end counts as
-    old, so that the next collection of what is young does not visit all of it."""
+    """Pause Python's cycle collector within the context.
+
+    Planning makes many small objects and hardly a cycle, so that the collector's passes over the whole heap take a good
+    part of the time and find nothing. At the end the survivors are frozen as old, so that the next young collection
+    does not visit all of them.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -224,7 +227,7 @@ def _replaced(baseline: PlanRecord, search: Search, reason: str) -> PlanRecord:
 
 def _within(plan: PlanRecord, memory_limit: int, outputs: int, searched: Scheduled | None,
             planner: Callable[[CostModel], PlanRecord]) -> PlanRecord:
-    """The cheapest plan found within the limit. outputs: the bytes that they take at least."""
+    """Return the cheapest plan found within the memory limit. outputs: the least bytes that the outputs take."""
     from eggshard.memory.search import cheapest_within
     from eggshard.planner.memory_bound import least_held
 
@@ -250,7 +253,7 @@ def plan_reshard(
     shape: Sequence[int], dtype: Any, mesh: Any, source: Any, target: Any, *,
     cost_model: CostModel | str | None = None, limits: Limits | None = None,
 ) -> PlanRecord:
-    """The cheapest plan that takes one tensor from one sharding to another; see `eggshard.plan_reshard`."""
+    """Return the cheapest plan that takes one tensor from one sharding to another; see `eggshard.plan_reshard`."""
     resolved, type_ = Mesh.of(mesh), TensorType(static_shape(shape), mlir_dtype(dtype))
     stated = [Sharding.of(s, type_.rank, resolved) for s in (source, target)]
     for sharding, name in zip(stated, ("source", "target"), strict=True):

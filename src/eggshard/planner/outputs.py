@@ -1,4 +1,4 @@
-"""Where the outputs of a program may lie."""
+"""Candidate placements of a program's outputs."""
 
 from __future__ import annotations
 

@@ -1,13 +1,11 @@
-"""Plans for machines that compute while they communicate: the cheapest by the time of their schedules.
+"""Planning for machines that overlap communication with computation: the cheapest plan by its schedule's makespan.
 
-Extraction adds prices up, and a schedule takes less than their sum. But it takes as long as every resource is held, and
-so at least as long as any weighted mean of these times, which is a sum again: the selection under weighted prices
-(`Weighted`) gives plans that are cheap in other ways, and its bound holds for the schedules of all plans. Weights are
-chosen by turns as in Kelley's cutting planes, where the plans found so far promise the highest bound, and by what is
-exposed in the fastest plan so far. Every plan found is scheduled and the fastest one kept. How long the longest chain
-of steps that wait for one another is at least is a bound of its own.
-
-Bodies of loops, branches and manual computations are planned once, in the same way, and are the same under all weights.
+Extraction adds up prices, and a schedule takes less than their sum. It takes at least as long as every resource is
+busy, and so at least any weighted mean of those times, which is a sum again. Selections under weighted prices
+(`Weighted`) thus give different cheap plans and a bound on the schedules of all plans. Weights come in turns from
+Kelley's cutting planes, where the plans so far promise the highest bound, and from the exposed time of the fastest
+plan so far. Every plan found is scheduled and the fastest is kept; the critical path gives a second bound. Bodies of
+loops, branches and manual computations are planned once, in the same way, for all weights.
 """
 
 from __future__ import annotations
@@ -25,9 +23,9 @@ from eggshard.planner.state import Scheduled
 from eggshard.selection.exact.highs import Model, SolverError
 from eggshard.selection.problem import Problem
 
-#: How many weightings are tried besides plain sums.
+#: The number of weightings of resources that are tried besides plain sums (`python -m bench overlap`).
 WEIGHTINGS = 6
-#: The least weight of a resource, so that no step is for nothing.
+#: The least weight of a resource (weights are fractions of 1), so that no step is free.
 LEAST = 1e-4
 
 

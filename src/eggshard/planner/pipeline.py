@@ -1,7 +1,7 @@
 """The stages of planning a region: read | saturate | encode | select | decode | schedule.
 
 Each is a function from one state (`state`) to the next. Whole programs, bodies of loops and programs of equal layers
-are planned by these functions.
+are all planned by these functions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from eggshard.steps.steps import StepPlan
 T = TypeVar("T")
 P = TypeVar("P")
 Q = TypeVar("Q")
-#: By how much, relative to it, a price may exceed its bound as sums are rounded.
+#: Relative excess of a price over its bound that rounding of sums may cause.
 ROUNDING = 1e-12
 
 

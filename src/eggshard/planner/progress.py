@@ -1,7 +1,7 @@
-"""What long work says meanwhile: which stage it is in, on a terminal, once it has taken two seconds.
+"""Progress display of long work: the current stage, on a terminal, once two seconds have passed.
 
-Nothing is drawn where stderr is no terminal (in tests, in pipes, under a job scheduler), and nothing is left behind.
-Work reports by what it does anyway: `timed` adds the seconds of a part to a clock, and a `Clock` tells others.
+Nothing is drawn where stderr is no terminal (in tests, in pipes, under a job scheduler), and the display is erased at
+the end. Work reports by what it does anyway: `timed` adds the seconds of a part to a clock, and a `Clock` tells others.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Bar:
         self._update()
 
     def part(self, done: float, total: float) -> None:
-        """So much of a stage whose length is known is done."""
+        """Report that ``done`` of ``total`` units of the current stage are finished."""
         self._done, self._total = done, total
         self._update()
 

@@ -1,8 +1,8 @@
-"""Loops whose iterations look at neighbours: several iterations share one exchange where that is cheaper.
+"""Loops whose iterations access neighbours: several iterations share one halo exchange where that is cheaper.
 
-Planned in a row, iterations are one straight program, in which the extraction weighs a wider window against another
-exchange. A loop that counts becomes one over rows of iterations, and what remains is one more row (or, where it is not
-known how much, a loop).
+Several iterations unrolled in a row are one straight-line program, in which extraction weighs a wider window against
+another exchange. A counted loop becomes a loop over rows of iterations; the remainder is one more row (or a loop, where
+the trip count is unknown).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from eggshard.steps.steps import StepPlan
 #: How many iterations are tried in a row, as long as each row pays: what sharing an exchange saves shrinks from one
 #: row to the next, and what is computed twice for it grows. Last, as many rows of more even lengths are tried.
 ROWS = (2, 4, 8, 16)
-#: A row of twice the length must save this part of the price: what longer ones could save is then less again.
+#: Fraction of the price that a row of twice the length must save; still longer ones would save less again
+#: (`python -m bench stencil`).
 WORTH = 4e-3
 
 #: Plans a region between placements of its inputs and outputs, for so many iterations of the loop that it is a body of.

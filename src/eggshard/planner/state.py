@@ -1,4 +1,4 @@
-"""What the stages of planning pass on: a frozen state per stage, each with all that the ones before it made."""
+"""The states that stages of planning pass on: one frozen state per stage, with all results of the stages before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The front of time and memory: plans of one program, none of which is better than another in both."""
+"""The Pareto front of time and memory over the plans of one program."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Front(Sequence[P]):
 
 
 def pareto(program: Any, points: int = 8, **options: Any) -> Front[PlanRecord]:
-    """The plans found that no other undercuts both in cost and in memory; see `eggshard.pareto`."""
+    """Return the plans found that no other one undercuts both in cost and in memory; see `eggshard.pareto`."""
     if not isinstance(points, int) or points < 1:
         raise LimitError(f"pareto: points={points!r}; give how many prices of memory to try, at least 1")
     limit = options.pop("memory_limit", None)

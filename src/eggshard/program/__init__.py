@@ -1,4 +1,4 @@
-"""Programs: what comes in, once it has been read, and the words in which everything else speaks.
+"""Programs as read from a source, and the vocabulary that all other modules share.
 
 A `Program` is a region of ops over numbered values (`program`), with a mesh (`mesh`), tensor types (`types`) and the
 shardings that its author stated (`sharding`). A *sharding* is a statement in Shardy's grammar; a `Placement`

@@ -1,4 +1,4 @@
-"""Mesh axes, their sub-axes, and lists of them, major to minor: what overlaps, what begins with what, what merges.
+"""Mesh axes, their sub-axes, and lists of them from major to minor, with overlap, prefix and merge relations.
 
 A sub-axis ``"x":(2)4`` of an axis of size n is the middle of n reshaped to ``[2, 4, n / 8]``. It *begins* at 2 and
 *ends* at 8; a whole axis begins at 1 and ends at n. The relations are Shardy's of axis references. In normal form
@@ -38,7 +38,7 @@ class AxisRef(NamedTuple):
         return self.size or sizes[self.name]
 
     def span(self, sizes: Sizes) -> tuple[int, int]:
-        """Where it begins and ends."""
+        """Return the (sub-)axis's begin and end, as defined in the module's docstring."""
         return self.pre, self.pre * self.devices(sizes)
 
     def contains(self, other: AxisRef) -> bool:
@@ -118,7 +118,7 @@ class AxisRef(NamedTuple):
         return AxisRef(self.name, begin, count), AxisRef(self.name, begin * count, end // (begin * count))
 
     def cut(self, points: Iterable[int], sizes: Sizes) -> Axes:
-        """Its parts between the points that lie within it."""
+        """Split the (sub-)axis at those of ``points`` that are strictly inside its span."""
         begin, end = self.span(sizes)
         edges = [begin, *sorted({p for p in points if begin < p < end}), end]
         return tuple(AxisRef.between(self.name, a, b, sizes) for a, b in zip(edges, edges[1:], strict=False))

@@ -1,4 +1,4 @@
-"""Codecs: one StableHLO attribute, between MLIR's text and a hashable Python value.
+"""Codecs, each of which converts one StableHLO attribute between MLIR's text and a hashable Python value.
 
 A codec reads what ``str(attribute)`` prints (which is also what the generic op form holds) and prints what MLIR parses
 back. An op's definition names the codec of each of its attributes; nothing else in the house spells attributes.
@@ -43,7 +43,7 @@ class Codec:
         raise NotImplementedError
 
     def optional(self, default: Any = None) -> Self:
-        """The same codec of an attribute that may be left out."""
+        """Return a copy of the codec for an attribute that may be left out and then means ``default``."""
         return replace(self, default=default)
 
     def _refuse(self, text: str) -> ProgramError:

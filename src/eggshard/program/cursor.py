@@ -1,4 +1,4 @@
-"""A cursor over Shardy's text: what readers of meshes, shardings and axes share."""
+"""A cursor over Shardy's text, for readers of meshes, shardings and axes."""
 
 from __future__ import annotations
 

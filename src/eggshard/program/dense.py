@@ -1,4 +1,4 @@
-"""The text of dense elements attributes: ``dense<...> : tensor<...>`` to NumPy arrays and back, bit for bit."""
+"""Codec of dense elements attributes: ``dense<...> : tensor<...>`` to NumPy arrays and back, bit for bit."""
 
 from __future__ import annotations
 

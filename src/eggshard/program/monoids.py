@@ -1,4 +1,4 @@
-"""The reductions whose addends programs and collectives combine: names, identities, NumPy and StableHLO meaning."""
+"""The reductions that combine partial values: names, identities, NumPy and StableHLO meaning."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eggshard.program.types import float_limits, integer_limits, is_float, numpy
 
 
 class Monoid(NamedTuple):
-    """``op`` is the binary op of the registry that combines two addends; ``ufunc`` does so in NumPy."""
+    """``op`` is the binary op of the registry that combines two partial values; ``ufunc`` does so in NumPy."""
 
     op: str
     ufunc: np.ufunc

@@ -1,4 +1,4 @@
-"""Placements: what each device of a mesh holds of a tensor.
+"""Placements: the part of a tensor that each device of a mesh holds.
 
 A placement is resolved: it knows its tile sizes, so the local shape and the held indices follow from it alone.
 """
@@ -55,7 +55,7 @@ class Dim(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """A placed tensor: per dimension axes and tile; ``partial`` axes hold addends to be combined by ``monoid``.
+    """A placed tensor: per dimension axes and tile; ``partial`` axes hold partial values to be combined by ``monoid``.
 
     Axes that occur nowhere replicate. ``partial`` is in mesh order; monoid is "" exactly when it is empty.
     """
@@ -86,7 +86,7 @@ class Placement(NamedTuple):
         return TensorType(self.local_shape, type_.dtype)
 
     def __str__(self) -> str:
-        """e.g. ``(x, -)``, ``((x,y), -)``, ``(x, -)+{y}`` for addends over y, ``(x[-1:+1], -)`` for a halo."""
+        """e.g. ``(x, -)``, ``((x,y), -)``, ``(x, -)+{y}`` for partial values over y, ``(x[-1:+1], -)`` for a halo."""
         text = f"({', '.join(map(str, self.dims))})"
         if self.partial:
             text += f"+{{{','.join(self.partial)}}}" + ("" if self.monoid == "add" else f":{self.monoid}")
@@ -144,7 +144,8 @@ def missing_elements(mesh: Mesh, shape: tuple[int, ...], source: Placement, targ
     """``[devices]``: elements that each device needs for ``target`` and does not hold in ``source``.
 
     Times the element size this bounds from below the bytes that a device receives, whatever the collectives.
-    For a partial source every element is needed by somebody from all addends; the bound counts needed minus held.
+    For a partial source every element is needed by somebody from all partial values; the bound counts needed minus
+    held.
     """
     have, need = held(mesh, shape, source), held(mesh, shape, target)
     needed = np.prod(np.maximum(need[..., 1] - need[..., 0], 0), axis=1)

@@ -1,11 +1,11 @@
 """Shardings as authors state them (Shardy's model): their text, their validity, and the placements they mean.
 
 Grammar: per dimension the axes that shard it, major to minor, ``?`` where propagation may add more, and a priority;
-then the axes that must not shard the tensor, and those along which it is a sum of addends:
+then the axes that must not shard the tensor, and those along which it is a partial sum (unreduced):
 
     [{"x", "y":(1)2, ?}p1, {}], replicated={"z"}, unreduced={"w"}
 
-Both axes of a program's own mesh and those of its refinement (`Mesh.refined`) are understood everywhere: a stated
+Axes of a program's own mesh and those of its refinement (`Mesh.refined`) are understood everywhere: a stated
 sharding names the former, a placement the latter.
 """
 
@@ -24,7 +24,7 @@ from eggshard.program.monoids import MONOIDS
 from eggshard.program.placement import Placement, place, replicated
 from eggshard.program.types import TensorType
 
-#: How addends may be combined ("add" is the unwritten default).
+#: How partial values may be combined ("add" is the unwritten default).
 REDUCTIONS = tuple(MONOIDS)
 
 
@@ -45,7 +45,7 @@ class DimSharding:
 class Sharding:
     """The stated sharding of one tensor. Axes that occur nowhere replicate it, and propagation may use them.
 
-    ``replicated``: axes that must not shard it. ``unreduced``: along these it is a ``reduction`` of addends.
+    ``replicated``: axes that must not shard it. ``unreduced``: along these it is a ``reduction`` of partial values.
     ``device``: the whole tensor lies on that one logical device, and all else is empty.
     """
 
@@ -81,11 +81,11 @@ class Sharding:
         return self.device is not None or bool(self.axes) or not all(d.open for d in self.dims)
 
     def closed(self) -> Sharding:
-        """The same with every dimension closed and no priorities: exactly what is stated."""
+        """Return a copy with every dimension closed and without priorities, which fixes what is stated."""
         return replace(self, dims=tuple(DimSharding(d.axes) for d in self.dims))
 
     def without(self, names: Collection[str]) -> Sharding:
-        """The same but for these axes and their sub-axes: what a computation that is manual over them sees."""
+        """Remove these axes and their sub-axes, as seen inside a computation that is manual over them."""
         dims = tuple(replace(d, axes=tuple(a for a in d.axes if a.name not in names)) for d in self.dims)
         replicated, unreduced = (
             tuple(a for a in axes if a.name not in names) for axes in (self.replicated, self.unreduced)
@@ -93,7 +93,7 @@ class Sharding:
         return replace(self, dims=dims, replicated=replicated, unreduced=unreduced)
 
     def canonical(self, mesh: Mesh) -> Sharding:
-        """The same in Shardy's normal form: adjacent sub-axes merged, whole axes plain, sets of axes in mesh order."""
+        """Return Shardy's normal form: adjacent sub-axes merged, whole axes plain, sets of axes in mesh order."""
         return _canonical(self, whole_mesh(mesh).axes)
 
     def validate(self, mesh: Mesh, type_: TensorType, name: str = "the tensor") -> None:

@@ -1,4 +1,4 @@
-"""Shardings on meshes that they name, as a module with several meshes states them."""
+"""Shardings that name their mesh, as in modules with several meshes."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class TensorSharding:
         return tuple(d.axes for d in self.sharding.dims)
 
     def updated(self, **changes: object) -> TensorSharding:
-        """The same with some fields of the sharding replaced."""
+        """Return a copy with some fields of the sharding replaced."""
         return TensorSharding(self.mesh, replace(self.sharding, **changes))  # type: ignore[arg-type]
 
     def with_axes(self, dims: Iterable[Axes]) -> TensorSharding:
-        """The same with other axes; whether dimensions are open, and priorities, stay."""
+        """Return a copy with the axes of every dimension replaced; openness and priorities are kept."""
         pairs = zip(self.dims, dims, strict=True)
         return self.updated(dims=tuple(replace(d, axes=tuple(axes)) for d, axes in pairs))
 

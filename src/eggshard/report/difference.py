@@ -1,4 +1,4 @@
-"""Two plans side by side: which steps they share, where tensors lie elsewhere, and what that costs."""
+"""Comparison of two plans: the steps they share, the tensors that are placed differently, and what that costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One step explained: why it is there, what else there was, and what would have to change."""
+"""Explanation of one step: why it is there, what the alternatives were, and what would have to change."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 #: How many ways to flip each decision are printed.
 FLIPS = 3
-#: Of who takes a value so many are named, and of so many the decisions are shown.
+#: The most users of a value that are named, and the most whose decisions are shown.
 USERS, TAKERS = 6, 3
-#: So many steps of a body are listed; of more, those that communicate.
+#: The most steps of a body that are all listed; of longer ones only communicating steps are.
 LISTED = 40
 
 
@@ -163,7 +163,7 @@ def _decided(decision: Decision) -> Iterator[str]:
 
 
 def _where(place: Place) -> list[str]:
-    """Of a step within another one, how often it runs, and what its prices count."""
+    """Say, for a step within a loop or branch, how often it runs and what its prices count; no lines for others."""
     if place.outer is None:
         return []
     action = place.outer.program.steps[place.step].action

@@ -1,4 +1,4 @@
-"""A plan as a graph: for networkx, and as Graphviz's text."""
+"""Plans as graphs, for networkx and in Graphviz's text."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _connect(
 
 
 def to_dot(plan: PlanRecord) -> str:
-    """The same as text for Graphviz: collectives are filled boxes, edges say which shard passes."""
+    """Return the plan's graph as Graphviz text: collectives are filled boxes, edges are labelled with their shards."""
     graph, types = to_networkx(plan), plan.device_program.types
     name = {node: f"{node[0]}{node[1]}" for node in graph}
     lines = [f"digraph {_quoted(plan.program.name)} {{", '  rankdir=TB; node [shape=box, fontname="sans-serif"];']

@@ -1,4 +1,4 @@
-"""A plan in a notebook: the table of `print(plan)` in HTML."""
+"""The notebook view of a plan: the table of `print(plan)` in HTML."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eggshard.report.tables import COLUMNS, headline, table_rows
 if TYPE_CHECKING:
     from eggshard.plan.record import PlanRecord
 
-#: A notebook shows so many rows.
+#: The most rows that a notebook shows.
 ROWS = 200
 
 

@@ -1,4 +1,4 @@
-"""What a report's page shows of a plan, as JSON values: tables of rows of numbers and of texts, every text once."""
+"""The data of a report's page as JSON values: tables of rows of numbers and of texts, every text stored once."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from eggshard.engines.jax.comparison import Comparison, CompiledFigures
     from eggshard.plan.record import PlanRecord
 
-#: From so many steps on a run of one layer's steps is a group of its own, and one of fewer steps joins its neighbour.
+#: The least number of steps for a run of one layer's steps to form a group; a shorter run joins its neighbour.
 LEAST_RUN = 6
-#: Of so many steps rows that two plans share are left out of their comparison.
+#: Number of rows above which a comparison of two plans leaves out shared ones and is cut to this length.
 MANY_ROWS = 1500
 
 
@@ -82,7 +82,7 @@ class PageData:
 
     @property
     def _tensors(self) -> list[list[Any]]:
-        """The distinct placed tensors: shape, element type, per dimension (axes, tile, low, high, wrapped), addends."""
+        """The distinct placed tensors: shape, element type, dims (axes, tile, low, high, wrapped), partial axes."""
         return [
             [list(t.shape), t.dtype, [[list(d.axes), d.tile, d.low, d.high, d.wrapped] for d in p.dims],  # type: ignore[attr-defined]
              list(p.partial), p.monoid, self.text(str(p))]  # type: ignore[attr-defined]

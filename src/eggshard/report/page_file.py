@@ -1,4 +1,4 @@
-"""The report: one HTML file with everything in it, made of the files in ``page/`` and a plan's data.
+"""The report page: one self-contained HTML file made of the files in ``page/`` and a plan's data.
 
 Templates and scripts are real files; here they are put into one another. The data are JSON, compressed (the browser's
 `DecompressionStream` reads them), so that a plan of thousands of steps stays a page of one or two megabytes. A content

@@ -1,4 +1,4 @@
-"""The steps of a plan as rows of the report's page: those in a loop or branch come after the step that they are in."""
+"""A plan's steps as rows of the report's page; the steps of a loop or branch follow the loop's or branch's own row."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Room(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Where the program stands."""
+        """The place of this program among the nested ones."""
         return self.context.place
 
 
@@ -51,7 +51,7 @@ class Row(NamedTuple):
 
     @property
     def address(self) -> str:
-        """By which `Plan.explain` knows it."""
+        """The step's address as `Plan.explain` takes it."""
         return self.room.place.address_of(self.number)
 
     @property
@@ -66,7 +66,7 @@ class Row(NamedTuple):
 
     @property
     def hidden(self) -> float:
-        """For how much of that other steps compute."""
+        """Seconds of the step, over all its runs, that are hidden behind the computation of other steps."""
         return self.room.place.times * self.room.schedule.hidden[self.number]
 
     @property
@@ -86,7 +86,7 @@ class Row(NamedTuple):
 
     @property
     def values(self) -> tuple[list[int], list[int]]:
-        """Its operands and results among the values of the page."""
+        """The numbers of the step's operands and results among the values of the page."""
         first = self.room.first_value
         return [first + v for v in self.step.operands], [first + v for v in self.step.results]
 

@@ -1,4 +1,4 @@
-"""Tables that people look at: a plan's steps, its reasons, comparisons."""
+"""Text tables of a plan's steps, its reasons, and comparisons."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Conversions by one collective: the actions that lead from one placement of a tensor to another.
+"""Single-collective reshardings: the actions that lead from one placement of a tensor to another.
 
-A conversion of a given kind is spelled out as steps ``(action, placement after it)``. Uneven dimensions are padded up
-before an action that splits them and cut after one that gathers them; those placements in between have tiles of their
-own. Which pairs of placements are one collective apart is recognised in `eggshard.reshard.states`.
+A conversion of a given kind is a list of steps ``(action, placement after it)``. Uneven dimensions are padded before an
+action that splits them and cropped after one that gathers them; placements in between have tiles of their own.
+`eggshard.reshard.states` determines which pairs of placements are one collective apart.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def changed_axes(mesh: Mesh, source: Placement, target: Placement) -> tuple[str,
 
 
 def permute_pairs(mesh: Mesh, source: Placement, target: Placement) -> Pairs:
-    """Who sends its shard to whom, each device once on either side; those that have their new shard keep it.
+    """Pair senders with receivers of shards, each device once on either side; a device that has its new shard keeps it.
 
     Both placements cut every dimension into as many tiles. The pairs do not cross unchanged axes.
     """

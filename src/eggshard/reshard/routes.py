@@ -1,7 +1,7 @@
-"""The cheapest sequence of collectives from one placement of a tensor to another, under any prices.
+"""Reshard routes: the cheapest sequence of collectives from one placement of a tensor to another, under any prices.
 
-Shortest paths over a space of placements (`eggshard.reshard.states`) whose edges are single collectives, padded
-where uneven, and exchanges by pieces. Prices are asked once per class of equal steps, not once per edge.
+Routes are shortest paths over a space of placements (`eggshard.reshard.states`) whose edges are single collectives,
+padded where uneven, and point-to-point redistributions. Prices are asked once per class of equal steps.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from eggshard.reshard.states import (
 from eggshard.steps.exchange import exchange
 from eggshard.steps.steps import Action
 
-#: All placements over the mesh's axes are searched if they are no more than this, ...
+#: The most placements over the mesh's axes for a search of all of them (`python -m bench reshard exhaustive`).
 ALL_STATES = 320
-#: ... else those made of pieces of the placements at hand, if they are no more than this.
+#: The most placements for a search of those made of pieces of the given placements, where all are too many.
 SOME_STATES = 256
 #: Prices that differ by less than this fraction are a tie, which goes to fewer messages, then to fewer steps.
 TIE = 1e-12
@@ -331,8 +331,8 @@ def _searched(
     """The dimensions to shard, and the states over them, to search for routes among these placements.
 
     All states where these are few enough, so that many tensors and questions share them: first over all axes and all
-    dimensions that hold anything to shard, then over those that the placements use. To reduce addends that some axes
-    only repeat, one more dimension is used: sliced over those axes, each device reduces a part, and the parts are
+    dimensions that hold anything to shard, then over those that the placements use. To reduce partial values that some
+    axes only repeat, one more dimension is used: sliced over those axes, each device reduces a part, and the parts are
     gathered. No dimension has more shards than elements, unless a placement asks for that.
     """
     used = {i for p in placements for i, d in enumerate(p.dims) if d.axes}

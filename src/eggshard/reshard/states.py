@@ -1,7 +1,7 @@
-"""The placements that a reshard may pass through, and which conversions join them: arrays over pairs of placements.
+"""The state space of resharding: placements that a route may pass through, and the conversions between pairs of them.
 
-The structure depends on the mesh and on how the sizes divide, hardly on the tensor: tensors whose sizes all axes
-divide share one space of states, whatever their sizes are. So it is worked out once, vectorised over all pairs.
+It depends on the mesh and on how sizes divide, hardly on the tensor: tensors whose sizes all axes divide share one
+space of states, whatever their sizes are. So it is computed once, vectorised over all pairs.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from eggshard.steps.steps import Action
 
 #: Axes of one dimension, major to minor.
 AxisList = tuple[str, ...]
-#: No exchange makes up a shard of more pieces than this.
+#: The most pieces from which an exchange makes up a shard (`python -m bench reshard exhaustive`).
 PIECES = 64
-#: Pairs of states times devices that are looked at together.
+#: Size of a batch of counted exchanges, in pairs of states times devices.
 _TOGETHER = 1 << 19
-#: Of a large mesh so many devices are looked at first, which are so far apart that they differ along all axes.
+#: Number of devices of a large mesh that are sampled first, and the stride between them, which varies all axes.
 _SAMPLE, _STRIDE = 64, 67
 
 
@@ -281,7 +281,10 @@ class StateSpace:
 
     def _counted(self, source: np.ndarray, target: np.ndarray, pair: np.ndarray, grids: list[np.ndarray],
                  shards: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same, device by device; shards: of each state."""
+        """Count, device by device, the most cells that a device receives and the rounds that the exchange takes.
+
+        shards: the number of distinct shards of each state.
+        """
         held, needed, both = self._per_device(pair, grids, np.arange(self.mesh.size))
         cells = (needed - both).max(axis=1, initial=0)
         copies = self.mesh.size // shards[target]

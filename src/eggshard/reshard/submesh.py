@@ -1,7 +1,7 @@
-"""Some axes of a mesh as a mesh of their own, and what is planned on it as steps of all devices.
+"""Submeshes: some axes of a mesh as a mesh of their own, whose plans become steps of all devices.
 
-Inside a manual computation the devices along the manual axes hold different tensors. What happens along the other
-axes is planned on a mesh that has these alone, and done alike at every position along the manual ones.
+Inside a manual computation the devices along manual axes hold different tensors. Resharding along the other axes is
+planned on a mesh of these alone, and done alike at every position along the manual ones.
 """
 
 from __future__ import annotations

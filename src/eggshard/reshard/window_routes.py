@@ -1,4 +1,4 @@
-"""Conversions from and to windows: along one dimension after the other by slabs, and between shardings by routes."""
+"""Resharding from and to windows: halo exchanges along one dimension after the other, routes between shardings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rewindowed(mesh: Mesh, shape: tuple[int, ...], source: Placement, target: Pl
     """The steps between placements that shard every dimension over the same axes; also from dimensions held whole.
 
     Dimension by dimension: what is received along one is sent on along the next, so corners need no messages of their
-    own. None where some index that is needed is held by nobody.
+    own. None where some index that is needed is held by no device.
     """
     steps: list[tuple[Action, Placement]] = []
     here = source

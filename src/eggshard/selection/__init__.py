@@ -1,4 +1,4 @@
-"""Selection: the cheapest plan of an e-graph with costs, and a bound that says how far from the best it may be.
+"""Selection: the cheapest plan of an e-graph with costs, and a lower bound that limits its distance from the optimum.
 
 In comes a `problem.Problem`: classes (e-classes), the choices (e-nodes) that compute them at placements from placements
 of other classes, and what it costs to convert a class from one placement to another. Out goes a `problem.Extraction`:

@@ -1,4 +1,4 @@
-"""Which classes may pay to compute twice, at two placements."""
+"""Analysis of which classes may pay to be computed twice, at two placements."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def single_copies(problem: Problem, cyclic: list[bool], users: Consumers | None 
             single.append(True)
             continue
         outs, costs = list(cheapest), np.array(list(cheapest.values()))
-        # A detour is at least the conversion to the place itself, where that is needed: mostly this settles it.
+        # A detour is at least the conversion to the place itself, where that is needed: mostly this decides it.
         some = [i for i, p in enumerate(outs) if p in needed[c]]
         direct = problem.conversions[c][np.ix_([outs[i] for i in some], [outs[i] for i in some])]
         dearer = costs[some] < direct

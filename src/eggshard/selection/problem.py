@@ -1,4 +1,4 @@
-"""The selection problem: which choices to compute, at which placements, and which conversions to pay.
+"""The selection problem: choose what to compute, at which placements, and which conversions (reshardings) to pay.
 
 Everything that an extractor sees. Classes are e-classes; each has numbered placements; a choice computes its class
 at one placement from given placements of other classes; a conversion turns one placement of a class into another.

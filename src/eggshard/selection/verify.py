@@ -1,6 +1,6 @@
-"""Exact judgement of selections: validity, price, and the cheapest conversions for given choices.
+"""The exact checker of selections: validity, price, and the cheapest conversions for given choices.
 
-Every extractor's answer passes through here, so no extractor has to be trusted.
+Every search method's answer passes through here, so that none has to be trusted.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def complete(problem: Problem, chosen: Mapping[int, Iterable[int]]) -> Selection
     """The selection that converts from the cheapest chosen source and drops the choices that nothing needs.
 
     None if these choices make no valid plan, as where a class that may be computed once is needed from two of its
-    choices. Where the cheapest sources run in a circle, sources are taken in the
+    choices. Where the cheapest sources run in a cycle, sources are taken in the
     order in which the choices become ready instead.
     """
     for find_sources in (_cheapest_sources, _ready_sources):
@@ -131,7 +131,7 @@ def _cheapest_sources(problem: Problem, chosen: Mapping[int, Iterable[int]]) -> 
 
 
 def _ready_sources(problem: Problem, chosen: Mapping[int, Iterable[int]]) -> dict[Need, int]:
-    """As `_cheapest_sources`, from what is ready when the need first arises; the sources cannot run in a circle."""
+    """As `_cheapest_sources`, from what is ready when the need first arises; the sources cannot run in a cycle."""
     by_out = _by_out(problem, chosen)
     waiting = [(c, s) for c, outs in by_out.items() for s in outs.values()]
     ready: dict[int, list[int]] = {}

@@ -1,11 +1,11 @@
-"""Shardy's passes by name, on programs: each a function from a program to a program, alone or in pipelines.
+"""Shardy's passes on programs, by name: each a function from a program to a program, alone or in pipelines.
 
     >>> closed = eggshard.shardy.close_shardings(program)  # doctest: +SKIP
     >>> program = eggshard.shardy.run(program, "close-shardings,inline-meshes")  # doctest: +SKIP
     >>> program = eggshard.shardy.pipeline(program, "export", inline_meshes=True)  # doctest: +SKIP
 
 A program is whatever `eggshard.load` reads; its module's text is what the passes change, so that what they do not
-touch stays word for word. `transform` is the same from text to text. `dir(eggshard.shardy)` lists the passes.
+touch stays word for word. `transform` takes and returns text. `dir(eggshard.shardy)` lists the passes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ def steps_of(pipeline: str) -> list[str]:
 
 
 def transform(text: str, passes: str | Sequence[str | Step]) -> str:
-    """The same from text to text."""
+    """Run passes on the text of an MLIR module and return the text of the module after them.
+
+    passes: as `run` takes them.
+    """
     from eggshard.shardy.catalogue import read_steps
     from eggshard.shardy.module import parsed
 

@@ -1,6 +1,6 @@
-"""Shardy's attributes as values: their text is what Shardy's own printer writes, and reads back.
+"""Shardy's attributes as values, which read and write the text of Shardy's own printer.
 
-Shardings use `Sharding` of the placements' room; here each also has the mesh that its text names.
+Shardings are `Sharding` values paired with the mesh that their text names.
 """
 
 from __future__ import annotations

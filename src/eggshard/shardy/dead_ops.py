@@ -1,4 +1,4 @@
-"""Ops that nobody would miss: what MLIR's greedy rewriting tidies up besides what its patterns say."""
+"""Dead-op elimination as MLIR's greedy rewriter does it besides applying patterns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ISOLATED = ("func.func", *BODIES)
 
 
 def erase_dead(module: ShardyModule, pure: Collection[str] = ()) -> bool:
-    """Erase ops without effects whose results nobody uses, and what only they use; whether there were any.
+    """Erase ops without effects whose results no op uses, and what only they use; whether there were any.
 
     As MLIR's greedy rewriting does, in every region. pure: names of further ops that are without effects.
     """

@@ -1,4 +1,4 @@
-"""Data-flow edges: values that are one tensor, as what a loop is given, carries, and returns.
+"""Data-flow edges: sets of values that are one tensor, such as a loop's operand, carried value and result.
 
 An edge has *sources*, which flow into it, and *targets*, which are read from it. One of the targets, the *owner*, holds
 the edge's sharding; during propagation an op ``sdy.data_flow_edge`` on the owner does.

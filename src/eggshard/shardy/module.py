@@ -1,4 +1,4 @@
-"""An MLIR module with Shardy's annotations, as its passes see it: ops to walk, and the shardings of values.
+"""An MLIR module with Shardy's annotations, as passes see it: ops to walk, and the shardings of values.
 
 jaxlib parses, verifies and prints; what is written here is where Shardy keeps the sharding of which value.
 """

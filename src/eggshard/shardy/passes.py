@@ -1,4 +1,4 @@
-"""The passes by name, with their options, and pipelines of them."""
+"""The framework of passes: passes by name, with their options, and pipelines of them."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _value(what: str, key: str, text: str, default: Any) -> Any:
 
 
 def peer_text(steps: Sequence[Step]) -> str:
-    """The same pipeline as jaxlib's pass manager reads it; ProgramError for passes that it does not have."""
+    """Write a pipeline in the syntax of jaxlib's pass manager; ProgramError for passes that it does not have."""
     parts = []
     for step in steps:
         if not step.pass_.on:

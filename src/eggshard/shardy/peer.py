@@ -1,4 +1,4 @@
-"""Shardy's own passes, as jaxlib registers them, in the worker process: ordinary inputs abort some of them."""
+"""Shardy's own passes, as jaxlib registers them, run in a worker process because ordinary inputs abort some of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import NamedTuple
 from eggshard.errors import EggshardError, ProgramError
 from eggshard.worker import Worker, shared_worker
 
+#: The default time limit of a call, in seconds.
 SECONDS = 60.0
 
 
@@ -32,7 +33,10 @@ def run_peer(text: str, pipeline: str, seconds: float = SECONDS) -> Peer:
 
 
 def passed(text: str, pipeline: str) -> str:
-    """The same in this process, which it may abort. ProgramError for malformed text and for a pass that fails."""
+    """Run jaxlib's passes on a module's text in this process, which they may abort.
+
+    Raises ProgramError for malformed text and for a pass that fails.
+    """
     from jaxlib.mlir import ir
     from jaxlib.mlir.passmanager import PassManager
 

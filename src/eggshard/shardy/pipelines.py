@@ -1,4 +1,4 @@
-"""Pipelines: passes in the order in which Shardy runs them, by name and with options, as jaxlib registers them."""
+"""Shardy's pass pipelines, in Shardy's order and under jaxlib's names and options."""
 
 from __future__ import annotations
 

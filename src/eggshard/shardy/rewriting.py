@@ -1,4 +1,4 @@
-"""Changing every sharding of a module, wherever it is written."""
+"""Rewriting of every sharding in a module, wherever it is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shardy's passes and pipelines as tables."""
+"""Tables of Shardy's passes and pipelines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kinds of op Shardy tells apart, by name: MLIR's Python interface does not say which traits an op has."""
+"""Kinds of op that Shardy distinguishes, listed by name because MLIR's Python interface does not expose traits."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def step_bytes(
     kind: str, group: int, source: Dims | None, target: Dims, shape_: tuple[int, ...], itemsize: int, mesh: Mesh,
     source_mesh: Mesh,
 ) -> WireBytes:
-    """The same by the kind of a collective and the number of devices in its groups."""
+    """Return the bytes on the wire of one collective, given its kind and the number of devices in its groups."""
     result = math.prod(local_shape(shape_, target, mesh)) * itemsize
     if kind == "collective_permute":
         moves = 1.0 if source is None else _moving(mesh, target, source_mesh, source)

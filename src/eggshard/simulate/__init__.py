@@ -1,4 +1,4 @@
-"""The device simulator: device programs run in NumPy, all devices of a mesh in one process.
+"""The device simulator, which runs device programs in NumPy, all devices of a mesh in one process.
 
 In: a `StepPlan` (`steps`), or a whole plan, and global arrays. Out: global arrays. Importing the room also gives manual
 computations, whose bodies are device programs, their meaning (`manual`). What an op or a step means on one shard stands

@@ -1,4 +1,4 @@
-"""Arrays of all devices at once, ``[devices, *local shape]``: what stands where data is unspecified, and equality."""
+"""Arrays of all devices at once, ``[devices, *local shape]``: poison for unspecified data, and equality."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running a whole plan on the device simulator: global NumPy arrays in, global NumPy arrays out."""
+"""Execution of a whole plan on the device simulator: global NumPy arrays in, global NumPy arrays out."""
 
 from __future__ import annotations
 

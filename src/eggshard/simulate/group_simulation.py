@@ -1,4 +1,4 @@
-"""Collectives over groups of devices that no mesh axes span, on the simulator."""
+"""Simulation of collectives over device groups that are not spanned by mesh axes."""
 
 from __future__ import annotations
 

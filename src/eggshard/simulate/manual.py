@@ -1,4 +1,4 @@
-"""Manual computations on whole arrays: what their author wrote, on simulated devices."""
+"""The meaning of manual computations on whole arrays: the author's per-device body, run on simulated devices."""
 
 from __future__ import annotations
 

@@ -92,10 +92,10 @@ def scatter_to_devices(mesh: Mesh, array: np.ndarray, placement: Placement) -> n
 
 
 def gather_from_devices(mesh: Mesh, shards: np.ndarray, shape: Sequence[int], placement: Placement) -> np.ndarray:
-    """The tensor of this shape that devices hold at a placement; addends are combined.
+    """The tensor of this shape that devices hold at a placement; partial values are combined.
 
     VerificationError if two devices disagree, by any bit but those of NaNs, on an element that both hold. LoweringError
-    if nobody holds some element.
+    if no device holds some element.
     """
     shape, shards = tuple(shape), np.asarray(shards)
     if shards.shape != (mesh.size, *placement.local_shape):

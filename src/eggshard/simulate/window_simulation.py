@@ -1,4 +1,4 @@
-"""Windows on simulated devices: shards that overlap or lie on a shifted grid, and the steps that make them.
+"""Simulation of steps on windows: shards that overlap (with halos) or are on a shifted grid.
 
 An array is ``[devices, *local shape]``. Whatever a step leaves unspecified is poisoned.
 """

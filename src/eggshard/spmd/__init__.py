@@ -1,4 +1,4 @@
-"""Ops as device programs: what a mesh of devices does for one op that is more than a local op on shards.
+"""Single ops as device programs, for every op that is more than a local op on shards.
 
 In: an op and a strategy. Out: steps, for ops that must know where their shards lie (`on_shards`), look at neighbours
 (`window_program`), split a sharded dimension (`regrouping`), have effects (`effects`), or were written per device by

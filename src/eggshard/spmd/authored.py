@@ -1,7 +1,7 @@
-"""What an author wrote for single devices as physical steps: collectives over replica groups, a device's number.
+"""Explicit per-device ops as physical steps: collectives over replica groups, and the device's number.
 
-Inside a manual computation that leaves axes to the compiler, these must act alike at every position along them: a
-value's shards along those axes then go through a collective one by one, as the whole value would.
+Inside a manual computation that leaves some axes free, these must act alike at every position along the free axes: a
+value's shards along those axes then pass through a collective one by one, as the whole value would.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the shardings that a program states ask for: even placements at its ends, and orders of axes."""
+"""Placements that stated shardings ask for: even ones at a program's ends, and orders of axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops with effects: each runs as often as in the unsharded program, which on a mesh means on one device alone."""
+"""Ops with effects, which run as often as in the unsharded program: on a mesh, on one device alone."""
 
 from __future__ import annotations
 

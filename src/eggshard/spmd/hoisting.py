@@ -1,8 +1,8 @@
-"""Loop-invariant steps are taken out of loops: they run once, before the loop.
+"""Loop-invariant code motion: steps that do not depend on the iteration run once, before the loop.
 
-XLA does the same to the program that it is given (its while-loop-invariant code motion, and merging of equal
-instructions), so a plan that left them inside would be priced for collectives that no device executes. Taken out here,
-they are paid once, on every back end.
+XLA does this to the program that it is given (its while-loop-invariant code motion, and merging of equal instructions),
+so a plan that left them inside would be priced for collectives that no device executes. Hoisted here, they are paid
+once, on every back end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ def hoisted(program: StepPlan) -> StepPlan:
 
 
 def hoisted_loop(loop: Loop, types: Sequence[TensorType]) -> Loop | StepPlan:
-    """The same for one loop on carried shards of these types; the loop itself where nothing is invariant."""
+    """Take loop-invariant steps out of one loop, whose carried shards have these types.
+
+    Returns a program that runs those steps and then the loop, or the loop itself if nothing is invariant.
+    """
     body = loop.body
     unchanged = [i for i, (v, w) in enumerate(zip(body.inputs, body.outputs, strict=True)) if v == w]
     ahead = Assembler(body.mesh)

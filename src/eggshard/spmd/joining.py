@@ -1,8 +1,8 @@
-"""Exchanges of several values at once, whose slabs share collective-permutes where that is cheaper.
+"""Joining of halo exchanges of several values, which share collective-permutes where that is cheaper.
 
-A pass over a finished device program. Exchanges wait until nothing else can run without them. Then all that wait over
-the same axes are independent of each other, and may be one step. The other steps keep their order, but for what a
-joint step needs and what comes with it.
+This is a pass over a finished device program. Exchanges are delayed until no other step can run; all that then wait
+over the same axes are independent and may become one step. Other steps keep their order, except for those that a joint
+step needs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eggshard.steps.nested import with_nested
 from eggshard.steps.steps import Pairs, Step, StepPlan
 from eggshard.steps.window_steps import WindowExchange, pairs_of
 
-#: Joining must save this part of the price, so that rounding alone is no reason.
+#: Fraction of the price that joining must save, so that rounding alone is no reason.
 SAVING = 1e-12
 
 #: What exchanges have in common that may be joined: axes and element type.
@@ -28,9 +28,9 @@ Lane = tuple[tuple[str, ...], str]
 
 
 def joined(plan: StepPlan, price: Pricer) -> StepPlan:
-    """The same device program with exchanges of slabs joined wherever the model prices that below separate ones.
+    """Join halo exchanges wherever the cost model prices the joint exchange below separate ones.
 
-    Also within loops and branches. The plan itself where there is nothing to join.
+    Loops and branches are included. Returns the plan itself if there is nothing to join.
     """
     steps = tuple(_inside(step, lambda inner: joined(inner, price)) for step in plan.steps)
     if any(new is not old for new, old in zip(steps, plan.steps, strict=True)):

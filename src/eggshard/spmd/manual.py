@@ -1,9 +1,9 @@
-"""Manual computations (JAX's shard_map): what their author wrote per device is part of the device program.
+"""Manual computations (JAX's shard_map): the author's per-device body becomes part of the device program.
 
 Over all mesh axes nothing is left to choose: every op of the body is a local step, every collective the physical step
 that it spells. Over some axes only, the body's tensors are shards along these *manual* axes, and whole along the other,
-*free* ones. The body is then planned like a loop's, on the mesh of the free axes, for the placements at which its
-operands come and its results go; its collectives are ops whose shards along free axes are computed one by one.
+*free* ones. The body is then planned like a loop's, on the mesh of the free axes, for the placements of its operands
+and results; its collectives are ops whose shards along free axes are computed one by one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An op as a device program on its shards, where what a device computes depends on where its shards lie."""
+"""Device programs of ops whose local computation depends on the shard's position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reshapes that split or merge a sharded dimension, as exchanges of pieces.
+"""Reshapes that split or merge a sharded dimension, as point-to-point redistributions.
 
 A dimension made of several factors (of 8 = 2 * 4, say) may be sharded so that shards begin between two indices of its
 major factor. As tensors of all factors both sides of the reshape are then boxes per device, although no mesh axis

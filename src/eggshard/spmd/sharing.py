@@ -1,10 +1,10 @@
-"""Which slabs of several exchanges go in which collective-permute.
+"""Assignment of the halo regions (slabs) of several exchanges to collective-permutes.
 
 Exchanges along the same axes are a bipartite multigraph: an edge is what one device sends to another of one value. A
-collective-permute is a matching, and is as long as the longest of its messages. With slabs by equal pairs only, a
-permute carries one list of pairs; but values that go between different devices can share one, each device sending
-its own. Where all messages are of one length, an edge colouring needs no more permutes than the busiest device has
-messages (König's theorem), and so no more bytes than that device has to send or receive.
+collective-permute is a matching, and is as long as the longest of its messages. If slabs are grouped by equal device
+pairs, a permute carries one list of pairs; but values that go between different devices can share one, too, each
+device sending its own. Where all messages have one length, an edge colouring needs no more permutes than the busiest
+device has messages (König's theorem), and so no more bytes than that device has to send or receive.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 from eggshard.steps.window_steps import HaloExchange, JointExchange, Loads, Move, WindowExchange, moves_of
 
-#: Sharing permutes must save this part of the bytes, so that rounding alone is no reason.
+#: Fraction of the bytes that sharing permutes must save, so that rounding alone is no reason.
 SAVING = 1e-12
 
 Price = Callable[..., float]

@@ -1,4 +1,4 @@
-"""An op on windows as a device program: what its `WindowForm` says, in physical steps."""
+"""Device programs of ops on windows: the physical steps of an op's `WindowForm`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Device programs: the steps that every device runs on its shards.
+"""Device programs, the steps that every device runs on its shards.
 
 A `StepPlan` (`steps`) is a list of steps over local values; a step's action is a local op, a collective, an exchange of
 pieces (`piece_steps`, `exchange`) or of halos (`window_steps`), or a loop or branch with device programs inside

@@ -1,4 +1,4 @@
-"""From a selection of computed shards and conversions to a device program in order."""
+"""Assembly of a device program, in order, from a selection of computed shards and reshardings."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 from eggshard.steps.steps import Action, StepPlan
 
-#: How often a loop with a data-dependent trip count is assumed to run.
+#: The assumed trip count of a loop whose trip count depends on data.
 UNKNOWN_TRIPS = 16
 
 
@@ -99,7 +99,7 @@ class Branch(Action):
         return tuple(first.types[v] for v in first.outputs)
 
     def received(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> np.ndarray:
-        """Those of the branch whose busiest device receives most."""
+        """Return the bytes received per device in the branch whose busiest device receives most."""
         return max((b.total_received for b in self.branches), key=lambda r: float(r.max()), default=np.zeros(mesh.size))
 
     def serial_bytes(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:

@@ -1,4 +1,4 @@
-"""Which steps of a device program must come before which."""
+"""Dependencies between the steps of a device program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reshard by pieces: any placement to any other in collective-permutes of equal pieces, at the least bytes.
+"""Point-to-point redistribution: any placement to any other in collective-permutes of equal pieces, at the least bytes.
 
 Both placements are cut to a common grid of cells. Each device misses the cells that it needs and does not hold; each
 of those comes from one of the cell's holders, chosen so that loads are even; and the sends are sorted into as many
@@ -25,7 +25,7 @@ from eggshard.program.types import TensorType
 from eggshard.steps.piece_steps import Exchange, Pieces, PieceTables
 from eggshard.steps.steps import Action
 
-#: Numbers stay below this.
+#: Bound below which cell numbers must stay to fit in 64 bits.
 _NUMBERS = 1 << 62
 
 
@@ -53,7 +53,7 @@ Boxes = tuple[Blocks, ...]
 
 @dataclass(frozen=True, slots=True)
 class BoxExchange(Action):
-    """A reshard by pieces, from boxes that devices hold of a tensor of shape ``whole`` to boxes that they need.
+    """A point-to-point redistribution from boxes that devices hold of a tensor of shape ``whole`` to boxes they need.
 
     over: the axes along which data travels. Devices that hold the same send to those at the same place along the axes
     of neither side. cells: pieces received by the busiest device. rounds: collective-permutes. Both are counted where
@@ -107,14 +107,14 @@ class BoxExchange(Action):
         return _tables(mesh, self.whole, self.source, self.target)
 
     def listed(self, mesh: Mesh) -> Exchange:
-        """The same exchange, device by device."""
+        """Return the exchange with its pieces listed device by device."""
         return Exchange.of(mesh, self.piece, self.shape, self.tables(mesh), self.over)
 
     def _bytes(self, operands: tuple[TensorType, ...]) -> int:
         return operands[0].with_shape(self.piece).bytes
 
 
-#: An exchange of pieces, however it is stated.
+#: A point-to-point redistribution in either form: listed device by device, or stated by boxes.
 PieceExchange = Exchange | BoxExchange
 
 
@@ -124,7 +124,8 @@ def exchange(
 ) -> BoxExchange:
     """The exchange from ``source`` to ``target``, of a tensor of this global shape (`BoxExchange`).
 
-    Partial placements must be partial over the same axes: their addends travel like shards of further dimensions.
+    Partial placements must be partial over the same axes: their partial values travel like shards of further
+    dimensions.
     """
     held, needed = (
         tuple(Blocks(d.axes, mesh.count(d.axes), d.tile) for d in placement.dims) for placement in (source, target)

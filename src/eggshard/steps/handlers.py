@@ -1,6 +1,6 @@
-"""Tables of what is done with each kind of action: to run it on arrays, to write its text, to list its traffic.
+"""Handler tables: what is done with each kind of action, such as running it, writing its text, listing its traffic.
 
-Every table is complete: of each concrete action it has a handler, or says why there is none.
+Every table is complete: each concrete action has a handler, or a reason why there is none.
 """
 
 from __future__ import annotations

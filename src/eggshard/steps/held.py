@@ -1,4 +1,4 @@
-"""What the values and steps of a device program are to people."""
+"""Labels of the values and steps of a device program, for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Device programs within device programs: the bodies of loops and branches, where they are, how often they run."""
+"""Nested device programs: the bodies of loops and branches, their addresses, and how often they run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Place(NamedTuple):
 
     @property
     def address(self) -> str:
-        """Of the body of the loop that is step 3 of the outermost program: "3.body"; of that itself ""."""
+        """The program's address: "" for the outermost one, "3.body" for the body of the loop that is its step 3."""
         return "" if self.outer is None else f"{self.outer.address_of(self.step)}.{self.name}"
 
     def address_of(self, step: int) -> str:

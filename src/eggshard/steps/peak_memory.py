@@ -1,4 +1,4 @@
-"""Memory of a device program: bytes of the shards alive at once, inputs and outputs included."""
+"""Peak memory of a device program: bytes of the shards alive at once, inputs and outputs included."""
 
 from __future__ import annotations
 

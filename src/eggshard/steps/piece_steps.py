@@ -1,4 +1,4 @@
-"""Physical steps by pieces: collective-permutes of equal pieces that together make up the new shards."""
+"""Point-to-point steps: collective-permutes of equal pieces that together make up the new shards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 from eggshard.steps.steps import Action, Pairs, received_by_pairs
 
-#: Hashes of steps look at so many devices.
+#: The number of first devices that enter the hash of a step.
 _HASHED = 16
 
 
@@ -53,13 +53,13 @@ class Round:
     target_starts: tuple[tuple[int, ...], ...]
 
     def __hash__(self) -> int:
-        """Of the first devices: rounds that agree there are mostly equal, and there may be thousands of others."""
+        """Hash the first devices' pieces only: rounds that agree there are mostly equal, and there may be thousands."""
         first = (rows[:_HASHED] for rows in (self.pairs, self.source_starts, self.target_starts))
         return hash((len(self.pairs), *first))
 
     @classmethod
     def of(cls, mesh: Mesh, pieces: Pieces) -> Round:
-        """The same pieces, listed."""
+        """Build a round from arrays of pieces."""
         starts = np.zeros((2, mesh.size, pieces.source_starts.shape[1]), int)
         starts[0, pieces.senders], starts[1, pieces.receivers] = pieces.source_starts, pieces.target_starts
         source, target = (tuple(map(tuple, rows)) for rows in starts.tolist())
@@ -67,7 +67,7 @@ class Round:
 
     @property
     def pieces(self) -> Pieces:
-        """The same pieces as arrays."""
+        """Return the round's pieces as arrays."""
         senders, receivers = np.array(self.pairs, int).reshape(-1, 2).T
         source, target = (np.array(rows, int) for rows in (self.source_starts, self.target_starts))
         return Pieces(senders, receivers, source[senders], target[receivers])
@@ -75,7 +75,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Exchange(Action):
-    """A reshard by pieces, listed: every round permutes equal pieces, and the pieces received make up the new shard.
+    """A listed point-to-point redistribution: rounds permute equal pieces, and those received make up the new shard.
 
     ``local`` lists pieces that stay on their device as rounds without communication (pairs are (i, i)).
     """

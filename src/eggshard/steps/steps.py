@@ -1,4 +1,4 @@
-"""The vocabulary of physical steps: what every device does, in shard-local shapes.
+"""The vocabulary of physical steps, which every device executes in shard-local shapes.
 
 Cost models price these steps; the StableHLO emitter and the NumPy simulator are the two readings of them. Each
 action states its result shape and the bytes that each device receives; nothing else in the house restates them.
@@ -230,7 +230,7 @@ class CollectivePermute(Action):
 
 @dataclass(frozen=True, slots=True)
 class AllReduce(GroupCollective):
-    """Combine the group's addends; every device gets the result."""
+    """Combine the group's partial values; every device gets the result."""
 
     over: tuple[str, ...]
     monoid: str
@@ -250,7 +250,7 @@ class AllReduce(GroupCollective):
 
 @dataclass(frozen=True, slots=True)
 class ReduceScatter(GroupCollective):
-    """Combine the group's addends; each device gets its part, as `Slice` by ``moves`` would cut it."""
+    """Combine the group's partial values; each device gets its part, as `Slice` by ``moves`` would cut it."""
 
     moves: Moves
     monoid: str
@@ -337,17 +337,17 @@ class StepPlan:
 
     @property
     def serial_bytes(self) -> float:
-        """The busiest device of each collective, added up, loops counted by their trips."""
+        """The busiest device of each collective, added up, loops counted by their trip counts."""
         return sum(s.action.serial_bytes(self.mesh, tuple(self.types[v] for v in s.operands)) for s in self.steps)
 
     @property
     def total_received(self) -> np.ndarray:
-        """Bytes that each device receives in all steps, loops counted by their trips."""
+        """Bytes that each device receives in all steps, loops counted by their trip counts."""
         return sum((self.received(s) for s in self.steps), np.zeros(self.mesh.size))
 
     @property
     def messages(self) -> int:
-        """Collectives issued, loops counted by their trips."""
+        """Collectives issued, loops counted by their trip counts."""
         return sum(s.action.messages for s in self.steps)
 
     @property
@@ -365,15 +365,15 @@ class StepPlan:
 
 
 def _copied(mesh: Mesh, whole: TensorType, moves: Moves) -> Copies:
-    """Of an array whose parts for each device of a group are brought together: nothing where they lie so."""
+    """Return the local copies that bring each device's part of an array together: none if they are contiguous."""
     last = max(dim for dim, _ in moves)
     outer = math.prod(whole.shape[:last])
     return Copies() if outer == 1 else Copies(2.0 * whole.bytes, float(outer * mesh.count(dict(moves)[last])))
 
 
 def _copied_along(mesh: Mesh, moves: Moves, part: TensorType, whole: TensorType) -> Copies:
-    """The same where parts become or are an array. Along one dimension XLA makes that one the outermost of both, and so
-    copies what lies inside one index of it at a time."""
+    """Return the local copies of splitting an array into parts or joining parts into an array. Along one dimension XLA
+    makes that one the outermost of both, and so copies what is inside one index of it at a time."""
     if len(moves) > 1:
         return _copied(mesh, whole, moves)
     dim = moves[0][0]

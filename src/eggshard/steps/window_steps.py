@@ -1,4 +1,4 @@
-"""Physical steps on windows: slabs exchanged with neighbours, and what lies beyond a tensor's ends."""
+"""Physical steps on windows: halo regions (slabs) exchanged with neighbours, and fills beyond a tensor's ends."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class WindowExchange(Action):
         return out
 
     def busiest(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
-        """Of each permute in turn: rounds of slabs follow one another, and not all devices receive in each."""
+        """Return the serial bytes: permutes follow one another, and not all devices receive in each of them."""
         return self.serial_bytes(mesh, operands)
 
     def serial_bytes(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
@@ -126,7 +126,7 @@ class WindowExchange(Action):
         return sum(max(min(distance, count - distance) for distance in distances) for distances in apart)
 
     def _bytes(self, loads: Loads, operands: tuple[TensorType, ...]) -> float:
-        """Of one collective-permute: the longest load, to which others are filled up."""
+        """Return the bytes of one collective-permute: its longest load, to which the others are padded."""
         return float(max(
             sum(_resized(operands[i], self.exchanges[i].dim, slab.width).bytes for i, slab in load) for load in loads
         ))
@@ -253,7 +253,7 @@ def pairs_of(loads: Loads) -> Pairs:
 
 @dataclass(frozen=True, slots=True)
 class BoxSelect(Action):
-    """Of two operands the first inside a box of global indices, the second outside it.
+    """Select the first operand inside a box of global indices and the second outside it.
 
     box: per dimension (dimension, its window, start, stop); the shard at position p along the window's axes begins at
     global index ``p * tile + low``. Windows are not wrapped: there an index lies both inside and outside the tensor.

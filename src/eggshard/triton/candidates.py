@@ -1,4 +1,4 @@
-"""Which encodings each tensor of a kernel may have: what anchors want and what is there, followed through the ops.
+"""Candidate encodings of each tensor in a kernel: those that anchors want and that are given, propagated through ops.
 
 An encoding spells a layout, and one layout has many spellings (a slice, a linear encoding, a blocked one of fewer
 dimensions), between which nothing moves. Layouts are what is chosen; spellings are chosen afterwards (`spelling`).
@@ -19,9 +19,9 @@ from eggshard.triton.layouts.linear import LinearLayout
 from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules import Option, anchored, current, from_operand, from_result, mixed, varied
 
-#: No tensor has more layouts than these, and no layout more spellings; those that are met first stay.
+#: The most layouts per tensor and the most spellings per layout; those met first are kept (`python -m bench triton`).
 LAYOUTS, SPELLINGS = 16, 4
-#: In kernels of more tensors than these, so many layouts of each: most of the time goes into pricing conversions.
+#: Number of tensors above which each may have only `FEW` layouts, since most of the time goes into pricing conversions.
 MANY, FEW = 200, 8
 
 

@@ -1,8 +1,8 @@
-"""Tensors up to their layouts: which values of a kernel are one tensor.
+"""Equivalence classes of a kernel's values: those that are one tensor up to its layout.
 
-A conversion of layout gives the same tensor, and so do equal pure ops on equal tensors, where the first of them is
-there whenever the second is. That is congruence; what is computed several times in the text, for the sake of several
-layouts, is one class that may be computed at any of them.
+A layout conversion gives the same tensor, and so do equal pure ops on equal tensors, provided the first dominates the
+second (congruence). A tensor that the text computes several times, for the sake of several layouts, is one class that
+may be computed at any of them.
 """
 
 from __future__ import annotations

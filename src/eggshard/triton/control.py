@@ -1,4 +1,4 @@
-"""Values of loops and branches that have one encoding: what goes in, is carried, is yielded, and comes out."""
+"""Values of loops and branches that must share one encoding: operands, carried values, yields and results."""
 
 from __future__ import annotations
 

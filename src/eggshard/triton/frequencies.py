@@ -1,4 +1,4 @@
-"""How often blocks run: trip counts of loops where they are known, and stated guesses where they are not."""
+"""Execution frequencies of blocks: trip counts of loops where known, stated guesses elsewhere."""
 
 from __future__ import annotations
 

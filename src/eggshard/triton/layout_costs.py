@@ -1,4 +1,4 @@
-"""What instructions of a kernel cost: the price of layouts, in cycles of a streaming multiprocessor (a compute unit).
+"""Cost models of layouts: prices of a kernel's instructions, in cycles of a streaming multiprocessor (a compute unit).
 
 A user's own model is any class with ``price(counts)``. A price is a time in which the multiprocessor is busy, or in
 which a thread block waits with nothing else to do; prices add up.

@@ -1,6 +1,6 @@
-"""What a kernel needs of its tensors: what runs for its effects, and all that this is computed from.
+"""Liveness in a kernel: ops that run for their effects, and everything that these are computed from.
 
-What loops carry for nothing but themselves is not needed.
+Values that loops carry only for themselves are dead.
 """
 
 from __future__ import annotations

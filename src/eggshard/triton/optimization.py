@@ -1,4 +1,4 @@
-"""The way of a kernel in one call: text or module in, plan out; what cannot be planned stays, with a warning."""
+"""Optimization of a kernel in one call, from text or module to plan; what cannot be planned is kept, with a warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layouts of a whole kernel, chosen at once: what is converted, and what is computed in several layouts."""
+"""Joint planning of all layouts of a kernel: what is converted, and what is computed in several layouts."""
 
 from __future__ import annotations
 

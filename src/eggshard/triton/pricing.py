@@ -1,4 +1,4 @@
-"""What a kernel costs as it stands: its ops at their layouts and its conversions, as often as their blocks run."""
+"""Price of a kernel as it stands: its ops at their layouts and its conversions, times how often their blocks run."""
 
 from __future__ import annotations
 

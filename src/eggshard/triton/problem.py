@@ -1,9 +1,9 @@
 """A kernel's layouts as a selection problem: classes are tensors, placements their encodings, choices ops at options.
 
-What carries a value around a loop is a class that is computed once (`Problem.single`): its choice at an encoding needs
-the initial value there, the arguments of the body come of it, and a root needs what the body yields at the same
-encoding. Where a block runs less often than a value that it takes is computed, the value's view in the block is a class
-of its own, whose conversions are paid as often as the block runs, and which may compute again what the kernel does.
+A loop-carried value is a class that is computed once (`Problem.single`): its choice at an encoding needs the initial
+value there, the arguments of the body derive from it, and a root needs what the body yields at the same encoding. Where
+a block runs less often than a value that it uses is computed, the value's view in the block is a class of its own,
+whose conversions are paid as often as the block runs, and which may recompute what the kernel computes.
 """
 
 from __future__ import annotations

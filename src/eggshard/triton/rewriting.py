@@ -1,7 +1,7 @@
-"""A selection put back into the kernel: every op at the encodings chosen for it, and the conversions that are paid.
+"""Rewriting of a kernel by a selection: every op at its chosen encodings, with the conversions that are paid.
 
-Ops stay where they stand. What is chosen at several encodings is written several times, at the same place; a conversion
-follows what it converts, or stands at the start of the block whose view it converts.
+Ops keep their places. An op chosen at several encodings is written several times, at the same place; a conversion
+follows what it converts, or is at the start of the block whose view it converts.
 """
 
 from __future__ import annotations

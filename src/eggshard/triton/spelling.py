@@ -1,7 +1,7 @@
-"""How chosen layouts are spelled, with as few conversions as need be that move nothing.
+"""Choice of the encodings that spell chosen layouts, with as few zero-cost conversions as possible.
 
-A selection says which layouts each tensor is computed at and converted to; each of them is a class here, its spellings
-are the placements, and between them stand conversions that cost no instruction. Nothing else is left to choose.
+A selection says which layouts each tensor is computed at and converted to. In the problem here each of these layouts is
+a class, its spellings are the placements, and conversions between spellings cost no instruction.
 """
 
 from __future__ import annotations

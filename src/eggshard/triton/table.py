@@ -1,4 +1,4 @@
-"""A kernel's layouts as a table: the conversions that are left, and what they cost."""
+"""Text tables of a kernel's layouts: the conversions that remain, and their costs."""
 
 from __future__ import annotations
 

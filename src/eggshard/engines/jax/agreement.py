@@ -1,4 +1,4 @@
-"""Several processes of one JAX program that are to run one plan: they compare fingerprints, or take one's plan.
+"""Agreement of the processes of one JAX program on one plan: they compare fingerprints, or adopt one process's plan.
 
 Messages go through the store of `jax.distributed` and not through devices: the processes need not be all of them, what
 they wait for ends, and a process that holds another plan is found before its devices wait for those of others. This

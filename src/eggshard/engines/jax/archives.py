@@ -1,4 +1,4 @@
-"""Arrays in files: NumPy's ``.npz``, also for element types that NumPy itself does not know."""
+"""Array archives: NumPy's ``.npz``, also for element types unknown to NumPy."""
 
 from __future__ import annotations
 

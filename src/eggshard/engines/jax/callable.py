@@ -267,9 +267,10 @@ def _everywhere_alike(array: np.ndarray, sharding: NamedSharding | None) -> jax.
 
 
 def default_devices(count: int) -> list[Any]:
-    """So many devices, if there are as many: the first ones.
+    """Return the first ``count`` devices of JAX, fewer if there are not as many.
 
-    Of several processes each takes its own where they suffice and the first ones are not some of each process's.
+    With several processes, each takes its own devices if these suffice and the first ones do not include some of every
+    process.
     """
     first: list[Any] = jax.devices()[:count]
     own: list[Any] = jax.local_devices()[:count]

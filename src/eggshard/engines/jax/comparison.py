@@ -1,4 +1,4 @@
-"""A plan beside what XLA's own partitioner makes of the same program: both compiled, counted and priced alike."""
+"""Comparison of a plan with XLA's own partitioning of the same program: both compiled, counted and priced alike."""
 
 from __future__ import annotations
 

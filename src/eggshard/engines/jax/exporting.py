@@ -1,4 +1,4 @@
-"""A plan lowered for devices that are not here: made on a laptop, loaded on the cluster."""
+"""Export of a plan lowered for devices that are absent: made on a laptop, loaded on the cluster."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Planned(Protocol):
     def lower_unplanned(self, *args: Any, **kwargs: Any) -> Any: ...
 
     def derived(self, program: Callable[..., Any], shardings: dict[str, Any]) -> Planned:
-        """Another function, planned with this one's options."""
+        """Return the wrapper of another function, planned with this one's options."""
 
 
 @dataclass(frozen=True)

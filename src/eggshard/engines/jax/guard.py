@@ -1,4 +1,4 @@
-"""The guard of `eggshard.jit`: a plan is held against XLA's own program, and the verdict remembered in the process."""
+"""The guard of `eggshard.jit`, which compares a plan with XLA's own program and caches the verdict in the process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eggshard.ops.module_text import program_text
 if TYPE_CHECKING:
     from eggshard.plan.record import PlanRecord
 
-#: So many verdicts are kept, the latest ones.
+#: The number of latest verdicts that are kept.
 KEPT = 1024
 
 _verdicts: OrderedDict[Any, tuple[Any, Comparison]] = OrderedDict()

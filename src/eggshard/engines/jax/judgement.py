@@ -1,10 +1,10 @@
-"""What rounding can do to a program, measured on the unsharded program itself, and whether it explains a plan's errors.
+"""Judgement whether rounding explains a plan's errors, measured on the unsharded program itself.
 
-Both are compared with the unsharded program in double precision. A plan takes sums in another order and rounds other
-intermediate results, so its errors are as another draw from the program's distribution: they may be `FACTOR` times as
-large, and `UNITS` units in the last place of the largest magnitude, for programs that happen to be exact. Both the
-largest and the mean error of an output are held to this: where loops magnify rounding, a few elements are far off in
-any order of sums, but few.
+Both are compared with the unsharded program in double precision. A plan sums in another order and rounds other
+intermediate results, so its errors are another draw from the program's distribution. They may be `FACTOR` times as
+large, plus `UNITS` units in the last place of the largest magnitude for programs that happen to be exact. This bounds
+both the largest and the mean error of an output: where loops magnify rounding, a few elements are far off in any order
+of summation, but only a few.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from eggshard.errors import VerificationError
 from eggshard.ops.numerics import part_dtype
 from eggshard.program.types import TensorType, is_float, mlir_dtype, numpy_dtype
 
+#: Errors of a plan may be this many times the unsharded program's own, plus this many units in the last place.
 FACTOR = 8.0
 UNITS = 4.0
 #: The largest difference where rounding is not measured, in machine epsilons: of f32 and f64, and of narrower types.

@@ -1,4 +1,4 @@
-"""Checking a plan against its program: the same random inputs through both, on every engine at hand."""
+"""Verification of a plan against its program: equal random inputs through both, on every available engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the steps of a plan become MPI: point-to-point requests made once, or collectives of a group.
+"""Channels, which carry out steps of a plan as MPI: persistent point-to-point requests, or collectives of a group.
 
 A channel is one step at fixed buffers of the rank's memory. What it needs of MPI is made with it, on all ranks in the
 same order, and freed with it.

@@ -1,4 +1,4 @@
-"""Boxes of arrays in a rank's memory as MPI datatypes, so that nothing is packed.
+"""MPI datatypes for boxes of arrays in a rank's memory, so that nothing is packed.
 
 Data only moves here, so an element is so many bytes: MPI need not know its type. Sizes and displacements may exceed
 2 GiB.

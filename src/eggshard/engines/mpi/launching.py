@@ -1,4 +1,4 @@
-"""Starting ranks on this machine, by the launcher that comes with the MPI installed beside this Python."""
+"""Launching of ranks on this machine, by the launcher of the MPI installed beside this Python."""
 
 from __future__ import annotations
 

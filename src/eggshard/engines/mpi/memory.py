@@ -1,4 +1,4 @@
-"""A rank's memory: pages of its own, so that the system knows how many were touched."""
+"""A rank's memory, in pages of its own so that the system can tell how many were touched."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A plan as a program of MPI ranks: rank r is the plan's logical device r, with its workspace in its own memory.
 
-Whatever one rank finds wrong before the first step is an error on all of them, and so is what all of them find in the
-steps. A rank that fails there alone, when others may be waiting for it, says why and ends them all, as MPI has no other
-way to reach them.
+An error that one rank finds before the first step is raised on all of them, and so is one that all ranks find during
+the steps. A rank that fails alone during a step, while others may be waiting for it, reports why and aborts them all:
+MPI has no other way to reach them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How each reduction of a plan is done: by MPI where it has one of the same meaning, else by the ranks themselves.
+"""Choice of how each reduction of a plan is done: by MPI where it has an equivalent one, else by the ranks themselves.
 
-MPI's MAX and MIN say nothing of NaN, which maximum and minimum pass on; it knows no bfloat16, no 8-bit floats, and no
-regions; and products of complex numbers treat infinities as the C compiler likes. There each rank is sent what it is
-to combine, and combines it as the simulator does.
+MPI leaves NaN undefined for MAX and MIN, where maximum and minimum propagate it; it has no bfloat16, no 8-bit floats
+and no regions; and for products of complex numbers its treatment of infinities is the C compiler's. In these cases
+every rank is sent the operands and combines them as the simulator does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The launcher: starts a process per device, watches all of them, and leaves nothing behind."""
+"""The launcher, which starts a process per device, watches all of them, and cleans up after them."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu",
 }
 _DROPPED = ("PYTHONSTARTUP", "PYTHONINSPECT")
+#: The byte that fills slices before a debugging run.
 _POISON = 0xFF
 #: Bytes of what a process wrote that the message of its death repeats.
 _LAST_WORDS = 2000

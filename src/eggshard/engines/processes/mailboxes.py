@@ -1,7 +1,7 @@
-"""Messages of a few bytes between the devices' processes: every device owns a pipe into which any other may write.
+"""Mailboxes for messages of a few bytes between the devices' processes: each device owns a pipe that all may write to.
 
-A record is far shorter than what the kernel writes to a pipe at once, so records of several writers never mix, and
-reading one orders memory after all that its writer wrote to shared memory before. A device that waits sleeps.
+A record is far shorter than an atomic pipe write, so records of several writers never interleave, and reading one
+orders memory after everything that its writer wrote to shared memory before. A device that waits sleeps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The one piece of shared memory of a run: where each process says at which step it is, and every device's slice.
+"""The shared memory segment of a run: the progress of each process, and every device's slice.
 
-Between the slices lie guards, which hold a pattern of their own; whoever writes past its slice is found by them.
+Guard regions with a known pattern separate the slices; they reveal who writes past a slice.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import numpy as np
 
 from eggshard.errors import EngineError
 
-#: Bytes of a guard.
+#: Bytes of a guard region.
 GUARD = 64
+#: Bytes of a page of memory.
 PAGE = 4096
 #: Bytes for each device's progress: no two share a line that processors exchange.
 _LINE = 64
@@ -53,7 +54,7 @@ class Segment:
 
     @classmethod
     def attached(cls, name: str, devices: int, stride: int) -> Segment:
-        """In another process: the segment of that name, which stays its creator's to remove."""
+        """Attach the segment of that name from another process; its creator remains the one to remove it."""
         if sys.version_info >= (3, 13):
             return cls(shared_memory.SharedMemory(name, track=False), devices, stride)
         # Until Python 3.13, whoever attaches a segment starts a tracker that removes it when he ends.

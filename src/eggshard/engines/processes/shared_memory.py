@@ -1,7 +1,7 @@
-"""The communicator of devices that see each other's memory: a piece is copied from the peer's slice, once.
+"""The communicator of devices that share memory: each piece is copied from the peer's slice, once.
 
-A value's buffer is at the same offset of every slice, so a device needs no more than the stride to find its peers'.
-A step begins with each device telling its readers that the operands are ready, and ends when all of them have read.
+A value's buffer is at the same offset of every slice, so the stride is all that a device needs to find its peers'.
+Each step begins when a device tells its readers that the operands are ready, and ends when all of them have read.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def _tell(answers: IO[str], message: dict[str, Any]) -> None:
 
 
 def _end_with_launcher(lifeline: int, launcher: int) -> None:
-    """Nobody writes to the lifeline: it ends when the launcher's end is closed. A fork of the launcher may hold that
+    """No one writes to the lifeline: it ends when the launcher's end is closed. A fork of the launcher may hold that
     end too, so the launcher itself is looked for now and then."""
     while os.getppid() == launcher and not select.select([lifeline], [], [], 1.0)[0]:
         pass

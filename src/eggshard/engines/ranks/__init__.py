@@ -1,1 +1,1 @@
-"""A device program on one device at a time: what an engine runs that has a process for each."""
+"""The per-device interpreter of device programs, for engines with a process per device."""

@@ -1,7 +1,7 @@
-"""What a device's runner asks of the engine that carries it: moving a step's pieces, and agreeing on numbers.
+"""The protocol between a device's runner and its engine: moving a step's pieces, and agreeing on numbers.
 
-Every device lays its values out alike, so that a value's buffer is at the same offset of each device's slice of the
-workspace, and a piece's box of it at the same place.
+All devices lay values out alike, so that a value's buffer is at the same offset of each device's slice of the
+workspace, and so is a piece's box within it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Channel(Protocol):
     """
 
     def start(self) -> None:
-        """The operands hold their values: begin. Until `finish` returns, nobody writes operands or results."""
+        """The operands hold their values: begin. Until `finish` returns, no one writes operands or results."""
 
     def finish(self) -> None:
         """Return when the results hold all of their data, and no peer reads the operands any longer."""

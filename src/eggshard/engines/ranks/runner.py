@@ -1,5 +1,4 @@
-"""A device program on one device: every value in the device's slice of a workspace, every message by the engine's
-communicator."""
+"""A runner of a device program on one device, with values in its workspace slice and messages by a communicator."""
 
 from __future__ import annotations
 

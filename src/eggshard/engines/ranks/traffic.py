@@ -1,9 +1,9 @@
-"""What a communicating step moves, as one device sees it: boxes of its peers' operands that become boxes of its own
-results, and operands of its group that it combines.
+"""The traffic of a communicating step as one device sees it: boxes of its peers' operands that become boxes of its own
+results, and the operands of its group that it combines.
 
-Engines that have a process for each device move these, and so know nothing of the steps themselves. Peers are logical
-device ids, and a device's pieces from itself are local copies. All devices' pieces together are what the simulator
-does with the step (`eggshard.simulate.simulator.perform`).
+Engines with a process per device move this traffic and so need not know the steps. Peers are logical device ids, and
+pieces from the device itself are local copies. All devices' pieces together equal what the simulator does with the
+step (`eggshard.simulate.simulator.perform`).
 """
 
 from __future__ import annotations
@@ -141,8 +141,11 @@ def _pieces(
     device: int, received: Callable[[int], Iterable[Piece]], readers: Iterable[int], outside: Outside = "nothing",
     group: tuple[int, ...] = (),
 ) -> Traffic:
-    """Traffic by pieces. received: of a device, its own pieces included; the sender is the peer. readers: who may read
-    this device's operands."""
+    """Build one device's traffic from the pieces that devices receive.
+
+    received: the pieces of a device, its own included; the sender is the peer. readers: devices that may read this
+    device's operands.
+    """
     sent = []
     for reader in sorted({*readers} - {device}):
         sent += [p._replace(peer=reader) for p in received(reader) if p.peer == device]

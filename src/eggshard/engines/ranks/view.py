@@ -1,4 +1,4 @@
-"""A mesh as one of its devices sees it, and the steps without communication on that device alone."""
+"""A mesh as one of its devices sees it, and steps without communication on that device alone."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Workspaces: where every value of a device program lies in one slice of memory per device, planned before it runs."""
+"""Workspaces, planned before a run: the address of every value of a device program in one memory slice per device."""

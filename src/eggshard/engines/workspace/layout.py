@@ -1,4 +1,4 @@
-"""Layouts: one object that sizes a workspace and computes every address in it, for the allocator and for all users."""
+"""Workspace layouts: one object that sizes a workspace and computes every address in it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from eggshard.engines.workspace.packing import Buffer, pack
 from eggshard.engines.workspace.requests import Request, in_lines
 from eggshard.errors import WorkspaceError
 
+#: The version of the JSON format of layouts.
 FORMAT = 2
-#: What a signed integer of 64 bits holds at most.
+#: The largest signed integer of 64 bits.
 _MOST = (1 << 63) - 1
 
 
@@ -23,7 +24,7 @@ class Layout:
     """Where requests lie in a slice that every device has alike. Make one with `lay_out`.
 
     requests: in canonical order. offsets: of each, in bytes from the start of a slice. guard: bytes at the end of a
-    slice that nobody may write.
+    slice that no one may write.
     """
 
     requests: tuple[Request, ...]
@@ -72,7 +73,7 @@ class Layout:
 
     @property
     def guard_range(self) -> tuple[int, int]:
-        """The bytes [low, high) of a slice that nobody may write; its last ones."""
+        """The bytes [low, high) of a slice that no one may write; its last ones."""
         return self.stride - in_lines(self.guard), self.stride
 
     def total(self, devices: int) -> int:

@@ -1,7 +1,7 @@
-"""What must hold of a workspace so that nobody overwrites another's data, and how each of it holds.
+"""Proof obligations of a workspace: that no buffer overwrites live data, and why each obligation holds.
 
-`Proof` lists the obligations with their reasons. `Proof.check` goes through lifetimes and addresses once more, in
-another way than the layout came to them.
+`Proof` lists the obligations with their reasons. `Proof.check` verifies lifetimes and addresses independently of the
+algorithm that laid them out.
 """
 
 from __future__ import annotations

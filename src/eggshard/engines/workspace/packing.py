@@ -1,7 +1,7 @@
-"""Packing: addresses for buffers of known sizes and lifetimes, so that few bytes are needed in all.
+"""Packing of buffers with known sizes and lifetimes into few bytes.
 
-The problem (dynamic storage allocation) is NP-hard; what is here are first fits in several orders, then of orders near
-the best. No packing needs fewer bytes than are live at once, so that a packing which needs no more is the best.
+The problem (dynamic storage allocation) is NP-hard. The packings tried are first fits in several orders, then in orders
+near the best one. No packing needs fewer bytes than are live at once, so one that needs no more is optimal.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-#: From so many buffers on, NumPy finds gaps faster than a loop does.
+#: Number of buffers from which NumPy finds gaps faster than a loop does.
 _MANY = 96
-#: Buffers placed, at least and at most, while orders near the best are tried; in between so many tries.
+#: The least and the most buffer placements spent on orders near the best; in between, `_TRIES` orders are tried.
 _EFFORT = (2000, 20000)
 _TRIES = 40
 
 
 class Buffer(NamedTuple):
-    """So many bytes from instant ``first`` to ``last`` (both included)."""
+    """A number of bytes in use from instant ``first`` to ``last`` (both included)."""
 
     bytes: int
     first: int

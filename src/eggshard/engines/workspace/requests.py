@@ -1,4 +1,4 @@
-"""What a device program asks of its workspace: so many bytes, for so long, in so many slots."""
+"""Requests of a device program to its workspace: bytes, lifetime and number of slots."""
 
 from __future__ import annotations
 

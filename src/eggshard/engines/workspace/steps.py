@@ -1,7 +1,7 @@
-"""The workspace of a device program: which values, loop states and scratch lie where, and when.
+"""The workspace of a device program: placement and lifetime of its values, loop states and scratch buffers.
 
-All steps stand on one timeline. A loop takes the instants of its condition and of its body, once: what both hold is
-dead from one iteration to the next, but for the loop's state. Branches lie one after the other, and share memory.
+All steps are on one timeline. A loop occupies the instants of its condition and of its body once: apart from the loop's
+state, everything in both is dead between iterations. Branches follow one another on the timeline and share memory.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def workspace_of(program: StepPlan, guard: int = 0, staging: Staging | None = No
 
     Inputs and outputs live from start to end; a step's results never overlap its operands, which peers may read until
     the step ends. A loop copies its operands into its state first, and its state into its results last; a branch
-    copies its outputs into the results. ``guard``: bytes at the end of a slice that nobody may write. ``staging``: what
+    copies its outputs into the results. ``guard``: bytes at the end of a slice that no one may write. ``staging``: what
     else an engine's steps need while they run.
     """
     timeline = _Timeline(staging)

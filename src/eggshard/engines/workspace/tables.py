@@ -1,4 +1,4 @@
-"""Workspaces as people look at them: tables of buffers and of obligations, pictures over time."""
+"""Workspaces for display: tables of buffers and of obligations, and pictures over time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Margins: what a halo exchange receives beyond the ends of a shard, exchanged without the shard.
+"""Margins: the halo regions that a shard receives beyond its ends, exchanged separately from the shard.
 
-Strips of an exchange's result are strips of its operand, but for the margins, which are thin: they are received once,
-before the strips, and all that is sent of the operand lies near its two ends.
+Strips of an exchange's result are strips of its operand except for the margins. These are thin, so they are received
+once before the loop over strips; everything sent of the operand is near its two ends.
 """
 
 from __future__ import annotations

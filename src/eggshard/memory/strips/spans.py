@@ -1,8 +1,8 @@
-"""Spans: which indices of every value each iteration of a loop over strips computes.
+"""Spans: the indices of every value that each iteration of a loop over strips computes.
 
-Worked out backwards from what is wanted. What several steps read of a value is computed once, for all of them; what two
-strips both need, once in each. All iterations compute equally many indices of a value: near the ends, where fewer are
-needed, some more.
+They are worked out backwards from the wanted results. What several steps read of a value is computed once for all of
+them, but overlaps of two strips are computed in each. All iterations compute equally many indices of a value, more than
+needed near the ends.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Span(NamedTuple):
 
     @property
     def ranges(self) -> Ranges:
-        """Them as ranges."""
+        """The iterations' indices as (start, stop) ranges."""
         return [(start, start + self.width) for start in self.starts]
 
 
@@ -52,7 +52,7 @@ class Passes(NamedTuple):
 
 
 def even(length: int, parts: int) -> Ranges:
-    """So many ranges of equal width that cover a length; the last ones overlap where it does not divide."""
+    """Return ``parts`` ranges of equal width that cover a length; the last ones overlap where it does not divide."""
     width = -(-length // parts)
     return [(min(i * width, length - width), min((i + 1) * width, length)) for i in range(parts)]
 

@@ -1,9 +1,9 @@
-"""Strip-mining: steps that run in a loop over strips, so that what passes between them is never whole in memory.
+"""Strip-mining of device programs: a loop over strips replaces steps whose intermediate arrays would fill memory.
 
-Compilers schedule for themselves, so steps on parts that are written out one after the other may all run at once;
-iterations of a loop do not. Starting from one step, whatever can be cut alike before and after it joins the loop, as
-long as the loop runs as one: no step of it needs, by way of others, what another one makes whole. The loop reads strips
-of arrays from outside, and writes its results strip by strip. Its collectives move the same bytes in more messages.
+Compilers schedule for themselves, so steps on parts written out in sequence may all run at once; iterations of a loop
+do not. Starting from one step, every step before or after it that can be cut alike joins the loop, as long as no step
+in the loop needs, through steps outside, the whole of what another one makes. The loop reads strips of outside arrays
+and writes its results strip by strip. Its collectives move the same bytes in more messages.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from eggshard.steps.assemble import Assembler
 from eggshard.steps.control_steps import Loop
 from eggshard.steps.steps import Step, StepPlan
 
-#: Into about how many strips loops cut.
+#: Approximate numbers of strips that are tried for a loop (`python -m bench memory`).
 PARTS = (2, 4, 8, 16)
-#: So many steps with the largest values are tried as starts of a loop.
+#: The number of steps, those with the largest values in bytes, that are tried as starts of a loop.
 _STARTS = 8
 
 

@@ -1,4 +1,4 @@
-"""The ops of which steps on strips are written: parts of arrays, at places that differ between iterations."""
+"""Builders of the ops that steps on strips consist of: parts of arrays at positions that differ between iterations."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Writer:
         return [self.number(table) if d == dim else self.number([0]) for d in range(rank)]
 
     def shaped(self, value: int, type_: TensorType) -> int:
-        """The same elements in this shape."""
+        """Return the value reshaped to ``type_``, or the value itself if it already has that type."""
         if self.out.types[value] == type_:
             return value
         return self.op("reshape", Attributes(shape=type_.shape), type_, value)

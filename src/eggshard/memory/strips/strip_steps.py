@@ -1,8 +1,8 @@
-"""Steps on strips, written out: one iteration of a loop over strips, or the ends of arrays before it.
+"""Writer of steps on strips: one iteration of a loop over strips, or the ends of arrays before the loop.
 
-A strip of a value is as wide as all its readers need together. Each of them takes its part; where that begins differs
-between iterations only near the ends of arrays, and is looked up in a table. What a step reads beyond the ends of an
-operand is put before and after the strip, or does not matter: the op's form on windows says what stands there instead.
+A strip of a value is as wide as all its readers need together, and each reader takes its part. Where that part begins
+differs between iterations only near the ends of arrays, and is looked up in a table. Elements that a step reads beyond
+the ends of an operand are put before and after the strip, unless the op's window form fills them in.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Besides(NamedTuple):
 
     @property
     def values(self) -> list[int]:
-        """All of them."""
+        """The numbers of all these values, each once."""
         margins = [v for pair in self.margins.values() for v in pair if v is not None]
         return list(dict.fromkeys((*margins, *self.boxes.values())))
 
     def at(self, values: Mapping[int, int]) -> Besides:
-        """They where they go by other numbers."""
+        """Return a copy with value numbers mapped by ``values``."""
         margins = {key: (None if below is None else values[below], None if above is None else values[above])
                    for key, (below, above) in self.margins.items()}
         return Besides(margins, {i: values[v] for i, v in self.boxes.items()})

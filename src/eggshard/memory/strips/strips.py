@@ -1,10 +1,10 @@
-"""Strips: what of a step's operands makes a strip of its results, and the step on strips.
+"""Strips: which parts of a step's operands make a strip of its results, and the step on strips.
 
-A strip is a part of one dimension. Seen as ``(outer, length, inner)``, row-major, a dimension is cut along the middle:
-what a gather receives from every device is then cut alike, and the strips of its result are gathered from strips of
-its operand. A step's *lines* are the ways to cut it: computed on strips of its operands, it makes strips of all its
-results, with the same collectives on smaller shards. What looks at neighbours *reads* strips of its operands that lie
-elsewhere and are wider, as the ops say (`OpDef.reaches`); so strips overlap.
+A strip is a part of one dimension. The dimension is seen in row-major order as ``(outer, length, inner)`` and cut along
+the middle, so that what a gather receives from every device is cut alike and strips of its result are gathered from
+strips of its operand. A step's *lines* are the ways to cut it: on strips of its operands it computes strips of all its
+results, with the same collectives on smaller shards. Ops that access neighbours *read* wider strips at other offsets
+(`OpDef.reaches`), so strips overlap.
 """
 
 from __future__ import annotations
@@ -54,13 +54,16 @@ class Strip(NamedTuple):
     inner: int = 1
 
     def of(self, type_: TensorType, width: int) -> TensorType:
-        """The type of so many indices of the length."""
+        """Return the local type of a strip of ``type_`` that is ``width`` indices wide."""
         shape = list(type_.shape)
         shape[self.dim] = self.outer * width * self.inner
         return type_.with_shape(tuple(shape))
 
     def through(self, here: Strip, there: Strip) -> Strip | None:
-        """The same strip at another end of a line that it lies on, None if it does not lie on this line."""
+        """Translate this strip from one end of a line (``here``) to the other (``there``).
+
+        Returns None if the strip does not lie on the line.
+        """
         if self.dim != here.dim or self.outer % here.outer or self.inner % here.inner:
             return None
         outer, inner = self.outer // here.outer, self.inner // here.inner
@@ -80,7 +83,7 @@ class Read(NamedTuple):
     beyond: str = ""
 
     def indices(self, start: int, width: int) -> tuple[int, int]:
-        """Where the operand's indices begin that so many result indices need, and how many these are."""
+        """Return the first operand index that results ``[start, start + width)`` need, and how many they need."""
         low, high = (1 - start - width, 1 - start) if self.reach.mirrored else (start, start + width)
         first, stop = self.reach.elements(low, high)
         return first, stop - first
@@ -102,7 +105,7 @@ class Line(NamedTuple):
     reads: tuple[Read | None, ...] = ()
 
     def read(self, operand: int) -> Read | None:
-        """Where an operand is read, None: at the result's own indices."""
+        """Return where an operand is read, or None if it is read at the result's own indices."""
         return self.reads[operand] if self.reads else None
 
     def at(self, here: Strip, strip: Strip) -> Line | None:
@@ -303,7 +306,7 @@ _narrowed.refuses("it is done whole", Branch, DeviceNumber, GroupCollective, Loo
 @_narrowed.handles(AllGather, AllReduce, AllToAll, BoxSelect, CollectivePermute, Crop, EdgeFill, KeepFirst, Mask,
                    ReduceScatter, Slice, WindowExchange)
 def _(action: Action, line: Line, width: int, operands: Types, results: Types, given: Types, made: Types) -> Action:
-    """The same: no size along the line stands in the action itself."""
+    """Return the action unchanged: none of its fields depends on the strip's width."""
     return action
 
 

@@ -1,4 +1,4 @@
-"""Arithmetic as XLA simplifies it before it fuses: ops that change nothing, ops on broadcasts, quotients, reductions.
+"""Arithmetic simplification before fusion, as in XLA: no-ops, ops on broadcasts, quotients, reductions.
 
 - Constants are folded, an op with its neutral element returns its other operand, a choice between equals either.
 - An op on broadcasts is done before they are, and a quotient by a broadcast multiplies by its inverse.
@@ -21,12 +21,12 @@ _NEUTRAL = {
     "minimum": ("0x7F800000", "0x7FF0000000000000", "0x7F80", "0x7C00"),
 }  # fmt: skip
 _COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
-#: Of which types, and so many elements read or made, a library of vector kernels does what it has.
+#: Element types, and the least number of elements read or made, for which XLA uses its library of vector kernels.
 _VECTOR_TYPES = frozenset({"f32", "f64", "bf16", "i8", "ui8"})
 _MANY = 4096
-#: Reductions, and their type, that it does.
+#: Reducers and the element type of the reductions that this library computes.
 _REDUCED, _REDUCED_TYPE = (("add",), ("maximum",), ("minimum",)), "f32"
-#: The elements of a window along each dimension.
+#: Elements per dimension of a window in which XLA reduces large arrays first.
 _WINDOW = 32
 
 

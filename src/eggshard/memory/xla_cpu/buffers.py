@@ -1,9 +1,8 @@
-"""Buffers: when each value that is written to memory lives, and what it shares with others.
+"""Buffers of XLA on CPUs: when each value written to memory is live, and with which others it shares a buffer.
 
-As XLA does it on CPUs. Kernels are issued breadth first, so that what is ready early is early in memory too; copies in
-another layout come after what else is ready then, as they were made last. A kernel that works element by element on
-one shape writes over an operand that nothing needs any more. What a loop or branch does comes before it, kernel by
-kernel, so that what is inside and what is around share one memory.
+Kernels are issued breadth first, so that what is ready early is early in memory, too; layout-changing copies come after
+other ready kernels, since they were added last. An elementwise kernel overwrites a dead operand of the same shape. The
+kernels of a loop's or branch's body come before it, one by one, so that inside and outside share one memory.
 """
 
 from __future__ import annotations
@@ -121,7 +120,7 @@ def lifetimes(graph: Graph, carried: Sequence[int] | None = None) -> Lives:
 
 
 def _last_reads(reads: Reads, at: dict[int, int]) -> dict[int, int]:
-    """When each kernel's result is read last; when it is made, if nobody does."""
+    """When each kernel's result is read last; when it is made, if no one does."""
     last = dict(at)
     for n, operands in reads.items():
         for o in operands:

@@ -1,4 +1,4 @@
-"""Which values of a device program are written to memory: a compiler's fusion, as far as buffers show it.
+"""Model of XLA's fusion on CPUs, which decides the values of a device program that are written to memory.
 
 The rules are those of XLA's pipeline for CPUs, found in its optimised modules:
 
@@ -18,9 +18,9 @@ from eggshard.memory.xla_cpu.graph import Graph, Kind, Node
 from eggshard.memory.xla_cpu.libraries import library_kernels
 
 _FUSIBLE = (Kind.LOOP, Kind.JOIN)
-#: A kernel evaluates a loop at no more places than this.
+#: The most places in one kernel at which XLA evaluates a fused loop anew.
 _REPEATED = 15
-#: A node reads several operands if these are each larger than one part in so many of it.
+#: An operand counts as large if it has more than one part in this many of a node's size.
 _SMALL = 8
 
 

@@ -1,4 +1,4 @@
-"""A block of a lowered device program as its memory sees it: what each value is to a compiler's fusion and buffers."""
+"""The memory graph of one block of a lowered device program: what each value is to fusion and to buffers."""
 
 from __future__ import annotations
 

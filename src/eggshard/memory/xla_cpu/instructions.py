@@ -1,6 +1,6 @@
-"""The instructions that a compiler sees of a device program: its lowered text, read back as a graph of values.
+"""The compiler's instructions of a device program: its lowered text, parsed into a graph of values.
 
-Read from the text and not from the steps, so that what a step is written as is stated in one place, the lowering.
+They are read from the text instead of the steps because the emitter is the one place that says how a step is written.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Instruction:
 
     @property
     def bytes(self) -> int:
-        """Of all results."""
+        """The bytes of all results together."""
         return sum(t.bytes for t in self.types)
 
     def integers(self, key: str) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
-"""The kernels that a library of vector operations computes: a reduction, and the arithmetic around it that it can hold.
+"""Library kernels of XLA on CPUs: a reduction, and the arithmetic around it that one kernel can hold.
 
-XLA for CPUs takes them out before it fuses loops (its pass is called library rewriter, the library YNNPACK). Starting
-from each reduction, the last first, a kernel grows by what feeds it and nothing else needs, and, as long as one op only
-uses its result, by that. So a softmax is one kernel. Its operands are read from memory and its result is written.
+XLA for CPUs extracts them before it fuses loops (the pass is called library rewriter, the library YNNPACK). Starting
+from each reduction, the last first, a kernel grows by producers that nothing else needs, and by its result's user as
+long as there is only one. A softmax is thus one kernel: its operands are read from memory and its result is written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Temporaries of a device program as XLA compiles it for CPUs."""
+"""The memory model of XLA on CPUs: bytes of temporaries of a compiled device program."""
 
 from __future__ import annotations
 

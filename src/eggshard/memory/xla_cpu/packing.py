@@ -1,7 +1,7 @@
-"""Where in memory the buffers of a program are put, as XLA does it on CPUs.
+"""Packing of a program's buffers into memory, as XLA does it on CPUs.
 
-All buffers are known with their lifetimes beforehand. An output's memory serves before the output is made; what is left
-is put into one block, one after the other in a fixed order, each where it fits most tightly.
+All buffers and their lifetimes are known beforehand. An output's memory is used before the output is made; the other
+buffers go into one block in a fixed order, each where it fits most tightly.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-#: Buffers begin at multiples of so many bytes.
+#: Alignment of buffers in XLA on CPUs, in bytes.
 ALIGNED = 64
 
 
@@ -32,7 +32,7 @@ class Buffer:
         return self.start <= other.end and other.start <= self.end
 
     def later(self, time: int) -> Buffer:
-        """The same buffer so many kernels later."""
+        """Return the buffer with its lifetime shifted by ``time`` kernels."""
         return Buffer(self.size, self.start + time, self.end + time, tuple(c + time for c in self.changes))
 
 

@@ -1,4 +1,4 @@
-"""Slices of slices, of padding and of concatenations, as a compiler simplifies them: cut from what they touch."""
+"""Simplification of slices of slices, pads and concatenations: each is cut from the operands that it touches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from eggshard.memory.xla_cpu.graph import Graph, Kind, Node
 from eggshard.program.types import TensorType
 
-#: Concatenations of more parts, or along minor dimensions at least so long, are kernels of their own.
+#: Number of parts above which, and length of a minor dimension from which, a concatenation is a kernel of its own.
 _PARTS, _LONG = 8, 128
 
 #: A node and the type of what it stands for.

@@ -1,4 +1,4 @@
-"""From instructions to a graph of what takes memory: how XLA prepares each op for CPUs before it fuses and schedules.
+"""Builder of the memory graph from instructions: how XLA on CPUs prepares each op before it fuses and schedules.
 
 - A product wants matrices, (batch, rows, contracted) and (batch, contracted, columns): operands with their dimensions
   in another order are copied first, but for plain transposes of one matrix, which the product does itself. A dimension
@@ -34,9 +34,9 @@ _GROUPS = re.compile(r"replica_groups = dense<[^>]*>")
 _SHORT_FLOATS = ("bf16", "f16")
 _UNMOVED = ("bf16",)
 _MOVERS = frozenset({"all_gather", "all_to_all", "collective_permute", "dynamic_slice", "dynamic_update_slice"})
-#: Values of so few bytes are indices and the like: nothing is laid out anew because of them.
+#: Bytes up to which a value counts as an index or the like, for which no operand is copied into another layout.
 _INDICES = 64
-#: Several buffers that are one result, or that a loop carries, are a list of pointers besides.
+#: Bytes of the pointer that XLA keeps for each of several buffers that form one result or that a loop carries.
 _POINTER = 8
 
 #: Temporaries of a body that carries the inputs at these positions (None: a branch), and the inputs it wants relaid.
@@ -175,7 +175,7 @@ class _Reader:
         return out
 
     def widened(self, n: int, type_: TensorType, name: str = "") -> int:
-        """In single precision, if it is a float too short for an op."""
+        """Return the node converted to single precision if the op has no kernel for its narrow float type."""
         size = _wide(type_, name)
         if size == type_.bytes:
             return n

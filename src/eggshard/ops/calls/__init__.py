@@ -1,1 +1,1 @@
-"""Ops that are kept as they are: custom calls, unknown ops, and collectives that an author wrote."""
+"""Ops that are kept as they are: custom calls, unknown ops, and collectives written by the program's author."""

@@ -1,7 +1,7 @@
-"""What the body of a manual computation asks of other devices: collectives over replica groups, and its own number.
+"""Collectives over replica groups, and the device's number, in the body of a manual computation.
 
-Their meaning needs all devices; planning turns them into physical steps. Their groups are along manual axes. Along the
-axes that a manual computation leaves to the compiler, shards go through a collective one by one (`factors`).
+Their meaning involves all devices; planning turns them into physical steps. Their groups are along manual axes. Along
+axes that a manual computation leaves free, shards pass through a collective one by one (`factors`).
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class _ReplicaId(PerDevice):
 def _alike(operands: Types, results: Types, moved: Sequence[int], linear: str) -> FactorRule:
     """Result i is operand i shard by shard, but for the ``moved`` dimensions.
 
-    linear: the monoids whose addends stay addends: "all" of one operand's type, "add" (zeros, which a permute fills
-    gaps with, are its identity), or none.
+    linear: the monoids whose partial values stay partial: "all" of one operand's type, "add" (zeros, which a permute
+    fills gaps with, are its identity), or none.
     """
     table, ins, outs = FactorTable(), [], []
     for operand, result in zip(operands, results, strict=True):

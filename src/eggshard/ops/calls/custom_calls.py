@@ -1,4 +1,4 @@
-"""What a few custom calls mean, in NumPy: those that JAX emits on CPU for ordinary library functions."""
+"""NumPy meanings of a few custom calls that JAX emits on CPUs for common library functions."""
 
 from __future__ import annotations
 

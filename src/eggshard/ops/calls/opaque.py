@@ -1,4 +1,4 @@
-"""Ops that are kept word for word: custom calls, and whatever the registry does not know.
+"""Opaque ops, kept verbatim: custom calls, and all ops that the registry does not know.
 
 They are computed replicated, except where a custom call's own sharding rule says along which dimensions it is
 independent.

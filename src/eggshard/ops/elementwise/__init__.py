@@ -1,1 +1,1 @@
-"""Elementwise ops: one table that says everything about each of them."""
+"""Elementwise ops, defined in one table."""

@@ -250,7 +250,7 @@ class _Clamp(Pointwise):
 
 
 class _Convert(Pointwise):
-    """The same numbers in element type ``dtype``."""
+    """Convert every element to element type ``dtype``."""
 
     name = "convert"
     traits = _ZERO | _VECTOR

@@ -1,1 +1,1 @@
-"""Ops at positions that are data: dynamic slices, gathers and scatters, also on shards of what they index."""
+"""Ops at data-dependent positions: dynamic slices, gathers and scatters, also on shards of what they index."""

@@ -1,7 +1,7 @@
-"""Reading and replacing windows at positions that are data: dynamic_slice, dynamic_update_slice, gather.
+"""Ops that read or replace windows at data-dependent positions: dynamic_slice, dynamic_update_slice, gather.
 
-Sharding a dimension along which windows begin where data says: every device reads what lies in its shard and zeros
-elsewhere, so that the results are addends; and it replaces what lies in its shard, without any communication.
+Along a sharded dimension every device reads the part of a window inside its shard and zeros elsewhere, so that results
+are partial sums; an update replaces the part inside the shard without any communication.
 """
 
 from __future__ import annotations

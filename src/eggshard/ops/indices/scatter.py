@@ -1,4 +1,4 @@
-"""Combining updates into a tensor at positions that are data."""
+"""Scatter, which combines updates into a tensor at data-dependent positions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class _Scatter(OpDef):
     whole, as XLA does. Updates of the same element combine in row-major order.
 
     Where tensors are sharded along a dimension in which windows begin at data, every device applies the updates that
-    lie in its shard. By a monoid, devices may also combine a part of the updates each: the results are addends then.
+    lie in its shard. By a monoid, devices may also combine a part of the updates each: the results are partial values
+    then.
     """
 
     name = "scatter"

@@ -1,8 +1,8 @@
-"""Windows at positions that are data, on shards of the tensor in which they lie.
+"""Windows at data-dependent positions, on shards of the indexed tensor.
 
-A window begins at global indices. A device shifts them by the start of its shard and skips what lies in others. A
-window of several elements along a sharded dimension may lie in several shards, so it is taken apart: each of its
-elements there becomes a window of its own, and the dimension that walked the window walks the indices instead.
+A window begins at global indices. A device subtracts the start of its shard and skips indices in other shards. A
+window of several elements along a sharded dimension may span several shards, so it is taken apart: each element along
+that dimension becomes a window of its own, and an extra index dimension replaces the window dimension.
 """
 
 from __future__ import annotations

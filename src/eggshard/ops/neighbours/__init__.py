@@ -1,1 +1,1 @@
-"""Ops that look at neighbours along a dimension: halos, convolutions, reductions over sliding windows."""
+"""Ops that access neighbouring elements along a dimension: halos, convolutions, sliding-window reductions."""

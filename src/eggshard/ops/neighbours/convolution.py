@@ -1,4 +1,4 @@
-"""Convolutions of any dimension numbers, padding, dilation and grouping."""
+"""Convolutions with any dimension numbers, padding, dilation and grouping."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class _Convolution(OpDef):
     }
 
     def _layouts(self, attrs: Attributes) -> tuple[_Layout, _Layout, _Layout]:
-        """Of input, kernel and output."""
+        """Return the dimension layouts of input, kernel and output."""
         n = attrs["dimension_numbers"]
         return (
             _Layout(n["input_batch_dimension"], n["input_feature_dimension"], tuple(n["input_spatial_dimensions"])),

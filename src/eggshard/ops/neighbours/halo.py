@@ -1,7 +1,7 @@
-"""Ops that name what stencils do along a dimension: rotate, wrap, extend, update_slice.
+"""Stencil ops along a dimension: rotate, wrap, extend, update_slice.
 
-StableHLO spells them as slices and concatenations, from which what lies next to what can no longer be told; rules
-recognise them, and `emit` spells them so again.
+StableHLO spells them as slices and concatenations, which hide which elements are neighbours. Rules recognise them, and
+`emit` writes them out as slices and concatenations again.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Reductions over dimensions, the monoids that their bodies are, and sorting."""
+"""Reductions over dimensions, the monoids of their bodies, and sorting."""

@@ -1,4 +1,4 @@
-"""Bodies of reductions: a region of two scalars that is one commutative op is known by its monoid's name."""
+"""Recognition of reduction bodies: a region of two scalars that is one commutative op is known by its monoid's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sorting along a dimension, and the largest elements along the last one."""
+"""Sorting along a dimension, and top-k along the last one."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Ops that hold regions: loops, branches, computations written per device."""
+"""Ops that hold regions: loops, branches, manual computations."""

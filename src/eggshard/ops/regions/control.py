@@ -1,6 +1,6 @@
-"""Control flow, whose regions capture nothing, and the barrier against rewriting.
+"""Control flow, whose regions capture nothing, and the optimization barrier.
 
-Control flow is replicated as an op; plans for what is inside are made region by region.
+As an op, control flow is replicated; what is inside is planned region by region.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class _If(_Branches):
 
 
 class _OptimizationBarrier(OpDef):
-    """Its operands; nothing is moved or merged across it."""
+    """Return the operands unchanged; no op is moved or merged across the barrier."""
 
     name = "optimization_barrier"
 

@@ -1,4 +1,4 @@
-"""While loops that count: which carried value is the counter, how it steps, and what it is compared with."""
+"""Analysis of counted while loops: which carried value is the counter, its step, and the bound it is compared with."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _definitions(region: Region) -> dict[int, Op]:
 
 
 def _steps(condition: Region, body: Region, steps: dict[int, Op], value: int) -> int | None:
-    """By how much a carried value grows in every iteration, if it is one and by a constant."""
+    """Return the constant by which a carried value grows in every iteration, or None if there is none."""
     if value not in condition.inputs:
         return None
     position = condition.inputs.index(value)

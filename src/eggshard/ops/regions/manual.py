@@ -1,4 +1,4 @@
-"""Computations that the author wrote per device (JAX's shard_map)."""
+"""Manual computations, which the author wrote per device (JAX's shard_map)."""
 
 from __future__ import annotations
 

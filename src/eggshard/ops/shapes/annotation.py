@@ -1,4 +1,4 @@
-"""Ops that say where values should lie and change nothing of what they are."""
+"""Sharding annotations, which state where values should be placed and return them unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eggshard.program.program import Region
 
 
 class _ShardingConstraint(OpDef):
-    """Its operand. Attribute ``sharding`` is what the program's author wants of it; planning reads it."""
+    """Return the operand unchanged; attribute ``sharding`` states how its author wants it sharded, for the planner."""
 
     name = "sharding_constraint"
     mlir_name = "sdy.sharding_constraint"
@@ -40,11 +40,11 @@ class _ShardingConstraint(OpDef):
 
 
 class _ShardingGroup(OpDef):
-    """Its operand is to be sharded as the operands of all ops of one ``group_id`` are (JAX's shard_alike). No results.
+    """Ask that the operands of all ops of one ``group_id`` be sharded alike (JAX's shard_alike). No results.
 
-    Propagation gives all of a group one sharding, stated or found; the baseline keeps to it, and so do members that
-    the program returns without a sharding of their own, where it can be observed. Elsewhere it is a hint, as
-    constraints are: all members have the same candidates, and where candidates are left out this one is not.
+    Propagation gives all members of a group one sharding, stated or found. The baseline keeps to it, and so do members
+    that the program returns without a sharding of their own, where it can be observed. Elsewhere it is a hint, as
+    constraints are: all members have the same candidates, and pruning of candidates spares this one.
     """
 
     name = "sharding_group"

@@ -68,7 +68,7 @@ class _Transpose(Movement):
 
 
 class _Reshape(Movement):
-    """The same elements in row-major order under another ``shape``."""
+    """Reshape to ``shape``, keeping the elements in row-major order."""
 
     name = "reshape"
 
@@ -176,7 +176,7 @@ class _Reverse(Movement):
 
 
 class _BitcastConvert(Movement):
-    """The same bits as element type ``dtype``; elements of another width join or split along a last dimension."""
+    """Reinterpret the bits as element type ``dtype``; other widths join or split elements along a last dimension."""
 
     name = "bitcast_convert"
 

@@ -25,7 +25,7 @@ from eggshard.program.types import TensorType, numpy_dtype
 class _Slice(Movement):
     """Elements ``start, start + stride, ...`` below ``limit`` of each dimension.
 
-    Of a dimension of which one element is left, the device that has it gives it, and the results are addends.
+    Of a dimension of which one element is left, the device that has it gives it, and the results are partial values.
     """
 
     name = "slice"

@@ -1,1 +1,1 @@
-"""Ops that make tensors of nothing: constants, counters, random numbers."""
+"""Ops without tensor operands: constants, counters, random numbers."""

@@ -1,7 +1,7 @@
-"""The problem of a loop's body, in which what every iteration would repeat is paid for once.
+"""The selection problem of a loop's body, with the cost of loop-invariant work spread over the iterations.
 
-Shards that depend on nothing but values that the loop carries unchanged are computed and converted before the loop
-(`spmd/hoisting.py`). In the body's problem, whose costs are those of one iteration, they cost a part of their price.
+Shards that depend only on loop-invariant values are computed and resharded before the loop (`spmd/hoisting.py`). The
+body's problem has the costs of one iteration, in which they cost a fraction of their price.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keeping the number of placements per class within a cap: the closure of what is pinned, by joins in the e-graph."""
+"""Pruning of candidate placements to a cap per class: the closure of pinned ones, computed by joins in the e-graph."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def within_cap(
     """The choices among at most ``cap`` candidate placements of each class.
 
     Candidates are what ``pinned`` (class, placement) pairs reach through the choices, forward and backward, nearest
-    first; of those equally near, the ones without addends and with the most axes. Every class keeps its choice over the
-    fewest axes, mostly replication, so that some plan remains under every cap. Without a class beyond the cap all
-    choices stay, and no closure is needed.
+    first; of those equally near, the ones without partial values and with the most axes. Every class keeps its choice
+    over the fewest axes, mostly replication, so that some plan remains under every cap. Without a class beyond the cap
+    all choices stay, and no closure is needed.
     """
     if max((len(p) for p in placements), default=0) <= cap:
         return [list(c) for c in choices]

@@ -1,4 +1,4 @@
-"""From a selection back to a device program: shards in dependency order, conversions by shared routes."""
+"""Decoding of a selection into a device program: shards in dependency order, reshardings by shared routes."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ class Decoder:
         self._convert(shard, tag.cls, value, tag.placement)
 
     def _needed_of(self, shard: Shard, tag: Widened) -> Placement:
-        """The window itself where some choice takes it; else the hull of what is cut out of it, which may be less."""
+        """The window itself where some choice takes it; else the (smaller) bounding window of what is cut out of it."""
         window, cuts = self._core(shard), [self._core((shard[0], q)) for q in self._converted.get(shard, ())]
         if shard in self._taken or not cuts:
             return window

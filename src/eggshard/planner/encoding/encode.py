@@ -1,9 +1,9 @@
-"""From a saturated e-graph to a selection problem: every node's strategies, and every class's conversions.
+"""Encoding of a saturated e-graph as a selection problem: every node's strategies, and every class's reshardings.
 
-Shards are pairs (class, placement). A choice computes a shard in place by one strategy of one e-node; conversions
-between placements of a class are priced by the reshard planner. Classes that are views of one another are one class of
-the problem (`views`), with placements of their core dimensions. Multi-result ops are classes of tuples whose
-"placements" are tuples of placements, which nothing converts.
+Shards are pairs (class, placement). A choice computes a shard in place by one strategy of one e-node; a conversion
+(resharding) between two placements of a class is priced by the reshard planner. Classes that are views of one another
+are one class of the problem (`views`), with placements of their core dimensions. Multi-result ops are classes of tuples
+whose "placements" are tuples of placements, without conversions.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ class Encoder:
         ]
 
     def _layout(self, node: ENode, eclass: EClass) -> Layout:
-        """What a node offers; worked out once for all nodes of one op, types, and monoids of its operands' addends."""
+        """What a node offers; computed once for all nodes of one op, types, and monoids of partial operands."""
         types = tuple([self.graph.type_of(child) for child in node.children])
         addends = tuple([frozenset(self._addends[child]) for child in node.children])
         key = (node.op, node.attributes, node.regions, types, eclass.types, addends)
@@ -325,12 +325,12 @@ def _has_shared_class(choices: Sequence[Sequence[Choice]], roots: Sequence[Shard
 
 
 def addend_monoids(graph: EGraph, handed: Mapping[int, int] = _NOTHING) -> list[set[str]]:
-    """Per class the monoids under which devices can come to hold addends of it: an op reduces over a sharded factor,
-    and linear ops pass its addends on, as do classes ``handed`` on: {class: the one that it is}. (Any replicated value
-    can be made addends, but that alone serves nothing.)"""
+    """Per class the monoids under which devices can come to hold partial values of it: an op reduces over a sharded
+    factor, and linear ops pass its partial values on, as do classes ``handed`` on: {class: the one that it is}. (Any
+    replicated value can be made partial values, but that alone serves nothing.)"""
     found: list[set[str]] = [set() for _ in graph.classes]
     rules: dict[tuple[object, ...], FactorRule] = {}
-    #: Per class and monoid the classes that have its addends too.
+    #: Per class and monoid the classes that have its partial values too.
     passes: list[dict[str, set[int]]] = [{} for _ in graph.classes]
     for c, source in handed.items():
         for monoid in MONOIDS:

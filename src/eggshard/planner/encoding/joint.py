@@ -1,9 +1,9 @@
-"""Values widened together in the selection problem: choices whose exchanges share collective-permutes.
+"""Joint halo exchanges in the selection problem: choices for several values whose exchanges share collective-permutes.
 
-The problem adds prices up, and slabs of two values that go between different devices cost less in shared permutes than
-apart. So a joint exchange is a class of its own, whose one choice needs all the values and pays for all of them; each
-value's window is taken from it for nothing. Values that go the same way may share permutes as well, but that saves
-messages only, wherever they are: it is left to `eggshard.spmd.joining`.
+Prices in the problem are additive, but halo regions of two values that go between different devices cost less in shared
+permutes than apart. A joint exchange is therefore a class of its own, whose one choice needs all the values and pays
+for all of them; each value's window is taken from it at no cost. Values that go between the same devices may share
+permutes, too, but that saves only messages, equally everywhere, and is left to `eggshard.spmd.joining`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eggshard.selection.problem import Choice
 from eggshard.spmd.sharing import can_share, cheapest_joint
 from eggshard.steps.window_steps import HaloExchange
 
-#: A joint exchange must save this part of the price.
+#: Fraction of the separate exchanges' price that a joint exchange must save, so that rounding is no reason.
 SAVING = 1e-9
 
 
@@ -112,7 +112,7 @@ class JointExchanges:
             yield list(zip(children, strategy.operands, strict=True))
 
     def _window(self, cls: int, placement: Placement) -> _Wide | None:
-        """The narrowest hull that holds a window of a class; None where it is none, or takes several steps."""
+        """The narrowest bounding window that holds a class's window; None without one, or if it takes several steps."""
         group, core = self.out.views.group[cls], self.out.views.to_core(cls, placement)
         shard = self.out.windows.get(group, {}).get(core)
         if shard is None:
@@ -122,7 +122,7 @@ class JointExchanges:
                      if w.number == shard[0] and contains(self.mesh, shape, w.target, core)), None)
 
     def _apart(self, group: int, part: Held) -> list[Placement]:
-        """Of hulls inside one another the narrowest."""
+        """Return the bounding windows that contain no other one of the same grid."""
         shape, out = self.out.views.core_type(group).shape, list[Placement]()
         for p in part.hulls:
             if not any(grid_of(p) == grid_of(q) and contains(self.mesh, shape, p, q) for q in out):

@@ -1,4 +1,4 @@
-"""Which dimensions of a graph's tensors are one."""
+"""Logical dimensions: classes of dimensions of a graph's tensors that are the same dimension."""
 
 from __future__ import annotations
 

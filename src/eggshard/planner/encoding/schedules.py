@@ -1,7 +1,7 @@
-"""Plans to start the search from: exchange whenever a value would have to be held wider than so much.
+"""Starting plans for the search: exchange halos whenever a value would have to be held wider than a given width.
 
-Between exchanging at every step and once at the beginning lie plans that differ in most of their choices, so that no
-search over neighbouring plans leads from one to the other. Each of these computes every value once.
+Plans between exchanging at every step and once at the beginning differ in most of their choices, so that no local
+search leads from one to the other. Each plan given here computes every value once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Schedule:
         self.needed.setdefault(views.group[cls], {})[views.to_core(cls, placement)] = None
 
     def _place(self, group: int, needed: Sequence[Placement]) -> None:
-        """Compute a value at the hull of what is needed where that is narrow enough, else on tiles.
+        """Compute a value at the bounding window of what is needed where that is narrow enough, else on tiles.
 
         What looks at neighbours is computed wide: its operand is exchanged, of which there may be fewer.
         """

@@ -1,4 +1,4 @@
-"""Tiles on which values lie where nothing moves them, and the reductions that are computed over those."""
+"""Tilings on which ops leave values without communication, and the reductions that are computed over such tiles."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Tilings:
                     self._add(self.standard, c, p)
 
     def _is_new(self, c: int, placement: Placement) -> bool:
-        """Whether a value is not known to be left on tiles of this size; of two grids the hull would be wanted."""
+        """Whether no op is known to leave the value on tiles of this size; two grids would need a bounding window."""
         views, shape = self.demand.views, self.demand.graph.classes[c].types[0].shape
         if is_standard(self.demand.mesh, shape, placement) or not views.represents(c, placement):
             return False

@@ -1,9 +1,9 @@
-"""Classes that are one another's views: the same elements in other dimension order, or with other unit dimensions.
+"""Classes that are views of one another: the same elements in other dimension order, or with other unit dimensions.
 
 A transpose, a reshape that only adds or drops unit dimensions, and a broadcast that only adds unit dimensions move no
 data between devices: a placement of the operand is a placement of the result with its dimensions renamed. All classes
 connected by such nodes share one set of *core* dimensions (those larger than one), and extraction treats them as one
-class: it neither chooses among the views nor pays for them. (Pricing has local views for free, too.)
+class: it neither chooses among the views nor pays for them. (Local views cost nothing in pricing either.)
 """
 
 from __future__ import annotations

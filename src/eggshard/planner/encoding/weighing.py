@@ -1,6 +1,6 @@
-"""The decisions of a selection in words, with alternatives and rules (`plan.reasons`), from the problem it solves.
+"""Explanation of a selection: its decisions in words, with alternatives and rules (`plan.reasons`), from its problem.
 
-Computed when asked for: a plan keeps its problem for that, as it keeps what makes its baseline.
+It is computed on demand: a plan keeps its problem for that, as it keeps what makes its baseline.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from eggshard.selection.search.marginal import Marginal, Switch
 from eggshard.selection.search.state import Item
 from eggshard.steps.assemble import Conversions
 
-#: How many detours of a reshard are listed, and how long a chain of rules may be.
+#: The most detours listed for a reshard, and the most rules in a chain.
 DETOURS, CHAIN = 3, 12
 
 

@@ -1,8 +1,8 @@
-"""Windows in the selection problem: choices that compute on windows, and per value a class of its windows.
+"""Halo expansion in the selection problem: choices that compute on windows, and per value a class of its windows.
 
-What a value is widened to is shared by its consumers, and a narrower window is had from a wider one for nothing. So
-the windows of a value are a class of their own: its choices widen a shard of the value (or take one that was computed
-wide), and its conversions cut narrower windows out of wider ones.
+A value's consumers share its halo exchange, and a narrower window is cut from a wider one at no cost. The windows of a
+value are therefore a class of their own: its choices expand a shard of the value by an exchange (or take one that was
+computed wide), and its conversions cut narrower windows out of wider ones.
 """
 
 from __future__ import annotations
@@ -122,7 +122,8 @@ class Widener:
         self, out: Encoding, choices: list[list[Choice]], demand: WindowDemand, group: int, number: int, part: Held
     ) -> None:
         """The choices of a class of windows: a group's shard at tiles, computed wide or held whole, is widened to a
-        hull, or a hull is cut out of a wider one of the group. Every window is inside a hull."""
+        bounding window, or a bounding window is cut out of a wider one of the group. Every window is inside a
+        bounding window."""
         type_ = out.views.core_type(group)
         computed = {out.placements[group][choice.out] for choice in choices[group]}
         for target in part.hulls:

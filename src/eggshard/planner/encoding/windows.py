@@ -1,9 +1,9 @@
-"""Which windows of which classes are worth having: what consumers reach, and the hulls that serve them together.
+"""Candidate windows of classes: the windows that consumers access, and the bounding windows that serve several of them.
 
-From standard placements of the results of ops that look at neighbours, what they need of their operands is followed
-back through the program: an operand may be computed at that window, and so needs wider windows of its own operands, or
-be widened by an exchange. One exchange should serve all that a value's consumers need of it; so each value is widened
-to, or computed at, the hull of its consumers' windows: of the narrowest of them, of the next wider ones, and so on.
+From standard placements of the results of ops that access neighbours, their needs are followed back through the
+program: an operand may be computed at that window, and so needs wider windows of its own operands, or be expanded by a
+halo exchange. One exchange should serve all that a value's consumers need; so each value is expanded to, or computed
+at, the bounding window of its consumers' windows: of the narrowest, of the next wider ones, and so on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TransferSource = Callable[[int, ENode], WindowTransfer | None]
 
 
 class Held(NamedTuple):
-    """Windows of a value that some users take, and the hulls of them that it may be widened to."""
+    """Windows of a value that some users take, and their bounding windows (hulls), to which halos may expand it."""
 
     windows: list[Placement]
     hulls: list[Placement]
@@ -38,8 +38,8 @@ class WindowDemand:
     """The windows that a graph's classes may be needed, and computed, at. Keys are groups of views; core placements.
 
     needed[g]: windows that some consumer takes, each with its level: how many values on the way to the results are
-    computed wide, at least, although they might be exchanged. made[g]: hulls of them, at which the class may be
-    computed.
+    computed wide, at least, although they might be exchanged. made[g]: bounding windows of them, at which the class may
+    be computed.
     """
 
     def __init__(self, graph: EGraph, views: Views, mesh: Mesh, transfers: TransferSource,
@@ -55,7 +55,7 @@ class WindowDemand:
         self.needed: dict[int, dict[Placement, int]] = {}
         #: Standard placements that some consumer takes.
         self.wanted: dict[int, dict[Placement, None]] = {}
-        #: The same of values that are others moved, where a node reaches them as it reaches windows of their grid.
+        #: Windows of values that are others moved, where a node accesses them as it accesses windows of their grid.
         self.tiles: dict[int, dict[Placement, None]] = {}
         self.made: dict[int, list[Placement]] = {}
         self.tilings = Tilings(self, inputs)
@@ -96,11 +96,11 @@ class WindowDemand:
         return self
 
     def _choose_node(self, c: int, transfers: TransferSource) -> None:
-        """Of the nodes that compute a class the one that reaches into the fewest operands; of those a rotation, of
-        which wrapped windows can be computed, too; else the program's own.
+        """Choose the node through which windows of a class are computed.
 
-        Others would exchange the same elements in other forms: pads of slices for slices of a pad, say. Inputs are
-        there, and not computed.
+        It is the one with the fewest operands accessed at offsets; among those a rotation, whose wrapped windows can be
+        computed, too; else the program's own node. Other nodes would exchange the same elements in other forms (pads of
+        slices for slices of a pad, say). Inputs are given and have none.
         """
         eclass = self.graph.classes[c]
         found = []
@@ -181,7 +181,7 @@ class WindowDemand:
         return [p for p in self.at_wanted(c) if any(p.dims[d].axes for d in transfer.windowed)]
 
     def at_wanted(self, c: int) -> list[Placement]:
-        """The standard placements at which users want a class, or which lead there by combining addends."""
+        """The standard placements at which users want a class, or which lead there by combining partial values."""
         transfer = self.nodes[c][2]
         wanted = self.wanted.get(self.views.group[c], ())
         return [p for p in transfer.standard()
@@ -205,8 +205,8 @@ class WindowDemand:
                         self._need(child, p, reached, level)
 
     def _made(self, g: int, needed: Mapping[Placement, int]) -> list[Placement]:
-        """The hulls of what is needed of a value, and of the tiles that are reached where these can be computed so;
-        other tiles are wanted for themselves."""
+        """The bounding windows of what is needed of a value, and of the tiles that are reached where these can be
+        computed so; other tiles are wanted for themselves."""
         tiles, type_ = self.tiles.get(g, {}), self.views.core_type(g)
         made = [p for p in self._hulls(g, {**dict.fromkeys(tiles, 0), **needed}) if p not in tiles]
         if tiles and all(self._computed(g, p) for p in made):
@@ -219,8 +219,8 @@ class WindowDemand:
         return made
 
     def _level(self, g: int, window: Placement, needed: Mapping[Placement, int]) -> int:
-        """The level at which a value computed at a hull takes its operands: that of the needs that the hull serves,
-        and one more where the value might lie on tiles and be exchanged instead."""
+        """The level at which a value computed at a bounding window takes its operands: that of the needs that the
+        bounding window serves, and one more where the value might lie on tiles and be exchanged instead."""
         grid, shape = grid_of(window), self.views.core_type(g).shape
         inside = [level for p, level in needed.items() if grid_of(p) == grid and _within(shape, p, window)]
         on_tiles = home(self.mesh, shape, window) in self.wanted.get(g, ())
@@ -256,15 +256,15 @@ class WindowDemand:
                 self.made[g].append(inner)
 
     def narrowest(self, g: int, window: Placement) -> Placement:
-        """The first hull of a window's grid."""
+        """The first bounding window of a window's grid."""
         grid = grid_of(window)
         return next(p for p in self.made[g] if grid_of(p) == grid)
 
     def held(self, g: int) -> list[Held]:
         """How a value's windows are shared out: those along one dimension alone, and the rest in parts that lie apart.
 
-        Sent one dimension after the other, hulls hold corners; along a single dimension they need none. Windows that
-        lie apart are cut out of different hulls, of which a plan may need several.
+        Sent one dimension after the other, bounding windows hold corners; along a single dimension they need none.
+        Windows that lie apart are cut out of different bounding windows, of which a plan may need several.
         """
         alone: dict[object, dict[Placement, int]] = {}
         for p, level in self.needed.get(g, {}).items():
@@ -279,7 +279,7 @@ class WindowDemand:
         return [*arms, *self._apart(g, Held(rest, self.made.get(g, [])))]
 
     def _apart(self, g: int, held: Held) -> list[Held]:
-        """Windows and hulls by which can be cut out of which, or touch."""
+        """Windows and bounding windows by which can be cut out of which, or touch."""
         shape = self.views.core_type(g).shape
         parts: list[list[Placement]] = []
         for p in dict.fromkeys([*held.hulls, *held.windows]):
@@ -312,8 +312,8 @@ class WindowDemand:
 def hulls(shape: tuple[int, ...], windows: Mapping[Placement, int], limit: int) -> list[Placement]:
     """Placements that each contain some of these windows, narrower ones first; at most ``limit`` of each kind a grid.
 
-    Per grid, of neighbouring windows, the hull of the narrowest, then of those and the next wider, and so on; of too
-    many the widest, which serves all users, is kept beside the narrowest. And in the same way by levels,
+    Per grid, of neighbouring windows, the bounding window of the narrowest, then of those and the next wider, and so
+    on; of too many the widest, which serves all users, is kept beside the narrowest. And in the same way by levels,
     ``windows[p]``: windows of a kind that consumers on one level take are not of one width where shifts differ.
     """
     grids: dict[object, list[Placement]] = {}
@@ -332,7 +332,7 @@ def hulls(shape: tuple[int, ...], windows: Mapping[Placement, int], limit: int) 
 
 
 def _within(shape: tuple[int, ...], narrow: Placement, wide: Placement) -> bool:
-    """Whether a window is the hull of itself and another one of its grid."""
+    """Whether a window is the bounding window of itself and another one of its grid."""
     if all(a.wrapped is None and b.wrapped is None for a, b in zip(narrow.dims, wide.dims, strict=True)):
         return all(b.low <= a.low and a.high <= b.high for a, b in zip(narrow.dims, wide.dims, strict=True))
     return hull_of(shape, [wide, narrow]) == wide

@@ -1,7 +1,7 @@
-"""Which op belongs to which layer of a program that repeats layers.
+"""Assignment of ops to the layers of a program that repeats layers.
 
-The forward ops of a layer, their transposes, and the updates of its weights lie in different runs, one of which goes
-through the layers backwards. What a layer's ops take from one another says which of their blocks belong together.
+The forward ops of a layer, their transposes and its weight updates are in different runs, one of which goes through the
+layers backwards. Data flow between the ops says which of their blocks belong to one layer.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 from eggshard.planner.layers.runs import Run, Stretch, stretches
 from eggshard.program.program import Region
 
-#: Fewer layers than these are planned as they are.
+#: The least number of layers for planning by layers (`python -m bench layers`).
 LEAST = 5
-#: Runs may have so many blocks fewer or more than there are layers: the first and the last may differ.
+#: The most blocks by which a run may differ from the number of layers, since the first and the last may differ.
 SLACK = 2
-#: An input that at most so many ops use belongs to their layer.
+#: The most ops that may use an input for it to belong to their layer.
 FEW = 16
-#: The blocks of a run that are looked at to find where they begin.
+#: The number of blocks of a run that are examined to find where blocks begin.
 SAMPLE = 8
 
 #: Where an op stands in its layer: the run, and its number in a block of that.

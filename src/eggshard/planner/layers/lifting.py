@@ -1,7 +1,7 @@
-"""The plan of a short program made one of the whole program: every layer does what the copy it follows does.
+"""Lifting of a short program's plan to the whole program: every layer does what the copy it follows does.
 
-The result is a graph, a problem and a selection of the whole program, with nothing in them but what was chosen, so that
-prices are exact and the decoder emits it like any other.
+The result is a graph, a problem and a selection of the whole program that contain only what was chosen, so that prices
+are exact and the decoder emits it like any other.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Lift:
     def price(self, selection: Selection, follows: Sequence[int]) -> float | None:
         """What `lift`'s plan costs, found without making it; None where there is none.
 
-        (Where cheapest sources run in a circle, the plan takes others, and costs more.)
+        (Where cheapest sources run in a cycle, the plan takes others, and costs more.)
         """
         if not self._apart:
             return None
@@ -294,7 +294,7 @@ class _Pricing:
         self.ways: dict[tuple[int, int], _Way | None] = {}
 
     def total(self) -> float | None:
-        """The sum; None where some shard is not to be had."""
+        """The sum; None where some shard is not available."""
         lift, ways, encoding = self.lift, self.ways, self.lift.encoding
         computed: list[float] = []
         converted: list[float] = []

@@ -32,11 +32,11 @@ from eggshard.selection.problem import Extraction, Problem, Selection
 from eggshard.selection.search.start import local_plan
 from eggshard.steps.steps import StepPlan
 
-#: Programs of fewer ops are planned whole.
+#: The least number of ops for planning by layers (`python -m bench layers`).
 MANY_OPS = 400
-#: The bound is raised to this gap.
+#: Relative gap at which raising the bound stops.
 CLOSE = 1e-2
-#: Plans whose costs differ by less, relative to them, count as equal.
+#: Relative difference below which two plans' costs count as equal.
 EQUAL = 1e-9
 
 

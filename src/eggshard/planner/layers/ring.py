@@ -1,10 +1,10 @@
-"""Equal layers as a ring: one layer takes what it delivers itself, and stands for all.
+"""A lower bound for equal layers by periodic Lagrangian relaxation: one layer consumes what it delivers itself.
 
-Lagrange multipliers tell a layer what it pays for its inputs and is paid for its outputs; with the same ones between
-any two layers, the plan of all layers costs at least as many times what the cheapest layer does. The first takes from
-elsewhere, and the last one's output goes elsewhere, at the same prices: what a layer pays for its input is paid to
-whoever takes one from elsewhere for the first layer, and what it is paid for its output is paid by who takes the last
-one's. Where nobody does, the bound is less by what may be paid at most, or more by what is paid at least.
+Lagrange multipliers tell a layer what it pays for its inputs and is paid for its outputs. With equal multipliers
+between all neighbouring layers, the plan of all layers costs at least their number times the cheapest layer. The first
+layer's input and the last layer's output cross to the rest of the program at the same prices: what a layer pays for its
+input goes to the producer of the first layer's input, and what it is paid for its output comes from the consumer of the
+last layer's output. Where there is none, the bound is corrected by the most or the least that may be paid.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from eggshard.selection.reductions.terms import SameTerms
 from eggshard.selection.search.greedy import tree_costs
 from eggshard.selection.search.local_search import LocalSearch
 
-#: The ascent begins hotter where messages run in circles.
+#: The first temperature of the ascent (relative, as `dual.HOT`), higher because messages run in cycles.
 HOT = 4.0
-#: The bound is looked at every so many rounds, plans are decoded once it rises by less than this part from one look to
-#: the next, and choices adapt in so many rounds to what passes between layers.
+#: Rounds between checks of the bound, the relative rise between checks below which plans are decoded, and the rounds
+#: in which choices adapt to what passes between layers.
 CHECK, STEADY, ADAPT = 2, 1e-3, 4
 
 

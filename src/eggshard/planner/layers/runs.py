@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-#: Of the distances between ops that are alike the commonest are tried as periods.
+#: The number of most frequent distances between equal ops that are tried as periods.
 PERIODS = 64
-#: Ops alike so many places on are compared, too: within a layer some ops occur several times.
+#: The most equal ops that may be skipped between two that are compared, since an op may recur within a layer.
 SKIPS = 12
 
 

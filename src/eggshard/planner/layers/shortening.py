@@ -1,9 +1,9 @@
-"""A program of many equal layers made short: two of them stand for all.
+"""Shortening of a program of many equal layers to two of them.
 
-Layers are equal if they are op by op, whatever they take from elsewhere. Two are kept, the first as it is, the second
-as the last: so what passes between two layers has its place, and so has what enters and leaves the row of them. Values
-that enter or leave a copy become inputs of their own, so nothing that is found out about the short program can depend
-on which layers are next to one another.
+Layers are equal if they are equal op by op, whatever they take from elsewhere. The first is kept as it is and the
+second stands for the last, so that values between two layers, and values that enter or leave the stack, are all
+represented. Values that enter or leave a copy become inputs of their own, so that nothing derived from the short
+program can depend on which layers are adjacent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from eggshard.program.program import Program, Region
 
 T = TypeVar("T")
 
-#: So many of the equal layers are kept.
+#: The number of equal layers that are kept.
 KEPT = 2
 
 #: An operand of a layer's ops: the op's place, and the operand's number.
@@ -209,7 +209,10 @@ class _Shortening:
                 for k, v in enumerate(self.region.ops[i].operands)]
 
     def _stand_in(self, v: int, user: int, port: Port) -> int | None:
-        """For other ops the second copy's value; the second copy itself takes what the last layer takes."""
+        """Return the value that replaces operand ``v`` of a left-out layer in the shortened program.
+
+        Ops outside the layers take it from the second copy; the second copy itself takes what the last layer takes.
+        """
         if not self._left_out(self._layer_of(v)):
             return v
         if user < 0:

@@ -1,1 +1,1 @@
-"""Propagation of shardings, from those that are stated to those of every value, as Shardy does it."""
+"""Sharding propagation as in Shardy, from stated shardings to those of every value."""

@@ -1,8 +1,7 @@
-"""Propagation until nothing changes: ops are looked at in turn, and again when a sharding near them has changed.
+"""Propagation to a fixed point: each op is visited in turn, and again when a sharding near it has changed.
 
-Where shardings are in conflict, who comes first decides. So the order is that in which Shardy looks at ops: at first
-that of the text, then the latest change first, an op's surroundings before itself. Ops without which nothing would be
-missed are taken away when their turn comes.
+Where shardings conflict, the first to arrive wins, so the order of visits is Shardy's: first that of the text, then the
+latest change first, with an op's surroundings before itself. An op that is dead is removed when its turn comes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A program in the making: ops and values that propagation's preparation may copy, add and connect anew.
+"""A mutable draft of a program, whose ops and values propagation's preparation may copy, add and reconnect.
 
-Uses of a value are listed as MLIR lists them, the latest first, since Shardy looks at ops in that order.
+Uses of a value are listed as MLIR lists them, the latest first, since Shardy visits ops in that order.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class DraftOp:
             value.owner.block.add(self, value.owner.block.ops.index(value.owner) + 1)
 
     def copy(self) -> DraftOp:
-        """The same op again, standing in front of it."""
+        """Insert a copy of this op, with the same operands and shardings, directly before it and return the copy."""
         out = DraftOp(self.name, [value.type for value in self.results], self.attributes, self.key, self.regions)
         for value, copied in zip(self.results, out.results, strict=True):
             copied.sharding = value.sharding
@@ -213,19 +213,19 @@ class _Reader:
         return [s or fully_open(t.rank) for s, t in zip(found, types, strict=True)] if any(found) else found
 
     def stated(self, sharding: Sharding | None) -> Sharding | None:
-        """A sharding that propagation has a use for: not of a single device, nor of addends of other than sums."""
+        """A sharding that propagation can use: not of a single device, and without partial values other than sums."""
         if sharding is None or sharding.device is not None or (sharding.unreduced and sharding.reduction != "add"):
             return None
         return without_size_one(sharding, self.mesh)
 
 
 def fully_open(rank: int) -> Sharding:
-    """What a tensor without a sharding has."""
+    """Return the fully open sharding, which stands for a tensor without a stated one."""
     return Sharding((DimSharding(open=True),) * rank)
 
 
 def without_size_one(sharding: Sharding, mesh: Mesh) -> Sharding:
-    """The same without the axes that have size one; a closed dimension left without axes has no priority any more."""
+    """Remove mesh axes of size one from a sharding; a closed dimension left without axes loses its priority."""
     if not any(mesh.axes[axis.name] == 1 for axis in sharding.axes):
         return sharding
     after = sharding.without([name for name, size in mesh.axes.items() if size == 1])

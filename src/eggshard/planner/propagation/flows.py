@@ -1,4 +1,4 @@
-"""What shardings flow through: an op or edge with a rule, and the places of the tensors that the rule relates."""
+"""Flows of shardings: an op or edge with a rule, and the slots of the tensors that the rule relates."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A program as propagation sees it: ops with rules, numbered, and the places where shardings are kept.
+"""The propagation graph: numbered ops with rules, and the slots that hold shardings.
 
-Ops are numbered in the order of the text, an op before its regions; values in that order, too. A value's *slot* is the
-value at which its sharding is kept: itself, or the data-flow edge that it is a target of. Further slots, behind those
-of all values, are of what functions return.
+Ops are numbered in the order of the text, an op before its regions, and values likewise. A value's *slot* is the value
+at which its sharding is kept: itself, or the data-flow edge that it is a target of. The slots after those of all values
+are for what functions return.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What propagation needs of a program: a constant per use, an edge per loop-carried value, constraints applied."""
+"""Preparation of a program for propagation: one constant per use, data-flow edges of loops, constraints applied."""
 
 from __future__ import annotations
 

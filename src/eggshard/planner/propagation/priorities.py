@@ -1,4 +1,4 @@
-"""The order in which dimensions with priorities are propagated."""
+"""Propagation by the priorities of dimensions, in ascending order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A prepared program's ops, values and shardings for propagation, and what propagation has found for its ops."""
+"""The propagation graph of a prepared program, and the shardings that propagation found for its ops."""
 
 from __future__ import annotations
 

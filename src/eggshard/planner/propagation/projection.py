@@ -1,4 +1,4 @@
-"""Tensor shardings seen as shardings of an op's factors, and back.
+"""Projections: tensor shardings seen as shardings of an op's factors, and the way back.
 
 A dimension of factors ``ij`` is the index ``i * size(j) + j``: axes that shard the dimension shard ``i`` first, as far
 as its size goes, then ``j``. With ``i=2, j=4`` and axis ``"x"`` of size 4, ``[{"x"}]`` is ``i: {"x":(1)2}`` and
@@ -97,7 +97,7 @@ class Projection:
 
     @property
     def tensors(self) -> Iterator[TensorProjection]:
-        """All of them, operands first."""
+        """The projections of all tensors, operands first."""
         yield from self.operands
         yield from self.results
 

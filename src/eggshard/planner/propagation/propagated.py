@@ -1,4 +1,4 @@
-"""Shardy's propagation on programs: the sharding of every value, as XLA would choose it before communication."""
+"""Shardy's propagation on programs: the sharding of every value that XLA would choose before communication."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class _Inside:
         return [None if s is None else without_sub_axes(even(s, shape, mesh)).closed() for s, shape in inputs]
 
     def _manual(self, op: DraftOp, results: list[Sharding], graph: ProgramGraph, mesh: Mesh) -> None:
-        """Its ends are sharded evenly; the shards that the body sees are divided by free axes alone."""
+        """Record the shardings of a manual computation: even at its ends, along free axes alone inside its body."""
         axes = op.attributes["manual_axes"]
         self.ops[op.key] = [even(s, v.type.shape, mesh) for s, v in zip(results, op.results, strict=True)]
         asked = []
@@ -150,7 +150,7 @@ def _on_mesh(sharding: Sharding, mesh: Mesh) -> Sharding:
 
 
 def even(sharding: Sharding, shape: Sequence[int], mesh: Mesh) -> Sharding:
-    """The same with the longest prefix of axes per dimension that divides its size."""
+    """Trim a sharding so that every dimension keeps the longest prefix of axes that divides its size."""
     return replace(sharding, dims=tuple(_even(dim, n, mesh) for dim, n in zip(sharding.dims, shape, strict=True)))
 
 
@@ -170,7 +170,7 @@ def _even(dim: DimSharding, n: int, mesh: Mesh) -> DimSharding:
 
 
 def without_sub_axes(sharding: Sharding) -> Sharding:
-    """The same with open dimensions cut off at their first sub-axis."""
+    """Truncate the axes of every open dimension before its first sub-axis."""
     return replace(sharding, dims=tuple(
         replace(dim, axes=_before_sub_axes(dim.axes)) if dim.open else dim for dim in sharding.dims))
 

@@ -1,4 +1,4 @@
-"""Which ops go first: the schedule by kinds of op."""
+"""The propagation schedule: which kinds of op propagate first."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""One step of propagation at one op: factor shardings flow between its operands and results.
+"""Propagation strategies for one step at one op: factor shardings flow between its operands and results.
 
-What all tensors of the op can agree on along a factor is the longest list of axes of which every tensor's own list is a
-prefix; where two lists part, their common prefix. The *basic* strategy propagates of it what no tensor has any
-objection to. The *aggressive* one asks each tensor by itself: factors that want the same axis are served in the order
-of the sizes of the tensors which they come from.
+All tensors of the op can agree, along a factor, on the longest list of axes of which every tensor's own list is a
+prefix; where two lists diverge, on their common prefix. The *basic* strategy propagates the part of it to which no
+tensor objects. The *aggressive* one asks each tensor by itself: factors that compete for an axis are served in the
+order of the sizes of the tensors that they come from.
 """
 
 from __future__ import annotations

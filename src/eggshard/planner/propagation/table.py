@@ -1,4 +1,4 @@
-"""Shardings by number, so that propagation compares and remembers numbers."""
+"""Interning of shardings, so that propagation compares and caches integers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One step of a dual ascent (`selection.bounds.dual`): the charges and shares of a block of classes.
+"""One step of dual ascent (`selection.bounds.dual`), which updates the dual variables of a block of classes.
 
-They are set to the best for all others as they are, softened by a temperature.
+The block's charges and shares are set to the best values for the others as they are, softened by a temperature.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 from eggshard.selection.bounds.charges import CAP, Block
 
-#: In place of a sum of shares that is none.
+#: Stands in for a zero sum of shares, to divide by.
 _NOTHING = 1e-300
 
 

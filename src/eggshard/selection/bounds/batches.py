@@ -1,4 +1,4 @@
-"""Classes of an order whose charges can change at once, as nothing that one change reads is changed by another."""
+"""Batches of classes whose dual variables can be updated at once, as no update reads what another one writes."""
 
 from __future__ import annotations
 

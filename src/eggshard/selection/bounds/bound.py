@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from eggshard.selection.graph import Graph
 
-#: How many classes are looked at for what an operand costs that may share work with others.
+#: The most classes visited to bound the cost of an operand that may share work with others.
 NEAR = 64
 
 
@@ -105,7 +105,7 @@ class _Apart:
         self._known: dict[int, dict[int, list[float]]] = {}
 
     def cost(self, a: int, q: int, given: int) -> float:
-        """For shard (a, q), where the classes in the bit set ``given`` cost nothing."""
+        """Return the lower bound for shard (a, q) when the classes in the bit set ``given`` cost nothing."""
         known = self._known.setdefault(given, {})
         if a not in known:
             self._find(a, given, known)

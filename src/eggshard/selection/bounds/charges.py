@@ -1,4 +1,4 @@
-"""What classes charge their users in a dual ascent (`selection.bounds.dual`), as arrays over many classes."""
+"""The dual variables of a dual ascent (`selection.bounds.dual`), as arrays over many classes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from eggshard.selection.bounds.segments import Segments
 
-#: What no plan cheaper than the incumbent pays costs this in units of the incumbent, for every slot alone.
+#: Price, in units of the incumbent's cost, of anything that no plan cheaper than the incumbent pays.
 CAP = 2.0
 
 
@@ -74,15 +74,15 @@ class State:
     none: np.ndarray
 
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """All of them."""
+        """Return all arrays of the state."""
         return self.charge, self.share, self.across, self.price, self.none
 
     def copy(self) -> State:
-        """The same in memory of its own."""
+        """Return a deep copy, whose arrays share no memory with this state."""
         return State(*(array.copy() for array in self.arrays()))
 
     def restore(self, kept: State) -> None:
-        """Become what it was, in place."""
+        """Overwrite the arrays in place with those of a kept state."""
         for array, old in zip(self.arrays(), kept.arrays(), strict=True):
             array[:] = old
 
@@ -193,11 +193,11 @@ class Block:
         raise KeyError(number)
 
     def charged(self, charge: np.ndarray) -> np.ndarray:
-        """Of rows the sum ``[O]`` of each out."""
+        """Sum the rows' charges for each out: ``[O]``."""
         return charge if self.single else np.bincount(self.out, charge)
 
     def at_labels(self, values: np.ndarray) -> np.ndarray:
-        """Of outs the value ``[L]`` of each label."""
+        """Gather the outs' values at each label: ``[L]``."""
         return values if self.outs.apart else values.take(self.outs.segment)
 
     def paid(self, least: np.ndarray, none: np.ndarray) -> np.ndarray:
@@ -226,6 +226,6 @@ def _joined(parts: Sequence[Sequence[int] | np.ndarray], sizes: Sequence[int]) -
 
 
 def _ragged(parts: Sequence[Sequence[int]]) -> tuple[np.ndarray, Segments]:
-    """All of them in a row, and the part of each."""
+    """Concatenate the parts; returns the flat array and the segment (part) of each element."""
     flat = np.array([label for some in parts for label in some], np.int64)
     return flat, Segments(np.repeat(np.arange(len(parts)), np.array([len(some) for some in parts], np.int64)))

@@ -22,7 +22,7 @@ minima gets stuck short of the optimum, so they are softened by a temperature th
 MRF energy minimization via adaptive diminishing smoothing", UAI 2012). Any charges and shares prove a bound: the
 temperature says only which ones are found.
 
-In a circle some class comes after a consumer. On the way up its turn is when the consumer has given away what it has,
+In a cycle some class comes after a consumer. On the way up its turn is when the consumer has given away what it has,
 on the way down before the consumer has anything to give, and what passes between them would never be weighed. So at the
 end of each way the two have another turn.
 """
@@ -42,9 +42,10 @@ from eggshard.selection.bounds.exclusive import Context, contexts, groups, withi
 from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Problem
 
-#: The first and the last temperature, both over the number of classes, and the factor between two rounds.
+#: The first and the last temperature, times the number of classes and relative to cost, and the factor between rounds.
 HOT, COLD, COOLING = 1.0, 2e-3, 0.75
-#: The bound is looked at every so many rounds, and ascent ends when it rose by less than this per round.
+#: Rounds between checks of the bound, and the relative rise per round below which ascent ends
+#: (`python -m bench extraction`).
 CHECK, STALLED = 4, 1.25e-4
 
 
@@ -63,7 +64,7 @@ class Dual:
     Every plan that computes no class twice costs at least ``bound``, or at least the incumbent's cost. In an
     ``averaged`` problem, one of whose choices may stand for some of the layers of a plan only, what costs more than the
     incumbent is not left out, but counts as if it cost as much. ``essential``: classes that every plan computes, if not
-    the graph's. ``order``: of all classes, if not the graph's, which is any in circles.
+    the graph's. ``order``: of all classes, if not the graph's, which is any in cycles.
     """
 
     def __init__(
@@ -228,7 +229,7 @@ class Dual:
     ) -> dict[int, tuple[int, ...]]:
         """Choices of a plan, consumers first; what has been chosen changes the prices for those who share operands.
 
-        Prices alone tell two consumers of a value nothing of one another: where the same is to be had in several ways
+        Prices alone tell two consumers of a value nothing of one another: where the same is available in several ways
         they would choose different ones. ``held``: choices of some classes, to which the others first adapt in so many
         ``rounds``. ``wanted``: shards to be delivered beside the roots.
         """

@@ -1,8 +1,8 @@
 """Mutually exclusive uses of a class, in plans that compute no class twice and nothing in vain.
 
-An optional class is computed only for some consumer's choices, so that where it is computed a class further on has one
-of certain choices. Two uses that ask the same class for different choices are never made in one plan: alternatives of
-one value, say, that all need the same operand. What they use they never use together.
+An optional class is computed only for some consumer's choices, so that where it is computed, some later class has one
+of certain choices. Two uses that imply different choices of one class never occur in one plan (alternatives of one
+value that need the same operand, say), and so they never use an operand together.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Cover rows: sets of choices and conversions of which every plan has at least one, found by minimum cuts.
+"""Cover cuts: sets of choices and conversions of which every plan has at least one, found by minimum cuts.
 
 A *policy* names one need of every choice. Whatever derives a root contains a path of needs, conversions, shards and
 choices that follows the policy down to a choice without needs. So a set that cuts all those paths meets every plan,
-copies, alternatives and circles included, and its variables sum to at least 1. A minimum cut by a relaxation's values
-finds a violated one. This is what a relaxation misses where consumers that stand in for each other each take a
-fraction of a class, and the class or its conversion is paid for one fraction only, and where fractions of a circle
-feed each other.
+with copies, alternatives and cycles included, and its variables sum to at least 1. A minimum cut by a relaxation's
+values finds a violated one. Without these cuts a relaxation lets consumers that stand in for each other each take a
+fraction of a class and pays for one fraction only, and lets fractions along a cycle feed each other.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-#: A row must be short of 1 by this much to be worth adding.
+#: The least violation (1 minus the row's sum) for which a cover row is added.
 VIOLATION = 1e-2
-#: The most rows of one round, and the most suspects.
+#: The most cover rows added in one round, and the most suspects examined; sums below `_NOTHING` count as zero.
 ROWS, SUSPECTS = 30, 200
 _NOTHING = 1e-9
 
@@ -30,7 +29,7 @@ Shard = tuple[int, int]
 class Columns:
     """Where the variables of a program over shards are.
 
-    order: the classes, operands before consumers except in circles. made: per class {out: its choices' columns}.
+    order: the classes, operands before consumers except in cycles. made: per class {out: its choices' columns}.
     needs: the shards that a choice needs, by column. paid: per needed shard its sources: (placement, column of the
     conversion, whether that is free), -1 for the shard itself.
     """
@@ -89,7 +88,7 @@ class Covers:
     def _tree_cuts(self) -> None:
         """Find ``worth`` and ``policy``; shared parts count at every use, so that the true cut is no larger.
 
-        Inside circles what is not known yet counts as uncuttable.
+        Inside cycles what is not known yet counts as uncuttable.
         """
         every = np.arange(len(self.suspects))
         unknown = np.full(len(every), math.inf)

@@ -1,4 +1,4 @@
-"""The adapter to HiGHS: one growing model, every status checked, times limited per call.
+"""The adapter to HiGHS: one growing model, with every status checked and the time of each call limited.
 
 HiGHS keeps zeros and goes on after a rejected call, takes its thread count from the process's first solve, and
 counts ``time_limit`` over all runs of a model: all three are dealt with here.

@@ -1,14 +1,12 @@
-"""The integer program over shards: which are computed, which converted to, and which are there for what needs them.
+"""The integer program over shards: which are computed, which are converted to, and which are available.
 
-Variables: x[s], choice s is computed; r[c,p,q], a conversion is paid; there[c,q]. Rows: a choice is computed only if
-what it needs is there; a shard is there if it is computed or converted to; a conversion starts at what is computed.
-
-A class of which some optimal plan computes one copy at most uses its operands by one choice. What it takes flows from
-one placement to the other: f[use,p,q], no more than is computed at p, and no more than is paid for the conversion. That
-is the local polytope of Markov random fields, tight where values hang together as in a tree.
-
-Where classes can be computed from each other, shards have an order (Miller, Tucker and Zemlin, 1960): what is computed
-comes after what it needs of its own circle. The relaxation is strengthened by rows that every plan obeys (`covers`).
+Variables: x[s], choice s is computed; r[c,p,q], a conversion is paid; there[c,q], a shard is available. Rows: a choice
+is computed only if its needs are available; a shard is available if it is computed or converted to; a conversion starts
+at a computed shard. Where some optimal plan computes at most one copy of a class, it uses its operands by one choice,
+and what it takes flows between placements: f[use,p,q], no more than is computed at p, and no more than is paid for the
+conversion (the local polytope of Markov random fields, tight on trees). Where classes can be computed from each other,
+shards are ordered (Miller, Tucker and Zemlin, 1960): a shard comes after its needs within its own cycle. Rows that
+every plan obeys (`covers`) strengthen the relaxation.
 """
 
 from __future__ import annotations
@@ -26,11 +24,12 @@ from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Choice, Selection
 from eggshard.selection.verify import complete
 
-#: The solver's units: its tolerances (1e-7) are then relative to what matters.
+#: The known plan's cost in the solver's units, so that its absolute tolerances (1e-7) are relative to what matters.
 SCALE, TINY = 1e3, 1e-300
-#: How far off an integer program's bound may be: its integrality and feasibility tolerances.
+#: Relative error of an integer program's bound, from its integrality and feasibility tolerances.
 TOLERANCE = 2e-6
-#: Cover rows are added for at most this part of the time, until so many rounds each closed less than a part of the gap.
+#: Adding cover rows ends after this fraction of the time, or after `PATIENCE` rounds that each close less than the
+#: fraction `PROGRESS` of the gap.
 RELAXING, PATIENCE, PROGRESS = 0.25, 4, 0.02
 
 
@@ -166,10 +165,10 @@ class _Program:
             self._at_least(0.0, (self.made[a][p], 1.0), (flows, -1.0))
 
     def _add_order(self, members: list[int]) -> None:
-        """Order the shards of one circle of classes.
+        """Order the shards of one cycle of classes.
 
-        Something of a circle is computed without the circle. The position of a shard that is there is at least that of
-        what it is computed or converted from, and of one that is computed more than those of its needs in the circle.
+        Something of a cycle is computed without the cycle. The position of a shard that is there is at least that of
+        what it is computed or converted from, and of one that is computed more than those of its needs in the cycle.
         """
         inside = set(members)
         entries = [x for c in members for x, s in self._choices(c) if not any(a in inside for a, _ in s.needs)]

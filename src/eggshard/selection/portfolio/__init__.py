@@ -1,4 +1,4 @@
-"""From a problem to a plan with a certificate: each method improves on what the ones before it found.
+"""The portfolio, from a problem to a plan with a certificate: each method improves on the results of those before it.
 
 In comes a `Problem` and how long it may take; out goes an `Extraction`. `methods` is the table of what runs when,
 `state` what the methods know and find. How plans are searched, bounded and solved for is written below this room.

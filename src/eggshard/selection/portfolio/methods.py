@@ -18,23 +18,24 @@ from eggshard.selection.reductions.reduction import Chain, Composed
 from eggshard.selection.reductions.terms import OfPlans
 from eggshard.selection.search.ascent import Terms, ascend
 
-#: Of many choices local search begins at the few cheapest plans that cost no more than so many times the cheapest.
+#: Where choices are many, local search starts at this many plans at most, each within this ratio of the cheapest
+#: (`python -m bench extraction` notices all constants of this table).
 NEAR, FEW_STARTS = 1.25, 3
-#: With more flows than these dual ascent comes before the integer program. With more than these it is relied on: it
-#: ends at this gap (the last hundredth would take as long as all the rest).
+#: Numbers of flows above which dual ascent runs before the integer program, and above which it runs instead, ending at
+#: the relative gap `CLOSE` (the last hundredth would take as long as all the rest).
 MANY_FLOWS, DUAL_FLOWS, CLOSE = 2000, 10_000, 1e-2
-#: With more flows than these the integer program is not asked.
+#: Number of flows above which the integer program does not run.
 EXACT_FLOWS = 20_000
-#: Seconds that dual ascent and the integer program take per flow; with less left they are not begun. What the latter
-#: takes to start, and what it may have in any case.
+#: Seconds that dual ascent and the integer program take per flow, without which they do not start; seconds that the
+#: integer program takes to start, and seconds that it may have in any case.
 DUAL_SECONDS, EXACT_SECONDS, EXACT_START, EXACT_LEAST = 4e-6, 1e-3, 1e-2, 2.0
 #: The least seconds for local search from the best plan.
 POLISH_LEAST = 0.5
-#: How often dual ascent may go on with the terms of a neighbour that is cheaper by this part.
+#: How often dual ascent may continue with the terms of a neighbour, and the fraction by which that must be cheaper.
 TERMS, WORTH = 3, 1e-3
-#: A plan that is cheaper by less than this part is not taken where a certificate would go with the other.
+#: Relative saving below which a plan does not replace one that has a certificate.
 NEGLIGIBLE = 1e-6
-#: How many plans are put together anew, one time after the other.
+#: The number of known plans recombined in each successive round.
 PARENTS = (4, 8)
 
 

@@ -1,4 +1,4 @@
-"""What the methods of the portfolio know: the problem as far as it is reduced, plans, bounds, and the time left."""
+"""The state of the portfolio: the problem as far as it is reduced, plans, bounds, and the time left."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eggshard.selection.search.greedy import greedy
 from eggshard.selection.search.local_search import LocalSearch
 from eggshard.selection.verify import check, complete
 
-#: A problem with more choices is searched from a few plans only, and one choice at a time.
+#: Number of choices above which a problem is searched from a few plans only, one choice at a time.
 MANY_CHOICES = 5000
 
 

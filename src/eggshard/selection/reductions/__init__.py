@@ -1,4 +1,4 @@
-"""Reductions: a problem becomes another one, and plans of that one become plans of it.
+"""Problem reductions, each with an inverse that maps plans of the reduced problem back.
 
 In comes a `Problem`; out goes another and an `Inverse`, which lifts selections back and lowers plans that are known.
 `reduction` is the interface, with chains of reductions. Presolve, dominated-column elimination and folding keep the

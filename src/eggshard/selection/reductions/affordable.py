@@ -1,7 +1,7 @@
-"""A problem without what no plan cheaper than a known one can use.
+"""Reduced-cost fixing: drops whatever no plan cheaper than a known one can use.
 
-In a program whose best plan sends halos, anything that gathers whole tensors is out of the question; but as long as
-its choices are there, the searches look at them, and relaxations use them by fractions.
+In a program whose best plan sends halos, gathering whole tensors is out of the question; but as long as its choices are
+in the problem, searches visit them and relaxations use fractions of them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 from eggshard.selection.problem import Choice, Problem
 from eggshard.selection.reductions.reduction import Inverse, Reduction, SameNumbers
 
-#: Less than this fraction of the choices is not worth leaving out.
+#: Fraction of the choices that must be fixed for the reduced problem to be built.
 WORTHWHILE = 0.2
 
 
 class Affordable(Reduction):
     """Leaves out choices and conversions whose use alone costs a plan more than ``limit``: they cost infinitely much.
 
-    least[c][q]: a lower bound on what a plan pays in which class c lies at placement q. A choice costs a plan at least
+    least[c][q]: a lower bound on the cost of plans that place class c at placement q. A choice costs a plan at least
     its own price and the dearest of its needs; a conversion its price and what has the placement that it starts at.
     """
 

@@ -1,4 +1,4 @@
-"""Dominated-column elimination: choices that another choice makes needless."""
+"""Dominated-column elimination: drops choices that another choice makes redundant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def dominated(
     """{a: b} where choice b makes choice a needless: b's needs are among a's and cost(b) + detour(b, a) <= cost(a).
 
     In any plan with a, put b: its needs are served, what a's out served is served from b's out at no more cost, and
-    since b waits for nothing that a did not wait for, no circle closes. ``once``: see `detour`.
+    since b waits for nothing that a did not wait for, no cycle closes. ``once``: see `detour`.
     """
     if len(choices) < 2:
         return {}

@@ -1,4 +1,4 @@
-"""Chains of classes folded into one."""
+"""Folding of chains of classes into single classes."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _fold(
     return [choices[i] for i in left], [origins[i] for i in left]
 
 
-#: Composites are compared with one another, in arrays of the square of their number, if they are no more than these.
+#: The most composites that are compared pairwise, in arrays of the square of their number.
 COMPARED = 1000
 
 
@@ -114,7 +114,7 @@ def _without_moves(
     problem: Problem, lower: Sequence[Choice], kept: list[list[int]], cost: np.ndarray, more: np.ndarray,
     slots: Sequence[Collection[tuple[int, int]]],
 ) -> list[list[int]]:
-    """Of composites (t, s) those that no other makes needless by taking u's only operand elsewhere.
+    """Keep the composites (t, s) that no other one dominates by taking u's only operand at another placement.
 
     Only u needs that operand, and u is computed at most once here: so it is needed at one placement, and computed once
     if at all. Taken at y' instead of y from wherever it is made, at x, it costs conversion[x, y'] - conversion[x, y]

@@ -1,4 +1,4 @@
-"""Presolve: what no optimal plan needs is dropped; every step's argument is beside it.
+"""Presolve: drops what no optimal plan needs; the argument for each step is beside it.
 
 The result has fewer classes, choices, placements and needs.
 """
@@ -51,7 +51,7 @@ def _drop_free_needs(
     """Remove needs that can be served at no cost whatever else is chosen (inputs where they lie, constants).
 
     A class is free at q if a choice of cost 0 whose needs are all free converts to q at no cost. Adding it to a plan
-    costs nothing and closes no circle, since it needs nothing else. A class that may be computed once is free where one
+    costs nothing and closes no cycle, since it needs nothing else. A class that may be computed once is free where one
     such choice serves all that anything needs of it; that choice stands in for its others then.
     """
     needed = consumers(problem).placements if problem.single else []

@@ -1,4 +1,4 @@
-"""What a reduction is: another problem of the same optimum, or of part of the plans, and the way back."""
+"""The reduction interface: a problem of the same optimum, or of some of the plans, and the way back."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Reduction(ABC):
 
 @dataclass
 class Composed(Inverse):
-    """Back by ``inner``, and then by ``outer``."""
+    """The inverse of two reductions in a row: it lifts by ``inner`` and then by ``outer``."""
 
     outer: Inverse
     inner: Inverse

@@ -1,9 +1,8 @@
-"""Problems of some plans only: of given ones put together anew, or of those that compute the same as a given one.
+"""Problems restricted to some plans: recombinations of given ones, or plans of the same terms as a given one.
 
-The latter compute its classes from the same operands: its terms, at any placements.
-
-Alternatives that the algebra finds are what makes relaxations of a large problem loose, and dual ascent end without a
-plan. Among the plans of one term there are hardly any, and the bound mostly meets the best of them.
+The latter compute the same classes from the same operands (a fixed term), at any placements. Algebraic alternatives
+are what makes relaxations of a large problem loose and dual ascent end without a plan. Among the plans of one term
+there are hardly any, and the bound mostly meets the best of them.
 """
 
 from __future__ import annotations

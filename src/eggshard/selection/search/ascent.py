@@ -14,11 +14,11 @@ from eggshard.selection.search.greedy import tree_costs
 from eggshard.selection.search.local_search import LocalSearch
 from eggshard.selection.verify import complete
 
-#: An ascent among all plans ends where so many times the last rise would not bring the bound to this part of the best
-#: plan's cost. Rises shrink about as the temperature does, so that all that come yet are mostly less than the last one.
+#: An ascent over all plans ends when `HOPE` times the last rise would not bring the bound to the fraction `NEAR` of the
+#: best plan's cost. Rises shrink about as the temperature does, so that all later ones together are mostly smaller.
 HOPE, NEAR = 3.0, 0.9
-#: While the bound rises by more than this part of the known plan's cost from one look to the next, no plan is decoded:
-#: those of later prices are better.
+#: Rise of the bound between checks, as a fraction of the known plan's cost, above which no plan is decoded: later
+#: prices give better ones.
 STEEP = 0.05
 
 

@@ -12,11 +12,11 @@ from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Problem, Selection
 from eggshard.selection.verify import complete
 
-#: What a use of a shared class is charged when sharing is taken to be almost free (not 0: 0 * inf is no number).
+#: Fraction of a shared class's cost charged to each use when sharing is taken to be almost free (0 * inf is no number).
 SHARED = 1e-3
 #: Tree costs stop here: a chain of shared classes doubles them at every link, and infinity means underivable.
 HUGE = 1e280
-#: So many tree costs are computed at most to find a plan that computes once what may be computed once.
+#: The most computations of tree costs in search of a plan that computes every single class once.
 PINNINGS = 200
 
 
@@ -24,7 +24,7 @@ class TreeCosts(NamedTuple):
     """Per class: the cost of every choice with its operands, of every placement, and which choice gives it.
 
     choice[c] ``[S]``, placed[c] ``[P]``, best[c] ``[P]`` (choice indices, -1 where underivable). Following ``best``
-    never runs in a circle.
+    never runs in a cycle.
     """
 
     choice: list[np.ndarray]
@@ -39,7 +39,7 @@ def tree_costs(
 
     A tree pays a shared operand at every use; ``shares[a]`` in (0, 1] scales what a use of operand a is charged.
     Inside cycles shares are 1: then costs only grow along a derivation, and since an entry changes on a strict
-    improvement only, ``best`` is free of circles even at zero cost (the argument for Bellman-Ford's predecessors).
+    improvement only, ``best`` is free of cycles even at zero cost (the argument for Bellman-Ford's predecessors).
     ``pinned``: {class: its only choice}; the others cost infinitely much.
     """
     pinned = pinned or {}
@@ -103,7 +103,7 @@ def decode(graph: Graph, costs: TreeCosts) -> dict[int, tuple[int, ...]]:
     """Choices top-down: each class is chosen once all its consumers' demands are known.
 
     Minimises tree cost plus the conversions to all demanded placements. Inside cycles each demand follows ``best``
-    (several choices of a class if need be), which cannot run in a circle.
+    (several choices of a class if need be), which cannot run in a cycle.
     """
     problem = graph.problem
     demands: list[dict[int, None]] = [{} for _ in problem.choices]

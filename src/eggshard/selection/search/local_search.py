@@ -13,7 +13,7 @@ from eggshard.selection.problem import Selection
 from eggshard.selection.search.state import PlanState
 from eggshard.selection.verify import complete
 
-#: The most classes that one move changes together: neighbours; where that gains nothing, all that can follow.
+#: The most classes that one move changes together: first neighbours, then, if that gains nothing, all that can follow.
 GROUPS = (8, 1000)
 
 

@@ -1,13 +1,12 @@
-"""What else a plan could have chosen, and what it would then cost: prices of single decisions at the margin.
+"""Marginal prices: the alternatives to each decision of a plan, and what the plan would then cost.
 
 A decision is one thing that a plan pays for: a choice, or a conversion. An alternative is another choice in its place
-(another op, or the same at other placements), no copy of a value that is computed twice, or a second one in place of
-a conversion. Its price is a difference of totals, of two plans that `selection.verify.check` finds valid, so it needs
-no model of its own:
+(another op, or the same op at other placements), one copy less of a value computed twice, or one more in place of a
+conversion. Its price is the difference of two plans' totals, both valid by `selection.verify.check`:
 
-- *held*: everything else stays as it is (but for results of an op with several, which lie where it gives them).
-  Conversions come from the cheapest placement at hand, values that nothing
-  needs any more leave the plan, and values that it lacked join it in the way that is cheapest for a tree.
+- *held*: everything else stays as it is, except for sibling results of multi-result ops, which follow. Conversions
+  start from the cheapest placement available; values no longer needed leave the plan, and missing ones join it in the
+  way that is cheapest for a tree.
 - *followed*: other decisions may follow, by local search around this one, which itself stays. Never more than held.
 """
 
@@ -25,15 +24,15 @@ from eggshard.selection.search.greedy import split_shares, tree_costs
 from eggshard.selection.search.local_search import LocalSearch
 from eggshard.selection.search.state import Item, PlanState
 
-#: How many alternatives of a decision are kept, the cheapest; of how many it is tried what follows.
+#: The number of cheapest alternatives kept per decision, and of those whose consequences are searched.
 KEPT, FOLLOWED = 8, 4
-#: How many classes may be looked at to find what follows, and how many may change together at once.
+#: The most classes visited to search an alternative's consequences, and the most that change together in one move.
 LOOKED_AT, TOGETHER = 60, 12
 
 
 class Switch(NamedTuple):
-    """Another way at one decision: class ``cls`` by ``choice`` (-1: no more) instead of at placement ``out``
-    (-1: besides what there is).
+    """An alternative at one decision: class ``cls`` is computed by ``choice`` (-1: dropped) instead of at placement
+    ``out`` (-1: in addition to what there is).
 
     held, followed: the change of the plan's total (module docstring), in seconds. leaves, joins: what the plan pays for
     that the cheaper of the two plans does not, and the reverse, with prices; they add up to the change.
@@ -65,7 +64,7 @@ class Marginal:
         return self.state.cost
 
     def decisions(self) -> Iterator[Item]:
-        """What the plan pays for, or has for nothing: choices and conversions, by class."""
+        """What the plan pays for, or has at no cost: choices and conversions, by class."""
         for c in range(len(self.problem.choices)):
             if self.state.cost < math.inf:
                 yield from self.state.items(c)
@@ -126,7 +125,10 @@ class Marginal:
         return True
 
     def _with_users(self, c: int, out: int, choice: int) -> bool:
-        """The same where there is no conversion (results of an op with several): together with those who take it."""
+        """Switch class ``c`` together with the users of its value, where that value has no conversions.
+
+        Such values are the results of multi-result ops.
+        """
         new = self.problem.choices[c][choice].out
         group = {c: choice}
         for user in self.search.users[c]:

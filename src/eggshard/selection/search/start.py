@@ -1,4 +1,4 @@
-"""A plan to begin with, without a bound, in a fraction of the time that the portfolio takes."""
+"""The starting plan, found without a bound in a fraction of the portfolio's time."""
 
 from __future__ import annotations
 

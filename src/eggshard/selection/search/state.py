@@ -33,7 +33,7 @@ class PlanState:
         self.count: list[dict[int, int]] = [{} for _ in self.choices]
         self.conversion_cost: list[float] = [0.0] * len(self.choices)
         self._preferred = {c: tuple(some) for c, some in chosen.items()}
-        #: Moves that were kept, for `undo`; None where nobody asks for that.
+        #: Moves that were kept, for `undo`; None where no one asks for that.
         self.journal: list[tuple[list[tuple[dict[int, int], int, int | None]], dict[int, float], float]] | None = None
         self._begin()
         for c, q in problem.roots:
@@ -69,10 +69,10 @@ class PlanState:
         return self._settle(below)
 
     def switch_bounds(self, c: int, p: int) -> Callable[[int], float]:
-        """Of every choice: a lower bound on the change of cost if class c is made by it instead of at p.
+        """Return, by choice, a lower bound on the change of cost if class c is computed by that choice, not at p.
 
-        Up to rounding, which is allowed for. What a need costs that is new, and saves that nothing else has; -inf
-        where more than conversions may be saved.
+        The bound adds what new needs cost and subtracts what needs of this class alone save, with an allowance for
+        rounding; it is -inf where more than conversions may be saved.
         """
         made, choices = self.made[c], self.choices[c]
         now = choices[made[p]]
@@ -252,7 +252,7 @@ class PlanState:
         return sum([min([row[q] for row in rows]) for q in count])
 
     def _legal(self) -> bool:
-        """Whether the plan is free of circles; only classes in cycles that were touched can close one."""
+        """Whether the plan is free of cycles; only classes in cycles that were touched can close one."""
         cyclic = self.graph.cyclic
         if not self.graph.has_cycles or not any(cyclic[c] for c in self._touched):
             return True

@@ -1,1 +1,1 @@
-"""Passes that tidy annotations and decide nothing."""
+"""Clean-up passes, which tidy annotations and take no decisions."""

@@ -1,4 +1,4 @@
-"""Making stated shardings final: no dimension stays open to propagation."""
+"""The pass that closes stated shardings, so that no dimension is open to propagation."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def close_shardings(module: ShardyModule) -> None:
 
 
 def closed(sharding: TensorSharding) -> TensorSharding:
-    """The same with all dimensions closed, and without replicated axes; only sharded dimensions keep a priority."""
+    """Close all dimensions of a sharding and drop its replicated axes; only sharded dimensions keep a priority."""
     dims = tuple(DimSharding(d.axes, priority=d.priority if d.axes else None) for d in sharding.dims)
     return sharding.updated(dims=dims, replicated=())

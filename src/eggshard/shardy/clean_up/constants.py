@@ -1,4 +1,4 @@
-"""Merging what propagation's import took apart: one constant per use, so that uses may be sharded differently."""
+"""The pass that merges constants which propagation's import had split into one per use."""
 
 from __future__ import annotations
 

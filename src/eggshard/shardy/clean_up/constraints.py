@@ -1,4 +1,4 @@
-"""What asks propagation for something, and is done with after it: sharding groups and sharding constraints."""
+"""Passes that retire what only propagation reads: sharding groups are removed, constraints become reshards."""
 
 from __future__ import annotations
 

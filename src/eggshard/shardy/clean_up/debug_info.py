@@ -1,4 +1,4 @@
-"""What propagation notes on request: where the axes of each value came from, and along which edges."""
+"""Names of propagation's debugging notes (origins and edges of each value's axes), and the pass that removes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eggshard.shardy.rewriting import transform_entries
 ORIGINS = "sdy.sharding_origins"
 #: Per op, which operand or result each axis came from, step by step.
 EDGES = "sdy.propagation_edges"
-#: The same of the block arguments and the results of an op whose data-flow edges are gone.
+#: Origins and edges of the block arguments and the results of an op whose data-flow edges have been removed.
 ARGUMENT_ORIGINS, RESULT_ORIGINS = "sdy.block_arg_sharding_origins", "sdy.result_sharding_origins"
 ARGUMENT_EDGES, RESULT_EDGES = "sdy.block_arg_propagation_edges", "sdy.result_propagation_edges"
 ALL = frozenset({ORIGINS, EDGES, ARGUMENT_ORIGINS, RESULT_ORIGINS, ARGUMENT_EDGES, RESULT_EDGES})

@@ -1,4 +1,4 @@
-"""Sinking data-flow edges: what propagation learnt of a loop, a branch or a body goes to the op that the edge is of."""
+"""The pass that sinks data-flow edges: shardings of edges move to the loop, branch or body that the edge belongs to."""
 
 from __future__ import annotations
 

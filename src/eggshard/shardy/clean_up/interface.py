@@ -1,4 +1,4 @@
-"""The shardings of functions' arguments and results: even, without sub-axes, and as what is returned."""
+"""Passes on the shardings of functions' arguments and results: even, without sub-axes, and consistent with returns."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def main_function(module: ShardyModule) -> Any:
 
 
 def evenly_sharded(sharding: TensorSharding, type_: Any, mesh: Mesh) -> TensorSharding:
-    """The same with the longest prefix of axes per dimension that divides it; types without sizes stay as stated."""
+    """Trim every dimension to the longest prefix of axes that divides its size; types without static sizes are kept."""
     if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape or not any(sharding.axes):
         return sharding
     return TensorSharding(sharding.mesh, even(sharding.sharding, type_.shape, mesh))

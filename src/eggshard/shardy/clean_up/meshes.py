@@ -1,4 +1,4 @@
-"""Meshes as symbols or written in full, axes of size one, and programs without any of it."""
+"""Passes on meshes: as symbols or inline, without axes of size one, and removed altogether."""
 
 from __future__ import annotations
 

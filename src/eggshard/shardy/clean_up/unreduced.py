@@ -1,4 +1,4 @@
-"""Whether partial sums stay partial sums until something says that they are reduced."""
+"""The pass that checks that partial sums stay unreduced until an op says that they are reduced."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def verify_unreduced_axes(module: ShardyModule) -> None:
 
 
 class _Partial(NamedTuple):
-    """The axes along which a value is partial, on their mesh, and how its addends combine."""
+    """The axes along which a value is partial, on their mesh, and how its partial values combine."""
 
     axes: Axes = ()
     mesh: Mesh | None = None

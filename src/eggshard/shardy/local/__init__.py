@@ -1,1 +1,1 @@
-"""From global shapes with shardings to the program of one device."""
+"""Global-to-local conversion: from global shapes with shardings to the program of one device."""

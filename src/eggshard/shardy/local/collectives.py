@@ -1,4 +1,4 @@
-"""Shardy's collectives as the physical steps that plans are made of."""
+"""Translation of Shardy's collectives into the physical steps of plans."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class CollectiveOptions:
 def steps_of(
     op: Any, source: Layout, target: Layout, options: CollectiveOptions
 ) -> tuple[Mesh, list[Action], Layout]:
-    """A collective as steps on a refined mesh, and what its result is, addends included.
+    """A collective as steps on a refined mesh, and what its result is, partial values included.
 
     ``target`` is what its sharding says. Refusal where that is not what the collective makes of its operand.
     """
@@ -157,7 +157,7 @@ def _require_addends(source: Layout, mesh: Mesh, over: Axes) -> None:
 
 
 def _pairs(source: Layout, target: Layout) -> tuple[tuple[int, int], ...]:
-    """Who sends to whom: every device gets a shard of its own position, its own one where it has it."""
+    """Pair senders with receivers: every device gets a shard of its position, from itself where it has that shard."""
     if same_tiles(source, target):
         return tuple((d, d) for d in range(target.mesh.size))
     places = []
@@ -180,7 +180,7 @@ def _pairs(source: Layout, target: Layout) -> tuple[tuple[int, int], ...]:
 
 
 def _addends(layout: Layout) -> list[int]:
-    """Per device the number of the addend that it holds."""
+    """Per device the number of the partial value that it holds."""
     found: list[int] = positions(layout.mesh, layout.unreduced).tolist()
     return found
 

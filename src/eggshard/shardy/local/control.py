@@ -1,4 +1,4 @@
-"""Functions, calls, loops, branches and computations with bodies of their own, and Shardy's ops."""
+"""Localization of functions, calls, loops, branches, other ops with bodies, and Shardy's own ops."""
 
 from __future__ import annotations
 

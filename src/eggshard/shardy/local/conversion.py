@@ -1,4 +1,4 @@
-"""A module on its way from whole tensors to shards: the layouts of its values, and ops replaced one by one."""
+"""The state of a global-to-local conversion: the layouts of a module's values, with ops replaced one by one."""
 
 from __future__ import annotations
 

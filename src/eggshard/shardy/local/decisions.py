@@ -1,7 +1,7 @@
-"""How one op is computed on shards: which axes cut which of its factors, and what that makes of its results.
+"""Decisions on how one op is computed on shards: the axes of each factor, and the layouts of its results.
 
-Operands and results must agree on every factor; nothing is resharded here. What cannot be computed shard by shard is
-refused, never computed wrongly.
+Operands and results must agree on every factor; nothing is resharded here. An op that cannot be computed shard by shard
+is refused, never computed wrongly.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Decision(NamedTuple):
     """How a part is computed on shards.
 
     attributes: of the op on local shapes. by_place: it is to be written out by `OpDef.on_shards` instead. partial: the
-    axes over which its results are addends, by ``monoid``, on ``mesh``. keep: per operand number of the part the axes
-    along which only the first device is to keep it, the others the monoid's identity.
+    axes over which its results are partial values, by ``monoid``, on ``mesh``. keep: per operand number of the part the
+    axes along which only the first device is to keep it, the others the monoid's identity.
     """
 
     attributes: Attributes
@@ -58,7 +58,7 @@ class Cut(NamedTuple):
 def decide(part: Part, operands: Sequence[Layout], results: Sequence[Layout]) -> Decision:
     """The decision for a part on these layouts of its operands and results; Refusal if there is none.
 
-    The addends of a reduction by a region are by the monoid `BY_REGION`.
+    The partial values of a reduction by a region are by the monoid `BY_REGION`.
     """
     sizes = {x.mesh.size for x in (*operands, *results) if not x.plain}
     if len(sizes) > 1:
@@ -143,7 +143,7 @@ def _shared_out(rule: FactorRule, parts: tuple[int, ...], mesh: Mesh, axes: Axes
 def _partial(
     rule: FactorRule, cuts: dict[int, Cut], operands: Sequence[Layout], results: Sequence[Layout]
 ) -> tuple[Mesh, Axes, str, tuple[tuple[int, Axes], ...]]:
-    """The mesh, axes and monoid of the addends that the results are, and the operands to be kept on first devices."""
+    """The mesh, axes and monoid of partial results, and the operands to be kept on first devices only."""
     reduced = {f: cut for f, cut in cuts.items() if cut.axes and rule.factors[f].kind == REDUCE}
     sources = [(cut.mesh, cut.axes, rule.factors[f].monoid) for f, cut in reduced.items()]
     sources += [(x.mesh, x.unreduced, x.monoid) for x in operands if x.unreduced]

@@ -1,4 +1,4 @@
-"""Writing StableHLO where an insertion point is: one dimension at a time, and numbers that depend on the device."""
+"""Writer of StableHLO at an insertion point: ops along one dimension at a time, and device-dependent numbers."""
 
 from __future__ import annotations
 

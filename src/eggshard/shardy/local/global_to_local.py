@@ -1,4 +1,4 @@
-"""The pass that makes the program of one device."""
+"""The pass that converts a module with global shapes into the program of one device."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Computations of one op on shards that fetch what they need of their neighbours' rows.
+"""Computation of one op on shards that fetch the rows they need from neighbours.
 
-The body is manual over all axes of the mesh. Along each dimension: what the op needs of the tensor, then collective-
-permutes of these rows (`redistribution`), with everything outside of the tensor at the op's padding value.
+The body is manual over all axes of the mesh. Along each dimension it first selects what the op needs of the tensor,
+then collective-permutes these rows (`redistribution`); everything outside the tensor is the op's padding value.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each device holds of a value of an annotated module, in whole tiles: the ground of local types."""
+"""Layouts of values in an annotated module: what each device holds, in whole tiles, which determines local types."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_MESH = Mesh({})
 class Layout:
     """A value's type as its module states it, and the axes that cut it, in normal form and without axes of size 1.
 
-    unreduced: the axes along which devices hold addends by ``monoid`` (empty where there are none).
+    unreduced: the axes along which devices hold partial values by ``monoid`` (empty where there are none).
     """
 
     type: TensorType
@@ -88,12 +88,12 @@ class Layout:
         return positions(self.mesh, self.dims[dim]) * self.local.shape[dim]
 
     def placement(self, mesh: Mesh) -> Placement:
-        """The same on a refinement of its mesh."""
+        """Return the layout as a placement on ``mesh``, a refinement of the layout's own mesh."""
         dims = tuple(atoms(axes, mesh) for axes in self.dims)
         return place(mesh, self.type.shape, dims, atoms(self.unreduced, mesh), self.monoid)
 
     def partial(self, axes: Axes, monoid: str) -> Layout:
-        """The same with addends over other axes, given in any order."""
+        """Return a copy that is a partial value under ``monoid`` over these axes, given in any order."""
         axes = in_mesh_order(axes, self.mesh.axes)
         return replace(self, unreduced=axes, monoid=monoid if axes else "")
 
@@ -111,7 +111,7 @@ def same_tiles(a: Layout, b: Layout) -> bool:
 
 
 def same_layout(a: Layout, b: Layout) -> bool:
-    """Whether every device holds the same of both, addends included."""
+    """Whether every device holds the same of both, partial values included."""
     if not same_tiles(a, b) or a.monoid != b.monoid:
         return False
     return a.unreduced == b.unreduced and (not a.unreduced or a.mesh == b.mesh)
@@ -142,7 +142,7 @@ def positions(mesh: Mesh, axes: Axes) -> np.ndarray:
 
 
 def _normal(sharding: Sharding, mesh: Mesh) -> Sharding:
-    """In Shardy's normal form, without axes of size 1."""
+    """Return a sharding in Shardy's normal form, without axes of size 1."""
     def kept(axes: Axes) -> Axes:
         return tuple(a for a in axes if a.devices(mesh.axes) > 1)
 

@@ -1,4 +1,4 @@
-"""Ops that StableHLO does not have, in terms of those that it has: what XLA does before anything looks at shardings."""
+"""Legalization of ops that StableHLO lacks into ops that it has, as XLA does before it considers shardings."""
 
 from __future__ import annotations
 

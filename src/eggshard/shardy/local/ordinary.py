@@ -1,4 +1,4 @@
-"""Ops of StableHLO on shards: in place where only types and attributes change, else written anew."""
+"""Localization of StableHLO ops: in place where only types and attributes change, otherwise rewritten."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _set_attributes(op: Any, parts: Sequence[Part], decisions: Sequence[Decision
 
 
 def _settle(conversion: Conversion, op: Any, made: Sequence[Layout], wanted: Sequence[Layout]) -> None:
-    """Give an op's results what they are made as, and their users what is wanted: parts of that, or addends."""
+    """Give an op's results what they are made as, and their users what is wanted: parts of that, or partial values."""
     for value, here, there in zip(list(op.results), made, wanted, strict=True):
         conversion.settle(value, here)
         actions: list[Action] = []
@@ -130,7 +130,7 @@ def _settle(conversion: Conversion, op: Any, made: Sequence[Layout], wanted: Seq
 
 
 def _keep_first(conversion: Conversion, op: Any, part: Part, decision: Decision) -> None:
-    """Let operands that enter once be addends as well; and what a reduction starts from, which enters once, too."""
+    """Let operands that enter once be partial values, too, and so the value that a reduction starts from."""
     for i, axes in decision.keep:
         number = part.operands[i]
         value = op.operands[number]

@@ -1,4 +1,4 @@
-"""An MLIR op as the registry knows it, so that its sharding factors and its local attributes are known."""
+"""Translation of MLIR ops for the op registry, which provides their sharding factors and local attributes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Which rows of a dimension travel where, so that every device gets the range of them that it needs, and no more.
+"""Redistribution of rows along a dimension: every device gets exactly the range of rows that it needs.
 
 Rows are numbered by *coordinates* of the tensor, devices by their position along the dimension's axes. A device holds
-consecutive coordinates in its buffer and needs consecutive ones. What it has it keeps; all else comes in rounds of
-collective-permutes, whose slabs are as wide as the longest run among them.
+consecutive coordinates in its buffer and needs consecutive ones. It keeps what it has; all else comes in rounds of
+collective-permutes, whose slabs (halo regions) are as wide as the longest run among them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Run(NamedTuple):
 
 
 def redistribution(held: Held, wanted: Wanted) -> list[Piece]:
-    """What everyone keeps (if anyone does), then the rounds. Coordinates that nobody holds are in no piece."""
+    """What everyone keeps (if anyone does), then the rounds. Coordinates that no device holds are in no piece."""
     found = _runs(held, wanted)
     kept = [run for run in found if run.sender == run.receiver]
     runs = [run for run in found if run.sender != run.receiver]
@@ -86,9 +86,9 @@ def redistribution(held: Held, wanted: Wanted) -> list[Piece]:
 
 
 def mirrored(held: Held, wanted: Wanted) -> list[Piece]:
-    """The same for a tensor that is turned around: rounds between devices that mirror each other, or nearly so.
+    """Plan the rounds that redistribute a reversed dimension, between devices at (nearly) mirrored positions.
 
-    What a device keeps is part of a round, too, so that rounds along several dimensions can be made at once.
+    What a device keeps is also part of a round, so that rounds along several dimensions can be combined.
     """
     groups: dict[int, list[_Run]] = {}
     for run in _runs(held, wanted):

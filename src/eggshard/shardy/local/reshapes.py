@@ -1,4 +1,4 @@
-"""Reshapes of sharded tensors: which axes may stay, so that every device reshapes the shard that it has."""
+"""Reshapes of sharded tensors: the axes that may stay, so that every device reshapes its own shard."""
 
 from __future__ import annotations
 

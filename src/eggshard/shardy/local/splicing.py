@@ -1,4 +1,4 @@
-"""Device steps put into a module as StableHLO: their text is what plans are lowered to."""
+"""Splicing of device steps into a module as StableHLO, by the text that plans are lowered to."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Splicer:
 
 
 class _Text(StepText):
-    """With groups as axes of a mesh, if it has a name: what `replica_groups` may be beside a list of groups."""
+    """Step text whose `replica_groups` name the axes of a mesh where the mesh has a name, instead of listing groups."""
 
     mesh_name = ""
 

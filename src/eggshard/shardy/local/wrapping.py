@@ -1,4 +1,4 @@
-"""The program of one device put back behind whole tensors, so that XLA compiles it as it is."""
+"""Wrapping of the program of one device behind whole tensors, so that XLA compiles it unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def whole_program(text: str) -> str:
     """A module whose ``@main`` takes whole tensors, and runs that of a localised module on their shards.
 
     The text is what `convert-global-to-local` leaves, with the shardings of arguments and results. ProgramError without
-    a function ``@main``; ShardingError where a result is to stay addends, which a module's boundary cannot express.
+    a function ``@main``; ShardingError where a result is to stay partial values, which a module's boundary cannot
+    express.
     """
     with parsed(text) as module:
         wrap(module)
@@ -32,7 +33,10 @@ def whole_program(text: str) -> str:
 
 
 def wrap(module: ShardyModule) -> None:
-    """The same in place."""
+    """Wrap the body of ``@main`` in place, as the text of `convert-global-to-local` left it.
+
+    Raises ProgramError without a function ``@main``.
+    """
     main = module.by_name.get("main")
     if main is None:
         raise ProgramError("the module has no function @main; name the function to run so")

@@ -1,1 +1,1 @@
-"""Propagation: from the shardings that are stated to those of every value."""
+"""Propagation of shardings in MLIR modules, from stated ones to those of every value."""

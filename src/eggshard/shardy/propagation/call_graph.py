@@ -1,4 +1,4 @@
-"""Functions and who calls them."""
+"""The call graph: functions and their callers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls as computations in place, so that shardings flow through them, and back again."""
+"""Inlining of calls as named computations, so that shardings flow through them, and the way back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constants of their own for every user, so that users' shardings do not meet at what they share by chance."""
+"""Splitting of constants, one per user, so that users that share one by chance do not exchange shardings through it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sharding constraints that dictate the sharding of what they constrain."""
+"""Application of sharding constraints that dictate the sharding of their operand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Giving every data-flow edge an op of its own, at which its sharding is kept during propagation."""
+"""Insertion of an op for every data-flow edge, which holds the edge's sharding during propagation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gathers and scatters of rows, each at its own place, as batched ones: their rows may then be sharded alike."""
+"""Conversion of gathers and scatters of rows, each at its own index, to batched ones, so that rows can be sharded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def explicit_gather_scatter_batching(module: ShardyModule) -> None:
 
     ``table[arange(n), columns]`` indexes rows by an iota. Said as batching dimensions, the rows of table, columns and
     result are one factor, which propagation shards; otherwise the table's rows can only be looked up. As in Shardy,
-    only first dimensions of equal size, if another index is left; and, as its greedy rewriting does, ops that nobody
+    only first dimensions of equal size, if another index is left; and, as its greedy rewriting does, ops that no op
     uses go, and constants are at the beginning.
     """
     share_constants(module)

@@ -1,4 +1,4 @@
-"""A module's ops, values and shardings for propagation: read from MLIR once, before it, and written back after it."""
+"""The propagation graph of a module: ops, values and shardings, read from MLIR before and written back after."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class ModuleGraph(Graph):
         return [node for node in self.nodes if node.name == name]
 
     def _entry_functions(self) -> list[int]:
-        """Functions whose results are propagated to and from: the only one, or ``main``, or those that nobody calls."""
+        """Functions whose results are propagated to and from: the only one, or ``main``, or those without callers."""
         if len(self.functions) == 1:
             return list(self.functions.values())
         if "main" in self.functions:
@@ -164,7 +164,7 @@ class ModuleGraph(Graph):
             yield self._node_numbers[op]
 
     def _edge_sources(self, op: Any) -> tuple[int, ...]:
-        """The values that flow into a data-flow edge; none into the edge of a function that nobody calls."""
+        """The values that flow into a data-flow edge; none into the edge of a function without callers."""
         owner = op.operands[0]
         if op.name != FUNCTION_EDGE:
             return tuple(self._numbers[source] for source in sources(owner))
@@ -213,7 +213,7 @@ class ModuleGraph(Graph):
         return flow
 
     def _of_results(self, function: int) -> Iterator[Flow]:
-        """From what a function returns to its stated results, and back; none for tokens."""
+        """Yield the flows between a function's returned values and its stated results; tokens have none."""
         body = self.ops[function].regions[0]
         returned = terminator(body).operands if len(body.blocks) else ()
         for value, slot in zip(returned, self._of_function[function], strict=False):

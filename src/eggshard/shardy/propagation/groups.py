@@ -1,4 +1,4 @@
-"""Sharding groups: values that are sharded alike, wherever they are."""
+"""Sharding groups: values to be sharded alike wherever they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the elements of integer tensors: bounds, and the dimensions along which they count positions."""
+"""Analysis of integer tensors: bounds of their elements, and the dimensions along which they count positions."""
 
 from __future__ import annotations
 

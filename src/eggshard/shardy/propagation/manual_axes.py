@@ -1,4 +1,4 @@
-"""Manual axes said in full: every sharding of a manual computation names all of them."""
+"""Completion of manual axes: every sharding of a manual computation comes to name all of them."""
 
 from __future__ import annotations
 

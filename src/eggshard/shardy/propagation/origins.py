@@ -1,4 +1,4 @@
-"""Notes on where each axis of a sharding came from: from which stated sharding, and along which edges of which ops.
+"""Origins of each axis of a sharding: the stated sharding it came from, and the edges of ops along which it came.
 
 ``sdy.sharding_origins`` says for every axis of a value which argument, result, constraint or manual computation it was
 first stated for; ``sdy.propagation_edges`` of an op, at which step of propagation which of its tensors gave an axis to

@@ -1,4 +1,4 @@
-"""Propagation passes: with one strategy, by the schedule of ops, and by the priorities of dimensions.
+"""Propagation passes: by one strategy, by the schedule of ops, and by the priorities of dimensions.
 
 Options of all of them: keep-sharding-rules leaves on ops the rules by which shardings flowed through them;
 conservative-propagation adds no sub-axes, and takes rules along which no shard needs padding;

@@ -1,1 +1,1 @@
-"""Passes that decide: where values are resharded, and by which collectives."""
+"""Resharding passes, which decide where values are resharded, and by which collectives."""

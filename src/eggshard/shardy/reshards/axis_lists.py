@@ -1,4 +1,4 @@
-"""Lists of axes, major to minor, beside each other: what they share, and what is left of one without the other."""
+"""Comparison of axis lists, major to minor: what they share, and what is left of one without the other."""
 
 from __future__ import annotations
 

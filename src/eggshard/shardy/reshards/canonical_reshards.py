@@ -1,4 +1,4 @@
-"""Reshards in their simplest form: a chain is its last one, and two of a value to one sharding are one."""
+"""Canonicalization of reshards: a chain becomes its last one, and two of a value to one sharding become one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESHARD = "sdy.reshard"
 
 @shardy_pass("canonicalize-reshards", on="")
 def canonicalize_reshards(module: ShardyModule, common: bool = True) -> None:
-    """Drop reshards that only another reshard uses and all ops that nobody uses, and share equal reshards.
+    """Drop reshards that only another reshard uses and all ops that no op uses, and share equal reshards.
 
     As jaxlib's `canonicalize` does; common: also let equal reshards of a value in a block be one, which Shardy's
     export pipeline does not (its ``canonicalize{enable-patterns=sdy-reshard}``).

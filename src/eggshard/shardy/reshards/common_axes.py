@@ -1,6 +1,6 @@
-"""Which axes shard each factor of one op, where its operands and results disagree: Shardy's choice.
+"""Shardy's choice of the axes that shard each factor of one op whose operands and results disagree.
 
-Shardy looks at one op at a time. Operands and results vote with their global sizes for the axes that shard their
+Shardy considers one op at a time. Operands and results vote, with their global sizes, for the axes that shard their
 factors, whatever a reshard would cost.
 """
 
@@ -61,9 +61,9 @@ def _agreed(projection: Projection, rule: OpShardingRule) -> list[Axes] | None:
 def _of_preferred(
     projection: Projection, rule: OpShardingRule, sizes: Sequence[int], mesh: Mesh, first: int, second: int,
 ) -> list[Axes]:
-    """Of two tensors the preferred one keeps its sharding.
+    """Return the factor axes of the preferred one of two tensors, which keeps its sharding.
 
-    One that no axis shards where neighbours would exchange, else the larger, else the one with more shards.
+    Preferred is one without axes on permutation factors, else the larger, else the one with more shards.
     """
     permuted, tensors = rule.of_kind(PERMUTATION), list(projection.tensors)
 

@@ -1,6 +1,6 @@
-"""Reshards made explicit: each op's operands and results as the op can compute them, all else by `sdy.reshard`.
+"""The pass that makes reshards explicit: every op gets operands and results as it can compute them, by `sdy.reshard`.
 
-Shardy's decision, op by op (`common_axes`), or one for the whole program.
+The decision is Shardy's, op by op (`common_axes`), or one for the whole program (`planned`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def insert_explicit_reshards(
     """Insert reshards and all-reduces so that every op can compute on shards.
 
     enable_full_version: of every op; without it only of those that gain by it: calls, concatenates of differing
-    operands, ragged products, products that are cheaper to reshard after, and ops on addends.
+    operands, ragged products, products that are cheaper to reshard after, and ops on partial values.
     custom_rules: also of ops whose sharding rule the user has stated, which the original leaves alone.
     mode: ``shardy``, each op by itself, as the original; ``global``, the cheapest plan of the whole program.
     cost_model: of ``mode=global``, as in plan-explicit-reshards; bytes on the wire if none is given.
@@ -153,7 +153,7 @@ class _InFunction:
             self.reshard_operand(end, number, target, at, self.full)
 
     def unreduced_reshard(self, op: Any) -> bool:
-        """Replace a reshard that makes addends by ops that make them; whether it was one."""
+        """Replace a reshard that makes partial values by ops that make them; whether it was one."""
         if make_unreduced(self.values, op, 0, self.values.sharding(op.results[0]), insertion.before(op)) is None:
             return False
         op.results[0].replace_all_uses_with(op.operands[0])
@@ -240,7 +240,7 @@ def sharding_of(
 ) -> TensorSharding:
     """The sharding that an op's tensor takes; axes that were not to shard the value may shard it within the op.
 
-    ShardingError if axes of its addends would shard it as well.
+    ShardingError if axes of its partial values would shard it as well.
     """
     out = allowing(tensor.sharding(dims, rule, on.mesh, on.name))
     if any_overlap([axis for axes in out.axes for axis in axes], tensor.unreduced):

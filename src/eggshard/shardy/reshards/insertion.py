@@ -1,4 +1,4 @@
-"""New reshards and reductions in a module, with the location of the value that they are of."""
+"""Insertion of new reshards and reductions into a module, at the location of the value that they transform."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def all_reduce(value: Any, axes: Axes, sharding: TensorSharding, at: Any) -> Any
 
 
 def replicated_to_unreduced(value: Any, axes: Axes, sharding: TensorSharding, at: Any) -> Any:
-    """Of replicated values all but one become zero along axes."""
+    """Create the op that makes a replicated value a partial sum: along ``axes``, all devices but one hold zeros."""
     return _created("sdy.replicated_to_unreduced", value, at, axes=axis_list_text(axes), out_sharding=str(sharding))
 
 

@@ -1,4 +1,4 @@
-"""Reshapes whose shardings their factors cannot express: axes that divide neither a factor nor come after its end."""
+"""Reshapes whose shardings their factors cannot express: axes that neither divide a factor nor start after its end."""
 
 from __future__ import annotations
 

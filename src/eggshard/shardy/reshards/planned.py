@@ -32,8 +32,8 @@ def insert_planned_reshards(module: ShardyModule, cost_model: str | CostModel = 
 
     The module's ops stay; which placements they are computed at is chosen by extraction. Function arguments and stated
     results lie where they are stated to, results without a closed sharding where is cheapest; shardings of other
-    values, constraints and reshards are hints, and go. Every value then has a closed sharding; addends are reduced by
-    ``sdy.all_reduce``, at once or, where the plan delays it, after values that are unreduced.
+    values, constraints and reshards are hints, and go. Every value then has a closed sharding; partial values are
+    reduced by ``sdy.all_reduce``, at once or, where the plan delays it, after values that are unreduced.
 
     Where the program cannot be planned so (single devices, several meshes), its reshards are those of Shardy's
     decision for each op, with an EggshardWarning; so are they, counted in wire bytes, where that sends less.

@@ -1,4 +1,4 @@
-"""Reductions whose body no all-reduce can repeat: Shardy's rule lets them be sharded along what they reduce."""
+"""Reductions whose body no all-reduce can repeat, although Shardy's rule lets the reduced dimensions be sharded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reshards of one value in several shapes and orders of dimensions: one reshard, and its result in the others."""
+"""Sharing of one reshard among reshards of a value in several shapes and dimension orders."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _written(
     module: ShardyModule, op: Any, other: Any, moves: Sequence[Moved], dims: tuple[Steps, ...] | None,
     wanted: Shards, target: TensorSharding,
 ) -> Any:
-    """Another reshard's result after these moves, stated to lie where it does; None where that is no sharding."""
+    """Write the moves that lead from another reshard's result, with their shardings stated; None if one has none."""
     shardings = []
     for move in moves:
         dims = _after(dims, move)

@@ -1,4 +1,4 @@
-"""Values that are sums of addends along axes: where the addends are summed, and where they are made."""
+"""Values that are partial sums along axes: where they are reduced, and where they are made."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def unreduced_axes(sharding: TensorSharding | None) -> Axes:
 def reduce_operand(
     values: Values, op: Any, number: int, source: TensorSharding | None, user: TensorSharding | None, at: Any,
 ) -> TensorSharding | None:
-    """Sum an operand's addends along the axes that its user does not keep unreduced. The operand's sharding then."""
+    """Sum an operand's partial values along axes that its user does not keep unreduced; returns its new sharding."""
     if source is None or not unreduced_axes(source):
         return source
     mesh = values.on_mesh(source).mesh
@@ -42,7 +42,7 @@ def reduce_operand(
 
 
 def reduce_operands(values: Values, op: Any) -> None:
-    """Sum the addends of an op's operands along the axes that its results do not keep unreduced.
+    """Sum the partial values of an op's operands along the axes that its results do not keep unreduced.
 
     ShardingError if its results keep different ones.
     """
@@ -65,7 +65,8 @@ def reduce_results(
 ) -> None:
     """Sum an op's results along the axes that shard its reduction factors, but those that stay unreduced.
 
-    chosen: the axes of each factor; None if only addends that the result keeps unreduced tell that there are any.
+    chosen: the axes of each factor; None if only partial values that the result keeps unreduced tell that there are
+    any.
     """
     if not op.results:
         return
@@ -105,10 +106,10 @@ def _is_reduced(result: Any, axes: Axes, mesh: Mesh) -> bool:
 def make_unreduced(
     values: Values, op: Any, number: int, target: TensorSharding | None, at: Any,
 ) -> TensorSharding | None:
-    """Turn an operand into addends along the axes of the target that it is not unreduced along yet.
+    """Turn an operand into partial values along the axes of the target that it is not unreduced along yet.
 
     Replicated ones give all but one zeros, sharded ones are put among zeros; other dimensions are resharded first.
-    The operand's sharding then; None if nothing was to be done. ShardingError if the operand has other addends.
+    The operand's sharding then; None if nothing was to be done. ShardingError if the operand has other partial values.
     """
     value = op.operands[number]
     source = values.sharding(value)
@@ -143,7 +144,8 @@ def make_unreduced(
 def _aligned(
     source: TensorSharding, target: TensorSharding, new: Axes, mesh: Mesh,
 ) -> tuple[tuple[DimSharding, ...], list[Axes], bool]:
-    """The dimensions before addends are made along new axes: those of the target, but for axes that turn into addends.
+    """The dimensions before partial values are made along new axes: those of the target, but for axes that turn into
+    partial values.
 
     Also per dimension these axes, and whether the source has to be resharded to it.
     """

@@ -1,4 +1,4 @@
-"""What values are sharded like, those of regions included, and the meshes that they are on."""
+"""Shardings of values, including those of regions, and the meshes that they are on."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def fully_closed(mesh: str | Mesh, value: Any) -> TensorSharding:
 
 
 def allowing(sharding: TensorSharding, axes: Sequence[AxisRef] | None = None) -> TensorSharding:
-    """The same sharding without bans on axes: these, or those that it shards its dimensions by itself."""
+    """Remove axes from a sharding's replicated list: the given ones, by default those that shard its dimensions."""
     used = [axis for dim in sharding.axes for axis in dim] if axes is None else axes
     banned = tuple(axis for axis in sharding.sharding.replicated if not any_overlap((axis,), used))
     return sharding.updated(replicated=banned)

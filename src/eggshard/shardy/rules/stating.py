@@ -1,4 +1,4 @@
-"""Passes that state op sharding rules on ops, and take them away again."""
+"""Passes that state op sharding rules on ops, and remove them again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of several plans is taken: by what the assembled code says of each.
+"""Choice among several plans by statistics of each plan's assembled code.
 
 A model of layouts knows neither how the assembler orders instructions nor what later passes make of a layout. A plan
 that is cheaper under the model is taken only if its code is no worse than Triton's in what decides how a block runs.
@@ -77,8 +77,8 @@ class Choice(NamedTuple, Generic[P]):
 def choose(
     plans: Iterable[P], given_cost: float, own: Callable[[], Code], code_of: Callable[[P], Code]
 ) -> Choice[P]:
-    """Of plans that cost no more than ``given_cost``, Triton's, the cheapest whose code is not refused. One that falls
-    short is taken only if it gains `WORTH`, and no other keeps `KEPT` of that.
+    """Choose the cheapest plan that costs no more than ``given_cost`` (Triton's) and whose code is not refused. A plan
+    that falls short is taken only if it gains `WORTH`, and no other keeps `KEPT` of that.
 
     plans: made as they are asked for, the cheaper ones first. own: Triton's code, asked for where it is needed.
     code_of: assembles a plan; raises `ProgramError` where it cannot. The search ends at a plan without fault that keeps

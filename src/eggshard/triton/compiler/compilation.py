@@ -1,4 +1,4 @@
-"""From TritonGPU IR to assembled code by Triton's own stages, without a GPU: PTX and cubin, amdgcn and hsaco."""
+"""Compilation of TritonGPU IR by Triton's own stages, without a GPU: to PTX and cubin, or to amdgcn and hsaco."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What assembled code says of layouts: barriers, shared memory, shuffles, registers, counted in its text."""
+"""Statistics of assembled code that depend on layouts: barriers, shared memory, shuffles, registers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _DPP = re.compile(r"\b(?:quad_perm|row_(?:shl|shr|ror|mirror|half_mirror|bcast|n
 
 
 def count(compiled: Compiled) -> CodeCounts:
-    """Of the machine code: SASS or amdgcn. Raises `ProgramError` where it cannot be disassembled."""
+    """Count instructions of the machine code, SASS or amdgcn. Raises `ProgramError` if it cannot be disassembled."""
     return count_sass(compiled.cubin) if "cubin" in compiled.stages else count_amdgcn(compiled.amdgcn)
 
 
@@ -59,7 +59,7 @@ def count_listed(compiled: Compiled) -> CodeCounts:
 
 
 def count_sass(cubin: bytes) -> CodeCounts:
-    """Of a cubin, by the disassembler that Triton brings."""
+    """Count SASS instructions of a cubin, using the disassembler that ships with Triton."""
     text, usage = disassembled(cubin)
     found = _counted(
         [match[1] for match in _SASS.finditer(text)],
@@ -92,7 +92,7 @@ def _tool(name: str, option: str, cubin: bytes) -> str:
 
 
 def count_ptx(text: str) -> CodeCounts:
-    """Of PTX, before ptxas removes and merges instructions."""
+    """Count PTX instructions, before ptxas removes and merges any."""
     return _counted(
         [match[1] for match in _PTX.finditer(text)],
         barriers=("bar.", "barrier."), loads=("ld.shared", "ldmatrix"), stores=("st.shared", "stmatrix"),
@@ -101,7 +101,7 @@ def count_ptx(text: str) -> CodeCounts:
 
 
 def count_amdgcn(text: str) -> CodeCounts:
-    """Of amdgcn assembly; lanes exchanged by the operand modifiers of a vector instruction (DPP) are shuffles too."""
+    """Count instructions of amdgcn assembly; operand modifiers that exchange lanes (DPP) count as shuffles."""
     body = text.split(".amdgpu_metadata")[0].split(".section\t.AMDGPU.csdata")[0].split(".section\t.rodata")[0]
     lines = [(match[1], match[2] or "") for match in _AMDGCN.finditer(body)]
     found = _counted(

@@ -1,9 +1,9 @@
-"""Put into Triton's own compiler: ``eggshard.triton.install()``.
+"""Installation of the planner into Triton's own compiler: ``eggshard.triton.install()``.
 
 Triton calls a hook when it lists the stages of a compilation. Ours lets the stage that makes TritonGPU IR run as ever,
-then plans layouts anew; what it finds is taken only if it verifies, its layouts line up, its modelled cost is lower,
-and its assembled code is no worse (`choosing`). Otherwise, and whenever something goes wrong, Triton's own module goes
-on. What was assembled of a plan that is taken is not made again.
+then plans layouts anew. The result is taken only if it verifies, its layouts line up, its modelled cost is lower, and
+its assembled code is no worse (`choosing`). Otherwise, and whenever something goes wrong, Triton's own module goes on.
+Code assembled for a plan that is taken is not assembled again.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class Installation:
         self, backend: Any = None, stages: Any = None, options: Any = None, language: Any = None,
         capability: Any = None,
     ) -> tuple[str, str] | None:
-        """Without arguments the key and the hash that a compilation is cached under, else a change of its stages.
+        """Without arguments, return the key and hash under which a compilation is cached; otherwise change its stages.
 
-        What is changed is what the key said, though another thread ends the installation in between.
+        The change is the one that the key announced, even if another thread ends the installation in between.
         """
         other = self.below()
         if backend is None:
@@ -169,7 +169,7 @@ def _change(installation: Installation, backend: Any, stages: Any, options: Any,
 
 @functools.cache
 def source_digest() -> str:
-    """Of eggshard's source: what was planned by another version is not taken from Triton's cache."""
+    """Return a digest of eggshard's source, so that Triton's cache never serves what another version planned."""
     digest = hashlib.sha256()
     root = Path(version.__file__).parent
     for folder, below, files in os.walk(root, followlinks=True):

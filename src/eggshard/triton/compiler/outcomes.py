@@ -1,4 +1,4 @@
-"""What came of the compilations that Triton did with us installed."""
+"""Outcomes of the compilations that Triton did with the planner installed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 Result = Literal["improved", "equal", "fallback"]
 
+#: The number of latest outcomes that are kept.
 KEPT = 256
 
 

@@ -1,4 +1,4 @@
-"""Triton's own passes from its tensor IR to the final TritonGPU IR, each removal of layout conversions in our hands.
+"""A tap on Triton's pipeline from tensor IR to final TritonGPU IR, which hands over each removal of layout conversions.
 
 A back end writes its pipeline as Python: it makes pass managers, adds passes, runs them. That function is run as it is,
 on globals of its own in which pass managers note what is added to them. When one is to run, the passes run in real
@@ -52,7 +52,7 @@ class Compilation:
 
     @classmethod
     def of(cls, target: str | Any, options: dict[str, Any] | None = None) -> Compilation:
-        """For a target by name or Triton's own, with Triton's options (``num_warps``, ``num_stages``)."""
+        """Make a compilation for a target (a name or Triton's own) with Triton's options (``num_warps``, ...)."""
         from triton._C.libtriton import ir
         from triton.compiler.compiler import make_backend
 

@@ -1,4 +1,4 @@
-"""One compilation's TritonGPU module, Triton's or ours: both are made, ours must be better where that can be told."""
+"""Replacement of one compilation's TritonGPU module: Triton's and ours are made, and ours is taken only if better."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Replacement:
     lowered: Lowered | None = None
 
     def plan(self, module: Any) -> Planned:
-        """Of libtriton's module, which stays as it is. The same text is planned once."""
+        """Plan libtriton's module, which is not changed; equal texts are planned once."""
         from eggshard.triton.frontend.libtriton import generic_text
 
         return _plan(self, generic_text(module))
@@ -157,7 +157,7 @@ class _Work:
         return Compilation(self.backend, self.options, context, dict(self.metadata))
 
     def code(self, text: str, context: Any) -> Code:
-        """Of TritonGPU IR, assembled. Raises `Doubt` where it does not verify, `ProgramError` where a stage fails."""
+        """Assemble TritonGPU IR. Raises `Doubt` where it does not verify, `ProgramError` where a stage fails."""
         if text not in self.compiled:
             self.compiled[text] = lower(self.compilation(context), _verified(text, context))
         return Code.of(self.compiled[text])
@@ -202,7 +202,7 @@ def _better(how: Replacement, work: _Work, source: str, theirs: Any) -> tuple[An
 
 
 def _replaced(how: Replacement, work: _Work, source: str, context: Any) -> Iterator[Planned]:
-    """Of Triton's pipeline with the planner in place of removals, and once more on what that leaves."""
+    """Yield the plans of Triton's pipeline with the planner in place of its layout removals, then of its result."""
     from eggshard.triton.frontend.libtriton import parse
 
     def run(tap: Tap) -> Any:

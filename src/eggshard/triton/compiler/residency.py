@@ -1,4 +1,4 @@
-"""How many thread blocks a multiprocessor holds at once, as far as shared memory, registers and threads limit it."""
+"""Residency: thread blocks that a multiprocessor holds at once, limited by shared memory, registers and threads."""
 
 from __future__ import annotations
 

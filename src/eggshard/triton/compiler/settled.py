@@ -1,7 +1,7 @@
-"""Kernels that need no planning again: what passes leave of a planned one as it was.
+"""Detection of kernels that need no new planning because passes left them as they were planned.
 
 Between two removals of layout conversions a pipeline may change nothing that layouts depend on. Kernels are compared up
-to names, locations and the order of ops within their block, which neither candidates nor prices depend on, and fences.
+to names, locations, fences and the order of ops within their block, which affect neither candidates nor prices.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""TritonGPU IR in: kernels from text or from Triton's own modules."""
+"""The TritonGPU IR front end: kernels from text or from Triton's own modules."""
 
 from eggshard.triton.frontend.libtriton import load
 

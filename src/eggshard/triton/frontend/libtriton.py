@@ -1,4 +1,4 @@
-"""libtriton behind one door: contexts, text in both forms, verification. Needs the extra ``eggshard[triton]``."""
+"""The only interface to libtriton: contexts, text in both forms, verification. Needs the extra ``eggshard[triton]``."""
 
 from __future__ import annotations
 

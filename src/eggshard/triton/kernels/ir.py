@@ -1,7 +1,7 @@
 """Kernels as values, ops, blocks and regions: MLIR's own structure, with attributes as text.
 
-What an op means is said elsewhere (`rules`); here is only its shape. Types of tensors are read, for
-layouts are the concern of this room; whatever else a type or an attribute holds stays word for word as it came.
+The meaning of ops is elsewhere (`rules`). Tensor types are parsed, because layouts are part of them; all other types
+and attributes are kept verbatim.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""MLIR's generic form, read and written: every op as ``"name"(%ops) <{properties}> ({regions}) {attributes} : types``.
+"""Reader and writer of MLIR's generic form: ``"name"(%ops) <{properties}> ({regions}) {attributes} : types``.
 
-Attributes are not understood but cut out where they end; aliases of layouts are expanded as they are read, and those of
-locations stay as they are.
+Attributes are cut out where they end, without being understood; aliases of layouts are expanded when read, and those of
+locations are kept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a kernel's layouts line up: no op but ``ttg.convert_layout`` may move data between threads.
+"""The alignment check of a kernel's layouts: no op but ``ttg.convert_layout`` may move data between threads.
 
 Every op must find its operands' elements in the registers where its results' elements are to be.
 """

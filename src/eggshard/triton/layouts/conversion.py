@@ -1,9 +1,9 @@
-"""What converting a tensor from one layout to another costs: by registers, shuffles or shared memory, and how many.
+"""Costs of converting a tensor between layouts: by registers, shuffles or shared memory, and how many of each.
 
 The categories follow from the map over GF(2) from the target's hardware bits to the source's: where it is the identity
 on warps nothing leaves a warp, where it is so on lanes nothing leaves a thread. Between lanes, a permutation of the
 index bits of registers and lanes is done with shuffles as long as it exchanges at most one register bit with a lane
-bit; else, and between warps, elements go through shared memory (`swizzling`).
+bit; otherwise, and between warps, elements go through shared memory (`swizzling`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What running something costs, in instructions."""
+"""Counts of instructions, in which all costs of layouts are stated."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Counts(NamedTuple):
     global_lines: float = 0
 
     def plus(self, other: Counts) -> Counts:
-        """Both, one after the other: instructions add up, scratch memory is used again."""
+        """Return the counts of running both in sequence: instructions add up, scratch memory is reused."""
         if other is NOTHING:
             return self
         if self is NOTHING:
@@ -60,7 +60,7 @@ class Counts(NamedTuple):
         )
 
     def times(self, factor: float) -> Counts:
-        """As often: a loop's trips, a branch's frequency."""
+        """As often: a loop's trip count, a branch's frequency."""
         if factor == 1 or self is NOTHING:
             return self
         return Counts(

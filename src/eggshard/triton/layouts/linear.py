@@ -89,7 +89,7 @@ class LinearLayout(_Fields):
         return Span(self.columns).rank == self.size_log2
 
     def without_duplicates(self) -> LinearLayout:
-        """The same without the registers that repeat others: what the lowering works on."""
+        """Return the layout without registers that repeat others, which is what the lowering works on."""
         if 0 not in self.register:
             return self
         return self._replace(register=tuple(v for v in self.register if v))

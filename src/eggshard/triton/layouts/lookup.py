@@ -1,4 +1,4 @@
-"""What looking elements up, and counting them, costs at a layout: through shared memory, where not within warps."""
+"""Costs of gathers and histograms at a layout, which go through shared memory unless they stay within warps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine as layouts see it: what a thread block is made of."""
+"""The machine as layouts depend on it: the shape of a thread block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What combining elements along a dimension costs at a layout: reductions and scans.
+"""Costs of combining elements along a dimension at a layout: reductions and scans.
 
 Reductions are lowered as Triton lowers them: within threads, then within warps by shuffles, then, as often as warps
 hold different elements of the dimension, through shared memory into lanes and by shuffles again.
@@ -173,7 +173,7 @@ def scan(
     if reverse:  # the lanes are mirrored before and after
         shuffles += 2 * elements * words
     operands = len(combination.bits)
-    # The last element of the lane before is fetched, though nobody may need it (AMD's compiler sees that).
+    # The last element of the lane before is fetched, though no one may need it (AMD's compiler sees that).
     passed = contiguous > 1 or machine.vendor == "cuda"
     counts = NOTHING
     if axis_warps > 1:
@@ -182,7 +182,7 @@ def scan(
         shuffles += chunks * words * passed
         moves += chunks * (axis_warps + contiguous) * operands
         non_axis = 1 << sum(1 for v in source.lane + source.warp if v and not v & mask)
-        # What the last warp adds to the last piece nobody reads.
+        # What the last warp adds to the last piece no one reads.
         loads = chunks * axis_warps - groups
         if non_axis == 1 and machine.vendor == "cuda":  # those of one piece lie side by side
             loads = chunks * max(1, axis_warps * sum(combination.bits) // 128)

@@ -1,4 +1,4 @@
-"""Where a conversion through shared memory puts each element, and with which instructions: Triton's own choice.
+"""Swizzling of conversions through shared memory: the address of each element, and the instructions, as Triton chooses.
 
 Shared memory is a layout too: its offset bits, from the fastest, are those of one vector (what one instruction moves
 for a lane), the banks, the segments (rows of all the banks), the blocks, and the repetitions (parts of the tensor that
@@ -18,6 +18,7 @@ from eggshard.triton.layouts.gf2 import Span, complement, intersection
 from eggshard.triton.layouts.linear import LinearLayout
 from eggshard.triton.layouts.machine import Machine
 
+#: Banks of shared memory.
 _BANKS = 32
 _WORD = 32  # bits of a bank, and of a register
 _VECTOR = 128  # bits that a lane can move at most

@@ -1,4 +1,4 @@
-"""Layouts as encodings define them: a product of identities, grown or clipped to the tensor's shape."""
+"""Tiles, the algebra in which encodings define layouts: products of identities, grown or clipped to a shape."""
 
 from __future__ import annotations
 

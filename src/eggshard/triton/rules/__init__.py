@@ -1,6 +1,6 @@
-"""Transfer rules: at which encodings each op runs, which keep theirs, and what running them so costs.
+"""Transfer rules: the encodings at which each op runs, the ops that keep theirs, and the cost of running them so.
 
-One file per family of ops, one table by name (`table`), the same questions of all of them:
+There is one file per family of ops and one table by name (`table`); the functions below put the questions to it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Whether memory that is read is also written, as far as pointers tell.
+"""Alias analysis: whether memory that is read is also written, as far as pointers tell.
 
-Threads of a block run apart. Where several of them read an element, or read it at two layouts, one may do so after
-another has stored what follows from it: what a kernel both reads and writes is read once, at the layout that it has.
-Two arguments of a kernel are taken to be two pieces of memory, as Triton takes them when it computes loads again.
+Threads of a block are not synchronized. Where several of them read an element, or read it at two layouts, one may do so
+after another has stored what follows from it; so memory that a kernel both reads and writes is read once, at the given
+layout. Two arguments of a kernel are taken not to alias, as Triton assumes when it recomputes loads.
 """
 
 from __future__ import annotations

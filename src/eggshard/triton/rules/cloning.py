@@ -1,4 +1,4 @@
-"""An op again, at another option: the types of its results, and of the attributes that hold them, follow."""
+"""Cloning of an op at another option, with the types of its results, and of attributes that hold them, updated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of matrices: the result's encoding says what the operands' are."""
+"""Rules of matrix products: the result's encoding determines the operands'."""
 
 from __future__ import annotations
 

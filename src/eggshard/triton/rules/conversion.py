@@ -1,4 +1,4 @@
-"""Changes of layout, and of how elements are packed."""
+"""Rules of layout conversions, and of changes in how elements are packed."""
 
 from __future__ import annotations
 

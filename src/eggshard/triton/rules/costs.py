@@ -1,4 +1,4 @@
-"""What ops cost at an encoding: instructions of warps, all warps of a block added up."""
+"""Costs of ops at an encoding: instructions of warps, summed over all warps of a block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encodings that spell a linear layout: blocked where one does, else its bases."""
+"""Derivation of encodings from linear layouts: a blocked one where it exists, otherwise a linear one by its bases."""
 
 from __future__ import annotations
 

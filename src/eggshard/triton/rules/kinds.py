@@ -1,4 +1,4 @@
-"""Pure ops on each element by itself, by the class of their instructions; None of those that cost nothing."""
+"""Elementwise pure ops, classified by the kind of their instructions; None for those that cost nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Global and shared memory: what is read or written there is the same at every encoding, how fast is not."""
+"""Rules of global and shared memory accesses: every encoding accesses the same data, at different speeds."""
 
 from __future__ import annotations
 

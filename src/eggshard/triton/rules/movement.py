@@ -1,4 +1,4 @@
-"""Ops that rename elements: every element stays in its register, at the index that the op gives it."""
+"""Rules of ops that rename elements: every element stays in its register, at the index that the op gives it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def shape_of(op: Operation, operand: bool) -> tuple[int, ...]:
 
 
 class Broadcast(Uniform):
-    """The same encoding on both sides: threads that would hold different indices of a dimension of size one hold that.
+    """Operand and result share one encoding; every thread holds index 0 of a dimension of size one.
 
-    The verifier asks for less, that both lie alike where the operand has elements: the given option may be such a one.
+    The verifier asks for less (equal layouts where the operand has elements), so the given option may differ.
     """
 
     def from_operand(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:

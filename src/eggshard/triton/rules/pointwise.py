@@ -1,4 +1,4 @@
-"""Ops on each element by itself, and tensors out of nothing or of scalars: all tensors at one encoding, whichever."""
+"""Rules of elementwise ops, and of ops that make tensors of nothing or of scalars: one encoding for all tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a thread's registers have in common: arithmetic on it is done once, whatever the layout.
+"""Analysis of arithmetic that a thread's registers share, and that is therefore done once whatever the layout.
 
 The compiler sees that all registers of a splat are one, and that those of a counter differ by constants, which it folds
 into sums and addresses.

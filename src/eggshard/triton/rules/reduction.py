@@ -1,6 +1,6 @@
-"""Ops that combine elements along a dimension, or that look elements up.
+"""Rules of ops that combine elements along a dimension, or that look elements up.
 
-Those that use a block's own shared memory keep their layouts in clusters: what other blocks hold is not there.
+Ops that use the block's own shared memory keep their layouts in clusters, since it lacks other blocks' elements.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What a rule says of an op: the encodings at which it runs, and what it does besides.
+"""The rule interface: the encodings at which an op runs, and what it costs there.
 
 An `Option` is one consistent assignment of encodings to an op's tensors. A rule gives the options in which a given
-operand or result has a given encoding; the base class is what is said of ops that nobody knows: they run as they are
-given.
+operand or result has a given encoding. The base class is the rule of unknown ops: they run as they are given.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def current(op: Operation) -> Option:
 
 
 class Rule:
-    """Of ops that are not understood: they run as they are given, once, and nothing is known of their costs."""
+    """The rule of unknown ops, and the base of all others: an op runs once, as it is given, at an unknown cost."""
 
     def from_operand(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
         """The options in which operand ``i`` has an encoding, or one that lies equal where the op asks for a certain

@@ -1,4 +1,4 @@
-"""Where elements lie in a buffer of shared memory, and what a tensor's layout costs to read or write there.
+"""Element offsets in buffers of shared memory, and costs of reading or writing a buffer at a tensor's layout.
 
 Offsets are linear over GF(2), too: row-major order, with bits of the row added to bits of the column (swizzling).
 """

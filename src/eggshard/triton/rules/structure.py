@@ -1,4 +1,4 @@
-"""Encodings that follow from encodings by their fields alone: dimensions permuted, opened, appended and dropped."""
+"""Encodings derived from encodings by their fields alone: dimensions permuted, expanded, appended and dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rule each op has, by name. Ops that are not here are not understood: they stay as they are given."""
+"""The table of rules, by op name. Ops that are not listed are not understood, and stay as they are given."""
 
 from __future__ import annotations
 

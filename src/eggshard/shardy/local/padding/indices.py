@@ -1,4 +1,4 @@
-"""Padded operands of ops that look up by index: indices mean the tensor's own size, not the padded one.
+"""Padding of operands that are looked up by index: indices stay relative to the tensor's own size.
 
 Slices are clamped into a tensor and updates outside of it are dropped; where a dimension gets larger, clamping and
 dropping are written out.

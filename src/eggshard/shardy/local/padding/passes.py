@@ -1,4 +1,4 @@
-"""Equal shards: every tensor that a sharding cuts unevenly gets padding behind it."""
+"""Passes that pad every tensor that a sharding divides unevenly, so that all shards are equal."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What padded operands mean for each op: which dimensions go together, which must have their own size, and what the
-padding must hold.
+"""Padding rules of ops: which dimensions are padded together, which must keep their own size, and what the padding must
+hold.
 
-Ops that are not named here take operands of their own sizes.
+Ops without a rule take operands of their own sizes.
 """
 
 from __future__ import annotations

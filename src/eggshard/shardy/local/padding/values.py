@@ -1,8 +1,7 @@
-"""Values of a function whose tensors are larger than they were, so that shards are equal: what their padding holds, and
-the ops that change it.
+"""Padded values of a function: what is known of their padding's content, and the ops that change it.
 
-A tensor's own elements stay in front, at their indices; what lies behind them is padding. Every function here keeps
-the module's meaning as a program on whole tensors, whatever the shardings are.
+A tensor's own elements stay in front, at their indices, and padding follows them. Every function here keeps the
+module's meaning as a program on whole tensors, whatever the shardings are.
 """
 
 from __future__ import annotations

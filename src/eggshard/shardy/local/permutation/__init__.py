@@ -1,1 +1,1 @@
-"""Ops that move elements between shards (permutation factors): which dimensions these are, and how shards exchange."""
+"""Ops that move elements between shards (along permutation factors): the dimensions concerned, and the exchanges."""

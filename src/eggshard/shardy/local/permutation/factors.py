@@ -79,7 +79,7 @@ def _resolve(module: ShardyModule, permuted: Permuted, channel: Iterator[int] | 
 def _make_whole(module: ShardyModule, permuted: Permuted, number: int) -> None:
     """Make an operand whole along dimensions that no result has, but are not summed up shard by shard either.
 
-    Shardy may have the result reduced along the axes that shard them: it holds no addends along these then.
+    Shardy may have the result reduced along the axes that shard them: it holds no partial values along these then.
     """
     op, dims = permuted.op, permuted.whole(number)
     x, sharding = op.operands[number], module.sharding(op.operands[number])

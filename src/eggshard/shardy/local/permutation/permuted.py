@@ -1,4 +1,4 @@
-"""Ops along whose dimensions elements move between shards: which dimensions these are, and the ops on shards."""
+"""Ops that move elements between shards: the dimensions along which they do, and the ops on shards."""
 
 from __future__ import annotations
 

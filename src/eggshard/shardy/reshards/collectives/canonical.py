@@ -1,4 +1,4 @@
-"""Collectives in their simplest form: fused where two are one, and gone where they do nothing."""
+"""Canonicalization of collectives: fused where two are one, and removed where they do nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.reshards.canonical_reshards import RESHARD, share_in_other_shapes
 from eggshard.shardy.reshards.collectives.kinds import KINDS, Collective, leading
 
-#: Collectives have no effects but their results, though jaxlib keeps those that nobody uses.
+#: Collectives have no effects but their results, though jaxlib keeps those that no op uses.
 _COLLECTIVES = tuple(f"sdy.{kind}" for kind in KINDS)
 
 
@@ -97,7 +97,7 @@ def _slice_of_gather(module: ShardyModule, op: Any) -> bool:
 
 
 def _reduction_of_copies(module: ShardyModule, op: Any) -> bool:
-    """A reduction of what was made addends by keeping one copy."""
+    """A reduction of what was made partial values by keeping one copy."""
     made = maker(op.operands[0], "sdy.replicated_to_unreduced")
     same = made is not None and str(made.attributes["axes"]) == str(op.attributes["reduction_axes"])
     return same and _replace(op, made.operands[0])
@@ -119,7 +119,7 @@ def _read(op: Any) -> Collective | None:
 
 
 def _exchange_of_exchange(module: ShardyModule, op: Any) -> bool:
-    """Two all-to-alls between different dimensions, the first of which nobody else uses."""
+    """Two all-to-alls between different dimensions, the first of which no other op uses."""
     inner = maker(op.operands[0], "sdy.all_to_all")
     first, second = _read(inner), Collective.read(op)
     if first is None or second is None or len(uses(inner.results[0])) != 1:
@@ -164,7 +164,7 @@ def _same_slices(first: Any, second: Any) -> bool:
 
 
 def _reshard_of_reshard(module: ShardyModule, op: Any) -> bool:
-    """A reshard of a reshard that nobody else uses."""
+    """A reshard of a reshard that no other op uses."""
     inner = maker(op.operands[0], "sdy.reshard")
     if inner is None or len(uses(inner.results[0])) != 1:
         return False

@@ -1,4 +1,4 @@
-"""Reshards become collectives: `sdy.reshard` says what, the ops written here say how."""
+"""The pass that turns reshards into collectives: `sdy.reshard` says what to do, the ops written here say how."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eggshard.shardy.reshards.collectives.shared_beginnings import Way, cheapest
 from eggshard.shardy.wire_bytes import WireBytes, collective_bytes, element_bytes_of
 
 MODES = ("shardy", "global")
-#: Of more reshards of one value, none is led by way of another's target.
+#: The most reshards of one value among which one may be routed by way of another's target.
 MOST_MEMBERS = 8
 
 
@@ -52,7 +52,7 @@ class Wanted:
 
     @property
     def plain(self) -> bool:
-        """Whether it stays on its mesh, and keeps its addends."""
+        """Whether it stays on its mesh, and keeps its partial values."""
         return self.source.mesh == self.target.mesh and self.keeps_addends
 
     @property
@@ -214,7 +214,7 @@ def _on_meshes(wanted: Wanted, moves: Sequence[Move]) -> Way:
 def greedy(
     shape_: tuple[int, ...], sizes: Sizes, source: TensorSharding, target: TensorSharding, reordered: bool
 ) -> list[Move] | None:
-    """Shardy's moves, between a reduction of addends that the target does not have and one to those that it adds."""
+    """Shardy's moves, after reducing partial values that the target lacks and before making those that it adds."""
     kept, reduced, added = addends(source.sharding.unreduced, target.sharding.unreduced, sizes)
     between = greedy_moves(shape_, sizes, source.axes, target.axes, reordered)
     if between is None:
@@ -225,7 +225,7 @@ def greedy(
 
 
 def addends(source: Axes, target: Axes, sizes: Sizes) -> tuple[Axes, Axes, Axes]:
-    """The axes of addends that stay, that are reduced, and that are added."""
+    """The axes of partial values that stay, that are reduced, and that are added."""
     before, after = aligned(source, sorted(target), sizes), aligned(target, sorted(source), sizes)
 
     def of(axes: Sequence[AxisRef]) -> Axes:

@@ -1,8 +1,8 @@
-"""Shardy's own way from one sharding to another: slice, permute, exchange, gather, at most twice over.
+"""Shardy's own sequence of collectives between two shardings: slice, permute, exchange, gather, at most twice over.
 
-What each stage takes is decided by shard counts, never by bytes. A stage works on what differs between the two
-shardings: per dimension the axes that are there and should not stay where they are (``have``), and those that should
-be there (``want``), after the common prefix. Sub-axes are cut first so that axes of both that overlap are equal.
+Shard counts decide what each stage takes, never bytes. A stage works on the difference of the two shardings: per
+dimension, the axes present that should not stay where they are (``have``), and those that should be there (``want``),
+after the common prefix. Sub-axes are split first so that overlapping axes of both are equal.
 """
 
 from __future__ import annotations

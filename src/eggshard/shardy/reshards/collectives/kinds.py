@@ -40,7 +40,7 @@ def well_formed(dims: Sequence[Axes], sizes: Sizes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A collective without a mesh: its kind, the axes per dimension and addends after it, and what it moves.
+    """A collective without a mesh: its kind, the axes per dimension and partial values after it, and what it moves.
 
     dims, axes and exchanges are those of `Collective`.
     """
@@ -81,7 +81,7 @@ class Collective:
     """One op ``sdy.<kind>`` and the sharding of its result.
 
     dims: the axes per dimension that are gathered, sliced or scattered; axes: those that are reduced, or become
-    addends; exchanges: the parameters of an all-to-all. A permute has none of them.
+    partial values; exchanges: the parameters of an all-to-all. A permute has none of them.
     """
 
     kind: str
@@ -132,9 +132,9 @@ class Collective:
 
 
 def fused(moves: Sequence[Move], sizes: Sizes, source: Sequence[Axes], reordered: bool) -> list[Move]:
-    """The same with slices in a row as one, and so all-to-alls between different dimensions and sliced reductions.
+    """Fuse consecutive slices, all-to-alls between different dimensions, and reductions that are then sliced.
 
-    Permutes that change nothing go. reordered: the first permute leads to another order of devices.
+    Permutes that change nothing are dropped. reordered: the first permute leads to another order of devices.
     """
     out: list[Move] = []
     at = tuple(source)
@@ -172,7 +172,7 @@ def _scattered(reduction: Move, sliced: Move, sizes: Sizes) -> list[Move]:
 
 
 def leading(dims: Sequence[Axes], axes: Axes) -> tuple[tuple[Axes, ...], tuple[Axes, ...]]:
-    """Of the axes of each dimension those at its beginning that are among some, and the others."""
+    """Split each dimension's axes into the longest prefix whose axes are all among ``axes``, and the rest."""
     lengths = [next((n for n, axis in enumerate(d) if axis not in axes), len(d)) for d in dims]
     return (
         tuple(d[:n] for d, n in zip(dims, lengths, strict=True)),

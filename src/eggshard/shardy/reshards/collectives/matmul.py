@@ -1,4 +1,4 @@
-"""Room for XLA's collective matrix multiplication: products without the collectives around them."""
+"""The pass that drops all-gathers and reduce-scatters around products, for XLA's collective matrix multiplication."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shardings as arrangements of the parts of mesh axes, and the single collectives that lead from one to another."""
+"""The state space of planned reshards: arrangements of mesh-axis parts, and the single collectives between them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Arrangement = tuple[tuple[int, ...], ...]
 
 
 class State(NamedTuple):
-    """A sharding: the mesh it is on (the first, or the last), its parts per dimension, and those of addends."""
+    """A sharding: the mesh it is on (the first, or the last), its parts per dimension, and those of partial values."""
 
     mesh: int
     dims: Arrangement
@@ -143,7 +143,7 @@ class Parts:
     def edges(self, state: State, goal: State, shape: tuple[int, ...], at_once: bool = False) -> Iterator[Edge]:
         """The single collectives that apply to a sharding; no dimension without elements is sharded.
 
-        at_once: addends that the goal does not have are to be reduced before anything else, all together.
+        at_once: partial values that the goal does not have are to be reduced before anything else, all together.
         """
         spare = len(set(state.addends) - set(goal.addends))
         if at_once and spare:
@@ -201,7 +201,7 @@ class Parts:
                 yield Edge("collective_permute", State(goal.mesh, dims, state.addends))
 
     def _reductions(self, state: State, goal: State, shape: tuple[int, ...], least: int = 1) -> Iterator[Edge]:
-        """Ops that make addends or reduce them, at least so many parts."""
+        """Ops that make partial values or reduce them, at least so many parts."""
         spare = [part for part in state.addends if part not in goal.addends]
         for n in range(least, len(spare) + 1):
             for chosen in combinations(spare, n):

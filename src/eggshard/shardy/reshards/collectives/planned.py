@@ -32,8 +32,8 @@ TIE = 1e-6
 class Reshard:
     """A reshard of a tensor between shardings on meshes that differ in the order of their devices at most.
 
-    at_once: the source's addends are not stated as its sharding, so that the first collective must reduce all that the
-    target does not have.
+    at_once: the source's partial values are not stated as its sharding, so that the first collective must reduce all
+    that the target does not have.
     """
 
     shape: tuple[int, ...]
@@ -148,7 +148,7 @@ class _Search:
         self.meshes = (reshard.source_mesh, reshard.mesh) if reshard.reordered else (reshard.mesh,)
         self.start = State(0, parts.of(reshard.source), parts.set_of(reshard.addends))
         self.goal = State(len(self.meshes) - 1, parts.of(reshard.target), parts.set_of(reshard.target_addends))
-        self.bounded = set(self.goal.addends) <= set(self.start.addends)  # new addends are made of nothing
+        self.bounded = set(self.goal.addends) <= set(self.start.addends)  # new partial values are made of nothing
         self.bounds: dict[State, tuple[float, float]] = {}
 
     def run(self) -> list[Move] | None:

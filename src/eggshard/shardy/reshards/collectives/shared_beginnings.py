@@ -1,4 +1,4 @@
-"""Several reshards of one value: sequences of collectives that begin alike need their beginning only once."""
+"""Sharing of the common prefix of several reshards of one value."""
 
 from __future__ import annotations
 

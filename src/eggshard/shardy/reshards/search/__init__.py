@@ -1,1 +1,1 @@
-"""Choosing the placements of a module's own ops all at once: what each op offers, the problem, and its writing down."""
+"""Joint planning of a module's placements: what each op offers, the selection problem, and writing its plan down."""

@@ -1,4 +1,4 @@
-"""A block's selection problem: its values at placements, its ops' offers, and what converting values costs."""
+"""The selection problem of one block: its values at placements, its ops' offers, and the costs of resharding values."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class _Builder:
         return [(own, self.choices[own][0].out)]
 
     def _barrier(self, i: int, op: Any) -> None:
-        """One value of it at a time: what each lies at does not depend on the others."""
+        """Add a barrier's choices, one value at a time: the values' placements do not depend on one another."""
         for n, (operand, result) in enumerate(zip(op.operands, op.results, strict=True)):
             source = self._class_of(operand)
             c = self._class(result, self.addends[source])

@@ -1,4 +1,4 @@
-"""What planning a module's ops needs everywhere: one mesh, prices, routes, and shardings as placements."""
+"""The context of planning a module's ops: one mesh, prices, routes, and shardings as placements."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Context:
     """The mesh of a module, refined at its sub-axes, and what its placements cost.
 
     free: the axes that placements may name, all but those of the manual computations around. Conversions are those that
-    Shardy has collectives for: nothing is exchanged by pieces.
+    Shardy has collectives for, which excludes point-to-point redistribution.
 
-    ProgramError for a module whose tensors lie on different meshes, or on single devices.
+    ProgramError for a module whose tensors are on different meshes, or on single devices.
     """
 
     def __init__(self, module: ShardyModule, model: CostModel, limits: Limits):
@@ -60,7 +60,7 @@ class Context:
         self._within: dict[tuple[str, ...], Context] = {}
 
     def within(self, axes: Sequence[str]) -> Context:
-        """The same inside a computation that is manual over these axes."""
+        """Return the context for planning inside a computation that is manual over these axes."""
         key = tuple(axes)
         if key not in self._within:
             inner = copy.copy(self)

@@ -1,8 +1,8 @@
-"""Conversions that a module can state: addends stay apart on the way only where a sharding can say so.
+"""Reshardings that a module can state: partial values stay partial on the way only where a sharding can say so.
 
-``unreduced`` means a sum. Maxima and other addends are combined by one all-reduce, or reduce-scatter, before anything
-else is done to them. Between placements without addends a conversion is one reshard, whose collectives are planned
-later, by parts of axes; here it costs what routes over such parts cost.
+``unreduced`` means a sum. Maxima and other partial values are combined by one all-reduce, or reduce-scatter, before
+anything else is done to them. Between placements without partial values a conversion is one reshard, whose collectives
+are planned later by parts of axes; here it costs what routes over such parts cost.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Reshard(Action):
 
 
 class StatedConversions:
-    """The routes of a router, and those that begin with the reduction of addends that are no sum's.
+    """The routes of a router, and those that begin with the reduction of partial values that are no sum's.
 
-    finer: routes on the mesh of the axes' parts, for moves without addends.
+    finer: routes on the mesh of the axes' parts, for moves without partial values.
     """
 
     def __init__(self, router: Router, pricer: Pricer, finer: Router | None = None):
         self.router, self.pricer, self.finer = router, pricer, finer
-        #: Per type the placements without addends that there are.
+        #: Per type the placements without partial values that there are.
         self._known: dict[TensorType, dict[Placement, None]] = {}
 
     def table(self, type_: TensorType, placements: Sequence[Placement]) -> np.ndarray:
@@ -58,8 +58,8 @@ class StatedConversions:
         return out
 
     def _combined(self, type_: TensorType, source: Placement) -> dict[Placement, tuple[Steps, float]]:
-        """What one collective can make of addends, all of them combined: steps and cost. On every device, or scattered
-        over a dimension."""
+        """What one collective can make of partial values, all of them combined: steps and cost. On every device, or
+        scattered over a dimension."""
         mesh, found = self.router.mesh, {}
         scattered = [
             place(mesh, type_.shape, tuple(
@@ -118,7 +118,7 @@ class StatedConversions:
         return (self.router.tree(type_, source, shared) if shared else []) + out
 
     def _stop(self, type_: TensorType, source: Placement, target: Placement) -> Placement | None:
-        """From where a reshard by parts of axes leads to the target, if that is cheaper than a route."""
+        """Return the placement from which a reshard by sub-axes leads to the target; None if a route is cheaper."""
         assert self.finer is not None
         route = self.router.cost(type_, source, target)
         stops = [source] if not source.partial else list(self._known.get(type_, ()))
@@ -133,7 +133,7 @@ class StatedConversions:
     def _combining(
         self, type_: TensorType, source: Placement, targets: Iterable[Placement]
     ) -> list[tuple[Placement, Steps]]:
-        """Combine all addends first: as is best for each target."""
+        """Combine all partial values first: as is best for each target."""
         found, users = self._combined(type_, source), dict[Placement, list[Placement]]()
         for target in targets:
             best = min(found, key=lambda p: found[p][1] + self._move(type_, p, target))

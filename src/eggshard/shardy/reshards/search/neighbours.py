@@ -1,7 +1,7 @@
-"""Ops that look along a sharded dimension: Shardy leaves it sharded, and exchanges what shards need of others later.
+"""Ops that access neighbours along a sharded dimension: Shardy keeps it sharded, and exchanges halos later.
 
-Such a dimension (a permutation factor) is left sharded where the module states that the op's result is: what asks for
-the exchange is then what Shardy's own reshards would leave. The price is that of what the shard that lacks most needs.
+Such a dimension (a permutation factor) stays sharded where the module states that the op's result is sharded along it,
+as with Shardy's own reshards. The price is that of what the shard that lacks most needs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def kept_sharded(
 
 
 def _placed(context: Context, placements: tuple[Placement, ...], types: Types) -> tuple[Placement, ...]:
-    """The same axes with the tiles of each tensor's own size, which differ along permutation factors."""
+    """Place each tensor along the given axes with tiles of its own size, which differ along permutation factors."""
     return tuple(
         context.placed(t, [d.axes for d in p.dims]) for p, t in zip(placements, types, strict=True))
 

@@ -1,4 +1,4 @@
-"""Ops with blocks of their own, and calls: at which placements values go in and come out, and the plans inside."""
+"""Ops with blocks of their own, and calls: candidate placements of their operands and results, and the plans inside."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _branch(context: Context, op: Any) -> list[Offer]:
 
 
 def _interfaces(context: Context, values: Sequence[Any]) -> list[Placements]:
-    """Where values are stated to lie, and whole."""
+    """Return the candidate interfaces of these values: their stated placements, and full replication."""
     whole = tuple(replicated(context.type(v).shape) for v in values)
     return list(dict.fromkeys([tuple(_stated(context, v) for v in values), whole]))
 
@@ -86,7 +86,7 @@ def _given(block: Any, carried: Placements, outside: Sequence[Any], captured: Pl
 
 
 def _stated(context: Context, value: Any) -> Placement:
-    """Where a value is stated to lie, without addends, and without manual axes."""
+    """Return a value's stated placement, without partial sums and without manual axes."""
     type_ = context.type(value)
     sharding = context.module.sharding(value)
     placement = context.placement(sharding, type_)

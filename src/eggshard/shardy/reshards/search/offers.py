@@ -1,4 +1,4 @@
-"""At which placements an op of a module can be computed without communication, and at what price."""
+"""Offers: the placements at which an op of a module can be computed without communication, with their prices."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def read(context: Context, op: Any) -> Reading | None:
 
 
 def plain_offers(context: Context, op: Any, addends: Sequence[Collection[str]]) -> tuple[list[Offer], list[set[str]]]:
-    """The ways to compute an op without regions to plan, and per result the monoids of which it may have addends.
+    """The ways to compute an op without regions to plan, and per result the monoids of which it may have partial
+    values.
 
     addends: the same per operand.
     """

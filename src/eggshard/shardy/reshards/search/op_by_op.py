@@ -1,4 +1,4 @@
-"""The baseline: Shardy's decision for each op by itself. It stands in for a plan that sends more, or for none."""
+"""The baseline: Shardy's decision for each op alone, used when there is no plan or when the plan sends more."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COUNTED: tuple[tuple[str, dict[str, str]], ...] = (
 
 
 def reshard_op_by_op(module: ShardyModule) -> bool:
-    """Insert the reshards of the decision for each op; False where that decision is not to be had."""
+    """Insert the reshards of the decision for each op; False where that decision is not available."""
     if NAME not in PASSES:
         return False
     PASSES[NAME].run(module, mode="shardy", enable_full_version=True)

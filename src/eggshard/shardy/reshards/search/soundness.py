@@ -1,4 +1,4 @@
-"""Whether a module with explicit reshards computes each op on shards as the op can be."""
+"""The soundness check of explicit reshards: every op of the module must be computable on its shards."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from eggshard.shardy.reshards.search.offers import BARRIER, CALLS, LOOPS_AND_BRA
 
 
 def is_sound(context: Context) -> bool:
-    """Whether every op of the context's module has its operands and results where one of its offers has them, addends
-    are combined before they are used for anything else, and results are where they are stated to be.
+    """Whether every op of the context's module has its operands and results where one of its offers has them, partial
+    values are combined before they are used for anything else, and results are where they are stated to be.
 
     False for modules with loops, branches, calls and the like, which are not looked into.
     """

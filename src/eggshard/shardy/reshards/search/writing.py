@@ -1,4 +1,4 @@
-"""Writing a block's plan down in its module: closed shardings on every value, and conversions where they are needed."""
+"""Writer of a block's plan into its module: closed shardings on every value, and reshards where they are needed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Writer:
         self.held: dict[Held, Any] = {(v, p): v for v, p in plan.inputs} | dict(outside)
         #: How to come to what is converted: from a placement that is held earlier, by steps.
         self.ways: dict[Held, tuple[Placement, Steps]] = {}
-        #: Per value computed at addends the axes along which its sharding says that it is unreduced.
+        #: Per value computed at partial values the axes along which its sharding says that it is unreduced.
         self.unreduced: dict[Held, tuple[str, ...]] = {}
         #: Per value the placements at which it must be had on the way.
         self.stops: set[Held] = set()
@@ -133,14 +133,14 @@ class _Writer:
         return axis_list_text(shown.unreduced)
 
     def _state(self, op: Any, placed: Sequence[Held], passed: Collection[str]) -> None:
-        """State the shardings of an op's results. passed: the axes along which its operands are addends already."""
+        """State the shardings of an op's results. passed: the axes along which its operands are partial already."""
         if op.name in BODIES or not any(isinstance(r.type, ir.RankedTensorType) for r in op.results):
             return
         shardings = [self.context.sharding(p, self._stated(v, p, passed)) for v, p in placed]
         op.attributes[SHARDING] = ir.Attribute.parse(per_value_text(shardings))
 
     def _stated(self, value: Any, placement: Placement, passed: Collection[str]) -> tuple[str, ...]:
-        """What is unreduced: all addends, but those that the op itself makes and that are combined at once."""
+        """What is unreduced: all partial values, but those that the op itself makes and that are combined at once."""
         if placement.monoid != "add":
             return ()
         kept = self.unreduced.get((value, placement), placement.partial)
@@ -153,12 +153,12 @@ def _made(name: str, operand: Any, attributes: Mapping[str, str], before: Any) -
 
 
 def _combined(action: Action) -> tuple[str, ...]:
-    """The axes along which a step combines addends."""
+    """The axes along which a step combines partial values."""
     return action.axes if isinstance(action, (AllReduce, ReduceScatter)) else ()
 
 
 def _only_moves(steps: Steps) -> bool:
-    """Whether there are steps, and none of them makes or combines addends."""
+    """Whether there are steps, and none of them makes or combines partial values."""
     return bool(steps) and not any(isinstance(a, (KeepFirst, AllReduce, ReduceScatter)) for a, _ in steps)
 
 
