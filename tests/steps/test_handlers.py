@@ -46,6 +46,13 @@ def test_every_table_knows_every_action():
     assert not _gaps()
 
 
+def test_what_receives_bytes_issues_messages():
+    """An action without messages counts as local, and prices leave its bytes out."""
+    silent = [kind.__name__ for kind in kinds() if kind.received is not Action.received
+              and kind.messages is Action.messages and kind.__name__ not in NO_STEPS]
+    assert not silent
+
+
 def test_all_tables_are_named_once():
     purposes = [table.purpose for table in _tables()]
     assert len(purposes) == len(set(purposes)) >= len(_modules_with_tables()) > 5
