@@ -20,3 +20,6 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 # In CI the same examples every time; elsewhere new ones on every run.
 settings.register_profile("eggshard", deadline=None, derandomize="CI" in os.environ, print_blob=True)
 settings.load_profile("eggshard")
+
+# Programs are evaluated as a check of plans: their manual computations mean what simulated devices do.
+import eggshard.simulate  # noqa: E402, F401

@@ -36,7 +36,8 @@ class ModuleFile(Frontend):
         try:
             data = Path(source).read_bytes()
         except OSError as error:
-            raise ProgramError(f"cannot read {source}: {error.strerror or error}") from None
+            why = "" if isinstance(source, os.PathLike) else " (a string without spaces or braces is taken for a path)"
+            raise ProgramError(f"cannot read {source}: {error.strerror or error}{why}") from None
         return _read(data)
 
 

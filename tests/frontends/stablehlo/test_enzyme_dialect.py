@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("jax")
 
-from eggshard import ProgramError  # noqa: E402
+from eggshard.errors import ProgramError  # noqa: E402
 from eggshard.frontends import load  # noqa: E402
 from eggshard.ops.evaluate import evaluate_program  # noqa: E402
 
