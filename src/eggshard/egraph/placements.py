@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eggshard import worker
+import eggshard.worker as worker
 
 
 class PlacedNode(NamedTuple):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from eggshard import worker
+import eggshard.worker as worker
 from eggshard.egraph.compilation import COMMON_ARITY, Compiled, Table, compile_rules, generic_tables
 from eggshard.egraph.encoding import Payload, RegionRows, program_graph, read_graph
 from eggshard.egraph.graph import EGraph, RunReport

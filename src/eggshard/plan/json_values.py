@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from eggshard import costmodel
+import eggshard.costmodel as costmodel
 from eggshard.costmodel.pricing import Pricer
 from eggshard.costmodel.protocol import StepInfo
 from eggshard.errors import CostModelError, ProgramError

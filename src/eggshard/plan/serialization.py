@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from eggshard import costmodel
+import eggshard.costmodel as costmodel
 from eggshard.errors import CostModelError, EggshardError, ProgramError
 from eggshard.frontends import frontend_of
 from eggshard.plan.identity import device_order, require, require_versions, versions

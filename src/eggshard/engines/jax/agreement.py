@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax._src import distributed
 
-from eggshard import errors
+import eggshard.errors as errors
 from eggshard.errors import EngineError
 from eggshard.plan.identity import plan_fingerprint, program_fingerprint
 from eggshard.plan.serialization import to_json

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from eggshard import errors
+import eggshard.errors as errors
 from eggshard.engines.processes.segment import GUARD, PAGE, Segment
 from eggshard.engines.processes.worker import Ends, identity
 from eggshard.engines.ranks.communicator import Buffer

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, get_args
 
-from eggshard import version
+import eggshard.version as version
 from eggshard.errors import ProgramError
 from eggshard.triton.compiler.replacement import Replacement, improve
 
