@@ -114,11 +114,11 @@ def test_the_last_iteration_hands_out_the_result():
         "(rule ((= e (Leaf x))) ((seen x)) :ruleset find) (rule ((seen x)) ((delete (seen x))) :ruleset forget)"
         "(rule ((= e (Leaf 1))) ((Leaf 2)) :ruleset apply)",
     )
-    first = adapter.begin(base, "", {"in_leaf": [(1,)]}, "load", "find", ("seen",), ("Leaf",))
+    first = adapter.begin(base, "", {"in_leaf": [(1,)]}, ("seen",), ("Leaf",))
     assert first.watched == {"seen": [(1,)]} and first.rows == 1 and first.result is None
     names = ("V", "Leaf")
-    grown = adapter.step({}, "apply", "forget", "find", ("seen",), 100, names, "T")
+    grown = adapter.step({}, ("seen",), 100, names, "T")
     assert grown.watched == {"seen": [(2,)]} and grown.rows == 2 and grown.result is None
-    last = adapter.step({}, "apply", "forget", "find", ("seen",), 100, names, "T")
+    last = adapter.step({}, ("seen",), 100, names, "T")
     assert not last.changed and last.watched == {} and last.result is not None
     assert last.result[0]["Leaf"].tolist() == [[1, 0], [2, 1]]

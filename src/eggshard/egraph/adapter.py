@@ -1,7 +1,7 @@
 """The only module that talks to egglog; it runs in the worker process.
 
-It knows tables and rulesets, not tensors: whoever calls it wrote the egglog program (`eggshard.egraph.compilation`,
-`eggshard.egraph.placements`). Facts come in as tab-separated files, results go out as integer arrays. An engine with
+It knows tables and the rulesets ``load``, ``find``, ``apply`` and ``forget``, not tensors
+(`eggshard.egraph.compilation` writes the egglog program). Facts come in as tab-separated files, results go out as integer arrays. An engine with
 its schema and rules is made once and kept; each run starts from a pushed copy of it, which is popped while idle.
 
 Limits: one iteration per call. Before an iteration that could exceed the row limit the state is pushed, and popped
@@ -103,11 +103,11 @@ class Engine:
                 self.matches[rule] = self.matches.get(rule, 0) + count
         return bool(report.updated)
 
-    def demanded(self, forget: str, find: str, watch: Sequence[str]) -> tuple[int, dict[str, list[tuple[int, ...]]]]:
+    def demanded(self, watch: Sequence[str]) -> tuple[int, dict[str, list[tuple[int, ...]]]]:
         """Forget the watched rows and find new ones: how many rows the counted tables have, and the watched rows."""
         if self.watching:
-            self.iterate(forget)
-        self.iterate(find)
+            self.iterate("forget")
+        self.iterate("find")
         sizes = self.sizes()
         self.watching = [name for name in watch if sizes.get(name)]
         return sum(sizes.get(name, 0) for name in self.counted), self.integers(self.watching)
@@ -174,8 +174,7 @@ def prepare(base: tuple[str, ...]) -> None:
 
 
 def begin(
-    base: tuple[str, ...], program: str, tables: Tables, load: str, find: str, watch: Sequence[str],
-    counted: Sequence[str],
+    base: tuple[str, ...], program: str, tables: Tables, watch: Sequence[str], counted: Sequence[str]
 ) -> Outcome:
     """Start a run: declare ``program``, add facts, load them by one iteration of ruleset ``load``, then of ``find``.
 
@@ -190,14 +189,13 @@ def begin(
         engine.run(program)
     engine.counted = tuple(counted)
     engine.load(tables)
-    engine.iterate(load)
-    engine.rows, watched = engine.demanded("", find, watch)
+    engine.iterate("load")
+    engine.rows, watched = engine.demanded(watch)
     return Outcome(True, engine.rows, False, watched)
 
 
 def step(
-    tables: Tables, apply: str, forget: str, find: str, watch: Sequence[str], max_rows: int, names: Sequence[str] = (),
-    sort: str = "",
+    tables: Tables, watch: Sequence[str], max_rows: int, names: Sequence[str] = (), sort: str = ""
 ) -> Outcome:
     """One iteration: add facts, run ``apply``, forget the watched rows, run ``find``, hand out the watched rows.
 
@@ -209,8 +207,8 @@ def step(
     guarded = engine.rows * GROWTH > max_rows
     if guarded:
         engine.guard()
-    changed = engine.iterate(apply)
-    rows, watched = engine.demanded(forget, find, watch)
+    changed = engine.iterate("apply")
+    rows, watched = engine.demanded(watch)
     if rows > max_rows and guarded:
         engine.undo()
         return Outcome(False, engine.rows, True, {})

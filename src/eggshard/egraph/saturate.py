@@ -104,7 +104,7 @@ class _Run:
         names = ["V", *(t.name for t in nodes), *(f"by_{t.name}" for t in nodes)]
         outcome = self.call(
             "begin", compiled.base, "".join(generic_tables(compiled, a) for a in unusual), self.rows.tables(compiled),
-            "load", "find", compiled.demands, [t.name for t in nodes],
+            compiled.demands, [t.name for t in nodes],
         )
         stop, iterations = "iterations", 0
         answers = self._answer(outcome.watched, outcome.rows)
@@ -112,7 +112,7 @@ class _Run:
             if time.monotonic() > self.soft:
                 stop = "seconds"
                 break
-            outcome = self.call("step", answers, "apply", "forget", "find", compiled.demands, self.max_rows, names, "T")
+            outcome = self.call("step", answers, compiled.demands, self.max_rows, names, "T")
             iterations += 1
             if outcome.undone or outcome.rows > self.max_rows:
                 stop = "rows"

@@ -1,21 +1,22 @@
-"""Pruning of candidate placements to a cap per class: the closure of pinned ones, computed by joins in the e-graph."""
+"""Pruning of candidate placements to a cap per class: the closure of pinned ones through the choices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
-from eggshard.egraph.placements import PlacedNode, close_candidates
 from eggshard.program.placement import Placement
 from eggshard.selection.problem import Choice
 
 Shape = tuple[Placement, ...]
+Shard = tuple[int, int]
+
+#: How many choices away from what is pinned candidates may be.
+ROUNDS = 16
 
 
 def within_cap(
     choices: Sequence[Sequence[Choice]], placements: Sequence[Sequence[Placement | Shape]],
-    pinned: Iterable[tuple[int, int]], cap: int, memory_mib: int,
+    pinned: Iterable[Shard], cap: int,
 ) -> list[list[Choice]]:
     """The choices among at most ``cap`` candidate placements of each class.
 
@@ -27,32 +28,60 @@ def within_cap(
     if max((len(p) for p in placements), default=0) <= cap:
         return [list(c) for c in choices]
     number: dict[Placement | Shape, int] = {}
-    ids = [[number.setdefault(p, len(number)) for p in table] for table in placements]
-    nodes: list[PlacedNode] = []
-    tables: list[np.ndarray] = []
-    for c, made in enumerate(choices):
-        rows: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
-        for choice in made:
-            children = tuple(child for child, _ in choice.needs)
-            rows.setdefault(children, []).append((ids[c][choice.out], *(ids[w][q] for w, q in choice.needs)))
-        for children, table in rows.items():
-            nodes.append(PlacedNode(c, children, len(tables)))
-            tables.append(np.array(sorted(set(table)), np.int64))
+    rank = [[(_rank(p), number.setdefault(p, len(number))) for p in table] for table in placements]
     plain = (
         shard
         for c, made in enumerate(choices) if made
         for choice in [min(made, key=lambda x: sum(_axes(placements[w][q]) for w, q in ((c, x.out), *x.needs)))]
         for shard in ((c, choice.out), *choice.needs)
     )
-    seeds = [(c, ids[c][p]) for c, p in dict.fromkeys((*pinned, *plain))]
-    closure = close_candidates(
-        len(choices), nodes, tables, seeds, cap=cap, rank=[_rank(p) for p in number], memory_mib=memory_mib
-    )
-    kept = [set(found) for found in closure.candidates]
+    kept = closure(choices, dict.fromkeys((*pinned, *plain)), rank, cap)
     return [
-        [x for x in made if ids[c][x.out] in kept[c] and all(ids[w][q] in kept[w] for w, q in x.needs)]
+        [x for x in made if x.out in kept[c] and all(q in kept[w] for w, q in x.needs)]
         for c, made in enumerate(choices)
     ]
+
+
+def closure(
+    choices: Sequence[Sequence[Choice]], seeds: Iterable[Shard], rank: Sequence[Sequence[tuple[float, int]]], cap: int,
+    rounds: int = ROUNDS,
+) -> list[dict[int, None]]:
+    """Per class the placements that ``seeds`` reach, which are always among them, in the order found; at most ``cap``.
+
+    Forward, a choice whose needs are all candidates makes its result's placement one; backward, a result's placement
+    those of its needs. Of what a class gains in one round the least by ``rank[class][placement]`` are kept.
+    """
+    makers: dict[Shard, list[Choice]] = {}
+    users: dict[Shard, list[tuple[Shard, int]]] = {}
+    missing: list[int] = []
+    fresh = set(seeds)
+    reached: set[Shard] = set()
+    for c, made in enumerate(choices):
+        for choice in made:
+            makers.setdefault((c, choice.out), []).append(choice)
+            for need in choice.needs:
+                users.setdefault(need, []).append(((c, choice.out), len(missing)))
+            if not choice.needs:
+                reached.add((c, choice.out))
+            missing.append(len(choice.needs))
+    found: list[dict[int, None]] = [{} for _ in choices]
+    limit = max(len(fresh), cap)
+    for _ in range(1 + rounds):
+        accepted = []
+        for c, p in sorted(fresh, key=lambda shard: (shard[0], rank[shard[0]][shard[1]])):
+            if p not in found[c] and len(found[c]) < limit:
+                found[c][p] = None
+                accepted.append((c, p))
+        if not accepted and not reached:
+            break
+        for shard in accepted:
+            reached.update(need for choice in makers.get(shard, ()) for need in choice.needs)
+            for result, number in users.get(shard, ()):
+                missing[number] -= 1
+                if not missing[number]:
+                    reached.add(result)
+        fresh, reached, limit = reached, set(), cap
+    return found
 
 
 def _axes(placement: Placement | Shape) -> int:

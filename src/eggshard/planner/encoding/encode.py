@@ -217,7 +217,7 @@ class Encoder:
             pinned = [*roots_out, *(need for made in choices[first_root:] for x in made for need in x.needs)]
             pinned += [(c, x.out) for c, made in enumerate(choices) for x in made if not x.needs]
             pinned += [out.shard(c, p) for c, p in hints() if out.views.to_core(c, p) in out.index[out.views.group[c]]]
-            choices = within_cap(choices, out.placements, pinned, cap, self.limits.memory_mib)
+            choices = within_cap(choices, out.placements, pinned, cap)
         out.shared = _has_shared_class(choices, roots_out)
         seeds = [] if out.capped else list(widening.seeds)
         out.problem = Problem(choices, self._conversions(out, widening.tables), roots_out, seeds)

@@ -208,7 +208,7 @@ class _Builder:
             pinned = [*roots, *((c, x.out) for c, made in enumerate(choices) for x in made if not x.needs)]
             pinned += [need for made in choices for x in made if x.tag is None for need in x.needs]
             pinned += self._stated()
-            choices = within_cap(choices, self.placements, pinned, limits.placements, limits.memory_mib)
+            choices = within_cap(choices, self.placements, pinned, limits.placements)
         tables: dict[Any, np.ndarray] = {}
         conversions = []
         for value, placements in zip(self.values, self.placements, strict=True):
