@@ -15,7 +15,6 @@ import os
 import pickle
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -34,7 +33,6 @@ DEFAULT_MEMORY_MIB = 8192
 #: Seconds by which a worker may be killed late: waking the guard costs every call more than this is worth.
 _LATE = 0.05
 
-_HEADER = struct.Struct("<Q")
 _SIGSEGV, _SIGABRT, _SIGKILL, _SIGBUS = 11, 6, 9, 7
 #: One thread makes egglog's row order reproducible. The worker must not claim accelerators or inherit XLA's flags.
 _ENVIRONMENT = {"RAYON_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "RUST_BACKTRACE": "0", "JAX_PLATFORMS": "cpu"}
@@ -111,8 +109,8 @@ class Worker:
             self._arm(time.monotonic() + seconds)
             try:
                 _send(process.stdin, request)
-                answer = _receive(process.stdout)
-            except (BrokenPipeError, EOFError, ConnectionError):
+                answer = pickle.load(process.stdout)
+            except (BrokenPipeError, EOFError, ConnectionError, pickle.UnpicklingError):
                 raise self._failure(function, seconds) from None
             except BaseException:  # the answer to this request must not meet the next one
                 self._kill()
@@ -277,8 +275,8 @@ def serve(directory: str, preload: tuple[str, ...] = ()) -> None:
     """The worker's main loop: answer requests until stdin closes."""
     global _scratch
     _scratch = directory
-    requests = os.fdopen(os.dup(0), "rb", buffering=0)
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    requests = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides
     with open(os.devnull, "rb") as nothing:
@@ -292,7 +290,7 @@ def serve(directory: str, preload: tuple[str, ...] = ()) -> None:
     limit = 0
     while True:
         try:
-            function, args, keywords, memory_mib = pickle.loads(_receive(requests))
+            function, args, keywords, memory_mib = pickle.loads(pickle.load(requests))
             if memory_mib != limit:
                 _limit_memory(memory_mib)
                 limit = memory_mib
@@ -357,24 +355,6 @@ def _end_with_parent(parent: int, directory: str) -> None:
 
 
 def _send(pipe: IO[bytes], payload: bytes) -> None:
-    for part in (_HEADER.pack(len(payload)), payload):
-        view = memoryview(part)
-        while view:
-            view = view[pipe.write(view) or 0 :]
+    """Write bytes that `pickle.load` reads back: pickled once more, they tell where they end."""
+    pickle.dump(payload, pipe, protocol=5)
     pipe.flush()
-
-
-def _receive(pipe: IO[bytes]) -> bytes:
-    (size,) = _HEADER.unpack(_exactly(pipe, _HEADER.size))
-    return _exactly(pipe, size)
-
-
-def _exactly(pipe: IO[bytes], size: int) -> bytes:
-    parts = []
-    while size:
-        part = pipe.read(min(size, 1 << 20))
-        if not part:
-            raise EOFError
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
