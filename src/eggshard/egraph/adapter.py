@@ -1,8 +1,9 @@
 """The only module that talks to egglog; it runs in the worker process.
 
-It knows tables and the rulesets ``load``, ``find``, ``apply`` and ``forget``, not tensors
-(`eggshard.egraph.compilation` writes the egglog program). Facts come in as tab-separated files, results go out as integer arrays. An engine with
-its schema and rules is made once and kept; each run starts from a pushed copy of it, which is popped while idle.
+It knows tables and the rulesets ``load``, ``find``, ``apply`` and ``forget``, not tensors.
+`eggshard.egraph.compilation` writes the program. Facts come in as tab-separated files, results go out as integer
+arrays. An engine with its schema and rules is made once and kept; each run starts from a pushed copy of it, which is
+popped while idle.
 
 Limits: one iteration per call. Before an iteration that could exceed the row limit the state is pushed, and popped
 again if it did, so that the last good state remains.

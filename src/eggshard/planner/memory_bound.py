@@ -2,17 +2,18 @@
 
 Products and collectives read and write whole buffers. So at some moment a plan holds, besides its inputs, the largest
 of what its products need (operands that are no inputs, and the result), and of the shards that its collectives send
-and receive. The least such maximum over all derivations of the results is found like a shortest path (Knuth 1977).
+and receive. The least such maximum over all derivations of the results is a bound.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
 from eggshard.egraph.graph import EGraph
+from eggshard.planner.derivation import derived, least_values
 from eggshard.planner.encoding.encode import Computed, Encoding, Shard
 from eggshard.program.placement import Placement
 from eggshard.program.types import element_bytes
@@ -37,49 +38,22 @@ class _Held:
         self.inputs = self._inputs()
 
     def least(self) -> int:
-        settled: dict[Shard, float] = {}
-        waiting: dict[Shard, list[tuple[int, Choice]]] = {}
-        missing: list[int] = []
-        queue: list[tuple[float, Shard]] = []
-        for c, choices in enumerate(self.problem.choices):
-            for choice in choices:
-                for need in choice.needs:
-                    waiting.setdefault(need, []).append((len(missing), choice))
-                if not choice.needs:
-                    queue.append((0.0, (c, choice.out)))
-                missing.append(len(choice.needs))
-        of = [c for c, choices in enumerate(self.problem.choices) for _ in choices]
-        heapq.heapify(queue)
-        while queue:
-            held, shard = heapq.heappop(queue)
-            if shard in settled:
-                continue
-            settled[shard] = held
-            for target in np.flatnonzero(np.isfinite(self.problem.conversions[shard[0]][shard[1]])):
-                other = (shard[0], int(target))
-                if other not in settled:
-                    heapq.heappush(queue, (max(held, self._converting(shard, other)), other))
-            for number, choice in waiting.get(shard, ()):
-                missing[number] -= 1
-                made = (of[number], choice.out)
-                if not missing[number] and made not in settled:  # the last need to be settled is the dearest
-                    heapq.heappush(queue, (max(held, self._computing(made, choice)), made))
+        settled = least_values(
+            self.problem, lambda c, choice, held: max(held, self._computing((c, choice.out), choice)), self._converted)
         found = max((settled.get(root, math.inf) for root in self.problem.roots), default=0.0)
         return int(found) if math.isfinite(found) else 0
 
+    def _converted(self, shard: Shard, held: float) -> Iterator[tuple[int, float]]:
+        for q in np.flatnonzero(np.isfinite(self.problem.conversions[shard[0]][shard[1]])).tolist():
+            yield q, max(held, self._converting(shard, (shard[0], q)))
+
     def _inputs(self) -> set[Shard]:
         """Shards that are the program's inputs, or views of them."""
-        found: set[Shard] = set()
-        while True:
-            new = {
-                (c, choice.out) for c, choices in enumerate(self.problem.choices) for choice in choices
-                if isinstance(choice.tag, Computed) and (c, choice.out) not in found
-                and (self._op(choice.tag) == "input" or (
-                    self._op(choice.tag) in _VIEWS and all(need in found for need in choice.needs)))
-            }
-            if not new:
-                return found
-            found |= new
+        return derived(
+            ((c, choice.out), () if self._op(choice.tag) == "input" else choice.needs)
+            for c, choices in enumerate(self.problem.choices) for choice in choices
+            if isinstance(choice.tag, Computed) and self._op(choice.tag) in ("input", *_VIEWS)
+        )[0]
 
     def _op(self, tag: Computed) -> str:
         return self.graph.classes[tag.cls].nodes[tag.node].op

@@ -10,15 +10,15 @@ loops, branches and manual computations are planned once, in the same way, for a
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from eggshard.costmodel.pricing import Chains, Pricer, Weighted
 from eggshard.costmodel.schedule import COMPUTE, Schedule
+from eggshard.planner.derivation import least_values
 from eggshard.planner.state import Scheduled
 from eggshard.selection.exact.highs import Model, SolverError
 from eggshard.selection.problem import Problem
@@ -122,44 +122,14 @@ def _rounded(weights: Mapping[str, float]) -> tuple[float, ...]:
 def longest_chain(problem: Problem) -> float:
     """Seconds before which no plan has all roots, if a choice waits for what it needs, however much runs at once.
 
-    Shards in the order in which they can be there first, after Knuth (1977): a choice is no earlier than any need.
+    A choice is no earlier than any need.
     """
-    there = [np.full(len(table), math.inf) for table in problem.conversions]
-    done: list[set[int]] = [set() for _ in problem.conversions]
-    users: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    missing: dict[tuple[int, int], int] = {}
-    line: list[tuple[float, int, int]] = []
+    at_once = [[s._replace(needs=()) if s.cost < 0 else s for s in made] for made in problem.choices]  # `Chains.NEVER`
 
-    def reach(c: int, p: int, seconds: float) -> None:
-        if seconds < there[c][p]:
-            there[c][p] = seconds
-            heapq.heappush(line, (seconds, c, p))
+    def converted(shard: tuple[int, int], seconds: float) -> Iterator[tuple[int, float]]:
+        row = seconds + problem.conversions[shard[0]][shard[1]]
+        return zip(range(len(row)), row.tolist(), strict=True)
 
-    for c, choices in enumerate(problem.choices):
-        for i, choice in enumerate(choices):
-            if choice.cost == math.inf:
-                continue
-            missing[c, i] = len(choice.needs)
-            for need in choice.needs:
-                users.setdefault(need, []).append((c, i))
-            if not choice.needs or choice.cost < 0:  # `Chains.NEVER`
-                reach(c, choice.out, max(0.0, choice.cost))
-    latest = 0.0
-    wanted = set(problem.roots)
-    while line and wanted:
-        seconds, c, p = heapq.heappop(line)
-        if p in done[c]:
-            continue
-        done[c].add(p)
-        if (c, p) in wanted:
-            wanted.discard((c, p))
-            latest = max(latest, seconds)
-        for q, cost in enumerate(problem.conversions[c][p].tolist()):
-            if cost < math.inf and q not in done[c]:
-                reach(c, q, seconds + cost)
-        for user in users.get((c, p), ()):
-            missing[user] -= 1
-            if not missing[user]:
-                choice = problem.choices[user[0]][user[1]]
-                reach(user[0], choice.out, max(0.0, seconds + choice.cost))
-    return latest
+    found = least_values(
+        replace(problem, choices=at_once), lambda _, choice, seconds: max(0.0, seconds + choice.cost), converted)
+    return max((found.get(root, 0.0) for root in problem.roots), default=0.0)

@@ -12,6 +12,7 @@ import numpy as np
 
 from eggshard.egraph.graph import EGraph, ENode
 from eggshard.placement.transfer import Strategy
+from eggshard.planner.derivation import derived
 from eggshard.planner.encoding.encode import Computed
 from eggshard.program.program import Region
 from eggshard.selection.problem import Choice, Problem
@@ -73,33 +74,13 @@ def _repeated(
     problem: Problem, graph: EGraph, unchanged: Collection[int]
 ) -> tuple[set[tuple[int, int]], set[int]]:
     """The choices (class, number) that do the same in every iteration, and the classes that some of them compute."""
-    users: dict[int, list[tuple[int, int]]] = {}
-    missing: dict[tuple[int, int], int] = {}
-    ready: list[tuple[int, int]] = []
-    for c, made in enumerate(problem.choices):
-        for i, choice in enumerate(made):
-            needed = {need for need, _ in choice.needs}
-            missing[c, i] = len(needed)
-            for need in needed:
-                users.setdefault(need, []).append((c, i))
-            if not needed and _is_unchanged(choice.tag, graph, unchanged):
-                ready.append((c, i))
     effects = set(graph.effects)
-    once: set[tuple[int, int]] = set()
-    known: set[int] = set()
-    while ready:
-        c, i = ready.pop()
-        if c in effects:
-            continue
-        once.add((c, i))
-        if c in known:
-            continue
-        known.add(c)
-        for user in users.get(c, ()):
-            missing[user] -= 1
-            if not missing[user]:
-                ready.append(user)
-    return once, known
+    able = [
+        (c, i) for c, made in enumerate(problem.choices) for i, choice in enumerate(made)
+        if c not in effects and (choice.needs or _is_unchanged(choice.tag, graph, unchanged))
+    ]
+    known, fired = derived((c, {need for need, _ in problem.choices[c][i].needs}) for c, i in able)
+    return {able[number] for number in fired}, known
 
 
 def _shared(problem: Problem, once: Collection[tuple[int, int]], known: Collection[int], trips: int) -> Problem:

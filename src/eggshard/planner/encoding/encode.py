@@ -21,6 +21,7 @@ from eggshard.ops import registry
 from eggshard.ops.base import REDUCE, FactorRule
 from eggshard.ops.regions.control import CONTROL_FLOW
 from eggshard.placement.transfer import Strategy, useful
+from eggshard.planner.derivation import derived
 from eggshard.planner.encoding.candidates import within_cap
 from eggshard.planner.encoding.views import Views, find_views
 from eggshard.program.monoids import MONOIDS
@@ -328,34 +329,24 @@ def addend_monoids(graph: EGraph, handed: Mapping[int, int] = _NOTHING) -> list[
     """Per class the monoids under which devices can come to hold partial values of it: an op reduces over a sharded
     factor, and linear ops pass its partial values on, as do classes ``handed`` on: {class: the one that it is}. (Any
     replicated value can be made partial values, but that alone serves nothing.)"""
-    found: list[set[str]] = [set() for _ in graph.classes]
-    rules: dict[tuple[object, ...], FactorRule] = {}
-    #: Per class and monoid the classes that have its partial values too.
-    passes: list[dict[str, set[int]]] = [{} for _ in graph.classes]
-    for c, source in handed.items():
-        for monoid in MONOIDS:
-            passes[source].setdefault(monoid, set()).add(c)
+    factors: dict[tuple[object, ...], FactorRule] = {}
+    #: A class has partial values under a monoid if another one, or nothing else, does.
+    rules: list[tuple[tuple[int, str], tuple[tuple[int, str], ...]]] = [
+        ((c, monoid), ((source, monoid),)) for c, source in handed.items() for monoid in MONOIDS]
     for c, eclass in enumerate(graph.classes):
         for node in eclass.nodes:
             if node.op == "input" or node.op in CONTROL_FLOW:
                 continue
             if node.op == "result":
-                for monoid in MONOIDS:
-                    passes[node.children[0]].setdefault(monoid, set()).add(c)
+                rules += [((c, monoid), ((node.children[0], monoid),)) for monoid in MONOIDS]
                 continue
             types = tuple([graph.type_of(child) for child in node.children])
             key = (node.op, node.attributes, types, eclass.types)
-            if key not in rules:
-                rules[key] = registry.get(node.op).factors(node.attributes, types, eclass.types)
-            found[c].update([f.monoid for f in rules[key].factors if f.kind == REDUCE])
-            for monoid, who in rules[key].linear:
-                for i in who:
-                    passes[node.children[i]].setdefault(monoid, set()).add(c)
-    fresh = [(c, monoid) for c, monoids in enumerate(found) for monoid in monoids]
-    while fresh:
-        c, monoid = fresh.pop()
-        for user in passes[c].get(monoid, ()):
-            if monoid not in found[user]:
-                found[user].add(monoid)
-                fresh.append((user, monoid))
+            if key not in factors:
+                factors[key] = registry.get(node.op).factors(node.attributes, types, eclass.types)
+            rules += [((c, f.monoid), ()) for f in factors[key].factors if f.kind == REDUCE]
+            rules += [((c, monoid), ((node.children[i], monoid),)) for monoid, who in factors[key].linear for i in who]
+    found: list[set[str]] = [set() for _ in graph.classes]
+    for c, monoid in derived(rules)[0]:
+        found[c].add(monoid)
     return found
