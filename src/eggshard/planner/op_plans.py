@@ -16,13 +16,11 @@ from eggshard.placement.transfer import Strategy, strategies
 from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.plan.reasons import Weigh
 from eggshard.planner.context import Context
-from eggshard.planner.encoding.widening import Widener
 from eggshard.planner.hints import Hints
 from eggshard.program.attributes import Attributes
 from eggshard.program.placement import Placement
 from eggshard.program.program import Region
 from eggshard.program.types import TensorType
-from eggshard.reshard.window_routes import WindowRouter
 from eggshard.spmd.authored import authored_program
 from eggshard.spmd.effects import run_once
 from eggshard.spmd.manual import MANUAL, effects_message, manual_strategies
@@ -214,16 +212,6 @@ class OpPlans:
         return definition.pure and not written and not moves
 
     # -- windows and reshapes across shards --------------------------------------------------------------------------
-
-    def windows(
-        self, inputs: Sequence[tuple[int, Placement]], outputs: Sequence[tuple[int, Placement]]
-    ) -> Widener:
-        """What adds windows to the problem of a graph whose inputs and outputs lie so; none in manual computations."""
-        context = self.context
-        router = context.router
-        if not isinstance(router, WindowRouter):
-            router = WindowRouter(self.mesh, context.pricer)
-        return Widener(self, router, 0 if context.outer else context.limits.windows, inputs, outputs)
 
     def window_transfer(self, op: OpLike, operands: Types, results: Types) -> WindowTransfer | None:
         """How the op acts on windows; None for one that takes its operands at standard placements only."""

@@ -21,6 +21,7 @@ from eggshard.plan.record import Search
 from eggshard.planner.encoding.decode import Decoder
 from eggshard.planner.encoding.encode import Computed, Encoder
 from eggshard.planner.encoding.weighing import Weighing
+from eggshard.planner.encoding.widening import Widener
 from eggshard.planner.outputs import output_options
 from eggshard.planner.overlapped import fastest
 from eggshard.planner.progress import timed
@@ -68,7 +69,7 @@ def encode(state: Saturated) -> Encoded:
         placed = ((v, s) for v, s in enumerate(stated) if s is not None and graph.values[v] >= 0)
         return [(graph.values[v], plans.context.resolve(s, region.types[v])) for v, s in placed]
 
-    widen = plans.windows(given, [(c, options[0]) for c, options in roots])
+    widen = Widener(plans, plans.context.limits.windows, given, [(c, options[0]) for c, options in roots])
     encoding = timed(state.clock, "encode", lambda: state.encoder.encode(
         dict(enumerate(state.inputs)), roots, propagated, widen=widen))
     return advanced(Encoded, state, encoding=encoding, roots=roots)

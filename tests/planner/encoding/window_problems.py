@@ -81,7 +81,7 @@ def encoding_of(program: Program, model: CostModel, limit: int = 8) -> tuple[Enc
     plans = plans_for(program, model)
     graph = saturate(program.region, select(default_rules(), False), Limits())
     inputs, outputs = pinned(program, graph, plans.mesh)
-    widen = Widener(plans, plans.context.router, limit, inputs, outputs)
+    widen = Widener(plans, limit, inputs, outputs)
     encoder = Encoder(graph, plans.strategies, plans.context.router, plans.context.limits)
     encoding = encoder.encode({0: inputs[0][1]}, [(c, [p]) for c, p in outputs], widen=widen)
     return encoding, plans, graph

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import random
 import warnings
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -145,8 +144,8 @@ def test_what_a_lifted_plan_costs_is_known_before_it_is_made(monkeypatch: pytest
     compared = []
     price = Lift.price
 
-    def both(lift: Lift, selection: Selection, follows: Sequence[int]) -> float | None:
-        found, made = price(lift, selection, follows), lift.lift(selection, follows)
+    def both(lift: Lift, selection: Selection, copy: int) -> float | None:
+        found, made = price(lift, selection, copy), lift.lift(selection, copy)
         compared.append((found, made and made.selection.cost))
         return found
 

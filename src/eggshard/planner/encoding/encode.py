@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,12 +27,11 @@ from eggshard.planner.encoding.views import Views, find_views
 from eggshard.program.monoids import MONOIDS
 from eggshard.program.placement import Placement
 from eggshard.program.types import TensorType
+from eggshard.reshard.routes import Router
 from eggshard.selection.problem import Choice, Problem
 from eggshard.steps.window_steps import Loads
 
 Shape = tuple[Placement, ...]
-
-
 Shard = tuple[int, int]
 
 _NOTHING: Mapping[int, int] = {}
@@ -58,10 +57,6 @@ class Delivered(NamedTuple):
     """A choice's tag for a root whose placement is free: the placement it is delivered at."""
 
     placement: Placement | Shape
-
-
-class ConversionTable(Protocol):
-    def table(self, type_: TensorType, placements: Sequence[Placement]) -> np.ndarray: ...
 
 
 class Handed(NamedTuple):
@@ -164,7 +159,7 @@ class Encoding:
 class Encoder:
     """Builds problems of one graph; what nodes offer is worked out once for all of them."""
 
-    def __init__(self, graph: EGraph, strategies: StrategySource, conversions: ConversionTable, limits: Limits):
+    def __init__(self, graph: EGraph, strategies: StrategySource, conversions: Router, limits: Limits):
         self.graph, self.strategies, self.conversions, self.limits = graph, strategies, conversions, limits
         self._layouts: dict[tuple[object, ...], Layout] = {}
 

@@ -8,39 +8,20 @@ computed wide), and its conversions cut narrower windows out of wider ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import numpy as np
 
 from eggshard.egraph.graph import EGraph, ENode
-from eggshard.placement.transfer import Strategy
 from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.planner.encoding.encode import Computed, Encoding, Widened, Widening
 from eggshard.planner.encoding.joint import JointExchanges
 from eggshard.planner.encoding.schedules import schedules
 from eggshard.planner.encoding.windows import Held, WindowDemand
-from eggshard.program.mesh import Mesh
+from eggshard.planner.op_plans import OpPlans
 from eggshard.program.placement import Dim, Placement
-from eggshard.program.types import TensorType
 from eggshard.reshard.window_routes import WindowRouter, contains, home
 from eggshard.selection.problem import Choice
-
-Types = tuple[TensorType, ...]
-
-
-class WindowPlans(Protocol):
-    """How ops act on windows, and at what price (`op_plans.OpPlans`)."""
-
-    mesh: Mesh
-
-    def window_transfer(self, op: ENode, operands: Types, results: Types) -> WindowTransfer | None: ...
-
-    def price(self, op: ENode, operands: Types, results: Types, s: Strategy) -> float: ...
-
-    def regroupings(
-        self, op: ENode, operands: Types, results: Types, allowed: Callable[[Placement, Placement], bool]
-    ) -> Sequence[Strategy]: ...
 
 
 class Widener:
@@ -49,15 +30,19 @@ class Widener:
     limit: widths per value and grid; 0 leaves windows out. inputs, outputs: where they lie, (class, placement).
     """
 
-    def __init__(self, plans: WindowPlans, router: WindowRouter, limit: int,
-                 inputs: Sequence[tuple[int, Placement]], outputs: Sequence[tuple[int, Placement]]):
-        self.plans, self.mesh, self.router, self.limit = plans, plans.mesh, router, limit
+    def __init__(self, plans: OpPlans, limit: int, inputs: Sequence[tuple[int, Placement]],
+                 outputs: Sequence[tuple[int, Placement]]):
+        self.plans, self.mesh, self.limit = plans, plans.mesh, limit
         self.inputs, self.outputs = inputs, outputs
 
     def __call__(self, graph: EGraph, out: Encoding, choices: list[list[Choice]]) -> Widening:
         """Extends ``choices`` and the encoding's classes."""
-        if not self.limit or not any(p.sharded_axes for _, p in (*self.inputs, *self.outputs)):
+        router = self.plans.context.router
+        # Nothing has windows in manual computations, whose routers know of none.
+        wanted = self.limit and any(p.sharded_axes for _, p in (*self.inputs, *self.outputs))
+        if not wanted or not isinstance(router, WindowRouter):
             return Widening()
+        self.router = router
 
         def transfer(c: int, node: ENode) -> WindowTransfer | None:
             if node.op in ("input", "result"):

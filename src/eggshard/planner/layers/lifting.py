@@ -1,4 +1,4 @@
-"""Lifting of a short program's plan to the whole program: every layer does what the copy it follows does.
+"""Lifting of a short program's plan to the whole program: every layer does what one of its copies does.
 
 The result is a graph, a problem and a selection of the whole program that contain only what was chosen, so that prices
 are exact and the decoder emits it like any other.
@@ -15,11 +15,13 @@ from typing import NamedTuple
 import numpy as np
 
 from eggshard.egraph.graph import EClass, EGraph, ENode
-from eggshard.planner.encoding.encode import Computed, ConversionTable, Delivered, Encoding, Handed
+from eggshard.planner.derivation import derived
+from eggshard.planner.encoding.encode import Computed, Delivered, Encoding, Handed
 from eggshard.planner.encoding.views import Order, Views
 from eggshard.planner.layers.shortening import Short
 from eggshard.program.attributes import Attributes
 from eggshard.program.placement import Placement
+from eggshard.reshard.routes import Router
 from eggshard.selection.problem import Choice, Problem, Selection
 from eggshard.selection.verify import complete
 
@@ -31,39 +33,26 @@ def copies_of(short: Short, graph: EGraph) -> list[int]:
     """Per class the copy whose inputs every computation of it needs; -1 for what can be computed without a copy's."""
     count = len(short.program.region.inputs)
     leaf: dict[int, int] = {}
-    users: list[list[tuple[int, int]]] = [[] for _ in graph.classes]
-    missing: dict[tuple[int, int], int] = {}
-    shared: list[int] = []
-    copy = [-2] * len(graph.classes)
+    rules: list[tuple[int, tuple[int, ...]]] = []
     for c, eclass in enumerate(graph.classes):
-        for n, node in enumerate(eclass.nodes):
+        for node in eclass.nodes:
             if node.op == "input":
                 index = node.attributes["index"]
                 leaf[c] = short.own[index][0] if index < count else short.seams[index - count].user
-                if leaf[c] < 0:
-                    shared.append(c)
-                continue
-            children = set(node.children)
-            missing[c, n] = len(children)
-            for child in children:
-                users[child].append((c, n))
-            if not children:
-                shared.append(c)
-    while shared:
-        c = shared.pop()
-        if copy[c] == -1:
-            continue
-        copy[c] = -1
-        for user in users[c]:
-            missing[user] -= 1
-            if not missing[user]:
-                shared.append(user[0])
+            if node.op != "input" or leaf[c] < 0:
+                rules.append((c, node.children))
+    shared, _ = derived(rules)
+    users: list[list[int]] = [[] for _ in graph.classes]
+    for c, children in rules:
+        for child in children:
+            users[child].append(c)
+    copy = [-1 if c in shared else -2 for c in range(len(graph.classes))]
     stack = [(c, which) for c, which in leaf.items() if which >= 0]
     while stack:
         c, which = stack.pop()
         if copy[c] == -2:
             copy[c] = which
-            stack += [(user, which) for user, _ in users[c] if copy[user] == -2]
+            stack += [(user, which) for user in users[c]]
     return copy
 
 
@@ -91,10 +80,10 @@ class Lifted:
 
 
 class Lift:
-    """Lifts selections of one short program; ``follows[j]`` is the copy that equal layer j does as."""
+    """Lifts selections of one short program; all equal layers then do as one of its copies."""
 
     def __init__(self, short: Short, graph: EGraph, encoding: Encoding, copies: Sequence[int],
-                 tables: ConversionTable, roots: Sequence[tuple[int, Sequence[Placement]]]):
+                 tables: Router, roots: Sequence[tuple[int, Sequence[Placement]]]):
         self.short, self.graph, self.encoding, self.copies, self.tables = short, graph, encoding, copies, tables
         self.roots = roots
         groups = encoding.views.group
@@ -102,45 +91,35 @@ class Lift:
         self._apart = all(copies[c] == copies[groups[c]] for c in range(len(groups)))
         self.whole = short.whole.region
         self._kept = list(short.values)
-        #: The selection priced last, and its prices by what layers follow.
-        self._priced: Selection | None = None
-        self._prices: dict[tuple[int, ...], float | None] = {}
         self._input_number = {v: i for i, v in enumerate(self.whole.inputs)}
         self._made = {v: (short.layering.layer[i] - short.first, i, k)
                           for i, op in enumerate(self.whole.ops) for k, v in enumerate(op.results)}
 
-    def lift(self, selection: Selection, follows: Sequence[int]) -> Lifted | None:
+    def lift(self, selection: Selection, copy: int) -> Lifted | None:
         """The whole program's plan; None where views mix what layers share with what they do not."""
-        return _Lifting(self, selection, follows).result() if self._apart else None
+        return _Lifting(self, selection, copy).result() if self._apart else None
 
-    def price(self, selection: Selection, follows: Sequence[int]) -> float | None:
+    def price(self, selection: Selection, copy: int) -> float | None:
         """What `lift`'s plan costs, found without making it; None where there is none.
 
         (Where cheapest sources run in a cycle, the plan takes others, and costs more.)
         """
-        if not self._apart:
-            return None
-        if self._priced is not selection:
-            self._priced, self._prices = selection, {}
-        key = tuple(follows)
-        if key not in self._prices:
-            self._prices[key] = _Pricing(self, selection, follows).total()
-        return self._prices[key]
+        return _Pricing(self, selection, copy).total() if self._apart else None
 
-    def stand_in(self, v: int, follows: Sequence[int]) -> int:
-        """The value of the whole program, in the copy that its layer follows, that ``v`` is planned as."""
+    def stand_in(self, v: int, copy: int) -> int:
+        """The value of the whole program, in the copy, that ``v`` is planned as."""
         layer, i, k = self._made.get(v, (-1, -1, -1))
         if not 0 <= layer < self.short.repeats:
             return v
         layering = self.short.layering
-        return self.whole.ops[layering.at[self.short.first + follows[layer]][layering.place[i]]].results[k]
+        return self.whole.ops[layering.at[self.short.first + copy][layering.place[i]]].results[k]
 
     def instance(self, cls: int, layer: int) -> Instance:
         """A class in a layer. What layers share may be computed by way of one of them; any will do."""
         return cls, max(layer, 0) if self.copies[cls] >= 0 else -1
 
-    def outputs(self, selection: Selection, follows: Sequence[int]) -> list[Placement]:
-        """Where the whole program's outputs lie: of the layers left out as in the copy that they follow."""
+    def outputs(self, selection: Selection, copy: int) -> list[Placement]:
+        """Where the whole program's outputs lie: of the layers left out as in the copy."""
         short = self.short
         chosen: dict[int, list[Placement]] = {}
         for v, (_, options), root in zip(
@@ -149,7 +128,7 @@ class Lift:
             placement = options[0]
             if len(options) > 1:
                 if root[0] not in selection.chosen:
-                    continue  # of a copy that no layer follows
+                    continue  # of the other copy
                 tag = self.encoding.problem.choices[root[0]][selection.chosen[root[0]][0]].tag
                 assert isinstance(tag, Delivered) and isinstance(tag.placement, Placement)
                 placement = tag.placement
@@ -157,21 +136,21 @@ class Lift:
         found = []
         seen: Counter[int] = Counter()
         for v in self.whole.outputs:
-            stands = short.values[self.stand_in(v, follows)]
+            stands = short.values[self.stand_in(v, copy)]
             found.append(chosen[stands][seen[v]])
             seen[v] += 1
         return found
 
-    def value(self, v: int, follows: Sequence[int]) -> Instance:
+    def value(self, v: int, copy: int) -> Instance:
         """The class of a value of the whole program, and in which equal layer (or -1)."""
         layer, _, _ = self._made.get(v, (-1, -1, -1))
-        cls = self.graph.values[self.short.cut_value(self.short.values[self.stand_in(v, follows)])]
+        cls = self.graph.values[self.short.cut_value(self.short.values[self.stand_in(v, copy)])]
         return cls, layer if 0 <= layer < self.short.repeats else -1
 
-    def handed(self, index: int, layer: int, follows: Sequence[int]) -> Instance:
+    def handed(self, index: int, layer: int, copy: int) -> Instance:
         """The class that a further input of the short program stands for, where an equal layer (or -1) takes it."""
         seam = self.short.seams[index - len(self.short.program.region.inputs)]
-        return self.value(seam.value if seam.user < 0 else self.short.operand(seam.port, layer), follows)
+        return self.value(seam.value if seam.user < 0 else self.short.operand(seam.port, layer), copy)
 
     def input_index(self, tag: Handed) -> int:
         """The number of the further input that stands for a class taken from elsewhere."""
@@ -200,8 +179,8 @@ class Lift:
 class _Lifting:
     """One plan being lifted."""
 
-    def __init__(self, lift: Lift, selection: Selection, follows: Sequence[int]):
-        self.lift, self.follows = lift, follows
+    def __init__(self, lift: Lift, selection: Selection, copy: int):
+        self.lift, self.copy = lift, copy
         self.graph, self.encoding = lift.graph, lift.encoding
         self.selection, self.chosen = selection, selection.chosen
         self.number: dict[Instance, int] = {}
@@ -214,15 +193,15 @@ class _Lifting:
 
     def result(self) -> Lifted | None:
         roots, needs = [], []
-        for v, placement in zip(self.lift.whole.outputs, self.lift.outputs(self.selection, self.follows), strict=True):
-            cls, layer = self.lift.value(v, self.follows)
+        for v, placement in zip(self.lift.whole.outputs, self.lift.outputs(self.selection, self.copy), strict=True):
+            cls, layer = self.lift.value(v, self.copy)
             roots.append((self._id(cls, layer), [placement]))
             needs.append(self._need(self.encoding.need(cls, placement), layer))
         while self.waiting:
             self._group(*self.waiting.pop())
         encoding, views = self.encoding, self.encoding.views
-        whole = [self.number.get(self.lift.instance(*self.lift.value(v, self.follows)), -1)
-                 if self.lift.stand_in(v, self.follows) in self.lift.short.values else -1
+        whole = [self.number.get(self.lift.instance(*self.lift.value(v, self.copy)), -1)
+                 if self.lift.stand_in(v, self.copy) in self.lift.short.values else -1
                  for v in range(len(self.lift.whole.types))]
         graph = EGraph(self.classes, whole, self.graph.report)
         groups = [self.number[views.group[c], layer] for c, layer in self.number]
@@ -267,7 +246,7 @@ class _Lifting:
             choice = problem.choices[group][i]
             tag = choice.tag
             if isinstance(tag, Handed):
-                source, there = self.lift.handed(self.lift.input_index(tag), layer, self.follows)
+                source, there = self.lift.handed(self.lift.input_index(tag), layer, self.copy)
                 need = self._need(self.encoding.shard(source, tag.placement), there)
                 made = Handed(self._id(tag.cls, layer), self._id(source, there), tag.placement)
                 self.choices[number].append(choice._replace(needs=(need,), tag=made))
@@ -288,8 +267,8 @@ class _Lifting:
 class _Pricing:
     """What one plan costs, lifted: walked from the outputs, as `selection.verify.complete` does."""
 
-    def __init__(self, lift: Lift, selection: Selection, follows: Sequence[int]):
-        self.lift, self.selection, self.follows = lift, selection, follows
+    def __init__(self, lift: Lift, selection: Selection, copy: int):
+        self.lift, self.selection, self.copy = lift, selection, copy
         #: Per shard of the short program what delivers it, found when first asked for.
         self.ways: dict[tuple[int, int], _Way | None] = {}
 
@@ -300,8 +279,8 @@ class _Pricing:
         converted: list[float] = []
         made: set[tuple[int, int, int]] = set()
         stack: list[tuple[tuple[int, int], int]] = []
-        for v, placement in zip(lift.whole.outputs, lift.outputs(self.selection, self.follows), strict=True):
-            cls, layer = lift.value(v, self.follows)
+        for v, placement in zip(lift.whole.outputs, lift.outputs(self.selection, self.copy), strict=True):
+            cls, layer = lift.value(v, self.copy)
             need = encoding.need(cls, placement)
             stack.append((need, lift.instance(need[0], layer)[1]))
         seen = set(stack)
@@ -329,7 +308,7 @@ class _Pricing:
         if not isinstance(tag, Handed):
             return [(need, layer if own else self.lift.instance(need[0], layer)[1])
                     for need, own in zip(way.choice.needs, way.own, strict=True)]
-        source, there = self.lift.handed(self.lift.input_index(tag), layer, self.follows)
+        source, there = self.lift.handed(self.lift.input_index(tag), layer, self.copy)
         need = self.lift.encoding.shard(source, tag.placement)
         return [(need, self.lift.instance(need[0], there)[1])]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -13,7 +12,7 @@ from eggshard.egraph.graph import EGraph
 from eggshard.egraph.saturate import saturate as saturated_graph
 from eggshard.ops import registry
 from eggshard.planner.baseline import baseline_program
-from eggshard.planner.encoding.encode import ConversionTable, Encoder, Encoding
+from eggshard.planner.encoding.encode import Encoder, Encoding
 from eggshard.planner.encoding.weighing import Weighing
 from eggshard.planner.hints import Hints
 from eggshard.planner.layers.lifting import Lift, Lifted, copies_of
@@ -27,6 +26,7 @@ from eggshard.planner.state import Scheduled, Selected, Task, advanced
 from eggshard.program.placement import Placement
 from eggshard.program.program import Region
 from eggshard.program.sharding import Sharding
+from eggshard.reshard.routes import Router
 from eggshard.selection.portfolio import extract
 from eggshard.selection.problem import Extraction, Problem, Selection
 from eggshard.selection.search.start import local_plan
@@ -36,9 +36,6 @@ from eggshard.steps.steps import StepPlan
 MANY_OPS = 400
 #: Relative gap at which raising the bound stops.
 CLOSE = 1e-2
-#: Relative difference below which two plans' costs count as equal.
-EQUAL = 1e-9
-
 
 #: An operand that an op reaches around along some dimensions: the value, and whether it does, per dimension.
 Reaching = tuple[int, tuple[bool, ...]]
@@ -174,19 +171,19 @@ def _followed(lifted: Lifted, c: int) -> int:
 
 
 class _Best(NamedTuple):
-    """A selection of the short program, which copy each layer follows, and what that costs."""
+    """A selection of the short program, the copy that all layers follow, and what that costs."""
 
     selection: Selection
-    follows: list[int]
+    copy: int
     cost: float
 
 
 def extract_layers(
-    short: Short, graph: EGraph, encoding: Encoding, tables: ConversionTable,
+    short: Short, graph: EGraph, encoding: Encoding, tables: Router,
     roots: Sequence[tuple[int, Sequence[Placement]]], extract: Callable[[Problem], Extraction], baseline: float,
     deadline: float, most: float,
 ) -> LayeredPlan | None:
-    """The cheapest plan of the whole program among those whose layers follow the copies.
+    """The cheapest plan of the whole program among those whose layers follow one of the copies.
 
     That is one of the ring of one layer, if it comes with a bound that is near, and the short program's would cost less
     than ``baseline``; if not, the plan extracted of the whole short program. deadline, most: of `time.monotonic`, for
@@ -199,7 +196,7 @@ def extract_layers(
     best, bound = _by_ring(lift, first, most)
     ring: LayeredPlan | None = None
     if start is not None and first is not None and best is not None:
-        lifted = lift.lift(best.selection, best.follows)
+        lifted = lift.lift(best.selection, best.copy)
         # What the layers cost less in the whole program they cost less in the short one.
         if lifted is not None and start.cost - KEPT * (first.cost - best.cost) / short.repeats <= baseline:
             note = f"ring: cost {best.cost:.9g}, bound {bound:.9g} by these terms"
@@ -212,39 +209,22 @@ def extract_layers(
     if ring is not None and best is not None and (whole is None or best.cost <= whole.cost):
         return ring
     best, bound = _by_ring(lift, whole, most)
-    lifted = best and lift.lift(best.selection, best.follows)
+    lifted = best and lift.lift(best.selection, best.copy)
     return None if lifted is None else LayeredPlan(lifted, found, bound)
 
 
 def _priced(lift: Lift, selection: Selection) -> _Best | None:
-    """The cheapest way for the layers to follow the copies; None where there is none."""
-    found: list[_Best] = []
-    for follows in _patterns(lift.short.repeats):
-        price = lift.price(selection, follows)
-        if price is None:
-            return None
-        if found and math.isclose(price, found[0].cost, rel_tol=EQUAL):
-            break  # the copies do the same
-        found.append(_Best(selection, follows, price))
-    return min(found, key=lambda best: best.cost)
+    """The cheapest copy for the layers to follow; None where they can follow none."""
+    prices = ((lift.price(selection, copy), copy) for copy in range(KEPT))
+    found = [_Best(selection, copy, price) for price, copy in prices if price is not None]
+    return min(found, key=lambda best: best.cost, default=None)
 
 
 def _by_ring(lift: Lift, best: _Best | None, deadline: float) -> tuple[_Best | None, float]:
-    """A better plan by the terms of one, if the ring of a copy's layer gives it, and the bound of such plans."""
+    """A better plan by the terms of one, if the ring of the layer gives it, and the bound of such plans."""
     if best is None or best.cost <= 0 or time.monotonic() > deadline:
         return best, 0.0
-    alike = [[copy] * lift.short.repeats for copy in range(KEPT)]
-    prices = [lift.price(best.selection, follows) for follows in alike]
-    copy = min(range(KEPT), key=[math.inf if price is None else price for price in prices].__getitem__)
-    found = Ring(lift, copy).plan(best.selection, best.cost, CLOSE, deadline)
+    found = Ring(lift, best.copy).plan(best.selection, best.cost, CLOSE, deadline)
     if found.selection is not None:
-        best = _Best(found.selection, alike[copy], found.cost)
+        best = _Best(found.selection, best.copy, found.cost)
     return best, found.bound
-
-
-def _patterns(repeats: int) -> Iterator[list[int]]:
-    """Which copy each layer follows: all one of them, by turns, or each as near as it is to either end."""
-    for copy in range(KEPT):
-        yield [copy] * repeats
-    yield [j % KEPT for j in range(repeats)]
-    yield [0] * (repeats // 2) + [KEPT - 1] * (repeats - repeats // 2)

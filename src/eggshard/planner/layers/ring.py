@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from eggshard.planner.derivation import derived
 from eggshard.planner.encoding.encode import Handed
 from eggshard.planner.layers.lifting import Instance, Lift, copies_of_groups
 from eggshard.selection.bounds.dual import Dual
@@ -64,7 +65,7 @@ class Ring:
 
     def __init__(self, lift: Lift, copy: int) -> None:
         self.lift, self.short = lift, lift.short
-        self.follows = [copy] * self.short.repeats
+        self.copy = copy
         self.links: dict[tuple[int, int], Link] = {}
         encoding = lift.encoding
         of_group = copies_of_groups(len(encoding.problem.choices), lift.copies, encoding.views.group)
@@ -80,7 +81,9 @@ class Ring:
         conversions = [
             lift.table(c) * (self.short.repeats if of_group[c] >= 0 else 1) for c in range(len(self.choices))]
         open_ = self._without_links()
-        alive = _computable(open_)
+        alive, _ = derived(
+            (c, {a for a, _ in choice.needs}) for c, some in enumerate(open_) for choice in some
+            if choice.cost < math.inf)
         roots, single = [r for r in encoding.problem.roots if r[0] in alive], encoding.problem.single
         self.problem = Problem(self.choices, conversions, roots, single=single)
         self.opened = Problem(open_, conversions, roots, single=single)
@@ -104,7 +107,7 @@ class Ring:
             late = time.monotonic() > deadline
             if bound < (1 - gap) * cost and (late or rise <= STEADY * part):
                 found = self._decoded(dual, ends, opened)
-                price = None if found is None else self.lift.price(found, self.follows)
+                price = None if found is None else self.lift.price(found, self.copy)
                 if price is not None and price < cost:
                     best, cost = found, price
             if late or bound >= (1 - gap) * cost:
@@ -176,7 +179,7 @@ class Ring:
     def _sources(self, tag: Handed, layers: Iterable[int]) -> list[Instance]:
         """What some layers (-1: what layers share) take as this value."""
         index = self.lift.input_index(tag)
-        return [self.lift.handed(index, layer, self.follows) for layer in layers]
+        return [self.lift.handed(index, layer, self.copy) for layer in layers]
 
     def _without_links(self) -> list[list[Choice]]:
         return [
@@ -268,29 +271,3 @@ class _Ends:
 def _passed_on(sources: Sequence[Instance]) -> bool:
     """Whether these are one class, each of another layer."""
     return bool(sources) and len({c for c, _ in sources}) == 1 and len({layer for _, layer in sources}) == len(sources)
-
-
-def _computable(choices: Sequence[Sequence[Choice]]) -> set[int]:
-    """The classes that some choices compute from nothing."""
-    users: dict[int, list[tuple[int, int]]] = {}
-    missing: dict[tuple[int, int], int] = {}
-    ready = []
-    for c, some in enumerate(choices):
-        for s, choice in enumerate(some):
-            operands = {a for a, _ in choice.needs}
-            missing[c, s] = len(operands)
-            for a in operands:
-                users.setdefault(a, []).append((c, s))
-            if not operands and choice.cost < math.inf:
-                ready.append(c)
-    found: set[int] = set()
-    while ready:
-        c = ready.pop()
-        if c in found:
-            continue
-        found.add(c)
-        for user in users.get(c, ()):
-            missing[user] -= 1
-            if not missing[user] and choices[user[0]][user[1]].cost < math.inf:
-                ready.append(user[0])
-    return found
