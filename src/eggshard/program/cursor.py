@@ -1,4 +1,4 @@
-"""A cursor over Shardy's text, for readers of meshes, shardings and axes."""
+"""A cursor over Shardy's text, for readers of meshes, shardings, axes and sharding rules."""
 
 from __future__ import annotations
 
@@ -67,10 +67,12 @@ class Cursor:
     def listed(self, opening: str, closing: str, item: Any) -> list[Any]:
         self.expect(opening)
         out: list[Any] = []
-        while not self.take(closing):
-            if out:
-                self.expect(",")
+        if self.take(closing):
+            return out
+        out.append(item())
+        while self.take(","):
             out.append(item())
+        self.expect(closing)
         return out
 
     def axis(self) -> AxisRef:

@@ -6,14 +6,16 @@ Text, as Shardy prints it: ``#sdy.op_sharding_rule<([i, k], [k, j])->([i, j]) {i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from eggshard.errors import ShardingError
+from eggshard.program.cursor import Cursor
 
-_TOKEN = re.compile(r"\s*(->|#sdy\.op_sharding_rule|[A-Za-z_][\w]*|\d+|\S)")
+_TOKEN = re.compile(r"->|#sdy\.op_sharding_rule|[A-Za-z_]\w*|\d+|\S")
 _SYMBOL = re.compile(r"z_([1-9]\d*)|([i-z])")
+_SYMBOLS = r"(?:z_[1-9]\d*|[i-y]|z(?!_))+(?!\w)"
 
 #: What sharding a factor takes: none, an all-reduce of the results, replication, or an exchange between neighbours.
 PASS_THROUGH, REDUCTION, NEED_REPLICATION, PERMUTATION = "pass-through", "reduction", "need-replication", "permutation"
@@ -141,79 +143,37 @@ def _parse(text: str) -> OpShardingRule:
     return _Reader(text).rule()
 
 
-class _Reader:
-    """A cursor over the tokens of a rule."""
+class _Reader(Cursor):
+    """A cursor over the text of a rule."""
 
-    def __init__(self, text: str) -> None:
-        self.text, self.tokens, self.at = text, _TOKEN.findall(text), 0
-
-    @property
-    def token(self) -> str:
-        return self.tokens[self.at] if self.at < len(self.tokens) else ""
-
-    def refused(self, wanted: str) -> ShardingError:
-        place = f"at {self.token!r}" if self.token else "at its end"
+    def fail(self, wanted: str) -> ShardingError:
+        token = _TOKEN.match(self.text, self.at)
+        place = f"at {token[0]!r}" if token else "at its end"
         return ShardingError(f"malformed sharding rule {self.text!r}: {wanted} expected {place}")
-
-    def take(self, token: str) -> bool:
-        found = self.token == token
-        self.at += found
-        return found
-
-    def expect(self, token: str) -> None:
-        if not self.take(token):
-            raise self.refused(repr(token))
-
-    def listed(self, opening: str, closing: str, item: Callable[[], None]) -> None:
-        self.expect(opening)
-        if self.take(closing):
-            return
-        item()
-        while self.take(","):
-            item()
-        self.expect(closing)
 
     def symbols(self) -> tuple[int, ...]:
         """One or more factors, written together."""
-        token, at = self.token, 0
-        out: list[int] = []
-        while at < len(token) or not out:
-            match = _SYMBOL.match(token, at)
-            if match is None or (match[2] == "z" and token.startswith("_", at + 1)):
-                raise self.refused("a factor from i to z, or z_1 and so on,")
-            out.append(17 + int(match[1]) if match[1] else ord(match[2]) - ord("i"))
-            at = match.end()
-        self.at += 1
-        return tuple(out)
+        found = _SYMBOL.findall(self.match(_SYMBOLS, "a factor from i to z, or z_1 and so on,"))
+        return tuple(17 + int(number) if number else ord(letter) - ord("i") for number, letter in found)
 
     def symbol(self) -> int:
-        found = self.symbols()
+        start, found = self.at, self.symbols()
         if len(found) > 1:
-            self.at -= 1
-            raise self.refused("one factor")
+            self.at = start
+            raise self.fail("one factor")
         return found[0]
 
+    def tensor(self) -> TensorFactors:
+        return tuple(self.listed("[", "]", self.symbols))
+
     def tensors(self) -> tuple[TensorFactors, ...]:
-        out: list[TensorFactors] = []
-
-        def tensor() -> None:
-            dims: list[tuple[int, ...]] = []
-            self.listed("[", "]", lambda: dims.append(self.symbols()))
-            out.append(tuple(dims))
-
-        self.listed("(", ")", tensor)
-        return tuple(out)
+        return tuple(self.listed("(", ")", self.tensor))
 
     def size(self, sizes: list[int]) -> None:
         wanted = factor_symbol(len(sizes))
-        if self.token != wanted:
-            raise self.refused(f"the size of factor {wanted}, in order,")
-        self.at += 1
+        self.match(rf"{wanted}(?!\w)", f"the size of factor {wanted}, in order,")
         self.expect("=")
-        if not self.token.isdigit():
-            raise self.refused("a size")
-        sizes.append(int(self.token))
-        self.at += 1
+        sizes.append(int(self.match(r"\d+", "a size")))
 
     def factors(self, name: str, count: int) -> list[int]:
         """The factors of ``name={i, k}``, in ascending order; none where it is not written."""
@@ -223,11 +183,11 @@ class _Reader:
         found: list[int] = []
 
         def one() -> None:
-            factor = self.symbol()
+            start, factor = self.at, self.symbol()
             if factor >= count or (found and factor <= found[-1]):
-                self.at -= 1
-                raise self.refused("a factor with a size, later than the one before," if found
-                                   else "a factor with a size")
+                self.at = start
+                raise self.fail("a factor with a size, later than the one before," if found
+                                else "a factor with a size")
             found.append(factor)
 
         self.listed("{", "}", one)
@@ -240,7 +200,7 @@ class _Reader:
         self.expect("->")
         results = self.tensors()
         sizes: list[int] = []
-        if self.token == "{":
+        if self.peek("{"):
             self.listed("{", "}", lambda: self.size(sizes))
         kinds: dict[int, str] = {}
         for name, kind in (
@@ -256,8 +216,7 @@ class _Reader:
         if custom:
             self.expect("custom")
         self.expect(">")
-        if self.token:
-            raise self.refused("nothing more")
+        self.end()
         factors = tuple(
             RuleFactor(size, kinds.get(i, PASS_THROUGH), i in blocked) for i, size in enumerate(sizes))
         return OpShardingRule(factors, operands, results, custom)

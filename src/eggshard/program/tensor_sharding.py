@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from eggshard.program.axes import Axes
-from eggshard.program.codec import String
 from eggshard.program.mesh import Mesh
-from eggshard.program.sharding import DimSharding, Sharding, read_sharding
+from eggshard.program.sharding import DimSharding, Sharding, mesh_text, read_sharding
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,4 @@ def symbol_text(name: str) -> str:
 
 def mesh_attribute(mesh: Mesh, device: int | None = None) -> str:
     """``#sdy.mesh<["x"=4, "y"=2]>``, or of one device alone ``#sdy.mesh<[], device_ids=[3]>``."""
-    listed = ", ".join(f"{String().encode(name)}={size}" for name, size in mesh.axes.items())
-    ids = [device] if device is not None else mesh.device_ids
-    shown = "" if ids is None else f", device_ids=[{', '.join(map(str, ids))}]"
-    return f"#sdy.mesh<[{listed}]{shown}>"
+    return f"#sdy.mesh{mesh_text(mesh)}" if device is None else f"#sdy.mesh<[], device_ids=[{device}]>"
