@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType
 
+import eggshard.api as api
 from eggshard.api import Plan
 from eggshard.costmodel import CostModel
 from eggshard.emit.jax_primitive import TransformationError, is_batched, whole_programs
@@ -39,30 +40,6 @@ def _planning_one() -> Iterator[None]:
             yield
     finally:
         _planning.reset(token)
-
-
-@dataclass(frozen=True)
-class PlanOptions:
-    """What `eggshard.optimize` is told, and whether its plans are held against XLA's own programs."""
-
-    cost_model: CostModel | str | None = None
-    rewrites: Sequence[Any] | None = None
-    limits: Limits | None = None
-    memory_limit: int | None = None
-    exact: bool = False
-    guard: bool = False
-
-    def plan(self, lowered: jax.stages.Lowered) -> Plan:
-        from eggshard.api import optimize
-
-        return optimize(
-            lowered,
-            cost_model=self.cost_model,
-            rewrites=self.rewrites,
-            limits=self.limits,
-            memory_limit=self.memory_limit,
-            exact=self.exact,
-        )
 
 
 def jit(
@@ -107,7 +84,9 @@ def jit(
     """
     if fun is not None and not callable(fun):
         raise ProgramError(f"eggshard.jit takes a function, not {type(fun).__name__}; options are given by name")
-    options = PlanOptions(cost_model, rewrites, limits, memory_limit, exact, guard)
+    options = {
+        "cost_model": cost_model, "rewrites": rewrites, "limits": limits, "memory_limit": memory_limit, "exact": exact,
+    }
     common = {
         "static_argnums": static_argnums,
         "static_argnames": static_argnames,
@@ -120,7 +99,7 @@ def jit(
     shardings = {k: v for k, v in (("in_shardings", in_shardings), ("out_shardings", out_shardings)) if v is not None}
 
     def wrap(function: Callable[..., Any]) -> JitFunction:
-        return JitFunction(function, common, shardings, options)
+        return JitFunction(function, common, shardings, options, guard)
 
     return wrap if fun is None else wrap(fun)
 
@@ -131,11 +110,13 @@ class JitFunction:
     __name__: str
 
     def __init__(
-        self, fun: Callable[..., Any], common: dict[str, Any], shardings: dict[str, Any], options: PlanOptions
+        self, fun: Callable[..., Any], common: dict[str, Any], shardings: dict[str, Any], options: dict[str, Any],
+        guard: bool,
     ):
+        """common, shardings: of `jax.jit`. options: of `eggshard.optimize`. guard: as of `jit`."""
         functools.update_wrapper(self, fun)
         self.__name__ = getattr(fun, "__name__", type(fun).__name__)
-        self.fun, self.options = fun, options
+        self.fun, self.options, self.guard = fun, options, guard
         self.states_inputs = "in_shardings" in shardings
         self._common = common
         self._statics = _Statics.of(fun, common["static_argnums"], common["static_argnames"])
@@ -153,7 +134,8 @@ class JitFunction:
 
     def derived(self, program: Callable[..., Any], shardings: dict[str, Any]) -> JitFunction:
         """Return the wrapper of another function without static arguments, planned with this one's options."""
-        return JitFunction(program, {"static_argnums": None, "static_argnames": None}, shardings, self.options)
+        return JitFunction(program, {"static_argnums": None, "static_argnames": None}, shardings, self.options,
+                           self.guard)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the planned function and return its result. TransformationError under vmap."""
@@ -258,8 +240,8 @@ class JitFunction:
         convention = JaxCallingConvention.of(lowered)
         text = lowered.as_text()
         if text not in self._plans:
-            self._plans[text] = Plan.of(
-                planned_once(convention.devices, text, lambda: self.options.plan(lowered)))
+            self._plans[text] = Plan.of(planned_once(
+                convention.devices, text, lambda: api.optimize(lowered, **self.options)))
         return self._plans[text], convention
 
     def _jitted(self, leaves: Sequence[Any], tree: Any) -> Any:
@@ -294,7 +276,7 @@ class JitFunction:
             reason = f"{self.__name__} cannot be planned and runs as jax.jit would run it: {error}"
             warnings.warn(reason, EggshardWarning, stacklevel=2)
             return self.unplanned(*args, **kwargs)
-        if self.options.guard and self._is_worse(replace(plan, calling_convention=convention)):
+        if self.guard and self._is_worse(replace(plan, calling_convention=convention)):
             own = self._pinned.get((convention.out_tree, convention.result_shardings), self.unplanned)
             return own(*args, **kwargs)
         results = planned.apply(*leaves)
@@ -303,7 +285,6 @@ class JitFunction:
             where = planned.output_shardings(planned.jax_mesh(shardings, mesh))
             results = [_constrained(r, s) for r, s in zip(results, where, strict=True)]
         return jax.tree.unflatten(convention.out_tree, results)
-
 
     def _is_worse(self, plan: Plan) -> bool:
         """Whether XLA's own program is better than the plan; a warning says so, or that they cannot be compared."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -125,25 +126,27 @@ def _difference(planned: Program, given: Program) -> str:
     ):
         if old != new:
             return f"its {what} are {_shown(new)}, those of the plan {_shown(old)}"
-    return _region_difference(planned.region, given.region) or "its values are numbered differently"
+    return region_difference(planned.region, given.region) or "its values are numbered differently"
 
 
-def _region_difference(planned: Region, given: Region) -> str:
+def region_difference(planned: Region, given: Region, same: Callable[[Any, Any], bool] = operator.eq) -> str:
+    """Where two regions differ first, "" where they do not; ``same`` compares attributes and shardings."""
     for i, (old, new) in enumerate(zip(planned.ops, given.ops, strict=False)):
         where = f"op {i}{' at ' + new.location if new.location else ''}"
         if old.name != new.name:
             return f"{where} is {new.name}, in the plan {old.name}"
-        if old.operands != new.operands:
-            return f"{where} ({new.name}) has other operands"
+        where = f"{where} ({new.name})"
+        if old.operands != new.operands or len(old.regions) != len(new.regions):
+            return f"{where} has other operands"
         for name in sorted({*old.attributes, *new.attributes}):
             first, second = old.attributes.get(name), new.attributes.get(name)
-            if first != second:
-                return f"{where} ({new.name}) has {name} {second!r}, in the plan {first!r}"[:400]
-        if old.shardings != new.shardings:
-            return f"{where} ({new.name}) has the sharding {_shown(new.shardings)}, in the plan {_shown(old.shardings)}"
-        for a, b in zip(old.regions, new.regions, strict=False):
-            if found := _region_difference(a, b):
-                return f"{where} ({new.name}): {found}"
+            if not same(first, second):
+                return f"{where} has {name} {second!r}"[:200] + f", in the plan {first!r}"[:200]
+        if not same(old.shardings, new.shardings):
+            return f"{where} has the sharding {_shown(new.shardings)}, in the plan {_shown(old.shardings)}"
+        for a, b in zip(old.regions, new.regions, strict=True):
+            if found := region_difference(a, b, same):
+                return f"{where}: {found}"
     if len(planned.ops) != len(given.ops):
         return f"it has {len(given.ops)} ops, that of the plan {len(planned.ops)}"
     return "" if planned.outputs == given.outputs else "it returns other values"

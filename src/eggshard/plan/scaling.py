@@ -13,12 +13,13 @@ import numpy as np
 from eggshard.errors import LoweringError, MeshError
 from eggshard.frontends import frontend_of
 from eggshard.ops.region_builder import RegionBuilder
+from eggshard.plan.identity import region_difference
 from eggshard.plan.reasons import Reasons
 from eggshard.plan.retargeting import on_mesh
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
-from eggshard.program.program import Program, Region
+from eggshard.program.program import Program
 from eggshard.program.sharding import Sharding, whole_mesh
 from eggshard.program.types import TensorType
 
@@ -113,32 +114,12 @@ def _given(program: Any, plan: PlanRecord, mesh: Mesh, inputs: Types, outputs: T
                 f"the {what} of the program given are {_listed(got)}, and those of the plan on mesh "
                 f"{whole_mesh(mesh).axes} are {_listed(wanted)}; give the program at these sizes"
             )
-    _require_same(plan.program.region, loaded.region, "")
+    if found := region_difference(plan.program.region, loaded.region, _same_but_for_sizes):
+        raise LoweringError(
+            f"the program given is another one than was planned: {found}; give the same function at other sizes; where "
+            "this depends on the sizes, plan for that number of devices, or pass such a number as an argument"
+        )
     return loaded, frontend.calling_convention(program)
-
-
-def _require_same(old: Region, new: Region, path: str) -> None:
-    """LoweringError unless two regions hold the same ops, but for their sizes: numbers in attributes may differ."""
-    names = [op.name for op in old.ops], [op.name for op in new.ops]
-    if names[0] != names[1] or old.outputs != new.outputs:
-        i = next((i for i, (a, b) in enumerate(zip(*names, strict=False)) if a != b), min(map(len, names)))
-        shown = [listed[i] if i < len(listed) else "nothing" for listed in names]
-        raise LoweringError(f"the program given is another one than was planned: {path}op {i} is {shown[1]} in it and "
-                            f"was {shown[0]}; give the same function at other sizes")
-    for i, (a, b) in enumerate(zip(old.ops, new.ops, strict=True)):
-        where = f"{path}op {i} ({b.name}{' at ' + b.location if b.location else ''})"
-        if a.operands != b.operands or len(a.regions) != len(b.regions):
-            raise LoweringError(f"the program given is another one than was planned: {where} has other operands")
-        for name in sorted({*a.attributes, *b.attributes}):
-            values = a.attributes.get(name), b.attributes.get(name)
-            if not _same_but_for_sizes(*values):
-                shown_old, shown_new = (f"{value!r}"[:80] for value in values)
-                raise LoweringError(
-                    f"{where}: {name} is {shown_new} in the program given and was {shown_old} when it was planned, so "
-                    "it depends on the sizes; plan for that number of devices, or pass such a number as an argument"
-                )
-        for region_a, region_b in zip(a.regions, b.regions, strict=True):
-            _require_same(region_a, region_b, f"{where}: ")
 
 
 def _same_but_for_sizes(a: Any, b: Any) -> bool:

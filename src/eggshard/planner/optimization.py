@@ -70,17 +70,10 @@ class Request:
 
 
 def optimize(
-    program: Any,
-    *,
-    cost_model: CostModel | str | None = None,
-    rewrites: Sequence[Any] | None = None,
-    limits: Limits | None = None,
-    memory_limit: int | None = None,
-    exact: bool = False,
-    progress: Progress = None,
+    program: Any, *, memory_limit: int | None = None, progress: Progress = None, **options: Any
 ) -> PlanRecord:
     """Return the cheapest plan found for a sharded tensor program; see `eggshard.optimize`."""
-    request = requested(program, cost_model, rewrites, limits, exact)
+    request = requested(program, **options)
     if memory_limit is not None and not isinstance(memory_limit, Real):
         raise LimitError(f"memory_limit={memory_limit!r} is not a number; give bytes per device")
     capacity = getattr(request.cost_model, "capacity", None)
@@ -94,8 +87,10 @@ def optimize(
         raise
 
 
-def requested(program: Any, cost_model: CostModel | str | None, rewrites: Sequence[Any] | None, limits: Limits | None,
-              exact: bool) -> Request:
+def requested(
+    program: Any, cost_model: CostModel | str | None = None, rewrites: Sequence[Any] | None = None,
+    limits: Limits | None = None, exact: bool = False,
+) -> Request:
     """Build the request from arguments of `eggshard.optimize`; LimitError for limits of another type."""
     if limits is not None and not isinstance(limits, Limits):
         raise LimitError(f"limits={limits!r} is no eggshard.Limits; give e.g. limits=eggshard.Limits(seconds=10)")

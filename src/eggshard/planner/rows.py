@@ -7,7 +7,7 @@ the trip count is unknown).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from eggshard.ops import registry
 from eggshard.ops.regions.counted_loops import find_counter, in_a_row, unrolled
@@ -78,13 +78,21 @@ def with_rows(
     return best
 
 
+def reaching(region: Region) -> Iterator[tuple[int, tuple[bool, ...]]]:
+    """The operands of which some op looks beyond an index of its own: the value, and per dimension whether it does."""
+    for op in region.ops:
+        if not registry.known(op.name):
+            continue
+        operands, results = (tuple(region.types[v] for v in values) for values in (op.operands, op.results))
+        reaches = registry.get(op.name).reaches(op.attributes, operands, results) or ()
+        for v, row in zip(op.operands, reaches, strict=False):
+            if any(row):
+                yield v, tuple([reach is not None for reach in row])
+
+
 def looks_at_neighbours(body: Region) -> bool:
     """Whether some op of a body reaches beyond an index of its own."""
-    for op in body.ops:
-        operands, results = (tuple(body.types[v] for v in values) for values in (op.operands, op.results))
-        if registry.known(op.name) and registry.get(op.name).reaches(op.attributes, operands, results):
-            return True
-    return False
+    return any(reaching(body))
 
 
 def _program(like: StepPlan, types: Sequence[TensorType], parts: Sequence[Loop | StepPlan]) -> StepPlan:

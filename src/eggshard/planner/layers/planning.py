@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from eggshard.egraph.graph import EGraph
 from eggshard.egraph.saturate import saturate as saturated_graph
-from eggshard.ops import registry
 from eggshard.planner.baseline import baseline_program
 from eggshard.planner.encoding.encode import Encoder, Encoding
 from eggshard.planner.encoding.weighing import Weighing
@@ -22,6 +21,7 @@ from eggshard.planner.op_plans import OpPlans
 from eggshard.planner.outputs import output_options
 from eggshard.planner.pipeline import begun, decode, extraction_seconds, schedule, weighted_sums, with_graph
 from eggshard.planner.progress import timed
+from eggshard.planner.rows import looks_at_neighbours, reaching
 from eggshard.planner.state import Scheduled, Selected, Task, advanced
 from eggshard.program.placement import Placement
 from eggshard.program.program import Region
@@ -37,27 +37,10 @@ MANY_OPS = 400
 #: Relative gap at which raising the bound stops.
 CLOSE = 1e-2
 
-#: An operand that an op reaches around along some dimensions: the value, and whether it does, per dimension.
-Reaching = tuple[int, tuple[bool, ...]]
 
-
-def reaching(region: Region) -> list[Reaching]:
-    """The operands whose neighbours some op looks at."""
-    found = []
-    for op in region.ops:
-        if not registry.known(op.name) or op.regions:
-            continue
-        operands, results = (tuple([region.types[v] for v in values]) for values in (op.operands, op.results))
-        reaches = registry.get(op.name).reaches(op.attributes, operands, results) or ()
-        for v, row in zip(op.operands, reaches, strict=False):
-            if any(r is not None for r in row):
-                found.append((v, tuple([r is not None for r in row])))
-    return found
-
-
-def look_across_shards(found: Sequence[Reaching], shardings: Sequence[Sharding | None]) -> bool:
-    """Whether one of the dimensions that ops reach along is sharded."""
-    for v, row in found:
+def look_across_shards(region: Region, shardings: Sequence[Sharding | None]) -> bool:
+    """Whether one of the dimensions that ops look along is sharded."""
+    for v, row in reaching(region):
         sharding = shardings[v]
         if sharding is not None and any(r and d.axes for r, d in zip(row, sharding.dims, strict=True)):
             return True
@@ -108,8 +91,9 @@ def plan_by_layers(task: Task) -> Layered | None:
     small = OpPlans(small_context, Hints(small_context), plans.bodies)
     # Two processes at work, and this one meanwhile at what needs neither.
     hinted = begun(lambda: small.hints.used)
-    reached = reaching(short.program.region)
-    if reached and look_across_shards(reached, timed(clock, "propagate", hinted)):
+    if looks_at_neighbours(short.program.region) and look_across_shards(
+        short.program.region, timed(clock, "propagate", hinted)
+    ):
         return None  # layers share exchanges of halos
     saturating = begun(lambda: saturated_graph(short.region, task.rules, context.limits, context.mesh))
     hints = timed(clock, "propagate", hinted)
