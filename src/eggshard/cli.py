@@ -14,7 +14,6 @@ from eggshard.errors import EggshardError, MeshError, ProgramError, ShardingErro
 
 if TYPE_CHECKING:
     from eggshard.api import Plan
-    from eggshard.costmodel import CostModel
     from eggshard.program.mesh import Mesh
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Plan sharded tensor programs.",
@@ -27,13 +26,6 @@ Model = Annotated[str, typer.Option("--cost-model", help="alpha-beta, wire-bytes
                                     "as h100-node or tpu-v5e, or its file (.toml).")]
 Exact = Annotated[bool, typer.Option("--exact", help="Forbid reassociation and whatever NaN, Inf or -0 could tell.")]
 Seconds = Annotated[float, typer.Option("--seconds", help="Time limit of the search.")]
-
-
-def cost_model(name: str) -> CostModel:
-    """A cost model by its command-line name."""
-    from eggshard import costmodel
-
-    return costmodel.named(name)
 
 
 def parse_mesh(text: str) -> Mesh:
@@ -71,7 +63,7 @@ def optimize(
     import eggshard
 
     limits = eggshard.Limits(seconds=seconds)
-    plan = eggshard.optimize(program, cost_model=cost_model(model), exact=exact, limits=limits)
+    plan = eggshard.optimize(program, cost_model=model, exact=exact, limits=limits)
     typer.echo(str(plan))
     if output:
         output.write_text(plan.to_stablehlo())
@@ -124,7 +116,7 @@ def plan_of(source: Path, model: str, exact: bool, seconds: float) -> Plan:
             raise typer.BadParameter(f"{source} is a plan, with the prices that it was made at; give the program")
         return saved_plan(source)
     limits = eggshard.Limits(seconds=seconds)
-    return eggshard.optimize(source, cost_model=cost_model(model), exact=exact, limits=limits)
+    return eggshard.optimize(source, cost_model=model, exact=exact, limits=limits)
 
 
 def saved_plan(path: Path) -> Plan:
@@ -171,7 +163,7 @@ def reshard(
     shape, dtype = parse_tensor(tensor)
     parsed = parse_mesh(mesh)
     plan = eggshard.plan_reshard(
-        shape, dtype, parsed, parse_spec(source), parse_spec(target), cost_model=cost_model(model)
+        shape, dtype, parsed, parse_spec(source), parse_spec(target), cost_model=model
     )
     typer.echo(str(plan))
 

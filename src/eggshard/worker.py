@@ -85,11 +85,6 @@ class Worker:
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
-    def warm(self) -> None:
-        """Start the process, which imports what calls need; returns at once."""
-        with self._lock:
-            self._start()
-
     def call(
         self, function: str, *args: Any, seconds: float, memory_mib: int = DEFAULT_MEMORY_MIB, **keywords: Any
     ) -> Any:
@@ -248,11 +243,6 @@ def worker() -> Worker:
 def call(function: str, *args: Any, seconds: float, memory_mib: int = DEFAULT_MEMORY_MIB, **keywords: Any) -> Any:
     """`Worker.call` of the shared worker."""
     return _WORKER.call(function, *args, seconds=seconds, memory_mib=memory_mib, **keywords)
-
-
-def warm() -> None:
-    """Start the shared worker ahead of its first call."""
-    _WORKER.warm()
 
 
 # The worker's side.

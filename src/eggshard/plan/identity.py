@@ -11,20 +11,18 @@ import json
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eggshard.errors import MeshError, ProgramError
 from eggshard.frontends import load
 from eggshard.plan.json_values import encode
+from eggshard.plan.record import PlanRecord
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Op, Program, Region
 from eggshard.program.sharding import whole_mesh
 from eggshard.steps.nested import with_nested
 from eggshard.steps.steps import Step, StepPlan
 from eggshard.version import __version__
-
-if TYPE_CHECKING:
-    from eggshard.plan.record import PlanRecord
 
 #: Ops that are kept word for word, as one version of JAX wrote them.
 _VERBATIM = ("custom_call", "custom_call_effectful", "opaque", "opaque_effectful")

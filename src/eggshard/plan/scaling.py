@@ -6,15 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from eggshard.errors import LoweringError, MeshError
 from eggshard.frontends import frontend_of
+from eggshard.frontends.protocol import CallingConvention
 from eggshard.ops.region_builder import RegionBuilder
 from eggshard.plan.identity import region_difference
 from eggshard.plan.reasons import Reasons
+from eggshard.plan.record import PlanRecord, Search
 from eggshard.plan.retargeting import on_mesh
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.mesh import Mesh
@@ -23,17 +25,11 @@ from eggshard.program.program import Program
 from eggshard.program.sharding import Sharding, whole_mesh
 from eggshard.program.types import TensorType
 
-if TYPE_CHECKING:
-    from eggshard.frontends.protocol import CallingConvention
-    from eggshard.plan.record import PlanRecord
-
 Types = tuple[TensorType, ...]
 
 
 def on_devices(plan: PlanRecord, devices: int | Mapping[str, int], program: Any = None) -> PlanRecord:
     """The plan on another number of devices. See `Plan.on`."""
-    from eggshard.plan.record import Search
-
     mesh = _resized(plan.mesh, devices)
     if mesh == plan.mesh and program is None:
         return plan

@@ -113,13 +113,10 @@ class _Writer:
         # Within one dimension: its blocks are a dimension that splits, received blocks one that grows.
         type_, count = self.assembler.types[value], self.mesh.count(axes)
         shape = type_.shape
-        apart = type_.with_shape((*shape[:split], count, 1, shape[split] // count, *shape[split + 1 :]))
-        value = self._reshape(value, apart)
+        apart = (*shape[:split], count, 1, shape[split] // count, *shape[split + 1 :])
+        value = self.assembler.reshape(value, apart, ("manual",))
         (value,) = self._emit(AllToAll(((split + 1, axes),), ((split, axes),)), (value,))
-        return self._reshape(value, type_)
-
-    def _reshape(self, value: int, type_: TensorType) -> int:
-        return self._emit(Local("reshape", Attributes(shape=type_.shape), (type_,)), (value,))[0]
+        return self.assembler.reshape(value, shape, ("manual",))
 
     def _crossed(self, pairs: Groups) -> tuple[str, ...]:
         """The axes along which some sender and receiver differ."""

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-import numpy as np
-
 from eggshard.costmodel.pricing import FREE_OPS
-from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.types import TensorType
 from eggshard.steps.assemble import Assembler
 from eggshard.steps.control_steps import Loop
@@ -71,8 +68,8 @@ def price_of_iterations(body: StepPlan, trips: int, price: Callable[[StepPlan], 
     forever = Assembler(body.mesh)
     for v in body.inputs:
         forever.input(body.types[v])
-    flag = Local("constant", Attributes(value=Literal(np.asarray(True))), (TensorType((), "i1"),))
-    loop = hoisted_loop(Loop(forever.build(forever.emit(flag, ())), body, trips), [body.types[v] for v in body.inputs])
+    condition = forever.build([forever.scalar(True, "i1")])
+    loop = hoisted_loop(Loop(condition, body, trips), [body.types[v] for v in body.inputs])
     if isinstance(loop, Loop):
         return trips * price(body)
     return price(loop)

@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 from eggshard.ops.base import FactorRule
 from eggshard.placement.transfer import Strategy
-from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
 from eggshard.program.types import TensorType
 from eggshard.steps.assemble import Assembler
 from eggshard.steps.exchange import Blocks, Boxes, BoxExchange, missing_cells
-from eggshard.steps.steps import Local, StepPlan
+from eggshard.steps.steps import StepPlan
 
 
 def regrouped(
@@ -49,9 +48,9 @@ def regrouped(
     action = BoxExchange(sizes, held, needed, tuple(a for a in mesh.axes if a in used), cells, cells)
     body = Assembler(mesh)
     value = body.input(source.local_type(operand))
-    value = _reshaped(body, value, tuple(blocks.size for blocks in held))
+    value = body.reshape(value, tuple(blocks.size for blocks in held))
     (value,) = body.emit(action, (value,), (f"regroup {source} to {target}",))
-    return body.build([_reshaped(body, value, target.local_type(result).shape)])
+    return body.build([body.reshape(value, target.local_type(result).shape)])
 
 
 def regroupings(
@@ -110,10 +109,3 @@ def _boxes(mesh: Mesh, rule: FactorRule, rows: Sequence[Sequence[int]], placemen
             tile, minor = tile // held, minor * (n // held)
         out += reversed(digits)
     return tuple(out) or None
-
-
-def _reshaped(body: Assembler, value: int, shape: tuple[int, ...]) -> int:
-    if body.types[value].shape == shape:
-        return value
-    action = Local("reshape", Attributes(shape=shape), (body.types[value].with_shape(shape),))
-    return body.emit(action, (value,), ("view",))[0]

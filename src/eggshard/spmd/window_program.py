@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from eggshard.ops.base import OpDef
 from eggshard.ops.windowing import EDGE_MODES, Box, Filled, Layer, Reach, Windowed
 from eggshard.placement.transfer import Strategy
 from eggshard.placement.windows import reached
 from eggshard.program import monoids
-from eggshard.program.attributes import Attributes, Literal
+from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Dim, Placement
-from eggshard.program.types import TensorType, numpy_dtype
+from eggshard.program.types import TensorType
 from eggshard.steps.assemble import Assembler
 from eggshard.steps.steps import CollectivePermute, Local, StepPlan
 from eggshard.steps.window_steps import BoxSelect, EdgeFill
@@ -92,7 +90,7 @@ def _fill(body: Assembler, value: int, fill: Filled, inputs: list[int], operands
     if isinstance(fill.value, int):
         outside = inputs[fill.value]
     else:
-        outside = _scalar(body, np.asarray(monoids.identity(fill.value, type_.dtype)), type_.dtype)
+        outside = body.scalar(monoids.identity(fill.value, type_.dtype), type_.dtype)
     return _select(body, box, placement, value, outside)
 
 
@@ -103,7 +101,7 @@ def _overlay(body: Assembler, under: int, over: int, layer: Layer, placement: Pl
     if body.types[over].shape != shape:  # along dimensions held whole the operand lies at the box's corner
         low = [whole[d][0] if m != n else 0 for d, (m, n) in enumerate(zip(body.types[over].shape, shape, strict=True))]
         high = [n - m - a for m, n, a in zip(body.types[over].shape, shape, low, strict=True)]
-        zero = _scalar(body, np.zeros(()), result.dtype)
+        zero = body.scalar(0, result.dtype)
         padding = Attributes({
             "edge_padding_low": tuple(low), "edge_padding_high": tuple(high), "interior_padding": (0,) * len(shape),
         })
@@ -115,11 +113,6 @@ def _overlay(body: Assembler, under: int, over: int, layer: Layer, placement: Pl
 def _select(body: Assembler, box: Box, placement: Placement, inside: int, outside: int) -> int:
     placed = tuple((dim, placement.dims[dim], start, stop) for dim, start, stop in box)
     return body.emit(BoxSelect(placed), (inside, outside), ("window",))[0]
-
-
-def _scalar(body: Assembler, value: np.ndarray, dtype: str) -> int:
-    literal = Literal(np.asarray(value).astype(numpy_dtype(dtype)))
-    return body.emit(Local("constant", Attributes({"value": literal}), (TensorType((), dtype),)), ())[0]
 
 
 def _reaches_outside(mesh: Mesh, dim: Dim, start: int, stop: int) -> bool:

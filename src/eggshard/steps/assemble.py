@@ -83,6 +83,18 @@ class Assembler:
             self._emitted[key] = results
         return results
 
+    def reshape(self, value: int, shape: tuple[int, ...], why: tuple[str, ...] = ("view",)) -> int:
+        """The value in another shape; the value itself where it has that shape."""
+        if self.types[value].shape == shape:
+            return value
+        action = Local("reshape", Attributes(shape=shape), (self.types[value].with_shape(shape),))
+        return self.emit(action, (value,), why)[0]
+
+    def scalar(self, value: object, dtype: str) -> int:
+        """A constant."""
+        literal = Literal(np.asarray(value).astype(numpy_dtype(dtype)))
+        return self.emit(Local("constant", Attributes(value=literal), (TensorType((), dtype),)), ())[0]
+
     def hold_as(self, plan: StepPlan, values: Mapping[int, int], held: Iterable[int]) -> None:
         """Say of some values of another plan, here ``values``, what tensors they are."""
         for v in held if plan.held else ():
@@ -105,9 +117,7 @@ class Assembler:
             if not window.windowed:
                 (out[i],) = self.emit(Mask(dim, axes, size, monoid), (out[i],), ("mask uneven",))
                 continue
-            identity = Literal(np.asarray(monoids.identity(monoid, dtype)).astype(numpy_dtype(dtype)))
-            constant = Local("constant", Attributes({"value": identity}), (TensorType((), dtype),))
-            (outside,) = self.emit(constant, ())
+            outside = self.scalar(monoids.identity(monoid, dtype), dtype)
             (out[i],) = self.emit(BoxSelect(((dim, window, 0, size),)), (out[i], outside), ("mask uneven",))
         return out
 

@@ -277,18 +277,10 @@ class Decoder:
 
     def _viewed(self, value: int, shard: Shard, order: Order, form: Form) -> int:
         """Drop unit dimensions, reorder, add unit dimensions: whichever of these is needed."""
-        core = self._core(shard).local_shape
+        core, assembler = self._core(shard).local_shape, self.assembler
         if order != form[1]:
-            value = self._local("reshape", value, tuple(core[i] for i in order))
-            permutation = tuple(order.index(i) for i in form[1])
-            value = self._local("transpose", value, tuple(core[i] for i in form[1]), permutation=permutation)
-        return self._local("reshape", value, form[0])
-
-    def _local(self, name: str, value: int, shape: tuple[int, ...], **attributes: object) -> int:
-        source = self.assembler.types[value]
-        if name == "reshape":
-            if source.shape == shape:
-                return value
-            attributes["shape"] = shape
-        action = Local(name, Attributes(attributes), (source.with_shape(shape),))
-        return self.assembler.emit(action, (value,), ("view",))[0]
+            value = assembler.reshape(value, tuple(core[i] for i in order))
+            type_ = assembler.types[value].with_shape(tuple(core[i] for i in form[1]))
+            transpose = Attributes(permutation=tuple(order.index(i) for i in form[1]))
+            (value,) = assembler.emit(Local("transpose", transpose, (type_,)), (value,), ("view",))
+        return assembler.reshape(value, form[0])

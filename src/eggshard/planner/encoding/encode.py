@@ -136,12 +136,20 @@ class Encoding:
 
     def _numbered(self, cls: int, placement: Placement | Shape) -> Shard:
         core = self.views.to_core(cls, placement) if isinstance(placement, Placement) else placement
-        group = self.views.group[cls]
+        return self.numbered(self.views.group[cls], core)
+
+    def numbered(self, group: int, core: Placement | Shape) -> Shard:
+        """The shard of a group at a placement of its core dimensions, which gets a number if it has none."""
         table = self.index[group]
         if core not in table:
             table[core] = len(self.placements[group])
             self.placements[group].append(core)
         return group, table[core]
+
+    def add(self, placements: Sequence[Placement | Shape]) -> None:
+        """Add a class of the problem that no e-class is, with these placements."""
+        self.placements.append(list(placements))
+        self.index.append({p: i for i, p in enumerate(placements)})
 
     def need(self, cls: int, placement: Placement) -> Shard:
         """Where an operand at this placement is taken from: windows have a class of their own."""
@@ -203,8 +211,7 @@ class Encoder:
             if len(options) == 1:
                 roots_out.append(out.shard(cls, options[0]))
                 continue
-            out.placements.append([options[0]])
-            out.index.append({options[0]: 0})
+            out.add([options[0]])
             choices.append([Choice(0, 0.0, (out.shard(cls, p),), Delivered(p)) for p in options])
             roots_out.append((len(choices) - 1, 0))
         cap = self.limits.placements

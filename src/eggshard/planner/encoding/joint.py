@@ -157,8 +157,7 @@ class JointExchanges:
         needs = tuple(dict.fromkeys((w.group, self.out.index[w.group][w.source]) for w in members))
         joint, targets = len(self.choices), tuple(w.target for w in members)
         tag = Jointly(tuple((w.group, w.source, w.target) for w in members), action.shared)
-        self.out.placements.append([targets])
-        self.out.index.append({targets: 0})
+        self.out.add([targets])
         self.choices.append([Choice(0, cost, needs, tag)])
         taken = {}
         for i, w in enumerate(members):

@@ -62,8 +62,7 @@ class Widener:
                 for number, window in enumerate(windows):
                     out.windows.setdefault(group, {})[window] = len(choices), number
                 held.append((group, len(choices), part))
-                out.placements.append(list(windows))
-                out.index.append({p: i for i, p in enumerate(windows)})
+                out.add(windows)
                 choices.append([])
         self._compute(graph, out, choices, demand)
         for group, number, part in held:
@@ -79,7 +78,7 @@ class Widener:
         for c, (n, node, _) in demand.nodes.items():
             types, results = tuple(graph.type_of(child) for child in node.children), graph.classes[c].types
             computed = [s for p in (*demand.homes(c), *demand.made_of(c)) for s in demand.strategies(c, p)]
-            for s in (*computed, *demand.tilings.reductions(c)):
+            for s in (*computed, *demand.reductions(c)):
                 needs = tuple(dict.fromkeys(
                     out.need(child, p) for child, p in zip(node.children, s.operands, strict=True)
                 ))
@@ -121,7 +120,7 @@ class Widener:
             own = dict.fromkeys(
                 p for p in (target, demand.narrowest(group, target), inner, standard) if p in computed
             )
-            sources = {p: (group, self._number(out, group, p)) for p in (*own, whole)}
+            sources = {p: out.numbered(group, p) for p in (*own, whole)}
             sources.update((p, shard) for p, shard in out.windows[group].items()
                            if shard[0] != number and p in demand.made[group]
                            and contains(self.mesh, type_.shape, p, target))
@@ -142,9 +141,3 @@ class Widener:
                 elif contains(self.mesh, type_.shape, wide, narrow):
                     table[i, j] = self.router.widened(type_, wide, narrow)
         return table
-
-    def _number(self, out: Encoding, group: int, placement: Placement) -> int:
-        if placement not in out.index[group]:
-            out.index[group][placement] = len(out.placements[group])
-            out.placements[group].append(placement)
-        return out.index[group][placement]

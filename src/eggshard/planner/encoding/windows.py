@@ -58,7 +58,7 @@ class WindowDemand:
         #: Windows of values that are others moved, where a node accesses them as it accesses windows of their grid.
         self.tiles: dict[int, dict[Placement, None]] = {}
         self.made: dict[int, list[Placement]] = {}
-        self.tilings = Tilings(self, inputs)
+        self.tilings = Tilings(views, mesh, inputs)
         #: Per class the node that computes it on windows: its number, and its transfer.
         self.nodes: dict[int, tuple[int, ENode, WindowTransfer]] = {}
         for c in range(len(graph.classes)):
@@ -86,7 +86,7 @@ class WindowDemand:
         components = strong_components(operands)
         for component in components:
             for g in component:
-                self.tilings.follow(self.members.get(g, ()))
+                self.tilings.follow(self.members.get(g, ()), self.nodes, self.dims)
         self.order = [g for component in reversed(components) for g in component if g in members]
         for component in reversed(components):
             for _ in range(1 if len(component) == 1 else 2):
@@ -173,6 +173,13 @@ class WindowDemand:
                 if all(self.views.represents(*pair) for pair in zip(node.children, strategy.operands, strict=True)):
                     yield strategy
 
+    def reductions(self, c: int) -> Iterator[Strategy]:
+        """The strategies that reduce over tiles on which operands are left, to placements that are wanted."""
+        if c in self.nodes and self.nodes[c][2].reduces:
+            _, node, transfer = self.nodes[c]
+            yield from self.tilings.reduced(
+                node, transfer, (base for p in self.at_wanted(c) for base in self.strategies(c, p)))
+
     def homes(self, c: int) -> list[Placement]:
         """Standard placements at which a class is wanted, over which its node looks at neighbours."""
         if c not in self.nodes:
@@ -199,7 +206,7 @@ class WindowDemand:
                 placements = [(p, 0) for p in self.at_wanted(c)]
                 placements += [(self.views.from_core(c, p), level) for p, level in levels.items()]
                 strategies = [(s, level) for p, level in placements for s in self.strategies(c, p)]
-                for strategy, level in [*strategies, *((s, 0) for s in self.tilings.reductions(c))]:
+                for strategy, level in [*strategies, *((s, 0) for s in self.reductions(c))]:
                     for child, p, row in zip(node.children, strategy.operands, transfer.reaches, strict=True):
                         reached = any(r is not None and d.axes for r, d in zip(row, p.dims, strict=True))
                         self._need(child, p, reached, level)
