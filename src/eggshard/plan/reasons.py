@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, NamedTuple
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache, cached_property
+from itertools import repeat
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 
 class Part(NamedTuple):
@@ -167,40 +168,38 @@ class WithBodies:
 
 
 def packed(reasons: Reasons) -> dict[str, object]:
-    """As JSON values, every text once."""
+    """As JSON values, every text once: a decision is the list of its fields, and so is what is in it."""
     number: dict[str, int] = {}
 
-    def text(what: str) -> int:
-        return number.setdefault(what, len(number))
+    def row(value: Any) -> Any:
+        if isinstance(value, str):
+            return number.setdefault(value, len(number))
+        if is_dataclass(value):
+            return [row(getattr(value, f.name)) for f in fields(value)]
+        return [row(v) for v in value] if isinstance(value, tuple) else value
 
-    def parts(some: tuple[Part, ...]) -> list[list[object]]:
-        return [[text(p.what), text(p.kind), p.cls, p.seconds] for p in some]
-
-    decisions = [
-        [d.cls, text(d.kind), text(d.what), text(d.tensor), text(d.placement), d.seconds, list(d.values),
-         [[text(rule), text(op)] for rule, op in d.rules], d.weighed,
-         [[text(a.what), [text(rule) for rule in a.rules], a.own, a.held, a.change, parts(a.leaves), parts(a.joins),
-           int(a.at_least)] for a in d.alternatives], d.problem, d.runs]
-        for d in reasons.decisions
-    ]
-    return {"decisions": decisions, "total": reasons.total, "note": reasons.note, "unit": reasons.unit,
-            "texts": list(number)}
+    return {"decisions": [row(d) for d in reasons.decisions], "total": reasons.total, "note": reasons.note,
+            "unit": reasons.unit, "texts": list(number)}
 
 
 def unpacked(data: dict[str, Any]) -> Reasons:
     """What `packed` was given."""
     texts = data["texts"]
 
-    def parts(rows: list[list[Any]]) -> tuple[Part, ...]:
-        return tuple(Part(texts[what], texts[kind], cls, seconds) for what, kind, cls, seconds in rows)
+    def value(kind: Any, row: Any) -> Any:
+        if kind is str:
+            return texts[row]
+        if get_origin(kind) is tuple:
+            inside, *more = get_args(kind)
+            kinds = repeat(inside) if more == [...] else (inside, *more)
+            return tuple(value(k, v) for k, v in zip(kinds, row, strict=False))
+        if isinstance(row, list):
+            return kind(*(value(k, v) for k, v in zip(_field_types(kind), row, strict=False)))
+        return kind(row)
 
-    decisions = []
-    for cls, kind, what, tensor, placement, seconds, values, rules, weighed, alternatives, *of in data["decisions"]:
-        others = tuple(
-            Alternative(texts[a], tuple(texts[r] for r in names), own, held, change, parts(leaves), parts(joins),
-                        bool(least))
-            for a, names, own, held, change, leaves, joins, least in alternatives)
-        decisions.append(Decision(
-            cls, texts[kind], texts[what], texts[tensor], texts[placement], seconds, tuple(values),
-            tuple((texts[rule], texts[op]) for rule, op in rules), weighed, others, *of))
-    return Reasons(tuple(decisions), data["total"], data["note"], data["unit"])
+    return Reasons(tuple(value(Decision, row) for row in data["decisions"]), data["total"], data["note"], data["unit"])
+
+
+@cache
+def _field_types(kind: type) -> tuple[Any, ...]:
+    return tuple(get_type_hints(kind).values())

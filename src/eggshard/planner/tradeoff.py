@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 from eggshard.errors import LimitError
 from eggshard.memory.prediction import memory_of
@@ -14,30 +13,12 @@ from eggshard.planner.optimization import optimize
 P = TypeVar("P", bound=PlanRecord)
 
 
-class Front(Sequence[P]):
+class Front(tuple[P, ...]):
     """Plans from the cheapest to the one that takes least memory; prints as a table."""
-
-    def __init__(self, plans: Sequence[P]):
-        self.plans = tuple(plans)
-
-    @overload
-    def __getitem__(self, i: int) -> P: ...
-
-    @overload
-    def __getitem__(self, i: slice) -> Sequence[P]: ...
-
-    def __getitem__(self, i: int | slice) -> P | Sequence[P]:
-        return self.plans[i]
-
-    def __len__(self) -> int:
-        return len(self.plans)
-
-    def __iter__(self) -> Iterator[P]:
-        return iter(self.plans)
 
     def __str__(self) -> str:
         lines = [f"{'seconds':>12} {'peak KiB':>12} {'temporaries':>12} {'wire KiB':>10}  collectives"]
-        for plan in self.plans:
+        for plan in self:
             used = ", ".join(f"{n} {kind}" for kind, n in plan.collectives.items()) or "none"
             memory = memory_of(plan)
             lines.append(

@@ -92,7 +92,7 @@ class WindowDemand:
             for _ in range(1 if len(component) == 1 else 2):
                 for g in component:
                     if g in members:
-                        self._visit(g, members[g])
+                        self._visit(g)
         return self
 
     def _choose_node(self, c: int, transfers: TransferSource) -> None:
@@ -151,19 +151,20 @@ class WindowDemand:
 
     def reaches(self, g: int) -> bool:
         """Whether a value is computed by looking at neighbours."""
-        return any(self.nodes[c][2].windowed for c in self.members.get(g, ()) if c in self.nodes)
+        return any(self.nodes[c][2].windowed for c in self._computing(g))
 
     def moves(self, g: int) -> bool:
         """Whether a value is just another one in another place, padded or cut: either may be held wider as well."""
-        transfers = [self.nodes[c][2] for c in self.members.get(g, ()) if c in self.nodes]
+        transfers = [self.nodes[c][2] for c in self._computing(g)]
         return bool(transfers) and all(t.moves for t in transfers)
+
+    def _computing(self, g: int) -> list[int]:
+        """The classes of a group that nodes compute on windows."""
+        return [c for c in self.members.get(g, ()) if c in self.nodes]
 
     def _computed(self, g: int, window: Placement) -> bool:
         """Whether some node computes a value at a window."""
-        return any(
-            True for c in self.members.get(g, ()) if c in self.nodes
-            for _ in self.strategies(c, self.views.from_core(c, window))
-        )
+        return any(True for c in self._computing(g) for _ in self.strategies(c, self.views.from_core(c, window)))
 
     def strategies(self, c: int, placement: Placement) -> Iterator[Strategy]:
         """The strategies that compute a class at a placement, as far as its and its operands' groups have those."""
@@ -194,22 +195,21 @@ class WindowDemand:
         return [p for p in transfer.standard()
                 if self.views.to_core(c, Placement(p.dims)) in wanted or (p.partial and self.dims.allows(c, p))]
 
-    def _visit(self, g: int, members: Sequence[int]) -> None:
+    def _visit(self, g: int) -> None:
         needed = self._trimmed(g, self.needed.get(g, {}))
         self.made[g] = self._made(g, needed)
         for window in list(self.made[g]):
             self._anchor(g, window)
         levels = {window: self._level(g, window, needed) for window in self.made[g]}
-        for c in members:
-            if c in self.nodes:
-                _, node, transfer = self.nodes[c]
-                placements = [(p, 0) for p in self.at_wanted(c)]
-                placements += [(self.views.from_core(c, p), level) for p, level in levels.items()]
-                strategies = [(s, level) for p, level in placements for s in self.strategies(c, p)]
-                for strategy, level in [*strategies, *((s, 0) for s in self.reductions(c))]:
-                    for child, p, row in zip(node.children, strategy.operands, transfer.reaches, strict=True):
-                        reached = any(r is not None and d.axes for r, d in zip(row, p.dims, strict=True))
-                        self._need(child, p, reached, level)
+        for c in self._computing(g):
+            _, node, transfer = self.nodes[c]
+            placements = [(p, 0) for p in self.at_wanted(c)]
+            placements += [(self.views.from_core(c, p), level) for p, level in levels.items()]
+            strategies = [(s, level) for p, level in placements for s in self.strategies(c, p)]
+            for strategy, level in [*strategies, *((s, 0) for s in self.reductions(c))]:
+                for child, p, row in zip(node.children, strategy.operands, transfer.reaches, strict=True):
+                    reached = any(r is not None and d.axes for r, d in zip(row, p.dims, strict=True))
+                    self._need(child, p, reached, level)
 
     def _made(self, g: int, needed: Mapping[Placement, int]) -> list[Placement]:
         """The bounding windows of what is needed of a value, and of the tiles that are reached where these can be
@@ -288,13 +288,10 @@ class WindowDemand:
     def _apart(self, g: int, held: Held) -> list[Held]:
         """Windows and bounding windows by which can be cut out of which, or touch."""
         shape = self.views.core_type(g).shape
-        parts: list[list[Placement]] = []
-        for p in dict.fromkeys([*held.hulls, *held.windows]):
-            joined = [part for part in parts if any(
-                (grid_of(p) == grid_of(q) and _touch(p, q)) or contains(self.mesh, shape, p, q)
-                or contains(self.mesh, shape, q, p) for q in part
-            )]
-            parts = [part for part in parts if part not in joined] + [[*(q for part in joined for q in part), p]]
+        parts = _clusters(dict.fromkeys([*held.hulls, *held.windows]), lambda p, q: (
+            (grid_of(p) == grid_of(q) and _touch(p, q)) or contains(self.mesh, shape, p, q)
+            or contains(self.mesh, shape, q, p)
+        ))
         if len(parts) < 2:
             return [held]
         return [Held([p for p in held.windows if p in part], [p for p in held.hulls if p in part]) for part in parts]
@@ -328,7 +325,7 @@ def hulls(shape: tuple[int, ...], windows: Mapping[Placement, int], limit: int) 
         grids.setdefault(grid_of(p), []).append(p)
     found: dict[Placement, None] = {}
     for grid in grids.values():
-        for cluster in _clusters(grid):
+        for cluster in _clusters(grid, _touch):
             for ranks in ([windows[p] for p in cluster], [width_of(p) for p in cluster]):
                 steps = sorted(set(ranks))
                 if 1 < limit < len(steps):
@@ -355,16 +352,19 @@ def width_of(placement: Placement) -> int:
     return max((d.high - d.low for d in placement.dims), default=0)
 
 
-def _clusters(windows: Sequence[Placement]) -> list[list[Placement]]:
-    """Windows grouped so that those of different groups are disjoint and apart in some dimension."""
+def _clusters(
+    windows: Iterable[Placement], near: Callable[[Placement, Placement], bool]
+) -> list[list[Placement]]:
+    """Windows grouped so that no two of different groups are near one another."""
     clusters: list[list[Placement]] = []
     for p in windows:
-        near = [c for c in clusters if any(_touch(p, q) for q in c)]
-        clusters = [c for c in clusters if c not in near] + [[p, *(q for c in near for q in c)]]
+        joined = [c for c in clusters if any(near(p, q) for q in c)]
+        clusters = [c for c in clusters if c not in joined] + [[p, *(q for c in joined for q in c)]]
     return clusters
 
 
 def _touch(p: Placement, q: Placement) -> bool:
+    """Whether windows overlap, or lie side by side, along every dimension."""
     def near(a: Dim, b: Dim) -> bool:
         return max(a.low, b.low) <= min(a.tile + a.high, b.tile + b.high)
 
