@@ -326,7 +326,9 @@ def optimize(
     Raises ProgramError, ShardingError, MeshError, CostModelError for bad input, and LimitError if no plan found
     stays under memory_limit. If the search itself fails, warns (EggshardWarning) and returns the baseline plan.
     """
-    options = {"cost_model": cost_model, "rewrites": rewrites, "limits": limits, "exact": exact}
+    options: dict[str, Any] = {
+        "cost_model": cost_model, "rewrites": rewrites, "limits": limits, "exact": exact,
+    }
     if until is not None:
         return optimization.stage_of(optimization.requested(program, **options), until)
     return Plan.of(optimization.optimize(program, memory_limit=memory_limit, progress=progress, **options))

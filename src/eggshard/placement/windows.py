@@ -5,7 +5,6 @@ All functions treat one dimension of global size n that ``count`` devices share,
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
@@ -248,60 +247,41 @@ def _sender(
 class _Round(NamedTuple):
     """Runs that share a round, and how long before each of them a slab of this width begins."""
 
-    runs: list[_Run]
     width: int
+    runs: list[_Run]
     shifts: list[int]
-    senders: set[int]
-    receivers: set[int]
+
+    def joins(self, other: _Round) -> bool:
+        """Whether slabs are of one width, and no device sends or receives in both."""
+        return self.width == other.width and all(
+            {run[end] for run in self.runs}.isdisjoint(run[end] for run in other.runs) for end in (0, 1))
 
 
 def _rounds(count: int, groups: list[list[_Run]], held: _Held) -> tuple[Slab, ...] | None:
-    """A round for each group of runs; groups without a device in common on either side share one."""
+    """A round for each group of runs; groups without a device in common on either side may share one.
+
+    Runs that cannot be as long as the longest of their group go in a round of their own.
+    """
     rounds: list[_Round] = []
     waiting = sorted(groups, key=lambda runs: max(run.length for run in runs))
     while waiting:
         group = waiting.pop()
         longest = max(run.length for run in group)
         shifts = _shifts(group, longest, held)
-        if shifts is None:  # some run cannot be lengthened as much: those of another length go in a round of their own
-            parts = [[r for r in group if r.length < longest], [r for r in group if r.length == longest]]
-            if not parts[0]:
+        if shifts is None:
+            shorter = [r for r in group if r.length < longest]
+            if not shorter:
                 return None
-            waiting += parts
+            waiting += [shorter, [r for r in group if r.length == longest]]
             continue
-        new = _Round(group, longest, shifts, {r.sender for r in group}, {r.receiver for r in group})
-        most = _widest(group, longest, {old.width for old in rounds}, held)
-        for i, old in enumerate(rounds):
-            if old.width <= most and old.senders.isdisjoint(new.senders) and old.receivers.isdisjoint(new.receivers):
-                merged = _merged(old, new, held)
-                if merged is not None:
-                    rounds[i] = merged
-                    break
-        else:
+        new = _Round(longest, group, shifts)
+        shared = next((old for old in rounds if old.joins(new)), None)
+        if shared is None:
             rounds.append(new)
+        else:
+            shared.runs.extend(group)
+            shared.shifts.extend(shifts)
     return tuple(_slab(count, r) for r in rounds)
-
-
-def _widest(runs: list[_Run], longest: int, widths: Iterable[int], held: _Held) -> int:
-    """The widest of some slabs that these runs can be lengthened to, or their own length.
-
-    A slab that carries nothing wrong still does not when it is cut: widths that are possible have none before them
-    that is not.
-    """
-    wider = sorted(width for width in widths if width > longest)
-    fitting = bisect_left(wider, True, key=lambda width: _shifts(runs, width, held) is None)
-    return wider[fitting - 1] if fitting else longest
-
-
-def _merged(old: _Round, new: _Round, held: _Held) -> _Round | None:
-    """Two rounds as one, where the slabs of the narrower one can be lengthened."""
-    width = max(old.width, new.width)
-    shifts = [r.shifts if r.width == width else _shifts(r.runs, width, held) for r in (old, new)]
-    if shifts[0] is None or shifts[1] is None:
-        return None
-    return _Round(
-        old.runs + new.runs, width, shifts[0] + shifts[1], old.senders | new.senders, old.receivers | new.receivers
-    )
 
 
 def _shifts(runs: list[_Run], width: int, held: _Held) -> list[int] | None:
@@ -320,14 +300,14 @@ def _shifts(runs: list[_Run], width: int, held: _Held) -> list[int] | None:
     return out
 
 
-def _slab(count: int, merged: _Round) -> Slab:
+def _slab(count: int, shared: _Round) -> Slab:
     """A round as what its devices send."""
     source, target = [0] * count, [0] * count
-    for run, shift in zip(merged.runs, merged.shifts, strict=True):
+    for run, shift in zip(shared.runs, shared.shifts, strict=True):
         source[run.sender] = run.source_start - shift
         target[run.receiver] = run.target_start - shift
-    pairs = tuple(sorted((run.sender, run.receiver) for run in merged.runs))
-    return Slab(pairs, merged.width, tuple(source), tuple(target))
+    pairs = tuple(sorted((run.sender, run.receiver) for run in shared.runs))
+    return Slab(pairs, shared.width, tuple(source), tuple(target))
 
 
 def _harmless(run: _Run, shift: int, width: int, held: _Held) -> bool:
