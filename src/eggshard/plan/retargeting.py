@@ -223,15 +223,13 @@ def _(action: DeviceNumber, old: Mesh, new: Mesh, operands: Types) -> Action:
     names = list(old.axes)
     varying = [i for i in range(numbers.ndim) if (numbers != numbers.take([0], i)).any()]
     counts = [new.axes[a] for a in names]
+    numbers = numbers[tuple(slice(None) if i in varying else slice(1) for i in range(numbers.ndim))]
     if any(old.axes[names[i]] != counts[i] for i in varying):
-        first = tuple(slice(None) if i in varying else slice(1) for i in range(numbers.ndim))
         small = stretched_numbers(
-            numbers[first].squeeze(axis=tuple(i for i in range(numbers.ndim) if i not in varying)),
-            [names[i] for i in varying], [counts[i] for i in varying],
+            numbers.reshape([old.axes[names[i]] for i in varying]), [names[i] for i in varying],
+            [counts[i] for i in varying],
         )
         numbers = small.reshape([counts[i] if i in varying else 1 for i in range(len(names))])
-    else:
-        numbers = numbers[tuple(slice(None) if i in varying else slice(1) for i in range(numbers.ndim))]
     out = np.empty(new.size, int)
     out[new.grid.reshape(-1)] = np.broadcast_to(numbers, counts).reshape(-1)
     return DeviceNumber(tuple(out.tolist()))

@@ -137,15 +137,6 @@ class WindowRouter(Router):
             out[i, i] = 0.0
         return out
 
-    def cost(self, type_: TensorType, source: Placement, target: Placement) -> float:
-        """The cost of the cheapest route, inf where there is none."""
-        if all(is_standard(self.mesh, type_.shape, p) for p in (source, target)):
-            return super().cost(type_, source, target)
-        try:
-            return self.route(type_, source, target).cost
-        except ShardingError:
-            return math.inf
-
     def widened(self, type_: TensorType, source: Placement, target: Placement) -> float:
         """The cost of slabs from one window to another over the same axes; inf where they do not lead there."""
         key = (type_, source, target)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple, TypeVar
 
 from eggshard.ops import registry
@@ -230,21 +231,19 @@ class _Shortening:
     def _order(self, operands: dict[int, list[int]]) -> list[int] | None:
         """The kept ops with operands first, otherwise in the program's order; None where there is none."""
         maker = self.comparison.maker
-        waits = {i: {maker[v][0] for v in operands[i] if v in maker} for i in self.ops}
-        users: dict[int, list[int]] = {}
-        for i, needed in waits.items():
-            for j in needed:
-                users.setdefault(j, []).append(i)
-        ready = [i for i in self.ops if not waits[i]]
+        sorter = TopologicalSorter({i: {maker[v][0] for v in operands[i] if v in maker} for i in self.ops})
+        try:
+            sorter.prepare()
+        except CycleError:
+            return None
+        ready: list[int] = []
         order = []
-        while ready:
-            i = heapq.heappop(ready)
-            order.append(i)
-            for user in users.get(i, ()):
-                waits[user].discard(i)
-                if not waits[user]:
-                    heapq.heappush(ready, user)
-        return order if len(order) == len(self.ops) else None
+        while sorter:
+            for i in sorter.get_ready():
+                heapq.heappush(ready, i)
+            order.append(heapq.heappop(ready))
+            sorter.done(order[-1])
+        return order
 
     def _cut(
         self, short: Region, order: list[int], values: dict[int, int], stands: dict[int, list[int]]
