@@ -118,7 +118,7 @@ def test_what_nobody_holds() -> None:
     inner = Placement((Dim(("x",), 4, 1, -1),))
     assert rewindowed(mesh, (16,), inner, place(mesh, (16,), (("x",),))) is None
     routes = router(mesh)
-    assert routes.cost(type_, inner, replicated((16,))) == math.inf
+    assert routes.table(type_, [inner, replicated((16,))])[0, 1] == math.inf
     with pytest.raises(ShardingError, match="is not held"):
         routes.route(type_, inner, replicated((16,)))
 

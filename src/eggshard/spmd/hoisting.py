@@ -13,6 +13,7 @@ from eggshard.costmodel.pricing import FREE_OPS
 from eggshard.program.types import TensorType
 from eggshard.steps.assemble import Assembler
 from eggshard.steps.control_steps import Loop
+from eggshard.steps.dependencies import needs_first
 from eggshard.steps.steps import Local, Step, StepPlan
 
 
@@ -115,17 +116,12 @@ def _is_worth_carrying(program: StepPlan, step: Step) -> bool:
 
 def _needed(step: Step, makers: Mapping[int, Step], values: Collection[int]) -> list[Step]:
     """A step after all those that it depends on, without what is there already."""
-    order: dict[int, Step] = {}
-    stack = [step]
-    while stack:
-        top = stack[-1]
-        missing = [makers[v] for v in top.operands if v not in values and v not in order]
-        if missing:
-            stack.extend(missing)
-            continue
-        stack.pop()
-        order.update(dict.fromkeys(top.results, top))
-    return list({id(s): s for s in order.values()}.values())
+    order: dict[Step, None] = {}
+    for needed in needs_first(
+        step, lambda top: [makers[v] for v in top.operands if v not in values], order.__contains__
+    ):
+        order[needed] = None
+    return list(order)
 
 
 def _carrying(

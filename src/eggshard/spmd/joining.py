@@ -15,7 +15,7 @@ from eggshard.costmodel.pricing import Pricer
 from eggshard.program.types import TensorType
 from eggshard.spmd.sharing import cheapest_joint
 from eggshard.steps.assemble import Assembler
-from eggshard.steps.dependencies import Dependencies
+from eggshard.steps.dependencies import Dependencies, needs_first
 from eggshard.steps.nested import with_nested
 from eggshard.steps.steps import Pairs, Step, StepPlan
 from eggshard.steps.window_steps import WindowExchange, pairs_of
@@ -135,16 +135,10 @@ def _rebuilt(plan: StepPlan, order: Dependencies, bundles: Iterable[Sequence[int
     assembler.hold_as(plan, values, plan.inputs)
     done: set[int] = set()
     for first in range(len(plan.steps)):
-        stack = [bundle_of.get(first, (first,))]
-        while stack:
-            members = stack[-1]
-            missing = [j for i in members for j in order.before[i] if j not in done]
-            if missing:
-                stack.extend(bundle_of.get(j, (j,)) for j in reversed(missing))
-                continue
-            stack.pop()
-            if members[0] in done:
-                continue
+        for members in needs_first(
+            bundle_of.get(first, (first,)), lambda top: [bundle_of.get(j, (j,)) for i in top for j in order.before[i]],
+            lambda top: top[0] in done,
+        ):
             steps = [plan.steps[i] for i in members]
             action = steps[0].action if len(steps) == 1 else _exchange(plan, members, price)
             operands = tuple(values[v] for step in steps for v in step.operands)

@@ -1,8 +1,14 @@
-"""Dependencies between the steps of a device program."""
+"""Dependencies between the steps of a device program, and the order in which they are met."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import TypeVar
+
+from eggshard.errors import EggshardError
 from eggshard.steps.steps import StepPlan
+
+T = TypeVar("T", bound=Hashable)
 
 
 class Dependencies:
@@ -24,3 +30,23 @@ class Dependencies:
             self.before.append(tuple(needed))
             for j in needed:
                 self.after[j].append(i)
+
+
+def needs_first(start: T, needs: Callable[[T], Iterable[T]], done: Callable[[T], bool]) -> Iterator[T]:
+    """What is to be done so that ``start`` is, what it needs first (an explicit stack: programs are deep).
+
+    EggshardError where something needs itself.
+    """
+    stack, waiting = [start], set[T]()
+    while stack:
+        top = stack[-1]
+        missing = [] if done(top) else [need for need in needs(top) if not done(need)]
+        if not missing:
+            if not done(top):
+                yield top
+            stack.pop()
+        elif top in waiting:
+            raise EggshardError(f"{top} needs itself")
+        else:
+            waiting.add(top)
+            stack.extend(reversed(missing))

@@ -16,6 +16,7 @@ from eggshard.program.types import TensorType
 from eggshard.reshard.window_routes import contains, hull_of, rewindowed
 from eggshard.selection.problem import Choice, Problem, Selection
 from eggshard.steps.assemble import Assembler, Conversions
+from eggshard.steps.dependencies import needs_first
 from eggshard.steps.held import Held, Origin
 from eggshard.steps.steps import Action, Local, StepPlan
 from eggshard.steps.window_steps import HaloExchange, JointExchange
@@ -39,7 +40,7 @@ def a_result_of(graph: EGraph, problem: Problem, selection: Selection) -> dict[i
 
 
 class Decoder:
-    """Emits every chosen choice once, its operands first (an explicit stack: programs are deep).
+    """Emits every chosen choice once, its operands first.
 
     number, ops: of a body, the number of its problem, and which of its values which op makes, for `Origin`.
     """
@@ -109,22 +110,8 @@ class Decoder:
             self.assembler.held[self._input_values[-1]] = Held(-1, i, type_, placement)
 
     def _require(self, shard: Shard) -> None:
-        stack = [shard]
-        active: set[Shard] = set()
-        while stack:
-            top = stack[-1]
-            if self._done(top):
-                stack.pop()
-                continue
-            missing = [s for s in self._dependencies(top) if not self._done(s)]
-            if not missing:
-                self._produce(top)
-                stack.pop()
-            elif top in active:
-                raise EggshardError(f"the selection is cyclic at shard {top}")
-            else:
-                active.add(top)
-                stack.extend(reversed(missing))
+        for needed in needs_first(shard, self._dependencies, self._done):
+            self._produce(needed)
 
     def _dependencies(self, shard: Shard) -> tuple[Shard, ...]:
         if shard in self._makers:
