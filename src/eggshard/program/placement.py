@@ -122,6 +122,14 @@ def place(mesh: Mesh, shape: tuple[int, ...], axes: tuple[tuple[str, ...], ...],
     return Placement(dims, partial, monoid if partial else "")
 
 
+def dividing(mesh: Mesh, axes: tuple[str, ...], n: int) -> tuple[str, ...]:
+    """The longest prefix of some axes that cuts a dimension of size n into equal parts."""
+    for count in range(len(axes), 0, -1):
+        if n % mesh.count(axes[:count]) == 0:
+            return axes[:count]
+    return ()
+
+
 def replicated(shape: tuple[int, ...]) -> Placement:
     """Every device holds everything."""
     return Placement(tuple(Dim((), n) for n in shape))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from eggshard.ops import registry
 from eggshard.ops.base import PASS
 from eggshard.program.mesh import Mesh
-from eggshard.program.placement import Placement, is_even, place
+from eggshard.program.placement import Placement, dividing, is_even, place
 from eggshard.program.program import Op, Program, Region
 from eggshard.program.sharding import Sharding
 from eggshard.program.types import TensorType
@@ -18,15 +18,8 @@ def evenly(mesh: Mesh, type_: TensorType, placement: Placement) -> Placement:
     """The placement without the axes that do not divide a dimension, and those that follow them there."""
     if is_even(type_.shape, placement, mesh):
         return placement
-    axes = []
-    for n, dim in zip(type_.shape, placement.dims, strict=True):
-        kept: tuple[str, ...] = ()
-        for axis in dim.axes:
-            if n % mesh.count((*kept, axis)):
-                break
-            kept += (axis,)
-        axes.append(kept)
-    return place(mesh, type_.shape, tuple(axes))
+    axes = tuple(dividing(mesh, dim.axes, n) for n, dim in zip(type_.shape, placement.dims, strict=True))
+    return place(mesh, type_.shape, axes)
 
 
 def axis_orders(

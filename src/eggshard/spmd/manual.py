@@ -18,7 +18,7 @@ from eggshard.placement.transfer import Strategy
 from eggshard.program.attributes import Attributes
 from eggshard.program.axes import axis_ref
 from eggshard.program.mesh import Mesh
-from eggshard.program.placement import Placement, place
+from eggshard.program.placement import Placement, dividing, place
 from eggshard.program.program import Op, Region
 from eggshard.program.sharding import Sharding
 from eggshard.program.types import TensorType
@@ -88,12 +88,8 @@ def _placed(mesh: Mesh, manual: Sequence[str], keep: bool, sharding: Sharding, t
                 f"manual_computation over {{{', '.join(manual)}}}: {type_} sharded as {sharding} does not give {inner} "
                 "on every device; pad it to a multiple, and name manual axes before others in a dimension"
             )
-        kept = dim.axes[:cut]
-        for axis in dim.axes[cut:] if keep else ():
-            if m == 0 or m % mesh.count((*kept[cut:], axis)):
-                break
-            kept += (axis,)
-        dims.append(kept)
+        free = dividing(mesh, dim.axes[cut:], m) if keep and m else ()
+        dims.append(dim.axes[:cut] + free)
     partial = tuple(a for a in stated.partial if axis_ref(a).name in manual)
     return place(mesh, type_.shape, tuple(dims), partial, stated.monoid)
 

@@ -147,30 +147,18 @@ class Worklist:
     """Ops to look at, the last one put in first; an op is in it once. At first all, those of the text's top on top."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
-        self._stack: list[int | None] = [node.number for node in nodes if not node.erased]
-        self._stack.reverse()
-        self._places: dict[int, int] = {number: i for i, number in enumerate(self._stack) if number is not None}
+        self._waiting = dict.fromkeys(reversed([node.number for node in nodes if not node.erased]))
 
     def push(self, node: Node) -> None:
         """Put an op in, and those around it on top of it, as far as they are not there."""
-        if node.erased:
-            return
-        for number in (node.number, *node.ancestors):
-            if number not in self._places:
-                self._places[number] = len(self._stack)
-                self._stack.append(number)
+        if not node.erased:
+            for number in (node.number, *node.ancestors):
+                self._waiting.setdefault(number)
 
     def drop(self, number: int) -> None:
         """Take an op out."""
-        place = self._places.pop(number, None)
-        if place is not None:
-            self._stack[place] = None
+        self._waiting.pop(number, None)
 
     def pop(self) -> int | None:
         """The next op, None when there is none."""
-        while self._stack:
-            number = self._stack.pop()
-            if number is not None:
-                del self._places[number]
-                return number
-        return None
+        return self._waiting.popitem()[0] if self._waiting else None

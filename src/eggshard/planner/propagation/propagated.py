@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import count
+from itertools import count, takewhile
 
 from eggshard.errors import EggshardError, EggshardWarning, ShardingError
 from eggshard.ops.module_text import PRINTED_REGIONS
@@ -17,7 +17,7 @@ from eggshard.planner.propagation.flows import with_manual
 from eggshard.planner.propagation.preparation import prepare
 from eggshard.planner.propagation.program_graph import ProgramGraph
 from eggshard.planner.propagation.strategies import aggressive
-from eggshard.program.axes import Axes, AxisRef
+from eggshard.program.axes import AxisRef
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Program, Region
 from eggshard.program.sharding import DimSharding, Sharding, atoms, whole_mesh
@@ -172,9 +172,5 @@ def _even(dim: DimSharding, n: int, mesh: Mesh) -> DimSharding:
 def without_sub_axes(sharding: Sharding) -> Sharding:
     """Truncate the axes of every open dimension before its first sub-axis."""
     return replace(sharding, dims=tuple(
-        replace(dim, axes=_before_sub_axes(dim.axes)) if dim.open else dim for dim in sharding.dims))
-
-
-def _before_sub_axes(axes: Axes) -> Axes:
-    first = next((i for i, axis in enumerate(axes) if axis.size), len(axes))
-    return axes[:first]
+        replace(dim, axes=tuple(takewhile(lambda axis: not axis.size, dim.axes))) if dim.open else dim
+        for dim in sharding.dims))
