@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
 from eggshard.program.types import TensorType
 from eggshard.reshard.routes import Price, Route, Router
-from eggshard.steps.steps import Action, CollectivePermute, Pairs
+from eggshard.steps.steps import Action, CollectivePermute
 
 #: A conversion as `Router` spells it.
 Steps = tuple[tuple[Action, Placement], ...]
@@ -37,7 +38,7 @@ class SubmeshRouter(Router):
         super().__init__(free, lambda action, type_: price(self._spread(action), type_), max_rounds, pairwise)
         #: ``[positions along the other axes, devices of free]``: logical ids on the whole mesh.
         self._members = mesh.groups(free.axes)
-        self._spread_known: dict[Action, Action] = {}
+        self._spread = cache(lambda action: spread(action, self._members))
 
     def route(self, type_: TensorType, source: Placement, target: Placement) -> Route:
         found = super().route(type_, source, target)
@@ -49,19 +50,10 @@ class SubmeshRouter(Router):
     def _spread_steps(self, steps: Steps) -> Steps:
         return tuple((self._spread(action), placement) for action, placement in steps)
 
-    def _spread(self, action: Action) -> Action:
-        known = self._spread_known.get(action)
-        if known is None:
-            known = self._spread_known[action] = spread(action, self._members)
-        return known
-
 
 def spread(action: Action, members: np.ndarray) -> Action:
     """A reshard's action among the devices of a submesh, done by each row of ``members`` (device ids of one copy)."""
     if isinstance(action, CollectivePermute):
-        return replace(action, pairs=_spread_pairs(action.pairs, members))
+        pairs = sorted((int(row[source]), int(row[target])) for row in members for source, target in action.pairs)
+        return replace(action, pairs=tuple(pairs))
     return action  # it names axes, and so its groups are along them already
-
-
-def _spread_pairs(pairs: Pairs, members: np.ndarray) -> Pairs:
-    return tuple(sorted((int(row[source]), int(row[target])) for row in members for source, target in pairs))

@@ -253,13 +253,9 @@ class Encoder:
         layout = self._layout(node, self.graph.classes[c])
         shards = [out.shard(c if i < 0 else node.children[i], placement) for i, placement in layout.shards]
         groups = [out.views.group[child] for child in node.children]
-        if len(set(groups)) == len(groups):  # no two operands are one shard
-            return [
-                Choice(shards[result][1], price, tuple([shards[k] for k in operands]), Computed(c, n, s))
-                for s, price, operands, result in layout.choices
-            ]
+        distinct = list if len(set(groups)) == len(groups) else dict.fromkeys  # two operands may be one shard
         return [
-            Choice(shards[result][1], price, tuple(dict.fromkeys([shards[k] for k in operands])), Computed(c, n, s))
+            Choice(shards[result][1], price, tuple(distinct([shards[k] for k in operands])), Computed(c, n, s))
             for s, price, operands, result in layout.choices
         ]
 

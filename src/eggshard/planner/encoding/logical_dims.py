@@ -48,12 +48,9 @@ class LogicalDims:
         return self._root((self.views.group[cls], core))
 
     def _root(self, key: tuple[int, int]) -> tuple[int, int]:
-        path = []
         while (up := self._parent.get(key, key)) != key:
-            path.append(key)
+            self._parent[key] = self._parent.get(up, up)
             key = up
-        for passed in path:
-            self._parent[passed] = key
         return key
 
     def allows(self, cls: int, placement: Placement) -> bool:

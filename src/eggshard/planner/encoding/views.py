@@ -101,10 +101,7 @@ def find_views(graph: EGraph) -> Views:
             if order is not None:
                 child = node.children[0]
                 neighbours[child].append((c, order))
-                back = [0] * len(order)
-                for i, j in enumerate(order):
-                    back[j] = i
-                neighbours[c].append((child, tuple(back)))
+                neighbours[c].append((child, tuple(map(order.index, range(len(order))))))
     group = [-1] * len(graph.classes)
     orders: list[Order] = [()] * len(graph.classes)
     for start, eclass in enumerate(graph.classes):
