@@ -1,4 +1,4 @@
-"""``python -m bench fuzz --programs N --seed S``: drawn programs, planned and run, held against `jax.jit` on one device.
+"""``python -m bench fuzz --programs N --seed S``: drawn programs, planned and run, held against `jax.jit`.
 
 Programs are lines of JAX source over most of what JAX lowers to StableHLO, on meshes of 1 to 5 axes with random
 shardings. Inputs are whole numbers, so that most results are exact in any order and compared bit for bit. A failure is
@@ -18,6 +18,7 @@ from bench.fuzz.worker import Checker
 
 #: Every so many programs one is planned under other names and in another order, too.
 WHOLE = 10
+KINDS = ("wrong", "crash", "fallback", "bytes", "bound", "order")
 
 
 def run(console: Console, *, seed: int = 0, programs: int = 200) -> bool:
@@ -39,11 +40,13 @@ def run(console: Console, *, seed: int = 0, programs: int = 200) -> bool:
             if answer["problems"]:
                 console.print(f"program {seed * 1_000_000 + i}: {'; '.join(answer['problems'])}", markup=False)
                 console.print(answer["script"], markup=False, highlight=False)
-    table = Table(title=f"{programs} programs from seed {seed}, {counts['lines']} lines, {len(templates)} functions of JAX")
-    for name in ("refused by JAX", "wrong", "crash", "fallback", "bytes", "bound", "order", "seconds a program"):
+    table = Table(
+        title=f"{programs} programs from seed {seed}: {counts['lines']} lines, {len(templates)} functions of JAX"
+    )
+    for name in ("refused by JAX", *KINDS, "seconds a program"):
         table.add_column(name, justify="right")
     table.add_row(
-        str(counts["refused by JAX"]), *(str(kinds[k]) for k in ("wrong", "crash", "fallback", "bytes", "bound", "order")),
+        str(counts["refused by JAX"]), *(str(kinds[k]) for k in KINDS),
         f"{(time.perf_counter() - began) / max(1, programs):.2f}",
     )  # fmt: skip
     console.print(table)

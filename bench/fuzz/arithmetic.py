@@ -59,7 +59,8 @@ def unary(d: Draw) -> Value:
     if x.dtype == "bool":
         return d.add(f"~{x.name}", x, bound=0.0)
     if x.complex:
-        return d.add(d.rng.choice(("-{}", "jnp.conj({})", "jnp.real({})", "jnp.imag({})")).format(x.name), x, bound=x.bound)
+        form = d.rng.choice(("-{}", "jnp.conj({})", "jnp.real({})", "jnp.imag({})"))
+        return d.add(form.format(x.name), x, bound=x.bound)
     form = d.rng.choice(("-{}", "jnp.abs({})", "jnp.sign({})", "jnp.maximum({}, 0)"))
     return d.add(form.format(x.name), x, bound=max(x.bound, 1.0))
 

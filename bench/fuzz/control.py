@@ -57,7 +57,8 @@ def open_loop(d: Draw) -> Value:
     x = _carried(d)
     n = d.pick(lambda v: v.dtype == "int32" and v.rank == 0, fresh=False) if d.chance(0.3) else None
     limit = f"jnp.abs({n.name}) % 5" if n else str(d.rng.randint(0, 4))
-    text = f"lax.while_loop(lambda s: s[0] < {limit}, lambda s: (lambda c: (s[0] + 1, {_body(d, x)}))(s[1]), (0, {x.name}))[1]"
+    body = f"lambda s: (lambda c: (s[0] + 1, {_body(d, x)}))(s[1])"
+    text = f"lax.while_loop(lambda s: s[0] < {limit}, {body}, (0, {x.name}))[1]"
     return d.add(text, x, *([n] if n else []), bound=x.bound)
 
 
@@ -69,9 +70,9 @@ def scan(d: Draw) -> Value:
         c = d.fresh(c.shape, c.dtype)
     which = d.rng.randint(0, 1)
     body = d.rng.choice(("(c + x, c)", "(x, c)", "(c + x, x - c)"))
-    bound = (xs.shape[0] + 1) * (xs.bound + c.bound)
+    bound = 2 * (xs.shape[0] + 1) * (xs.bound + c.bound)
     reverse = d.chance(0.3)
-    return d.add(f"lax.scan(lambda c, x: {body}, {c.name}, {xs.name}, reverse={reverse})[{which}]", c, xs, bound=2 * bound)
+    return d.add(f"lax.scan(lambda c, x: {body}, {c.name}, {xs.name}, reverse={reverse})[{which}]", c, xs, bound=bound)
 
 
 @template(1.5)

@@ -19,8 +19,9 @@ from bench.fuzz.values import Value, draw
 
 #: Meshes of 1 to 5 axes.
 MESHES = (
-    {"a": 8}, {"a": 4, "b": 2}, {"a": 2, "b": 4}, {"a": 2, "b": 2, "c": 2}, {"a": 2, "b": 3}, {"a": 3}, {"a": 1, "b": 4},
-    {"a": 2, "b": 2}, {"a": 2, "b": 1, "c": 4}, {"a": 2, "b": 2, "c": 2, "d": 2}, {"a": 2, "b": 2, "c": 2, "d": 1, "e": 2},
+    {"a": 8}, {"a": 4, "b": 2}, {"a": 2, "b": 4}, {"a": 2, "b": 2, "c": 2}, {"a": 2, "b": 3}, {"a": 3},
+    {"a": 1, "b": 4}, {"a": 2, "b": 2}, {"a": 2, "b": 1, "c": 4}, {"a": 2, "b": 2, "c": 2, "d": 2},
+    {"a": 2, "b": 2, "c": 2, "d": 1, "e": 2},
 )
 DEVICES = 16
 """Virtual devices that the largest mesh takes."""
@@ -63,7 +64,8 @@ class Drawn:
     def jitted(self, mesh: jax.sharding.Mesh) -> Any:
         """The function under `jax.jit` with its shardings."""
         def placed(specs: tuple[Axes | None, ...]) -> tuple[NamedSharding | None, ...]:
-            return tuple(None if s is None else NamedSharding(mesh, PartitionSpec(*(d or None for d in s))) for s in specs)
+            specs_of = (None if s is None else PartitionSpec(*(d or None for d in s)) for s in specs)
+            return tuple(None if s is None else NamedSharding(mesh, s) for s in specs_of)
 
         return jax.jit(self.function(), in_shardings=placed(self.input_specs), out_shardings=placed(self.output_specs))
 
@@ -94,7 +96,9 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 import eggshard as es
 from bench.fuzz.values import Value, draw
 
-mesh = jax.make_mesh({tuple(axes.values())}, {tuple(axes)}, axis_types=(AxisType.Auto,) * {len(axes)}, devices=jax.devices()[:{count}])
+mesh = jax.make_mesh(
+    {tuple(axes.values())}, {tuple(axes)}, axis_types=(AxisType.Auto,) * {len(axes)}, devices=jax.devices()[:{count}]
+)
 s = lambda spec: NamedSharding(mesh, spec)
 constrained = lax.with_sharding_constraint
 
@@ -104,7 +108,9 @@ arrays = [
 {drawn}
 ]
 with jax.set_mesh(mesh):
-    lowered = jax.jit(f, in_shardings={specs(self.input_specs)}, out_shardings={specs(self.output_specs)}).lower(*arrays)
+    lowered = jax.jit(
+        f, in_shardings={specs(self.input_specs)}, out_shardings={specs(self.output_specs)}
+    ).lower(*arrays)
     constrained = lambda x, _: x
     whole = jax.jit(lambda *a: f(*a))(*arrays)
 plan = es.optimize(lowered)

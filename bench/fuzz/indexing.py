@@ -81,9 +81,8 @@ def gather(d: Draw) -> Value:
     d.rng.shuffle(order)
     numbers = (f"lax.GatherDimensionNumbers(offset_dims={offsets}, collapsed_slice_dims={tuple(dropped)}, "
                f"start_index_map={tuple(order)})")  # fmt: skip
-    mode = d.rng.choice(("clip", "fill"))
-    fill = f", fill_value={'False' if x.dtype == 'bool' else 1}" if mode == "fill" else ""
-    return d.add(f"lax.gather({x.name}, {i.name}, {numbers}, {sizes}, mode='{mode}'{fill})", x, i, bound=max(x.bound, 1.0))
+    mode = d.rng.choice(("mode='clip'", f"mode='fill', fill_value={'False' if x.dtype == 'bool' else 1}"))
+    return d.add(f"lax.gather({x.name}, {i.name}, {numbers}, {sizes}, {mode})", x, i, bound=max(x.bound, 1.0))
 
 
 @template(2.5)
@@ -106,7 +105,8 @@ def scatter(d: Draw) -> Value:
     numbers = (f"lax.ScatterDimensionNumbers(update_window_dims={windows}, inserted_window_dims={tuple(dropped)}, "
                f"scatter_dims_to_operand_dims={tuple(order)})")  # fmt: skip
     count = math.prod(batch)
-    bound = {"add": x.bound + count * u.bound, "mul": x.bound * max(1.0, u.bound) ** count}.get(kind, max(x.bound, u.bound))
+    bounds = {"add": x.bound + count * u.bound, "mul": x.bound * max(1.0, u.bound) ** count}
+    bound = bounds.get(kind, max(x.bound, u.bound))
     mode = d.rng.choice(("drop", "clip"))
     return d.add(f"lax.scatter_{kind}({x.name}, {i.name}, {u.name}, {numbers}, mode='{mode}')", x, i, u, bound=bound)
 

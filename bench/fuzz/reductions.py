@@ -27,7 +27,8 @@ def total(d: Draw) -> Value:
 @template(2.0)
 def extreme(d: Draw) -> Value:
     x = d.pick(lambda v: _settled(v) and v.dtype != "bool")
-    return d.add(f"jnp.{d.rng.choice(('max', 'min'))}({x.name}, {_axes(d, x)}, keepdims={d.chance(0.4)})", x, bound=x.bound)
+    name = d.rng.choice(("max", "min"))
+    return d.add(f"jnp.{name}({x.name}, {_axes(d, x)}, keepdims={d.chance(0.4)})", x, bound=x.bound)
 
 
 @template(1.0)
@@ -164,7 +165,8 @@ def pooling_gradient(d: Draw) -> Value:
 @template(0.5)
 def softmax(d: Draw) -> Value:
     x = d.pick(lambda v: v.rank >= 1 and v.dtype == "float32")
-    return d.add(f"jax.nn.softmax({x.name} / {max(1.0, x.bound if x.exact else 16.0)}, {d.rng.randrange(x.rank)})", x, bound=math.inf)
+    scale, axis = max(1.0, x.bound if x.exact else 16.0), d.rng.randrange(x.rank)
+    return d.add(f"jax.nn.softmax({x.name} / {scale}, {axis})", x, bound=math.inf)
 
 
 @template(0.3)

@@ -71,7 +71,8 @@ def pad(d: Draw) -> Value:
     plain = d.chance(0.6)
     config = []
     for n in x.shape:
-        low, high = (d.rng.randint(0, 2), d.rng.randint(0, 2)) if plain else (d.rng.randint(-1, 3), d.rng.randint(-1, 3))
+        least, most = (0, 2) if plain else (-1, 3)
+        low, high = d.rng.randint(least, most), d.rng.randint(least, most)
         inner = 0 if plain else d.rng.choice((0, 0, 1, 2))
         config.append((low, high, inner) if low + high + n + max(0, n - 1) * inner > 0 else (0, 0, 0))
     if x.dtype == "bool":

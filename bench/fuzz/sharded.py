@@ -52,7 +52,7 @@ def per_device(d: Draw) -> Value:
         if not x.complex:
             forms.append((f"lax.pmax(v, '{axis}')", without))
     body, result = d.rng.choice(forms)
+    names = ", ".join(map(repr, sorted(manual)))
     text = (f"jax.shard_map(lambda v: {body}, in_specs={spelled(dims)}, out_specs={spelled(result)}, "
-            f"axis_names={sorted(manual)!r}, check_vma=False)({x.name})").replace("axis_names=[", "axis_names={").replace(
-                "], check_vma", "}, check_vma")  # fmt: skip
+            f"axis_names={{{names}}}, check_vma=False)({x.name})")  # fmt: skip
     return d.add(text, x, bound=x.bound * n + n)

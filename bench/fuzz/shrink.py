@@ -90,6 +90,5 @@ def _as_input(drawn: Drawn, name: str) -> Drawn | None:
     if value is None or name in {v.name for v in drawn.outputs} or value.size == 0:
         return None
     lines = tuple(line for line in drawn.lines if line.name != name)
-    return pruned(replace(
-        drawn, lines=lines, inputs=(*drawn.inputs, value), input_specs=(*drawn.input_specs, tuple(() for _ in value.shape)),
-    ))  # fmt: skip
+    specs = (*drawn.input_specs, tuple(() for _ in value.shape))
+    return pruned(replace(drawn, lines=lines, inputs=(*drawn.inputs, value), input_specs=specs))
