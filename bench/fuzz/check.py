@@ -1,0 +1,155 @@
+"""What is held of every drawn program: results, bytes, bounds, and that names and order do not matter."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+import eggshard as es
+from bench import peers
+from bench.fuzz.generate import Drawn, mesh_of
+from bench.fuzz.values import Value
+from eggshard.hlo.collectives import count_collectives
+
+#: Relative error that rounding may leave in floats that were rounded, by the bits of their mantissa.
+_ROUNDING = {"float64": 1e-9, "complex128": 1e-9, "float32": 1e-3, "complex64": 1e-3}
+_COARSE = 0.1
+
+
+@dataclass(frozen=True)
+class Problem:
+    """kind: ``wrong``, ``crash``, ``fallback``, ``bytes``, ``bound`` or ``order``."""
+
+    kind: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.what}"
+
+
+def problems(drawn: Drawn, whole: bool = False) -> list[Problem]:
+    """What is wrong with the plan of a program; none for a program that JAX itself refuses.
+
+    whole: also plan it with its axes renamed and its lines in another order.
+    """
+    mesh, arrays = mesh_of(drawn.mesh), drawn.arrays()
+    try:
+        with jax.set_mesh(mesh):
+            lowered = drawn.jitted(mesh).lower(*drawn.structs())
+            want = [np.asarray(a) for a in jax.jit(drawn.function(constrained=False))(*arrays)]
+    except Exception:  # not a program, then
+        return []
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", es.errors.EggshardWarning)
+        try:
+            plan = es.optimize(lowered)
+        except Exception as error:
+            return [Problem("crash", f"optimize: {_shown(error)}")]
+    found = [Problem("fallback", str(w.message)) for w in said if issubclass(w.category, es.errors.EggshardWarning)]
+    for name, run in (("simulator", plan.run), ("XLA", plan.to_jax())):
+        try:
+            got = jax.tree.leaves(run(*arrays))
+        except Exception as error:
+            found.append(Problem("crash", f"{name}: {_shown(error)}"))
+            continue
+        for value, ours, theirs in zip(drawn.outputs, got, want, strict=True):
+            if difference := _difference(value, np.asarray(ours), theirs):
+                found.append(Problem("wrong", f"{name}, {value.name}: {difference}"))
+    found += _figures(plan)
+    if whole and not found:
+        found += _order(drawn, plan)
+    return found
+
+
+def refused(drawn: Drawn) -> bool:
+    """Whether JAX itself does not take the program."""
+    mesh = mesh_of(drawn.mesh)
+    try:
+        with jax.set_mesh(mesh):
+            drawn.jitted(mesh).lower(*drawn.structs())
+            jax.jit(drawn.function())(*drawn.arrays())
+    except Exception:
+        return True
+    return False
+
+
+def _shown(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:300]
+
+
+def _difference(value: Value, got: np.ndarray, want: np.ndarray) -> str:
+    """How results differ; empty where they agree: bit for bit unless they were rounded."""
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
+    if value.exact:
+        wide = (a.astype(np.float64) if a.dtype.kind == "V" or value.dtype.startswith(("bf", "float8")) else a
+                for a in (got, want))  # fmt: skip
+        different = ~np.equal(*wide) & ~((got != got) & (want != want))
+    else:
+        a, b = (x.astype(np.complex128 if value.complex else np.float64) for x in (got, want))
+        finite = np.abs(b[np.isfinite(b)])
+        near = _ROUNDING.get(value.dtype, _COARSE) * (1.0 + float(finite.max(initial=0.0)))
+        different = ~np.isclose(a, b, rtol=0.0, atol=near, equal_nan=True)
+    return f"{int(different.sum())} of {different.size} elements" if different.any() else ""
+
+
+def _figures(plan: Any) -> list[Problem]:
+    """Bytes as predicted, and bound <= cost <= baseline."""
+    found = []
+    cost, bound, baseline = plan.cost.total, plan.bound, plan.baseline.cost.total
+    if bound > cost * (1 + 1e-6) + 1e-12:
+        found.append(Problem("bound", f"the bound {bound:.6g} s is above the plan's {cost:.6g} s"))
+    if cost > baseline * (1 + 1e-6) + 1e-12:
+        found.append(Problem("bound", f"the plan costs {cost:.6g} s, its baseline {baseline:.6g} s"))
+    try:
+        count = count_collectives(peers.compile_text(plan.to_stablehlo()).hlo_modules()[0].to_string())
+    except es.errors.EggshardError as error:
+        return [*found, Problem("bytes", f"not to be counted: {_shown(error)}")]
+    from bench.runner import promotions
+
+    if abs(count.wire_bytes - plan.serial_bytes) > 0.5 and not promotions(plan, count):
+        found.append(Problem("bytes", f"counted {count.wire_bytes:.0f} B, predicted {plan.serial_bytes} B"))
+    return found
+
+
+def renamed(drawn: Drawn) -> Drawn:
+    """The program on a mesh whose axes have other names; programs that name axes in their lines stay as they are."""
+    new = {a: f"z{25 - i}" for i, (a, _) in enumerate(drawn.mesh)}
+
+    def specs(given: Sequence[Any]) -> Any:
+        return tuple(None if s is None else tuple(tuple(new[a] for a in d) for d in s) for s in given)
+
+    mesh = tuple((new[a], n) for a, n in drawn.mesh)
+    return replace(drawn, mesh=mesh, input_specs=specs(drawn.input_specs), output_specs=specs(drawn.output_specs))
+
+
+def reordered(drawn: Drawn) -> Drawn:
+    """The program with its lines in another order in which every value is made before it is used."""
+    rng, waiting, known, out = random.Random(drawn.seed), list(drawn.lines), {v.name for v in drawn.inputs}, []
+    while waiting:
+        line = rng.choice([x for x in waiting if known.issuperset(x.uses)])
+        waiting.remove(line)
+        known.add(line.name)
+        out.append(line)
+    return replace(drawn, lines=tuple(out))
+
+
+def _order(drawn: Drawn, plan: Any) -> list[Problem]:
+    named = any("'" + a + "'" in line.expression for line in drawn.lines for a, _ in drawn.mesh)
+    found = []
+    for what, other in (("renamed axes", None if named else renamed(drawn)), ("reordered lines", reordered(drawn))):
+        if other is None or other == drawn:
+            continue
+        mesh = mesh_of(other.mesh)
+        with warnings.catch_warnings(), jax.set_mesh(mesh):
+            warnings.simplefilter("ignore", es.errors.EggshardWarning)
+            cost = es.optimize(other.jitted(mesh).lower(*other.structs())).cost.total
+        if abs(cost - plan.cost.total) > 1e-6 * plan.cost.total + 1e-12:
+            found.append(Problem("order", f"{what}: {cost:.6g} s instead of {plan.cost.total:.6g} s"))
+    return found

@@ -1,0 +1,58 @@
+"""Lines that name mesh axes: constraints, and computations written per device."""
+
+from __future__ import annotations
+
+from bench.fuzz.drawing import Draw, Inapplicable, template
+from bench.fuzz.values import Value
+
+
+def spec(d: Draw, shape: tuple[int, ...], probability: float = 0.6) -> tuple[tuple[str, ...], ...]:
+    """Axes per dimension, drawn so that they divide it."""
+    axes = list(d.axes)
+    d.rng.shuffle(axes)
+    out = []
+    for n in shape:
+        used: list[str] = []
+        while axes and d.chance(probability) and n % d.axes[axes[-1]] == 0:
+            n //= d.axes[axes[-1]]
+            used.append(axes.pop())
+        out.append(tuple(used))
+    return tuple(out)
+
+
+def spelled(dims: tuple[tuple[str, ...], ...]) -> str:
+    """A PartitionSpec in source."""
+    return f"P({', '.join(str(axes) if axes else 'None' for axes in dims)})"
+
+
+@template(2.0)
+def constraint(d: Draw) -> Value:
+    x = d.pick(lambda v: v.rank >= 1)
+    return d.add(f"constrained({x.name}, {spelled(spec(d, x.shape))})", x, bound=x.bound)
+
+
+@template(1.5)
+def per_device(d: Draw) -> Value:
+    """A `shard_map` over some axes, the others left to the partitioner."""
+    x = d.pick(lambda v: v.rank >= 1 and v.exact and v.dtype not in ("bool",) and not v.dtype.startswith("float8"))
+    dims = spec(d, x.shape)
+    used = [a for axes in dims for a in axes]
+    if not used:
+        raise Inapplicable
+    manual = set(used) | {a for a in d.axes if d.chance(0.4)}
+    axis = d.rng.choice(used)
+    n, dim = d.axes[axis], next(i for i, axes in enumerate(dims) if axis in axes)
+    ring = [(i, (i + 1) % n) for i in range(n)]
+    forms = [(f"lax.ppermute(v, '{axis}', {ring})", dims), (f"v * 2 + lax.axis_index('{axis}').astype(v.dtype)", dims)]
+    without = tuple(tuple(a for a in axes if a != axis) for axes in dims)
+    if dims[dim][-1] == axis:
+        forms.append((f"lax.all_gather(v, '{axis}', axis={dim}, tiled=True)", without))
+    if x.dtype not in ("bool",):
+        forms.append((f"lax.psum(v, '{axis}')", without))
+        if not x.complex:
+            forms.append((f"lax.pmax(v, '{axis}')", without))
+    body, result = d.rng.choice(forms)
+    names = ", ".join(map(repr, sorted(manual)))
+    text = (f"jax.shard_map(lambda v: {body}, in_specs={spelled(dims)}, out_specs={spelled(result)}, "
+            f"axis_names={{{names}}}, check_vma=False)({x.name})")  # fmt: skip
+    return d.add(text, x, bound=x.bound * n + n)
