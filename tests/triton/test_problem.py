@@ -14,13 +14,13 @@ from tests.selection.exhaustive import TooLarge, optimum
 from tests.triton.planned import checked, kernel_of, vector
 from tests.triton.random_kernels import random_text
 
+from eggshard.triton.alignment import check_layouts
 from eggshard.triton.candidates import Candidates, find_candidates
 from eggshard.triton.classes import Classes, find_classes
 from eggshard.triton.frequencies import frequencies
 from eggshard.triton.frontend.libtriton import load
 from eggshard.triton.kernels.ir import Kernel, Operation
 from eggshard.triton.layout_costs import LayoutCostModel, default_costs
-from eggshard.triton.layouts.alignment import check_layouts
 from eggshard.triton.layouts.conversion import conversion
 from eggshard.triton.layouts.encodings import Encoding
 from eggshard.triton.layouts.families import linear_layout

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from eggshard.selection.portfolio import extract
 from eggshard.triton.candidates import find_candidates
-from eggshard.triton.classes import CONVERT, find_classes, is_sealed
+from eggshard.triton.classes import CONVERT, find_classes
+from eggshard.triton.control import is_sealed
 from eggshard.triton.frequencies import USUAL, Frequencies, frequencies
 from eggshard.triton.kernels.ir import Kernel
 from eggshard.triton.layout_costs import LayoutCostModel, default_costs

@@ -92,8 +92,8 @@ _remembered: OrderedDict[tuple[str, str, Any], Planned] = OrderedDict()
 
 def _plan(how: Replacement, text: str, model: LayoutCostModel | None = None) -> Planned:
     """The plan of a kernel's text under ``model``, by default the replacement's."""
+    from eggshard.triton.alignment import check_layouts
     from eggshard.triton.kernels.text import read_generic, write_generic
-    from eggshard.triton.layouts.alignment import check_layouts
 
     planner = how.planner or importlib.import_module("eggshard.triton.planning").plan_layouts
     usual = model is None
