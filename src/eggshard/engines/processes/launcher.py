@@ -146,8 +146,10 @@ class Processes:
         with self._turn:
             for process in self._processes:
                 process.wait()
-            for file in (*self._connections, *self._logs):
-                file.close()
+            for connection in self._connections:
+                connection.close()
+            for log in self._logs:
+                log.close()
             self._processes, self._connections, self._logs = [], [], []
             if self._segment is not None:
                 self._segment.close()
