@@ -10,7 +10,7 @@ from eggshard.triton.classes import CONVERT, Classes, find_classes
 from eggshard.triton.control import ties
 from eggshard.triton.frequencies import USUAL, Frequencies, frequencies
 from eggshard.triton.kernels.ir import Block, Kernel, Operation, Value
-from eggshard.triton.layout_costs import LayoutCostModel
+from eggshard.triton.layout_costs import LayoutCostModel, default_costs
 from eggshard.triton.layouts.conversion import Conversion, conversion
 from eggshard.triton.layouts.counts import NOTHING, Counts
 from eggshard.triton.layouts.families import linear_layout
@@ -20,12 +20,14 @@ from eggshard.triton.rules.costs import bits, layout_of
 
 
 class Priced(NamedTuple):
-    """One op of a kernel: how often it runs, what it costs altogether, and for conversions what it is."""
+    """One op of a kernel: how often it runs, what it issues, what that costs altogether, and for conversions what it
+    is."""
 
     op: Operation
     times: float
+    counts: Counts
     cost: float
-    conversion: Conversion | None
+    conversion: Conversion | None = None
 
     @property
     def is_conversion(self) -> bool:
@@ -47,13 +49,15 @@ def priced(kernel: Kernel, model: LayoutCostModel, assumed: Frequencies = USUAL)
         often = times[op.parent]
         if op.name == CONVERT:
             found = conversion_of(op, machine)
-            yield Priced(op, often, 0.0 if found is None else often * model.price(found.counts), found)
+            counts = NOTHING if found is None else found.counts
+            yield Priced(op, often, counts, often * model.price(counts), found)
             continue
         key = _computes(op, classes, machine) if movable(op) else None
         before = computed.setdefault(key, []) if key is not None else []
         paid = any(block in before for block in _around(op))
         before.append(op.parent)
-        yield Priced(op, often, 0.0 if paid else often * model.price(work(op, current(op), machine)), None)
+        counts = work(op, current(op), machine)
+        yield Priced(op, often, counts, 0.0 if paid else often * model.price(counts))
 
 
 def _computes(op: Operation, classes: Classes, machine: Machine) -> object:
@@ -69,8 +73,7 @@ def _around(op: Operation) -> Iterator[Block]:
     block = op.parent
     while block is not None:
         yield block
-        outer = block.parent.parent if block.parent is not None else None
-        block = outer.parent if outer is not None else None
+        block = block.around
 
 
 def cost(kernel: Kernel, model: LayoutCostModel, assumed: Frequencies = USUAL) -> float:
@@ -80,19 +83,7 @@ def cost(kernel: Kernel, model: LayoutCostModel, assumed: Frequencies = USUAL) -
 
 def scratch(kernel: Kernel) -> int:
     """The most bytes of shared memory that one op of a kernel holds while it runs, buffers of its own left out."""
-    machine = Machine.of(kernel)
-    held = 0
-    for found in priced(kernel, _Nothing()):
-        counts = found.conversion.counts if found.conversion is not None else NOTHING
-        if not found.is_conversion:
-            counts = work(found.op, current(found.op), machine)
-        held = max(held, counts.scratch)
-    return held
-
-
-class _Nothing:
-    def price(self, counts: Counts) -> float:
-        return 0.0
+    return max((found.counts.scratch for found in priced(kernel, default_costs(kernel.target))), default=0)
 
 
 def conversion_of(op: Operation, machine: Machine) -> Conversion | None:

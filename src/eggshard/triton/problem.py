@@ -95,7 +95,7 @@ class KernelProblem:
         block = at
         while block is not None and block is not home:
             path.append(block)
-            block = outside(block)
+            block = block.around
         if block is None or not path:
             return None
         rarest = min(reversed(path), key=lambda b: self.times[b])
@@ -325,9 +325,3 @@ def _block_of(value: Value) -> Block:
     block = value.owner if isinstance(value.owner, Block) else value.owner.parent
     assert block is not None
     return block
-
-
-def outside(block: Block) -> Block | None:
-    """The block in which the op stands that a block belongs to."""
-    op = block.parent.parent if block.parent is not None else None
-    return op.parent if op is not None else None

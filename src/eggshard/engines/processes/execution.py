@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eggshard.engines.processes.launcher import Processes, RunReport
+from eggshard.engines.processes.launcher import Processes
+from eggshard.engines.ranks.runner import RunReport
 from eggshard.simulate.execution import gathered, scattered
 
 if TYPE_CHECKING:

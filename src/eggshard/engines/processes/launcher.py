@@ -12,17 +12,16 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import IO, Any
 
 import numpy as np
 
 import eggshard.errors as errors
-from eggshard.engines.processes.segment import GUARD, PAGE, Segment
+from eggshard.engines.processes.segment import GUARD, Segment
 from eggshard.engines.processes.worker import Ends, identity
 from eggshard.engines.ranks.communicator import Buffer
-from eggshard.engines.ranks.runner import stations
+from eggshard.engines.ranks.runner import RunReport, stations
 from eggshard.engines.workspace.steps import value_name, workspace_of
 from eggshard.errors import EggshardError, EngineError
 from eggshard.plan.serialization import device_program_to_json
@@ -42,23 +41,6 @@ _DROPPED = ("PYTHONSTARTUP", "PYTHONINSPECT")
 _POISON = 0xFF
 #: Bytes of what a process wrote that the message of its death repeats.
 _LAST_WORDS = 2000
-
-
-@dataclass(frozen=True)
-class RunReport:
-    """One run: seconds of the slowest device, bytes of the workspace as planned, and bytes of the pages it touched.
-
-    planned: stride times devices. measured: None where the system does not tell; pages that are touched once stay.
-    """
-
-    seconds: float
-    planned: int
-    measured: int | None
-    page: int = PAGE
-
-    def __str__(self) -> str:
-        measured = "not measured" if self.measured is None else f"{self.measured} touched (pages of {self.page})"
-        return f"{self.seconds * 1e3:.1f} ms; workspace: {self.planned} bytes planned, {measured}"
 
 
 class Processes:

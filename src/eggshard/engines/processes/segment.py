@@ -16,8 +16,6 @@ from eggshard.errors import EngineError
 
 #: Bytes of a guard region.
 GUARD = 64
-#: Bytes of a page of memory.
-PAGE = 4096
 #: Bytes for each device's progress: no two share a line that processors exchange.
 _LINE = 64
 #: Where files are memory.
@@ -98,7 +96,7 @@ class Segment:
 
 def front(devices: int) -> int:
     """Bytes before the first slice: every device's progress, and a guard; whole pages."""
-    return -(-(devices * _LINE + GUARD) // PAGE) * PAGE
+    return -(-(devices * _LINE + GUARD) // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def _pattern(device: int, size: int) -> np.ndarray:

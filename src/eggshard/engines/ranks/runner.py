@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from mmap import PAGESIZE
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from eggshard.engines.ranks.communicator import Buffer, Channel, Communicator
 from eggshard.engines.ranks.traffic import Traffic, box_of, moves_data, traffic_of
 from eggshard.engines.ranks.view import DeviceView, perform_alone
-from eggshard.engines.workspace.steps import Path, state_name, value_name
+from eggshard.engines.workspace.steps import Path, nested, state_name, value_name
 from eggshard.errors import EggshardError, LoweringError
 from eggshard.program.types import TOKEN, TensorType, mlir_dtype
 from eggshard.simulate.device_arrays import poisoned
@@ -26,6 +27,19 @@ class Offset(Protocol):
     """Where a request's slot begins in a slice, in bytes: `Layout.offset` at the launch's symbols."""
 
     def __call__(self, name: str, *, slot: int = 0) -> int: ...
+
+
+class RunReport(NamedTuple):
+    """One run: seconds of the slowest device, or of this one; bytes of the workspace as planned, of all devices or of
+    this one; and bytes of the pages of it that were ever touched (None where the system does not tell)."""
+
+    seconds: float
+    planned: int
+    measured: int | None
+
+    def __str__(self) -> str:
+        measured = "not measured" if self.measured is None else f"{self.measured} touched (pages of {PAGESIZE})"
+        return f"{self.seconds * 1e3:.1f} ms; workspace: {self.planned} bytes planned, {measured}"
 
 
 class Station(NamedTuple):
@@ -48,16 +62,6 @@ def stations(program: StepPlan, path: Path = ()) -> list[Station]:
         for part, inner in nested(step):
             out += stations(inner, (*path, i, *part))
     return out
-
-
-def nested(step: Step) -> list[tuple[Path, StepPlan]]:
-    """The device programs within a step, with the ends of their paths."""
-    match step.action:
-        case Loop(condition, body):
-            return [(("condition",), condition), (("body",), body)]
-        case Branch(branches):
-            return [(("branch", b), inner) for b, inner in enumerate(branches)]
-    return []
 
 
 def communicates(step: Step) -> bool:

@@ -79,11 +79,6 @@ class LinearLayout(_Fields):
         return 1 << sum(v != 0 for v in self.register)
 
     @property
-    def copies(self) -> int:
-        """How many threads of a cluster hold each element."""
-        return 1 << (len(self.columns) - len(self.register) + sum(v != 0 for v in self.register) - self.size_log2)
-
-    @property
     def surjective(self) -> bool:
         """Whether every element lies somewhere (a layout that is not, is none)."""
         return Span(self.columns).rank == self.size_log2
