@@ -83,10 +83,6 @@ class KernelProblem:
     times: dict[Block, float]
     fixed: float = 0.0
 
-    def number(self, c: int, encoding: Encoding) -> int | None:
-        """The placement of a tensor's class, or a view's, that an encoding is."""
-        return self.candidates.encodings[self.base.get(c, c)].get(encoding)
-
     def view_block(self, value: Value, at: Block | None) -> Block | None:
         """The block in whose view the ops of a block find a tensor: of those around it, inside the tensor's own, the
         outermost of those that run least often, if they run less often than that; else None."""
@@ -132,7 +128,7 @@ class Builder:
         for op in self.kernel.walk():
             if op.name == CONVERT and op.operands[0] in self.classes.of:
                 c = self.classes.of[op.operands[0]]
-                ends = [self.found.number(c, encoding_of(v)) for v in (op.operands[0], op.results[0])]
+                ends = [self._number(v, encoding_of(v)) for v in (op.operands[0], op.results[0])]
                 self.there.setdefault(c, set()).add((ends[0], ends[1]))
         for c, value in enumerate(self.classes.first):
             self.conversions.append(self._conversions(c, self.times[_block_of(value)]))
@@ -223,8 +219,7 @@ class Builder:
     def _run(self, op: Operation) -> None:
         assert op.parent is not None
         options = self._options(op, op.parent)
-        costs = [self.times[op.parent] * self.model.price(work(op, same[0].option, self.machine))
-                 for same in options.values()]
+        costs = [self._price(same, op.parent) for same in options.values()]
         if len(options) == 1:
             self.found.fixed += costs[0]
             costs = [0.0]
@@ -236,53 +231,53 @@ class Builder:
         root = self._root() if wanted else None
         for number, ((_, outs), same) in enumerate(options.items()):
             shard = target, outs[0] if plain else number
-            self._choose(target, shard[1], self._runs(same, plain), costs[number])
+            self._choose(target, shard[1], same, costs[number])
             if root is not None:
-                keys = self.found.spellings(shard) if plain else [run.option for run in same]
+                keys = self.found.spellings(shard) if plain else [run.out for run in same]
                 self._choose(root, 0, [Alternative(None, ((shard, key),)) for key in keys])
             if not plain:
                 results = [(i, v) for i, v in enumerate(op.results) if v in self.classes.of]
                 for (i, value), out in zip(results, outs, strict=True):
                     self._choose(self.classes.of[value], out, [
-                        Alternative(run.option.results[i], ((shard, run.option),)) for run in same])
+                        Alternative(run.what.option.results[i], ((shard, run.out),))
+                        for run in same if isinstance(run.what, Run)])
+
+    def _price(self, same: Sequence[Alternative], block: Block) -> float:
+        """What running an op at an option costs in a block."""
+        run = same[0].what
+        assert isinstance(run, Run)
+        return self.times[block] * self.model.price(work(run.op, run.option, self.machine))
 
     def _run_again(self, op: Operation, view: int, block: Block) -> None:
         """The choices of a view in which an op is run once more, at the start of the block."""
         for (_, (out,)), same in self._options(op, block).items():
-            price = self.times[block] * self.model.price(work(op, same[0].option, self.machine))
-            self._choose(view, out, self._runs(same, plain=True), price)
+            self._choose(view, out, same, self._price(same, block))
 
-    def _runs(self, same: Sequence[Run], plain: bool) -> list[Alternative]:
-        return [Alternative(run.option.results[0] if plain else run.option, self._operands(run), run) for run in same]
+    def _options(self, op: Operation, at: Block) -> dict[tuple[frozenset[Shard], tuple[int, ...]], list[Alternative]]:
+        """{(needs, outs): the options that have them}, for the op in a block; they differ in spelling alone."""
+        plain = len(op.results) == 1 and op.results[0] in self.classes.of
+        found: dict[tuple[frozenset[Shard], tuple[int, ...]], list[Alternative]] = {}
+        for option in self.candidates.options[op]:
+            taken = [(v, self._number(v, e), e) for v, e in zip(op.operands, option.operands, strict=True)
+                     if v in self.classes.of and e is not None]
+            outs = [self._number(v, e) for v, e in zip(op.results, option.results, strict=True)
+                    if v in self.classes.of and e is not None]
+            needs = tuple(((self._seen(v, at), p), e) for v, p, e in taken if p is not None)
+            if len(needs) == len(taken) and None not in outs:
+                key = frozenset(shard for shard, _ in needs), tuple(p for p in outs if p is not None)
+                out = option.results[0] if plain else option
+                found.setdefault(key, []).append(Alternative(out, needs, Run(op, option, at)))
+        return found
 
-    def _operands(self, run: Run) -> tuple[tuple[Shard, object], ...]:
-        found = []
-        for value, encoding in zip(run.op.operands, run.option.operands, strict=True):
-            if value in self.classes.of and encoding is not None:
-                found.append(self._need(value, run.block, encoding))
-        return tuple(found)
+    def _number(self, value: Value, encoding: Encoding) -> int | None:
+        """The placement of a tensor that an encoding is."""
+        return self.candidates.encodings[self.classes.of[value]].get(encoding)
 
     def _need(self, value: Value, at: Block | None, encoding: Encoding) -> tuple[Shard, Encoding]:
         """A tensor as it is needed in a block."""
-        c = self._seen(value, at)
-        p = self.found.number(c, encoding)
+        p = self._number(value, encoding)
         assert p is not None
-        return (c, p), encoding
-
-    def _options(self, op: Operation, at: Block) -> dict[tuple[frozenset[Shard], tuple[int, ...]], list[Run]]:
-        """{(needs, outs): the options that have them}, for the op in a block; they differ in spelling alone."""
-        found: dict[tuple[frozenset[Shard], tuple[int, ...]], list[Run]] = {}
-        for option in self.candidates.options[op]:
-            numbers = [
-                [self.found.number(self.classes.of[value], encoding)
-                 for value, encoding in zip(values, encodings, strict=True)
-                 if value in self.classes.of and encoding is not None]
-                for values, encodings in ((op.operands, option.operands), (op.results, option.results))]
-            if None not in numbers[0] + numbers[1]:
-                run = Run(op, option, at)
-                needs = frozenset(shard for shard, _ in self._operands(run))
-                found.setdefault((needs, tuple(p for p in numbers[1] if p is not None)), []).append(run)
-        return found
+        return (self._seen(value, at), p), encoding
 
     # -- loops and branches ------------------------------------------------------------------------------------------
 
@@ -291,7 +286,7 @@ class Builder:
         values = [*(use.value for use in (*tie.sources, *tie.back)), *tie.targets]
         same: dict[tuple[int | None, ...], list[Encoding]] = {}
         for encoding in self.candidates.encodings[of[values[0]]]:
-            numbers = tuple(self.found.number(of[v], encoding) for v in values)
+            numbers = tuple(self._number(v, encoding) for v in values)
             if None not in numbers:
                 same.setdefault(numbers, []).append(encoding)
         carried = self._new(len(same))
@@ -304,7 +299,7 @@ class Builder:
                 self._choose(root, 0, [
                     Alternative(None, (((carried, p), e), *self._uses(tie.back, e))) for e in encodings])
             for value in tie.targets:
-                out = self.found.number(of[value], encodings[0])
+                out = self._number(value, encodings[0])
                 assert out is not None
                 self._choose(of[value], out, [Alternative(e, (((carried, p), e),)) for e in encodings])
 
@@ -316,7 +311,7 @@ class Builder:
         for value in block.arguments:
             c = self.classes.of.get(value)
             if c is not None and not self.choices[c]:
-                p = self.found.number(c, encoding_of(value))
+                p = self._number(value, encoding_of(value))
                 assert p is not None
                 self._choose(c, p, [Alternative(encoding_of(value), ())])
 

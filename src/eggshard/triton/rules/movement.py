@@ -13,7 +13,7 @@ from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules.costs import arithmetic, registers
 from eggshard.triton.rules.derived import encoding_of_layout
 from eggshard.triton.rules.rule import OPERANDS, RESULTS, Option, Options, Rule, both, current, free, pure, uniform
-from eggshard.triton.rules.structure import BLOCKED, DOT_OPERAND, SLICE, opened, sliced
+from eggshard.triton.rules.structure import BLOCKED, DOT_OPERAND, LINEAR, SLICE, opened, sliced
 
 #: A result's layout where the operand has one, or an operand's where the result has; None if there is none.
 Change = Callable[[Operation, LinearLayout], LinearLayout | None]
@@ -72,9 +72,10 @@ def slicing(slices: int, most: int = 1) -> Options:
                 whole = encoding.parent
             elif size > most:
                 whole = None
+            elif encoding.kind == LINEAR:
+                whole = changed(op, side, encoding, lambda op, layout: layout.with_axis(axis, size))
             else:
-                whole = opened(encoding, axis) or changed(
-                    op, side, encoding, lambda op, layout: layout.with_axis(axis, size))
+                whole = opened(encoding, axis)
         if whole is None:
             return []
         part = sliced(axis, whole)
