@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import Connection, Pipe, wait
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,7 +26,11 @@ from eggshard.engines.workspace.steps import value_name, workspace_of
 from eggshard.errors import EggshardError, EngineError
 from eggshard.plan.serialization import device_program_to_json
 from eggshard.program.types import TensorType, mlir_dtype
+from eggshard.simulate.execution import gathered, scattered
 from eggshard.steps.steps import StepPlan
+
+if TYPE_CHECKING:
+    from eggshard.plan.record import PlanRecord
 
 #: Every process can write to every other, so descriptors grow with the square of this.
 MAX_PROCESSES = 128
@@ -169,7 +173,7 @@ class Processes:
             self._spawn(artifacts.fileno(), self._segment.file)
             answers = self._answers("the start")
         for device, answer in enumerate(answers):
-            theirs, mine = answer["ready"], identity(given, device)
+            theirs, mine = answer["ready"], identity()
             differ = [f"{what} {theirs.get(what)} instead of {value}" for what, value in mine.items()
                       if theirs.get(what) != value]
             if differ:
@@ -269,6 +273,17 @@ class Processes:
         log.seek(max(0, log.tell() - _LAST_WORDS))
         text = log.read().decode(errors="replace").strip()
         return f": {text}" if text else ""
+
+
+def run_on_processes(
+    plan: PlanRecord, arrays: Sequence[np.ndarray], timeout: float | None = None, debug: bool = False
+) -> tuple[tuple[np.ndarray, ...], RunReport]:
+    """One run of a plan, with processes of its own, and what it took. Errors: `Processes`, and as on the simulator."""
+    shards = scattered(plan, arrays)
+    with Processes(plan.device_program, timeout=timeout, debug=debug) as processes:
+        results = processes.run(shards)
+        assert processes.report is not None
+        return gathered(plan, results), processes.report
 
 
 def checked_shards(types: Sequence[TensorType], devices: int, shards: Sequence[np.ndarray]) -> None:
