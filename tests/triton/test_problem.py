@@ -85,12 +85,12 @@ def best(kernel: Kernel) -> float:
     conversions from the nearest of what is computed."""
     model, machine = default_costs(kernel.target), Machine.of(kernel)
     classes, candidates, problem = build(kernel, model)
-    live = find_live(kernel, classes).operations
+    live = find_live(kernel, classes)
     ops = [op for op in candidates.options if op in live]
 
     def price(c: int, source: Encoding, target: Encoding) -> float:
         type_ = classes.types[c]
-        ends = [linear_layout(e, type_.shape, machine) for e in (source, target)]
+        ends = [linear_layout(e, type_.shape) for e in (source, target)]
         if ends[0] is None or ends[1] is None:
             return math.inf
         return model.price(conversion(ends[0], ends[1], bits(type_.element), machine).counts)

@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from eggshard.triton.control import ties
 from eggshard.triton.kernels.ir import Kernel, Operation, Value
 from eggshard.triton.kernels.text import read_type, scan
-from eggshard.triton.layouts.encodings import read
 from eggshard.triton.layouts.families import linear_layout
 from eggshard.triton.layouts.linear import LinearLayout, equal
-from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules.movement import axis_of, halved
 from eggshard.triton.rules.rule import encoding_of
 from eggshard.triton.rules.table import rule_of
@@ -36,82 +34,77 @@ def check_layouts(kernel: Kernel) -> None:
     Ops that move data themselves (conversions, copies through shared memory), or place elements as they like (cat,
     reshapes that may reorder), are free. Encodings whose layout is not known must be spelled alike.
     """
-    layouts = _Layouts(Machine.of(kernel))
     for op in kernel.walk():
-        for fault in _faults(layouts, op):
+        for fault in _faults(op):
             raise op.error(fault)
 
 
-class _Layouts:
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-
-    def of(self, value: Value) -> LinearLayout | None:
-        tensor = value.tensor
-        if tensor is None or tensor.encoding is None:
-            return None
-        return linear_layout(read(tensor.encoding), tensor.shape, self.machine)
-
-    def changed(self, first: Value, second: Value, why: str,
-                change: Callable[[LinearLayout], LinearLayout | None] = lambda layout: layout) -> Faults:
-        """A fault unless the first value's layout, changed, is the second's; unknown ones say nothing here."""
-        here, there = self.of(first), self.of(second)
-        if here is not None and there is not None:
-            found = change(here)
-            if found is not None and not equal(found, there):
-                yield f"{why}: {first.type} and {second.type} lie in different threads"
-
-    def alike(self, values: Sequence[Value], why: str) -> Faults:
-        """Faults of values of one shape that must lie alike."""
-        tensors = [v for v in values if encoding_of(v) is not None]
-        for value in tensors[1:]:
-            first, second = tensors[0].tensor, value.tensor
-            assert first is not None and second is not None
-            if first.shape != second.shape:
-                yield f"{why}: shapes {list(first.shape)} and {list(second.shape)}"
-            elif first.encoding != second.encoding:
-                if self.of(tensors[0]) is None or self.of(value) is None:
-                    yield f"{why}: encodings {first.encoding} and {second.encoding}, not both known"
-                yield from self.changed(tensors[0], value, why)
+def _layout(value: Value) -> LinearLayout | None:
+    encoding = encoding_of(value)
+    return None if value.tensor is None or encoding is None else linear_layout(encoding, value.tensor.shape)
 
 
-def _faults(layouts: _Layouts, op: Operation) -> Faults:
+def _changed(first: Value, second: Value, why: str,
+             change: Callable[[LinearLayout], LinearLayout | None] = lambda layout: layout) -> Faults:
+    """A fault unless the first value's layout, changed, is the second's; unknown ones say nothing here."""
+    here, there = _layout(first), _layout(second)
+    if here is not None and there is not None:
+        found = change(here)
+        if found is not None and not equal(found, there):
+            yield f"{why}: {first.type} and {second.type} lie in different threads"
+
+
+def _alike(values: Sequence[Value], why: str) -> Faults:
+    """Faults of values of one shape that must lie alike."""
+    tensors = [v for v in values if encoding_of(v) is not None]
+    for value in tensors[1:]:
+        first, second = tensors[0].tensor, value.tensor
+        assert first is not None and second is not None
+        if first.shape != second.shape:
+            yield f"{why}: shapes {list(first.shape)} and {list(second.shape)}"
+        elif first.encoding != second.encoding:
+            if _layout(tensors[0]) is None or _layout(value) is None:
+                yield f"{why}: encodings {first.encoding} and {second.encoding}, not both known"
+            yield from _changed(tensors[0], value, why)
+
+
+def _faults(op: Operation) -> Faults:
     rule = rule_of(op.name)
     tied = ties(op)
     if tied is not None:
         for tie in tied:
             uses = (use.value for use in (*tie.sources, *tie.back))
-            yield from layouts.alike([*uses, *tie.targets], "what a loop carries or a branch gives")
+            yield from _alike([*uses, *tie.targets], "what a loop carries or a branch gives")
     elif op.name in _CHECKS:
-        yield from _CHECKS[op.name](layouts, op)
+        yield from _CHECKS[op.name](op)
     elif rule.renamed is not None:
         renamed = rule.renamed
-        yield from layouts.changed(op.operands[0], op.results[0], "the operand with its elements renamed, and the "
-                                   "result", lambda layout: renamed(op, layout))
+        yield from _changed(op.operands[0], op.results[0], "the operand with its elements renamed, and the "
+                           "result", lambda layout: renamed(op, layout))
     elif op.name in _POINTWISE or op.name.startswith(("arith.", "math.")):
-        yield from layouts.alike([*op.operands, *op.results], "operands and results")
+        yield from _alike([*op.operands, *op.results], "operands and results")
 
 
-def _constant(layouts: _Layouts, op: Operation) -> Faults:
+def _constant(op: Operation) -> Faults:
     text = op.attribute("value") or ""
     type_ = read_type(text[scan(text, 0, ":") + 1:])
     if op.results[0].tensor is not None and type_ != op.results[0].type:
         yield f"the value is a {type_}, the result a {op.results[0].type}"
 
 
-def _expand(layouts: _Layouts, op: Operation) -> Faults:
-    yield from layouts.changed(op.results[0], op.operands[0], "the result without the new dimension, and the operand",
-                               lambda layout: layout.without_axis(axis_of(op)))
+def _expand(op: Operation) -> Faults:
+    yield from _changed(op.results[0], op.operands[0], "the result without the new dimension, and the operand",
+                       lambda layout: layout.without_axis(axis_of(op)))
 
 
-def _reduce(layouts: _Layouts, op: Operation) -> Faults:
-    yield from layouts.alike(op.operands, "operands")
+def _reduce(op: Operation) -> Faults:
+    yield from _alike(op.operands, "operands")
     for operand, result in zip(op.operands, op.results, strict=True):
-        yield from layouts.changed(operand, result, "the operand without the reduced dimension, and the result",
-                                   lambda layout: layout.without_axis(axis_of(op)))
+        yield from _changed(operand, result, "the operand without the reduced dimension, and the result",
+                           lambda layout: layout.without_axis(axis_of(op)))
 
 
-def _broadcast(layouts: _Layouts, op: Operation) -> Faults:
+def _broadcast(op: Operation) -> Faults:
     source, target = op.operands[0].tensor, op.results[0].tensor
     assert source is not None and target is not None
     repeated = [d for d, (n, m) in enumerate(zip(source.shape, target.shape, strict=True)) if n != m]
@@ -121,26 +114,26 @@ def _broadcast(layouts: _Layouts, op: Operation) -> Faults:
             layout = layout.dropped(dim).with_axis(dim, 1)
         return layout
 
-    yield from layouts.changed(op.results[0], op.operands[0], "the result where it is not repeated, and the operand",
-                               narrowed)
+    yield from _changed(op.results[0], op.operands[0], "the result where it is not repeated, and the operand",
+                       narrowed)
 
 
-def _pair(layouts: _Layouts, op: Operation) -> Faults:
+def _pair(op: Operation) -> Faults:
     """The last dimension, of size 2, lies in registers; the rest as the halves."""
     pairs, halves = (op.results[0], op.operands) if op.name == "tt.join" else (op.operands[0], op.results)
-    yield from layouts.alike(halves, "the halves")
-    whole = layouts.of(pairs)
+    yield from _alike(halves, "the halves")
+    whole = _layout(pairs)
     if whole is not None and halved(whole) is None:
         yield "the last dimension does not lie in the registers of one thread"
-    yield from layouts.changed(pairs, halves[0], "the pairs without the last dimension, and the halves", halved)
+    yield from _changed(pairs, halves[0], "the pairs without the last dimension, and the halves", halved)
 
 
-def _gather(layouts: _Layouts, op: Operation) -> Faults:
-    yield from layouts.alike([op.operands[1], op.results[0]], "the indices and the result")
+def _gather(op: Operation) -> Faults:
+    yield from _alike([op.operands[1], op.results[0]], "the indices and the result")
 
 
-def _dot(layouts: _Layouts, op: Operation) -> Faults:
-    yield from layouts.alike([op.operands[2], op.results[0]], "the accumulator and the result")
+def _dot(op: Operation) -> Faults:
+    yield from _alike([op.operands[2], op.results[0]], "the accumulator and the result")
     parent = encoding_of(op.results[0])
     for number, operand in enumerate(op.operands[:2]):
         encoding = encoding_of(operand)
@@ -150,12 +143,12 @@ def _dot(layouts: _Layouts, op: Operation) -> Faults:
             yield f"operand {number} lies as {encoding}, not as one of the result's {parent}"
 
 
-def _wait(layouts: _Layouts, op: Operation) -> Faults:
+def _wait(op: Operation) -> Faults:
     for values in zip(op.operands, op.results, strict=True):
-        yield from layouts.alike(values, "what is waited for")
+        yield from _alike(values, "what is waited for")
 
 
-_CHECKS: dict[str, Callable[[_Layouts, Operation], Faults]] = {
+_CHECKS: dict[str, Callable[[Operation], Faults]] = {
     "arith.constant": _constant, "tt.expand_dims": _expand, "tt.reduce": _reduce, "tt.broadcast": _broadcast,
     "tt.join": _pair, "tt.split": _pair, "tt.gather": _gather, "tt.dot": _dot, "ttng.warp_group_dot": _dot,
     "ttng.warp_group_dot_wait": _wait,

@@ -52,7 +52,7 @@ def priced(kernel: Kernel, model: LayoutCostModel, assumed: Frequencies = USUAL)
             counts = NOTHING if found is None else found.counts
             yield Priced(op, often, counts, often * model.price(counts), found)
             continue
-        key = _computes(op, classes, machine) if movable(op) else None
+        key = _computes(op, classes) if movable(op) else None
         before = computed.setdefault(key, []) if key is not None else []
         paid = any(block in before for block in _around(op))
         before.append(op.parent)
@@ -60,11 +60,11 @@ def priced(kernel: Kernel, model: LayoutCostModel, assumed: Frequencies = USUAL)
         yield Priced(op, often, counts, 0.0 if paid else often * model.price(counts))
 
 
-def _computes(op: Operation, classes: Classes, machine: Machine) -> object:
+def _computes(op: Operation, classes: Classes) -> object:
     """The tensors that an op computes and their layouts; None where nothing is said of equal ones."""
     if any(v not in classes.of for v in op.results if v.tensor is not None):
         return None
-    return tuple((classes.of[v], layout_of(v, encoding_of(v), machine) or encoding_of(v))
+    return tuple((classes.of[v], layout_of(v, encoding_of(v)) or encoding_of(v))
                  for v in op.results if v.tensor is not None)
 
 
@@ -90,7 +90,7 @@ def conversion_of(op: Operation, machine: Machine) -> Conversion | None:
     """What a ``ttg.convert_layout`` moves; None where a layout is not understood."""
     source, target = op.operands[0], op.results[0]
     assert source.tensor is not None
-    layouts = [linear_layout(encoding_of(v), source.tensor.shape, machine) for v in (source, target)]
+    layouts = [linear_layout(encoding_of(v), source.tensor.shape) for v in (source, target)]
     if layouts[0] is None or layouts[1] is None:
         return None
     return conversion(layouts[0], layouts[1], bits(source.tensor.element), machine)

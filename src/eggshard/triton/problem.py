@@ -138,10 +138,10 @@ class Builder:
                 self.again[self.classes.of[value]] = first
         live = find_live(self.kernel, self.classes)
         for op in computing(self.kernel, self.classes):
-            if op in live.operations:
+            if op in live:
                 self._run(op)
             for tie in ties(op) or ():
-                if tie in live.ties:
+                if tie in live:
                     self._tie(tie)
         for function in self.kernel.functions:
             for op in function.walk():
@@ -187,7 +187,7 @@ class Builder:
 
     def _prices(self, encodings: tuple[Encoding, ...], shape: tuple[int, ...], width: int) -> np.ndarray:
         """The prices of conversions between encodings of a tensor; inf where one is not understood."""
-        layouts = [linear_layout(e, shape, self.machine) for e in encodings]
+        layouts = [linear_layout(e, shape) for e in encodings]
         found = np.full((len(layouts), len(layouts)), np.inf)
         for p, source in enumerate(layouts):
             for q, target in enumerate(layouts):

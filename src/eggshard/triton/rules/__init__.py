@@ -18,20 +18,16 @@ from eggshard.triton.rules.rule import OPERANDS, RESULTS, Option, current
 from eggshard.triton.rules.table import rule_of
 
 __all__ = [
-    "Option", "anchored", "current", "from_operand", "from_result", "mixed", "movable", "repeatable",
-    "varied", "with_option", "work",
+    "OPERANDS", "RESULTS", "Option", "anchored", "current", "mixed", "movable", "options", "repeatable", "varied",
+    "with_option", "work",
 ]
 
 
-def from_operand(op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
-    """The options in which operand ``i`` has an encoding, or one that lies equal where the op asks for a certain
-    spelling (a slice); [] if there are none. Of options that differ in spelling alone, the given one."""
-    return rule_of(op.name).options(op, OPERANDS, i, encoding, machine)
-
-
-def from_result(op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
-    """The options in which result ``i`` has an encoding, or one that lies equal; [] if there are none."""
-    return rule_of(op.name).options(op, RESULTS, i, encoding, machine)
+def options(op: Operation, side: int, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
+    """The options in which operand (or result: ``side``) ``i`` has an encoding, or one that lies equal where the op
+    asks for a certain spelling (a slice); [] if there are none. Of options that differ in spelling alone, the given
+    one."""
+    return rule_of(op.name).options(op, side, i, encoding, machine)
 
 
 def varied(op: Operation) -> bool:

@@ -83,7 +83,7 @@ def shared(loads: bool, copied: bool = False) -> Rule:
         assert value.tensor is not None
         element = value.tensor.element
         buffer = next((found for v in (*op.operands, *op.results) if (found := read_buffer(str(v.type)))), None)
-        layout = layout_of(value, encoding, machine)
+        layout = layout_of(value, encoding)
         known = traffic(layout, buffer, bits(element), machine, loads) if buffer and layout else None
         if known is not None:
             instructions, waves = (float(n * machine.num_warps) for n in known)

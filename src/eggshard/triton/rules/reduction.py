@@ -21,7 +21,7 @@ MOST_IN_A_THREAD = 8
 
 
 def _reduce_work(op: Operation, option: Option, machine: Machine) -> Counts:
-    layout = layout_of(op.operands[0], option.operands[0], machine)
+    layout = layout_of(op.operands[0], option.operands[0])
     return NOTHING if layout is None else reduction(layout, axis_of(op), combination(op), machine)
 
 
@@ -35,7 +35,7 @@ def _scan(op: Operation, side: int, i: int, encoding: Encoding, machine: Machine
 
 def _scan_work(op: Operation, option: Option, machine: Machine) -> Counts:
     encoding = option.operands[0]
-    layout = layout_of(op.operands[0], encoding, machine)
+    layout = layout_of(op.operands[0], encoding)
     if encoding is None or layout is None:
         return NOTHING
     reverse = op.attribute("reverse") == "true"
@@ -65,8 +65,8 @@ def _by_parts(op: Operation, side: int, i: int, encoding: Encoding, machine: Mac
 
 
 def _histogram_work(op: Operation, option: Option, machine: Machine) -> Counts:
-    source = layout_of(op.operands[0], option.operands[0], machine)
-    result = layout_of(op.results[0], option.results[0], machine)
+    source = layout_of(op.operands[0], option.operands[0])
+    result = layout_of(op.results[0], option.results[0])
     tensor = op.results[0].tensor
     if source is None or result is None or tensor is None:
         return NOTHING
@@ -74,7 +74,7 @@ def _histogram_work(op: Operation, option: Option, machine: Machine) -> Counts:
 
 
 def _gather_work(op: Operation, option: Option, machine: Machine) -> Counts:
-    table, indices = (layout_of(op.operands[i], option.operands[i], machine) for i in (0, 1))
+    table, indices = (layout_of(op.operands[i], option.operands[i]) for i in (0, 1))
     tensor = op.operands[0].tensor
     if table is None or indices is None or tensor is None:
         return NOTHING
