@@ -14,6 +14,7 @@ from testing.kernel_interpreter import judge
 
 from bench.programs.kernels import KernelProgram
 from eggshard.errors import EggshardError, ProgramError, VerificationError
+from eggshard.triton.alignment import check_layouts
 from eggshard.triton.compiler.choosing import SAME, Code, choose, variations
 from eggshard.triton.compiler.compilation import compile_kernel
 from eggshard.triton.compiler.counting import CodeCounts, count
@@ -24,7 +25,6 @@ from eggshard.triton.frontend import load
 from eggshard.triton.frontend.libtriton import parse
 from eggshard.triton.kernels.ir import Kernel
 from eggshard.triton.kernels.text import write_generic
-from eggshard.triton.layouts.alignment import check_layouts
 from eggshard.triton.pricing import cost, scratch
 
 WAYS = ("triton", "after", "replace")

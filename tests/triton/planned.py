@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from testing.kernel_interpreter import Judgement, judge
 
+from eggshard.triton.alignment import check_layouts
 from eggshard.triton.frontend.libtriton import load, module_of
 from eggshard.triton.kernels.ir import Kernel, Operation
 from eggshard.triton.kernels.text import read_generic, write_generic
-from eggshard.triton.layouts.alignment import check_layouts
 from eggshard.triton.planning import LayoutPlan, plan_layouts
 from eggshard.triton.pricing import cost
 

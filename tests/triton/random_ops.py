@@ -8,8 +8,11 @@ from tests.triton.drawing import FAST, FLOATS, INTEGERS, OVERFLOW, Drawing, type
 
 from eggshard.triton.kernels.ir import Operation, Region, TensorType, Type, Value
 from eggshard.triton.layouts.encodings import read
+from eggshard.triton.layouts.families import linear_layout
 from eggshard.triton.rules import structure
-from eggshard.triton.rules.rule import Mapped
+from eggshard.triton.rules.derived import encoding_of_layout
+from eggshard.triton.rules.movement import changed
+from eggshard.triton.rules.rule import OPERANDS
 from eggshard.triton.rules.table import rule_of
 
 _SHARED = "#ttg.swizzled_shared<{{vec = 1, perPhase = 1, maxPhase = 1, order = {}}}>"
@@ -167,8 +170,8 @@ class Ops(Drawing):
         probe = Operation(name, list(values), [], properties)
         probe.results = [Value(type_, probe, i) for i in range(count)]
         rule = rule_of(name)
-        assert isinstance(rule, Mapped)
-        encoding = rule.forward(probe, read(typed(values[0]).encoding or ""), self.machine)
+        assert rule.renamed is not None
+        encoding = changed(probe, OPERANDS, read(typed(values[0]).encoding or ""), rule.renamed)
         if encoding is None:
             return None
         return self.op(name, values, [type_._replace(encoding=str(encoding))] * count, **properties)
@@ -207,7 +210,9 @@ class Ops(Drawing):
         if value is None:
             return self.join()
         rank = len(typed(value).shape) - 1
-        joined = structure.joined(read(self.draw.blocked(rank, self.machine)), rank)
+        half = linear_layout(read(self.draw.blocked(rank, self.machine)), typed(value).shape[:-1])
+        assert half is not None
+        joined = encoding_of_layout(half.with_axis(rank, 2, first=True))
         assert joined is not None
         self.keep(*self.moved("tt.split", [self.at(value, joined)], typed(value).shape[:-1]) or ())
 

@@ -47,7 +47,7 @@ def test_a_conversion_costs_what_it_moves_as_often_as_it_runs() -> None:
       scf.for %i = %k0 to %k5 step %k1 : i32 {{ {line.format(1)} scf.if %c {{ {line.format(2)} }} }}""")
     machine = Machine.of(kernel)
     (first, *_) = ops(kernel, "ttg.convert_layout")
-    layouts = [linear_layout(read(v.tensor.encoding or ""), (256,), machine)
+    layouts = [linear_layout(read(v.tensor.encoding or ""), (256,))
                for v in (first.operands[0], first.results[0]) if v.tensor is not None]
     assert layouts[0] is not None and layouts[1] is not None
     once = SM80.price(conversion(layouts[0], layouts[1], 32, machine).counts)

@@ -14,13 +14,13 @@ from tests.selection.exhaustive import TooLarge, optimum
 from tests.triton.planned import checked, kernel_of, vector
 from tests.triton.random_kernels import random_text
 
+from eggshard.triton.alignment import check_layouts
 from eggshard.triton.candidates import Candidates, find_candidates
 from eggshard.triton.classes import Classes, find_classes
 from eggshard.triton.frequencies import frequencies
 from eggshard.triton.frontend.libtriton import load
 from eggshard.triton.kernels.ir import Kernel, Operation
 from eggshard.triton.layout_costs import LayoutCostModel, default_costs
-from eggshard.triton.layouts.alignment import check_layouts
 from eggshard.triton.layouts.conversion import conversion
 from eggshard.triton.layouts.encodings import Encoding
 from eggshard.triton.layouts.families import linear_layout
@@ -85,12 +85,12 @@ def best(kernel: Kernel) -> float:
     conversions from the nearest of what is computed."""
     model, machine = default_costs(kernel.target), Machine.of(kernel)
     classes, candidates, problem = build(kernel, model)
-    live = find_live(kernel, classes).operations
+    live = find_live(kernel, classes)
     ops = [op for op in candidates.options if op in live]
 
     def price(c: int, source: Encoding, target: Encoding) -> float:
         type_ = classes.types[c]
-        ends = [linear_layout(e, type_.shape, machine) for e in (source, target)]
+        ends = [linear_layout(e, type_.shape) for e in (source, target)]
         if ends[0] is None or ends[1] is None:
             return math.inf
         return model.price(conversion(ends[0], ends[1], bits(type_.element), machine).counts)

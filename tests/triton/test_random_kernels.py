@@ -15,9 +15,9 @@ pytest.importorskip("triton")
 from tests.triton.planned import checked
 from tests.triton.random_kernels import random_kernel, random_text
 
+from eggshard.triton.alignment import check_layouts
 from eggshard.triton.frontend.libtriton import load, module_of
 from eggshard.triton.kernels.text import write_generic
-from eggshard.triton.layouts.alignment import check_layouts
 from eggshard.triton.planning import PROVED, plan_layouts
 
 QUICK, SLOW = 30, 400

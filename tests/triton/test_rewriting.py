@@ -11,7 +11,6 @@ from tests.triton.planned import checked, kernel_of, names, ops, vector
 from eggshard.triton.candidates import encoding_of
 from eggshard.triton.control import ties
 from eggshard.triton.kernels.ir import Kernel, Operation
-from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules.costs import layout_of
 
 V, W = "tensor<256xf32, #one>", "tensor<256xf32, #two>"
@@ -86,7 +85,7 @@ def test_small_volatile_loads_happen_once_at_their_layout() -> None:
     plan = checked(given)
     volatile = [op for op in ops(plan.kernel, "tt.load") if op.attribute("isVolatile") == "true"]
     assert len(volatile) == 1
-    before, after = (layout_of(op.results[0], encoding_of(op.results[0]), Machine.of(given))
+    before, after = (layout_of(op.results[0], encoding_of(op.results[0]))
                      for op in (ops(given, "tt.load")[1], *volatile))
     assert before == after
 

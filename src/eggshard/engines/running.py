@@ -14,7 +14,7 @@ Arrays = tuple[np.ndarray, ...]
 
 
 def _processes(plan: PlanRecord, arrays: Sequence[np.ndarray], timeout: float | None, debug: bool) -> Arrays:
-    from eggshard.engines.processes.execution import run_on_processes
+    from eggshard.engines.processes.launcher import run_on_processes
 
     return run_on_processes(plan, arrays, timeout, debug)[0]
 

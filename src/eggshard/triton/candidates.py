@@ -17,7 +17,7 @@ from eggshard.triton.layouts.encodings import Encoding, read
 from eggshard.triton.layouts.families import linear_layout
 from eggshard.triton.layouts.linear import LinearLayout
 from eggshard.triton.layouts.machine import Machine
-from eggshard.triton.rules import Option, anchored, current, from_operand, from_result, mixed, varied
+from eggshard.triton.rules import OPERANDS, RESULTS, Option, anchored, current, mixed, options, varied
 
 #: The most layouts per tensor and the most spellings per layout; those met first are kept (`python -m bench triton`).
 LAYOUTS, SPELLINGS = 16, 4
@@ -53,7 +53,7 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
     """The closure of the kernel's own encodings through the rules of its ops."""
     machine = Machine.of(kernel)
     found = Candidates([{} for _ in classes.types])
-    mentions: list[list[tuple[Operation, int, bool]]] = [[] for _ in classes.types]
+    mentions: list[list[tuple[Operation, int, int]]] = [[] for _ in classes.types]
     shared: dict[int, set[int]] = {}
     work: deque[tuple[int, Encoding]] = deque()
     most = LAYOUTS if len(classes.types) <= MANY else FEW
@@ -91,7 +91,7 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
             found.options[op][option] = None
 
     def key(c: int, encoding: Encoding) -> LinearLayout | Encoding:
-        layout = linear_layout(encoding, classes.types[c].shape, machine)
+        layout = linear_layout(encoding, classes.types[c].shape)
         return encoding if layout is None else layout.without_duplicates()
 
     def only_respelled(op: Operation, option: Option) -> bool:
@@ -101,8 +101,8 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
     def follow() -> None:
         while work:
             c, encoding = work.popleft()
-            for op, i, operand in mentions[c]:
-                for option in (from_operand if operand else from_result)(op, i, encoding, machine):
+            for op, side, i in mentions[c]:
+                for option in options(op, side, i, encoding, machine):
                     if op not in kept or only_respelled(op, option):
                         take(op, option)
             for other in shared.get(c, ()):
@@ -114,8 +114,8 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
         tied = ties(op)
         if tied is not None:
             for tie in tied:
-                values = (*(use.value for use in (*tie.sources, *tie.back)), *tie.targets)
-                members = {classes.of[v] for v in values if v in classes.of}
+                carried = (*(use.value for use in (*tie.sources, *tie.back)), *tie.targets)
+                members = {classes.of[v] for v in carried if v in classes.of}
                 for c in members:
                     shared.setdefault(c, set()).update(members - {c})
             continue
@@ -128,12 +128,10 @@ def find_candidates(kernel: Kernel, classes: Classes) -> Candidates:
         else:
             free.append(op)
     for op in (*free, *kept):
-        for i, value in enumerate(op.operands):
-            if value in classes.of:
-                mentions[classes.of[value]].append((op, i, True))
-        for i, value in enumerate(op.results):
-            if value in classes.of:
-                mentions[classes.of[value]].append((op, i, False))
+        for side, values in ((OPERANDS, op.operands), (RESULTS, op.results)):
+            for i, value in enumerate(values):
+                if value in classes.of:
+                    mentions[classes.of[value]].append((op, side, i))
     follow()
     # Where no anchor asks for anything, what is there is all that there is to follow.
     unasked = [op for op in free if not any(found.encodings[classes.of[v]] for v in (*op.operands, *op.results)

@@ -9,23 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from eggshard.triton.control import SEALED
 from eggshard.triton.kernels.ir import Block, Kernel, Operation, TensorType, Value
 from eggshard.triton.kernels.text import without_encodings
 from eggshard.triton.rules import movable
 
 CONVERT = "ttg.convert_layout"
-
-#: What is in them has warps of its own, and takes nothing from around: it stays as it is.
-SEALED = frozenset({"ttg.warp_specialize.partitions"})
-
-
-def is_sealed(op: Operation) -> bool:
-    """Whether an op stands in blocks that stay as they are."""
-    around = op.parent_op
-    while around is not None and around.name not in SEALED:
-        around = around.parent_op
-    return around is not None
-
 
 @dataclass
 class Classes:

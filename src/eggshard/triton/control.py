@@ -7,6 +7,17 @@ from typing import NamedTuple
 
 from eggshard.triton.kernels.ir import Operation, Value
 
+#: What is in them has warps of its own, and takes nothing from around: it stays as it is.
+SEALED = frozenset({"ttg.warp_specialize.partitions"})
+
+
+def is_sealed(op: Operation) -> bool:
+    """Whether an op stands in blocks that stay as they are."""
+    around = op.parent_op
+    while around is not None and around.name not in SEALED:
+        around = around.parent_op
+    return around is not None
+
 
 class Use(NamedTuple):
     """An operand of an op, by its number."""

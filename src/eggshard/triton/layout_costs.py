@@ -6,7 +6,7 @@ which a thread block waits with nothing else to do; prices add up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 from eggshard.triton.layouts.counts import Counts
@@ -110,18 +110,7 @@ SM80 = LayoutCosts(
 )
 
 #: NVIDIA H100: as above, compute capability 9.0: float 128, integer 64; the same latency of shared memory.
-SM90 = LayoutCosts(
-    arithmetic={"integer": 0.5, "float": 0.25, "conversion": 0.5, "special": 2.25, "division": 5.0},
-    move=0.5,
-    shuffle=1.0,
-    shared_issue=1.0,
-    wavefront=1.0,
-    barrier=100.0,
-    warp_barrier=4.0,
-    takeover=20.0,
-    global_issue=1.0,
-    global_line=2.0,
-)
+SM90 = replace(SM80, arithmetic={"integer": 0.5, "float": 0.25, "conversion": 0.5, "special": 2.25, "division": 5.0})
 
 #: AMD MI300X: AMD CDNA 3 white paper and instruction set: four units of 16 lanes take 4 cycles each for a wavefront of
 #: 64 (one instruction a cycle and compute unit), transcendental functions a quarter of that; local data share 128 bytes

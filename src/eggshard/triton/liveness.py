@@ -5,8 +5,6 @@ Values that loops carry only for themselves are dead.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from eggshard.triton.candidates import computing
 from eggshard.triton.classes import Classes
 from eggshard.triton.control import Tie, ties
@@ -14,15 +12,8 @@ from eggshard.triton.kernels.ir import Kernel, Operation
 from eggshard.triton.rules import repeatable
 
 
-class Live(NamedTuple):
-    """Ops that run, and ties whose values are needed."""
-
-    operations: frozenset[Operation]
-    ties: frozenset[Tie]
-
-
-def find_live(kernel: Kernel, classes: Classes) -> Live:
-    """What is live of the ops that compute tensors, and of loops' and branches' values."""
+def find_live(kernel: Kernel, classes: Classes) -> set[Operation | Tie]:
+    """The ops that compute tensors and run, and the ties of loops and branches whose values are needed."""
     makers: dict[int, list[Operation]] = {}
     carriers: dict[int, list[Tie]] = {}
     waiting: list[Operation | Tie] = []
@@ -47,5 +38,4 @@ def find_live(kernel: Kernel, classes: Classes) -> Live:
                 if maker not in live:
                     live.add(maker)
                     waiting.append(maker)
-    carried = frozenset(x for x in live if isinstance(x, Tie))
-    return Live(frozenset(x for x in live if isinstance(x, Operation)), carried)
+    return live

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from eggshard.selection.portfolio import extract
 from eggshard.triton.candidates import find_candidates
-from eggshard.triton.classes import CONVERT, find_classes, is_sealed
+from eggshard.triton.classes import CONVERT, find_classes
+from eggshard.triton.control import is_sealed
 from eggshard.triton.frequencies import USUAL, Frequencies, frequencies
 from eggshard.triton.kernels.ir import Kernel
 from eggshard.triton.layout_costs import LayoutCostModel, default_costs
@@ -15,7 +16,7 @@ from eggshard.triton.pricing import Priced, cost, priced
 from eggshard.triton.problem import Builder
 from eggshard.triton.rewriting import rewrite
 from eggshard.triton.spelling import spell
-from eggshard.triton.table import plan_table
+from eggshard.triton.table import conversions_table
 
 #: Plans are proved optimal to this part of their cost, ops that no choice changes left out.
 GAP = 1e-9
@@ -45,7 +46,15 @@ class LayoutPlan:
     assumed: Frequencies
 
     def __str__(self) -> str:
-        return plan_table(self)
+        saved = 1 - self.cost / self.given_cost if self.given_cost > 0 else 0.0
+        lines = (
+            f"layouts of {self.name or 'a kernel'} for {self.kernel.target or 'an unknown target'}: "
+            f"{self.given_conversions} -> {self.conversions} conversions, cost {self.given_cost:.6g} -> "
+            f"{self.cost:.6g} cycles per block ({-100 * saved:+.1f} %)",
+            self.certificate,
+            conversions_table(self.priced(), self.cost),
+        )
+        return "\n".join(filter(None, lines))
 
     def text(self) -> str:
         """The kernel as TritonGPU IR, in libtriton's own spelling; verified. Raises `ProgramError` if it is refused."""

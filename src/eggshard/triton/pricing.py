@@ -10,7 +10,7 @@ from eggshard.triton.classes import CONVERT, Classes, find_classes
 from eggshard.triton.control import ties
 from eggshard.triton.frequencies import USUAL, Frequencies, frequencies
 from eggshard.triton.kernels.ir import Block, Kernel, Operation, Value
-from eggshard.triton.layout_costs import LayoutCostModel
+from eggshard.triton.layout_costs import LayoutCostModel, default_costs
 from eggshard.triton.layouts.conversion import Conversion, conversion
 from eggshard.triton.layouts.counts import NOTHING, Counts
 from eggshard.triton.layouts.families import linear_layout
@@ -20,12 +20,14 @@ from eggshard.triton.rules.costs import bits, layout_of
 
 
 class Priced(NamedTuple):
-    """One op of a kernel: how often it runs, what it costs altogether, and for conversions what it is."""
+    """One op of a kernel: how often it runs, what it issues, what that costs altogether, and for conversions what it
+    is."""
 
     op: Operation
     times: float
+    counts: Counts
     cost: float
-    conversion: Conversion | None
+    conversion: Conversion | None = None
 
     @property
     def is_conversion(self) -> bool:
@@ -47,20 +49,22 @@ def priced(kernel: Kernel, model: LayoutCostModel, assumed: Frequencies = USUAL)
         often = times[op.parent]
         if op.name == CONVERT:
             found = conversion_of(op, machine)
-            yield Priced(op, often, 0.0 if found is None else often * model.price(found.counts), found)
+            counts = NOTHING if found is None else found.counts
+            yield Priced(op, often, counts, often * model.price(counts), found)
             continue
-        key = _computes(op, classes, machine) if movable(op) else None
+        key = _computes(op, classes) if movable(op) else None
         before = computed.setdefault(key, []) if key is not None else []
         paid = any(block in before for block in _around(op))
         before.append(op.parent)
-        yield Priced(op, often, 0.0 if paid else often * model.price(work(op, current(op), machine)), None)
+        counts = work(op, current(op), machine)
+        yield Priced(op, often, counts, 0.0 if paid else often * model.price(counts))
 
 
-def _computes(op: Operation, classes: Classes, machine: Machine) -> object:
+def _computes(op: Operation, classes: Classes) -> object:
     """The tensors that an op computes and their layouts; None where nothing is said of equal ones."""
     if any(v not in classes.of for v in op.results if v.tensor is not None):
         return None
-    return tuple((classes.of[v], layout_of(v, encoding_of(v), machine) or encoding_of(v))
+    return tuple((classes.of[v], layout_of(v, encoding_of(v)) or encoding_of(v))
                  for v in op.results if v.tensor is not None)
 
 
@@ -69,8 +73,7 @@ def _around(op: Operation) -> Iterator[Block]:
     block = op.parent
     while block is not None:
         yield block
-        outer = block.parent.parent if block.parent is not None else None
-        block = outer.parent if outer is not None else None
+        block = block.around
 
 
 def cost(kernel: Kernel, model: LayoutCostModel, assumed: Frequencies = USUAL) -> float:
@@ -80,26 +83,14 @@ def cost(kernel: Kernel, model: LayoutCostModel, assumed: Frequencies = USUAL) -
 
 def scratch(kernel: Kernel) -> int:
     """The most bytes of shared memory that one op of a kernel holds while it runs, buffers of its own left out."""
-    machine = Machine.of(kernel)
-    held = 0
-    for found in priced(kernel, _Nothing()):
-        counts = found.conversion.counts if found.conversion is not None else NOTHING
-        if not found.is_conversion:
-            counts = work(found.op, current(found.op), machine)
-        held = max(held, counts.scratch)
-    return held
-
-
-class _Nothing:
-    def price(self, counts: Counts) -> float:
-        return 0.0
+    return max((found.counts.scratch for found in priced(kernel, default_costs(kernel.target))), default=0)
 
 
 def conversion_of(op: Operation, machine: Machine) -> Conversion | None:
     """What a ``ttg.convert_layout`` moves; None where a layout is not understood."""
     source, target = op.operands[0], op.results[0]
     assert source.tensor is not None
-    layouts = [linear_layout(encoding_of(v), source.tensor.shape, machine) for v in (source, target)]
+    layouts = [linear_layout(encoding_of(v), source.tensor.shape) for v in (source, target)]
     if layouts[0] is None or layouts[1] is None:
         return None
     return conversion(layouts[0], layouts[1], bits(source.tensor.element), machine)

@@ -32,69 +32,46 @@ from eggshard.triton.rules.costs import bits
 NOTHING = 1e-3
 
 
+#: A class at one of its placements: for tensors and their views, a layout.
+Shard = tuple[int, int]
+
+
 class Run(NamedTuple):
-    """A choice's tag: an op run at one of the options, which differ in spelling alone; in its block, or once more at
-    the start of another that its place is there for."""
+    """An op run at an option; in its block, or once more at the start of another that its place is there for."""
 
     op: Operation
-    options: tuple[Option, ...]
+    option: Option
     block: Block
 
 
-class Result(NamedTuple):
-    """The tag of a result, by its number, of an op that has not just one."""
-
-    run: Run
-    number: int
-
-
 class Entered(NamedTuple):
-    """The tag of what a tie carries: at one of the encodings, which differ in spelling alone."""
+    """What a tie carries, at an encoding."""
 
     tie: Tie
-    encodings: tuple[Encoding, ...]
-
-
-class Carried(NamedTuple):
-    """The tag of an argument or result that a tie carries."""
-
-    entered: Entered
-
-
-class Completed(NamedTuple):
-    """The tag of a root: an iteration delivers what the tie carries."""
-
-    entered: Entered
-
-
-class Ran(NamedTuple):
-    """The tag of a root: an op runs, for its effects."""
-
-    run: Run
+    encoding: Encoding
 
 
 class Viewed(NamedTuple):
-    """The tag of a tensor's view in a block."""
+    """A tensor's view in a block."""
 
     cls: int
 
 
-class Argument(NamedTuple):
-    """The tag of a block's argument that keeps its encoding."""
+class Alternative(NamedTuple):
+    """One spelling of a choice: of its result (an encoding, or the option of an op that has not just one), of what it
+    needs, and what is then written. A choice's tag lists all of them; they differ in spelling alone."""
 
-    encoding: Encoding
-
-
-Tag = Run | Result | Entered | Carried | Completed | Ran | Viewed | Argument
+    out: object
+    needs: tuple[tuple[Shard, object], ...]
+    what: Run | Entered | Viewed | tuple[Encoding, Encoding] | None = None
 
 
 @dataclass
 class KernelProblem:
-    """The problem with the meaning of its numbers; choices' tags are `Tag`.
+    """The problem with the meaning of its numbers; choices' tags are lists of `Alternative`.
 
     ``classes`` of tensors come first. ``views``: per block and class the class of its view there; ``base`` the other
-    way. ``ties``, ``runs``: the class of what each tie carries, and of each op that has not just one tensor for a
-    result. ``times``: how often blocks run. ``fixed``: what every plan pays besides, in the cost model's units.
+    way. ``times``: how often blocks run. ``fixed``: what every plan pays besides, in the cost model's units.
     """
 
     problem: Problem
@@ -103,14 +80,8 @@ class KernelProblem:
     candidates: Candidates
     views: dict[tuple[Block, int], int]
     base: dict[int, int]
-    ties: dict[Tie, int]
-    runs: dict[Operation, int]
     times: dict[Block, float]
     fixed: float = 0.0
-
-    def number(self, c: int, encoding: Encoding) -> int | None:
-        """The placement of a tensor's class, or a view's, that an encoding is."""
-        return self.candidates.encodings[self.base.get(c, c)].get(encoding)
 
     def view_block(self, value: Value, at: Block | None) -> Block | None:
         """The block in whose view the ops of a block find a tensor: of those around it, inside the tensor's own, the
@@ -120,16 +91,16 @@ class KernelProblem:
         block = at
         while block is not None and block is not home:
             path.append(block)
-            block = outside(block)
+            block = block.around
         if block is None or not path:
             return None
         rarest = min(reversed(path), key=lambda b: self.times[b])
         return rarest if self.times[rarest] < self.times[home] else None
 
-    def seen(self, value: Value, at: Block | None) -> int:
-        """The class that the ops of a block find a tensor in: the tensor's, or that of its view."""
-        c, block = self.classes.of[value], self.view_block(value, at)
-        return c if block is None else self.views[block, c]
+    def spellings(self, shard: Shard) -> list[Encoding]:
+        """The encodings that are one layout of a tensor, or a view."""
+        c, p = shard
+        return [e for e, number in self.candidates.encodings[self.base.get(c, c)].items() if number == p]
 
 
 class Builder:
@@ -151,13 +122,13 @@ class Builder:
         self.prices: dict[tuple[tuple[Encoding, ...], tuple[int, ...], int], np.ndarray] = {}
         self.roots: list[tuple[int, int]] = []
         self.found = KernelProblem(
-            Problem(self.choices, self.conversions, self.roots), kernel, classes, candidates, {}, {}, {}, {}, times)
+            Problem(self.choices, self.conversions, self.roots), kernel, classes, candidates, {}, {}, times)
 
     def build(self) -> KernelProblem:
         for op in self.kernel.walk():
             if op.name == CONVERT and op.operands[0] in self.classes.of:
                 c = self.classes.of[op.operands[0]]
-                ends = [self.found.number(c, encoding_of(v)) for v in (op.operands[0], op.results[0])]
+                ends = [self._number(v, encoding_of(v)) for v in (op.operands[0], op.results[0])]
                 self.there.setdefault(c, set()).add((ends[0], ends[1]))
         for c, value in enumerate(self.classes.first):
             self.conversions.append(self._conversions(c, self.times[_block_of(value)]))
@@ -167,10 +138,10 @@ class Builder:
                 self.again[self.classes.of[value]] = first
         live = find_live(self.kernel, self.classes)
         for op in computing(self.kernel, self.classes):
-            if op in live.operations:
+            if op in live:
                 self._run(op)
             for tie in ties(op) or ():
-                if tie in live.ties:
+                if tie in live:
                     self._tie(tie)
         for function in self.kernel.functions:
             for op in function.walk():
@@ -190,11 +161,16 @@ class Builder:
         self.conversions.append(conversions)
         return len(self.choices) - 1
 
-    def _root(self, choices: Sequence[Choice]) -> None:
-        """A class that every plan computes, by one of these choices."""
+    def _choose(self, c: int, out: int, alternatives: Sequence[Alternative], cost: float = 0.0) -> None:
+        """A choice of a class by its spellings, which all need the same."""
+        needs = tuple(dict.fromkeys(shard for shard, _ in alternatives[0].needs))
+        self.choices[c].append(Choice(out, cost, needs, alternatives))
+
+    def _root(self) -> int:
+        """A class that every plan computes."""
         root = self._new(1)
-        self.choices[root] = list(choices)
         self.roots.append((root, 0))
+        return root
 
     def _conversions(self, c: int, times: float) -> np.ndarray:
         """``[P, P]``: what converting costs between a class's layouts, as often as ``times``."""
@@ -211,7 +187,7 @@ class Builder:
 
     def _prices(self, encodings: tuple[Encoding, ...], shape: tuple[int, ...], width: int) -> np.ndarray:
         """The prices of conversions between encodings of a tensor; inf where one is not understood."""
-        layouts = [linear_layout(e, shape, self.machine) for e in encodings]
+        layouts = [linear_layout(e, shape) for e in encodings]
         found = np.full((len(layouts), len(layouts)), np.inf)
         for p, source in enumerate(layouts):
             for q, target in enumerate(layouts):
@@ -222,7 +198,8 @@ class Builder:
         return found
 
     def _seen(self, value: Value, at: Block | None) -> int:
-        """`KernelProblem.seen`; the view is made when it is first asked for."""
+        """The class that the ops of a block find a tensor in: the tensor's, or that of its view, which is made when it
+        is first asked for."""
         c, block = self.classes.of[value], self.found.view_block(value, at)
         if block is None:
             return c
@@ -230,7 +207,9 @@ class Builder:
             count = len(self.conversions[c])
             view = self._new(count, self._conversions(c, self.times[block]))
             self.found.views[block, c], self.found.base[view] = view, c
-            self.choices[view] = [Choice(p, 0.0, ((c, p),), Viewed(c)) for p in range(count)]
+            for p in range(count):
+                same = [Alternative(e, (((c, p), e),), Viewed(c)) for e in self.found.spellings((c, p))]
+                self._choose(view, p, same)
             if c in self.again:
                 self._run_again(self.again[c], view, block)
         return self.found.views[block, c]
@@ -240,52 +219,65 @@ class Builder:
     def _run(self, op: Operation) -> None:
         assert op.parent is not None
         options = self._options(op, op.parent)
-        results = [(i, self.classes.of[v]) for i, v in enumerate(op.results) if v in self.classes.of]
-        costs = [self.times[op.parent] * self.model.price(work(op, same[0], self.machine)) for same in options.values()]
+        costs = [self._price(same, op.parent) for same in options.values()]
         if len(options) == 1:
             self.found.fixed += costs[0]
             costs = [0.0]
         plain = len(op.results) == 1 and op.results[0] in self.classes.of
         target = self.classes.of[op.results[0]] if plain else self._new(len(options))
-        if not plain:
-            self.found.runs[op] = target
-        run = {key: Run(op, tuple(same), op.parent) for key, same in options.items()}
-        outs = [key[1][0] if plain else n for n, key in enumerate(options)]
         if not repeatable(op, self.kernel):
             self.single.add(target)
-        if not repeatable(op, self.kernel) or any(v not in self.classes.of for v in op.results):
-            self._root([Choice(0, 0.0, ((target, out),), Ran(r)) for out, r in zip(outs, run.values(), strict=True)])
-        for number, (needs, placements) in enumerate(options):
-            tag = run[needs, placements]
-            self.choices[target].append(Choice(outs[number], costs[number], needs, tag))
+        wanted = not repeatable(op, self.kernel) or any(v not in self.classes.of for v in op.results)
+        root = self._root() if wanted else None
+        for number, ((_, outs), same) in enumerate(options.items()):
+            shard = target, outs[0] if plain else number
+            self._choose(target, shard[1], same, costs[number])
+            if root is not None:
+                keys = self.found.spellings(shard) if plain else [run.out for run in same]
+                self._choose(root, 0, [Alternative(None, ((shard, key),)) for key in keys])
             if not plain:
-                for (i, c), p in zip(results, placements, strict=True):
-                    self.choices[c].append(Choice(p, 0.0, ((target, number),), Result(tag, i)))
+                results = [(i, v) for i, v in enumerate(op.results) if v in self.classes.of]
+                for (i, value), out in zip(results, outs, strict=True):
+                    self._choose(self.classes.of[value], out, [
+                        Alternative(run.what.option.results[i], ((shard, run.out),))
+                        for run in same if isinstance(run.what, Run)])
+
+    def _price(self, same: Sequence[Alternative], block: Block) -> float:
+        """What running an op at an option costs in a block."""
+        run = same[0].what
+        assert isinstance(run, Run)
+        return self.times[block] * self.model.price(work(run.op, run.option, self.machine))
 
     def _run_again(self, op: Operation, view: int, block: Block) -> None:
         """The choices of a view in which an op is run once more, at the start of the block."""
-        for (needs, (out,)), same in self._options(op, block).items():
-            price = self.times[block] * self.model.price(work(op, same[0], self.machine))
-            self.choices[view].append(Choice(out, price, needs, Run(op, tuple(same), block)))
+        for (_, (out,)), same in self._options(op, block).items():
+            self._choose(view, out, same, self._price(same, block))
 
-    def _options(
-        self, op: Operation, at: Block
-    ) -> dict[tuple[tuple[tuple[int, int], ...], tuple[int, ...]], list[Option]]:
+    def _options(self, op: Operation, at: Block) -> dict[tuple[frozenset[Shard], tuple[int, ...]], list[Alternative]]:
         """{(needs, outs): the options that have them}, for the op in a block; they differ in spelling alone."""
-        found: dict[tuple[tuple[tuple[int, int], ...], tuple[int, ...]], list[Option]] = {}
+        plain = len(op.results) == 1 and op.results[0] in self.classes.of
+        found: dict[tuple[frozenset[Shard], tuple[int, ...]], list[Alternative]] = {}
         for option in self.candidates.options[op]:
-            needs: dict[tuple[int, int | None], None] = {}
-            for value, encoding in zip(op.operands, option.operands, strict=True):
-                if value in self.classes.of and encoding is not None:
-                    a = self._seen(value, at)
-                    needs[a, self.found.number(a, encoding)] = None
-            outs = [self.found.number(self.classes.of[value], encoding)
-                    for value, encoding in zip(op.results, option.results, strict=True)
-                    if value in self.classes.of and encoding is not None]
-            if all(p is not None for _, p in needs) and None not in outs:
-                key = tuple((a, p) for a, p in needs if p is not None), tuple(p for p in outs if p is not None)
-                found.setdefault(key, []).append(option)
+            taken = [(v, self._number(v, e), e) for v, e in zip(op.operands, option.operands, strict=True)
+                     if v in self.classes.of and e is not None]
+            outs = [self._number(v, e) for v, e in zip(op.results, option.results, strict=True)
+                    if v in self.classes.of and e is not None]
+            needs = tuple(((self._seen(v, at), p), e) for v, p, e in taken if p is not None)
+            if len(needs) == len(taken) and None not in outs:
+                key = frozenset(shard for shard, _ in needs), tuple(p for p in outs if p is not None)
+                out = option.results[0] if plain else option
+                found.setdefault(key, []).append(Alternative(out, needs, Run(op, option, at)))
         return found
+
+    def _number(self, value: Value, encoding: Encoding) -> int | None:
+        """The placement of a tensor that an encoding is."""
+        return self.candidates.encodings[self.classes.of[value]].get(encoding)
+
+    def _need(self, value: Value, at: Block | None, encoding: Encoding) -> tuple[Shard, Encoding]:
+        """A tensor as it is needed in a block."""
+        p = self._number(value, encoding)
+        assert p is not None
+        return (self._seen(value, at), p), encoding
 
     # -- loops and branches ------------------------------------------------------------------------------------------
 
@@ -294,50 +286,37 @@ class Builder:
         values = [*(use.value for use in (*tie.sources, *tie.back)), *tie.targets]
         same: dict[tuple[int | None, ...], list[Encoding]] = {}
         for encoding in self.candidates.encodings[of[values[0]]]:
-            numbers = tuple(self.found.number(of[v], encoding) for v in values)
+            numbers = tuple(self._number(v, encoding) for v in values)
             if None not in numbers:
                 same.setdefault(numbers, []).append(encoding)
-        entered = [Entered(tie, tuple(encodings)) for encodings in same.values()]
-        carried = self.found.ties[tie] = self._new(len(entered))
+        carried = self._new(len(same))
         if tie.once:
             self.single.add(carried)
-        for p, tag in enumerate(entered):
-            self.choices[carried].append(Choice(p, 0.0, self._needs(tie.sources, tag.encodings[0]), tag))
-        if tie.back:
-            self._root([Choice(0, 0.0, ((carried, p), *self._needs(tie.back, tag.encodings[0])), Completed(tag))
-                        for p, tag in enumerate(entered)])
-        for value in tie.targets:
-            for p, tag in enumerate(entered):
-                out = self.found.number(of[value], tag.encodings[0])
+        root = self._root() if tie.back else None
+        for p, encodings in enumerate(same.values()):
+            self._choose(carried, p, [Alternative(e, self._uses(tie.sources, e), Entered(tie, e)) for e in encodings])
+            if root is not None:
+                self._choose(root, 0, [
+                    Alternative(None, (((carried, p), e), *self._uses(tie.back, e))) for e in encodings])
+            for value in tie.targets:
+                out = self._number(value, encodings[0])
                 assert out is not None
-                self.choices[of[value]].append(Choice(out, 0.0, ((carried, p),), Carried(tag)))
+                self._choose(of[value], out, [Alternative(e, (((carried, p), e),)) for e in encodings])
 
-    def _needs(self, uses: Sequence[Use], encoding: Encoding) -> tuple[tuple[int, int], ...]:
-        needs: dict[tuple[int, int], None] = {}
-        for use in uses:
-            c = self._seen(use.value, use.op.parent)
-            p = self.found.number(c, encoding)
-            assert p is not None
-            needs[c, p] = None
-        return tuple(needs)
+    def _uses(self, uses: Sequence[Use], encoding: Encoding) -> tuple[tuple[Shard, object], ...]:
+        return tuple(self._need(use.value, use.op.parent, encoding) for use in uses)
 
     def _arguments(self, block: Block) -> None:
         """Arguments that nothing is known of keep the encoding that they have."""
         for value in block.arguments:
             c = self.classes.of.get(value)
             if c is not None and not self.choices[c]:
-                p = self.found.number(c, encoding_of(value))
+                p = self._number(value, encoding_of(value))
                 assert p is not None
-                self.choices[c].append(Choice(p, 0.0, (), Argument(encoding_of(value))))
+                self._choose(c, p, [Alternative(encoding_of(value), ())])
 
 
 def _block_of(value: Value) -> Block:
     block = value.owner if isinstance(value.owner, Block) else value.owner.parent
     assert block is not None
     return block
-
-
-def outside(block: Block) -> Block | None:
-    """The block in which the op stands that a block belongs to."""
-    op = block.parent.parent if block.parent is not None else None
-    return op.parent if op is not None else None

@@ -6,16 +6,17 @@ follows what it converts, or is at the start of the block whose view it converts
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from eggshard.errors import ProgramError
 from eggshard.triton.candidates import encoding_of
 from eggshard.triton.classes import CONVERT
 from eggshard.triton.control import Tie, ties
-from eggshard.triton.kernels.ir import Block, Kernel, Operation, Region, Value
+from eggshard.triton.kernels.ir import Block, Kernel, Operation, Type, Value
 from eggshard.triton.layouts.encodings import Encoding
 from eggshard.triton.problem import KernelProblem
 from eggshard.triton.rules import Option, current, with_option
+from eggshard.triton.rules.cloning import with_encoding
 from eggshard.triton.spelling import Layouts
 
 
@@ -37,23 +38,13 @@ class _Rewriter:
 
     def module(self, op: Operation) -> Operation:
         """A module, function or any op that holds blocks of no known meaning, with its blocks rewritten."""
-        clone = Operation(op.name, [self._same(v, op) for v in op.operands], [], dict(op.properties),
-                          dict(op.attributes), [], list(op.successors), None, op.location)
-        for i, result in enumerate(op.results):
-            new = Value(result.type, clone, i, result.location)
-            clone.results.append(new)
-            self._define(result, new)
-        for region in op.regions:
-            new_region = Region(clone)
-            clone.regions.append(new_region)
-            for block in region.blocks:
-                new_block = Block(new_region)
-                new_region.blocks.append(new_block)
-                for argument in block.arguments:
-                    new = Value(argument.type, new_block, len(new_block.arguments), argument.location)
-                    new_block.arguments.append(new)
-                    self._define(argument, new)
-                self._block(block, new_block)
+        clone = op.bare([self._same(v, op) for v in op.operands])
+        for result in op.results:
+            self._define(result, clone.add_result(result.type, result.location))
+        for block, new_block in clone.add_blocks_like(op):
+            for argument in block.arguments:
+                self._define(argument, new_block.add_argument(argument.type, argument.location))
+            self._block(block, new_block)
         return clone
 
     # -- values ------------------------------------------------------------------------------------------------------
@@ -86,9 +77,8 @@ class _Rewriter:
                 continue
             assert value.tensor is not None
             op = Operation(CONVERT, [value], parent=block, location=location)
-            op.results = [Value(value.tensor._replace(encoding=str(target)), op, 0)]
             block.operations.append(op)
-            self.at[c, target] = op.results[0]
+            self.at[c, target] = op.add_result(value.tensor._replace(encoding=str(target)))
 
     # -- blocks and ops ----------------------------------------------------------------------------------------------
 
@@ -175,7 +165,6 @@ class _Rewriter:
     def _control(self, op: Operation, tied: list[Tie]) -> Operation:
         """A loop or branch with what it carries at the encodings chosen, several where a branch delivers several."""
         at = {tie: self._carried(tie) for tie in tied}
-        clone = Operation(op.name, [], [], dict(op.properties), dict(op.attributes), [], [], None, op.location)
         numbers = {(use.op, use.operand): tie for tie in tied for use in (*tie.sources, *tie.back)}
 
         def expanded(user: Operation) -> list[Value]:
@@ -189,33 +178,18 @@ class _Rewriter:
                     found += [self._fetch(value, encoding, user.parent) for encoding in at[tie] if encoding is not None]
             return found
 
-        def defined(values: Iterable[Value], owner: Operation | Block) -> list[Value]:
-            found: list[Value] = []
+        def defined(values: Iterable[Value], add: Callable[[Type, str], Value]) -> None:
             for value in values:
                 tie = next((t for t in tied if value in t.targets), None)
                 for encoding in at[tie] if tie is not None else (None,):
-                    type_ = value.type
-                    if encoding is not None and value.tensor is not None:
-                        type_ = value.tensor._replace(encoding=str(encoding))
-                    new = Value(type_, owner, len(found), value.location)
-                    self._define(value, new)
-                    found.append(new)
-            return found
+                    self._define(value, add(with_encoding(value.type, encoding), value.location))
 
-        clone.operands = expanded(op)
-        for region in op.regions:
-            new_region = Region(clone)
-            clone.regions.append(new_region)
-            for block in region.blocks:
-                new_block = Block(new_region)
-                new_region.blocks.append(new_block)
-                new_block.arguments = defined(block.arguments, new_block)
-                self._block(block, new_block)
-                end = block.terminator
-                new_end = Operation(end.name, expanded(end), [], dict(end.properties), dict(end.attributes), [], [],
-                                    new_block, end.location)
-                new_block.operations.append(new_end)
-        clone.results = defined(op.results, clone)
+        clone = op.bare(expanded(op))
+        for block, new_block in clone.add_blocks_like(op):
+            defined(block.arguments, new_block.add_argument)
+            self._block(block, new_block)
+            self._put(block.terminator.bare(expanded(block.terminator)), new_block)
+        defined(op.results, clone.add_result)
         return clone
 
     def _carried(self, tie: Tie) -> tuple[Encoding | None, ...]:

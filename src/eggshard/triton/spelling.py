@@ -6,26 +6,20 @@ a class, its spellings are the placements, and conversions between spellings cos
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
 from eggshard.selection.portfolio import extract
 from eggshard.selection.problem import Choice, Problem, Selection
-from eggshard.triton.control import Tie, Use
+from eggshard.triton.control import Tie
 from eggshard.triton.kernels.ir import Operation
 from eggshard.triton.layouts.encodings import Encoding
-from eggshard.triton.problem import Argument, Carried, Completed, Entered, KernelProblem, Ran, Result, Run, Tag, Viewed
+from eggshard.triton.problem import Alternative, Entered, KernelProblem, Run, Shard, Viewed
 from eggshard.triton.rules import Option, movable
 
 #: What an op costs that is written twice for the sake of two spellings, as a part of such a conversion.
 OP = 1e-2
-
-#: A layout of a class of the kernel's problem.
-Shard = tuple[int, int]
-
 
 @dataclass
 class Layouts:
@@ -37,14 +31,6 @@ class Layouts:
     carried: dict[Tie, list[Encoding]] = field(default_factory=dict)
     viewed: dict[int, list[Encoding]] = field(default_factory=dict)
     converted: dict[int, list[tuple[Encoding, Encoding]]] = field(default_factory=dict)
-
-
-class Alternative(NamedTuple):
-    """One spelling of a choice: of its result, and of what it needs."""
-
-    out: object
-    needs: tuple[tuple[Shard, object], ...]
-    what: Run | Entered | Viewed | tuple[Encoding, Encoding] | None = None
 
 
 def _may_repeat(alternative: Alternative) -> bool:
@@ -79,11 +65,11 @@ class _Spelling:
         for c, some in self.selection.chosen.items():
             for s in some:
                 choice = choices[c][s]
-                self.alternatives[self.classes[c, choice.out]] += self._alternatives(c, choice)
+                self.alternatives[self.classes[c, choice.out]] += choice.tag
         for c, p, q in self.selection.conversions:
             self.alternatives[self.classes[c, q]] += [
                 Alternative(target, (((c, p), source),), (source, target))
-                for source in self._spellings(c, p) for target in self._spellings(c, q)]
+                for source in self.of.spellings((c, p)) for target in self.of.spellings((c, q))]
         for shard, alternatives in zip(list(self.classes), self.alternatives, strict=True):
             for alternative in alternatives:
                 self._member(shard, alternative.out)
@@ -109,56 +95,8 @@ class _Spelling:
     def _conversions(self, shard: Shard) -> np.ndarray:
         """One spelling of a tensor's layout becomes another by a conversion that moves nothing; nothing else does."""
         count = len(self.members[self.classes[shard]])
-        price = 1.0 if self._is_tensor(shard[0]) else np.inf
-        return np.where(np.eye(count, dtype=bool), 0.0, price)
-
-    def _is_tensor(self, c: int) -> bool:
-        return c < len(self.of.classes.types) or c in self.of.base
-
-    def _spellings(self, c: int, p: int) -> list[Encoding]:
-        return [e for e, number in self.of.candidates.encodings[self.of.base.get(c, c)].items() if number == p]
-
-    def _alternatives(self, c: int, choice: Choice) -> Iterator[Alternative]:
-        tag: Tag = choice.tag
-        if isinstance(tag, Run):
-            plain = self.of.runs.get(tag.op) != c
-            for option in tag.options:
-                needs = tuple(
-                    (self._placed(self.of.seen(value, tag.block), encoding), encoding)
-                    for value, encoding in zip(tag.op.operands, option.operands, strict=True)
-                    if value in self.of.classes.of and encoding is not None)
-                yield Alternative(option.results[0] if plain else option, needs, Run(tag.op, (option,), tag.block))
-        elif isinstance(tag, Result):
-            for option in tag.run.options:
-                yield Alternative(option.results[tag.number], ((choice.needs[0], option),))
-        elif isinstance(tag, Entered):
-            for encoding in tag.encodings:
-                yield Alternative(encoding, self._uses(tag.tie.sources, encoding), Entered(tag.tie, (encoding,)))
-        elif isinstance(tag, Carried):
-            for encoding in tag.entered.encodings:
-                yield Alternative(encoding, ((choice.needs[0], encoding),))
-        elif isinstance(tag, Completed):
-            for encoding in tag.entered.encodings:
-                uses = self._uses(tag.entered.tie.back, encoding)
-                yield Alternative(None, ((choice.needs[0], encoding), *uses))
-        elif isinstance(tag, Ran):
-            shard = choice.needs[0]
-            for key in self._spellings(*shard) if self._is_tensor(shard[0]) else tag.run.options:
-                yield Alternative(None, ((shard, key),))
-        elif isinstance(tag, Viewed):
-            for encoding in self._spellings(c, choice.out):
-                yield Alternative(encoding, ((choice.needs[0], encoding),), tag)
-        else:
-            assert isinstance(tag, Argument)
-            yield Alternative(tag.encoding, ())
-
-    def _placed(self, c: int, encoding: Encoding) -> Shard:
-        p = self.of.number(c, encoding)
-        assert p is not None
-        return c, p
-
-    def _uses(self, uses: tuple[Use, ...], encoding: Encoding) -> tuple[tuple[Shard, object], ...]:
-        return tuple((self._placed(self.of.seen(u.value, u.op.parent), encoding), encoding) for u in uses)
+        tensor = shard[0] < len(self.of.classes.types) or shard[0] in self.of.base
+        return np.where(np.eye(count, dtype=bool), 0.0, 1.0 if tensor else np.inf)
 
     # -- reading it back ---------------------------------------------------------------------------------------------
 
@@ -172,11 +110,11 @@ class _Spelling:
                 alternative = self.alternatives[k][s]
                 what = alternative.what
                 if isinstance(what, Run) and what.block is not what.op.parent:
-                    layouts.again.setdefault(c, []).append((what.op, what.options[0]))
+                    layouts.again.setdefault(c, []).append((what.op, what.option))
                 elif isinstance(what, Run):
-                    layouts.runs.setdefault(what.op, []).append(what.options[0])
+                    layouts.runs.setdefault(what.op, []).append(what.option)
                 elif isinstance(what, Entered):
-                    layouts.carried.setdefault(what.tie, []).append(what.encodings[0])
+                    layouts.carried.setdefault(what.tie, []).append(what.encoding)
                 elif isinstance(what, Viewed):
                     assert isinstance(alternative.out, Encoding)
                     layouts.viewed.setdefault(c, []).append(alternative.out)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable
 
 from rich.table import Table
 
 from eggshard.tables import render
-from eggshard.triton.kernels.ir import Kernel, Value
+from eggshard.triton.kernels.ir import Value
 from eggshard.triton.layouts.encodings import Encoding, read
 from eggshard.triton.pricing import Priced
 
@@ -15,49 +15,14 @@ _SHORT = {"ttg.blocked": "blocked", "ttg.slice": "slice", "ttg.linear": "linear"
           "ttg.amd_mfma": "mfma", "ttg.dot_op": "dot_op"}
 
 
-class Planned(Protocol):
-    """What the table shows of a plan of layouts (`planning.LayoutPlan`)."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def kernel(self) -> Kernel: ...
-
-    @property
-    def cost(self) -> float: ...
-
-    @property
-    def given_cost(self) -> float: ...
-
-    @property
-    def conversions(self) -> int: ...
-
-    @property
-    def given_conversions(self) -> int: ...
-
-    @property
-    def certificate(self) -> str: ...
-
-    def priced(self) -> list[Priced]: ...
-
-
-def plan_table(plan: Planned) -> str:
-    """The plan's conversions, dearest first, and its cost beside that of the kernel as it came."""
+def conversions_table(priced: Iterable[Priced], total: float) -> str:
+    """A kernel's conversions, dearest first, with their parts of its cost; empty without any."""
     table = Table(box=None, pad_edge=False)
     for name in ("tensor", "from", "to", "by", "times", "cost", "%"):
         table.add_column(name, justify="right" if name in ("times", "cost", "%") else "left")
-    conversions = sorted((p for p in plan.priced() if p.is_conversion), key=lambda p: -p.cost)
-    for found in conversions:
-        table.add_row(*_row(found, plan.cost))
-    saved = 1 - plan.cost / plan.given_cost if plan.given_cost > 0 else 0.0
-    lines = [
-        f"layouts of {plan.name or 'a kernel'} for {plan.kernel.target or 'an unknown target'}: "
-        f"{plan.given_conversions} -> {plan.conversions} conversions, cost {plan.given_cost:.6g} -> {plan.cost:.6g} "
-        f"cycles per block ({-100 * saved:+.1f} %)",
-        plan.certificate,
-    ]
-    return "\n".join([*lines, *([render(table)] if conversions else [])])
+    for found in sorted((p for p in priced if p.is_conversion), key=lambda p: -p.cost):
+        table.add_row(*_row(found, total))
+    return render(table) if table.row_count else ""
 
 
 def _row(found: Priced, total: float) -> tuple[str, ...]:

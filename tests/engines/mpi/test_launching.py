@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
+import time
 from functools import cache
 
 import ml_dtypes
 import numpy as np
 import pytest
 from tests.engines.mpi.ranks import needs_mpi, start
+from tests.engines.processes.programs import alive
 from typer.testing import CliRunner
 
 import eggshard as es
@@ -54,6 +57,30 @@ def test_ranks_that_take_too_long_are_ended():
         run_ranks(2, ["-c", "import time; from mpi4py import MPI; time.sleep(100)"], timeout=2)
     with pytest.raises(EngineError, match="0 ranks"):
         run_ranks(0, ["-c", "pass"])
+
+
+@needs_mpi
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_ranks_end_with_the_process_that_started_them(tmp_path):
+    waits = ("import os, sys, time; from mpi4py import MPI; from pathlib import Path\n"
+             "from eggshard.engines.mpi.launching import end_with_launcher\n"
+             "rank = MPI.COMM_WORLD.rank\nend_with_launcher(rank)\n"
+             "Path(sys.argv[1], f'new{rank}').write_text(str(os.getpid()))\n"
+             "os.rename(Path(sys.argv[1], f'new{rank}'), Path(sys.argv[1], str(rank)))\ntime.sleep(100)")
+    code = (f"import sys; sys.path[:] = {sys.path!r}\nfrom tests.engines.mpi.ranks import start\n"
+            f"start(2, '-c', {waits!r}, {str(tmp_path)!r})")
+    places, until = [tmp_path / "0", tmp_path / "1"], time.monotonic() + 60
+    with subprocess.Popen([sys.executable, "-c", code]) as launcher:
+        while not all(place.exists() for place in places):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        pids = [int(place.read_text()) for place in places]
+        assert all(map(alive, pids))
+        launcher.kill()
+    until = time.monotonic() + 20
+    while any(map(alive, pids)):
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 @cache

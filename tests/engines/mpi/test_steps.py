@@ -12,7 +12,7 @@ from tests.engines.ranks import actions
 from tests.engines.workspace.programs import branching, swapping_loop
 
 from eggshard.engines.jax.verification import difference, tolerance
-from eggshard.engines.ranks.runner import nested
+from eggshard.engines.workspace.steps import nested
 from eggshard.program import monoids
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType, mlir_dtype

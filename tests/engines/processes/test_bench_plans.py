@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 pytest.importorskip("jax")
+from mmap import PAGESIZE as PAGE  # noqa: E402
+
 from tests.engines.ranks.threads import run_on_threads  # noqa: E402
 
 import eggshard as es  # noqa: E402
 from eggshard.engines.jax.verification import difference, random_array, tolerance  # noqa: E402
 from eggshard.engines.processes.launcher import Processes  # noqa: E402
-from eggshard.engines.processes.segment import PAGE  # noqa: E402
 from eggshard.errors import EggshardWarning, LoweringError  # noqa: E402
 from eggshard.simulate.device_arrays import same_bits  # noqa: E402
 from eggshard.simulate.execution import scattered  # noqa: E402

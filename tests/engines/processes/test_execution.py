@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from mmap import PAGESIZE as PAGE
 
 import ml_dtypes
 import numpy as np
@@ -12,9 +13,7 @@ from tests.engines.processes.programs import PAIR, ROW, ROWS, choosing, shifting
 from tests.engines.ranks.actions import ALONE, COMMUNICATING, random_action
 
 import eggshard
-from eggshard.engines.processes.execution import run_on_processes
-from eggshard.engines.processes.launcher import Processes
-from eggshard.engines.processes.segment import PAGE
+from eggshard.engines.processes.launcher import Processes, run_on_processes
 from eggshard.errors import LoweringError, ProgramError
 from eggshard.plan.serialization import FORMAT, device_program_from_json, device_program_to_json
 from eggshard.program.mesh import Mesh

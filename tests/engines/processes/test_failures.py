@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,7 +16,6 @@ from tests.engines.processes.programs import ENDLESS, PAIR, ROW, ROWS, alive, ch
 
 from eggshard.engines.processes import launcher, worker
 from eggshard.engines.processes.launcher import Processes
-from eggshard.engines.processes.segment import Segment
 from eggshard.errors import EngineError, LoweringError, VerificationError
 from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
@@ -27,20 +27,11 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lo
 
 
 @pytest.fixture(autouse=True)
-def nothing_left(monkeypatch):
-    """Fails where a test leaves a segment of its own, or a descriptor, behind."""
-    made, open_ = [], len(os.listdir("/proc/self/fd"))
-    created = Segment.created
-
-    def noted(devices, stride):
-        segment = created(devices, stride)
-        made.append(segment.name)
-        return segment
-
-    monkeypatch.setattr(Segment, "created", noted)
+def nothing_left():
+    """Fails where a test leaves a descriptor behind, and with it a segment, which has no name."""
+    open_ = len(os.listdir("/proc/self/fd"))
     yield
-    assert not any(os.path.exists(f"/dev/shm/{name}") for name in made)
-    assert len(os.listdir("/proc/self/fd")) <= open_ + 1  # Python's tracker of segments has a pipe
+    assert len(os.listdir("/proc/self/fd")) <= open_
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
@@ -85,19 +76,18 @@ def test_the_launcher_dies():
         "from tests.engines.processes.programs import ENDLESS, ROWS, shifting\n"
         "from eggshard.engines.processes.launcher import Processes\n"
         "with Processes(shifting(ENDLESS)) as processes:\n"
-        "    print(processes._segment.name, *processes.pids, flush=True)\n"
+        "    print(*processes.pids, flush=True)\n"
         "    processes.run(ROWS)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
         assert parent.stdout is not None
-        name, *numbers = parent.stdout.readline().decode().split()
-        pids = [int(number) for number in numbers]
+        pids = [int(number) for number in parent.stdout.readline().decode().split()]
         assert len(pids) == 2 and all(map(alive, pids))
         parent.kill()
     until = time.monotonic() + 5
     while any(map(alive, pids)) and time.monotonic() < until:
         time.sleep(0.02)
-    assert not any(map(alive, pids)) and not os.path.exists(f"/dev/shm/{name}")
+    assert not any(map(alive, pids))
 
 
 def test_what_takes_too_long():
@@ -149,3 +139,27 @@ def test_inputs_that_do_not_fit():
         with pytest.raises(EngineError, match=r"input 0 is f64\[2, 6\], but the program takes tensor<6xf32> on each"):
             processes.run([np.zeros((2, 6))])
         processes.run(ROWS)  # a refusal costs nothing
+
+
+def test_threads_take_turns():
+    """Each thread gets the results of its own inputs."""
+    program = shifting(20)
+    given = [[ROWS[0] + 100 * i] for i in range(4)]
+    with Processes(program, timeout=300) as processes:
+        def work(rows):
+            return [processes.run(rows) for _ in range(8)]
+
+        with ThreadPoolExecutor(len(given)) as pool:
+            found = list(pool.map(work, given))
+    for rows, runs in zip(given, found, strict=True):
+        want = run(program, rows)
+        for got in runs:
+            for a, b in zip(got, want, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+def test_another_thread_ends_a_run():
+    with Processes(shifting(ENDLESS), timeout=300) as processes:
+        threading.Timer(0.3, processes.close).start()
+        with pytest.raises(EngineError, match="process of device . was ended by signal SIGKILL during the run"):
+            processes.run(ROWS)

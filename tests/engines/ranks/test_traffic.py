@@ -36,7 +36,10 @@ def moved(mesh, action, operands):
                 result[...] = poisoned(result.shape, result.dtype)
             elif each.outside == "zeros":
                 result[...] = 0
+        written = [np.zeros(result.shape, bool) for result in mine]
         for piece in each.received:
+            assert not box_of(written[piece.result], piece.target).any(), "two targets meet"
+            box_of(written[piece.result], piece.target)[...] = True
             assert box_of(mine[piece.result], piece.target).shape == piece.shape
             box_of(mine[piece.result], piece.target)[...] = box_of(operands[piece.operand][piece.peer], piece.source)
         for reduction in each.reductions:

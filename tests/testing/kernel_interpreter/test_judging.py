@@ -15,8 +15,8 @@ from tests.testing.kernel_interpreter import kernels  # noqa: E402
 from tests.testing.kernel_interpreter.stages import TARGETS, stages  # noqa: E402
 
 from eggshard.errors import ProgramError, VerificationError  # noqa: E402
+from eggshard.triton.alignment import check_layouts  # noqa: E402
 from eggshard.triton.kernels.ir import Kernel, Operation, TensorType  # noqa: E402
-from eggshard.triton.layouts.alignment import check_layouts  # noqa: E402
 
 SOURCES: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "softmax": (kernels.softmax, "x:*fp32 y:*fp32 n:i32", {"B": 128}),

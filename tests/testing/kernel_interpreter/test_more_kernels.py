@@ -16,7 +16,7 @@ from tests.testing.kernel_interpreter.single_ops import call, function, module  
 from tests.testing.kernel_interpreter.stages import stages  # noqa: E402
 
 from eggshard.errors import ProgramError  # noqa: E402
-from eggshard.triton.layouts.alignment import check_layouts  # noqa: E402
+from eggshard.triton.alignment import check_layouts  # noqa: E402
 
 RNG = np.random.default_rng(4)
 

@@ -41,7 +41,7 @@ def disagreements(seed: int, count: int, vendors: tuple[str, ...]) -> list[str]:
         machine, shape = draw.machine(vendors), draw.shape()
         element = draw.random.choice(ELEMENTS)
         source, target = (draw.encoding(len(shape), machine, linear=True) for _ in range(2))
-        layouts = [linear_layout(read(text), shape, machine) for text in (source, target)]
+        layouts = [linear_layout(read(text), shape) for text in (source, target)]
         if layouts[0] is None or layouts[1] is None or layouts[0] == layouts[1]:
             continue
         if max(layout.elements_per_thread for layout in layouts if layout is not None) > 256:

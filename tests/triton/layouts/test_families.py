@@ -41,7 +41,7 @@ def expected(shape: tuple[int, ...], encoding: str, machine: Machine) -> Bases:
 
 
 def ours(shape: tuple[int, ...], encoding: str, machine: Machine) -> Bases | None:
-    found = linear_layout(read(encoding), shape, machine)
+    found = linear_layout(read(encoding), shape)
     return None if found is None else tuple(found.bases(name) for name in HARDWARE)
 
 

@@ -34,7 +34,7 @@ def disagreements(op: str, seed: int, count: int, vendors: tuple[str, ...]) -> l
         element, combine = draw.random.choice(COMBINED)
         rank, axis, reverse = len(shape), draw.random.randrange(len(shape)), draw.random.random() < 0.3
         encoding = draw.blocked(rank, machine) if op == "tt.scan" else draw.encoding(rank, machine)
-        layout = linear_layout(read(encoding), shape, machine)
+        layout = linear_layout(read(encoding), shape)
         if layout is None or layout.elements_per_thread > 256:
             continue
         properties = f", reverse = {str(reverse).lower()}" if op == "tt.scan" else ""

@@ -178,7 +178,7 @@ def verify(kernel: Kernel) -> None:
 def held(value: Value, encoding: Encoding, machine: Machine) -> tuple[np.ndarray, ...]:
     """The elements that each thread of a cluster holds of a tensor: their indices, ``[threads, registers]`` each."""
     assert value.tensor is not None
-    layout = linear_layout(encoding, value.tensor.shape, machine)
+    layout = linear_layout(encoding, value.tensor.shape)
     assert layout is not None
     vectors = _sums([*layout.lane, *layout.warp, *layout.block])[:, None] ^ _sums(layout.register)[None, :]
     found = []

@@ -9,11 +9,12 @@ from typing import NamedTuple
 from tests.triton.rules.one_op import Sample, kernel_at
 from tests.triton.rules.random_encodings import random_encoding
 
+from eggshard.triton import rules
 from eggshard.triton.kernels.ir import Kernel, Operation, TensorType
 from eggshard.triton.kernels.text import read_type
 from eggshard.triton.layouts.encodings import Encoding, read
 from eggshard.triton.layouts.machine import Machine
-from eggshard.triton.rules import Option, from_operand, from_result
+from eggshard.triton.rules import Option
 
 #: What a tensor has before a rule was asked; nothing equals it.
 UNDECIDED = read("#test.undecided")
@@ -50,7 +51,7 @@ def asked(sample: Sample, option: Option, machine: Machine, seed: random.Random)
     assert sizes is not None
     encoding = random_encoding(seed, sizes, machine)
     _, op = kernel_at(sample, option, option, machine)
-    found = (from_result if side else from_operand)(op, i, encoding, machine)
+    found = rules.options(op, side, i, encoding, machine)
     return [Answer(bool(side), i, encoding, answer) for answer in found]
 
 

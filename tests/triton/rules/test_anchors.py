@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from eggshard.triton import rules
 from eggshard.triton.kernels.ir import Kernel, Operation
 from eggshard.triton.kernels.text import read_generic
 from eggshard.triton.layouts.machine import Machine
-from eggshard.triton.rules import anchored, current, from_operand, movable, repeatable
+from eggshard.triton.rules import OPERANDS, anchored, current, movable, repeatable
 from eggshard.triton.rules.aliasing import base
 from eggshard.triton.rules.rule import encoding_of
 from eggshard.triton.rules.table import TABLE
@@ -78,8 +79,8 @@ def test_unknown_ops_run_as_given() -> None:
     assert given is not None
     assert anchored(op, kernel) and not movable(op)
     machine = Machine.of(kernel)
-    assert from_operand(op, 0, given, machine) == [current(op)]
-    assert from_operand(op, 0, given._replace(kind="ttg.other"), machine) == []
+    assert rules.options(op, OPERANDS, 0, given, machine) == [current(op)]
+    assert rules.options(op, OPERANDS, 0, given._replace(kind="ttg.other"), machine) == []
 
 
 def _reshape(attributes: str, target: str) -> Kernel:
@@ -156,9 +157,9 @@ def test_dots_on_cuda_cores() -> None:
     other = kernel_of(f'%v = "test.values"() : () -> tensor<64x64xf32, {_TALL}>').module.body.operations[0].results[0]
     tall = encoding_of(other)
     assert tall is not None
-    (option,) = from_operand(op, 2, tall, machine)
+    (option,) = rules.options(op, OPERANDS, 2, tall, machine)
     assert option.results == (tall,)
     assert [str(e) for e in option.operands] == [
         *(f"#ttg.dot_op<{{opIdx = {i}, parent = {_TALL}}}>" for i in (0, 1)), _TALL]
-    assert from_operand(op, 0, option.operands[0] or tall, machine) == [option]
-    assert from_operand(op, 1, option.operands[0] or tall, machine) == []
+    assert rules.options(op, OPERANDS, 0, option.operands[0] or tall, machine) == [option]
+    assert rules.options(op, OPERANDS, 1, option.operands[0] or tall, machine) == []

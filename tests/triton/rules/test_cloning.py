@@ -7,7 +7,7 @@ from tests.triton.rules.test_anchors import _BLOCKED, find, kernel_of
 from eggshard.triton.kernels.ir import TensorType
 from eggshard.triton.layouts.encodings import make
 from eggshard.triton.layouts.machine import Machine
-from eggshard.triton.rules import current, from_result, with_option
+from eggshard.triton.rules import RESULTS, current, options, with_option
 
 _OTHER = make("ttg.blocked", sizePerThread=(2,), threadsPerWarp=(32,), warpsPerCTA=(4,), order=(0,))
 
@@ -28,7 +28,7 @@ def test_constants_are_typed_as_their_result() -> None:
         kernel = kernel_of(f'%x = "arith.constant"() <{{value = {value} : tensor<64xi32, {_BLOCKED}>}}> : () -> '
                            f'tensor<64xi32, {_BLOCKED}>')
         op = find(kernel, "arith.constant")
-        (option,) = from_result(op, 0, _OTHER, Machine.of(kernel))
+        (option,) = options(op, RESULTS, 0, _OTHER, Machine.of(kernel))
         clone = with_option(op, option, [])
         assert clone.properties["value"] == f"{value} : tensor<64xi32, {_OTHER}>"
         assert clone.results[0].type == TensorType((64,), "i32", str(_OTHER))

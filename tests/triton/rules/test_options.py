@@ -16,11 +16,12 @@ from tests.triton.rules.one_op import CLUSTER, Sample, held, verify
 from tests.triton.rules.options import asked, put, random_options, undecided
 from tests.triton.rules.samples import COMBINING, MEMORY, MOVEMENT, POINTWISE, SAMPLES, same_elements
 
+from eggshard.triton import rules
 from eggshard.triton.kernels.ir import Operation
 from eggshard.triton.layouts.families import linear_layout
 from eggshard.triton.layouts.linear import equal
 from eggshard.triton.layouts.machine import Machine
-from eggshard.triton.rules import Option, from_operand, from_result
+from eggshard.triton.rules import OPERANDS, RESULTS, Option
 
 #: Ops that libtriton verifies and does not lower, at any encoding.
 NOT_LOWERED = ("arith.mului_extended",)
@@ -56,14 +57,14 @@ def test_asked_for(sample: Sample, machine: Machine) -> None:
                 assert given is not None
                 tensor = (op.results if result else op.operands)[number].tensor
                 assert tensor is not None
-                one, other = (linear_layout(e, tensor.shape, machine) for e in (given, encoding))
+                one, other = (linear_layout(e, tensor.shape) for e in (given, encoding))
                 assert one is not None and other is not None and equal(one, other)
             for i, e in enumerate(option.operands):
                 if e is not None:
-                    assert option in from_operand(op, i, e, machine)
+                    assert option in rules.options(op, OPERANDS, i, e, machine)
             for i, e in enumerate(option.results):
                 if e is not None:
-                    assert option in from_result(op, i, e, machine)
+                    assert option in rules.options(op, RESULTS, i, e, machine)
 
 
 @pytest.mark.parametrize("sample, machine", [*_cases(MOVEMENT), *_IN_CLUSTERS[1:-3]], ids=_name)

@@ -60,16 +60,16 @@ def agree(
     }
     round_ = f"eggshard/agree/{_short(str(members))}/{_compared[members]}"
     _compared[members] += 1
-    store, leader, end = _Store(), members[0], time.monotonic() + timeout
+    leader, end = members[0], time.monotonic() + timeout
     if me != leader:
-        store.put(f"{round_}/{me}", json.dumps(facts).encode())
-        verdict = store.get(f"{round_}/verdict", end + 10 - time.monotonic())
+        _put(f"{round_}/{me}", json.dumps(facts).encode())
+        verdict = _get(f"{round_}/verdict", end + 10 - time.monotonic())
         problem = _missing([leader], timeout) if verdict is None else verdict.decode()
     else:
-        found = {p: store.get(f"{round_}/{p}", end - time.monotonic()) for p in members[1:]}
+        found = {p: _get(f"{round_}/{p}", end - time.monotonic()) for p in members[1:]}
         problem = _verdict(facts, {p: None if text is None else json.loads(text) for p, text in found.items()}, leader,
                            timeout)
-        store.put(f"{round_}/verdict", problem.encode())
+        _put(f"{round_}/verdict", problem.encode())
     if problem:
         raise EngineError(f"{plan.program.name}: {problem}")
 
@@ -114,9 +114,8 @@ def planned_once(
     name = _short(f"{members} {text}")
     key = f"eggshard/plan/{name}/{_planned[name]}"
     _planned[name] += 1
-    store = _Store()
     if me != members[0]:
-        found = store.get(key, timeout)
+        found = _get(key, timeout)
         if found is None:
             raise EngineError(
                 f"no plan came from process {members[0]} within {timeout:g} s, which plans for processes {members}; "
@@ -129,30 +128,27 @@ def planned_once(
     try:
         plan = make()
     except Exception as error:
-        store.put(key, zlib.compress(f"{type(error).__name__}\n{error}".encode()))
+        _put(key, zlib.compress(f"{type(error).__name__}\n{error}".encode()))
         raise
-    store.put(key, zlib.compress(f"\n{to_json(plan)}".encode()))
+    _put(key, zlib.compress(f"\n{to_json(plan)}".encode()))
     return plan
 
 
-class _Store:
-    """The store that all processes reach."""
+def _put(key: str, value: bytes) -> None:
+    """Leave something in the store that all processes reach."""
+    distributed.global_state.client.key_value_set_bytes(key, value or b"\0")
 
-    def __init__(self) -> None:
-        self.client: Any = distributed.global_state.client
 
-    def put(self, key: str, value: bytes) -> None:
-        self.client.key_value_set_bytes(key, value or b"\0")
-
-    def get(self, key: str, seconds: float) -> bytes | None:
-        """What some process put there; None if none does within so many seconds."""
-        try:
-            found: bytes = self.client.blocking_key_value_get_bytes(key, max(1, int(1000 * seconds)))
-        except jax.errors.JaxRuntimeError as error:
-            if "DEADLINE_EXCEEDED" not in str(error):
-                raise EngineError(f"the processes of this program cannot reach each other: {error}") from None
-            return None
-        return b"" if found == b"\0" else found
+def _get(key: str, seconds: float) -> bytes | None:
+    """What some process put there; None if none does within so many seconds."""
+    client: Any = distributed.global_state.client
+    try:
+        found: bytes = client.blocking_key_value_get_bytes(key, max(1, int(1000 * seconds)))
+    except jax.errors.JaxRuntimeError as error:
+        if "DEADLINE_EXCEEDED" not in str(error):
+            raise EngineError(f"the processes of this program cannot reach each other: {error}") from None
+        return None
+    return b"" if found == b"\0" else found
 
 
 def _short(text: str) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from mpi4py import MPI
 
 from eggshard.engines.jax.archives import load_arrays, save_arrays
+from eggshard.engines.mpi.launching import end_with_launcher
 from eggshard.engines.mpi.program import MpiProgram, together
 from eggshard.errors import EggshardError
 from eggshard.plan.serialization import from_json
@@ -27,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.add_argument(name, type=Path)
     options = parser.parse_args(arguments)
     comm = MPI.COMM_WORLD
+    end_with_launcher(comm.rank)
     plan = together(comm, lambda: from_json(options.plan.read_text()))
     ranks = MpiProgram(plan, comm)
     program, first = plan.program, comm.rank == 0

@@ -7,9 +7,7 @@ same order, and freed with it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from itertools import pairwise
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from mpi4py import MPI
@@ -20,73 +18,46 @@ from eggshard.engines.ranks.traffic import box_of
 Combine = Callable[[list[np.ndarray]], np.ndarray]
 
 
-class Copy(NamedTuple):
-    """A part of this rank's operands that becomes a part of its results."""
-
-    source: Part
-    target: Part
-
-
-class Transfer(NamedTuple):
-    """Parts that come from, or go to, another rank in one message, which has a number of its own among those of the
-    same pair of ranks."""
-
-    rank: int
-    parts: tuple[Part, ...]
-    number: int
-
-
 class Messages:
-    """Pieces between single ranks: persistent requests.
+    """Pieces between single ranks: persistent requests, one for all that goes one way between two ranks.
 
-    Rounds follow one another: what a later round receives may lie on what an earlier one received. ``before``: called
-    first, to fill results with what they hold besides.
+    sent, received: by rank the parts that go there, and where parts from there are to be. copies: parts of this rank's
+    operands that become parts of its results. before: called first, to fill results with what they hold besides.
     """
 
     def __init__(
-        self, comm: MPI.Comm, memory: np.ndarray, sent: Sequence[Transfer],
-        rounds: Sequence[tuple[Sequence[Transfer], Sequence[Copy]]], before: Callable[[], None],
+        self, comm: MPI.Comm, memory: np.ndarray, sent: Mapping[int, Sequence[Part]],
+        received: Mapping[int, Sequence[Part]], copies: Sequence[tuple[Part, Part]], before: Callable[[], None],
     ):
         self.before = before
-        self.sends = [_request(comm.Send_init, memory, t) for t in sent]
-        self.rounds = [
-            (
-                [_request(comm.Recv_init, memory, t) for t in received],
-                [(_view(memory, c.source), _view(memory, c.target)) for c in copies],
-            )
-            for received, copies in rounds
-        ]
+        self.sends = [_request(comm.Send_init, memory, rank, parts) for rank, parts in sent.items()]
+        self.receives = [_request(comm.Recv_init, memory, rank, parts) for rank, parts in received.items()]
+        self.copies = [(_view(memory, source), _view(memory, target)) for source, target in copies]
 
     def start(self) -> None:
         self.before()
-        for receives, _ in self.rounds[:1]:  # a message that is awaited goes where it belongs at once
-            MPI.Prequest.Startall(receives)
+        MPI.Prequest.Startall(self.receives)  # a message that is awaited goes where it belongs at once
         MPI.Prequest.Startall(self.sends)
-        for _, copies in self.rounds[:1]:
-            _copy(copies)
+        for source, target in self.copies:
+            target[...] = source
 
     def finish(self) -> None:
-        for (earlier, _), (receives, copies) in pairwise(self.rounds):
-            MPI.Request.Waitall(earlier)
-            MPI.Prequest.Startall(receives)
-            _copy(copies)
-        for receives, _ in self.rounds[-1:]:
-            MPI.Request.Waitall(receives)
-        MPI.Request.Waitall(self.sends)
+        MPI.Request.Waitall([*self.receives, *self.sends])
 
     def free(self) -> None:
-        for request in (*self.sends, *(r for receives, _ in self.rounds for r in receives)):
+        for request in (*self.sends, *self.receives):
             request.Free()
 
 
 class Collective:
-    """One call of a collective of a group, with the datatypes that it was prepared with."""
+    """Calls of collectives of groups one after the other, with the datatypes that they were prepared with."""
 
-    def __init__(self, call: Callable[[], object], types: Sequence[MPI.Datatype] = ()):
-        self.call, self.types = call, types
+    def __init__(self, calls: Sequence[Callable[[], object]] = (), types: Sequence[MPI.Datatype] = ()):
+        self.calls, self.types = calls, types
 
     def start(self) -> None:
-        self.call()
+        for call in self.calls:
+            call()
 
     def finish(self) -> None:
         pass
@@ -94,6 +65,12 @@ class Collective:
     def free(self) -> None:
         for each in self.types:
             each.Free()
+
+
+def together(collectives: Sequence[Collective]) -> Collective:
+    """Collectives one after the other, as one."""
+    return Collective([call for each in collectives for call in each.calls],
+                      [type_ for each in collectives for type_ in each.types])
 
 
 def gathering(group: MPI.Comm, memory: np.ndarray, own: Part, parts: Sequence[Part]) -> Collective:
@@ -106,7 +83,7 @@ def gathering(group: MPI.Comm, memory: np.ndarray, own: Part, parts: Sequence[Pa
     base = min(part.first for part in parts)
     places = [(part.first - base) // own.itemsize for part in parts]
     send, receive = [memory[own.first :], 1, source], [memory[base:], [1] * len(parts), places, target]
-    return Collective(lambda: group.Allgatherv(send, receive), (source, target))
+    return Collective([lambda: group.Allgatherv(send, receive)], (source, target))
 
 
 def swapping(
@@ -122,7 +99,7 @@ def swapping(
         sides.append([memory[base:], (counts, [0] * len(rows)), row_types])
         types += [t for t, row in zip(row_types, filled, strict=True) if row]
     send, receive = sides
-    return Collective(lambda: group.Alltoallw(send, receive), types)
+    return Collective([lambda: group.Alltoallw(send, receive)], types)
 
 
 def summing(
@@ -133,8 +110,8 @@ def summing(
     send = [_bytes(memory, source), target.elements, type_]  # of as many such blocks as there are members
     receive = [_bytes(memory, target), target.elements, type_]
     if scatter:
-        return Collective(lambda: group.Reduce_scatter_block(send, receive, op))
-    return Collective(lambda: group.Allreduce(send, receive, op))
+        return Collective([lambda: group.Reduce_scatter_block(send, receive, op)])
+    return Collective([lambda: group.Allreduce(send, receive, op)])
 
 
 def sharing(group: MPI.Comm, memory: np.ndarray, parts: Sequence[Part]) -> Collective:
@@ -143,71 +120,37 @@ def sharing(group: MPI.Comm, memory: np.ndarray, parts: Sequence[Part]) -> Colle
     element = datatype(whole._replace(shape=(), box=()))
     counts, places = [p.elements for p in parts], [p.box[0][0] for p in parts]
     receive = [_bytes(memory, whole), counts, places, element]
-    return Collective(lambda: group.Allgatherv(MPI.IN_PLACE, receive), (element,))
+    return Collective([lambda: group.Allgatherv(MPI.IN_PLACE, receive)], (element,))
 
 
-class Combining:
+def combining(
+    group: MPI.Comm, memory: np.ndarray, dtype: np.dtype, sent: Sequence[Part], staged: Sequence[Part], target: Part,
+    combine: Combine,
+) -> Collective:
     """A reduction by what plans mean by it: each member combines the parts that it keeps, which all send it.
 
     sent: what of the operand goes to each member. staged: where each member's part is put, from where they are
-    combined, in the group's order, into ``target``. ``shared`` puts together a result that all members need.
+    combined, in the group's order, into ``target``.
     """
+    exchange = swapping(group, memory, [[p] for p in sent], [[p] for p in staged])
+    result = _view(memory, target, dtype)
+    parts = [_view(memory, part, dtype).reshape(result.shape) for part in staged]
 
-    def __init__(
-        self, group: MPI.Comm, memory: np.ndarray, dtype: np.dtype, sent: Sequence[Part], staged: Sequence[Part],
-        target: Part, combine: Combine, shared: Collective | None,
-    ):
-        self.exchange = swapping(group, memory, [[p] for p in sent], [[p] for p in staged])
-        self.target = _view(memory, target, dtype)
-        self.staged = [_view(memory, part, dtype).reshape(self.target.shape) for part in staged]
-        self.combine, self.shared = combine, shared
+    def combined() -> None:
+        result[...] = combine(parts)
 
-    def start(self) -> None:
-        self.exchange.start()
-        self.target[...] = self.combine(self.staged)
-        if self.shared is not None:
-            self.shared.start()
-
-    def finish(self) -> None:
-        pass
-
-    def free(self) -> None:
-        self.exchange.free()
-        if self.shared is not None:
-            self.shared.free()
+    return Collective([*exchange.calls, combined], exchange.types)
 
 
-class Several:
-    """Channels one after the other, as one."""
-
-    def __init__(self, channels: Sequence[Collective | Combining]):
-        self.channels = channels
-
-    def start(self) -> None:
-        for channel in self.channels:
-            channel.start()
-
-    def finish(self) -> None:
-        for channel in self.channels:
-            channel.finish()
-
-    def free(self) -> None:
-        for channel in self.channels:
-            channel.free()
-
-
-def _request(init: Callable[..., MPI.Prequest], memory: np.ndarray, transfer: Transfer) -> MPI.Prequest:
+def _request(
+    init: Callable[..., MPI.Prequest], memory: np.ndarray, rank: int, parts: Sequence[Part]
+) -> MPI.Prequest:
     """A persistent request of the parts as they lie."""
-    base = min(part.first for part in transfer.parts)
-    type_ = joined(transfer.parts, base)
-    request = init([memory[base:], 1, type_], transfer.rank, transfer.number)
+    base = min(part.first for part in parts)
+    type_ = joined(parts, base)
+    request = init([memory[base:], 1, type_], rank)
     type_.Free()  # MPI keeps it as long as the request
     return request
-
-
-def _copy(copies: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
-    for source, target in copies:
-        target[...] = source
 
 
 def _bytes(memory: np.ndarray, part: Part) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -10,15 +10,13 @@ from mpi4py import MPI
 
 from eggshard.engines.mpi.channels import (
     Collective,
-    Combining,
-    Copy,
     Messages,
-    Several,
-    Transfer,
+    combining,
     gathering,
     sharing,
     summing,
     swapping,
+    together,
 )
 from eggshard.engines.mpi.datatypes import Part
 from eggshard.engines.mpi.reductions import scheme
@@ -38,7 +36,7 @@ class MpiCommunicator:
     def __init__(self, comm: MPI.Intracomm, memory: np.ndarray, staged: Staged):
         self.comm, self.memory, self.staged = comm, memory, staged
         self._groups: dict[tuple[int, ...], MPI.Intracomm] = {}
-        self._channels: list[Messages | Several] = []
+        self._channels: list[Messages | Collective] = []
 
     @property
     def device(self) -> int:
@@ -49,15 +47,15 @@ class MpiCommunicator:
         self, name: str, traffic: Traffic, operands: tuple[Buffer, ...], results: tuple[Buffer, ...]
     ) -> Channel:
         """A channel for a step at these buffers; see `Communicator`."""
-        channel: Messages | Several
+        channel: Messages | Collective
         if traffic.reductions:
-            channel = Several([
+            channel = together([
                 self._reduction(name, i, r, operands[r.operand], results[r.result])
                 for i, r in enumerate(traffic.reductions) if operands[r.operand].type.elements
             ])
         elif traffic.group:
             elements = any(p.elements for p in map(_target(results), traffic.received))
-            channel = Several([self._collective(traffic, operands, results)] if elements else [])
+            channel = self._collective(traffic, operands, results) if elements else Collective()
         else:
             channel = self._messages(traffic, operands, results)
         self._channels.append(channel)
@@ -92,32 +90,19 @@ class MpiCommunicator:
 
     def _messages(self, traffic: Traffic, operands: Sequence[Buffer], results: Sequence[Buffer]) -> Messages:
         source, target = _source(operands), _target(results)
-        turns = _turns(traffic.received)
-        rounds: list[tuple[list[Transfer], list[Copy]]] = [([], []) for _ in range(max(turns, default=-1) + 1)]
-        pieces: dict[int, list[tuple[int, Part]]] = {peer: [] for peer in traffic.sources}
-        for turn, piece in zip(turns, traffic.received, strict=True):
+        sent: dict[int, list[Part]] = {}
+        received: dict[int, list[Part]] = {}
+        copies = []
+        for piece in traffic.sent:
+            if source(piece).elements:
+                sent.setdefault(piece.peer, []).append(source(piece))
+        for piece in traffic.received:
             if piece.peer == traffic.device:
-                rounds[turn][1].append(Copy(source(piece), target(piece)))
-            else:
-                pieces[piece.peer].append((turn, target(piece)))
-        at_once = {peer: len({turn for turn, _ in found}) == 1 for peer, found in pieces.items()}
-        for peer, found in pieces.items():
-            for transfer in _transfers(peer, [part for _, part in found], at_once[peer]):
-                rounds[found[transfer.number][0]][0].append(transfer)
-        sent = []
-        for peer, asked in self._asked(at_once, traffic.readers).items():
-            sent += _transfers(peer, [source(p) for p in traffic.sent if p.peer == peer], asked)
+                copies.append((source(piece), target(piece)))
+            elif target(piece).elements:
+                received.setdefault(piece.peer, []).append(target(piece))
         views = [b.view(self.memory) for b in results]
-        return Messages(self.comm, self.memory, sent, rounds, partial(fill_outside, traffic, views))
-
-    def _asked(self, answers: Mapping[int, bool], peers: Sequence[int]) -> dict[int, bool]:
-        """What these peers answer; they are given this rank's answers."""
-        given = {peer: np.array([answer], np.int8) for peer, answer in answers.items()}
-        got = {peer: np.empty(1, np.int8) for peer in peers}
-        requests = [self.comm.Irecv(answer, peer) for peer, answer in got.items()]
-        requests += [self.comm.Isend(answer, peer) for peer, answer in given.items()]
-        MPI.Request.Waitall(requests)
-        return {peer: bool(answer[0]) for peer, answer in got.items()}
+        return Messages(self.comm, self.memory, sent, received, copies, partial(fill_outside, traffic, views))
 
     def _collective(self, traffic: Traffic, operands: Sequence[Buffer], results: Sequence[Buffer]) -> Collective:
         group = self._group(traffic.group)
@@ -131,12 +116,10 @@ class MpiCommunicator:
 
     def _reduction(
         self, name: str, number: int, reduction: Reduction, operand: Buffer, result: Buffer
-    ) -> Collective | Combining:
+    ) -> Collective:
         group, type_ = self._group(reduction.members), operand.type
         rank, source, target = group.rank, Part.of(operand, _all(operand.type)), Part.of(result, _all(result.type))
-        whole = reduction.kept == _all(type_)
-        kept = [reduction.kept] * group.size if whole else group.allgather(reduction.kept)
-        how = scheme(tuple(reduction._replace(kept=box) for box in kept), type_)
+        how = scheme(reduction, type_)
         if how.native:
             return summing(group, self.memory, source, target, how.native, how.scatter)
         dtype = numpy_dtype(type_.dtype)
@@ -144,11 +127,12 @@ class MpiCommunicator:
         place, count = self.staged(name, number), sent[rank].elements
         rows = (group.size, how.largest)
         staged = [Part(place, rows, dtype.itemsize, ((i, i + 1), (0, count))) for i in range(group.size)]
-        shared = None
+        shared = []
         if how.shared:
             parts = [Part(result.offset, how.shape, dtype.itemsize, box) for box in how.boxes]
-            shared, target = sharing(group, self.memory, parts), parts[rank]
-        return Combining(group, self.memory, dtype, sent, staged, target, reduction.combine, shared)
+            shared, target = [sharing(group, self.memory, parts)], parts[rank]
+        return together([
+            combining(group, self.memory, dtype, sent, staged, target, reduction.combine), *shared])
 
 
 def _source(operands: Sequence[Buffer]) -> Callable[[Piece], Part]:
@@ -161,26 +145,3 @@ def _target(results: Sequence[Buffer]) -> Callable[[Piece], Part]:
 
 def _all(type_: TensorType) -> Box:
     return tuple((0, n) for n in type_.shape)
-
-
-def _transfers(peer: int, parts: Sequence[Part], at_once: bool) -> list[Transfer]:
-    """The messages to or from a peer, the same on both sides: one, or one for each part. Empty parts are left out."""
-    if at_once:
-        kept = tuple(part for part in parts if part.elements)
-        return [Transfer(peer, kept, 0)] if kept else []
-    return [Transfer(peer, (part,), i) for i, part in enumerate(parts) if part.elements]
-
-
-def _turns(pieces: Sequence[Piece]) -> list[int]:
-    """The earliest round of each piece in which it comes after all before it whose target boxes it meets."""
-    turns: list[int] = []
-    for i, piece in enumerate(pieces):
-        met = (turns[k] + 1 for k in range(i) if _meet(pieces[k], piece))
-        turns.append(max(met, default=0))
-    return turns
-
-
-def _meet(first: Piece, second: Piece) -> bool:
-    """Whether two pieces have targets in common."""
-    boxes = zip(first.target, second.target, strict=True) if first.result == second.result else None
-    return boxes is not None and all(max(a, c) < min(b, d) for (a, b), (c, d) in boxes)

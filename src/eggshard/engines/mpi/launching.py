@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Ranks share the machine's cores, and each would take all of them for its matrix products: set, unless they are.
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
+#: The variable that tells ranks that their standard input ends with the process that started them.
+LIFELINE = "EGGSHARD_LIFELINE"
 #: How the parts of this engine are installed.
 REMEDY = "install the extra: pip install 'eggshard[mpi]'"
 
@@ -57,10 +60,12 @@ def run_ranks(
     if ranks < 1:
         raise EngineError(f"{ranks} ranks cannot run anything; ask for at least one")
     command = [str(mpiexec()), "-n", str(ranks), sys.executable, *arguments]
-    given = {**ONE_THREAD, **(os.environ if environment is None else environment)}
-    # The launcher ends its ranks when it is told to stop, and leaves them alone when it is killed.
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=given
+    given = {**ONE_THREAD, **(os.environ if environment is None else environment), LIFELINE: "stdin"}
+    # The first rank's standard input ends with this process, and the rank with that (`end_with_launcher`); MPI's
+    # launcher then ends the others, as it does when it is told to stop.
+    stdin, lifeline = os.pipe()
+    with os.fdopen(stdin), os.fdopen(lifeline, "w"), subprocess.Popen(
+        command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=given
     ) as process:
         try:
             out, errors = process.communicate(timeout=timeout)
@@ -75,6 +80,18 @@ def run_ranks(
             process.terminate()
             raise
     return subprocess.CompletedProcess(command, process.returncode, out, errors)
+
+
+def end_with_launcher(rank: int) -> None:
+    """Have the first rank of those that `run_ranks` started end when the process that called it is gone."""
+    if rank == 0 and LIFELINE in os.environ:
+        threading.Thread(target=_end_with_input, daemon=True).start()
+
+
+def _end_with_input() -> None:
+    while os.read(0, 1 << 16):
+        pass
+    os._exit(1)
 
 
 def run_on_ranks(

@@ -14,7 +14,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from mpi4py import MPI
@@ -22,7 +22,7 @@ from mpi4py import MPI
 from eggshard.engines.mpi.communicator import MpiCommunicator
 from eggshard.engines.mpi.memory import Pages
 from eggshard.engines.mpi.reductions import staging
-from eggshard.engines.ranks.runner import Runner, stations
+from eggshard.engines.ranks.runner import Runner, RunReport, stations
 from eggshard.engines.ranks.view import DeviceView
 from eggshard.engines.workspace.steps import PlanWorkspace, staging_name, workspace_of
 from eggshard.errors import EggshardError, EngineError, LoweringError
@@ -38,15 +38,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: Seconds that a rank which failed waits for the others to fail as well.
 PATIENCE = 2.0
-
-
-class Report(NamedTuple):
-    """What a rank took: seconds of its last run's steps, bytes of its workspace as planned, and bytes of the pages that
-    it ever touched (None where the system does not tell)."""
-
-    seconds: float
-    planned: int
-    measured: int | None
 
 
 class RankProgram:
@@ -82,9 +73,9 @@ class RankProgram:
         return self.comm.rank
 
     @property
-    def report(self) -> Report:
+    def report(self) -> RunReport:
         """What the last run on this rank took."""
-        return Report(self._seconds, self.workspace.stride, self._pages.touched)
+        return RunReport(self._seconds, self.workspace.stride, self._pages.touched)
 
     def __call__(self, *shards: np.ndarray) -> tuple[np.ndarray, ...]:
         """This rank's shards of the outputs, from its shards of the inputs; all in the program's local types.

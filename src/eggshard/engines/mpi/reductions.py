@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import NamedTuple
 
 from mpi4py import MPI
 
 from eggshard.engines.ranks.traffic import Box, Reduction, traffic_of
 from eggshard.engines.workspace.steps import Path
-from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType, numpy_dtype
 from eggshard.steps.authored_steps import GroupCollective
-from eggshard.steps.steps import Action, AllReduce, ReduceScatter, StepPlan
+from eggshard.steps.steps import AllReduce, ReduceScatter, StepPlan
 
 #: Reductions of no more bytes are combined by every rank, which saves sending results around.
 SMALL = 1024
@@ -79,9 +77,9 @@ class Scheme(NamedTuple):
         return not self.scatter and self.largest < math.prod(self.shape)
 
 
-def scheme(reductions: tuple[Reduction, ...], type_: TensorType) -> Scheme:
-    """How a group reduces an operand of a local type; of each member in order, its view of the reduction."""
-    by, shape, kept = reductions[0].by, type_.shape, tuple(r.kept for r in reductions)
+def scheme(reduction: Reduction, type_: TensorType) -> Scheme:
+    """How a group reduces an operand of a local type."""
+    by, shape, kept = reduction.by, type_.shape, reduction.boxes
     operation = native(by, type_.dtype) if isinstance(by, str) else None
     if any(box != tuple((0, n) for n in shape) for box in kept):
         return Scheme(shape, kept, True, operation if _blocks(kept, shape) else None)
@@ -93,24 +91,18 @@ def scheme(reductions: tuple[Reduction, ...], type_: TensorType) -> Scheme:
     return Scheme((elements,), tuple(((a, min(a + size, elements)),) for a in starts), False, None)
 
 
-@lru_cache(maxsize=4096)
-def schemes(mesh: Mesh, action: Action, operands: tuple[TensorType, ...]) -> tuple[Scheme, ...]:
-    """How a step reduces each of its operands; empty for steps that reduce none. All groups do so alike."""
-    collective = isinstance(action, GroupCollective) and action.name in ("all_reduce", "reduce_scatter")
-    if not collective and not isinstance(action, (AllReduce, ReduceScatter)):
-        return ()
-    members = traffic_of(mesh, action, operands, 0).reductions[0].members
-    views = [traffic_of(mesh, action, operands, m).reductions for m in members]
-    return tuple(scheme(tuple(column), t) for column, t in zip(zip(*views, strict=True), operands, strict=True))
-
-
 def staging(path: Path, index: int, program: StepPlan) -> Iterable[tuple[int, int]]:
-    """What a step needs besides its operands and results: where parts that this rank combines are put, per operand."""
+    """What a step needs besides its operands and results: where parts that this rank combines are put, per operand.
+
+    All groups reduce alike, so the first device's is looked at.
+    """
     step = program.steps[index]
     types = tuple(program.types[v] for v in step.operands)
-    for k, each in enumerate(schemes(program.mesh, step.action, types)):
-        if each.staged:
-            yield k, each.staged * numpy_dtype(types[k].dtype).itemsize
+    if isinstance(step.action, (AllReduce, ReduceScatter, GroupCollective)):
+        for k, reduction in enumerate(traffic_of(program.mesh, step.action, types, 0).reductions):
+            staged = scheme(reduction, types[k]).staged
+            if staged:
+                yield k, staged * numpy_dtype(types[k].dtype).itemsize
 
 
 def _blocks(boxes: tuple[Box, ...], shape: tuple[int, ...]) -> bool:

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import IO, Any
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 import eggshard.errors as errors
-from eggshard.engines.processes.segment import GUARD, PAGE, Segment
+from eggshard.engines.processes.segment import GUARD, Segment
 from eggshard.engines.processes.worker import Ends, identity
 from eggshard.engines.ranks.communicator import Buffer
-from eggshard.engines.ranks.runner import stations
+from eggshard.engines.ranks.runner import RunReport, stations
 from eggshard.engines.workspace.steps import value_name, workspace_of
 from eggshard.errors import EggshardError, EngineError
 from eggshard.plan.serialization import device_program_to_json
 from eggshard.program.types import TensorType, mlir_dtype
+from eggshard.simulate.execution import gathered, scattered
 from eggshard.steps.steps import StepPlan
+
+if TYPE_CHECKING:
+    from eggshard.plan.record import PlanRecord
 
 #: Every process can write to every other, so descriptors grow with the square of this.
 MAX_PROCESSES = 128
@@ -43,25 +47,10 @@ _POISON = 0xFF
 _LAST_WORDS = 2000
 
 
-@dataclass(frozen=True)
-class RunReport:
-    """One run: seconds of the slowest device, bytes of the workspace as planned, and bytes of the pages it touched.
-
-    planned: stride times devices. measured: None where the system does not tell; pages that are touched once stay.
-    """
-
-    seconds: float
-    planned: int
-    measured: int | None
-    page: int = PAGE
-
-    def __str__(self) -> str:
-        measured = "not measured" if self.measured is None else f"{self.measured} touched (pages of {self.page})"
-        return f"{self.seconds * 1e3:.1f} ms; workspace: {self.planned} bytes planned, {measured}"
-
-
 class Processes:
     """A device program with a process for each device, which may run any number of times. A context manager.
+
+    Threads that share one take turns.
 
     EngineError where processes cannot be had, where one dies or never answers, where what they hold does not fit
     together, or where a device wrote outside its slice; the processes are gone then. LoweringError and
@@ -78,10 +67,9 @@ class Processes:
         self._devices = program.mesh.size
         self._processes: list[subprocess.Popen[bytes]] = []
         self._logs: list[IO[bytes]] = []
-        self._reports: list[IO[bytes]] = []
-        self._lifeline: int | None = None
+        self._connections: list[Connection] = []
         self._segment: Segment | None = None
-        self._selector: selectors.BaseSelector | None = None
+        self._turn = threading.RLock()
         self.report: RunReport | None = None
         self._layout = workspace_of(program, guard=GUARD).layout
         self._stations = stations(program)
@@ -105,20 +93,31 @@ class Processes:
 
     def run(self, shards: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The program's outputs, each ``[devices, *local shape]``, from its inputs in the same form."""
-        segment = self._open()
         types = [self._program.types[v] for v in self._program.inputs]
         checked_shards(types, self._devices, shards)
-        with self._closing_on_failure():
-            if self._debug:
-                for device in range(self._devices):
-                    segment.slice(device)[:-GUARD] = _POISON
-            for buffer, array in zip(self._buffers(self._program.inputs), shards, strict=True):
-                for device in range(self._devices):
-                    buffer.view(segment.slice(device))[...] = array[device]
-            self._order_run()
-            answers = self._answers("the run")
-            for device in range(-1, self._devices):
-                segment.check(device)
+        with self._turn:
+            segment = self._open()
+            try:
+                return self._run(segment, shards)
+            except BaseException:  # nothing of a run that was left in the middle may meet the next one
+                self.close()
+                raise
+
+    def _run(self, segment: Segment, shards: Sequence[np.ndarray]) -> list[np.ndarray]:
+        if self._debug:
+            for device in range(self._devices):
+                segment.slice(device)[:-GUARD] = _POISON
+        for buffer, array in zip(self._buffers(self._program.inputs), shards, strict=True):
+            for device in range(self._devices):
+                buffer.view(segment.slice(device))[...] = array[device]
+        for device, connection in enumerate(self._connections):
+            try:
+                connection.send("run")
+            except OSError:
+                raise self._death(device, "the run") from None
+        answers = self._answers("the run")
+        for device in range(-1, self._devices):
+            segment.check(device)
         seconds = max(answer["seconds"] for answer in answers)
         self.report = RunReport(seconds, self._devices * segment.stride, segment.touched)
         return [
@@ -127,28 +126,20 @@ class Processes:
         ]
 
     def close(self) -> None:
-        """End all processes and give the memory back. It may be called again."""
+        """End all processes, and with them a run in another thread; give the memory back. It may be called again."""
         for process in self._processes:
             process.kill()
-        if self._lifeline is not None:
-            os.close(self._lifeline)
-            self._lifeline = None
-        for process in self._processes:
-            if process.stdin is not None:
-                try:
-                    process.stdin.close()
-                except OSError:
-                    pass
-            process.wait()
-        if self._selector is not None:
-            self._selector.close()
-            self._selector = None
-        for file in (*self._reports, *self._logs):
-            file.close()
-        self._processes, self._reports, self._logs = [], [], []
-        if self._segment is not None:
-            self._segment.close()
-            self._segment = None
+        with self._turn:
+            for process in self._processes:
+                process.wait()
+            for connection in self._connections:
+                connection.close()
+            for log in self._logs:
+                log.close()
+            self._processes, self._connections, self._logs = [], [], []
+            if self._segment is not None:
+                self._segment.close()
+                self._segment = None
 
     def __enter__(self) -> Processes:
         return self
@@ -174,100 +165,68 @@ class Processes:
         self._segment = Segment.created(self._devices, stride)
         given = {
             "devices": self._devices, "program": device_program_to_json(self._program),
-            "layout": self._layout.to_json(), "stride": stride,
-            "segment": self._segment.name, "debug": self._debug,
+            "layout": self._layout.to_json(), "stride": stride, "debug": self._debug,
         }
         with tempfile.TemporaryFile() as artifacts:
             artifacts.write(json.dumps(given).encode())
             artifacts.flush()
-            self._spawn(artifacts.fileno())
+            self._spawn(artifacts.fileno(), self._segment.file)
             answers = self._answers("the start")
         for device, answer in enumerate(answers):
-            theirs, mine = answer["ready"], identity(given, device)
+            theirs, mine = answer["ready"], identity()
             differ = [f"{what} {theirs.get(what)} instead of {value}" for what, value in mine.items()
                       if theirs.get(what) != value]
             if differ:
                 raise EngineError(f"the process of device {device} is prepared for {', '.join(differ)}")
-        self._segment.unlink()  # all have it; so it goes with them, whatever happens to this process
 
-    def _spawn(self, artifacts: int) -> None:
+    def _spawn(self, artifacts: int, segment: int) -> None:
         """Start the processes. artifacts: the file in which they find what to run."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)} | _ENVIRONMENT
-        opened: list[int] = []
-
-        def pipe() -> tuple[int, int]:
-            opened.extend(os.pipe())
-            return opened[-2], opened[-1]
-
         try:
-            life, self._lifeline = os.pipe()
-            opened.append(life)
-            boxes = [pipe() for _ in range(self._devices)]
-            peers = tuple(write for _, write in boxes)
-            self._selector = selectors.DefaultSelector()
-            for device, (box, _) in enumerate(boxes):
-                read, report = os.pipe()
-                opened.append(report)
-                self._reports.append(os.fdopen(read, "rb", buffering=0))
-                self._selector.register(read, selectors.EVENT_READ, device)
-                self._logs.append(tempfile.TemporaryFile())  # noqa: SIM115
-                ends = Ends(device, artifacts, life, box, report, peers)
-                code = (f"import sys; sys.path[:] = {sys.path!r}; "
-                        f"from eggshard.engines.processes.worker import serve; serve{tuple(ends)!r}")
-                self._processes.append(subprocess.Popen(
-                    [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=self._logs[-1], stderr=self._logs[-1],
-                    pass_fds=(artifacts, life, box, report, *peers), env=kept,
-                ))
+            with ExitStack() as ours:  # only the processes keep these, so that a pipe ends with the process it is for
+                boxes = []
+                for _ in range(self._devices):
+                    boxes.append(os.pipe())
+                    for end in boxes[-1]:
+                        ours.callback(os.close, end)
+                peers = tuple(write for _, write in boxes)
+                for device, (box, _) in enumerate(boxes):
+                    connection, theirs = Pipe()
+                    ours.enter_context(theirs)
+                    self._connections.append(connection)
+                    self._logs.append(tempfile.TemporaryFile())  # noqa: SIM115
+                    ends = Ends(device, os.getpid(), artifacts, segment, theirs.fileno(), box, peers)
+                    code = (f"import sys; sys.path[:] = {sys.path!r}; "
+                            f"from eggshard.engines.processes.worker import serve; serve{tuple(ends)!r}")
+                    self._processes.append(subprocess.Popen(
+                        [sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=self._logs[-1],
+                        stderr=self._logs[-1], pass_fds=(artifacts, segment, theirs.fileno(), box, *peers), env=kept,
+                    ))
         except OSError as error:
             raise EngineError(f"{self._devices} processes cannot be started: {error}") from None
-        finally:
-            for end in opened:  # so that a pipe ends with the process that it is for
-                os.close(end)
-
-    @contextmanager
-    def _closing_on_failure(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:  # nothing of a run that was left in the middle may meet the next one
-            self.close()
-            raise
-
-    def _order_run(self) -> None:
-        for device, process in enumerate(self._processes):
-            assert process.stdin is not None
-            try:
-                process.stdin.write(b"run\n")
-                process.stdin.flush()
-            except BrokenPipeError:
-                raise self._death(device, "the run") from None
 
     def _answers(self, during: str) -> list[dict[str, Any]]:
         """What each device answers; raises what is wrong if one dies, answers with an error, or does not answer."""
-        assert self._selector is not None
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
-        parts = [b""] * self._devices
         answers: dict[int, dict[str, Any]] = {}
+        waiting = {connection: device for device, connection in enumerate(self._connections)}
         gone: set[int] = set()
         failed = False
-        while len(answers) + len(gone) < self._devices:
-            left = None if deadline is None else deadline - time.monotonic()
-            events = self._selector.select(_GRACE if failed else None if left is None else max(0.0, left))
-            if not events:
-                if failed:
-                    break
+        while waiting:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ready = wait(list(waiting), _GRACE if failed else left)
+            if not ready and failed:
+                break
+            if not ready:
                 raise self._silence(during, set(answers))
-            for key, _ in events:
-                device: int = key.data
-                if device in gone:
-                    continue
-                data = os.read(key.fd, 1 << 16)
-                parts[device] += data
-                if not data:
+            for connection in ready:
+                assert isinstance(connection, Connection)
+                device = waiting.pop(connection)
+                try:
+                    answers[device] = connection.recv()
+                except (EOFError, OSError):
                     gone.add(device)
-                    self._selector.unregister(key.fd)
-                elif parts[device].endswith(b"\n"):
-                    answers[device] = json.loads(parts[device])
-                failed = failed or device in gone or "error" in answers.get(device, {})
+                failed = failed or device in gone or "error" in answers[device]
         if gone:
             raise self._death(min(gone), during)
         wrong = {device: answer for device, answer in answers.items() if "error" in answer}
@@ -314,6 +273,17 @@ class Processes:
         log.seek(max(0, log.tell() - _LAST_WORDS))
         text = log.read().decode(errors="replace").strip()
         return f": {text}" if text else ""
+
+
+def run_on_processes(
+    plan: PlanRecord, arrays: Sequence[np.ndarray], timeout: float | None = None, debug: bool = False
+) -> tuple[tuple[np.ndarray, ...], RunReport]:
+    """One run of a plan, with processes of its own, and what it took. Errors: `Processes`, and as on the simulator."""
+    shards = scattered(plan, arrays)
+    with Processes(plan.device_program, timeout=timeout, debug=debug) as processes:
+        results = processes.run(shards)
+        assert processes.report is not None
+        return gathered(plan, results), processes.report
 
 
 def checked_shards(types: Sequence[TensorType], devices: int, shards: Sequence[np.ndarray]) -> None:

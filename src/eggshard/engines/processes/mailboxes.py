@@ -29,8 +29,6 @@ class Kind(IntEnum):
     VERDICT = 4
 
 
-
-
 class Mailboxes:
     """One device's own pipe, and the writing ends of all others'.
 

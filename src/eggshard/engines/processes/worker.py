@@ -1,18 +1,17 @@
-"""The process of one device: it reads its program, attaches the workspace, and runs when it is told to."""
+"""The process of one device: it reads its program, maps the workspace, and runs when it is told to."""
 
 from __future__ import annotations
 
 import faulthandler
-import hashlib
 import json
 import os
-import select
 import signal
 import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import IO, Any, NamedTuple
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,64 +26,65 @@ from eggshard.version import __version__
 
 #: Characters of an unforeseen exception's traceback that the launcher gets.
 _TRACE = 2000
+#: Seconds after which a process notices that its launcher is gone.
+_LOOKS = 0.5
 
 
 class Ends(NamedTuple):
-    """What a worker is started with: its device, and descriptors.
+    """What a worker is started with: its device, its launcher's process id, and descriptors.
 
-    artifacts: a file, what to run as JSON. lifeline: closed when the launcher is gone. mailbox: its own, to read.
-    report: to the launcher. peers: by device the mailboxes of all, to write.
+    artifacts: a file, what to run as JSON. segment: the shared memory. launcher: a connection to it. mailbox: its own,
+    to read. peers: by device the mailboxes of all, to write.
     """
 
     device: int
+    parent: int
     artifacts: int
-    lifeline: int
+    segment: int
+    launcher: int
     mailbox: int
-    report: int
     peers: tuple[int, ...]
 
 
 def serve(*ends: Any) -> None:
-    """The worker's main: prepare what `Ends` tells of, then run it once for every line of stdin."""
+    """The worker's main: prepare what `Ends` tells of, then run it once for every message of the launcher's."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the launcher decides
     own = Ends(*ends)
-    threading.Thread(target=_end_with_launcher, args=(own.lifeline, os.getppid()), daemon=True).start()
+    threading.Thread(target=_end_with_launcher, args=(own.parent,), daemon=True).start()
     faulthandler.enable()
-    answers = os.fdopen(own.report, "w")
-    os.dup2(2, 1)  # stray prints go to the log
+    launcher = Connection(own.launcher)
     prepared: list[Callable[[], None]] = []
 
     def prepare() -> dict[str, Any]:
         given = json.loads(os.pread(own.artifacts, os.fstat(own.artifacts).st_size, 0))
         os.close(own.artifacts)
-        prepared.append(_prepared(given, Mailboxes(own.device, own.mailbox, own.peers)))
-        return {"ready": identity(given, own.device)}
+        prepared.append(_prepared(given, own))
+        return {"ready": identity()}
 
     def run() -> dict[str, Any]:
         before = time.perf_counter()
         prepared[0]()
         return {"seconds": time.perf_counter() - before}
 
-    _tell(answers, _answer(prepare))
-    for _ in os.fdopen(os.dup(0), "rb"):
-        _tell(answers, _answer(run))
-    os._exit(0)  # without closing memory that arrays still look at
+    launcher.send(_answer(prepare))
+    try:
+        while True:
+            launcher.recv()
+            launcher.send(_answer(run))
+    except (EOFError, OSError):
+        os._exit(0)  # the launcher closed its end
 
 
-def identity(given: dict[str, Any], device: int) -> dict[str, Any]:
-    """What has to be the same in launcher and worker."""
-    return {
-        "device": device, "devices": given["devices"],
-        "program": hashlib.sha256(given["program"].encode()).hexdigest()[:12],
-        "layout": Layout.from_json(given["layout"]).version, "stride": given["stride"],
-        "eggshard": __version__, "numpy": np.__version__,
-    }
+def identity() -> dict[str, str]:
+    """What has to be the same in launcher and worker; all else they read from one file."""
+    return {"eggshard": __version__, "numpy": np.__version__}
 
 
-def _prepared(given: dict[str, Any], mailboxes: Mailboxes) -> Callable[[], None]:
+def _prepared(given: dict[str, Any], own: Ends) -> Callable[[], None]:
     program, layout = device_program_from_json(given["program"]), Layout.from_json(given["layout"])
-    segment = Segment.attached(given["segment"], given["devices"], given["stride"])
-    device = mailboxes.device
+    segment = Segment(own.segment, given["devices"], given["stride"])
+    device = own.device
+    mailboxes = Mailboxes(device, own.mailbox, own.peers)
     communicator = SharedMemoryCommunicator(segment.workspace, segment.stride, mailboxes)
 
     def check() -> None:
@@ -116,14 +116,8 @@ def _answer(job: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return {"error": type(error).__name__, "text": f"{error}\n{traceback.format_exc()[-_TRACE:]}"}
 
 
-def _tell(answers: IO[str], message: dict[str, Any]) -> None:
-    answers.write(json.dumps(message) + "\n")
-    answers.flush()
-
-
-def _end_with_launcher(lifeline: int, launcher: int) -> None:
-    """No one writes to the lifeline: it ends when the launcher's end is closed. A fork of the launcher may hold that
-    end too, so the launcher itself is looked for now and then."""
-    while os.getppid() == launcher and not select.select([lifeline], [], [], 1.0)[0]:
-        pass
+def _end_with_launcher(launcher: int) -> None:
+    """End this process when its parent is another: the launcher is gone, and may not have closed anything."""
+    while os.getppid() == launcher:
+        time.sleep(_LOOKS)
     os._exit(1)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from mmap import PAGESIZE
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from eggshard.engines.ranks.communicator import Buffer, Channel, Communicator
-from eggshard.engines.ranks.traffic import Traffic, box_of, moves_data, traffic_of
+from eggshard.engines.ranks.communicator import Buffer, Communicator
+from eggshard.engines.ranks.traffic import Traffic, moves_data, traffic_of
 from eggshard.engines.ranks.view import DeviceView, perform_alone
-from eggshard.engines.workspace.steps import Path, state_name, value_name
+from eggshard.engines.workspace.steps import Path, nested, state_name, value_name
 from eggshard.errors import EggshardError, LoweringError
 from eggshard.program.types import TOKEN, TensorType, mlir_dtype
 from eggshard.simulate.device_arrays import poisoned
@@ -26,6 +27,19 @@ class Offset(Protocol):
     """Where a request's slot begins in a slice, in bytes: `Layout.offset` at the launch's symbols."""
 
     def __call__(self, name: str, *, slot: int = 0) -> int: ...
+
+
+class RunReport(NamedTuple):
+    """One run: seconds of the slowest device, or of this one; bytes of the workspace as planned, of all devices or of
+    this one; and bytes of the pages of it that were ever touched (None where the system does not tell)."""
+
+    seconds: float
+    planned: int
+    measured: int | None
+
+    def __str__(self) -> str:
+        measured = "not measured" if self.measured is None else f"{self.measured} touched (pages of {PAGESIZE})"
+        return f"{self.seconds * 1e3:.1f} ms; workspace: {self.planned} bytes planned, {measured}"
 
 
 class Station(NamedTuple):
@@ -50,45 +64,12 @@ def stations(program: StepPlan, path: Path = ()) -> list[Station]:
     return out
 
 
-def nested(step: Step) -> list[tuple[Path, StepPlan]]:
-    """The device programs within a step, with the ends of their paths."""
-    match step.action:
-        case Loop(condition, body):
-            return [(("condition",), condition), (("body",), body)]
-        case Branch(branches):
-            return [(("branch", b), inner) for b, inner in enumerate(branches)]
-    return []
-
-
 def communicates(step: Step) -> bool:
     """Whether some step in it, or it, sends messages however often it runs."""
     inner = nested(step)
     if not inner:
         return step.action.messages > 0
     return any(communicates(each) for _, program in inner for each in program.steps)
-
-
-class OwnCopies:
-    """The channel of a step whose data all stay on their device."""
-
-    def __init__(self, traffic: Traffic, operands: Buffers, results: Buffers, memory: np.ndarray):
-        assert not traffic.sources and not traffic.readers, "data of peers"
-        self._traffic = traffic
-        self._operands = [b.view(memory) for b in operands]
-        self._results = [b.view(memory) for b in results]
-
-    def start(self) -> None:
-        """All of it."""
-        fill_outside(self._traffic, self._results)
-        for piece in self._traffic.received:
-            box_of(self._results[piece.result], piece.target)[...] = box_of(
-                self._operands[piece.operand], piece.source
-            )
-        for r in self._traffic.reductions:
-            self._results[r.result][...] = r.combine([box_of(self._operands[r.operand], r.kept)])
-
-    def finish(self) -> None:
-        """Nothing is left."""
 
 
 def fill_outside(traffic: Traffic, results: list[np.ndarray]) -> None:
@@ -195,12 +176,7 @@ class Runner:
         for stated, b in zip(action.result(self._view.whole, types), results, strict=True):
             _fits(stated, b)
         traffic = traffic_of(self._view.whole, action, types, self._view.device)
-        channel: Channel
-        if communicates(step):
-            name = str(self._stations[self._numbers[path, i]])
-            channel = self._communicator.prepare(name, traffic, operands, results)
-        else:
-            channel = OwnCopies(traffic, operands, results, self._memory)
+        channel = self._communicator.prepare(str(self._stations[self._numbers[path, i]]), traffic, operands, results)
 
         def move() -> None:
             channel.start()

@@ -67,15 +67,17 @@ class Piece(NamedTuple):
 
 
 class Reduction(NamedTuple):
-    """The group's operands combined, of which this device keeps a box as its whole result.
+    """The group's operands combined, of which each member keeps a box as its whole result.
 
-    members: in the order in which their operands are combined. by: a monoid's name, or a region of two scalars.
+    members: in the order in which their operands are combined. boxes: what each keeps; kept: this device's. by: a
+    monoid's name, or a region of two scalars.
     """
 
     members: tuple[int, ...]
     operand: int
     result: int
     by: str | Region
+    boxes: tuple[Box, ...]
     kept: Box
 
     def combine(self, parts: list[np.ndarray]) -> np.ndarray:
@@ -86,9 +88,9 @@ class Reduction(NamedTuple):
 class Traffic(NamedTuple):
     """All that one step moves to and from one device.
 
-    received: in order; where two target boxes meet, the later piece holds. It includes what the device copies from
-    its own operands. sent: what other devices receive from this one; of any two devices, the one's ``sent`` to the
-    other and the other's ``received`` from it are in the same order. outside: what results hold where no piece lies.
+    received: no two target boxes meet. It includes what the device copies from its own operands. sent: what other
+    devices receive from this one; of any two devices, the one's ``sent`` to the other and the other's ``received`` from
+    it are in the same order. outside: what results hold where no piece lies.
     group: the devices, in order, whose collective the step is: each of them receives from each. Empty for pieces
     between single devices, and for reductions, which name their members.
     """
@@ -152,17 +154,43 @@ def _pieces(
     return Traffic(device, tuple(received(device)), tuple(sent), (), outside, group)
 
 
-@_traffic.handles(AllGather)
-def _(action: AllGather, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Traffic:
-    group = _along_axes(mesh, action.axes, device)
-    return _pieces(device, lambda d: _gathered(mesh, operands[0].shape, action.moves, (), d), group, group=group)
+def _uncovered(pieces: Iterable[Piece]) -> list[Piece]:
+    """Pieces that overwrite earlier ones, cut so that no two targets meet."""
+    found: list[Piece] = []
+    for piece in pieces:
+        found = [rest for earlier in found for rest in _cut(earlier, piece)]
+        found.append(piece)
+    return found
 
 
-@_traffic.handles(AllToAll)
-def _(action: AllToAll, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Traffic:
+def _cut(piece: Piece, later: Piece) -> Iterator[Piece]:
+    """What a later piece leaves of a piece."""
+    apart = any(b <= low or high <= a for (a, b), (low, high) in zip(piece.target, later.target, strict=False))
+    if piece.result != later.result or apart:
+        yield piece
+        return
+    for dim, (low, high) in enumerate(later.target):
+        start, stop = piece.target[dim]
+        inside = max(start, low), min(stop, high)
+        for part in ((start, inside[0]), (inside[1], stop)):
+            if part[0] < part[1]:
+                yield _within(piece, dim, *part)
+        piece = _within(piece, dim, *inside)
+
+
+def _within(piece: Piece, dim: int, start: int, stop: int) -> Piece:
+    """The part of a piece between two indices of its target's dimension."""
+    shift = piece.source[dim][0] - piece.target[dim][0]
+    source, target = list(piece.source), list(piece.target)
+    source[dim], target[dim] = (start + shift, stop + shift), (start, stop)
+    return piece._replace(source=tuple(source), target=tuple(target))
+
+
+@_traffic.handles(AllGather, AllToAll)
+def _(action: AllGather | AllToAll, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Traffic:
     group = _along_axes(mesh, action.axes, device)
-    return _pieces(
-        device, lambda d: _gathered(mesh, operands[0].shape, action.sources, action.targets, d), group, group=group)
+    sources, targets = (action.moves, ()) if isinstance(action, AllGather) else (action.sources, action.targets)
+    return _pieces(device, lambda d: _gathered(mesh, operands[0].shape, sources, targets, d), group, group=group)
 
 
 @_traffic.handles(CollectivePermute)
@@ -189,7 +217,7 @@ def _(action: PieceExchange, mesh: Mesh, operands: tuple[TensorType, ...], devic
                             _inside(target, action.shape))
 
     readers = (r for pieces in sent for r in pieces.receivers[pieces.senders == device].tolist())
-    return _pieces(device, received, readers, "poison")
+    return _pieces(device, lambda to: _uncovered(received(to)), readers, "poison")
 
 
 @_traffic.handles(WindowExchange)
@@ -215,25 +243,26 @@ def _(action: WindowExchange, mesh: Mesh, operands: tuple[TensorType, ...], devi
                     new = (*shape[: part.dim], part.new, *shape[part.dim + 1 :])
                     yield Piece(group[sender], i, _inside(source, shape), i, _inside(target, new))
 
-    return _pieces(device, received, group, "poison")
+    return _pieces(device, lambda to: _uncovered(received(to)), group, "poison")
 
 
-@_traffic.handles(AllReduce)
-def _(action: AllReduce, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Traffic:
-    return _combined(mesh, action.axes, (), action.monoid, operands, device)
-
-
-@_traffic.handles(ReduceScatter)
-def _(action: ReduceScatter, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Traffic:
-    return _combined(mesh, action.axes, action.moves, action.monoid, operands, device)
+@_traffic.handles(AllReduce, ReduceScatter)
+def _(action: AllReduce | ReduceScatter, mesh: Mesh, operands: tuple[TensorType, ...], device: int) -> Traffic:
+    members = _along_axes(mesh, action.axes, device)
+    moves = action.moves if isinstance(action, ReduceScatter) else ()
+    return _combined(device, members, action.monoid, operands, lambda t, m: slice_box(mesh, t.shape, moves, m))
 
 
 def _combined(
-    mesh: Mesh, axes: tuple[str, ...], moves: Moves, by: str, operands: tuple[TensorType, ...], device: int
+    device: int, members: tuple[int, ...], by: str | Region, operands: tuple[TensorType, ...],
+    kept: Callable[[TensorType, int], Box],
 ) -> Traffic:
-    members = _along_axes(mesh, axes, device)
-    return Traffic(device, reductions=tuple(
-        Reduction(members, i, i, by, slice_box(mesh, t.shape, moves, device)) for i, t in enumerate(operands)))
+    """One device's traffic in a reduction of which each member keeps a box of every operand."""
+    reductions = []
+    for i, type_ in enumerate(operands):
+        boxes = tuple(kept(type_, member) for member in members)
+        reductions.append(Reduction(members, i, i, by, boxes, boxes[members.index(device)]))
+    return Traffic(device, reductions=tuple(reductions))
 
 
 @_traffic.handles(GroupCollective)
@@ -254,13 +283,12 @@ def _(action: GroupCollective, mesh: Mesh, operands: tuple[TensorType, ...], dev
             for k, sender in enumerate(group):
                 yield Piece(sender, i, source, i, _along(shape, dim, k * shape[dim], shape[dim]))
 
-    if action.name not in ("all_reduce", "reduce_scatter"):
-        return _pieces(device, received, group, group=group)
-    scatters = action.name == "reduce_scatter"
-    return Traffic(device, reductions=tuple(
-        Reduction(group, i, i, action.regions[0],
-                  part(t, attributes["scatter_dimension"], device) if scatters else _whole(t.shape))
-        for i, t in enumerate(operands)))
+    if action.name == "all_reduce":
+        return _combined(device, group, action.regions[0], operands, lambda t, m: _whole(t.shape))
+    if action.name == "reduce_scatter":
+        return _combined(
+            device, group, action.regions[0], operands, lambda t, m: part(t, attributes["scatter_dimension"], m))
+    return _pieces(device, received, group, group=group)
 
 
 def _along_axes(mesh: Mesh, axes: tuple[str, ...], device: int) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from eggshard.engines.workspace.packing import Buffer, pack
+from eggshard.engines.workspace.packing import Buffer, max_live, pack
 from eggshard.engines.workspace.requests import Request, in_lines
 from eggshard.errors import WorkspaceError
 
@@ -65,6 +65,11 @@ class Layout:
     def extent(self) -> int:
         """Bytes of a slice that requests may fill: the end of the highest."""
         return max((self.end(r.name) for r in self.requests), default=0)
+
+    @property
+    def live_bytes(self) -> int:
+        """The most bytes that are live at one instant, sizes aligned: no layout of these lifetimes takes fewer."""
+        return max_live(buffers_of(self.requests))
 
     @cached_property
     def stride(self) -> int:

@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-#: Number of buffers from which NumPy finds gaps faster than a loop does.
-_MANY = 96
 #: The least and the most buffer placements spent on orders near the best; in between, `_TRIES` orders are tried.
 _EFFORT = (2000, 20000)
 _TRIES = 40
@@ -46,19 +44,19 @@ def pack(buffers: Sequence[Buffer]) -> list[int]:
 
     Addresses are sums of sizes: where these are multiples of an alignment, so are those.
     """
-    bound, place = max_live(buffers), _first_fit if len(buffers) < _MANY else _first_fit_among_many
+    bound = max_live(buffers)
     best: list[int] = []
     order: list[int] = []
     total = -1
     for key in _KEYS:
         tried = sorted(range(len(buffers)), key=lambda i: key(buffers[i]))
-        addresses = place(buffers, tried)
+        addresses = _first_fit(buffers, tried)
         size = extent(buffers, addresses)
         if total < 0 or size < total:
             best, order, total = addresses, tried, size
         if total == bound:
             return best
-    return _improved(buffers, order, best, bound, place)
+    return _improved(buffers, order, best, bound)
 
 
 def extent(buffers: Sequence[Buffer], addresses: Sequence[int]) -> int:
@@ -74,12 +72,9 @@ _KEYS: tuple[Callable[[Buffer], tuple[int, int]], ...] = (
     lambda b: (b.first, -b.last),
     lambda b: (-b.last, b.first),
 )
-_Place = Callable[[Sequence[Buffer], Sequence[int]], list[int]]
 
 
-def _improved(
-    buffers: Sequence[Buffer], order: list[int], addresses: list[int], bound: int, place: _Place
-) -> list[int]:
+def _improved(buffers: Sequence[Buffer], order: list[int], addresses: list[int], bound: int) -> list[int]:
     """First fits of orders in which a buffer of the highest pile comes earlier, kept where they are no worse."""
     rng, total, best = random.Random(0), extent(buffers, addresses), addresses
     pile = _pile(buffers, addresses, total)
@@ -90,7 +85,7 @@ def _improved(
         at = tried.index(moved)
         del tried[at]
         tried.insert(rng.randrange(at + 1), moved)
-        there = place(buffers, tried)
+        there = _first_fit(buffers, tried)
         size = extent(buffers, there)
         if size <= total:
             order = tried
@@ -120,24 +115,6 @@ def _pile(buffers: Sequence[Buffer], addresses: Sequence[int], total: int) -> li
 
 def _first_fit(buffers: Sequence[Buffer], order: Sequence[int]) -> list[int]:
     """Each buffer in turn at the lowest address where nothing that lives with it lies."""
-    addresses = [0] * len(buffers)
-    placed: list[tuple[int, int, int, int]] = []
-    for i in order:
-        size, first, last = buffers[i]
-        at = 0
-        if size:
-            for low, high, begin, end in placed:
-                if high > at and begin <= last and first <= end:
-                    if low >= at + size:
-                        break
-                    at = high
-            bisect.insort(placed, (at, at + size, first, last))
-        addresses[i] = at
-    return addresses
-
-
-def _first_fit_among_many(buffers: Sequence[Buffer], order: Sequence[int]) -> list[int]:
-    """`_first_fit`, looking at all that is placed at once."""
     addresses = [0] * len(buffers)
     placed = np.zeros((4, len(buffers)), np.int64)
     lows: list[int] = []

@@ -7,13 +7,12 @@ state, everything in both is dead between iterations. Branches follow one anothe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from eggshard.engines.workspace import tables
-from eggshard.engines.workspace.layout import Layout, buffers_of, lay_out
+from eggshard.engines.workspace.layout import Layout, lay_out
 from eggshard.engines.workspace.obligations import Apart, Proof, prove
-from eggshard.engines.workspace.packing import max_live
 from eggshard.engines.workspace.requests import Lifetime, Request
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.steps import Step, StepPlan
@@ -88,7 +87,7 @@ class PlanWorkspace:
     @property
     def live_bytes(self) -> int:
         """The most bytes that are live at one instant, sizes aligned: no layout of these lifetimes takes fewer."""
-        return max_live(buffers_of(self.requests))
+        return self.layout.live_bytes
 
     @property
     def total_bytes(self) -> int:
@@ -111,26 +110,32 @@ class PlanWorkspace:
 
     def picture(self, width: int = 96, height: int = 24) -> str:
         """Text: time from left to right, addresses upwards, a letter for each buffer."""
-        return tables.picture(self, width, height)
+        return tables.picture(self.layout, len(self.instants), self.program.mesh.size, width, height)
 
     def svg(self) -> str:
         """The picture as SVG text, a rectangle for each buffer."""
-        return tables.svg(self)
+        return tables.svg(self.layout, len(self.instants))
 
     def __str__(self) -> str:
-        return tables.workspace_table(self)
+        return tables.workspace_table(self.layout, self.program.mesh.size)
+
+
+def nested(step: Step) -> list[tuple[Path, StepPlan]]:
+    """The device programs within a step, with the ends of their paths."""
+    match step.action:
+        case Loop(condition, body):
+            return [(("condition",), condition), (("body",), body)]
+        case Branch(branches):
+            return [(("branch", b), inner) for b, inner in enumerate(branches)]
+    return []
 
 
 def programs(plan: StepPlan, path: Path = ()) -> Iterator[tuple[Path, StepPlan]]:
     """The program and all within it, each with its path."""
     yield path, plan
     for i, step in enumerate(plan.steps):
-        if isinstance(step.action, Loop):
-            yield from programs(step.action.condition, (*path, i, "condition"))
-            yield from programs(step.action.body, (*path, i, "body"))
-        elif isinstance(step.action, Branch):
-            for b, inner in enumerate(step.action.branches):
-                yield from programs(inner, (*path, i, "branch", b))
+        for part, inner in nested(step):
+            yield from programs(inner, (*path, i, *part))
 
 
 def workspace_of(program: StepPlan, guard: int = 0, staging: Staging | None = None) -> PlanWorkspace:
@@ -142,9 +147,8 @@ def workspace_of(program: StepPlan, guard: int = 0, staging: Staging | None = No
     else an engine's steps need while they run.
     """
     timeline = _Timeline(staging)
-    end = timeline.whole(program)
-    requests = [timeline.request(name, end) for name in timeline.bytes]
-    layout = lay_out([*requests, *timeline.scratch], guard)
+    timeline.whole(program)
+    layout = lay_out([*timeline.requests.values(), *timeline.scratch], guard)
     staged = tuple(r.name for r in timeline.scratch)
     return PlanWorkspace(program, layout, tuple(timeline.instants), timeline.homes, staged)
 
@@ -156,44 +160,30 @@ class _Timeline:
         self.staging = staging
         self.instants: list[Instant] = []
         self.homes: dict[Path, dict[int, str]] = {}
-        self.bytes: dict[str, int] = {}
-        self.first: dict[str, int] = {}
-        self.last: dict[str, int] = {}
-        self.shared: set[str] = set()
-        self.site: dict[str, str] = {}
-        self.states: set[str] = set()
+        self.requests: dict[str, Request] = {}
         self.scratch: list[Request] = []
 
-    def whole(self, program: StepPlan) -> int:
+    def whole(self, program: StepPlan) -> None:
         start = self.tick((), -1, "start")
         homes = {
-            v: self.new(value_name((), v), program.types[v].bytes, start, f"input {i}")
+            v: self.new(Request(value_name((), v), program.types[v].bytes, Lifetime(start, start), site=f"input {i}"))
             for i, v in enumerate(program.inputs)}
         self.visit(program, (), homes)
-        end = self.tick((), len(program.steps), "end")
-        for v in (*program.inputs, *program.outputs):
-            self.touch(homes[v], end)
-        return end
-
-    def request(self, name: str, end: int) -> Request:
-        state = name in self.states
-        return Request(
-            name, self.bytes[name], Lifetime(self.first[name], self.last[name]), slots=2 if state else 1,
-            site=self.site[name], what="state" if state else "value",
-            sharing="shared-read" if name in self.shared else "private",
-        )
+        self.touch((homes[v] for v in (*program.inputs, *program.outputs)), self.tick((), len(program.steps), "end"))
 
     def tick(self, path: Path, step: int, doing: str) -> int:
         self.instants.append(Instant(path, step, doing))
         return len(self.instants) - 1
 
-    def new(self, name: str, bytes: int, at: int, site: str) -> str:
-        self.bytes[name], self.site[name] = bytes, site
-        self.first[name] = self.last[name] = at
-        return name
+    def new(self, request: Request) -> str:
+        self.requests[request.name] = request
+        return request.name
 
-    def touch(self, name: str, at: int) -> None:
-        self.last[name] = max(self.last[name], at)
+    def touch(self, names: Iterable[str], at: int) -> None:
+        """Let these live until an instant, the last one so far."""
+        for name in names:
+            request = self.requests[name]
+            self.requests[name] = replace(request, lifetime=request.lifetime._replace(last=at))
 
     def visit(self, plan: StepPlan, path: Path, homes: dict[int, str]) -> None:
         self.homes[path] = homes
@@ -208,35 +198,35 @@ class _Timeline:
                     self.read(homes, step.operands, at)
                     self.results(plan, path, i, step, at)
                     if step.action.messages:
-                        self.shared.update(homes[v] for v in step.operands)
+                        for name in {homes[v] for v in step.operands}:
+                            self.requests[name] = replace(self.requests[name], sharing="shared-read")
                     if self.staging is not None:
                         for k, bytes in self.staging(path, i, plan):
                             name, site = staging_name(path, i, k), _site(path, i, step)
                             self.scratch.append(Request(name, bytes, Lifetime(at, at), site=site, what="staging"))
 
     def read(self, homes: Mapping[int, str], values: Iterable[int], at: int) -> None:
-        for v in values:
-            self.touch(homes[v], at)
+        self.touch((homes[v] for v in values), at)
 
     def results(self, plan: StepPlan, path: Path, i: int, step: Step, at: int) -> None:
         for v in step.results:
-            self.homes[path][v] = self.new(value_name(path, v), plan.types[v].bytes, at, _site(path, i, step))
+            self.homes[path][v] = self.new(Request(
+                value_name(path, v), plan.types[v].bytes, Lifetime(at, at), site=_site(path, i, step)))
 
     def loop(self, plan: StepPlan, path: Path, i: int, step: Step, action: Loop) -> None:
         enter = self.tick(path, i, "enter")
         self.read(self.homes[path], step.operands, enter)
         state = [
-            self.new(state_name(path, i, k), plan.types[v].bytes, enter, _site(path, i, step))
+            self.new(Request(state_name(path, i, k), plan.types[v].bytes, Lifetime(enter, enter), slots=2,
+                             site=_site(path, i, step), what="state"))
             for k, v in enumerate(step.operands)
         ]
-        self.states.update(state)
         for part, doing, inner in (("condition", "decide", action.condition), ("body", "carry", action.body)):
             homes = dict(zip(inner.inputs, state, strict=True))
             self.visit(inner, (*path, i, part), homes)
             self.read(homes, inner.outputs, self.tick(path, i, doing))
         leave = self.tick(path, i, "leave")
-        for name in state:
-            self.touch(name, leave)
+        self.touch(state, leave)
         self.results(plan, path, i, step, leave)
 
     def branch(self, plan: StepPlan, path: Path, i: int, step: Step, action: Branch) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
 from html import escape
-from typing import Protocol
 
 import numpy as np
 from rich.table import Table
 
 from eggshard.engines.workspace.layout import Layout
 from eggshard.engines.workspace.requests import Request
-from eggshard.steps.steps import StepPlan
 from eggshard.tables import LONG, render, size
 
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits
@@ -23,28 +20,8 @@ _AXES = "addresses upwards, time to the right: one instant at either end, one pe
 _COLOURS = ("#8dd3c7", "#ffffb3", "#bebada", "#fb8072", "#80b1d3", "#fdb462", "#b3de69", "#fccde5", "#d9d9d9")
 
 
-class Drawn(Protocol):
-    """What is shown of a workspace (`steps.PlanWorkspace`)."""
-
-    @property
-    def layout(self) -> Layout: ...
-
-    @property
-    def instants(self) -> Sequence[object]: ...
-
-    @property
-    def live_bytes(self) -> int: ...
-
-    @property
-    def total_bytes(self) -> int: ...
-
-    @property
-    def program(self) -> StepPlan: ...
-
-
-def workspace_table(workspace: Drawn) -> str:
+def workspace_table(layout: Layout, devices: int) -> str:
     """What lies where in a device's slice, and for how long; of very many buffers the largest."""
-    layout = workspace.layout
     table = Table(title="workspace of one device")
     for column in ("buffer", "bytes", "slots", "offset", "instants", "made at"):
         table.add_column(column, justify="right" if column in ("bytes", "slots", "offset") else "left")
@@ -54,25 +31,24 @@ def workspace_table(workspace: Drawn) -> str:
         if r.name in kept:
             table.add_row(r.name, str(r.bytes), str(r.slots), str(layout.offset(r.name)), _life(r), r.site)
     more = len(layout.requests) - len(shown)
-    return render(table) + (f"\n{more} smaller buffers are not shown" if more else "") + "\n" + _summary(workspace)
+    return "\n".join((render(table), *([f"{more} smaller buffers are not shown"] if more else ()),
+                      _summary(layout, devices)))
 
 
-def _summary(workspace: Drawn) -> str:
-    layout, live = workspace.layout, workspace.live_bytes
+def _summary(layout: Layout, devices: int) -> str:
+    live = layout.live_bytes
     above = f", {layout.extent / live - 1:.1%} above" if live and layout.extent > live else ""
     guard = f", {layout.guard} of them guard" if layout.guard else ""
-    total = workspace.total_bytes
+    total = layout.total(devices)
     return "\n".join((
         f"live at once: {live} bytes ({size(live)}); laid out in {layout.extent}{above}",
-        f"stride: {layout.stride} bytes{guard}; devices: {workspace.program.mesh.size}; in all {total} bytes "
-        f"({size(total)})",
+        f"stride: {layout.stride} bytes{guard}; devices: {devices}; in all {total} bytes ({size(total)})",
         f"version {layout.version}",
     ))
 
 
-def picture(workspace: Drawn, width: int, height: int) -> str:
+def picture(layout: Layout, instants: int, devices: int, width: int, height: int) -> str:
     """Text: a letter per buffer where it lies, addresses upwards, time from left to right; dots are free."""
-    layout, instants = workspace.layout, len(workspace.instants)
     columns, extent = max(1, min(width, instants)), max(1, layout.extent)
     rows = max(1, min(height, extent))
     grid = np.full((rows, columns), -1)
@@ -98,12 +74,11 @@ def picture(workspace: Drawn, width: int, height: int) -> str:
     axis = " " * 11 + "+" + "-" * columns
     time = " " * 12 + f"instants 0 to {instants - 1}"
     key = (_AXES, "letters are buffers, a dot is free; vN holds value N of the plan, by default %N in print(plan)")
-    return "\n".join((*lines, axis, time, *key, *legend, _summary(workspace)))
+    return "\n".join((*lines, axis, time, *key, *legend, _summary(layout, devices)))
 
 
-def svg(workspace: Drawn) -> str:
+def svg(layout: Layout, instants: int) -> str:
     """An SVG image of the same; every buffer says on hovering what it is."""
-    layout, instants = workspace.layout, len(workspace.instants)
     width, height = _PLANE
     extent = max(1, layout.extent)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-80 -10 {width + 90} {height + 66}" '

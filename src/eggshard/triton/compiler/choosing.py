@@ -60,8 +60,13 @@ def falls_short(code: Code, other: Code) -> bool:
 
 
 class Priced(Protocol):
+    """A plan with its modelled cost, and that of the kernel as it was given."""
+
     @property
     def cost(self) -> float: ...
+
+    @property
+    def given_cost(self) -> float: ...
 
 
 P = TypeVar("P", bound=Priced)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from eggshard.errors import ProgramError
 from eggshard.triton.compiler.choosing import SAME, Code, choose, variations
 from eggshard.triton.compiler.compilation import Compiled, lower
-from eggshard.triton.compiler.outcomes import Outcome, record
+from eggshard.triton.compiler.outcomes import Outcome, Result, record
 from eggshard.triton.compiler.pipeline import Compilation, Tap
 from eggshard.triton.compiler.replacing import replaced
 from eggshard.triton.compiler.settled import Settled
@@ -92,8 +92,8 @@ _remembered: OrderedDict[tuple[str, str, Any], Planned] = OrderedDict()
 
 def _plan(how: Replacement, text: str, model: LayoutCostModel | None = None) -> Planned:
     """The plan of a kernel's text under ``model``, by default the replacement's."""
+    from eggshard.triton.alignment import check_layouts
     from eggshard.triton.kernels.text import read_generic, write_generic
-    from eggshard.triton.layouts.alignment import check_layouts
 
     planner = how.planner or importlib.import_module("eggshard.triton.planning").plan_layouts
     usual = model is None
@@ -127,21 +127,18 @@ def improve(
     theirs = original(module, metadata)
     began = time.monotonic()
     target = backend.get_target_name(options)
+    found: Any = None
+    given_cost: float | None = None
+    cost: float | None = None
+    result: Result = "fallback"
+    reason = ""
     try:
         found, given_cost, cost = _better(how, _Work(backend, options, metadata), source, theirs)
-    except Doubt as doubt:
-        record(Outcome(kernel, target, "fallback", str(doubt), None, None, time.monotonic() - began))
-        return theirs
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        record(Outcome(kernel, target, "fallback", reason, None, None, time.monotonic() - began))
-        return theirs
-    seconds = time.monotonic() - began
-    if found is None:
-        record(Outcome(kernel, target, "equal", "", given_cost, cost, seconds))
-        return theirs
-    record(Outcome(kernel, target, "improved", "", given_cost, cost, seconds))
-    return found
+        result = "equal" if found is None else "improved"
+    except Exception as error:  # whatever it was, Triton's own module is still right
+        reason = str(error) if isinstance(error, Doubt) else f"{type(error).__name__}: {error}"
+    record(Outcome(kernel, target, result, reason, given_cost, cost, time.monotonic() - began))
+    return theirs if found is None else found
 
 
 @dataclass

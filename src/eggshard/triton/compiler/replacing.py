@@ -7,20 +7,10 @@ to replace is decided by what comes out at the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
+from eggshard.triton.compiler.choosing import P
 from eggshard.triton.compiler.pipeline import Tap
-
-
-class Priced(Protocol):
-    @property
-    def cost(self) -> float: ...
-
-    @property
-    def given_cost(self) -> float: ...
-
-
-P = TypeVar("P", bound=Priced)
 
 
 def replaced(run: Callable[[Tap], Any], plan: Callable[[Any], P], module_of: Callable[[P], Any]) -> Iterator[P]:

@@ -58,6 +58,17 @@ class Block:
     def terminator(self) -> Operation:
         return self.operations[-1]
 
+    @property
+    def around(self) -> Block | None:
+        """The block in which the op stands that this block belongs to."""
+        op = self.parent.parent if self.parent is not None else None
+        return op.parent if op is not None else None
+
+    def add_argument(self, type: Type, location: str = "") -> Value:
+        """One more argument."""
+        self.arguments.append(Value(type, self, len(self.arguments), location))
+        return self.arguments[-1]
+
 
 @dataclass(eq=False)
 class Region:
@@ -121,6 +132,26 @@ class Operation:
         """The op whose region this op stands in."""
         region = self.parent.parent if self.parent is not None else None
         return region.parent if region is not None else None
+
+    def bare(self, operands: list[Value]) -> Operation:
+        """A copy on other operands that stands nowhere, without results and regions."""
+        return Operation(self.name, operands, [], dict(self.properties), dict(self.attributes), [],
+                         list(self.successors), None, self.location)
+
+    def add_result(self, type: Type, location: str = "") -> Value:
+        """One more result."""
+        self.results.append(Value(type, self, len(self.results), location))
+        return self.results[-1]
+
+    def add_blocks_like(self, other: Operation) -> list[tuple[Block, Block]]:
+        """Empty regions and blocks as another op has them; in pairs of the other's and these."""
+        pairs = []
+        for region in other.regions:
+            self.regions.append(Region(self))
+            for block in region.blocks:
+                pairs.append((block, Block(self.regions[-1])))
+                self.regions[-1].blocks.append(pairs[-1][1])
+        return pairs
 
     def walk(self) -> Iterator[Operation]:
         """This op and all ops in its regions, in the order of the text."""

@@ -254,10 +254,8 @@ class _Reader:
                     while not self._take(")"):
                         name = self._match(_VALUE, "%")
                         self._expect(":")
-                        argument = Value(read_type(self._type()), block, len(block.arguments))
-                        argument.location = self._location()
-                        scope[name] = argument
-                        block.arguments.append(argument)
+                        type_ = read_type(self._type())
+                        scope[name] = block.add_argument(type_, self._location())
                         self._take(",")
                 self._expect(":")
                 region.blocks.append(block)

@@ -33,13 +33,9 @@ class Conversion(NamedTuple):
     repetitions: int = 0
 
 
+@lru_cache(maxsize=1 << 18)
 def conversion(source: LinearLayout, target: LinearLayout, bits: int, machine: Machine) -> Conversion:
     """How a tensor of elements of ``bits`` (pointers 64) comes from one layout to another of the same shape."""
-    return _conversion(source, target, bits, machine)
-
-
-@lru_cache(maxsize=1 << 18)
-def _conversion(source: LinearLayout, target: LinearLayout, bits: int, machine: Machine) -> Conversion:
     source, target = source.without_duplicates(), target.without_duplicates()
     if source == target:
         return Conversion("none", NOTHING)

@@ -42,43 +42,9 @@ class Counts(NamedTuple):
         arithmetic = dict(self.arithmetic)
         for name, count in other.arithmetic:
             arithmetic[name] = arithmetic.get(name, 0) + count
-        return Counts(
-            tuple(sorted(arithmetic.items())),
-            self.moves + other.moves,
-            self.shuffles + other.shuffles,
-            self.shared_stores + other.shared_stores,
-            self.shared_loads + other.shared_loads,
-            self.shared_store_wavefronts + other.shared_store_wavefronts,
-            self.shared_load_wavefronts + other.shared_load_wavefronts,
-            self.barriers + other.barriers,
-            self.warp_barriers + other.warp_barriers,
-            self.global_loads + other.global_loads,
-            self.global_stores + other.global_stores,
-            max(self.scratch, other.scratch),
-            self.takeovers + other.takeovers,
-            self.global_lines + other.global_lines,
-        )
-
-    def times(self, factor: float) -> Counts:
-        """As often: a loop's trip count, a branch's frequency."""
-        if factor == 1 or self is NOTHING:
-            return self
-        return Counts(
-            tuple((name, count * factor) for name, count in self.arithmetic),
-            self.moves * factor,
-            self.shuffles * factor,
-            self.shared_stores * factor,
-            self.shared_loads * factor,
-            self.shared_store_wavefronts * factor,
-            self.shared_load_wavefronts * factor,
-            self.barriers * factor,
-            self.warp_barriers * factor,
-            self.global_loads * factor,
-            self.global_stores * factor,
-            self.scratch,
-            self.takeovers * factor,
-            self.global_lines * factor,
-        )
+        sums = (a + b for a, b in zip(self[1:], other[1:], strict=True))
+        total = Counts._make((tuple(sorted(arithmetic.items())), *sums))
+        return total._replace(scratch=max(self.scratch, other.scratch))
 
 
 NOTHING = Counts()

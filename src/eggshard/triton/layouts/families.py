@@ -6,25 +6,20 @@ matrix instructions by the PTX manual (mma, wgmma: "Matrix fragments") and AMD's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 
 from eggshard.triton.layouts.encodings import Encoding
 from eggshard.triton.layouts.linear import LinearLayout
-from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.layouts.tile import Bases, Tile, clip_to
 
 Shape = tuple[int, ...]
 
 
-def linear_layout(encoding: Encoding, shape: Sequence[int], machine: Machine | None = None) -> LinearLayout | None:
-    """The layout of a tensor of the shape; None for a kind whose layout is not known (shared memory, other vendors'
-    fragments), or fields that do not fit the shape. ``machine`` is not needed by any kind so far."""
-    return _layout(encoding, tuple(shape))
-
-
 @lru_cache(maxsize=1 << 16)
-def _layout(encoding: Encoding, shape: Shape) -> LinearLayout | None:
+def linear_layout(encoding: Encoding, shape: Shape) -> LinearLayout | None:
+    """The layout of a tensor of the shape; None for a kind whose layout is not known (shared memory, other vendors'
+    fragments), or fields that do not fit the shape."""
     family = _FAMILIES.get(encoding.kind)
     if family is None or encoding.opaque is not None or any(n < 1 or n & (n - 1) for n in shape):
         return None
@@ -60,7 +55,7 @@ def _blocked(encoding: Encoding, shape: Shape) -> LinearLayout | None:
 
 def _slice(encoding: Encoding, shape: Shape) -> LinearLayout | None:
     dim = encoding.integer("dim")
-    parent = _layout(encoding.parent, (*shape[:dim], 1, *shape[dim:]))
+    parent = linear_layout(encoding.parent, (*shape[:dim], 1, *shape[dim:]))
     return None if parent is None else parent.without_axis(dim)
 
 

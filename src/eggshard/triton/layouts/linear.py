@@ -79,11 +79,6 @@ class LinearLayout(_Fields):
         return 1 << sum(v != 0 for v in self.register)
 
     @property
-    def copies(self) -> int:
-        """How many threads of a cluster hold each element."""
-        return 1 << (len(self.columns) - len(self.register) + sum(v != 0 for v in self.register) - self.size_log2)
-
-    @property
     def surjective(self) -> bool:
         """Whether every element lies somewhere (a layout that is not, is none)."""
         return Span(self.columns).rank == self.size_log2
@@ -112,14 +107,21 @@ class LinearLayout(_Fields):
 
     def without_axis(self, axis: int) -> LinearLayout:
         """The layout of what remains when a dimension is summed away or sliced, without duplicate registers."""
-        shape = self.shape[:axis] + self.shape[axis + 1:]
-        low = _starts(self.shape)[axis]
-        width = self.shape[axis].bit_length() - 1
+        return self.dropped(axis).without_duplicates()
 
-        def drop(bases: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple((v & ((1 << low) - 1)) | (v >> (low + width) << low) for v in bases)
+    def dropped(self, axis: int) -> LinearLayout:
+        """The layout at index 0 of a dimension, without that; registers that stepped along it are duplicates."""
+        low, width = _starts(self.shape)[axis], self.shape[axis].bit_length() - 1
+        bits = [*range(low), *[None] * width, *range(low, self.size_log2 - width)]
+        return _remap(self, self.shape[:axis] + self.shape[axis + 1:], bits)
 
-        return LinearLayout(shape, *map(drop, self.hardware())).without_duplicates()
+    def with_axis(self, axis: int, size: int, first: bool = False) -> LinearLayout:
+        """The layout with one more dimension, along which the registers of each thread step: the last or first ones."""
+        shape = (*self.shape[:axis], size, *self.shape[axis:])
+        low, width = _starts(shape)[axis], size.bit_length() - 1
+        found = _remap(self, shape, [*range(low), *range(low + width, self.size_log2 + width)])
+        steps = tuple(1 << (low + k) for k in range(width))
+        return found._replace(register=steps + found.register if first else found.register + steps)
 
     def axis_mask(self, axis: int) -> int:
         """The bits of a basis that are a dimension's."""
@@ -157,11 +159,13 @@ def _reshaped_bits(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[in
     return tuple(new for _, new in sorted(pairs))
 
 
-def _remap(layout: LinearLayout, shape: tuple[int, ...], bits: Sequence[int]) -> LinearLayout:
+def _remap(layout: LinearLayout, shape: tuple[int, ...], bits: Sequence[int | None]) -> LinearLayout:
+    """The layout of another shape; ``bits``: where each bit of a basis goes, None for one that is left out."""
+
     def move(vector: int) -> int:
         found = 0
         for old, new in enumerate(bits):
-            if vector >> old & 1:
+            if new is not None and vector >> old & 1:
                 found |= 1 << new
         return found
 

@@ -13,10 +13,7 @@ from typing import NamedTuple
 from eggshard.triton.layouts.conversion import conversion, xor_shuffles
 from eggshard.triton.layouts.counts import NOTHING, Counts
 from eggshard.triton.layouts.linear import LinearLayout, equal, pack
-from eggshard.triton.layouts.lookup import gather, histogram
 from eggshard.triton.layouts.machine import Machine
-
-__all__ = ["WHOLE_WARP", "Combination", "gather", "histogram", "reduction", "scan"]
 
 #: Integer combinations that one instruction does over a whole warp (PTX ``redux.sync``, compute capability 8.0).
 WHOLE_WARP = frozenset({
@@ -39,18 +36,12 @@ class Combination(NamedTuple):
         return sum(max(1, bits // 32) for bits in self.bits)
 
 
+@lru_cache(maxsize=1 << 14)
 def reduction(
     layout: LinearLayout, axis: int, combination: Combination, machine: Machine, result: LinearLayout | None = None
 ) -> Counts:
     """A reduction of tensors at ``layout`` along an axis; ``result``: the layout that is wanted, by default the one
     that the axis leaves when it is dropped."""
-    return _reduction(layout, axis, combination, machine, result)
-
-
-@lru_cache(maxsize=1 << 14)
-def _reduction(
-    layout: LinearLayout, axis: int, combination: Combination, machine: Machine, result: LinearLayout | None
-) -> Counts:
     source = layout.without_duplicates()
     mask = source.axis_mask(axis)
     along = sum(1 for v in source.register if v & mask)

@@ -8,29 +8,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import product
 
+from eggshard.triton.control import is_sealed
 from eggshard.triton.kernels.ir import Kernel, Operation
 from eggshard.triton.layouts.counts import Counts
 from eggshard.triton.layouts.encodings import Encoding
 from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules.cloning import with_option
-from eggshard.triton.rules.rule import Option, current
+from eggshard.triton.rules.rule import OPERANDS, RESULTS, Option, current
 from eggshard.triton.rules.table import rule_of
 
 __all__ = [
-    "Option", "anchored", "current", "from_operand", "from_result", "mixed", "movable", "repeatable",
-    "varied", "with_option", "work",
+    "OPERANDS", "RESULTS", "Option", "anchored", "current", "mixed", "movable", "options", "repeatable", "varied",
+    "with_option", "work",
 ]
 
 
-def from_operand(op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
-    """The options in which operand ``i`` has an encoding, or one that lies equal where the op asks for a certain
-    spelling (a slice); [] if there are none. Of options that differ in spelling alone, the given one."""
-    return rule_of(op.name).from_operand(op, i, encoding, machine)
-
-
-def from_result(op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
-    """The options in which result ``i`` has an encoding, or one that lies equal; [] if there are none."""
-    return rule_of(op.name).from_result(op, i, encoding, machine)
+def options(op: Operation, side: int, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
+    """The options in which operand (or result: ``side``) ``i`` has an encoding, or one that lies equal where the op
+    asks for a certain spelling (a slice); [] if there are none. Of options that differ in spelling alone, the given
+    one."""
+    return rule_of(op.name).options(op, side, i, encoding, machine)
 
 
 def varied(op: Operation) -> bool:
@@ -55,12 +52,7 @@ def anchored(op: Operation, kernel: Kernel) -> bool:
 
     So does everything in the partitions of a specialised kernel, whose warps are not the module's.
     """
-    around: Operation | None = op
-    while around is not None:
-        if around.name == "ttg.warp_specialize.partitions":
-            return True
-        around = around.parent_op
-    return rule_of(op.name).anchored(op, kernel)
+    return is_sealed(op) or rule_of(op.name).anchored(op, kernel)
 
 
 def movable(op: Operation) -> bool:
@@ -71,7 +63,8 @@ def movable(op: Operation) -> bool:
 
 def repeatable(op: Operation, kernel: Kernel) -> bool:
     """Whether the op may be computed several times at its place: movable ones, and reads of memory that are cheap."""
-    return rule_of(op.name).repeatable(op, kernel)
+    rule = rule_of(op.name)
+    return rule.movable(op) if rule.repeatable is None else rule.repeatable(op, kernel)
 
 
 def work(op: Operation, option: Option, machine: Machine) -> Counts:

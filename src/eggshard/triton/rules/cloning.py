@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eggshard.triton.kernels.ir import Block, Operation, Region, TensorType, Type, Value
+from eggshard.triton.kernels.ir import Block, Operation, TensorType, Type, Value
 from eggshard.triton.kernels.text import read_type, scan
 from eggshard.triton.layouts.encodings import Encoding
 from eggshard.triton.rules.rule import Option
@@ -13,11 +13,11 @@ from eggshard.triton.rules.rule import Option
 def with_option(op: Operation, option: Option, operands: Sequence[Value]) -> Operation:
     """The op at an option, on operands that have its encodings; its regions are cloned, and what they take from
     outside stays. The clone stands nowhere yet (``parent`` is None)."""
-    types = {value: at(value.type, encoding) for value, encoding in zip(op.results, option.results, strict=True)}
-    return _clone(op, operands, types, {}, None)
+    results = zip(op.results, option.results, strict=True)
+    return _clone(op, operands, {value: with_encoding(value.type, encoding) for value, encoding in results}, {}, None)
 
 
-def at(type_: Type, encoding: Encoding | None) -> Type:
+def with_encoding(type_: Type, encoding: Encoding | None) -> Type:
     """A tensor's type with another encoding; any other type, and without an encoding, as it is."""
     return type_ if encoding is None or not isinstance(type_, TensorType) else type_._replace(encoding=str(encoding))
 
@@ -26,25 +26,20 @@ def _clone(
     op: Operation, operands: Sequence[Value], types: dict[Value, Type], known: dict[Value, Value], parent: Block | None,
 ) -> Operation:
     changed = {value.type: types[value] for value in op.results if value in types}
-    properties, attributes = (
+    new = op.bare(list(operands))
+    new.parent = parent
+    new.properties, new.attributes = (
         {name: _retyped(text, changed) for name, text in some.items()} for some in (op.properties, op.attributes))
-    new = Operation(op.name, list(operands), [], properties, attributes, [], list(op.successors), parent, op.location)
     for value in op.results:
-        known[value] = Value(types.get(value, value.type), new, value.index, value.location)
-        new.results.append(known[value])
-    for region in op.regions:
-        new_region = Region(new)
-        new.regions.append(new_region)
-        for block in region.blocks:
-            new_block = Block(new_region)
-            new_region.blocks.append(new_block)
-            for argument in block.arguments:
-                known[argument] = Value(argument.type, new_block, argument.index, argument.location)
-                new_block.arguments.append(known[argument])
-        for block, new_block in zip(region.blocks, new_region.blocks, strict=True):
-            for inner in block.operations:
-                inside = [known.get(value, value) for value in inner.operands]
-                new_block.operations.append(_clone(inner, inside, {}, known, new_block))
+        known[value] = new.add_result(types.get(value, value.type), value.location)
+    blocks = new.add_blocks_like(op)
+    for block, new_block in blocks:
+        for argument in block.arguments:
+            known[argument] = new_block.add_argument(argument.type, argument.location)
+    for block, new_block in blocks:
+        for inner in block.operations:
+            inside = [known.get(value, value) for value in inner.operands]
+            new_block.operations.append(_clone(inner, inside, {}, known, new_block))
     return new
 
 

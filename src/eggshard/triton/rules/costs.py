@@ -30,18 +30,18 @@ def bits(element: str) -> int:
     return int(digits) if digits else 64
 
 
-def layout_of(value: Value, encoding: Encoding | None, machine: Machine) -> LinearLayout | None:
+def layout_of(value: Value, encoding: Encoding | None) -> LinearLayout | None:
     """The layout of a tensor at an encoding, without duplicate registers; None if it is not understood."""
     if value.tensor is None or encoding is None:
         return None
-    found = linear_layout(encoding, value.tensor.shape, machine)
+    found = linear_layout(encoding, value.tensor.shape)
     return None if found is None else found.without_duplicates()
 
 
 def registers(value: Value, encoding: Encoding | None, machine: Machine) -> int:
     """How many different elements a thread holds of a tensor; of a layout that is not understood an even share."""
     assert value.tensor is not None
-    found = layout_of(value, encoding, machine)
+    found = layout_of(value, encoding)
     if found is not None:
         return found.elements_per_thread
     return max(1, math.prod(value.tensor.shape) // (machine.num_warps * machine.threads_per_warp * machine.num_ctas))
@@ -71,7 +71,7 @@ def arithmetic(kind: str | None, op: Operation, option: Option, machine: Machine
 def accesses(value: Value, encoding: Encoding, element: str, machine: Machine, widest: int = WIDEST) -> float:
     """Instructions that read or write a tensor in memory, each as wide as neighbouring elements lie in a thread."""
     count = registers(value, encoding, machine)
-    layout = layout_of(value, encoding, machine)
+    layout = layout_of(value, encoding)
     width = 1 if layout is None else contiguous(layout)
     width = max(1, min(width, count, widest // max(8, bits(element))))
     return float(count // width * machine.num_warps)
@@ -80,7 +80,7 @@ def accesses(value: Value, encoding: Encoding, element: str, machine: Machine, w
 def lines(value: Value, encoding: Encoding, machine: Machine) -> int:
     """The lines of memory that one access of a warp touches: neighbours along the dimension in which a thread holds
     most of them, else the last, are taken to lie side by side."""
-    layout = layout_of(value, encoding, machine)
+    layout = layout_of(value, encoding)
     assert value.tensor is not None
     size = max(8, bits(value.tensor.element)) // 8
     if layout is None:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import permutations
 
-from eggshard.triton.layouts.encodings import Encoding
+from eggshard.triton.layouts.encodings import Encoding, make
 from eggshard.triton.layouts.families import linear_layout
 from eggshard.triton.layouts.linear import HARDWARE, LinearLayout
-from eggshard.triton.rules import structure
+from eggshard.triton.rules.structure import LINEAR, blocked
 
 #: Orders of more dimensions are not all tried for a blocked spelling.
 _MOST_DIMS = 4
@@ -22,7 +22,7 @@ def encoding_of_layout(layout: LinearLayout) -> Encoding | None:
     units = [basis for some in bases for basis in some if any(basis)]
     if any(sum(n.bit_count() for n in basis) != 1 for basis in units) or len(set(units)) < len(units):
         return None
-    return _blocked(layout) or structure.linear(tuple(bases))
+    return _blocked(layout) or make(LINEAR, **dict(zip(HARDWARE, bases, strict=True)))
 
 
 def _blocked(layout: LinearLayout) -> Encoding | None:
@@ -35,7 +35,7 @@ def _blocked(layout: LinearLayout) -> Encoding | None:
     for order in _orders(lanes, warps, rank):
         threads, warp_counts = (_counts(dims, order) for dims in (lanes, warps))
         for some in (shared, sizes):
-            found = structure.blocked(some, threads, warp_counts, order)
+            found = blocked(some, threads, warp_counts, order)
             if linear_layout(found, layout.shape) == layout:
                 return found
     return None

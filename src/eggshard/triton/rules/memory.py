@@ -8,8 +8,8 @@ from eggshard.triton.kernels.ir import Kernel, Operation, Value, users
 from eggshard.triton.layouts.counts import NOTHING, Counts
 from eggshard.triton.layouts.machine import Machine
 from eggshard.triton.rules.aliasing import read_and_written
-from eggshard.triton.rules.costs import accesses, bits, layout_of, lines, registers
-from eggshard.triton.rules.rule import Option, Uniform
+from eggshard.triton.rules.costs import accesses, bits, layout_of, lines, measured, registers
+from eggshard.triton.rules.rule import Option, Rule, at_any, in_clusters
 from eggshard.triton.rules.shared_memory import read_buffer, traffic
 
 
@@ -17,40 +17,39 @@ def first_tensor(op: Operation) -> Value | None:
     return next((v for v in (*op.operands, *op.results) if v.tensor is not None), None)
 
 
-class Access(Uniform):
-    """A load or store through pointers: pointers, mask, other and value at one encoding.
+def access(stored: int | None = None) -> Rule:
+    """A load, or store of an operand, through pointers: pointers, mask, other and value at one encoding.
 
     One that has work for all threads keeps its encoding, which was chosen for the order of its addresses; a smaller one
     (each element is read by several threads, or by one of few) runs at any, as every cache line is touched anyway,
     unless the memory is both read and written (`aliasing`).
     """
+    loads = stored is None
 
-    def __init__(self, stored: int | None = None) -> None:
-        """``stored``: the operand that is stored; None of loads."""
-        self.loads, self.stored = stored is None, stored
-
-    def anchored(self, op: Operation, kernel: Kernel) -> bool:
+    def anchored(op: Operation, kernel: Kernel) -> bool:
         tensor = first_tensor(op)
         if tensor is None or tensor.tensor is None or op.attribute("isVolatile") == "true":
             return True
         elements = math.prod(tensor.tensor.shape)
         if elements > 1 and elements >= kernel.num_warps * kernel.threads_per_warp:
             return True
-        return self.loads and _feeds_pipeline(op) or read_and_written(op)
+        return loads and _feeds_pipeline(op) or read_and_written(op)
 
-    def repeatable(self, op: Operation, kernel: Kernel) -> bool:
-        return self.loads and not self.anchored(op, kernel)
+    def repeatable(op: Operation, kernel: Kernel) -> bool:
+        return loads and not anchored(op, kernel)
 
-    def work(self, op: Operation, option: Option, machine: Machine) -> Counts:
-        value = op.results[0] if self.stored is None else op.operands[self.stored]
+    def work(op: Operation, option: Option, machine: Machine) -> Counts:
+        value = op.results[0] if stored is None else op.operands[stored]
         if value.tensor is None:
             return NOTHING
         encoding = next(e for e in (*option.operands, *option.results) if e is not None)
         count = accesses(value, encoding, value.tensor.element, machine)
         touched = count * lines(value, encoding, machine)
-        if self.loads:
+        if loads:
             return Counts(global_loads=count, global_lines=touched)
         return Counts(global_stores=count, global_lines=touched)
+
+    return Rule(at_any, work, anchored, repeatable=repeatable)
 
 
 def _feeds_pipeline(op: Operation) -> bool:
@@ -70,36 +69,30 @@ def _is_dot_operand(value: Value) -> bool:
     return value.tensor is not None and (value.tensor.encoding or "").startswith("#ttg.dot_op")
 
 
-class Shared(Uniform):
+def shared(loads: bool, copied: bool = False) -> Rule:
     """A distributed tensor read from, or written to, shared memory: any encoding is read and written there.
 
     A read happens at its place, but may happen twice there, unless it comes from global memory (``copied``).
     """
 
-    def __init__(self, loads: bool, copied: bool = False) -> None:
-        self.loads, self.copied = loads, copied
-
-    def anchored(self, op: Operation, kernel: Kernel) -> bool:
-        return kernel.num_ctas > 1  # each block of a cluster reaches its own part
-
-    def repeatable(self, op: Operation, kernel: Kernel) -> bool:
-        return self.loads and not self.copied
-
-    def work(self, op: Operation, option: Option, machine: Machine) -> Counts:
-        values = zip((*op.results, *op.operands), (*option.results, *option.operands), strict=True)
-        value, encoding = next(((v, e) for v, e in values if v.tensor is not None), (None, None))
-        if value is None or value.tensor is None or encoding is None:
+    def work(op: Operation, option: Option, machine: Machine) -> Counts:
+        accessed = measured(op, option)
+        if accessed is None:
             return NOTHING
+        value, encoding = accessed
+        assert value.tensor is not None
         element = value.tensor.element
         buffer = next((found for v in (*op.operands, *op.results) if (found := read_buffer(str(v.type)))), None)
-        layout = layout_of(value, encoding, machine)
-        known = traffic(layout, buffer, bits(element), machine, self.loads) if buffer and layout else None
+        layout = layout_of(value, encoding)
+        known = traffic(layout, buffer, bits(element), machine, loads) if buffer and layout else None
         if known is not None:
             instructions, waves = (float(n * machine.num_warps) for n in known)
         else:
             instructions = accesses(value, encoding, element, machine)
             amount = registers(value, encoding, machine) * machine.num_warps * max(8, bits(element)) / 32
             waves = max(instructions, float(amount))
-        if self.loads:
+        if loads:
             return Counts(shared_loads=instructions, shared_load_wavefronts=waves)
         return Counts(shared_stores=instructions, shared_store_wavefronts=waves)
+
+    return Rule(at_any, work, in_clusters, repeatable=lambda op, kernel: loads and not copied)

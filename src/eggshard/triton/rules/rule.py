@@ -1,17 +1,23 @@
 """The rule interface: the encodings at which an op runs, and what it costs there.
 
 An `Option` is one consistent assignment of encodings to an op's tensors. A rule gives the options in which a given
-operand or result has a given encoding. The base class is the rule of unknown ops: they run as they are given.
+operand or result has a given encoding; a row of the table (`table`) says the rest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from eggshard.triton.kernels.ir import Kernel, Operation, Value
 from eggshard.triton.layouts.counts import Counts
 from eggshard.triton.layouts.encodings import Encoding, read
+from eggshard.triton.layouts.linear import LinearLayout
 from eggshard.triton.layouts.machine import Machine
+
+#: The places of a tensor in an option: ``option[side][i]``.
+OPERANDS, RESULTS = 0, 1
 
 
 class Option(NamedTuple):
@@ -33,10 +39,12 @@ class Part(NamedTuple):
 
     def put(self, option: Option, encodings: Option) -> Option:
         """An option with other encodings of these tensors."""
-        operands, results = dict(enumerate(option.operands)), dict(enumerate(option.results))
-        operands.update(zip(self.operands, encodings.operands, strict=True))
-        results.update(zip(self.results, encodings.results, strict=True))
-        return Option(tuple(operands.values()), tuple(results.values()))
+        operands, results = list(option.operands), list(option.results)
+        for i, encoding in zip(self.operands, encodings.operands, strict=True):
+            operands[i] = encoding
+        for i, encoding in zip(self.results, encodings.results, strict=True):
+            results[i] = encoding
+        return Option(tuple(operands), tuple(results))
 
 
 def encoding_of(value: Value) -> Encoding | None:
@@ -50,53 +58,11 @@ def current(op: Operation) -> Option:
     return Option(tuple(map(encoding_of, op.operands)), tuple(map(encoding_of, op.results)))
 
 
-class Rule:
-    """The rule of unknown ops, and the base of all others: an op runs once, as it is given, at an unknown cost."""
-
-    def from_operand(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
-        """The options in which operand ``i`` has an encoding, or one that lies equal where the op asks for a certain
-        spelling; [] if there are none."""
-        given = current(op)
-        return [given] if given.operands[i] == encoding else []
-
-    def from_result(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
-        """The options in which result ``i`` has an encoding, or one that lies equal; [] if there are none."""
-        given = current(op)
-        return [given] if given.results[i] == encoding else []
-
-    def parts(self, op: Operation) -> tuple[Part, ...]:
-        """Groups of tensors, alike in each, whose encodings vary by themselves; () where all hang together."""
-        return ()
-
-    def anchored(self, op: Operation, kernel: Kernel) -> bool:
-        """Whether the op runs at no option but the given one."""
-        return True
-
-    def movable(self, op: Operation) -> bool:
-        """Whether the op is a function of its operands, whatever its option: equal ones are one, and it may be computed
-        again, and elsewhere."""
-        return False
-
-    def repeatable(self, op: Operation, kernel: Kernel) -> bool:
-        """Whether the op may be computed several times at its place."""
-        return self.movable(op)
-
-    def work(self, op: Operation, option: Option, machine: Machine) -> Counts:
-        """What running the op so costs a thread block."""
-        return Counts()
-
-
-class Uniform(Rule):
-    """All tensors of the op have one encoding, whichever."""
-
-    def from_operand(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
-        return [uniform(op, encoding)]
-
-    def from_result(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
-        return [uniform(op, encoding)]
-
-    def anchored(self, op: Operation, kernel: Kernel) -> bool:
-        return False
+def both(op: Operation, operand: Encoding, result: Encoding) -> Option:
+    """The option in which all tensor operands have one encoding and all tensor results another."""
+    operands, results = current(op)
+    return Option(
+        tuple(None if e is None else operand for e in operands), tuple(None if e is None else result for e in results))
 
 
 def uniform(op: Operation, encoding: Encoding) -> Option:
@@ -104,40 +70,53 @@ def uniform(op: Operation, encoding: Encoding) -> Option:
     return both(op, encoding, encoding)
 
 
-class Mapped(Rule):
-    """The results' encoding is a function of the operands', which have one encoding, and the other way round."""
-
-    def forward(self, op: Operation, encoding: Encoding, machine: Machine) -> Encoding | None:
-        """The results' encoding where the operands have one; None if they cannot have it."""
-        raise NotImplementedError
-
-    def backward(self, op: Operation, encoding: Encoding, machine: Machine) -> Encoding | None:
-        """The operands' encoding where the results have one; None if they cannot have it."""
-        raise NotImplementedError
-
-    def from_operand(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
-        given = current(op)
-        if given.operands[i] == encoding:
-            return [given]
-        result = self.forward(op, encoding, machine)
-        return [] if result is None else [both(op, encoding, result)]
-
-    def from_result(self, op: Operation, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
-        given = current(op)
-        if given.results[i] == encoding:
-            return [given]
-        operand = self.backward(op, encoding, machine)
-        return [] if operand is None else [both(op, operand, encoding)]
-
-    def anchored(self, op: Operation, kernel: Kernel) -> bool:
-        return False
-
-    def movable(self, op: Operation) -> bool:
-        return True
+#: The options of an op in which the operand (or result: ``side``) of a number has an encoding, or one that lies equal
+#: where the op asks for a certain spelling; [] if there are none.
+Options = Callable[[Operation, int, int, Encoding, Machine], list[Option]]
 
 
-def both(op: Operation, operand: Encoding, result: Encoding) -> Option:
-    """The option in which all tensor operands have one encoding and all tensor results another."""
-    operands, results = current(op)
-    return Option(
-        tuple(None if e is None else operand for e in operands), tuple(None if e is None else result for e in results))
+def as_given(op: Operation, side: int, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
+    """The options of unknown ops: they run as they are given."""
+    given = current(op)
+    return [given] if given[side][i] == encoding else []
+
+
+def at_any(op: Operation, side: int, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
+    """All tensors of the op have one encoding, whichever."""
+    return [uniform(op, encoding)]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A row of the table; by default that of unknown ops, which run once, as they are given, at an unknown cost.
+
+    anchored: whether the op runs at no option but the given one. movable: whether it is a function of its operands,
+    whatever its option: equal ones are one, and it may be computed again, and elsewhere. repeatable: whether it may be
+    computed several times at its place; by default as movable. work: what running it at an option costs a thread block.
+    parts: groups of tensors, alike in each, whose encodings vary by themselves; () where all hang together. renamed: of
+    an op that gives elements other indices and leaves them in their registers, the layout of the first result where the
+    first operand has one; None where it has none.
+    """
+
+    options: Options = as_given
+    work: Callable[[Operation, Option, Machine], Counts] = lambda op, option, machine: Counts()
+    anchored: Callable[[Operation, Kernel], bool] = lambda op, kernel: True
+    movable: Callable[[Operation], bool] = lambda op: False
+    repeatable: Callable[[Operation, Kernel], bool] | None = None
+    parts: Callable[[Operation], tuple[Part, ...]] = lambda op: ()
+    renamed: Callable[[Operation, LinearLayout], LinearLayout | None] | None = None
+
+
+def pure(op: Operation) -> bool:
+    """An op that is a function of its operands: `Rule.movable`."""
+    return True
+
+
+def free(op: Operation, kernel: Kernel) -> bool:
+    """An op that asks for nothing: `Rule.anchored`."""
+    return False
+
+
+def in_clusters(op: Operation, kernel: Kernel) -> bool:
+    """An op that uses the block's own shared memory, which lacks other blocks' elements: `Rule.anchored`."""
+    return kernel.num_ctas > 1

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from eggshard.triton.rules.contraction import Dot
-from eggshard.triton.rules.conversion import Conversion, Unpacking
+from collections.abc import Callable
+
+from eggshard.triton.kernels.ir import Operation
+from eggshard.triton.layouts.counts import Counts
+from eggshard.triton.layouts.encodings import Encoding
+from eggshard.triton.layouts.machine import Machine
+from eggshard.triton.rules import movement, reduction
+from eggshard.triton.rules.costs import arithmetic, registers
 from eggshard.triton.rules.kinds import KINDS
-from eggshard.triton.rules.memory import Access, Shared
-from eggshard.triton.rules.movement import Broadcast, ExpandDims, Join, Reshape, Split, Transpose
-from eggshard.triton.rules.pointwise import Asserted, Observed, Packed, Pointwise
-from eggshard.triton.rules.reduction import Gather, Histogram, Reduce, Scan
-from eggshard.triton.rules.rule import Rule
+from eggshard.triton.rules.memory import access, shared
+from eggshard.triton.rules.rule import Option, Options, Rule, at_any, free, pure, uniform
 
 _OPAQUE = Rule()
 
@@ -39,36 +42,65 @@ ANCHORS = frozenset("""
     amdg.masked_load amdg.masked_store amdg.scaled_downcast_fp4 amdg.scaled_downcast_fp8 amdg.scaled_upcast_fp4
     amdg.scaled_upcast_fp8""".split())
 
+#: Dialects of ops without effects, and of branches between them.
+_PURE = ("arith", "math", "cf", "ub")
+
+
+def _pointwise(kind: str | None, options: Options = at_any, movable: Callable[[Operation], bool] = pure) -> Rule:
+    """An op of so much arithmetic of a class per element; no class: it costs nothing."""
+
+    def work(op: Operation, option: Option, machine: Machine) -> Counts:
+        return arithmetic(kind, op, option, machine)
+
+    return Rule(options, work, free, movable)
+
+
+def _says_pure(op: Operation) -> bool:
+    """Whether the attribute ``pure`` says that an op has no effects; others run once."""
+    return op.attribute("pure") == "true"
+
+
+def _packed(op: Operation, side: int, i: int, encoding: Encoding, machine: Machine) -> list[Option]:
+    """A scalar region run on ``pack`` neighbouring registers at a time: there must be so many."""
+    pack = op.integer("pack") or 1
+    return [uniform(op, encoding)] if pack == 1 or registers(op.results[0], encoding, machine) % pack == 0 else []
+
+
+def _pure_inside(op: Operation) -> bool:
+    inside = (inner for region in op.regions for block in region.blocks for inner in block.operations)
+    return all(op.name.partition(".")[0] in _PURE or op.name == "tt.map_elementwise.return" for op in inside)
+
+
 TABLE: dict[str, Rule] = {
-    **{name: Pointwise(kind) for name, kind in KINDS.items()},
+    **{name: _pointwise(kind) for name, kind in KINDS.items()},
     **{name: _OPAQUE for name in CARRYING | ANCHORS},
-    "tt.extern_elementwise": Asserted("special"),
-    "tt.elementwise_inline_asm": Asserted("integer"),
-    "tt.map_elementwise": Packed("float"),
-    "tt.assert": Observed(),
-    "tt.broadcast": Broadcast(),
-    "tt.expand_dims": ExpandDims(),
-    "tt.trans": Transpose(),
-    "tt.reshape": Reshape(),
-    "tt.join": Join(),
-    "tt.split": Split(),
-    "tt.reduce": Reduce(),
-    "tt.scan": Scan(),
-    "tt.histogram": Histogram(),
-    "tt.gather": Gather(),
-    "tt.dot": Dot(),
-    "tt.load": Access(),
-    "tt.store": Access(stored=1),
-    "amdg.buffer_load": Access(),
-    "amdg.buffer_store": Access(stored=0),
-    "tt.descriptor_load": Shared(loads=True, copied=True),
-    "tt.descriptor_store": Shared(loads=False),
-    "tt.descriptor_reduce": Shared(loads=False),
-    "ttg.local_load": Shared(loads=True),
-    "ttg.local_store": Shared(loads=False),
-    "ttg.local_alloc": Shared(loads=False),
-    "ttg.convert_layout": Conversion(),
-    "ttg.fp4_to_fp": Unpacking(),
+    "tt.extern_elementwise": _pointwise("special", movable=_says_pure),
+    "tt.elementwise_inline_asm": _pointwise("integer", movable=_says_pure),
+    "tt.map_elementwise": _pointwise("float", _packed, _pure_inside),
+    "tt.assert": Rule(at_any, anchored=free),
+    "tt.broadcast": movement.BROADCAST,
+    "tt.expand_dims": movement.EXPAND_DIMS,
+    "tt.trans": movement.TRANSPOSE,
+    "tt.reshape": movement.RESHAPE,
+    "tt.join": movement.JOIN,
+    "tt.split": movement.SPLIT,
+    "tt.reduce": reduction.REDUCE,
+    "tt.scan": reduction.SCAN,
+    "tt.histogram": reduction.HISTOGRAM,
+    "tt.gather": reduction.GATHER,
+    "tt.dot": movement.DOT,
+    "tt.load": access(),
+    "tt.store": access(stored=1),
+    "amdg.buffer_load": access(),
+    "amdg.buffer_store": access(stored=0),
+    "tt.descriptor_load": shared(loads=True, copied=True),
+    "tt.descriptor_store": shared(loads=False),
+    "tt.descriptor_reduce": shared(loads=False),
+    "ttg.local_load": shared(loads=True),
+    "ttg.local_store": shared(loads=False),
+    "ttg.local_alloc": shared(loads=False),
+    "ttg.convert_layout": movement.CONVERSION,
+    "ttg.fp4_to_fp": movement.UNPACKING,
 }
 
 

@@ -9,7 +9,7 @@ pytest.importorskip("triton")
 from tests.testing.kernel_interpreter.test_judging import SOURCES, compiled, elsewhere  # noqa: E402
 
 from eggshard.errors import ProgramError  # noqa: E402
-from eggshard.triton.layouts.alignment import check_layouts  # noqa: E402
+from eggshard.triton.alignment import check_layouts  # noqa: E402
 
 #: Ops that put their results wherever they are to be.
 FREE = ("ttg.convert_layout", "tt.make_range", "tt.splat", "ttg.local_load", "arith.constant", "tt.histogram", "tt.cat")
