@@ -61,6 +61,12 @@ class ShardyModule:
         """The functions by their names."""
         return {symbol(function): function for function in self.functions}
 
+    @property
+    def main(self) -> Any | None:
+        """The only function, or the one called ``main``; None if there is neither."""
+        functions = self.functions
+        return functions[0] if len(functions) == 1 else self.by_name.get("main")
+
     def walk(self, *names: str, root: Any = None) -> list[Any]:
         """The operations with one of these names (all without names), each before those of its regions.
 

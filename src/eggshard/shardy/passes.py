@@ -141,15 +141,3 @@ def _value(what: str, key: str, text: str, default: Any) -> Any:
             raise ProgramError(f"option {key} of {what} is an integer, not {text!r}")
         return int(text)
     return text
-
-
-def peer_text(steps: Sequence[Step]) -> str:
-    """Write a pipeline in the syntax of jaxlib's pass manager; ProgramError for passes that it does not have."""
-    parts = []
-    for step in steps:
-        if not step.pass_.on:
-            raise ProgramError(f"jaxlib has no pass {PREFIX}{step.pass_.name}")
-        given = " ".join(f"{key}={str(value).lower()}" for key, value in step.options.items())
-        text = PREFIX + step.pass_.name + (f"{{{given}}}" if given else "")
-        parts.append(f"func.func({text})" if step.pass_.on == "func.func" else text)
-    return ",".join(parts)

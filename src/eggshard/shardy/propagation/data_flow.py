@@ -1,4 +1,4 @@
-"""Insertion of an op for every data-flow edge, which holds the edge's sharding during propagation."""
+"""Insertion of ops that hold the shardings of data-flow edges during propagation."""
 
 from __future__ import annotations
 
@@ -7,20 +7,10 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.shardy.edges import DATA_FLOW, EDGE, FUNCTION_EDGE, edge_owners, owner_of
+from eggshard.shardy.edges import EDGE, FUNCTION_EDGE, owner_of
 from eggshard.shardy.module import SHARDING, ShardyModule, inside_first
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.propagation.call_graph import main_function
 from eggshard.shardy.traits import is_static
-
-
-@shardy_pass("add-data-flow-edges")
-def add_data_flow_edges(module: ShardyModule) -> None:
-    """Put an op ``sdy.data_flow_edge`` behind the owner of every data-flow edge, with the sharding stated for it."""
-    for op in inside_first(module.module.operation):
-        if op.name in DATA_FLOW:
-            for owners in edge_owners(op):
-                add_edges(module, owners)
 
 
 def add_edges(module: ShardyModule, owners: Sequence[Any]) -> None:
@@ -37,10 +27,9 @@ def add_edges(module: ShardyModule, owners: Sequence[Any]) -> None:
 @shardy_pass("add-func-data-flow-edges")
 def add_function_data_flow_edges(module: ShardyModule) -> None:
     """Put an op ``sdy.func_data_flow_edge`` behind arguments of functions other than main, and results of calls."""
-    main = main_function(module)
-    functions = [function for function in module.functions if main is None or function != main]
-    for function in functions:
-        if function.regions[0].blocks:
+    main = module.main
+    for function in module.functions:
+        if (main is None or function != main) and function.regions[0].blocks:
             block = function.regions[0].blocks[0]
             with ir.InsertionPoint.at_block_begin(block):
                 for argument in block.arguments:

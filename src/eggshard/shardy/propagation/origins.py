@@ -21,6 +21,7 @@ from eggshard.shardy.attributes import read_per_value
 from eggshard.shardy.edges import EDGE, FUNCTION_EDGE, edge_of, holder_of, owner_of, sharding_of, sources, terminator
 from eggshard.shardy.module import ShardyModule, inside_first
 
+#: Per value the stated sharding that each of its axes came from, and per op which tensor each axis came from, by steps.
 ORIGINS, EDGES, NAME = "sdy.sharding_origins", "sdy.propagation_edges", "sdy.sharding_origin_name"
 _CONSTRAINT, _MANUAL = "sdy.sharding_constraint", "sdy.manual_computation"
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from eggshard.program.axes import Axes, in_mesh_order, merged
+from eggshard.program.axes import in_mesh_order
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import per_value_text, read_per_value
 from eggshard.shardy.dead_ops import erase_dead
 from eggshard.shardy.module import ShardyModule, create, maker, manual_axes, uses
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.reshards.canonical_reshards import RESHARD, share_in_other_shapes
-from eggshard.shardy.reshards.collectives.kinds import KINDS, Collective, leading
+from eggshard.shardy.reshards.collectives.kinds import KINDS, Collective, fused_pair
 
 #: Collectives have no effects but their results, though jaxlib keeps those that no op uses.
 _COLLECTIVES = tuple(f"sdy.{kind}" for kind in KINDS)
@@ -121,42 +122,28 @@ def _read(op: Any) -> Collective | None:
 def _exchange_of_exchange(module: ShardyModule, op: Any) -> bool:
     """Two all-to-alls between different dimensions, the first of which no other op uses."""
     inner = maker(op.operands[0], "sdy.all_to_all")
-    first, second = _read(inner), Collective.read(op)
-    if first is None or second is None or len(uses(inner.results[0])) != 1:
-        return False
-    dims = [{d for e in step.exchanges for d in (e.source, e.target)} for step in (first, second)]
-    if dims[0] & dims[1]:
-        return False
-    exchanges = tuple(sorted(first.exchanges + second.exchanges, key=lambda e: e.source))
-    fused = Collective("all_to_all", second.to, exchanges=exchanges)
-    return _replace(op, fused.create(inner.operands[0], op))
+    return inner is not None and len(uses(inner.results[0])) == 1 and _fused(module, inner, op, [op])
 
 
 def _slice_of_reduction(module: ShardyModule, op: Any) -> bool:
     """A reduction of which nothing is used but equal slices, that begin with all of its axes."""
     reduction = maker(op.operands[0], "sdy.all_reduce")
-    reduced, sliced = _read(reduction), Collective.read(op)
-    if reduced is None or sliced is None:
+    users = [user for user, _ in uses(reduction.results[0])] if reduction is not None else []
+    if not users or not all(u.name == op.name and u.block == op.block and _same_slices(u, op) for u in users):
         return False
-    users = [user for user, _ in uses(reduction.results[0])]
-    alike = all(u.name == op.name and u.block == op.block and _same_slices(u, op) for u in users)
-    if not alike or any(u != op and _earlier(u, op) for u in users):
-        return False
-    scattered, rest = leading(sliced.dims, reduced.axes)
-    if sum(map(len, scattered)) < len(reduced.axes):
-        return False
-    sizes = module.mesh(reduced.to).axes
-    source = module.sharding(reduction.operands[0])
-    before: tuple[Axes, ...] = source.axes if source else tuple(() for _ in scattered)
-    after = tuple(merged((*a, *b), sizes) for a, b in zip(before, scattered, strict=True))
-    to = TensorSharding.closed(reduced.to.mesh, after, sliced.to.sharding.unreduced)
-    to = to.updated(replicated=sliced.to.sharding.replicated)
-    value = Collective("reduce_scatter", to, dims=scattered).create(reduction.operands[0], op)
-    if any(rest):
-        value = Collective("all_slice", sliced.to, dims=rest).create(value, op)
-    for user in users:
-        _replace(user, value)
-    return True
+    return not any(u != op and _earlier(u, op) for u in users) and _fused(module, reduction, op, users)
+
+
+def _fused(module: ShardyModule, inner: Any, op: Any, users: Sequence[Any]) -> bool:
+    """Put what an op and the one before it come to together in the place of the op's users."""
+    first, second = _read(inner), _read(op)
+    assert first is not None and second is not None
+    moves, value = fused_pair(first.move, second.move, module.mesh(first.to).axes), inner.operands[0]
+    for move in moves or ():
+        made = move.on(first.to.mesh)
+        scattered = made.to.updated(replicated=second.to.sharding.replicated)
+        value = replace(made, to=scattered if move.kind == "reduce_scatter" else second.to).create(value, op)
+    return moves is not None and all(_replace(user, value) for user in users)
 
 
 def _same_slices(first: Any, second: Any) -> bool:

@@ -18,7 +18,8 @@ from eggshard.program.codec import decode_attributes
 from eggshard.program.op_sharding_rule import OpShardingRule
 from eggshard.program.program import Region
 from eggshard.program.types import TensorType
-from eggshard.shardy.module import RULE, shape, uses
+from eggshard.shardy.module import RULE, ShardyModule, shape, uses
+from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.traits import is_static
 
 #: Ops that are not read by StableHLO's name; reductions are in their general form, whose operands are StableHLO's.
@@ -57,6 +58,19 @@ def implied_rule(op: Any, conservative: bool = False) -> OpShardingRule | None:
     regions = _regions(operation) if name == "scatter" else ()
     nearby = _nearby(operation) if name in DEPENDENT else Nearby()
     return _derived(name, texts, operands, results, regions, nearby, conservative)
+
+
+@shardy_pass("populate-op-sharding-rules", on="func.func")
+def populate_op_sharding_rules(module: ShardyModule, *, conservative_propagation: bool = False) -> None:
+    """State on every op in a function the sharding rule that it implies, unless one is stated.
+
+    conservative_propagation: rules along which shardings propagate only where every shard stays where it is.
+    """
+    for function in module.functions:
+        for op in module.walk(root=function):
+            rule = None if RULE in op.attributes else implied_rule(op, conservative_propagation)
+            if rule is not None:
+                op.attributes[RULE] = ir.Attribute.parse(str(rule))
 
 
 @lru_cache(maxsize=4096)
