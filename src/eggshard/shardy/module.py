@@ -173,35 +173,19 @@ class ShardyModule:
 
     def argument_shardings(self, function: Any) -> list[TensorSharding | None]:
         """The shardings of a function's arguments."""
-        return _entries(function, "arg_attrs", len(function_type(function).inputs))
+        return _shardings(function, "arg_attrs")
 
     def function_result_shardings(self, function: Any) -> list[TensorSharding | None]:
         """The shardings of a function's results."""
-        return _entries(function, "res_attrs", len(function_type(function).results))
+        return _shardings(function, "res_attrs")
 
     def set_argument_sharding(self, function: Any, number: int, sharding: TensorSharding | None) -> None:
         """State the sharding of a function's argument."""
-        self._set_entry(function, "arg_attrs", number, len(function_type(function).inputs), sharding)
+        set_entry(function, "arg_attrs", number, SHARDING, sharding and ir.Attribute.parse(str(sharding)))
 
     def set_function_result_sharding(self, function: Any, number: int, sharding: TensorSharding | None) -> None:
         """State the sharding of a function's result."""
-        self._set_entry(function, "res_attrs", number, len(function_type(function).results), sharding)
-
-    def _set_entry(self, function: Any, key: str, number: int, count: int, sharding: TensorSharding | None) -> None:
-        given = list(ir.ArrayAttr(function.attributes[key])) if key in function.attributes else [
-            ir.DictAttr.get({}) for _ in range(count)]
-        entry = {named.name: named.attr for named in ir.DictAttr(given[number])}
-        entry.pop(SHARDING, None)
-        if sharding is not None:
-            entry[SHARDING] = ir.Attribute.parse(str(sharding))
-        changed = ir.DictAttr.get(entry)
-        if changed == given[number]:  # functions may have hundreds of arguments, and their attribute is one list
-            return
-        given[number] = changed
-        if entry or any(len(ir.DictAttr(other)) for other in given):
-            function.attributes[key] = ir.ArrayAttr.get(given)
-        elif key in function.attributes:
-            del function.attributes[key]
+        set_entry(function, "res_attrs", number, SHARDING, sharding and ir.Attribute.parse(str(sharding)))
 
 
 @contextmanager
@@ -232,14 +216,25 @@ def manual_axes(op: Any) -> tuple[str, ...]:
 
 
 def create(
-    name: str, operands: Sequence[Any], types: Sequence[Any], attributes: Mapping[str, str], before: Any,
-    regions: int = 0,
+    name: str, operands: Sequence[Any], types: Sequence[Any], attributes: Mapping[str, Any], at: Any,
+    regions: int = 0, location: Any = None,
 ) -> Any:
-    """A new operation in front of another; attributes are given as MLIR text, regions are empty."""
-    parsed_attributes = {key: ir.Attribute.parse(text) for key, text in attributes.items()}
-    with ir.InsertionPoint(before):
-        return ir.Operation.create(
-            name, results=list(types), operands=list(operands), attributes=parsed_attributes, regions=regions)
+    """A new operation at an insertion point, or in front of an op.
+
+    Attributes are given as MLIR text or as MLIR has them; regions are empty.
+    """
+    parsed_attributes = {
+        key: ir.Attribute.parse(given) if isinstance(given, str) else given for key, given in attributes.items()}
+    return ir.Operation.create(
+        name, results=list(types), operands=list(operands), attributes=parsed_attributes, regions=regions, loc=location,
+        ip=at if isinstance(at, ir.InsertionPoint) else ir.InsertionPoint(at))
+
+
+def behind(value: Any) -> Any:
+    """The point from which on a value can be used: behind its op, or at the beginning of the block it is given to."""
+    if isinstance(value, ir.BlockArgument):
+        return ir.InsertionPoint.at_block_begin(ir.BlockArgument(value).owner)
+    return ir.InsertionPoint.after(ir.OpResult(value).owner)
 
 
 def uses(value: Any) -> list[tuple[Any, int]]:
@@ -278,11 +273,30 @@ def function_type(function: Any) -> Any:
     return ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
 
 
-def _entries(function: Any, key: str, count: int) -> list[TensorSharding | None]:
-    if key not in function.attributes:
-        return [None] * count
-    entries = [ir.DictAttr(entry) for entry in ir.ArrayAttr(function.attributes[key])]
-    return [TensorSharding.parse(str(entry[SHARDING])) if SHARDING in entry else None for entry in entries]
+def entries(function: Any, key: str) -> list[Any]:
+    """The attributes of each argument (``arg_attrs``) or result (``res_attrs``) of a function."""
+    if key in function.attributes:
+        return [ir.DictAttr(entry) for entry in ir.ArrayAttr(function.attributes[key])]
+    type_ = function_type(function)
+    return [ir.DictAttr.get({}) for _ in (type_.inputs if key == "arg_attrs" else type_.results)]
+
+
+def set_entry(function: Any, key: str, number: int, name: str, attribute: Any) -> None:
+    """Give an attribute to an argument or result of a function; None takes it away."""
+    given = entries(function, key)
+    entry = {named.name: named.attr for named in given[number] if named.name != name}
+    changed = ir.DictAttr.get(entry if attribute is None else {**entry, name: attribute})
+    if changed == given[number]:  # functions may have hundreds of arguments, and their attribute is one list
+        return
+    given[number] = changed
+    if any(map(len, given)):
+        function.attributes[key] = ir.ArrayAttr.get(given)
+    else:
+        del function.attributes[key]
+
+
+def _shardings(function: Any, key: str) -> list[TensorSharding | None]:
+    return [TensorSharding.parse(str(e[SHARDING])) if SHARDING in e else None for e in entries(function, key)]
 
 
 def first_complaint(error: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -43,17 +44,22 @@ def rule_of(op: Any, conservative: bool = False) -> OpShardingRule | None:
     return implied_rule(operation, conservative)
 
 
-def implied_rule(op: Any, conservative: bool = False) -> OpShardingRule | None:
+def implied_rule(
+    op: Any, conservative: bool = False, sizes: Callable[[Any], tuple[int, ...]] = shape
+) -> OpShardingRule | None:
     """The rule that an op's name, types and attributes imply, None where there is none.
 
-    Ops that take or make anything but tensors of known sizes, such as tokens, have none.
+    Ops that take or make anything but tensors of known sizes, such as tokens, have none. sizes: of a value's
+    dimensions, if others than its type has.
     """
     operation = op.operation
     name = _NAMES.get(operation.name) or operation.name.removeprefix("stablehlo.")
     definition = ruled(name)
     if definition is None or not all(is_static(value) for value in (*operation.operands, *operation.results)):
         return None
-    operands, results = (tuple(map(_type, values)) for values in (operation.operands, operation.results))
+    operands, results = (
+        tuple(TensorType(sizes(v), str(v.type.element_type)) for v in values)
+        for values in (operation.operands, operation.results))
     texts = tuple((key, str(found)) for key, found in operation.attributes.items() if key in definition.attributes)
     regions = _regions(operation) if name == "scatter" else ()
     nearby = _nearby(operation) if name in DEPENDENT else Nearby()
@@ -82,10 +88,6 @@ def _derived(
     assert definition is not None
     values = definition.from_mlir(decode_attributes(definition.attributes, dict(texts)), operands, results)
     return sharding_rule(name, Attributes(values), operands, results, regions, nearby, conservative=conservative)
-
-
-def _type(value: Any) -> TensorType:
-    return TensorType(shape(value), str(value.type.element_type))
 
 
 def _regions(op: Any) -> tuple[Region, ...]:

@@ -13,7 +13,7 @@ from eggshard.program.codec import String
 from eggshard.program.cursor import read_mesh
 from eggshard.program.mesh import Mesh
 from eggshard.program.tensor_sharding import TensorSharding, mesh_attribute
-from eggshard.shardy.module import BODIES, OWN_SHARDING, ShardyModule, symbol
+from eggshard.shardy.module import BODIES, OWN_SHARDING, ShardyModule, create, symbol
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.rewriting import drop_shardings, transform_shardings
 
@@ -133,12 +133,8 @@ class _Lifting:
             self.number += 1
         self.taken.add(name)
         body = self.module.module.body
-        with ir.InsertionPoint(self.last) if self.last else ir.InsertionPoint.at_block_begin(body):
-            attributes = {"sym_name": ir.StringAttr.get(name), "mesh": ir.Attribute.parse(text)}
-            op = ir.Operation.create(MESH, attributes=attributes)
-        if self.last:
-            op.move_after(self.last)
-        self.last = op
+        at = ir.InsertionPoint.after(self.last) if self.last else ir.InsertionPoint.at_block_begin(body)
+        self.last = create(MESH, [], [], {"sym_name": ir.StringAttr.get(name), "mesh": text}, at)
         return name
 
 

@@ -12,7 +12,7 @@ from eggshard.errors import ProgramError
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import per_value_text
 from eggshard.shardy.edges import edge_of, edge_owners, terminator
-from eggshard.shardy.module import SHARDING, ShardyModule, callee, inside_first, rank, symbol
+from eggshard.shardy.module import SHARDING, ShardyModule, callee, create, inside_first, rank, symbol
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.propagation.data_flow import add_edges
 
@@ -108,19 +108,16 @@ def import_function_calls(module: ShardyModule, add_data_flow_edges_on_named_com
 
 def _computation(module: ShardyModule, call: Any, function: Any, name: str) -> Any:
     """The named computation in front of a call, into which the function's body is moved."""
-    attributes = {"name": ir.StringAttr.get(name)}
+    attributes: dict[str, Any] = {"name": ir.StringAttr.get(name)}
     block = function.regions[0].blocks[0]
     stated = _stated_or_open(module.argument_shardings(function), list(block.arguments))
     if stated:
-        attributes["in_shardings"] = ir.Attribute.parse(per_value_text(stated))
-    with ir.InsertionPoint(call):
-        computation = ir.Operation.create(
-            NAMED, results=[result.type for result in call.results], operands=list(call.operands),
-            attributes=attributes, regions=1, loc=call.location)
+        attributes["in_shardings"] = per_value_text(stated)
+    types = [result.type for result in call.results]
+    computation = create(NAMED, call.operands, types, attributes, call, 1, call.location)
     block.append_to(computation.regions[0])
     last = terminator(computation.regions[0])
-    with ir.InsertionPoint(last):
-        ir.Operation.create("sdy.return", operands=list(last.operands), loc=last.location)
+    create("sdy.return", last.operands, [], {}, last, location=last.location)
     last.erase()
     return computation
 

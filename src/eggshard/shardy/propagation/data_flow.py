@@ -7,8 +7,9 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.shardy.edges import EDGE, FUNCTION_EDGE, owner_of
-from eggshard.shardy.module import SHARDING, ShardyModule, inside_first
+from eggshard.shardy.attributes import per_value_text
+from eggshard.shardy.edges import EDGE, FUNCTION_EDGE
+from eggshard.shardy.module import SHARDING, ShardyModule, behind, create, inside_first
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.traits import is_static
 
@@ -18,10 +19,7 @@ def add_edges(module: ShardyModule, owners: Sequence[Any]) -> None:
     for owner in reversed(owners):
         if is_static(owner):
             sharding = module.sharding(owner)
-            stated = {} if sharding is None else {"sharding": ir.Attribute.parse(str(sharding))}
-            with after(owner):
-                edge = ir.Operation.create(EDGE, results=[owner.type], operands=[owner], attributes=stated)
-            owner.replace_all_uses_except(edge.results[0], edge)
+            _add(EDGE, owner, {} if sharding is None else {"sharding": str(sharding)}, behind(owner))
 
 
 @shardy_pass("add-func-data-flow-edges")
@@ -31,27 +29,18 @@ def add_function_data_flow_edges(module: ShardyModule) -> None:
     for function in module.functions:
         if (main is None or function != main) and function.regions[0].blocks:
             block = function.regions[0].blocks[0]
-            with ir.InsertionPoint.at_block_begin(block):
-                for argument in block.arguments:
-                    _add_function_edge(module, argument)
+            _add_function_edges(module, block.arguments, ir.InsertionPoint.at_block_begin(block))
     for call in inside_first(module.module.operation):
-        if call.name == "func.call" and call.results:
-            with after(call.results[0]):
-                for result in call.results:
-                    _add_function_edge(module, result)
+        if call.name == "func.call":
+            _add_function_edges(module, call.results, ir.InsertionPoint.after(call))
 
 
-def _add_function_edge(module: ShardyModule, owner: Any) -> None:
-    if not is_static(owner):
-        return
-    sharding = module.sharding(owner)
-    stated = {} if sharding is None else {SHARDING: ir.Attribute.parse(f"#sdy.sharding_per_value<[{sharding.body()}]>")}
-    edge = ir.Operation.create(FUNCTION_EDGE, results=[owner.type], operands=[owner], attributes=stated)
+def _add_function_edges(module: ShardyModule, owners: Sequence[Any], at: Any) -> None:
+    for owner in filter(is_static, owners):
+        sharding = module.sharding(owner)
+        _add(FUNCTION_EDGE, owner, {} if sharding is None else {SHARDING: per_value_text([sharding])}, at)
+
+
+def _add(name: str, owner: Any, stated: dict[str, str], at: Any) -> None:
+    edge = create(name, [owner], [owner.type], stated, at)
     owner.replace_all_uses_except(edge.results[0], edge)
-
-
-def after(value: Any) -> ir.InsertionPoint:
-    """The place behind the op that defines a value; the top of its block for an argument."""
-    if isinstance(value, ir.BlockArgument):
-        return ir.InsertionPoint.at_block_begin(ir.BlockArgument(value).owner)
-    return ir.InsertionPoint.after(owner_of(value))

@@ -8,8 +8,8 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from eggshard.program.tensor_sharding import TensorSharding
-from eggshard.shardy.edges import owner_of, sharding_of, state_sharding
-from eggshard.shardy.module import ShardyModule, rank
+from eggshard.shardy.edges import sharding_of, state_sharding
+from eggshard.shardy.module import ShardyModule, behind, create, rank
 
 GROUP, GROUP_ID = "sdy.sharding_group", "group_id"
 
@@ -46,14 +46,7 @@ def sync_groups(module: ShardyModule) -> None:
 
 
 def _constrain(value: Any, sharding: TensorSharding) -> None:
-    if isinstance(value, ir.BlockArgument):
-        point = ir.InsertionPoint.at_block_begin(ir.BlockArgument(value).owner)
-    else:
-        point = ir.InsertionPoint.after(owner_of(value))
-    with point:
-        constraint = ir.Operation.create(
-            "sdy.sharding_constraint", results=[value.type], operands=[value],
-            attributes={"sharding": ir.Attribute.parse(str(sharding))})
+    constraint = create("sdy.sharding_constraint", [value], [value.type], {"sharding": str(sharding)}, behind(value))
     value.replace_all_uses_except(constraint.results[0], constraint)
 
 

@@ -19,7 +19,7 @@ from eggshard.program.op_sharding_rule import OpShardingRule
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import read_per_value
 from eggshard.shardy.edges import EDGE, FUNCTION_EDGE, edge_of, holder_of, owner_of, sharding_of, sources, terminator
-from eggshard.shardy.module import ShardyModule, inside_first
+from eggshard.shardy.module import ShardyModule, entries, inside_first, set_entry
 
 #: Per value the stated sharding that each of its axes came from, and per op which tensor each axis came from, by steps.
 ORIGINS, EDGES, NAME = "sdy.sharding_origins", "sdy.propagation_edges", "sdy.sharding_origin_name"
@@ -128,18 +128,18 @@ class Notes:
             if result is None:
                 op.attributes[EDGES] = attribute
             else:
-                _set_entry(op, "res_attrs", result, EDGES, attribute)
+                set_entry(op, "res_attrs", result, EDGES, attribute)
 
     def _write_origins(self, value: Any, known: dict[AxisRef, str]) -> None:
         entry = ir.DictAttr.get({_key(axis): ir.StringAttr.get(origin) for axis, origin in known.items()})
         for use in value.uses:
             user = use.owner.operation
             if user.name == "func.return":
-                _set_entry(user.parent.operation, "res_attrs", use.operand_number, ORIGINS, entry)
+                set_entry(user.parent.operation, "res_attrs", use.operand_number, ORIGINS, entry)
                 break
         op = owner_of(value)
         if op.name == "func.func":
-            _set_entry(op, "arg_attrs", ir.BlockArgument(value).arg_number, ORIGINS, entry)
+            set_entry(op, "arg_attrs", ir.BlockArgument(value).arg_number, ORIGINS, entry)
         elif op.name in (_CONSTRAINT, EDGE):
             op.attributes[ORIGINS] = entry
         elif not isinstance(value, ir.BlockArgument):
@@ -162,9 +162,9 @@ class Notes:
                             _rename(edge, f"{ir.StringAttr(op.attributes[NAME]).value}_{side}: {i}")
             elif op.name == "func.func":
                 for key, side in (("arg_attrs", "input"), ("res_attrs", "output")):
-                    for i, entry in enumerate(_entries(op, key)):
+                    for i, entry in enumerate(entries(op, key)):
                         if ORIGINS in entry:
-                            _set_entry(op, key, i, ORIGINS, _renamed(entry[ORIGINS], f"{side}: {i}"))
+                            set_entry(op, key, i, ORIGINS, _renamed(entry[ORIGINS], f"{side}: {i}"))
 
 
 _ATTRIBUTES = {"input": "in_shardings", "output": "out_shardings"}
@@ -262,16 +262,3 @@ def _renamed(entry: Any, name: str) -> Any:
     named = {item.name: item.attr for item in ir.DictAttr(entry)}
     itself = ir.StringAttr.get("self")
     return ir.DictAttr.get({k: itself if ir.StringAttr(v).value == name else v for k, v in named.items()})
-
-
-def _entries(function: Any, key: str) -> list[dict[str, Any]]:
-    type_ = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
-    if key not in function.attributes:
-        return [{} for _ in (type_.inputs if key == "arg_attrs" else type_.results)]
-    return [{item.name: item.attr for item in ir.DictAttr(e)} for e in ir.ArrayAttr(function.attributes[key])]
-
-
-def _set_entry(function: Any, key: str, number: int, name: str, attribute: Any) -> None:
-    entries = _entries(function, key)
-    entries[number][name] = attribute
-    function.attributes[key] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])

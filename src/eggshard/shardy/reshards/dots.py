@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from jaxlib.mlir import ir
+
 from eggshard.planner.propagation.projection import Projection
 from eggshard.program.axes import Axes, AxisRef, any_overlap
 from eggshard.program.op_sharding_rule import REDUCTION, OpShardingRule
@@ -28,7 +30,7 @@ def reshard_result(values: Values, op: Any, projection: Projection, rule: OpShar
     factor, axes = found
     result = projection.results[0]
     result.update(factor, axes)
-    at = insertion.after(op)
+    at = ir.InsertionPoint.after(op)
     value = op.results[0]
     values.set_sharding(value, result.sharding(rule.results[0], rule, on.mesh, on.name))
     insertion.replace_uses(value, insertion.reshard(value, stated, at))

@@ -179,10 +179,9 @@ def _resharded_behind(
     """Let the op give its result at another sharding, and reshard it to its own for all users."""
     if narrow != sharding:
         module.set_sharding(result, narrow)
-        behind = ir.Operation.create(
-            "sdy.reshard", results=[result.type], operands=[result],
-            attributes={"sharding": ir.Attribute.parse(str(sharding))}, ip=ir.InsertionPoint.after(op))
-        result.replace_all_uses_except(behind.results[0], behind)
+        at = ir.InsertionPoint.after(op)
+        reshard = create("sdy.reshard", [result], [result.type], {"sharding": str(sharding)}, at)
+        result.replace_all_uses_except(reshard.results[0], reshard)
 
 
 def _resolve_update(module: ShardyModule, op: Any) -> None:
