@@ -10,12 +10,12 @@ from eggshard.shardy.local.padding import passes as padding
 from eggshard.shardy.local.permutation import factors as permutation_factors
 from eggshard.shardy.passes import PASSES as PASSES, read_steps as read_steps
 from eggshard.shardy.propagation import calls, constraints, data_flow, explicit_batching, manual_axes, strategies
-from eggshard.shardy.reshards import canonical_reshards, explicit, planned
+from eggshard.shardy.reshards import explicit, planned
 from eggshard.shardy.reshards.collectives import canonical, conversion, matmul
 
 #: The modules that register passes.
 MODULES = (
-    by_jaxlib, calls, canonical, canonical_reshards, closing, constants, constraints, conversion, data_flow, edges,
+    by_jaxlib, calls, canonical, closing, constants, constraints, conversion, data_flow, edges,
     explicit, explicit_batching, global_to_local, interface, manual_axes, matmul, meshes, padding, permutation_factors,
     planned, rules, single_device, strategies, unreduced,
 )

@@ -1,9 +1,9 @@
-"""Canonicalization of collectives: fused where two are one, and removed where they do nothing."""
+"""Canonicalization of collectives and reshards: fused where two are one, and removed where they do nothing."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +13,11 @@ from eggshard.shardy.attributes import per_value_text, read_per_value
 from eggshard.shardy.dead_ops import erase_dead
 from eggshard.shardy.module import ShardyModule, create, maker, manual_axes, uses
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.reshards.canonical_reshards import RESHARD, share_in_other_shapes
 from eggshard.shardy.reshards.collectives.kinds import KINDS, Collective, fused_pair
+from eggshard.shardy.reshards.shared_reshards import RESHARD, same_shards, share_in_other_shapes
 
 #: Collectives have no effects but their results, though jaxlib keeps those that no op uses.
-_COLLECTIVES = tuple(f"sdy.{kind}" for kind in KINDS)
+COLLECTIVES = tuple(f"sdy.{kind}" for kind in KINDS)
 
 
 @shardy_pass("canonicalize-collectives", on="")
@@ -31,19 +31,40 @@ def canonicalize_collectives(module: ShardyModule, reshards: bool = True) -> Non
     dimensions in a row are one, a reduction of what was placed in zeros is a gather, equal ops on the same value are
     one, and what changes nothing or has no users goes.
     """
+    _canonicalize(module, (*COLLECTIVES, *((RESHARD,) if reshards else ())), common=True)
+
+
+@shardy_pass("canonicalize-reshards", on="")
+def canonicalize_reshards(module: ShardyModule, common: bool = True) -> None:
+    """Drop reshards that only another reshard uses and all ops that no op uses, and share equal reshards.
+
+    As jaxlib's `canonicalize` does; common: also let equal reshards of a value in a block be one, which Shardy's
+    export pipeline does not (its ``canonicalize{enable-patterns=sdy-reshard}``).
+    """
+    _canonicalize(module, (RESHARD,), common)
+
+
+def _canonicalize(module: ShardyModule, names: Collection[str], common: bool) -> None:
+    """Simplify ops of these names until nothing changes; common: equal ops on one value become one."""
+    pure = [name for name in names if name in COLLECTIVES]
     changed = True
     while changed:
-        changed = erase_dead(module, _COLLECTIVES)
-        for op in module.walk("sdy.manual_computation"):
+        changed = erase_dead(module, pure)
+        for op in module.walk("sdy.manual_computation") if pure else ():
             if _redundant_manual_computation(module, op) or _unused_inputs(op):
                 changed = True
                 break  # what was walked may be gone
         if changed:
             continue
-        for op in module.walk(*_COLLECTIVES, *((RESHARD,) if reshards else ())):
-            if uses(op.results[0]) and any(simplify(module, op) for simplify in (_same_as_before, *_PATTERNS[op.name])):
+        for op in module.walk(*names):
+            if not uses(op.results[0]):
+                continue
+            if op.name == RESHARD:
+                changed |= _folded(op)
+                changed |= common and _same_as_before(op)
+            elif _same_as_before(op) or any(simplify(module, op) for simplify in _PATTERNS[op.name]):
                 changed = True
-        if reshards and not changed:  # chains that end elsewhere are folded by now
+        if common and not changed and RESHARD in names:  # chains that end elsewhere are folded by now
             changed = share_in_other_shapes(module)
 
 
@@ -53,26 +74,20 @@ def _replace(op: Any, value: Any) -> bool:
     return True
 
 
-def _same_as_before(module: ShardyModule, op: Any) -> bool:
+def _same_as_before(op: Any) -> bool:
     """An equal op on the same value stands earlier in the block."""
     for user, _ in uses(op.operands[0]):
-        alike = user != op and user.name == op.name and user.block == op.block and _attributes(user) == _attributes(op)
-        if alike and uses(user.results[0]) and _earlier(user, op):
+        alike = user != op and user.name == op.name and user.block == op.block and _alike(user, op)
+        if alike and uses(user.results[0]) and user.is_before_in_block(op):
             return _replace(op, user.results[0])
     return False
 
 
-def _attributes(op: Any) -> dict[str, Any]:
-    return dict(op.attributes.items())
-
-
-def _earlier(first: Any, second: Any) -> bool:
-    for op in first.block.operations:
-        if op.operation == first:
-            return True
-        if op.operation == second:
-            return False
-    return False
+def _alike(first: Any, second: Any) -> bool:
+    """Whether two ops have equal attributes; of reshards, whether they leave the same shards."""
+    if first.name != RESHARD:
+        return dict(first.attributes.items()) == dict(second.attributes.items())
+    return same_shards(*(TensorSharding.parse(str(op.attributes["sharding"])) for op in (first, second)))
 
 
 def _nothing_moves(module: ShardyModule, op: Any) -> bool:
@@ -131,7 +146,7 @@ def _slice_of_reduction(module: ShardyModule, op: Any) -> bool:
     users = [user for user, _ in uses(reduction.results[0])] if reduction is not None else []
     if not users or not all(u.name == op.name and u.block == op.block and _same_slices(u, op) for u in users):
         return False
-    return not any(u != op and _earlier(u, op) for u in users) and _fused(module, reduction, op, users)
+    return not any(u != op and u.is_before_in_block(op) for u in users) and _fused(module, reduction, op, users)
 
 
 def _fused(module: ShardyModule, inner: Any, op: Any, users: Sequence[Any]) -> bool:
@@ -150,13 +165,14 @@ def _same_slices(first: Any, second: Any) -> bool:
     return bool(first.attributes["slicing_axes"] == second.attributes["slicing_axes"])
 
 
-def _reshard_of_reshard(module: ShardyModule, op: Any) -> bool:
-    """A reshard of a reshard that no other op uses."""
-    inner = maker(op.operands[0], "sdy.reshard")
-    if inner is None or len(uses(inner.results[0])) != 1:
-        return False
-    op.operands[0] = inner.operands[0]
-    return True
+def _folded(op: Any) -> bool:
+    """Reshard what the reshard in front of this one reshards, if that has no other use."""
+    changed = False
+    while (inner := maker(op.operands[0], RESHARD)) is not None and len(uses(inner.results[0])) == 1:
+        op.operands[0] = inner.operands[0]
+        inner.erase()
+        changed = True
+    return changed
 
 
 _Simplify = Callable[[ShardyModule, Any], bool]
@@ -169,7 +185,6 @@ _PATTERNS: dict[str, tuple[_Simplify, ...]] = {
     "sdy.reduce_scatter": (_nothing_moves,),
     "sdy.replicated_to_unreduced": (_nothing_moves,),
     "sdy.sharded_to_unreduced": (_nothing_moves,),
-    "sdy.reshard": (_reshard_of_reshard,),
 }
 
 
