@@ -5,6 +5,7 @@ jaxlib parses, verifies and prints; what is written here is where Shardy keeps t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,12 +20,17 @@ from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import per_value_text, read_axis_list, read_per_value
 
 SHARDING, RULE = "sdy.sharding", "sdy.sharding_rule"
+#: Shardy's collectives: those that only move shards, and those that make or reduce partial values.
+MOVING = ("sdy.all_gather", "sdy.all_slice", "sdy.all_to_all", "sdy.collective_permute")
+COLLECTIVES = (
+    *MOVING, "sdy.all_reduce", "sdy.reduce_scatter", "sdy.replicated_to_unreduced", "sdy.sharded_to_unreduced")
+#: Ops that state the sharding of a value, and leave it what it is.
+HINTS = ("sdy.sharding_constraint", "sdy.reshard", "sdy.data_flow_edge", "sdy.func_data_flow_edge",
+         "sdy.propagation_barrier")
 #: Ops whose results' sharding is an attribute of their own, and its name.
 OWN_SHARDING = {
     "sdy.sharding_constraint": "sharding", "sdy.reshard": "sharding", "sdy.data_flow_edge": "sharding",
-    **dict.fromkeys(
-        ("sdy.all_gather", "sdy.all_slice", "sdy.all_to_all", "sdy.collective_permute", "sdy.all_reduce",
-         "sdy.reduce_scatter", "sdy.replicated_to_unreduced", "sdy.sharded_to_unreduced"), "out_sharding"),
+    **dict.fromkeys(COLLECTIVES, "out_sharding"),
 }
 #: Ops with the shardings of their operands and results, which are their blocks' arguments and what the blocks return.
 BODIES = ("sdy.manual_computation", "sdy.named_computation")
@@ -206,6 +212,11 @@ def rank(value: Any) -> int:
 def shape(value: Any) -> tuple[int, ...]:
     """The shape of a value's tensor type; () for tokens and other types."""
     return tuple(value.type.shape) if isinstance(value.type, ir.RankedTensorType) else ()
+
+
+def elements(value: Any) -> int:
+    """The number of elements of a value."""
+    return math.prod(shape(value))
 
 
 def manual_axes(op: Any) -> tuple[str, ...]:

@@ -14,14 +14,9 @@ from eggshard.shardy.local.collectives import steps_of
 from eggshard.shardy.local.conversion import Conversion, Handler, tensor_type
 from eggshard.shardy.local.decisions import BY_REGION, Refusal
 from eggshard.shardy.local.layouts import Layout, same_layout
-from eggshard.shardy.module import OWN_SHARDING, callee, function_type, manual_axes, symbol
-from eggshard.shardy.reshards.collectives.kinds import KINDS, Collective
+from eggshard.shardy.module import COLLECTIVES, HINTS, OWN_SHARDING, callee, function_type, manual_axes, symbol
+from eggshard.shardy.reshards.collectives.kinds import Collective
 from eggshard.steps.steps import ReduceScatter, Slice
-
-_IDENTITIES = (
-    "sdy.sharding_constraint", "sdy.reshard", "sdy.data_flow_edge", "sdy.func_data_flow_edge",
-    "sdy.propagation_barrier",
-)
 
 
 def convert_function(conversion: Conversion, function: Any) -> None:
@@ -151,8 +146,8 @@ def _collective(conversion: Conversion, op: Any) -> None:
 
 
 HANDLERS: dict[str, Handler] = {
-    **{f"sdy.{kind}": _collective for kind in KINDS},
-    **dict.fromkeys(_IDENTITIES, _identity),
+    **dict.fromkeys(COLLECTIVES, _collective),
+    **dict.fromkeys(HINTS, _identity),
     "sdy.sharding_group": _group,
     "sdy.manual_computation": _body,
     "sdy.named_computation": _body,

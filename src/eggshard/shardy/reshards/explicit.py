@@ -17,7 +17,7 @@ from eggshard.program.axes import Axes, any_overlap
 from eggshard.program.op_sharding_rule import OpShardingRule, TensorFactors
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import axes_text
-from eggshard.shardy.module import ShardyModule, behind, callee, inside_first, shape
+from eggshard.shardy.module import ShardyModule, behind, callee, elements, inside_first, shape
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.reshards import insertion
 from eggshard.shardy.reshards.common_axes import common_axes
@@ -197,7 +197,7 @@ class _InFunction:
                 not equivalent(tensor.sharding(dims, rule, on.mesh, on.name), sharding)
                 for tensor, dims, sharding in zip(projection.tensors, rule.tensors, shardings, strict=True)]
         else:
-            sizes = [_elements(value) for value in (*op.operands, *op.results)]
+            sizes = [elements(value) for value in (*op.operands, *op.results)]
             chosen = common_axes(projection, rule, sizes, on.mesh)
             updated = give(projection, chosen, rule)
             changed = [a or b for a, b in zip(changed, updated, strict=True)]
@@ -255,7 +255,3 @@ def sharding_of(
 
 def shape_of(dims: TensorFactors, rule: OpShardingRule) -> tuple[int, ...]:
     return tuple(math.prod(rule.factors[factor].size for factor in dim) for dim in dims)
-
-
-def _elements(value: Any) -> int:
-    return math.prod(shape(value))

@@ -20,7 +20,7 @@ from eggshard.program.op_sharding_rule import REDUCTION, RuleFactor, TensorFacto
 from eggshard.shardy.local.emission import zero_text
 from eggshard.shardy.local.padding.values import PaddedValues, Sizes, constant_text, scalar_text, splat_text
 from eggshard.shardy.local.permutation.permuted import integers_of
-from eggshard.shardy.module import rank, shape
+from eggshard.shardy.module import COLLECTIVES, HINTS, MOVING, rank, shape
 from eggshard.shardy.rules import implied_rule
 from eggshard.shardy.traits import QUANTIZATION, is_pointwise
 
@@ -48,17 +48,15 @@ class Rule:
 
 #: Besides the ops that are defined as pointwise, those that take operands of one shape.
 ELEMENTWISE = {*QUANTIZATION, "stablehlo.bitcast_convert", "stablehlo.map", "sdy.propagation_barrier"}
-#: Shardy's ops that change where a tensor lies and not what it is; the first kind leaves zeros and all else as it is.
-MOVES = ("sdy.all_gather", "sdy.all_slice", "sdy.all_to_all", "sdy.collective_permute", "sdy.reshard",
-         "sdy.sharding_constraint", "sdy.data_flow_edge", "sdy.func_data_flow_edge")
-SUMS = ("sdy.all_reduce", "sdy.reduce_scatter", "sdy.replicated_to_unreduced", "sdy.sharded_to_unreduced")
+#: Shardy's ops that change where a tensor lies and not what it is.
+MOVES = (*COLLECTIVES, *(name for name in HINTS if name not in ELEMENTWISE))
 
 
 def rule_of(values: PaddedValues, op: Any) -> Rule | None:
     """The rule of an op; None if it takes operands of their own sizes only."""
     if is_pointwise(op.name) or op.name in ELEMENTWISE:
         return _elementwise(values, op)
-    if op.name in MOVES or op.name in SUMS:
+    if op.name in MOVES:
         return _moved(values, op)
     make = RULES.get(op.name)
     return make(values, op) if make else None
@@ -102,8 +100,9 @@ def _moved(values: PaddedValues, op: Any) -> Rule:
 
     def kinds() -> list[str | None]:
         kind = values.kind(op.operands[0])
-        summed = op.name in SUMS and kind != constant_text(result, zero_text(result.type.element_type))
-        return [None if summed else kind]
+        if op.name in COLLECTIVES and op.name not in MOVING:  # partial values leave zeros as they are, and nothing else
+            return [kind if kind == constant_text(result, zero_text(result.type.element_type)) else None]
+        return [kind]
 
     return Rule([labels], [labels], fixed, kinds=kinds)
 

@@ -11,13 +11,10 @@ from eggshard.program.axes import in_mesh_order
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import per_value_text, read_per_value
 from eggshard.shardy.dead_ops import erase_dead
-from eggshard.shardy.module import ShardyModule, create, maker, manual_axes, uses
+from eggshard.shardy.module import COLLECTIVES, ShardyModule, create, maker, manual_axes, uses
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.reshards.collectives.kinds import KINDS, Collective, fused_pair
+from eggshard.shardy.reshards.collectives.kinds import Collective, fused_pair
 from eggshard.shardy.reshards.shared_reshards import RESHARD, same_shards, share_in_other_shapes
-
-#: Collectives have no effects but their results, though jaxlib keeps those that no op uses.
-COLLECTIVES = tuple(f"sdy.{kind}" for kind in KINDS)
 
 
 @shardy_pass("canonicalize-collectives", on="")
@@ -46,7 +43,7 @@ def canonicalize_reshards(module: ShardyModule, common: bool = True) -> None:
 
 def _canonicalize(module: ShardyModule, names: Collection[str], common: bool) -> None:
     """Simplify ops of these names until nothing changes; common: equal ops on one value become one."""
-    pure = [name for name in names if name in COLLECTIVES]
+    pure = [name for name in names if name in COLLECTIVES]  # jaxlib keeps those that no op uses
     changed = True
     while changed:
         changed = erase_dead(module, pure)
