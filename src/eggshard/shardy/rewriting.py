@@ -33,6 +33,18 @@ def transform_shardings(module: ShardyModule, change: Change) -> None:
                 k: changed(v, (type_,)) if k == SHARDING else v for k, v in entry.items()})
 
 
+def stated_shardings(module: ShardyModule) -> Iterator[tuple[Any, TensorSharding]]:
+    """Every sharding that a module states, with the MLIR type of its value, None for an op without values."""
+    for op in module.walk():
+        for name, types in sharding_attributes(op):
+            stated = _read(str(op.attributes[name]))
+            yield from zip(types or [None] * len(stated), stated, strict=True)
+        if op.name == "func.func":
+            of = function_type(op)
+            ends = (of.inputs, module.argument_shardings(op)), (of.results, module.function_result_shardings(op))
+            yield from ((t, s) for types, listed in ends for t, s in zip(types, listed, strict=True) if s is not None)
+
+
 def drop_shardings(module: ShardyModule) -> None:
     """Take away the shardings that are stated for values, but not those of which an op consists."""
     for op in module.walk():
@@ -65,10 +77,12 @@ def transform_entries(function: Any, change: Callable[[dict[str, Any], Any], dic
             del function.attributes[key]
 
 
+def _read(text: str) -> tuple[TensorSharding, ...]:
+    return read_per_value(text) if text.startswith("#sdy.sharding_per_value") else (TensorSharding.parse(text),)
+
+
 def _changed(attribute: Any, types: Sequence[Any], change: Change) -> Any:
     text = str(attribute)
-    if not text.startswith("#sdy.sharding_per_value"):
-        return ir.Attribute.parse(str(change(TensorSharding.parse(text), types[0])))
-    stated = read_per_value(text)
-    types = types or [None] * len(stated)  # an op without results may say on which device it is
-    return ir.Attribute.parse(per_value_text(map(change, stated, types)))
+    stated = _read(text)
+    after = list(map(change, stated, types or [None] * len(stated)))
+    return ir.Attribute.parse(per_value_text(after) if text.startswith("#sdy.sharding_per_value") else str(after[0]))

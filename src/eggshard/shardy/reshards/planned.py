@@ -15,10 +15,11 @@ from eggshard.program.placement import Placement
 from eggshard.shardy.module import ShardyModule, callee, maker, symbol
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.reshards.search.blocks import BlockPlan, plan_block
-from eggshard.shardy.reshards.search.context import Context, stated_shardings
+from eggshard.shardy.reshards.search.context import Context
 from eggshard.shardy.reshards.search.nested import nested_offers
 from eggshard.shardy.reshards.search.op_by_op import keep_the_cheaper, reshard_op_by_op
 from eggshard.shardy.reshards.search.writing import write
+from eggshard.shardy.rewriting import stated_shardings
 
 #: Cost models by name.
 COST_MODELS: dict[str, CostModel] = {
