@@ -103,6 +103,11 @@ class ShardyModule:
         found = meshes[sharding.mesh]
         return Mesh({}) if isinstance(found, int) else found
 
+    def on_one_device(self, sharding: TensorSharding) -> bool:
+        """Whether a whole tensor lies on one device, which its mesh is."""
+        named = isinstance(sharding.mesh, str) and isinstance(self.meshes.get(sharding.mesh), int)
+        return named or sharding.sharding.device is not None
+
     # -- shardings ---------------------------------------------------------------------------------------------------
 
     def sharding(self, value: Any) -> TensorSharding | None:

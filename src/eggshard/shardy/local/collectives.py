@@ -12,7 +12,8 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import atoms
 from eggshard.shardy.attributes import Exchange as Parameter, axes_text
 from eggshard.shardy.local.decisions import Refusal
-from eggshard.shardy.local.layouts import Layout, positions, refined, same_tiles
+from eggshard.shardy.local.layouts import Layout, refined, same_tiles
+from eggshard.shardy.reshards.axis_lists import positions_along
 from eggshard.shardy.reshards.collectives.kinds import PER_TENSOR, Collective
 from eggshard.steps.piece_steps import Exchange, Round
 from eggshard.steps.steps import (
@@ -144,7 +145,8 @@ def _pairs(source: Layout, target: Layout) -> tuple[tuple[int, int], ...]:
     for layout in (source, target):
         rank = len(layout.dims)
         starts = np.stack([layout.starts(d) for d in range(rank)], axis=1)
-        places.append([(*row, addend) for row, addend in zip(starts.tolist(), _addends(layout), strict=True)])
+        addends = positions_along(layout.mesh, layout.unreduced).tolist()
+        places.append([(*row, addend) for row, addend in zip(starts.tolist(), addends, strict=True)])
     senders: dict[tuple[int, ...], list[int]] = {}
     for device, place in enumerate(places[0]):
         senders.setdefault(place, []).append(device)
@@ -157,12 +159,6 @@ def _pairs(source: Layout, target: Layout) -> tuple[tuple[int, int], ...]:
         if device not in pairs:
             pairs[device] = senders[place].pop(0)
     return tuple((pairs[device], device) for device in sorted(pairs))
-
-
-def _addends(layout: Layout) -> list[int]:
-    """Per device the number of the partial value that it holds."""
-    found: list[int] = positions(layout.mesh, layout.unreduced).tolist()
-    return found
 
 
 def _in_zeros(fine: Mesh, source: Layout, moves: Moves) -> Action:

@@ -23,15 +23,10 @@ def resolve_single_device_sharding(module: ShardyModule) -> None:
     Reshards between the two are no more. ShardingError for an op with effects on a single device, which all devices
     would have.
     """
-    meshes = module.meshes
-    whole = next((name for name, mesh in meshes.items() if isinstance(mesh, Mesh) and mesh.axes), None)
-
-    def single(sharding: TensorSharding) -> bool:
-        named = isinstance(sharding.mesh, str) and isinstance(meshes.get(sharding.mesh), int)
-        return named or sharding.sharding.device is not None
+    whole = next((name for name, mesh in module.meshes.items() if isinstance(mesh, Mesh) and mesh.axes), None)
 
     def everywhere(sharding: TensorSharding, type_: Any) -> TensorSharding:
-        if not single(sharding):
+        if not module.on_one_device(sharding):
             return sharding
         rank = type_.rank if isinstance(type_, ir.RankedTensorType) else 0
         return TensorSharding.closed(sharding.mesh if whole is None else whole, ((),) * rank)
@@ -39,7 +34,7 @@ def resolve_single_device_sharding(module: ShardyModule) -> None:
     for op in module.walk():
         for name, _ in sharding_attributes(op) if op.name not in OWN_SHARDING and has_effects(op) else ():
             stated = read_per_value(str(op.attributes[name]))
-            if any(map(single, stated)):
+            if any(map(module.on_one_device, stated)):
                 raise ShardingError(
                     f"{op.name} has effects and lies on a single device ({stated[0]}); every device would have them: "
                     "shard it over a mesh, or take it out of the program"

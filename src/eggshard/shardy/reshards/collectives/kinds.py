@@ -11,7 +11,6 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import (
     Exchange,
-    axes_text,
     axis_list_text,
     axis_lists_text,
     exchanges_text,
@@ -115,15 +114,6 @@ class Collective:
         elif self.kind == "all_to_all":
             attributes["params"] = exchanges_text(self.exchanges)
         return create(f"sdy.{self.kind}", [value], [value.type], attributes, before).results[0]
-
-    def text(self, operand: str) -> str:
-        """The op as Shardy writes it, without its type."""
-        moved = {
-            "all_to_all": f"[{', '.join(map(str, self.exchanges))}] ", "collective_permute": "",
-            **dict.fromkeys(PER_DIMENSION, f"[{', '.join(map(axes_text, self.dims))}] "),
-            **dict.fromkeys(PER_TENSOR, f"{axes_text(self.axes)} "),
-        }[self.kind]
-        return f"sdy.{self.kind} {moved}{operand} out_sharding={self.to.body()}"
 
     @property
     def move(self) -> Move:

@@ -25,6 +25,8 @@ from eggshard.shardy.rewriting import stated_shardings
 
 #: Routes over the parts of axes are looked for on meshes of no more parts than these.
 MOST_PARTS = 5
+#: On meshes of more axes than these, those that no sharding names are left out of placements: there are too many.
+MANY_AXES = 4
 
 
 class Context:
@@ -44,6 +46,9 @@ class Context:
         whole = module.mesh(stated[0]) if stated else Mesh({})
         self.mesh = whole.refined(gather_cuts((s.sharding for s in stated), whole))
         self.free = self.mesh
+        if len(self.mesh.axes) > MANY_AXES:
+            named = {a for s in stated for a in atoms(s.sharding.axes, self.mesh)}
+            self.free = without_axes(self.mesh, tuple(a for a in self.mesh.axes if a not in named))
         self.pricer = Pricer(model, self.mesh)
         parts = parts_of(self.mesh)
         finer = None
@@ -135,9 +140,7 @@ class Context:
 
 def _only_mesh(module: ShardyModule, stated: Sequence[TensorSharding]) -> str | Mesh:
     meshes = {module.mesh(s) for s in dict.fromkeys(stated)}
-    device = next((s for s in stated if s.sharding.device is not None), None)
-    maximal = {name for name, mesh in module.meshes.items() if isinstance(mesh, int)}
-    if device is not None or not maximal.isdisjoint(s.mesh for s in stated if isinstance(s.mesh, str)):
+    if any(map(module.on_one_device, dict.fromkeys(stated))):
         raise ProgramError("some tensor lies on a single device, which the search knows no conversions for")
     if len(meshes) > 1:
         shown = " and ".join(sorted(map(str, meshes)))
