@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from tests.shardy.peer import peer_text, run_peer
 from tests.shardy.running import assert_runs_equal
 
 from bench import shardy_pairs
@@ -23,8 +24,6 @@ from eggshard import shardy
 from eggshard.errors import EggshardError, ProgramError
 from eggshard.shardy.catalogue import PASSES, read_steps
 from eggshard.shardy.module import parsed
-from eggshard.shardy.passes import peer_text
-from eggshard.shardy.peer import run_peer
 from eggshard.shardy.wire_bytes import module_bytes
 
 MODULES = 50

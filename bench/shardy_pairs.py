@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.table import Table
+from tests.shardy.peer import run_peer
 
 from bench.lower_bound import State, shardings
 from eggshard import shardy
 from eggshard.shardy.module import parsed
-from eggshard.shardy.peer import run_peer
 from eggshard.shardy.wire_bytes import WireBytes, function_bytes
 
 CASES = (({"x": 2, "y": 2, "z": 2}, 16), ({"x": 2, "y": 3, "z": 2}, 72))

@@ -8,9 +8,9 @@ import pytest
 from bench import shardy
 from bench.shardy_rows import EXAMPLES, Row, example, rows
 from rich.console import Console
+from tests.shardy.peer import run_peer
 
 from eggshard.shardy.catalogue import PASSES, read_steps
-from eggshard.shardy.peer import run_peer
 
 STATED = (dict(stated=1.0, open=1.0),)
 

@@ -6,11 +6,10 @@ import difflib
 
 from jax.interpreters import mlir as jax_mlir
 from jaxlib.mlir import ir
+from tests.shardy.peer import peer_text, run_peer
 
 from eggshard import shardy
 from eggshard.shardy.catalogue import read_steps
-from eggshard.shardy.passes import peer_text
-from eggshard.shardy.peer import run_peer
 
 
 def canonical(text: str) -> str:

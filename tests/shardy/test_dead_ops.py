@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from tests.shardy.peer import run_peer
 
 from eggshard import shardy
 from eggshard.shardy.module import parsed
-from eggshard.shardy.peer import run_peer
 
 SHARDED = "#sdy.sharding<@mesh, [{\"x\"}, {\"y\"}]>"
 #: Each op stands for itself: those that only it uses are beside it. What has effects stays, with what it uses.

@@ -7,13 +7,13 @@ from tests.shardy.clean_up.features import ALL
 from tests.shardy.clean_up.written import WRITTEN
 from tests.shardy.differential import canonical
 from tests.shardy.modules import random_module
+from tests.shardy.peer import run_peer
 
 import eggshard as es
 from eggshard import shardy
 from eggshard.errors import ProgramError
 from eggshard.shardy.catalogue import PASSES
 from eggshard.shardy.passes import read_call
-from eggshard.shardy.peer import run_peer
 
 #: jaxlib's export pipeline, as far as it decides nothing.
 CLEAN_UP = "avoid-export-for-partitioning=true"

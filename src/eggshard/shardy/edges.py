@@ -16,6 +16,8 @@ from eggshard.shardy.module import BODIES, ShardyModule
 
 #: Ops whose edges are owned by their results; bodies' arguments own some of theirs.
 DATA_FLOW = ("stablehlo.while", "stablehlo.case", "stablehlo.optimization_barrier", *BODIES)
+#: Shardy has no data-flow edges for it, so its branches return what they happen to; reshards take it as a case.
+IF = "stablehlo.if"
 EDGE, FUNCTION_EDGE = "sdy.data_flow_edge", "sdy.func_data_flow_edge"
 
 
@@ -62,19 +64,24 @@ def owner_of_source(op: Any, operand: int) -> Any | None:
 
 def sources(owner: Any) -> list[Any]:
     """The values that flow into an edge; ProgramError for an edge of a value that owns none."""
+    return [op.operands[number] for op, number in source_operands(owner)]
+
+
+def source_operands(owner: Any) -> list[tuple[Any, int]]:
+    """The operands through which values flow into an edge: ops and numbers."""
     op = owner_of(owner)
-    if op.name not in DATA_FLOW:
+    if op.name not in (*DATA_FLOW, IF):
         raise ProgramError(
             f"an sdy.data_flow_edge is behind a value of {op.name}, of type {owner.type}, which owns no edge; leave "
             f"them to add-data-flow-edges, which puts them behind {', '.join(DATA_FLOW)}")
     if isinstance(owner, ir.BlockArgument):
-        return [op.operands[ir.BlockArgument(owner).arg_number]]
+        return [(op, ir.BlockArgument(owner).arg_number)]
     number = ir.OpResult(owner).result_number
     if op.name == "stablehlo.optimization_barrier":
-        return [op.operands[number]]
+        return [(op, number)]
     if op.name == "stablehlo.while":
-        return [op.operands[number], terminator(op.regions[1]).operands[number]]
-    return [terminator(region).operands[number] for region in op.regions]
+        return [(op, number), (terminator(op.regions[1]), number)]
+    return [(terminator(region), number) for region in op.regions]
 
 
 def other_targets(owner: Any) -> list[Any]:

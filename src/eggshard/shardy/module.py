@@ -5,6 +5,7 @@ jaxlib parses, verifies and prints; what is written here is where Shardy keeps t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,12 +20,17 @@ from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import per_value_text, read_axis_list, read_per_value
 
 SHARDING, RULE = "sdy.sharding", "sdy.sharding_rule"
+#: Shardy's collectives: those that only move shards, and those that make or reduce partial values.
+MOVING = ("sdy.all_gather", "sdy.all_slice", "sdy.all_to_all", "sdy.collective_permute")
+COLLECTIVES = (
+    *MOVING, "sdy.all_reduce", "sdy.reduce_scatter", "sdy.replicated_to_unreduced", "sdy.sharded_to_unreduced")
+#: Ops that state the sharding of a value, and leave it what it is.
+HINTS = ("sdy.sharding_constraint", "sdy.reshard", "sdy.data_flow_edge", "sdy.func_data_flow_edge",
+         "sdy.propagation_barrier")
 #: Ops whose results' sharding is an attribute of their own, and its name.
 OWN_SHARDING = {
     "sdy.sharding_constraint": "sharding", "sdy.reshard": "sharding", "sdy.data_flow_edge": "sharding",
-    **dict.fromkeys(
-        ("sdy.all_gather", "sdy.all_slice", "sdy.all_to_all", "sdy.collective_permute", "sdy.all_reduce",
-         "sdy.reduce_scatter", "sdy.replicated_to_unreduced", "sdy.sharded_to_unreduced"), "out_sharding"),
+    **dict.fromkeys(COLLECTIVES, "out_sharding"),
 }
 #: Ops with the shardings of their operands and results, which are their blocks' arguments and what the blocks return.
 BODIES = ("sdy.manual_computation", "sdy.named_computation")
@@ -61,6 +67,12 @@ class ShardyModule:
         """The functions by their names."""
         return {symbol(function): function for function in self.functions}
 
+    @property
+    def main(self) -> Any | None:
+        """The only function, or the one called ``main``; None if there is neither."""
+        functions = self.functions
+        return functions[0] if len(functions) == 1 else self.by_name.get("main")
+
     def walk(self, *names: str, root: Any = None) -> list[Any]:
         """The operations with one of these names (all without names), each before those of its regions.
 
@@ -90,6 +102,11 @@ class ShardyModule:
             raise ProgramError(f"sharding {sharding} is on mesh @{sharding.mesh}, which the module does not define")
         found = meshes[sharding.mesh]
         return Mesh({}) if isinstance(found, int) else found
+
+    def on_one_device(self, sharding: TensorSharding) -> bool:
+        """Whether a whole tensor lies on one device, which its mesh is."""
+        named = isinstance(sharding.mesh, str) and isinstance(self.meshes.get(sharding.mesh), int)
+        return named or sharding.sharding.device is not None
 
     # -- shardings ---------------------------------------------------------------------------------------------------
 
@@ -167,35 +184,19 @@ class ShardyModule:
 
     def argument_shardings(self, function: Any) -> list[TensorSharding | None]:
         """The shardings of a function's arguments."""
-        return _entries(function, "arg_attrs", len(function_type(function).inputs))
+        return _shardings(function, "arg_attrs")
 
     def function_result_shardings(self, function: Any) -> list[TensorSharding | None]:
         """The shardings of a function's results."""
-        return _entries(function, "res_attrs", len(function_type(function).results))
+        return _shardings(function, "res_attrs")
 
     def set_argument_sharding(self, function: Any, number: int, sharding: TensorSharding | None) -> None:
         """State the sharding of a function's argument."""
-        self._set_entry(function, "arg_attrs", number, len(function_type(function).inputs), sharding)
+        set_entry(function, "arg_attrs", number, SHARDING, sharding and ir.Attribute.parse(str(sharding)))
 
     def set_function_result_sharding(self, function: Any, number: int, sharding: TensorSharding | None) -> None:
         """State the sharding of a function's result."""
-        self._set_entry(function, "res_attrs", number, len(function_type(function).results), sharding)
-
-    def _set_entry(self, function: Any, key: str, number: int, count: int, sharding: TensorSharding | None) -> None:
-        given = list(ir.ArrayAttr(function.attributes[key])) if key in function.attributes else [
-            ir.DictAttr.get({}) for _ in range(count)]
-        entry = {named.name: named.attr for named in ir.DictAttr(given[number])}
-        entry.pop(SHARDING, None)
-        if sharding is not None:
-            entry[SHARDING] = ir.Attribute.parse(str(sharding))
-        changed = ir.DictAttr.get(entry)
-        if changed == given[number]:  # functions may have hundreds of arguments, and their attribute is one list
-            return
-        given[number] = changed
-        if entry or any(len(ir.DictAttr(other)) for other in given):
-            function.attributes[key] = ir.ArrayAttr.get(given)
-        elif key in function.attributes:
-            del function.attributes[key]
+        set_entry(function, "res_attrs", number, SHARDING, sharding and ir.Attribute.parse(str(sharding)))
 
 
 @contextmanager
@@ -218,6 +219,11 @@ def shape(value: Any) -> tuple[int, ...]:
     return tuple(value.type.shape) if isinstance(value.type, ir.RankedTensorType) else ()
 
 
+def elements(value: Any) -> int:
+    """The number of elements of a value."""
+    return math.prod(shape(value))
+
+
 def manual_axes(op: Any) -> tuple[str, ...]:
     """The manual axes of a manual computation; none of any other op."""
     if "manual_axes" not in op.attributes:
@@ -226,14 +232,25 @@ def manual_axes(op: Any) -> tuple[str, ...]:
 
 
 def create(
-    name: str, operands: Sequence[Any], types: Sequence[Any], attributes: Mapping[str, str], before: Any,
-    regions: int = 0,
+    name: str, operands: Sequence[Any], types: Sequence[Any], attributes: Mapping[str, Any], at: Any,
+    regions: int = 0, location: Any = None,
 ) -> Any:
-    """A new operation in front of another; attributes are given as MLIR text, regions are empty."""
-    parsed_attributes = {key: ir.Attribute.parse(text) for key, text in attributes.items()}
-    with ir.InsertionPoint(before):
-        return ir.Operation.create(
-            name, results=list(types), operands=list(operands), attributes=parsed_attributes, regions=regions)
+    """A new operation at an insertion point, or in front of an op.
+
+    Attributes are given as MLIR text or as MLIR has them; regions are empty.
+    """
+    parsed_attributes = {
+        key: ir.Attribute.parse(given) if isinstance(given, str) else given for key, given in attributes.items()}
+    return ir.Operation.create(
+        name, results=list(types), operands=list(operands), attributes=parsed_attributes, regions=regions, loc=location,
+        ip=at if isinstance(at, ir.InsertionPoint) else ir.InsertionPoint(at))
+
+
+def behind(value: Any) -> Any:
+    """The point from which on a value can be used: behind its op, or at the beginning of the block it is given to."""
+    if isinstance(value, ir.BlockArgument):
+        return ir.InsertionPoint.at_block_begin(ir.BlockArgument(value).owner)
+    return ir.InsertionPoint.after(ir.OpResult(value).owner)
 
 
 def uses(value: Any) -> list[tuple[Any, int]]:
@@ -272,11 +289,30 @@ def function_type(function: Any) -> Any:
     return ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
 
 
-def _entries(function: Any, key: str, count: int) -> list[TensorSharding | None]:
-    if key not in function.attributes:
-        return [None] * count
-    entries = [ir.DictAttr(entry) for entry in ir.ArrayAttr(function.attributes[key])]
-    return [TensorSharding.parse(str(entry[SHARDING])) if SHARDING in entry else None for entry in entries]
+def entries(function: Any, key: str) -> list[Any]:
+    """The attributes of each argument (``arg_attrs``) or result (``res_attrs``) of a function."""
+    if key in function.attributes:
+        return [ir.DictAttr(entry) for entry in ir.ArrayAttr(function.attributes[key])]
+    type_ = function_type(function)
+    return [ir.DictAttr.get({}) for _ in (type_.inputs if key == "arg_attrs" else type_.results)]
+
+
+def set_entry(function: Any, key: str, number: int, name: str, attribute: Any) -> None:
+    """Give an attribute to an argument or result of a function; None takes it away."""
+    given = entries(function, key)
+    entry = {named.name: named.attr for named in given[number] if named.name != name}
+    changed = ir.DictAttr.get(entry if attribute is None else {**entry, name: attribute})
+    if changed == given[number]:  # functions may have hundreds of arguments, and their attribute is one list
+        return
+    given[number] = changed
+    if any(map(len, given)):
+        function.attributes[key] = ir.ArrayAttr.get(given)
+    else:
+        del function.attributes[key]
+
+
+def _shardings(function: Any, key: str) -> list[TensorSharding | None]:
+    return [TensorSharding.parse(str(e[SHARDING])) if SHARDING in e else None for e in entries(function, key)]
 
 
 def first_complaint(error: Any) -> str:

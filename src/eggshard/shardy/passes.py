@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,33 +11,20 @@ from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError
 from eggshard.shardy.module import ShardyModule, first_complaint
+from eggshard.shardy.pipelines import Named
 
 PREFIX = "sdy-"
 Run = Callable[..., None]
 
 
 @dataclass(frozen=True)
-class Pass:
-    """A pass by Shardy's name, without its prefix ``sdy-``.
+class Pass(Named):
+    """A pass by Shardy's name, without its prefix ``sdy-``: a function that changes a module in place.
 
-    run: changes a module in place; its keyword arguments are the pass's options, with underscores for dashes.
     on: the op that jaxlib's pass is anchored on, ``builtin.module`` or ``func.func``; empty where jaxlib has none.
     """
 
-    name: str
-    run: Run
     on: str
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options and their defaults, spelled with dashes."""
-        parameters = list(inspect.signature(self.run).parameters.values())[1:]
-        return {p.name.replace("_", "-"): p.default for p in parameters}
-
-    @property
-    def summary(self) -> str:
-        """The first line of its documentation."""
-        return (inspect.getdoc(self.run) or "").partition("\n")[0]
 
 
 PASSES: dict[str, Pass] = {}
@@ -141,15 +127,3 @@ def _value(what: str, key: str, text: str, default: Any) -> Any:
             raise ProgramError(f"option {key} of {what} is an integer, not {text!r}")
         return int(text)
     return text
-
-
-def peer_text(steps: Sequence[Step]) -> str:
-    """Write a pipeline in the syntax of jaxlib's pass manager; ProgramError for passes that it does not have."""
-    parts = []
-    for step in steps:
-        if not step.pass_.on:
-            raise ProgramError(f"jaxlib has no pass {PREFIX}{step.pass_.name}")
-        given = " ".join(f"{key}={str(value).lower()}" for key, value in step.options.items())
-        text = PREFIX + step.pass_.name + (f"{{{given}}}" if given else "")
-        parts.append(f"func.func({text})" if step.pass_.on == "func.func" else text)
-    return ",".join(parts)

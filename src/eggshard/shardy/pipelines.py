@@ -5,26 +5,37 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 Steps = Callable[..., list[str]]
 
 
 @dataclass(frozen=True)
-class Pipeline:
-    """steps: the passes with their options, in order; its keyword arguments are the pipeline's options."""
+class Named:
+    """A function by a name; its arguments with defaults are the options, with underscores for dashes."""
 
     name: str
-    steps: Steps
+    run: Callable[..., Any]
 
     @property
-    def options(self) -> dict[str, bool | str]:
+    def options(self) -> dict[str, Any]:
         """The options and their defaults, spelled with dashes."""
-        return {p.name.replace("_", "-"): p.default for p in inspect.signature(self.steps).parameters.values()}
+        parameters = inspect.signature(self.run).parameters.values()
+        return {p.name.replace("_", "-"): p.default for p in parameters if p.default is not p.empty}
 
     @property
     def summary(self) -> str:
         """The first line of its documentation."""
-        return (inspect.getdoc(self.steps) or "").partition("\n")[0]
+        return (inspect.getdoc(self.run) or "").partition("\n")[0]
+
+
+class Pipeline(Named):
+    """A pipeline: a function that lists its passes with their options, in order."""
+
+    @property
+    def steps(self) -> Steps:
+        """The passes for given options."""
+        return self.run
 
 
 PIPELINES: dict[str, Pipeline] = {}

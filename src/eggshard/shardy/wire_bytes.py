@@ -16,11 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxlib.mlir import ir
 
+from eggshard.errors import ProgramError
 from eggshard.program.axes import Axes, shard_count
 from eggshard.program.mesh import Mesh
 from eggshard.program.tensor_sharding import TensorSharding
-from eggshard.program.types import numpy_dtype
+from eggshard.program.types import element_bytes
 from eggshard.shardy.module import ShardyModule, callee, shape
+from eggshard.shardy.reshards.axis_lists import positions_along
 from eggshard.shardy.reshards.collectives.kinds import Collective
 
 #: Axes per dimension.
@@ -114,13 +116,7 @@ def lacks(
 @lru_cache(maxsize=65536)
 def positions(mesh: Mesh, dims: Dims) -> np.ndarray:
     """``[rank, devices]``: the shard of each dimension that every logical device holds."""
-    out = np.zeros((len(dims), mesh.size), np.int64)
-    for i, axes in enumerate(dims):
-        for axis in axes:
-            size = axis.size or mesh.axes[axis.name]
-            minor = mesh.axes[axis.name] // (axis.pre * size)
-            out[i] = out[i] * size + mesh.coordinates[axis.name] // minor % size
-    return out
+    return np.array([positions_along(mesh, axes) for axes in dims], np.int64).reshape(len(dims), mesh.size)
 
 
 def _moving(mesh: Mesh, target: Dims, source_mesh: Mesh, source: Dims) -> float:
@@ -198,10 +194,9 @@ class _Counter:
 
 def element_bytes_of(value: Any) -> int:
     """Bytes of one element of a value, at least one."""
-    name = str(ir.ShapedType(value.type).element_type)
     try:
-        return max(1, numpy_dtype(name).itemsize)
-    except Exception:  # quantised and other types that arrays do not have
+        return max(1, element_bytes(str(ir.ShapedType(value.type).element_type)))
+    except ProgramError:  # quantised and other types that arrays do not have
         return 1
 
 

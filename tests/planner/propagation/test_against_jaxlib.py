@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import pytest
 from tests.frontends.jax_programs import PROGRAMS, sharded
+from tests.shardy.peer import run_peer
 from tests.shardy.propagation.generated import PLAIN, REGIONS, modules
 from tests.shardy.propagation.test_bench_programs import FAMILIES
 from tests.shardy.propagation.test_import_passes import PROPAGATION
@@ -26,7 +27,6 @@ from eggshard.planner.propagation.strategies import aggressive
 from eggshard.program.program import Program, Region
 from eggshard.program.sharding import whole_mesh
 from eggshard.shardy.module import parsed, rank
-from eggshard.shardy.peer import run_peer
 
 FEATURES = {**PLAIN, **REGIONS, "families": PLAIN["families"], "size_one_axes": True, "priorities": 0.2}
 #: A tensor's type, and its sharding before export.

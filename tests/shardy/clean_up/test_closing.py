@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 from tests.shardy.differential import assert_agrees
+from tests.shardy.peer import run_peer
 
 import eggshard as es
-from eggshard.shardy.peer import run_peer
 
 MODULE = """
 module {

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from tests.shardy.clean_up.written import MESHES, WRITTEN
 from tests.shardy.differential import assert_agrees, canonical
+from tests.shardy.peer import run_peer
 
 from eggshard import shardy
-from eggshard.shardy.peer import run_peer
 
 ORIGINS = "sink-data-flow-edges{sink-debug-sharding-origins=true}"
 

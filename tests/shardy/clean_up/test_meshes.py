@@ -5,10 +5,10 @@ from tests.shardy.clean_up.features import ALL
 from tests.shardy.clean_up.written import WRITTEN
 from tests.shardy.differential import canonical
 from tests.shardy.modules import random_module
+from tests.shardy.peer import run_peer
 
 from eggshard import shardy
 from eggshard.errors import ProgramError
-from eggshard.shardy.peer import run_peer
 
 
 def reduced(mesh: str, meshes: str = "") -> str:

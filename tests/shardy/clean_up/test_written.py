@@ -6,12 +6,11 @@ import pytest
 from tests.shardy.clean_up.features import FEATURES
 from tests.shardy.clean_up.written import WRITTEN
 from tests.shardy.differential import canonical
+from tests.shardy.peer import peer_text, run_peer
 
 from eggshard import shardy
 from eggshard.errors import EggshardError
 from eggshard.shardy.catalogue import read_steps
-from eggshard.shardy.passes import peer_text
-from eggshard.shardy.peer import run_peer
 
 #: Modules that crash jaxlib's passes: it looks into the body of a function that has none, or for a function.
 CRASHING = ("a declaration", "no functions")

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from eggshard.shardy.peer import Peer, run_peer
+from tests.shardy.peer import Peer, run_peer
 
 EXPLICIT = "func.func(sdy-insert-explicit-reshards{enable-full-version=true})"
 PERMUTATIONS = "sdy-resolve-permutation-factors{enable-halo-exchange=true}"

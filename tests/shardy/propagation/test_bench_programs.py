@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 from bench.programs import BenchProgram
+from tests.shardy.peer import run_peer
 from tests.shardy.propagation.test_import_passes import PROPAGATION, assert_pipelines_agree
 
 from eggshard import shardy
-from eggshard.shardy.peer import run_peer
 
 FAMILIES = ("algebra", "dense", "matmul", "models", "padslice", "reshard", "stencil", "fields", "indexing",
             "training")

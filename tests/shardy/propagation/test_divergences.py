@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.shardy.peer import peer_text, run_peer
 from tests.shardy.propagation.programs import PROGRAMS
 
 from eggshard import shardy
 from eggshard.shardy.catalogue import read_steps
-from eggshard.shardy.passes import peer_text
-from eggshard.shardy.peer import run_peer
 
 EDGES = "{debug-propagation-edge-sharding=true}"
 ORIGINS = "{debug-sharding-origins=true}"

@@ -9,13 +9,13 @@ import pytest
 from tests.ops.oracles import assert_close
 from tests.shardy.differential import assert_agrees
 from tests.shardy.modules import random_module
+from tests.shardy.peer import run_peer
 from tests.shardy.propagation.row_programs import DIFFERING, WRITTEN, jax_programs
 from tests.shardy.running import assert_runs_equal, inputs_of
 
 from eggshard import shardy
 from eggshard.frontends.stablehlo.reading import read
 from eggshard.ops.evaluate import evaluate_region
-from eggshard.shardy.peer import run_peer
 
 COLLECTIVE = re.compile(r"all_gather|all_reduce|all_to_all|reduce_scatter|collective_permute")
 PASS = "explicit-gather-scatter-batching"

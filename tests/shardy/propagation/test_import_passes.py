@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 from tests.shardy.differential import assert_agrees
+from tests.shardy.peer import run_peer
 from tests.shardy.propagation.generated import CALLS, REGIONS, modules
 from tests.shardy.propagation.programs import PROGRAMS
 
 from eggshard import shardy
 from eggshard.errors import ProgramError, ShardingError
-from eggshard.shardy.peer import run_peer
 
 #: Passes, and what they are run on besides the modules written by hand.
 CASES = {
@@ -77,12 +77,12 @@ def test_the_import_pipeline_is_jaxlibs() -> None:
 
 def test_groups_that_cannot_be_are_refused() -> None:
     shapes = PROGRAMS["groups that meet"].replace("%e group_id = 3", "%e group_id = 7")
-    with pytest.raises(ShardingError, match=r"group 7 has tensors of shapes \(8, 8\) and \(4, 4\)"):
+    with pytest.raises(ShardingError, match="must have the same shape for groupId: 7"):
         shardy.transform(shapes, "sharding-group-import")
     inside = PROGRAMS["manual along one axis, free along others"].replace(
         "sdy.return", "sdy.sharding_group %2 group_id = 1 : tensor<2x4xf32>\n sdy.return").replace(
         "%3 =", "sdy.sharding_group %1 group_id = 1 : tensor<8x4xf32>\n %3 =")
-    with pytest.raises(ShardingError, match="inside and outside of one manual computation"):
+    with pytest.raises(ShardingError, match="cannot cross ManualComputationOp boundaries for groupId: 1"):
         shardy.transform(inside, "sharding-group-import")
 
 

@@ -12,7 +12,9 @@ from eggshard.shardy.module import ShardyModule
 from eggshard.shardy.passes import Pass, Step
 
 NOTED = "{debug-sharding-origins=true debug-propagation-edge-sharding=true}"
-PASSES_HERE = [name for name, found in PASSES.items() if ".propagation." in found.run.__module__]
+PASSES_HERE = [
+    name for name, found in PASSES.items()
+    if ".propagation." in found.run.__module__ or found.run.__module__.endswith(".by_jaxlib")]
 MODULES = {
     "nothing": "module {}",
     "an empty function": "module { func.func @main() { return } }",

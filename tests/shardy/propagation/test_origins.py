@@ -59,9 +59,9 @@ def test_notes_of_a_written_module_are_jaxlibs() -> None:
 
 @pytest.mark.parametrize("name", ["user-priority-propagate", "aggressive-propagate"])
 def test_notes_of_generated_modules_are_jaxlibs(name: str) -> None:
+    from tests.shardy.peer import peer_text, run_peer
+
     from eggshard.shardy.catalogue import read_steps
-    from eggshard.shardy.passes import peer_text
-    from eggshard.shardy.peer import run_peer
 
     passes = f"add-data-flow-edges,apply-sharding-constraints{NOTED},sharding-group-import,{name}{NOTED}"
     for text in modules(16, length=10, stated=0.35, open=0.6, constraints=True, uneven=True, sub_axes=True,

@@ -10,6 +10,7 @@ from itertools import pairwise
 from eggshard.program.axes import Axes, AxisRef, any_overlap, in_mesh_order, merged
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import axes_text
+from eggshard.shardy.reshards.collectives.kinds import PER_DIMENSION, PER_TENSOR, Collective
 from eggshard.shardy.reshards.collectives.parts import Edge, Parts, State
 
 MESHES = (
@@ -131,7 +132,7 @@ def chain_module(seed: int, functions: int = 3, length: int = 6) -> str:
             follower = FOLLOWERS.get(last)
             kind = follower if follower in by_kind and draw.random() < 0.7 else draw.choice(sorted(by_kind))
             edge = draw.choice(by_kind[kind])
-            lines.append(space.move(edge).on("mesh").text(f"%{len(lines)}"))
+            lines.append(collective_text(space.move(edge).on("mesh"), f"%{len(lines)}"))
             state, last = edge.state, kind
         if lines:
             text += function(f"f{i}", shape, source, lines)
@@ -167,3 +168,13 @@ def program_module(seed: int, length: int = 10) -> str:
     argument = f"%a: tensor<{type_}> {{sdy.sharding = {TensorSharding.closed('mesh', pool[0])}}}"
     return meshes_text(sizes, draw) + (
         f"func.func @main({argument}) -> ({types}) {{\n{body}  return {', '.join(returned)} : {types}\n}}\n")
+
+
+def collective_text(collective: Collective, operand: str) -> str:
+    """The op as Shardy writes it, without its type."""
+    moved = {
+        "all_to_all": f"[{', '.join(map(str, collective.exchanges))}] ", "collective_permute": "",
+        **dict.fromkeys(PER_DIMENSION, f"[{', '.join(map(axes_text, collective.dims))}] "),
+        **dict.fromkeys(PER_TENSOR, f"{axes_text(collective.axes)} "),
+    }[collective.kind]
+    return f"sdy.{collective.kind} {moved}{operand} out_sharding={collective.to.body()}"

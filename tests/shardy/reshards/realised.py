@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from jax.interpreters import mlir as jax_mlir
+from tests.shardy.peer import run_peer
 
 import eggshard as es
 from eggshard import shardy
@@ -28,7 +29,6 @@ from eggshard.program.placement import Placement
 from eggshard.program.program import Op, Program, Region
 from eggshard.program.types import TensorType
 from eggshard.shardy.module import OWN_SHARDING
-from eggshard.shardy.peer import run_peer
 from eggshard.steps.assemble import Assembler
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.steps import StepPlan

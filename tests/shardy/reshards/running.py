@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 from jaxlib.mlir import ir
+from tests.shardy.peer import run_peer
 
 from eggshard.shardy.module import parsed
-from eggshard.shardy.peer import run_peer
 
 
 def run_functions(text: str, inputs: dict[str, list[np.ndarray]]) -> dict[str, list[np.ndarray]]:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from tests.shardy.peer import run_peer
 
 from eggshard import shardy
-from eggshard.shardy.peer import run_peer
 
 SHARDINGS = (
     '[{"x"}, {}]', '[{}, {"x"}]', '[{"x", "y"}, {}]', '[{"y"}, {"x"}]', "[{}, {}]", '[{"x", ?}, {?}]',

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 from tests.shardy.differential import assert_agrees
+from tests.shardy.peer import run_peer
 
 from eggshard import shardy
 from eggshard.errors import ProgramError, ShardingError
-from eggshard.shardy.peer import run_peer
 
 FULL, SOME = "insert-explicit-reshards{enable-full-version=true}", "insert-explicit-reshards"
 MESHES = """

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.shardy.peer import peer_text, run_peer
 from tests.shardy.reshards.programs import Program
 
 from eggshard import shardy
 from eggshard.errors import EggshardError
 from eggshard.shardy.catalogue import read_steps
-from eggshard.shardy.passes import peer_text
-from eggshard.shardy.peer import run_peer
 
 #: What the values are like: shardings of one mesh; also with its devices in other orders; some open; some addends.
 KINDS: dict[str, dict[str, Any]] = {

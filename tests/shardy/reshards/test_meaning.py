@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from bench.lower_bound import shardings
 from tests.shardy.reshards.random_reshards import (
+    collective_text,
     function,
     meshes_text,
     program_module,
@@ -75,7 +76,7 @@ def assert_reduced_and_resharded(seed: int, mode: str) -> None:
     reduced = tuple(axis for axis in addends if draw.random() < 0.5)
     kept = tuple(axis for axis in addends if axis not in reduced)
     source, between = (TensorSharding.closed("mesh", dims, axes) for axes in (addends, kept))
-    lines = [Collective("all_reduce", between, axes=reduced).text("%0")]
+    lines = [collective_text(Collective("all_reduce", between, axes=reduced), "%0")]
     for _ in range(draw.choice([1, 2])):
         left = tuple(
             tuple(a for a in axes if not any_overlap((a,), kept))

@@ -151,6 +151,18 @@ def test_the_decision_for_each_op_stands_in_where_it_sends_less_and_is_sound(mon
     assert "decided on op by op" in _warning(TWO_MESHES)
 
 
+@pytest.mark.parametrize("axes", range(2, 8))
+def test_what_needs_no_reshard_has_none_on_whatever_mesh(axes: int) -> None:
+    names, cut = ", ".join(f'"{a}"=2' for a in "abcdefg"[:axes]), '<@mesh, [{"b"}, {"a"}]>'
+    text = f"""sdy.mesh @mesh = <[{names}]>
+      func.func @main(%x: tensor<32x32xf32> {{sdy.sharding = #sdy.sharding{cut}}}) -> (
+          tensor<32x32xf32> {{sdy.sharding = #sdy.sharding{cut}}}) {{
+        %0 = stablehlo.add %x, %x {{sdy.sharding = #sdy.sharding_per_value<[{cut}]>}} : tensor<32x32xf32>
+        return %0 : tensor<32x32xf32>
+      }}"""
+    assert "sdy.reshard" not in shardy.transform(text, PASS)
+
+
 def _warning(text: str) -> str:
     with pytest.warns(EggshardWarning) as caught:
         shardy.transform(text, PASS)

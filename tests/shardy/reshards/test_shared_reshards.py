@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
+from tests.shardy.peer import run_peer
 from tests.shardy.running import assert_runs_equal
 
 from eggshard import shardy
 from eggshard.shardy.module import parsed
-from eggshard.shardy.peer import run_peer
 from eggshard.shardy.wire_bytes import module_bytes
 
 PASS = "canonicalize-reshards"

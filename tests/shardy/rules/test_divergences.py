@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.shardy.peer import run_peer
 from tests.shardy.rules.body import Body, Value, array, combiner, matrix, tensor
 
 from eggshard import shardy
-from eggshard.shardy.peer import run_peer
 
 GROUPS = f"replica_groups = {matrix([[0, 1]])}, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>"
 

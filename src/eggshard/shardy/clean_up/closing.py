@@ -15,7 +15,7 @@ def close_shardings(module: ShardyModule) -> None:
 
     Priorities stay where a dimension has axes: an empty closed dimension has none.
     """
-    transform_shardings(module, closed)
+    transform_shardings(module, lambda sharding, _: closed(sharding))
 
 
 def closed(sharding: TensorSharding) -> TensorSharding:

@@ -10,12 +10,15 @@ from jaxlib.mlir import ir
 from eggshard.planner.propagation.flows import with_manual
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import per_value_text, read_per_value
-from eggshard.shardy.clean_up import debug_info
 from eggshard.shardy.edges import EDGE, FUNCTION_EDGE, edge_of
 from eggshard.shardy.module import BODIES, DATA_FLOW, SHARDING, ShardyModule, manual_axes, rank
 from eggshard.shardy.passes import shardy_pass
+from eggshard.shardy.propagation.origins import EDGES, ORIGINS
 
 MANUAL = "sdy.manual_computation"
+#: Origins and edges of the block arguments and the results of an op whose data-flow edges have been removed.
+ARGUMENT_ORIGINS, RESULT_ORIGINS = "sdy.block_arg_sharding_origins", "sdy.result_sharding_origins"
+ARGUMENT_EDGES, RESULT_EDGES = "sdy.block_arg_propagation_edges", "sdy.result_propagation_edges"
 
 
 @shardy_pass("sink-data-flow-edges", on="func.func")
@@ -60,14 +63,11 @@ def sink_func_data_flow_edges(module: ShardyModule) -> None:
 
 def _sink(op: Any, wanted: tuple[bool, bool]) -> None:
     results = [edge_of(value) for value in op.results]
-    if op.name in BODIES:
-        arguments = [edge_of(value) for value in op.regions[0].blocks[0].arguments]
-        _set(op, "in_shardings", op.operands, arguments)
-        _note(op, arguments, wanted, debug_info.ARGUMENT_ORIGINS, debug_info.ARGUMENT_EDGES)
-    else:
-        _note(op, [], wanted, debug_info.ARGUMENT_ORIGINS, debug_info.ARGUMENT_EDGES)
+    arguments = [edge_of(value) for value in op.regions[0].blocks[0].arguments] if op.name in BODIES else []
+    _set(op, "in_shardings", op.operands if arguments else (), arguments)
+    _note(op, arguments, wanted, ARGUMENT_ORIGINS, ARGUMENT_EDGES)
     _set(op, "out_shardings" if op.name in BODIES else SHARDING, op.results, results)
-    _note(op, results, wanted, debug_info.RESULT_ORIGINS, debug_info.RESULT_EDGES)
+    _note(op, results, wanted, RESULT_ORIGINS, RESULT_EDGES)
 
 
 def _set(op: Any, attribute: str, values: Sequence[Any], edges: Sequence[Any]) -> None:
@@ -94,8 +94,8 @@ def _note(op: Any, edges: Sequence[Any], wanted: tuple[bool, bool], origins: str
     """Put what edges have noted on the op: origins one entry per edge if there are any, steps where there are."""
     present = [edge.attributes for edge in edges if edge]
     if wanted[0]:
-        noted = [a[debug_info.ORIGINS] if debug_info.ORIGINS in a else ir.DictAttr.get({}) for a in present]
+        noted = [a[ORIGINS] if ORIGINS in a else ir.DictAttr.get({}) for a in present]
         op.attributes[origins] = ir.ArrayAttr.get(noted if any(map(len, noted)) else [])
     if wanted[1]:
-        found = [a[debug_info.EDGES] for a in present if debug_info.EDGES in a]
+        found = [a[EDGES] for a in present if EDGES in a]
         op.attributes[steps] = ir.ArrayAttr.get(found)

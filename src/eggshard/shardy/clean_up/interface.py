@@ -13,7 +13,7 @@ from eggshard.planner.propagation.propagated import even, without_sub_axes
 from eggshard.program.mesh import Mesh
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import per_value_text, read_per_value
-from eggshard.shardy.module import ShardyModule, function_type, manual_axes, symbol
+from eggshard.shardy.module import ShardyModule, function_type, manual_axes
 from eggshard.shardy.passes import shardy_pass
 
 #: What becomes of the sharding of a value of a type.
@@ -47,7 +47,7 @@ def remove_sub_axes_in_input_output_shardings(module: ShardyModule) -> None:
 
     Closed dimensions stay: there the user has asked for sub-axes. Main is the function of that name, or the only one.
     """
-    function = main_function(module)
+    function = _main(module)
     if function is not None:
         _change_interface(
             module, function, lambda sharding, _: TensorSharding(sharding.mesh, without_sub_axes(sharding.sharding)))
@@ -56,7 +56,7 @@ def remove_sub_axes_in_input_output_shardings(module: ShardyModule) -> None:
 @shardy_pass("propagate-to-func-results")
 def propagate_to_func_results(module: ShardyModule) -> None:
     """Shard the results of every function but main as the values that it returns; without a sharding there is none."""
-    main = main_function(module)
+    main = _main(module)
     for function in module.functions:
         blocks = list(function.regions[0].blocks)
         if function == main or not blocks:
@@ -65,19 +65,12 @@ def propagate_to_func_results(module: ShardyModule) -> None:
             module.set_function_result_sharding(function, i, module.sharding(value))
 
 
-def main_function(module: ShardyModule) -> Any:
-    """The only function of a module, or the one called main; None if there is none at all.
-
-    ProgramError if there are several without a main one.
-    """
-    functions = module.functions
-    if len(functions) < 2:
-        return functions[0] if functions else None
-    names = [symbol(f) for f in functions]
-    if "main" not in names:
-        shown = ", ".join(f"@{name}" for name in names)
+def _main(module: ShardyModule) -> Any:
+    """The module's main function, None if it has no function; ProgramError if it has several and none is called so."""
+    if module.main is None and module.functions:
+        shown = ", ".join(f"@{name}" for name in module.by_name)
         raise ProgramError(f"the module has functions {shown} and none of them is @main; name the entry so")
-    return functions[names.index("main")]
+    return module.main
 
 
 def evenly_sharded(sharding: TensorSharding, type_: Any, mesh: Mesh) -> TensorSharding:

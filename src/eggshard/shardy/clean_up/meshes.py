@@ -13,9 +13,9 @@ from eggshard.program.codec import String
 from eggshard.program.cursor import read_mesh
 from eggshard.program.mesh import Mesh
 from eggshard.program.tensor_sharding import TensorSharding, mesh_attribute
-from eggshard.shardy.module import BODIES, OWN_SHARDING, SHARDING, ShardyModule, symbol
+from eggshard.shardy.module import BODIES, OWN_SHARDING, ShardyModule, create, symbol
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.rewriting import transform_entries, transform_shardings
+from eggshard.shardy.rewriting import drop_shardings, transform_shardings
 
 MESH, GROUPS = "sdy.mesh", "replica_groups"
 #: Collectives whose groups may name a mesh.
@@ -34,7 +34,7 @@ def remove_size_one_axes(module: ShardyModule) -> None:
     A closed dimension that is left without axes has no priority any more.
     """
     if any(isinstance(mesh, Mesh) and 1 in mesh.axes.values() for mesh in module.meshes.values()):
-        transform_shardings(module, lambda sharding: TensorSharding(
+        transform_shardings(module, lambda sharding, _: TensorSharding(
             sharding.mesh, without_size_one(sharding.sharding, module.mesh(sharding))))
 
 
@@ -43,7 +43,7 @@ def inline_meshes(module: ShardyModule) -> None:
     """Write every mesh in full where a sharding, or the groups of a collective, name it; remove the named meshes."""
     named = module.meshes
 
-    def inlined(sharding: TensorSharding) -> TensorSharding:
+    def inlined(sharding: TensorSharding, _: Any) -> TensorSharding:
         if isinstance(sharding.mesh, Mesh):
             return sharding
         mesh = module.mesh(sharding)  # which refuses unknown names
@@ -99,7 +99,7 @@ class _Lifting:
             if "stablehlo.mesh" not in op.attributes:
                 op.attributes["stablehlo.mesh"] = ir.Attribute.parse(_dictionary(read_mesh(str(op.attributes["mesh"]))))
 
-    def _lifted(self, sharding: TensorSharding) -> TensorSharding:
+    def _lifted(self, sharding: TensorSharding, _: Any) -> TensorSharding:
         if isinstance(sharding.mesh, str):
             return TensorSharding(self.of_name.get(sharding.mesh, sharding.mesh), sharding.sharding)
         device = sharding.sharding.device
@@ -133,12 +133,8 @@ class _Lifting:
             self.number += 1
         self.taken.add(name)
         body = self.module.module.body
-        with ir.InsertionPoint(self.last) if self.last else ir.InsertionPoint.at_block_begin(body):
-            attributes = {"sym_name": ir.StringAttr.get(name), "mesh": ir.Attribute.parse(text)}
-            op = ir.Operation.create(MESH, attributes=attributes)
-        if self.last:
-            op.move_after(self.last)
-        self.last = op
+        at = ir.InsertionPoint.after(self.last) if self.last else ir.InsertionPoint.at_block_begin(body)
+        self.last = create(MESH, [], [], {"sym_name": ir.StringAttr.get(name), "mesh": text}, at)
         return name
 
 
@@ -157,11 +153,7 @@ def drop_sharding_and_mesh(module: ShardyModule) -> None:
                 "run reshard-to-collectives and convert-global-to-local before drop-sharding-and-mesh"
             )
     _write_groups(module)
-    for op in module.walk():
-        if SHARDING in op.attributes:
-            del op.attributes[SHARDING]
-        if op.name == "func.func":
-            transform_entries(op, lambda entry: {k: v for k, v in entry.items() if k != SHARDING})
+    drop_shardings(module)
     for op in _mesh_ops(module):
         op.erase()
 

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from eggshard.program.axes import Axes, difference, in_mesh_order
 from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import atoms
-from eggshard.shardy.attributes import (
-    Exchange as Parameter,
-    axes_text,
-    read_all_to_all,
-    read_axis_list,
-    read_axis_lists,
-)
+from eggshard.shardy.attributes import Exchange as Parameter, axes_text
 from eggshard.shardy.local.decisions import Refusal
-from eggshard.shardy.local.layouts import Layout, positions, refined, same_tiles
+from eggshard.shardy.local.layouts import Layout, refined, same_tiles
+from eggshard.shardy.reshards.axis_lists import positions_along
+from eggshard.shardy.reshards.collectives.kinds import PER_TENSOR, Collective
 from eggshard.steps.piece_steps import Exchange, Round
 from eggshard.steps.steps import (
     Action,
@@ -32,14 +27,6 @@ from eggshard.steps.steps import (
     ReduceScatter,
     Slice,
 )
-
-#: The attributes that say along which axes a collective works.
-_AXES = {
-    "sdy.all_gather": "gathering_axes", "sdy.all_slice": "slicing_axes", "sdy.all_to_all": "params",
-    "sdy.all_reduce": "reduction_axes", "sdy.reduce_scatter": "reduce_scatter_axes",
-    "sdy.replicated_to_unreduced": "axes", "sdy.sharded_to_unreduced": "axes", "sdy.collective_permute": "",
-}
-COLLECTIVES = tuple(_AXES)
 
 
 @dataclass(frozen=True)
@@ -55,13 +42,14 @@ class CollectiveOptions:
 
 
 def steps_of(
-    op: Any, source: Layout, target: Layout, options: CollectiveOptions
+    collective: Collective, source: Layout, target: Layout, options: CollectiveOptions
 ) -> tuple[Mesh, list[Action], Layout]:
     """A collective as steps on a refined mesh, and what its result is, partial values included.
 
     ``target`` is what its sharding says. Refusal where that is not what the collective makes of its operand.
     """
-    if op.name == "sdy.collective_permute":
+    kind = collective.kind
+    if kind == "collective_permute":
         if source.unreduced != target.unreduced or source.counts != target.counts:
             raise Refusal(f"{source.type} sharded as {source} has no permutation to {target}")
         pairs = _pairs(source, target)
@@ -70,14 +58,7 @@ def steps_of(
     mesh = target.mesh if target.mesh.size > 1 else source.mesh
     if not source.plain and source.mesh != mesh:
         raise Refusal(f"its operand lies on mesh {source.mesh}, its result on {mesh}; only a permute changes the mesh")
-    text = str(op.attributes[_AXES[op.name]])
-    if op.name == "sdy.all_to_all":
-        parameters = read_all_to_all(text)
-        lists: tuple[Axes, ...] = tuple(p.axes for p in parameters)
-    elif op.name in ("sdy.all_reduce", "sdy.replicated_to_unreduced"):
-        lists = (read_axis_list(text),)
-    else:
-        lists = read_axis_lists(text)
+    lists = (collective.axes,) if kind in PER_TENSOR else (*collective.dims, *(e.axes for e in collective.exchanges))
     lists = tuple(tuple(a for a in axes if a.devices(mesh.axes) > 1) for axes in lists)
     fine = refined(mesh, *source.dims, *target.dims, *lists, source.unreduced, target.unreduced)
     moves = tuple((d, atoms(axes, fine)) for d, axes in enumerate(lists) if axes)
@@ -95,33 +76,33 @@ def steps_of(
                 raise Refusal(f"dimension {d} of {source.type} sharded as {source} does not end with {' '.join(axes)}")
             del dims[d][len(dims[d]) - len(axes):]
 
-    match op.name:
-        case "sdy.all_gather":
+    match kind:
+        case "all_gather":
             joined(moves)
             actions = [AllGather((m,)) for m in reversed(moves)] if options.per_dim_all_gather else [AllGather(moves)]
-        case "sdy.all_slice":
+        case "all_slice":
             cut(moves)
             actions = [Slice(moves)]
-        case "sdy.all_to_all":
-            leaving, arriving = _exchanged(fine, parameters, mesh)
+        case "all_to_all":
+            leaving, arriving = _exchanged(fine, collective.exchanges, mesh)
             joined(leaving)
             cut(arriving)
             actions = [AllToAll(leaving, arriving)]
-        case "sdy.all_reduce" | "sdy.reduce_scatter":
+        case "all_reduce" | "reduce_scatter":
             over = in_mesh_order((a for axes in lists for a in axes), mesh.axes)
             _require_addends(source, mesh, over)
             partial = difference(partial, over, mesh.axes)
-            if op.name == "sdy.all_reduce":
+            if kind == "all_reduce":
                 actions = [AllReduce(atoms(over, fine), monoid)]
             else:
                 cut(moves)
                 whole = options.combine_reduce_scatter
                 actions = [ReduceScatter(moves, monoid)] if whole else [ReduceScatter((m,), monoid) for m in moves]
-        case "sdy.replicated_to_unreduced":
+        case "replicated_to_unreduced":
             monoid = target.monoid
             actions = [KeepFirst(atoms(lists[0], fine), monoid)]
             partial = in_mesh_order((*partial, *lists[0]), mesh.axes)
-        case "sdy.sharded_to_unreduced":
+        case "sharded_to_unreduced":
             joined(moves)
             monoid = target.monoid
             actions = [_in_zeros(fine, source, moves)]
@@ -164,7 +145,8 @@ def _pairs(source: Layout, target: Layout) -> tuple[tuple[int, int], ...]:
     for layout in (source, target):
         rank = len(layout.dims)
         starts = np.stack([layout.starts(d) for d in range(rank)], axis=1)
-        places.append([(*row, addend) for row, addend in zip(starts.tolist(), _addends(layout), strict=True)])
+        addends = positions_along(layout.mesh, layout.unreduced).tolist()
+        places.append([(*row, addend) for row, addend in zip(starts.tolist(), addends, strict=True)])
     senders: dict[tuple[int, ...], list[int]] = {}
     for device, place in enumerate(places[0]):
         senders.setdefault(place, []).append(device)
@@ -177,12 +159,6 @@ def _pairs(source: Layout, target: Layout) -> tuple[tuple[int, int], ...]:
         if device not in pairs:
             pairs[device] = senders[place].pop(0)
     return tuple((pairs[device], device) for device in sorted(pairs))
-
-
-def _addends(layout: Layout) -> list[int]:
-    """Per device the number of the partial value that it holds."""
-    found: list[int] = positions(layout.mesh, layout.unreduced).tolist()
-    return found
 
 
 def _in_zeros(fine: Mesh, source: Layout, moves: Moves) -> Action:

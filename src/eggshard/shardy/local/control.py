@@ -10,17 +10,13 @@ from jaxlib.mlir import ir
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.program.types import TensorType
 from eggshard.shardy.attributes import read_per_value
-from eggshard.shardy.local.collectives import COLLECTIVES, steps_of
+from eggshard.shardy.local.collectives import steps_of
 from eggshard.shardy.local.conversion import Conversion, Handler, tensor_type
 from eggshard.shardy.local.decisions import BY_REGION, Refusal
 from eggshard.shardy.local.layouts import Layout, same_layout
-from eggshard.shardy.module import OWN_SHARDING, callee, function_type, manual_axes, symbol
+from eggshard.shardy.module import COLLECTIVES, HINTS, OWN_SHARDING, callee, function_type, manual_axes, symbol
+from eggshard.shardy.reshards.collectives.kinds import Collective
 from eggshard.steps.steps import ReduceScatter, Slice
-
-_IDENTITIES = (
-    "sdy.sharding_constraint", "sdy.reshard", "sdy.data_flow_edge", "sdy.func_data_flow_edge",
-    "sdy.propagation_barrier",
-)
 
 
 def convert_function(conversion: Conversion, function: Any) -> None:
@@ -138,7 +134,9 @@ def _collective(conversion: Conversion, op: Any) -> None:
     source = conversion.layout(value)
     if value in conversion.combined and op.name in ("sdy.all_reduce", "sdy.reduce_scatter"):
         source = source.partial(conversion.combined[value], BY_REGION)
-    mesh, actions, made = steps_of(op, source, stated, conversion.options)
+    collective = Collective.read(op)
+    assert collective is not None
+    mesh, actions, made = steps_of(collective, source, stated, conversion.options)
     if source.monoid == BY_REGION:  # it is reduced already
         made = made.partial((), "")
         actions = [Slice(a.moves) for a in actions if isinstance(a, ReduceScatter)]
@@ -149,7 +147,7 @@ def _collective(conversion: Conversion, op: Any) -> None:
 
 HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(COLLECTIVES, _collective),
-    **dict.fromkeys(_IDENTITIES, _identity),
+    **dict.fromkeys(HINTS, _identity),
     "sdy.sharding_group": _group,
     "sdy.manual_computation": _body,
     "sdy.named_computation": _body,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.program.types import TOKEN, TensorType
 from eggshard.shardy.local.collectives import CollectiveOptions
 from eggshard.shardy.local.decisions import Refusal
+from eggshard.shardy.local.emission import channels
 from eggshard.shardy.local.layouts import Layout, same_layout
 from eggshard.shardy.local.splicing import Splicer
 from eggshard.shardy.module import ShardyModule, function_type, symbol, uses
@@ -40,7 +40,7 @@ class Conversion:
                  ordinary: Handler) -> None:
         self.handlers, self.ordinary = handlers, ordinary
         self.module, self.options, self.meshes = module, options, module.meshes
-        self.splicer = Splicer(1 + max(map(_channel, module.walk()), default=0))
+        self.splicer = Splicer(channels(module))
         self.layouts: dict[Any, Layout] = {}
         self.combined: dict[Any, Axes] = {}
         self.signatures = {symbol(function): self._signature(function) for function in module.functions}
@@ -131,13 +131,6 @@ def tensor_type(type_: Any) -> TensorType:
     if not isinstance(type_, ir.RankedTensorType):
         return TensorType((), TOKEN)
     return TensorType(tuple(type_.shape), str(type_.element_type))
-
-
-def _channel(op: Any) -> int:
-    if "channel_handle" not in op.attributes:
-        return 0
-    found = re.search(r"handle = (\d+)", str(op.attributes["channel_handle"]))
-    return int(found[1]) if found else 0
 
 
 def _place(op: Any) -> str:

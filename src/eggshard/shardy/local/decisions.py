@@ -220,6 +220,8 @@ def _windows(
                 continue
             result = results[0]
             tile, size = result.local.shape[reach.dim], operands[i].type.shape[d]
+            if reach.scale * tile % reach.divisor:
+                raise Refusal(f"{tensor} is spread out, and shards begin at other holes between its elements; {remedy}")
             begins, starts = np.broadcast_arrays(result.starts(reach.dim), operands[i].starts(d))
             for low, start in zip(begins.tolist(), starts.tolist(), strict=True):
                 span = (-(low + tile - 1), 1 - low) if reach.mirrored else (low, low + tile)

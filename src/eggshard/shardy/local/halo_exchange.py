@@ -20,7 +20,7 @@ from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import per_value_text
 from eggshard.shardy.local.emission import Devices, filled, padded, sliced, within, zero
 from eggshard.shardy.local.redistribution import Held, Piece, Wanted, mirrored, redistribution
-from eggshard.shardy.module import ShardyModule, shape
+from eggshard.shardy.module import ShardyModule, create, shape
 
 
 class Grid(NamedTuple):
@@ -266,15 +266,9 @@ def on_shards(
 
     with ir.InsertionPoint(before):
         inputs = [evened(module, x, sharding, local_type(x.type, sharding, False)) for x, sharding in operands]
-    op = ir.Operation.create(
-        "sdy.manual_computation", results=[local_type(*result, False) for result in results], operands=inputs,
-        regions=1, ip=ir.InsertionPoint(before),
-        attributes={
-            "in_shardings": ir.Attribute.parse(per_value_text(s for _, s in operands)),
-            "out_shardings": ir.Attribute.parse(per_value_text(s for _, s in results)),
-            "manual_axes": sdy.ManualAxesAttr.get([ir.StringAttr.get(name) for name in mesh.axes]),
-        },
-    )
+    op = manual_computation(
+        mesh, inputs, [s for _, s in operands], [local_type(*result, False) for result in results],
+        [s for _, s in results], before)
     block = op.regions[0].blocks.append(*(local_type(x.type, s, True) for x, s in operands))
     with ir.InsertionPoint(block):
         shards = [Shards(argument, grids(fine, s, shape(x)))
@@ -285,6 +279,19 @@ def on_shards(
             unused.operation.erase()
     with ir.InsertionPoint(before):
         return [trimmed(module, x, type_, s) for x, (type_, s) in zip(op.results, results, strict=True)]
+
+
+def manual_computation(
+    mesh: Mesh, operands: Sequence[Any], ins: Sequence[TensorSharding], types: Sequence[Any],
+    outs: Sequence[TensorSharding], at: Any,
+) -> Any:
+    """A new manual computation over all axes of a mesh, from operands with these shardings to results of these types
+    and shardings; its region is empty."""
+    attributes = {
+        "in_shardings": per_value_text(ins), "out_shardings": per_value_text(outs),
+        "manual_axes": sdy.ManualAxesAttr.get([ir.StringAttr.get(name) for name in mesh.axes]),
+    }
+    return create("sdy.manual_computation", operands, types, attributes, at, regions=1)
 
 
 def evened(module: ShardyModule, x: Any, sharding: TensorSharding, type_: Any) -> Any:

@@ -15,6 +15,7 @@ from eggshard.program.placement import Placement, place
 from eggshard.program.sharding import Sharding, atoms, gather_cuts
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.program.types import TensorType
+from eggshard.shardy.reshards.axis_lists import positions_along
 
 #: The mesh of values that say nothing of theirs.
 NO_MESH = Mesh({})
@@ -85,7 +86,7 @@ class Layout:
 
     def starts(self, dim: int) -> np.ndarray:
         """Per logical device, the index at which its shard begins."""
-        return positions(self.mesh, self.dims[dim]) * self.local.shape[dim]
+        return positions_along(self.mesh, self.dims[dim]) * self.local.shape[dim]
 
     def placement(self, mesh: Mesh) -> Placement:
         """Return the layout as a placement on ``mesh``, a refinement of the layout's own mesh."""
@@ -125,20 +126,13 @@ def same_positions(mesh: Mesh, axes: Axes, other_mesh: Mesh, other: Axes) -> boo
         return not axes and not other
     if mesh.size != other_mesh.size or shard_count(axes, mesh.axes) != shard_count(other, other_mesh.axes):
         return False
-    return bool((positions(mesh, axes) == positions(other_mesh, other)).all())
+    return bool((positions_along(mesh, axes) == positions_along(other_mesh, other)).all())
 
 
 @lru_cache(maxsize=4096)
 def refined(mesh: Mesh, *lists: Axes) -> Mesh:
     """The mesh cut so that all these axes are made of its axes; ShardingError if they do not fit together."""
     return mesh.refined(gather_cuts((Sharding(unreduced=axes) for axes in lists), mesh))
-
-
-@lru_cache(maxsize=4096)
-def positions(mesh: Mesh, axes: Axes) -> np.ndarray:
-    """Per logical device its position along axes, major to minor; ``[devices]``."""
-    fine = refined(mesh, axes)
-    return fine.index(atoms(axes, fine))
 
 
 def _normal(sharding: Sharding, mesh: Mesh) -> Sharding:

@@ -131,26 +131,18 @@ def _settle(conversion: Conversion, op: Any, made: Sequence[Layout], wanted: Seq
 
 def _keep_first(conversion: Conversion, op: Any, part: Part, decision: Decision) -> None:
     """Let operands that enter once be partial values, too, and so the value that a reduction starts from."""
-    for i, axes in decision.keep:
-        number = part.operands[i]
-        value = op.operands[number]
-        fine = refined(decision.mesh, axes)
-        actions = [KeepFirst(atoms(axes, fine), decision.monoid)]
-        local = conversion.layout(value).local
-        op.operands[number] = conversion.splicer.act(fine, actions, value, local, op)
-    if not decision.partial or decision.monoid in _IDEMPOTENT:
-        return
-    for number in part.inits:
-        value = op.operands[number]
-        if not starts_from_identity(value, decision.monoid):
+    kept = [(part.operands[i], axes) for i, axes in decision.keep]
+    for number in part.inits if decision.partial and decision.monoid not in _IDEMPOTENT else ():
+        if not starts_from_identity(op.operands[number], decision.monoid):
             if op.name != "stablehlo.reduce":
                 raise Refusal(
                     "it starts from a value other than the identity, and its results are addends; reduce first"
                 )
-            fine = refined(decision.mesh, decision.partial)
-            actions = [KeepFirst(atoms(decision.partial, fine), decision.monoid)]
-            local = conversion.layout(value).local
-            op.operands[number] = conversion.splicer.act(fine, actions, value, local, op)
+            kept.append((number, decision.partial))
+    for number, axes in kept:
+        value, fine = op.operands[number], refined(decision.mesh, axes)
+        actions = [KeepFirst(atoms(axes, fine), decision.monoid)]
+        op.operands[number] = conversion.splicer.act(fine, actions, value, conversion.layout(value).local, op)
 
 
 def _reduce_again(conversion: Conversion, op: Any, decision: Decision, results: Sequence[Layout]) -> None:

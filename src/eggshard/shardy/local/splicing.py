@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import count
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 from jaxlib.mlir import ir
@@ -25,8 +24,8 @@ class Splicer:
     ``mesh_name``: the symbol of the mesh, if groups of devices are to be written as axes of it instead of as lists.
     """
 
-    def __init__(self, first_channel: int) -> None:
-        self._channels = count(first_channel)
+    def __init__(self, channels: Iterator[int]) -> None:
+        self._channels = channels
 
     def act(
         self, mesh: Mesh, actions: Sequence[Action], value: Any, type_: TensorType, op: Any, mesh_name: str = "",

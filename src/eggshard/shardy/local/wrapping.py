@@ -12,10 +12,10 @@ from eggshard.program.axes import shard_count
 from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import mesh_text
 from eggshard.program.tensor_sharding import TensorSharding
-from eggshard.shardy.attributes import per_value_text
 from eggshard.shardy.clean_up.meshes import drop_sharding_and_mesh
 from eggshard.shardy.local.conversion import tensor_type
-from eggshard.shardy.module import ShardyModule, function_type, parsed
+from eggshard.shardy.local.halo_exchange import manual_computation
+from eggshard.shardy.module import ShardyModule, create, function_type, parsed
 
 _MESH = "mesh"
 
@@ -52,35 +52,22 @@ def wrap(module: ShardyModule) -> None:
         closed = [_closed(type_, sharding) for type_, sharding in zip(listed, shardings, strict=True)]
         stated.append(closed)
         whole.append([_whole(type_, s, mesh) for type_, s in zip(listed, closed, strict=True)])
-    body = module.module.body
-    with ir.InsertionPoint.at_block_begin(body):
-        attributes = {"sym_name": ir.StringAttr.get(_MESH), "mesh": ir.Attribute.parse(f"#sdy.mesh{mesh_text(mesh)}")}
-        ir.Operation.create("sdy.mesh", attributes=attributes)
-    with ir.InsertionPoint(main):
-        function = ir.Operation.create("func.func", regions=1, attributes={
-            "sym_name": ir.StringAttr.get("main"),
-            "function_type": ir.TypeAttr.get(ir.FunctionType.get(*whole)),
-        })
+    attributes = {"sym_name": ir.StringAttr.get(_MESH), "mesh": f"#sdy.mesh{mesh_text(mesh)}"}
+    create("sdy.mesh", [], [], attributes, ir.InsertionPoint.at_block_begin(module.module.body))
+    attributes = {"sym_name": ir.StringAttr.get("main"), "function_type": ir.TypeAttr.get(ir.FunctionType.get(*whole))}
+    function = create("func.func", [], [], attributes, main, regions=1)
     for i, sharding in enumerate(stated[1]):
         module.set_function_result_sharding(function, i, sharding)
     block = function.regions[0].blocks.append(*whole[0])
     for argument, sharding in zip(block.arguments, stated[0], strict=True):
         module.set_sharding(argument, sharding)
-    axes = ", ".join(ir.StringAttr.get(axis).__str__() for axis in mesh.axes)
-    with ir.InsertionPoint(block):
-        manual = ir.Operation.create(
-            "sdy.manual_computation", operands=list(block.arguments), results=whole[1], regions=1,
-            attributes={
-                "in_shardings": ir.Attribute.parse(per_value_text(stated[0])),
-                "out_shardings": ir.Attribute.parse(per_value_text(stated[1])),
-                "manual_axes": ir.Attribute.parse(f"#sdy<manual_axes{{{axes}}}>"),
-            },
-        )
-        ir.Operation.create("func.return", operands=list(manual.results))
+    at = ir.InsertionPoint(block)
+    manual = manual_computation(mesh, list(block.arguments), stated[0], whole[1], stated[1], at)
+    create("func.return", manual.results, [], {}, at)
     inner = manual.regions[0].blocks.append(*types.inputs)
     with ir.InsertionPoint(inner):
         results = _jax_mlir_ext.inlined_func_call(main, list(inner.arguments), main.location)
-        ir.Operation.create("sdy.return", operands=list(results))
+    create("sdy.return", results, [], {}, ir.InsertionPoint(inner))
     main.erase()
     i32 = ir.IntegerType.get_signless(32)
     module.module.operation.attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(i32, mesh.size)

@@ -11,9 +11,8 @@ from eggshard.planner.propagation.projection import Projection
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import read_per_value
 from eggshard.shardy.edges import DATA_FLOW, EDGE, edge_of, edge_owner, holder_of, owner_of, sharding_of, state_sharding
-from eggshard.shardy.module import RULE, ShardyModule, inside_first, rank
+from eggshard.shardy.module import RULE, ShardyModule, behind, create, inside_first, rank
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.propagation.data_flow import after
 from eggshard.shardy.propagation.origins import Notes
 from eggshard.shardy.rules import rule_of
 
@@ -54,13 +53,9 @@ def apply_sharding_constraints(
                 sharding = _stated(op, number)
 
                 def added(value: Any = value, sharding: TensorSharding = sharding) -> Any:
-                    with after(value):
-                        return ir.Operation.create(
-                            CONSTRAINT, results=[value.type], operands=[value],
-                            attributes={"sharding": ir.Attribute.parse(str(sharding))})
+                    return create(CONSTRAINT, [value], [value.type], {"sharding": str(sharding)}, behind(value))
 
                 _apply(module, value, sharding, added)
-
 
     if notes:
         notes.write()

@@ -1,4 +1,4 @@
-"""Insertion of an op for every data-flow edge, which holds the edge's sharding during propagation."""
+"""Insertion of ops that hold the shardings of data-flow edges during propagation."""
 
 from __future__ import annotations
 
@@ -7,20 +7,11 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from eggshard.shardy.edges import DATA_FLOW, EDGE, FUNCTION_EDGE, edge_owners, owner_of
-from eggshard.shardy.module import SHARDING, ShardyModule, inside_first
+from eggshard.shardy.attributes import per_value_text
+from eggshard.shardy.edges import EDGE, FUNCTION_EDGE
+from eggshard.shardy.module import SHARDING, ShardyModule, behind, create, inside_first
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.propagation.call_graph import main_function
 from eggshard.shardy.traits import is_static
-
-
-@shardy_pass("add-data-flow-edges")
-def add_data_flow_edges(module: ShardyModule) -> None:
-    """Put an op ``sdy.data_flow_edge`` behind the owner of every data-flow edge, with the sharding stated for it."""
-    for op in inside_first(module.module.operation):
-        if op.name in DATA_FLOW:
-            for owners in edge_owners(op):
-                add_edges(module, owners)
 
 
 def add_edges(module: ShardyModule, owners: Sequence[Any]) -> None:
@@ -28,41 +19,28 @@ def add_edges(module: ShardyModule, owners: Sequence[Any]) -> None:
     for owner in reversed(owners):
         if is_static(owner):
             sharding = module.sharding(owner)
-            stated = {} if sharding is None else {"sharding": ir.Attribute.parse(str(sharding))}
-            with after(owner):
-                edge = ir.Operation.create(EDGE, results=[owner.type], operands=[owner], attributes=stated)
-            owner.replace_all_uses_except(edge.results[0], edge)
+            _add(EDGE, owner, {} if sharding is None else {"sharding": str(sharding)}, behind(owner))
 
 
 @shardy_pass("add-func-data-flow-edges")
 def add_function_data_flow_edges(module: ShardyModule) -> None:
     """Put an op ``sdy.func_data_flow_edge`` behind arguments of functions other than main, and results of calls."""
-    main = main_function(module)
-    functions = [function for function in module.functions if main is None or function != main]
-    for function in functions:
-        if function.regions[0].blocks:
+    main = module.main
+    for function in module.functions:
+        if (main is None or function != main) and function.regions[0].blocks:
             block = function.regions[0].blocks[0]
-            with ir.InsertionPoint.at_block_begin(block):
-                for argument in block.arguments:
-                    _add_function_edge(module, argument)
+            _add_function_edges(module, block.arguments, ir.InsertionPoint.at_block_begin(block))
     for call in inside_first(module.module.operation):
-        if call.name == "func.call" and call.results:
-            with after(call.results[0]):
-                for result in call.results:
-                    _add_function_edge(module, result)
+        if call.name == "func.call":
+            _add_function_edges(module, call.results, ir.InsertionPoint.after(call))
 
 
-def _add_function_edge(module: ShardyModule, owner: Any) -> None:
-    if not is_static(owner):
-        return
-    sharding = module.sharding(owner)
-    stated = {} if sharding is None else {SHARDING: ir.Attribute.parse(f"#sdy.sharding_per_value<[{sharding.body()}]>")}
-    edge = ir.Operation.create(FUNCTION_EDGE, results=[owner.type], operands=[owner], attributes=stated)
+def _add_function_edges(module: ShardyModule, owners: Sequence[Any], at: Any) -> None:
+    for owner in filter(is_static, owners):
+        sharding = module.sharding(owner)
+        _add(FUNCTION_EDGE, owner, {} if sharding is None else {SHARDING: per_value_text([sharding])}, at)
+
+
+def _add(name: str, owner: Any, stated: dict[str, str], at: Any) -> None:
+    edge = create(name, [owner], [owner.type], stated, at)
     owner.replace_all_uses_except(edge.results[0], edge)
-
-
-def after(value: Any) -> ir.InsertionPoint:
-    """The place behind the op that defines a value; the top of its block for an argument."""
-    if isinstance(value, ir.BlockArgument):
-        return ir.InsertionPoint.at_block_begin(ir.BlockArgument(value).owner)
-    return ir.InsertionPoint.after(owner_of(value))

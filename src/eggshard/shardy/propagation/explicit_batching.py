@@ -11,7 +11,8 @@ from jaxlib.mlir.dialects import stablehlo
 
 from eggshard.shardy.dead_ops import erase_dead, share_constants
 from eggshard.shardy.edges import owner_of
-from eggshard.shardy.module import RULE, ShardyModule, create, shape
+from eggshard.shardy.local.emission import sliced
+from eggshard.shardy.module import RULE, ShardyModule, shape
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.propagation.known_indices import Known, known_indices
 from eggshard.shardy.traits import is_static
@@ -83,36 +84,18 @@ def _part(indices: Any, component: int, along: int) -> Any:
 
 def _without(indices: Any, component: int, along: int, before: Any) -> Any:
     """The index vectors without a component, written before an op."""
-    if not isinstance(indices, ir.BlockArgument) and _concatenates(owner_of(indices), along):
-        parts = list(owner_of(indices).operands)
-        if all(shape(part)[along] == 1 for part in parts):
-            return _concatenated([*parts[:component], *parts[component + 1:]], along, before)
-    sizes = shape(indices)
-    runs = [(0, component), (component + 1, sizes[along])]
-    return _concatenated([_sliced(indices, along, *run, before) for run in runs if run[0] < run[1]], along, before)
+    with ir.InsertionPoint(before):
+        if not isinstance(indices, ir.BlockArgument) and _concatenates(owner_of(indices), along):
+            parts = list(owner_of(indices).operands)
+            if all(shape(part)[along] == 1 for part in parts):
+                return _joined([*parts[:component], *parts[component + 1:]], along)
+        runs = [(0, component), (component + 1, shape(indices)[along])]
+        return _joined([sliced(indices, along, *run) for run in runs if run[0] < run[1]], along)
 
 
 def _concatenates(op: Any, along: int) -> bool:
     return bool(op.name == CONCATENATE and ir.IntegerAttr(op.attributes["dimension"]).value == along)
 
 
-def _concatenated(parts: Sequence[Any], along: int, before: Any) -> Any:
-    if len(parts) == 1:
-        return parts[0]
-    type_ = _resized(parts[0], along, sum(shape(part)[along] for part in parts))
-    return create(CONCATENATE, parts, [type_], {"dimension": f"{along} : i64"}, before).results[0]
-
-
-def _sliced(value: Any, along: int, start: int, end: int, before: Any) -> Any:
-    sizes = shape(value)
-    bounds = {
-        "start_indices": [start if d == along else 0 for d in range(len(sizes))],
-        "limit_indices": [end if d == along else n for d, n in enumerate(sizes)], "strides": [1] * len(sizes),
-    }  # fmt: skip
-    attributes = {name: f"array<i64: {', '.join(map(str, listed))}>" for name, listed in bounds.items()}
-    return create("stablehlo.slice", [value], [_resized(value, along, end - start)], attributes, before).results[0]
-
-
-def _resized(value: Any, along: int, size: int) -> Any:
-    sizes = [size if d == along else n for d, n in enumerate(shape(value))]
-    return ir.RankedTensorType.get(sizes, value.type.element_type)
+def _joined(parts: Sequence[Any], along: int) -> Any:
+    return parts[0] if len(parts) == 1 else stablehlo.concatenate(parts, along)

@@ -24,8 +24,17 @@ from eggshard.shardy.edges import (
     sources,
     terminator,
 )
-from eggshard.shardy.module import BODIES, OWN_SHARDING, RULE, SHARDING, ShardyModule, manual_axes, rank, shape
-from eggshard.shardy.propagation.call_graph import callee, symbol
+from eggshard.shardy.module import (
+    BODIES,
+    OWN_SHARDING,
+    SHARDING,
+    ShardyModule,
+    callee,
+    manual_axes,
+    rank,
+    shape,
+    symbol,
+)
 from eggshard.shardy.propagation.groups import GROUP, group_of
 from eggshard.shardy.rules import rule_of
 from eggshard.shardy.traits import is_elementwise, is_pure, is_static, is_terminator
@@ -263,10 +272,3 @@ class ModuleGraph(Graph):
         if found is None:
             found = self._attributes[text] = ir.Attribute.parse(text)
         return found
-
-
-def drop_rules(module: ShardyModule) -> None:
-    """Take away the rules that are derived from their ops; the user's stay."""
-    for op in module.walk():
-        if RULE in op.attributes and ", custom>" not in str(op.attributes[RULE]):
-            del op.attributes[RULE]

@@ -19,8 +19,9 @@ from eggshard.program.op_sharding_rule import OpShardingRule
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import read_per_value
 from eggshard.shardy.edges import EDGE, FUNCTION_EDGE, edge_of, holder_of, owner_of, sharding_of, sources, terminator
-from eggshard.shardy.module import ShardyModule, inside_first
+from eggshard.shardy.module import ShardyModule, inside_first, set_entry
 
+#: Per value the stated sharding that each of its axes came from, and per op which tensor each axis came from, by steps.
 ORIGINS, EDGES, NAME = "sdy.sharding_origins", "sdy.propagation_edges", "sdy.sharding_origin_name"
 _CONSTRAINT, _MANUAL = "sdy.sharding_constraint", "sdy.manual_computation"
 
@@ -120,50 +121,49 @@ class Notes:
         """Put the notes on the module's ops, arguments and results."""
         for value, known in self._origins.items():
             self._write_origins(value, known)
-        if self.origins:
-            self._say_self()
         for (op, result), gifts in self._gifts.items():
             attribute = ir.Attribute.parse(edges_text(gifts))
             if result is None:
                 op.attributes[EDGES] = attribute
             else:
-                _set_entry(op, "res_attrs", result, EDGES, attribute)
+                set_entry(op, "res_attrs", result, EDGES, attribute)
 
     def _write_origins(self, value: Any, known: dict[AxisRef, str]) -> None:
-        entry = ir.DictAttr.get({_key(axis): ir.StringAttr.get(origin) for axis, origin in known.items()})
+        def entry(own: str = "") -> Any:
+            """The origins; that which is stated at this place is called ``self``."""
+            return ir.DictAttr.get({
+                _key(axis): ir.StringAttr.get("self" if origin == own else origin) for axis, origin in known.items()})
+
         for use in value.uses:
             user = use.owner.operation
             if user.name == "func.return":
-                _set_entry(user.parent.operation, "res_attrs", use.operand_number, ORIGINS, entry)
+                number = use.operand_number
+                set_entry(user.parent.operation, "res_attrs", number, ORIGINS, entry(f"output: {number}"))
                 break
         op = owner_of(value)
         if op.name == "func.func":
-            _set_entry(op, "arg_attrs", ir.BlockArgument(value).arg_number, ORIGINS, entry)
+            number = ir.BlockArgument(value).arg_number
+            set_entry(op, "arg_attrs", number, ORIGINS, entry(f"input: {number}"))
         elif op.name in (_CONSTRAINT, EDGE):
-            op.attributes[ORIGINS] = entry
+            op.attributes[ORIGINS] = entry(_own_name(op))
         elif not isinstance(value, ir.BlockArgument):
             entries = (
                 list(ir.ArrayAttr(op.attributes[ORIGINS])) if ORIGINS in op.attributes else
                 [ir.DictAttr.get({}) for _ in op.results])
-            entries[ir.OpResult(value).result_number] = entry
+            entries[ir.OpResult(value).result_number] = entry()
             op.attributes[ORIGINS] = ir.ArrayAttr.get(entries)
 
-    def _say_self(self) -> None:
-        """Call an origin ``self`` where it is noted on itself."""
-        for op in self.module.walk():
-            if op.name == _CONSTRAINT:
-                _rename(op, ir.StringAttr(op.attributes[NAME]).value if NAME in op.attributes else "")
-            elif op.name == _MANUAL:
-                for side, owners in _owners(op):
-                    for i, owner in enumerate(owners):
-                        edge = edge_of(owner)
-                        if edge is not None:
-                            _rename(edge, f"{ir.StringAttr(op.attributes[NAME]).value}_{side}: {i}")
-            elif op.name == "func.func":
-                for key, side in (("arg_attrs", "input"), ("res_attrs", "output")):
-                    for i, entry in enumerate(_entries(op, key)):
-                        if ORIGINS in entry:
-                            _set_entry(op, key, i, ORIGINS, _renamed(entry[ORIGINS], f"{side}: {i}"))
+
+def _own_name(op: Any) -> str:
+    """What a constraint, or an edge of a manual computation, is called as an origin."""
+    if op.name == _CONSTRAINT:
+        return ir.StringAttr(op.attributes[NAME]).value if NAME in op.attributes else ""
+    of = owner_of(op.operands[0])
+    if of.name != _MANUAL:
+        return ""
+    side, number = next(
+        (side, owners.index(op.operands[0])) for side, owners in _owners(of) if op.operands[0] in owners)
+    return f"{ir.StringAttr(of.attributes[NAME]).value}_{side}: {number}"
 
 
 _ATTRIBUTES = {"input": "in_shardings", "output": "out_shardings"}
@@ -250,27 +250,3 @@ def _steps(module: ShardyModule) -> Iterator[int]:
         if EDGES in op.attributes:
             for part in str(op.attributes[EDGES]).split("step-")[1:]:
                 yield int(part.split(" ", 1)[0])
-
-
-def _rename(op: Any, name: str) -> None:
-    if ORIGINS in op.attributes:
-        op.attributes[ORIGINS] = _renamed(op.attributes[ORIGINS], name)
-
-
-def _renamed(entry: Any, name: str) -> Any:
-    named = {item.name: item.attr for item in ir.DictAttr(entry)}
-    itself = ir.StringAttr.get("self")
-    return ir.DictAttr.get({k: itself if ir.StringAttr(v).value == name else v for k, v in named.items()})
-
-
-def _entries(function: Any, key: str) -> list[dict[str, Any]]:
-    type_ = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
-    if key not in function.attributes:
-        return [{} for _ in (type_.inputs if key == "arg_attrs" else type_.results)]
-    return [{item.name: item.attr for item in ir.DictAttr(e)} for e in ir.ArrayAttr(function.attributes[key])]
-
-
-def _set_entry(function: Any, key: str, number: int, name: str, attribute: Any) -> None:
-    entries = _entries(function, key)
-    entries[number][name] = attribute
-    function.attributes[key] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])

@@ -21,9 +21,10 @@ from eggshard.planner.propagation.projection import Projection
 from eggshard.planner.propagation.schedule import ANYTHING
 from eggshard.planner.propagation.strategies import Strategy, aggressive, basic
 from eggshard.program.mesh import Mesh
+from eggshard.shardy.by_jaxlib import run_by_jaxlib
 from eggshard.shardy.module import RULE, ShardyModule
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.propagation.graph import ModuleGraph, drop_rules
+from eggshard.shardy.propagation.graph import ModuleGraph
 from eggshard.shardy.propagation.groups import sync_groups
 from eggshard.shardy.propagation.origins import Notes
 from eggshard.shardy.traits import is_static
@@ -113,7 +114,7 @@ def _run(
             if not node.erased and rule is not None:
                 graph.ops[node.number].attributes[RULE] = ir.Attribute.parse(str(rule))
     else:
-        drop_rules(module)
+        run_by_jaxlib(module, "func.func(sdy-drop-sharding-rules)")
 
 
 def _check_shapes(module: ShardyModule) -> None:

@@ -1,9 +1,12 @@
-"""Comparison of axis lists, major to minor: what they share, and what is left of one without the other."""
+"""Axis lists, major to minor: what they share, what is left of one without the other, and devices' positions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+import numpy as np
 
 from eggshard.program.axes import Axes, AxisRef, append, begins_with
 from eggshard.program.mesh import Mesh
@@ -58,3 +61,13 @@ def joined(axes: Iterable[AxisRef], more: Iterable[AxisRef], mesh: Mesh) -> Axes
     for axis in more:
         append(out, axis, mesh.axes)
     return tuple(out)
+
+
+@lru_cache(maxsize=65536)
+def positions_along(mesh: Mesh, axes: Axes) -> np.ndarray:
+    """``[devices]``: the position of every logical device along axes, the first major."""
+    out = np.zeros(mesh.size, np.int64)
+    for axis in axes:
+        begin, end = axis.span(mesh.axes)
+        out = out * (end // begin) + mesh.coordinates[axis.name] // (mesh.axes[axis.name] // end) % (end // begin)
+    return out

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from jaxlib.mlir import ir
+
 from eggshard.planner.propagation.projection import Projection
 from eggshard.program.axes import Axes, AxisRef, any_overlap
 from eggshard.program.op_sharding_rule import REDUCTION, OpShardingRule
-from eggshard.shardy.module import shape
+from eggshard.shardy.module import elements
 from eggshard.shardy.reshards import insertion
 from eggshard.shardy.reshards.values import OnMesh, Values
 
@@ -28,7 +30,7 @@ def reshard_result(values: Values, op: Any, projection: Projection, rule: OpShar
     factor, axes = found
     result = projection.results[0]
     result.update(factor, axes)
-    at = insertion.after(op)
+    at = ir.InsertionPoint.after(op)
     value = op.results[0]
     values.set_sharding(value, result.sharding(rule.results[0], rule, on.mesh, on.name))
     insertion.replace_uses(value, insertion.reshard(value, stated, at))
@@ -38,7 +40,7 @@ def _conflict(op: Any, projection: Projection, rule: OpShardingRule) -> tuple[in
     """The factor whose axes in the result give way, and its axes in the operands."""
     lhs, rhs = (tensor.factors for tensor in projection.operands)
     result = projection.results[0].factors
-    sizes = [_elements(value) for value in (*op.operands, op.results[0])]
+    sizes = [elements(value) for value in (*op.operands, op.results[0])]
     found: tuple[int, Axes] | None = None
     contracted: Axes = ()
     seen: list[AxisRef] = []
@@ -61,10 +63,3 @@ def _conflict(op: Any, projection: Projection, rule: OpShardingRule) -> tuple[in
     if found is None or not contracted or result[found[0]].axes != contracted:
         return None
     return found
-
-
-def _elements(value: Any) -> int:
-    out = 1
-    for extent in shape(value):
-        out *= extent
-    return out

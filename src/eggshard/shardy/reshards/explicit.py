@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from jaxlib.mlir import ir
+
 from eggshard.costmodel import CostModel
 from eggshard.errors import ProgramError, ShardingError
 from eggshard.planner.propagation.projection import FactorSharding, Projection, TensorProjection
@@ -15,7 +17,7 @@ from eggshard.program.axes import Axes, any_overlap
 from eggshard.program.op_sharding_rule import OpShardingRule, TensorFactors
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import axes_text
-from eggshard.shardy.module import ShardyModule, callee, inside_first, shape
+from eggshard.shardy.module import ShardyModule, behind, callee, elements, inside_first, shape
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.reshards import insertion
 from eggshard.shardy.reshards.common_axes import common_axes
@@ -93,7 +95,7 @@ class _InFunction:
         if edges is not None:
             for sharding, sources in edges:
                 for source, number in sources:
-                    at = insertion.after_value(source.operands[number])
+                    at = behind(source.operands[number])
                     self.reshard_operand(source, number, sharding, at, full)
         elif op.name == "func.call":
             self.call(op, full)
@@ -138,7 +140,7 @@ class _InFunction:
                 return
             targets = [fully_closed(mesh, operand) for operand in op.operands]
         for number, target in enumerate(targets):
-            self.reshard_operand(op, number, target, insertion.after_value(op.operands[number]), full)
+            self.reshard_operand(op, number, target, behind(op.operands[number]), full)
 
     def first_mesh(self, shardings: list[TensorSharding | None]) -> Any:
         """What the first sharding on more than one device calls its mesh."""
@@ -148,13 +150,13 @@ class _InFunction:
         """Bring what a function returns to the shardings of its results."""
         operations = function.regions[0].blocks[0].operations
         end = operations[len(operations) - 1].operation
-        at = insertion.before(end)
+        at = ir.InsertionPoint(end)
         for number, target in enumerate(self.values.module.function_result_shardings(function)):
             self.reshard_operand(end, number, target, at, self.full)
 
     def unreduced_reshard(self, op: Any) -> bool:
         """Replace a reshard that makes partial values by ops that make them; whether it was one."""
-        if make_unreduced(self.values, op, 0, self.values.sharding(op.results[0]), insertion.before(op)) is None:
+        if make_unreduced(self.values, op, 0, self.values.sharding(op.results[0]), ir.InsertionPoint(op)) is None:
             return False
         op.results[0].replace_all_uses_with(op.operands[0])
         op.erase()
@@ -195,18 +197,18 @@ class _InFunction:
                 not equivalent(tensor.sharding(dims, rule, on.mesh, on.name), sharding)
                 for tensor, dims, sharding in zip(projection.tensors, rule.tensors, shardings, strict=True)]
         else:
-            sizes = [_elements(value) for value in (*op.operands, *op.results)]
+            sizes = [elements(value) for value in (*op.operands, *op.results)]
             chosen = common_axes(projection, rule, sizes, on.mesh)
             updated = give(projection, chosen, rule)
             changed = [a or b for a, b in zip(changed, updated, strict=True)]
         changed = [
             c or self.on_other_devices(s, on) for c, s in zip(changed, shardings, strict=True)]
-        at = insertion.before(op)
+        at = ir.InsertionPoint(op)
         for number, (tensor, dims) in enumerate(zip(projection.operands, rule.operands, strict=True)):
             if changed[number]:
                 new = sharding_of(op, f"operand {number}", tensor, dims, rule, on)
                 op.operands[number] = insertion.reshard(op.operands[number], new, at)
-        at = insertion.after(op)
+        at = ir.InsertionPoint.after(op)
         for number, (tensor, dims) in enumerate(zip(projection.results, rule.results, strict=True)):
             if changed[len(operands) + number]:
                 value = op.results[number]
@@ -253,7 +255,3 @@ def sharding_of(
 
 def shape_of(dims: TensorFactors, rule: OpShardingRule) -> tuple[int, ...]:
     return tuple(math.prod(rule.factors[factor].size for factor in dim) for dim in dims)
-
-
-def _elements(value: Any) -> int:
-    return math.prod(shape(value))

@@ -10,23 +10,7 @@ from jaxlib.mlir import ir
 from eggshard.program.axes import Axes
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import axis_list_text, axis_lists_text
-
-
-def before(op: Any) -> Any:
-    """The point in front of an op; several that are inserted there stand in the order of insertion."""
-    return ir.InsertionPoint(op)
-
-
-def after(op: Any) -> Any:
-    """The point behind an op that is not the last of its block."""
-    return ir.InsertionPoint.after(op)
-
-
-def after_value(value: Any) -> Any:
-    """The point from which on a value can be used."""
-    if isinstance(value, ir.BlockArgument):
-        return ir.InsertionPoint.at_block_begin(value.owner)
-    return after(ir.OpResult(value).owner)
+from eggshard.shardy.module import create
 
 
 def reshard(value: Any, sharding: TensorSharding, at: Any) -> Any:
@@ -55,7 +39,4 @@ def replace_uses(value: Any, new: Any) -> None:
 
 
 def _created(name: str, value: Any, at: Any, **attributes: str) -> Any:
-    parsed = {key: ir.Attribute.parse(text) for key, text in attributes.items()}
-    op = ir.Operation.create(
-        name, results=[value.type], operands=[value], attributes=parsed, loc=value.location, ip=at)
-    return op.results[0]
+    return create(name, [value], [value.type], attributes, at, location=value.location).results[0]

@@ -15,10 +15,11 @@ from eggshard.program.placement import Placement
 from eggshard.shardy.module import ShardyModule, callee, maker, symbol
 from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.reshards.search.blocks import BlockPlan, plan_block
-from eggshard.shardy.reshards.search.context import Context, stated_shardings
+from eggshard.shardy.reshards.search.context import Context
 from eggshard.shardy.reshards.search.nested import nested_offers
 from eggshard.shardy.reshards.search.op_by_op import keep_the_cheaper, reshard_op_by_op
 from eggshard.shardy.reshards.search.writing import write
+from eggshard.shardy.rewriting import stated_shardings
 
 #: Cost models by name.
 COST_MODELS: dict[str, CostModel] = {
@@ -51,8 +52,7 @@ def insert_planned_reshards(module: ShardyModule, cost_model: str | CostModel = 
         context = Context(module, model, Limits())
         plans = [(f, _planned(context, f)) for f in module.functions if len(f.regions[0].blocks)]
     except (ProgramError, ShardingError, LimitError) as error:
-        if not reshard_op_by_op(module):
-            raise
+        reshard_op_by_op(module)
         warnings.warn(f"reshards are decided on op by op: {error}", EggshardWarning, stacklevel=3)
         return
     original = module.text()

@@ -13,7 +13,7 @@ from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import per_value_text
 from eggshard.shardy.module import SHARDING, ShardyModule, create, shape, uses
 
-RESHAPE, TRANSPOSE = "stablehlo.reshape", "stablehlo.transpose"
+RESHARD, RESHAPE, TRANSPOSE = "sdy.reshard", "stablehlo.reshape", "stablehlo.transpose"
 #: Of a dimension, major to minor: in row-major order of another tensor, the distance of indices, and their number.
 Steps = tuple[tuple[int, int], ...]
 #: Per axis how far apart its shards begin in that order, in parts where a shard is of several runs of elements.
@@ -27,7 +27,26 @@ class Moved(NamedTuple):
     permutation: tuple[int, ...] = ()
 
 
-def shared_reshard(module: ShardyModule, op: Any) -> Any:
+def same_shards(first: TensorSharding, second: TensorSharding) -> bool:
+    """Whether two shardings leave the same on every device, whatever propagation might make of them."""
+    one, other = first.sharding, second.sharding
+    return (
+        first.mesh == second.mesh and first.axes == second.axes and one.replicated == other.replicated
+        and (one.unreduced, one.reduction, one.device) == (other.unreduced, other.reduction, other.device))
+
+
+def share_in_other_shapes(module: ShardyModule) -> bool:
+    """Let a reshard be the result of an earlier one of the same elements, brought into its shape; whether one was."""
+    for op in module.walk(RESHARD):
+        value = _shared_reshard(module, op) if uses(op.results[0]) else None
+        if value is not None:
+            op.results[0].replace_all_uses_with(value)
+            op.erase()
+            return True
+    return False
+
+
+def _shared_reshard(module: ShardyModule, op: Any) -> Any:
     """The result of an earlier reshard of the same elements to the same devices, in this reshard's shape; else None.
 
     jaxlib's canonicalisation shares a reshard with those of the reshaped or transposed value too, but leaves on reshape
@@ -89,7 +108,7 @@ def _root(value: Any) -> tuple[Any, list[Any]]:
 def _reshards(value: Any) -> Iterator[Any]:
     """Reshards of a value in whatever shape, the results of which are used."""
     for user, _ in uses(value):
-        if user.name == "sdy.reshard" and uses(user.results[0]):
+        if user.name == RESHARD and uses(user.results[0]):
             yield user
         elif user.name in (RESHAPE, TRANSPOSE):
             yield from _reshards(user.results[0])

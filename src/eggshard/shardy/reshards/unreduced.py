@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from jaxlib.mlir import ir
+
 from eggshard.errors import ShardingError
 from eggshard.planner.propagation.projection import Projection
 from eggshard.program.axes import Axes, difference, in_mesh_order
@@ -55,7 +57,7 @@ def reduce_operands(values: Values, op: Any) -> None:
                 "must be unreduced along the same axes")
     if op.name == "sdy.sharding_group":  # names values, and does not look at them
         return
-    at = insertion.before(op)
+    at = ir.InsertionPoint(op)
     for number, sharding in enumerate(operands):
         reduce_operand(values, op, number, sharding, results[0] if results else None, at)
 
@@ -84,7 +86,7 @@ def reduce_results(
     reduced = in_mesh_order(difference(axes, kept, on.mesh.axes), on.mesh.axes)
     if not reduced:
         return
-    at = insertion.after(op)
+    at = ir.InsertionPoint.after(op)
     for result in list(op.results):
         if _is_reduced(result, reduced, on.mesh):
             continue

@@ -13,11 +13,9 @@ from eggshard.program.axes import AxisRef, any_overlap
 from eggshard.program.mesh import Mesh
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import read_per_value
-from eggshard.shardy.edges import DATA_FLOW, edge_of, edge_owner, owner_of, terminator
-from eggshard.shardy.module import BODIES, ShardyModule, manual_axes, rank
+from eggshard.shardy.edges import DATA_FLOW, IF, edge_of, edge_owner, edge_owners, owner_of, source_operands
+from eggshard.shardy.module import ShardyModule, manual_axes, rank
 
-#: Shardy has no data-flow edges for it, so its branches return what they happen to; here they are as those of a case.
-IF = "stablehlo.if"
 BARRIER = "sdy.propagation_barrier"
 
 
@@ -135,32 +133,21 @@ class Edge(NamedTuple):
     """A data-flow edge: the sharding of its targets, as its sources have it, and the operands that are the sources."""
 
     sharding: TensorSharding | None
-    sources: tuple[tuple[Any, int], ...]
+    sources: list[tuple[Any, int]]
 
 
 def data_flow_edges(values: Values, op: Any) -> list[Edge] | None:
     """The edges into an op and its regions, results first; None if it is no such op."""
-    if op.name in BODIES:
-        return _body_edges(op)
     if op.name not in (*DATA_FLOW, IF):
         return None
-    shardings = values.module.result_shardings(op) or [None] * len(op.results)
-    ends = [terminator(region) for region in op.regions]
-    if op.name == "stablehlo.while":
-        ends = [op, ends[1]]
-    elif op.name == "stablehlo.optimization_barrier":
-        ends = [op]
-    return [Edge(sharding, tuple((end, i) for end in ends)) for i, sharding in enumerate(shardings)]
-
-
-def _body_edges(op: Any) -> list[Edge]:
-    inputs, outputs = (
-        read_per_value(str(op.attributes[name])) if name in op.attributes else [None] * count
-        for name, count in (("in_shardings", len(op.operands)), ("out_shardings", len(op.results)))
-    )
-    manual, end = manual_axes(op), terminator(op.regions[0])
-    inner = [s and _within(s, manual) for s in outputs]
-    return [Edge(s, ((end, i),)) for i, s in enumerate(inner)] + [Edge(s, ((op, i),)) for i, s in enumerate(inputs)]
+    arguments, results = edge_owners(op)
+    stated = values.module.result_shardings(op) or [None] * len(results)
+    inner = [s and _within(s, manual_axes(op)) for s in stated]
+    given: Sequence[TensorSharding | None] = [None] * len(arguments)
+    if "in_shardings" in op.attributes:
+        given = read_per_value(str(op.attributes["in_shardings"]))
+    pairs = zip((*results, *arguments), (*inner, *given), strict=True)
+    return [Edge(sharding, source_operands(owner)) for owner, sharding in pairs]
 
 
 def _within(sharding: TensorSharding, manual: tuple[str, ...]) -> TensorSharding:

@@ -11,10 +11,10 @@ from tests.shardy.local.meaning import (
     random_inputs,
 )
 from tests.shardy.local.padding_modules import padding_module
+from tests.shardy.peer import run_peer
 
 from eggshard import shardy
 from eggshard.errors import ShardingError
-from eggshard.shardy.peer import run_peer
 
 NAME = "pad-for-divisibility"
 EXPLICIT = (

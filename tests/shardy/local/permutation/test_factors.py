@@ -14,9 +14,9 @@ from tests.shardy.local.meaning import (
     random_inputs,
 )
 from tests.shardy.local.modules import moving_module
+from tests.shardy.peer import run_peer
 
 from eggshard import shardy
-from eggshard.shardy.peer import run_peer
 
 NAME = "resolve-permutation-factors"
 TO_COLLECTIVES = "func.func(sdy-reshard-to-collectives)"

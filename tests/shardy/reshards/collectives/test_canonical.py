@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.shardy.peer import run_peer
 from tests.shardy.reshards.collectives.test_conversion import MESHES, module, ops
 from tests.shardy.reshards.random_reshards import chain_module, reshard_module
 
 from eggshard import shardy
 from eggshard.shardy.module import parsed, uses
-from eggshard.shardy.peer import run_peer
 from eggshard.shardy.reshards.collectives.kinds import KINDS
 
 PASS = "canonicalize-collectives"

@@ -4,11 +4,11 @@ import re
 
 import pytest
 from tests.shardy.differential import assert_agrees
+from tests.shardy.peer import run_peer
 from tests.shardy.reshards.random_reshards import reshard_module
 
 from eggshard import shardy
 from eggshard.errors import ProgramError
-from eggshard.shardy.peer import run_peer
 
 PEER = "func.func(sdy-reshard-to-collectives)"
 MESHES = """

@@ -4,9 +4,9 @@ import random
 
 import pytest
 from tests.shardy.differential import assert_agrees
+from tests.shardy.peer import run_peer
 
 from eggshard import shardy
-from eggshard.shardy.peer import run_peer
 
 PASS = "remove-all-gather-reduce-scatter-for-cmv1"
 T, S = "tensor<16x16xf32>", "#sdy.sharding_per_value"

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.shardy.peer import run_peer
 from tests.shardy.reshards.collectives.test_conversion import MESHES, ops
 from tests.shardy.reshards.random_reshards import program_module
 
 from eggshard import shardy
 from eggshard.shardy.module import parsed
-from eggshard.shardy.peer import run_peer
 from eggshard.shardy.wire_bytes import WireBytes, module_bytes
 
 OURS = "canonicalize-collectives,reshard-to-collectives{mode=global},canonicalize-collectives"

@@ -13,86 +13,72 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from eggshard.shardy.local.emission import scalar
-from eggshard.shardy.local.padding.rules import RULES, Labels, Rule
+from eggshard.shardy.local.padding.rules import RULES, Labels, Rule, labels_of
 from eggshard.shardy.local.padding.values import PaddedValues
 from eggshard.shardy.local.permutation.permuted import integers_of
 from eggshard.shardy.module import rank, shape
 
 
-def _dynamic_slice(values: PaddedValues, op: Any) -> Rule:
+def _dynamic_slice(values: PaddedValues, op: Any) -> Rule | None:
     own, sizes = values.own(op.operands[0]), integers_of(op, "slice_sizes", rank(op.results[0]))
-    count = len(own)
-    operand: Labels = [d if own[d] == sizes[d] else count + d for d in range(count)]
-    result: Labels = [d if own[d] == sizes[d] else None for d in range(count)]
+    found = labels_of(values, op)
+    if found is None:
+        return None
+    (operand, *starts), (result,), _ = found
 
     def adjust() -> None:
-        x = op.operands[0]
+        now = shape(op.operands[0])
         op.attributes["slice_sizes"] = ir.DenseI64ArrayAttr.get(
-            [shape(x)[d] if own[d] == sizes[d] else sizes[d] for d in range(count)])
-        _clamp_starts(op, 1, [own[d] - sizes[d] if shape(x)[d] != own[d] > sizes[d] else None for d in range(count)])
+            [m if n == size else size for m, n, size in zip(now, own, sizes, strict=True)])
+        _clamp_starts(op, 1, own, sizes)
 
-    return Rule([operand, *([] for _ in range(count))], [result], adjust=adjust)
-
-
-def _dynamic_update_slice(values: PaddedValues, op: Any) -> Rule:
-    own, update = values.own(op.operands[0]), values.own(op.operands[1])
-    count = len(own)
-    labels: Labels = list(range(count))
-
-    def adjust() -> None:
-        x = op.operands[0]
-        limits = [own[d] - update[d] if shape(x)[d] != own[d] > update[d] else None for d in range(count)]
-        _clamp_starts(op, 2, limits)
-
-    part: Labels = [d if own[d] == update[d] else None for d in range(count)]
-    return Rule([labels, part, *([] for _ in range(count))], [labels], adjust=adjust)
+    return Rule([_free(operand), *starts], [result], adjust=adjust)
 
 
-def _clamp_starts(op: Any, first: int, limits: Sequence[int | None]) -> None:
-    """Clamp the scalar start indices, from an operand on, to 0 up to these limits."""
+def _dynamic_update_slice(values: PaddedValues, op: Any) -> Rule | None:
+    found = labels_of(values, op)
+    if found is None:
+        return None
+    (operand, update, *starts), results, _ = found
+    own, sizes = values.own(op.operands[0]), values.own(op.operands[1])
+    shared: Labels = [label if label in operand else None for label in update]
+    return Rule([operand, shared, *starts], results, adjust=lambda: _clamp_starts(op, 2, own, sizes))
+
+
+def _free(labels: Labels) -> Labels:
+    """Labels of their own for dimensions that may have any size, as indices say what is looked at."""
+    return [-1 - d if label is None else label for d, label in enumerate(labels)]
+
+
+def _clamp_starts(op: Any, first: int, own: Sequence[int], sizes: Sequence[int]) -> None:
+    """Clamp the scalar start indices, from an operand on, so that what has these sizes lies in the tensor itself."""
     with ir.InsertionPoint(op):
-        for d, limit in enumerate(limits):
-            if limit is not None:
+        for d, (n, size, now) in enumerate(zip(own, sizes, shape(op.operands[0]), strict=True)):
+            if now != n > size:
                 start = op.operands[first + d]
                 kind = start.type.element_type
-                op.operands[first + d] = stablehlo.clamp(scalar(kind, "0"), start, scalar(kind, str(limit)))
+                op.operands[first + d] = stablehlo.clamp(scalar(kind, "0"), start, scalar(kind, str(n - size)))
 
 
-def _gather(values: PaddedValues, op: Any) -> Rule:
+def _gather(values: PaddedValues, op: Any) -> Rule | None:
     numbers = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
     own, sizes = values.own(op.operands[0]), integers_of(op, "slice_sizes", rank(op.operands[0]))
-    offsets, result_rank = list(numbers.offset_dims), rank(op.results[0])
-    batch = [d for d in range(result_rank) if d not in offsets]
-    vector = numbers.index_vector_dim
-    places = [d for d in range(rank(op.operands[1])) if d != vector]
-    indices: Labels = [None] * rank(op.operands[1])
-    for place, d in zip(places, batch, strict=True):
-        indices[place] = d
-    operand: Labels = [result_rank + d for d in range(len(own))]
-    result: Labels = list(range(result_rank))
-    batching = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
-    kept = iter(offsets)
-    for d in range(len(own)):
-        if d in batching:
-            operand[d] = indices[batching[d]]
-        elif d not in numbers.collapsed_slice_dims:
-            target = next(kept)
-            if sizes[d] == own[d]:
-                operand[d] = target
-            else:
-                result[target] = None
-    whole = [d for d in range(len(own)) if isinstance(operand[d], int) and operand[d] in offsets]
+    found = labels_of(values, op)
+    if found is None:
+        return None
+    (operand, indices), (result,), _ = found
+    taken = [result[d] for d in numbers.offset_dims]
+    whole = [d for d, label in enumerate(operand) if label is not None and label in taken]
 
     def adjust() -> None:
         now = shape(op.operands[0])
         op.attributes["slice_sizes"] = ir.DenseI64ArrayAttr.get(
             [now[d] if d in whole else sizes[d] for d in range(len(own))])
-        limits = [own[d] - sizes[d] for d in numbers.start_index_map]
         if any(now[d] != own[d] and d not in whole for d in numbers.start_index_map):
-            limits = [0 if d in whole else limit for d, limit in zip(numbers.start_index_map, limits, strict=True)]
-            op.operands[1] = _clamped(values, op.operands[1], vector, limits, op)
+            limits = [0 if d in whole else own[d] - sizes[d] for d in numbers.start_index_map]
+            op.operands[1] = _clamped(values, op.operands[1], numbers.index_vector_dim, limits, op)
 
-    return Rule([operand, indices], [result], adjust=adjust)
+    return Rule([_free(operand), indices], [result], adjust=adjust)
 
 
 def _clamped(values: PaddedValues, indices: Any, vector: int, limits: Sequence[int], before: Any) -> Any:

@@ -9,7 +9,7 @@ from jaxlib.mlir import ir
 from eggshard.errors import ProgramError, ShardingError
 from eggshard.shardy.local.emission import channels, typed
 from eggshard.shardy.local.padding import indices as padding_indices
-from eggshard.shardy.local.padding.rules import MOVES, SUMS, Labels, Rule, rule_of
+from eggshard.shardy.local.padding.rules import MOVES, Labels, Rule, rule_of
 from eggshard.shardy.local.padding.values import PaddedValues, Sizes
 from eggshard.shardy.module import BODIES, ShardyModule, rank, shape, symbol
 from eggshard.shardy.passes import shardy_pass
@@ -76,7 +76,7 @@ class _Function:
         """Whether padding is anywhere near."""
         if any(self.values.is_padded(x) for x in op.operands):
             return True
-        seen = (*op.operands, *op.results) if op.name in (*MOVES, *SUMS) else op.results
+        seen = (*op.operands, *op.results) if op.name in MOVES else op.results
         return any(self.values.even(x, shape(x)) != shape(x) for x in seen)
 
     def _exact(self, op: Any) -> Rule:

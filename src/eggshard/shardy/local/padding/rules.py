@@ -16,10 +16,12 @@ from jaxlib.mlir.dialects import stablehlo
 
 from eggshard.ops import registry
 from eggshard.ops.base import Traits
+from eggshard.program.op_sharding_rule import REDUCTION, RuleFactor, TensorFactors
 from eggshard.shardy.local.emission import zero_text
-from eggshard.shardy.local.padding.values import PaddedValues, constant_text, scalar_text, splat_text
-from eggshard.shardy.local.permutation.permuted import edges_of, integers_of
-from eggshard.shardy.module import rank, shape
+from eggshard.shardy.local.padding.values import PaddedValues, Sizes, constant_text, scalar_text, splat_text
+from eggshard.shardy.local.permutation.permuted import integers_of
+from eggshard.shardy.module import COLLECTIVES, HINTS, MOVING, rank, shape
+from eggshard.shardy.rules import implied_rule
 from eggshard.shardy.traits import QUANTIZATION, is_pointwise
 
 #: A dimension with the same label has the same size everywhere; None: its own size.
@@ -46,17 +48,15 @@ class Rule:
 
 #: Besides the ops that are defined as pointwise, those that take operands of one shape.
 ELEMENTWISE = {*QUANTIZATION, "stablehlo.bitcast_convert", "stablehlo.map", "sdy.propagation_barrier"}
-#: Shardy's ops that change where a tensor lies and not what it is; the first kind leaves zeros and all else as it is.
-MOVES = ("sdy.all_gather", "sdy.all_slice", "sdy.all_to_all", "sdy.collective_permute", "sdy.reshard",
-         "sdy.sharding_constraint", "sdy.data_flow_edge", "sdy.func_data_flow_edge")
-SUMS = ("sdy.all_reduce", "sdy.reduce_scatter", "sdy.replicated_to_unreduced", "sdy.sharded_to_unreduced")
+#: Shardy's ops that change where a tensor lies and not what it is.
+MOVES = (*COLLECTIVES, *(name for name in HINTS if name not in ELEMENTWISE))
 
 
 def rule_of(values: PaddedValues, op: Any) -> Rule | None:
     """The rule of an op; None if it takes operands of their own sizes only."""
     if is_pointwise(op.name) or op.name in ELEMENTWISE:
         return _elementwise(values, op)
-    if op.name in MOVES or op.name in SUMS:
+    if op.name in MOVES:
         return _moved(values, op)
     make = RULES.get(op.name)
     return make(values, op) if make else None
@@ -100,8 +100,9 @@ def _moved(values: PaddedValues, op: Any) -> Rule:
 
     def kinds() -> list[str | None]:
         kind = values.kind(op.operands[0])
-        summed = op.name in SUMS and kind != constant_text(result, zero_text(result.type.element_type))
-        return [None if summed else kind]
+        if op.name in COLLECTIVES and op.name not in MOVING:  # partial values leave zeros as they are, and nothing else
+            return [kind if kind == constant_text(result, zero_text(result.type.element_type)) else None]
+        return [kind]
 
     return Rule([labels], [labels], fixed, kinds=kinds)
 
@@ -133,14 +134,6 @@ def _constant(values: PaddedValues, op: Any) -> Rule | None:
     rule = _created(values, op)
     rule.adjust, rule.kinds = adjust, lambda: [kind]
     return rule
-
-
-def _transpose(values: PaddedValues, op: Any) -> Rule:
-    order = integers_of(op, "permutation", rank(op.results[0]))
-    operand: Labels = [None] * len(order)
-    for d, source in enumerate(order):
-        operand[source] = d
-    return Rule([operand], [list(range(len(order)))], kinds=lambda: [values.kind(op.operands[0])])
 
 
 def _broadcast(values: PaddedValues, op: Any) -> Rule:
@@ -243,60 +236,6 @@ def _pad(values: PaddedValues, op: Any) -> Rule:
     return Rule([labels, []], [labels], masks={0: (within, op.operands[1])}, adjust=adjust)
 
 
-def _kept(values: PaddedValues, op: Any, changed: Sequence[int]) -> Rule:
-    """An op along some dimensions, the same for each index of the others."""
-    labels: list[Labels] = [[None if d in changed else d for d in range(rank(x))] for x in op.operands]
-    return Rule(labels, [[None if d in changed else d for d in range(rank(r))] for r in op.results])
-
-
-def _minor(values: PaddedValues, op: Any, count: int) -> Rule | None:
-    """An op on matrices, or vectors, that are the last dimensions."""
-    if len({rank(x) for x in (*op.operands, *op.results)}) > 1:
-        return None
-    return _kept(values, op, range(rank(op.operands[0]) - count, rank(op.operands[0])))
-
-
-def _windowed(values: PaddedValues, op: Any) -> Rule:
-    """Only dimensions in which windows are single elements."""
-    result, tensors = op.results[0], [x for x in op.operands if rank(x)]
-    count = len(values.own(result))
-    ones = [integers_of(op, name, count) for name in (
-        "window_dimensions", "window_strides", "base_dilations", "window_dilations")]
-    edges = edges_of(op, "padding", count)
-    plain = [d for d in range(count) if all(row[d] == 1 for row in ones) and edges[d] == (0, 0)]
-    labels: Labels = [d if d in plain else None for d in range(count)]
-    return Rule([labels if x in tensors else [] for x in op.operands], [labels for _ in op.results])
-
-
-def _dot_general(values: PaddedValues, op: Any) -> Rule:
-    numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-    return _dot(op, *(list(dims) for dims in (
-        numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions, numbers.lhs_contracting_dimensions,
-        numbers.rhs_contracting_dimensions)))
-
-
-def _dot(op: Any, lhs_batch: list[int], rhs_batch: list[int], lhs_sum: list[int], rhs_sum: list[int]) -> Rule:
-    """Zeros along what is contracted: in both operands, as zero times NaN is not zero."""
-    lhs, rhs = op.operands
-    left: Labels = [None] * rank(lhs)
-    right: Labels = [None] * rank(rhs)
-    count = 0
-    for i, j in zip(lhs_batch, rhs_batch, strict=True):
-        left[i] = right[j] = count
-        count += 1
-    for labels, used in ((left, lhs_batch + lhs_sum), (right, rhs_batch + rhs_sum)):
-        for d in range(len(labels)):
-            if d not in used:
-                labels[d] = count
-                count += 1
-    results: Labels = list(range(count))
-    for i, j in zip(lhs_sum, rhs_sum, strict=True):
-        left[i] = right[j] = count
-        count += 1
-    masks = {0: (lhs_sum, zero_text(lhs.type.element_type)), 1: (rhs_sum, zero_text(rhs.type.element_type))}
-    return Rule([left, right], [results], masks=masks)
-
-
 def _convolution(values: PaddedValues, op: Any) -> Rule:
     numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     groups = [ir.IntegerAttr(op.attributes[n]).value for n in ("feature_group_count", "batch_group_count")]
@@ -318,21 +257,17 @@ def _convolution(values: PaddedValues, op: Any) -> Rule:
 NEUTRAL = {"stablehlo.add": "0", "stablehlo.multiply": "1", "stablehlo.xor": "0"}
 
 
-def _reduce(values: PaddedValues, op: Any) -> Rule:
-    count, reduced = len(op.results), integers_of(op, "dimensions", 0)
-    labels: Labels = []
-    kept = 0
-    for d in range(rank(op.operands[0])):
-        labels.append(len(op.results[0].type.shape) + d if d in reduced else kept)
-        kept += d not in reduced
+def _reduced(values: PaddedValues, op: Any, operand: int) -> Any:
+    """What the padding of an operand must hold along dimensions that are summed up or otherwise reduced.
+
+    Zeros in both operands of a product, as zero times NaN is not zero.
+    """
+    element_type = op.operands[operand].type.element_type
+    if op.name != "stablehlo.reduce":
+        return zero_text(element_type)
     inside = [inner.operation.name for inner in op.regions[0].blocks[0].operations]
-    masks: dict[int, tuple[Sequence[int], Any]] = {}
-    for i in range(count):
-        digit = NEUTRAL.get(inside[0]) if len(inside) == 2 else None
-        fill = op.operands[count + i] if digit is None else _digit(op.operands[i].type.element_type, digit)
-        masks[i] = (reduced, fill)
-    results: list[Labels] = [list(range(kept)) for _ in range(count)]
-    return Rule([list(labels) for _ in range(count)] + [[] for _ in range(count)], results, masks=masks)
+    digit = NEUTRAL.get(inside[0]) if len(inside) == 2 else None
+    return op.operands[len(op.results) + operand] if digit is None else _digit(element_type, digit)
 
 
 def _digit(element_type: Any, digit: str) -> str:
@@ -341,23 +276,48 @@ def _digit(element_type: Any, digit: str) -> str:
     return zero if digit == "0" else {"0": "1", "false": "true", "0.0": "1.0"}.get(zero, zero.replace("0.0", "1.0", 1))
 
 
-def _sort(values: PaddedValues, op: Any) -> Rule:
-    return _kept(values, op, [int(ir.IntegerAttr(op.attributes["dimension"]).value) % max(1, rank(op.operands[0]))])
+#: Ops that do for one index of a dimension what they do for any other, where it is a factor by itself.
+BY_FACTORS = {f"stablehlo.{name}" for name in (
+    "transpose", "reverse", "concatenate", "sort", "fft", "cholesky", "triangular_solve", "reduce", "reduce_window",
+    "select_and_scatter", "dot", "dot_general")}
 
 
-def _fft(values: PaddedValues, op: Any) -> Rule | None:
-    return _minor(values, op, len(integers_of(op, "fft_length", 0)))
+def labels_of(values: PaddedValues, op: Any) -> tuple[list[Labels], list[Labels], list[list[int]]] | None:
+    """Per operand and per result the dimensions' factors, as Shardy's rule of the op on tensors of their own sizes has
+    them, and per operand the dimensions that are reduced. None if there is no rule.
+
+    Dimensions that the rule lets be sharded only with an exchange, or not at all, have no label.
+    """
+    rule = implied_rule(op, sizes=values.own)
+    if rule is None:
+        return None
+
+    def labelled(dims: TensorFactors, own: Sizes) -> Labels:
+        return [
+            dim[0] if len(dim) == 1 and rule.factors[dim[0]] in (
+                RuleFactor(n), RuleFactor(n, REDUCTION)) else None
+            for dim, n in zip(dims, own, strict=True)]
+
+    operands, results = (
+        [labelled(dims, values.own(x)) for dims, x in zip(listed, side, strict=True)]
+        for listed, side in ((rule.operands, op.operands), (rule.results, op.results)))
+    sums = rule.of_kind(REDUCTION)
+    return operands, results, [[d for d, label in enumerate(row) if label in sums] for row in operands]
+
+
+def _by_factors(values: PaddedValues, op: Any) -> Rule | None:
+    found = labels_of(values, op)
+    if found is None:
+        return None
+    operands, results, sums = found
+    masks = {i: (dims, _reduced(values, op, i)) for i, dims in enumerate(sums) if dims}
+    moved = op.name == "stablehlo.transpose"
+    return Rule(operands, results, masks=masks, kinds=(lambda: [values.kind(op.operands[0])]) if moved else None)
 
 
 RULES: dict[str, Callable[[PaddedValues, Any], Rule | None]] = {
     "stablehlo.optimization_barrier": _barrier, "stablehlo.iota": _created, "stablehlo.constant": _constant,
-    "sdy.constant": _constant, "stablehlo.transpose": _transpose, "stablehlo.broadcast_in_dim": _broadcast,
-    "stablehlo.reshape": _reshape, "stablehlo.slice": _slice, "stablehlo.pad": _pad,
-    "stablehlo.reverse": lambda values, op: _kept(values, op, integers_of(op, "dimensions", 0)),
-    "stablehlo.concatenate": _sort, "stablehlo.sort": _sort, "stablehlo.reduce": _reduce,
-    "stablehlo.reduce_window": _windowed, "stablehlo.select_and_scatter": _windowed,
-    "stablehlo.dot_general": _dot_general, "stablehlo.convolution": _convolution, "stablehlo.fft": _fft,
-    "stablehlo.dot": lambda values, op: _dot(op, [], [], [rank(op.operands[0]) - 1], [0]),
-    "stablehlo.cholesky": lambda values, op: _minor(values, op, 2),
-    "stablehlo.triangular_solve": lambda values, op: _minor(values, op, 2),
+    "sdy.constant": _constant, "stablehlo.broadcast_in_dim": _broadcast, "stablehlo.reshape": _reshape,
+    "stablehlo.slice": _slice, "stablehlo.pad": _pad, "stablehlo.convolution": _convolution,
+    **dict.fromkeys(BY_FACTORS, _by_factors),
 }

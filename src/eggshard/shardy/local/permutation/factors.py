@@ -15,6 +15,7 @@ from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import axis_list_text
 from eggshard.shardy.local.emission import channels
 from eggshard.shardy.local.halo_exchange import Exchange, Shards, grids, is_outermost, on_shards, refined
+from eggshard.shardy.local.parts import captures
 from eggshard.shardy.local.permutation.permuted import PERMUTED, Permuted
 from eggshard.shardy.local.reshapes import local_axes
 from eggshard.shardy.module import ShardyModule, create, rank, shape, uses
@@ -120,7 +121,7 @@ def _needed(
     op, result = permuted.op, outs[0]
     if any(s.mesh != result.mesh or s.sharding.unreduced for s in (*ins, *outs) if any(s.axes) or s.sharding.unreduced):
         return None
-    if any(out.axes != result.axes for out in outs) or not is_outermost(op) or _captures(op):
+    if any(out.axes != result.axes for out in outs) or not is_outermost(op) or captures(op):
         return None
     if any(0 in shape(x) for x in op.operands):  # which cannot be sharded like the results
         return None
@@ -129,25 +130,6 @@ def _needed(
     found: list[list[Axes] | None] = [
         permuted.operand_axes(i, result.axes, s.axes) for i, s in enumerate(ins)]
     return None if None in found else [TensorSharding.closed(result.mesh, axes) for axes in found if axes is not None]
-
-
-def _captures(op: Any) -> bool:
-    """Whether the op's regions use values from outside."""
-    inside: set[Any] = set()
-    found = False
-
-    def visit(inner: Any) -> Any:
-        nonlocal found
-        if inner != op:
-            found = found or any(operand not in inside for operand in inner.operands)
-        for region in inner.regions:
-            for block in region.blocks:
-                inside.update(block.arguments)
-        inside.update(inner.results)
-        return ir.WalkResult.ADVANCE
-
-    op.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
 
 
 def _resharded(module: ShardyModule, x: Any, given: TensorSharding, target: TensorSharding, before: Any) -> Any:
@@ -179,10 +161,9 @@ def _resharded_behind(
     """Let the op give its result at another sharding, and reshard it to its own for all users."""
     if narrow != sharding:
         module.set_sharding(result, narrow)
-        behind = ir.Operation.create(
-            "sdy.reshard", results=[result.type], operands=[result],
-            attributes={"sharding": ir.Attribute.parse(str(sharding))}, ip=ir.InsertionPoint.after(op))
-        result.replace_all_uses_except(behind.results[0], behind)
+        at = ir.InsertionPoint.after(op)
+        reshard = create("sdy.reshard", [result], [result.type], {"sharding": str(sharding)}, at)
+        result.replace_all_uses_except(reshard.results[0], reshard)
 
 
 def _resolve_update(module: ShardyModule, op: Any) -> None:

@@ -1,22 +1,20 @@
-"""Canonicalization of collectives: fused where two are one, and removed where they do nothing."""
+"""Canonicalization of collectives and reshards: fused where two are one, and removed where they do nothing."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
-from eggshard.program.axes import Axes, in_mesh_order, merged
+from eggshard.program.axes import in_mesh_order
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import per_value_text, read_per_value
 from eggshard.shardy.dead_ops import erase_dead
-from eggshard.shardy.module import ShardyModule, create, maker, manual_axes, uses
+from eggshard.shardy.module import COLLECTIVES, ShardyModule, create, maker, manual_axes, uses
 from eggshard.shardy.passes import shardy_pass
-from eggshard.shardy.reshards.canonical_reshards import RESHARD, share_in_other_shapes
-from eggshard.shardy.reshards.collectives.kinds import KINDS, Collective, leading
-
-#: Collectives have no effects but their results, though jaxlib keeps those that no op uses.
-_COLLECTIVES = tuple(f"sdy.{kind}" for kind in KINDS)
+from eggshard.shardy.reshards.collectives.kinds import Collective, fused_pair
+from eggshard.shardy.reshards.shared_reshards import RESHARD, same_shards, share_in_other_shapes
 
 
 @shardy_pass("canonicalize-collectives", on="")
@@ -30,19 +28,40 @@ def canonicalize_collectives(module: ShardyModule, reshards: bool = True) -> Non
     dimensions in a row are one, a reduction of what was placed in zeros is a gather, equal ops on the same value are
     one, and what changes nothing or has no users goes.
     """
+    _canonicalize(module, (*COLLECTIVES, *((RESHARD,) if reshards else ())), common=True)
+
+
+@shardy_pass("canonicalize-reshards", on="")
+def canonicalize_reshards(module: ShardyModule, common: bool = True) -> None:
+    """Drop reshards that only another reshard uses and all ops that no op uses, and share equal reshards.
+
+    As jaxlib's `canonicalize` does; common: also let equal reshards of a value in a block be one, which Shardy's
+    export pipeline does not (its ``canonicalize{enable-patterns=sdy-reshard}``).
+    """
+    _canonicalize(module, (RESHARD,), common)
+
+
+def _canonicalize(module: ShardyModule, names: Collection[str], common: bool) -> None:
+    """Simplify ops of these names until nothing changes; common: equal ops on one value become one."""
+    pure = [name for name in names if name in COLLECTIVES]  # jaxlib keeps those that no op uses
     changed = True
     while changed:
-        changed = erase_dead(module, _COLLECTIVES)
-        for op in module.walk("sdy.manual_computation"):
+        changed = erase_dead(module, pure)
+        for op in module.walk("sdy.manual_computation") if pure else ():
             if _redundant_manual_computation(module, op) or _unused_inputs(op):
                 changed = True
                 break  # what was walked may be gone
         if changed:
             continue
-        for op in module.walk(*_COLLECTIVES, *((RESHARD,) if reshards else ())):
-            if uses(op.results[0]) and any(simplify(module, op) for simplify in (_same_as_before, *_PATTERNS[op.name])):
+        for op in module.walk(*names):
+            if not uses(op.results[0]):
+                continue
+            if op.name == RESHARD:
+                changed |= _folded(op)
+                changed |= common and _same_as_before(op)
+            elif _same_as_before(op) or any(simplify(module, op) for simplify in _PATTERNS[op.name]):
                 changed = True
-        if reshards and not changed:  # chains that end elsewhere are folded by now
+        if common and not changed and RESHARD in names:  # chains that end elsewhere are folded by now
             changed = share_in_other_shapes(module)
 
 
@@ -52,26 +71,20 @@ def _replace(op: Any, value: Any) -> bool:
     return True
 
 
-def _same_as_before(module: ShardyModule, op: Any) -> bool:
+def _same_as_before(op: Any) -> bool:
     """An equal op on the same value stands earlier in the block."""
     for user, _ in uses(op.operands[0]):
-        alike = user != op and user.name == op.name and user.block == op.block and _attributes(user) == _attributes(op)
-        if alike and uses(user.results[0]) and _earlier(user, op):
+        alike = user != op and user.name == op.name and user.block == op.block and _alike(user, op)
+        if alike and uses(user.results[0]) and user.is_before_in_block(op):
             return _replace(op, user.results[0])
     return False
 
 
-def _attributes(op: Any) -> dict[str, Any]:
-    return dict(op.attributes.items())
-
-
-def _earlier(first: Any, second: Any) -> bool:
-    for op in first.block.operations:
-        if op.operation == first:
-            return True
-        if op.operation == second:
-            return False
-    return False
+def _alike(first: Any, second: Any) -> bool:
+    """Whether two ops have equal attributes; of reshards, whether they leave the same shards."""
+    if first.name != RESHARD:
+        return dict(first.attributes.items()) == dict(second.attributes.items())
+    return same_shards(*(TensorSharding.parse(str(op.attributes["sharding"])) for op in (first, second)))
 
 
 def _nothing_moves(module: ShardyModule, op: Any) -> bool:
@@ -121,55 +134,42 @@ def _read(op: Any) -> Collective | None:
 def _exchange_of_exchange(module: ShardyModule, op: Any) -> bool:
     """Two all-to-alls between different dimensions, the first of which no other op uses."""
     inner = maker(op.operands[0], "sdy.all_to_all")
-    first, second = _read(inner), Collective.read(op)
-    if first is None or second is None or len(uses(inner.results[0])) != 1:
-        return False
-    dims = [{d for e in step.exchanges for d in (e.source, e.target)} for step in (first, second)]
-    if dims[0] & dims[1]:
-        return False
-    exchanges = tuple(sorted(first.exchanges + second.exchanges, key=lambda e: e.source))
-    fused = Collective("all_to_all", second.to, exchanges=exchanges)
-    return _replace(op, fused.create(inner.operands[0], op))
+    return inner is not None and len(uses(inner.results[0])) == 1 and _fused(module, inner, op, [op])
 
 
 def _slice_of_reduction(module: ShardyModule, op: Any) -> bool:
     """A reduction of which nothing is used but equal slices, that begin with all of its axes."""
     reduction = maker(op.operands[0], "sdy.all_reduce")
-    reduced, sliced = _read(reduction), Collective.read(op)
-    if reduced is None or sliced is None:
+    users = [user for user, _ in uses(reduction.results[0])] if reduction is not None else []
+    if not users or not all(u.name == op.name and u.block == op.block and _same_slices(u, op) for u in users):
         return False
-    users = [user for user, _ in uses(reduction.results[0])]
-    alike = all(u.name == op.name and u.block == op.block and _same_slices(u, op) for u in users)
-    if not alike or any(u != op and _earlier(u, op) for u in users):
-        return False
-    scattered, rest = leading(sliced.dims, reduced.axes)
-    if sum(map(len, scattered)) < len(reduced.axes):
-        return False
-    sizes = module.mesh(reduced.to).axes
-    source = module.sharding(reduction.operands[0])
-    before: tuple[Axes, ...] = source.axes if source else tuple(() for _ in scattered)
-    after = tuple(merged((*a, *b), sizes) for a, b in zip(before, scattered, strict=True))
-    to = TensorSharding.closed(reduced.to.mesh, after, sliced.to.sharding.unreduced)
-    to = to.updated(replicated=sliced.to.sharding.replicated)
-    value = Collective("reduce_scatter", to, dims=scattered).create(reduction.operands[0], op)
-    if any(rest):
-        value = Collective("all_slice", sliced.to, dims=rest).create(value, op)
-    for user in users:
-        _replace(user, value)
-    return True
+    return not any(u != op and u.is_before_in_block(op) for u in users) and _fused(module, reduction, op, users)
+
+
+def _fused(module: ShardyModule, inner: Any, op: Any, users: Sequence[Any]) -> bool:
+    """Put what an op and the one before it come to together in the place of the op's users."""
+    first, second = _read(inner), _read(op)
+    assert first is not None and second is not None
+    moves, value = fused_pair(first.move, second.move, module.mesh(first.to).axes), inner.operands[0]
+    for move in moves or ():
+        made = move.on(first.to.mesh)
+        scattered = made.to.updated(replicated=second.to.sharding.replicated)
+        value = replace(made, to=scattered if move.kind == "reduce_scatter" else second.to).create(value, op)
+    return moves is not None and all(_replace(user, value) for user in users)
 
 
 def _same_slices(first: Any, second: Any) -> bool:
     return bool(first.attributes["slicing_axes"] == second.attributes["slicing_axes"])
 
 
-def _reshard_of_reshard(module: ShardyModule, op: Any) -> bool:
-    """A reshard of a reshard that no other op uses."""
-    inner = maker(op.operands[0], "sdy.reshard")
-    if inner is None or len(uses(inner.results[0])) != 1:
-        return False
-    op.operands[0] = inner.operands[0]
-    return True
+def _folded(op: Any) -> bool:
+    """Reshard what the reshard in front of this one reshards, if that has no other use."""
+    changed = False
+    while (inner := maker(op.operands[0], RESHARD)) is not None and len(uses(inner.results[0])) == 1:
+        op.operands[0] = inner.operands[0]
+        inner.erase()
+        changed = True
+    return changed
 
 
 _Simplify = Callable[[ShardyModule, Any], bool]
@@ -182,7 +182,6 @@ _PATTERNS: dict[str, tuple[_Simplify, ...]] = {
     "sdy.reduce_scatter": (_nothing_moves,),
     "sdy.replicated_to_unreduced": (_nothing_moves,),
     "sdy.sharded_to_unreduced": (_nothing_moves,),
-    "sdy.reshard": (_reshard_of_reshard,),
 }
 
 

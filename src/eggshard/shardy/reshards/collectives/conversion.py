@@ -68,7 +68,7 @@ def _wanted(module: ShardyModule, op: Any, keep_redundant: bool) -> Wanted | Non
     target = TensorSharding.parse(str(op.attributes["sharding"]))
     stated = module.sharding(value)
     source = stated or TensorSharding.fully_open(target.mesh, len(target.dims))
-    if (_on_one_device(module, source) or _on_one_device(module, target)) and stated != target:
+    if (module.on_one_device(source) or module.on_one_device(target)) and stated != target:
         return None
     if keep_redundant and _equivalent(source, target):
         return None
@@ -235,12 +235,6 @@ def addends(source: Axes, target: Axes, sizes: Sizes) -> tuple[Axes, Axes, Axes]
         of([a for a in before if a in after]), of([a for a in before if a not in after]),
         of([a for a in after if a not in before]),
     )
-
-
-def _on_one_device(module: ShardyModule, sharding: TensorSharding) -> bool:
-    """Whether the whole tensor lies on a device, which its mesh is."""
-    named = isinstance(sharding.mesh, str) and isinstance(module.meshes.get(sharding.mesh), int)
-    return named or sharding.sharding.device is not None
 
 
 def _equivalent(source: TensorSharding, target: TensorSharding) -> bool:

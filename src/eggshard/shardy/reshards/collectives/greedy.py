@@ -8,7 +8,6 @@ after the common prefix. Sub-axes are split first so that overlapping axes of bo
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 
 from eggshard.program.axes import Axes, AxisRef, Sizes, merged, shard_count
@@ -348,22 +347,6 @@ def _ordered(dims: Sequence[Axes]) -> list[AxisRef]:
 
 def aligned(axes: Iterable[AxisRef], others: Sequence[AxisRef], sizes: Sizes) -> list[AxisRef]:
     """The axes cut where parts of them are axes of the others."""
-    out: list[AxisRef] = []
-    keys = [_key(other) for other in others]
-    for axis in axes:
-        left: AxisRef | None = axis
-        at = bisect_left(keys, _key(axis))
-        if at and axis.overlap(others[at - 1]) is not None:
-            at -= 1
-        while left is not None and at < len(others):
-            other = others[at]
-            shared = left.overlap(other)
-            if shared is None or other.contains(left):
-                break
-            before = left.prefix_without_overlap([other])
-            out += [part for part in (before, shared) if part is not None]
-            left = left.suffix_without_overlap(other, sizes)
-            at += 1
-        if left is not None:
-            out.append(left)
-    return out
+    return [
+        part for axis in axes for part in axis.cut(
+            (point for other in others if axis.overlap(other) for point in other.span(sizes)), sizes)]

@@ -11,7 +11,6 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.shardy.attributes import (
     Exchange,
-    axes_text,
     axis_list_text,
     axis_lists_text,
     exchanges_text,
@@ -116,14 +115,10 @@ class Collective:
             attributes["params"] = exchanges_text(self.exchanges)
         return create(f"sdy.{self.kind}", [value], [value.type], attributes, before).results[0]
 
-    def text(self, operand: str) -> str:
-        """The op as Shardy writes it, without its type."""
-        moved = {
-            "all_to_all": f"[{', '.join(map(str, self.exchanges))}] ", "collective_permute": "",
-            **dict.fromkeys(PER_DIMENSION, f"[{', '.join(map(axes_text, self.dims))}] "),
-            **dict.fromkeys(PER_TENSOR, f"{axes_text(self.axes)} "),
-        }[self.kind]
-        return f"sdy.{self.kind} {moved}{operand} out_sharding={self.to.body()}"
+    @property
+    def move(self) -> Move:
+        """The collective on whatever mesh."""
+        return Move(self.kind, self.to.axes, self.to.sharding.unreduced, self.dims, self.axes, self.exchanges)
 
     @property
     def moved(self) -> tuple[AxisRef, ...]:
@@ -143,35 +138,33 @@ def fused(moves: Sequence[Move], sizes: Sizes, source: Sequence[Axes], reordered
         reordered, at = reordered and move.kind != "collective_permute", move.after
         if idle:
             continue
-        last = out[-1] if out else None
-        if last is not None and move.kind == last.kind == "all_slice":
-            dims = tuple(merged((*a, *b), sizes) for a, b in zip(last.dims, move.dims, strict=True))
-            out[-1] = replace(move, dims=dims)
-        elif last is not None and move.kind == last.kind == "all_to_all" and not _touched(last) & _touched(move):
-            exchanges = tuple(sorted(last.exchanges + move.exchanges, key=lambda e: e.source))
-            out[-1] = replace(move, exchanges=exchanges)
-        elif last is not None and (last.kind, move.kind) == ("all_reduce", "all_slice"):
-            out[-1:] = _scattered(last, move, sizes)
-        else:
-            out.append(move)
+        together = fused_pair(out[-1], move, sizes) if out else None
+        out[len(out) - bool(together):] = together or [move]
     return out
 
 
-def _touched(move: Move) -> set[int]:
-    return {dim for e in move.exchanges for dim in (e.source, e.target)}
+def fused_pair(first: Move, second: Move, sizes: Sizes) -> list[Move] | None:
+    """What two moves in a row come to: one, or a reduce-scatter and the slice that is left; None if they stay."""
+    if first.kind == second.kind == "all_slice":
+        pairs = zip(first.dims, second.dims, strict=True)
+        return [replace(second, dims=tuple(merged((*a, *b), sizes) for a, b in pairs))]
+    if first.kind == second.kind == "all_to_all":
+        touched = [{dim for e in move.exchanges for dim in (e.source, e.target)} for move in (first, second)]
+        if touched[0] & touched[1]:
+            return None
+        exchanges = sorted(first.exchanges + second.exchanges, key=lambda e: e.source)
+        return [replace(second, exchanges=tuple(exchanges))]
+    if (first.kind, second.kind) != ("all_reduce", "all_slice"):
+        return None
+    scattered, rest = _leading(second.dims, first.axes)
+    if sum(map(len, scattered)) < len(first.axes):  # the slices do not begin with all axes that are reduced
+        return None
+    after = tuple(merged((*a, *b), sizes) for a, b in zip(first.after, scattered, strict=True))
+    scatter = Move("reduce_scatter", after, first.unreduced, dims=scattered)
+    return [scatter, replace(second, dims=rest)] if any(rest) else [scatter]
 
 
-def _scattered(reduction: Move, sliced: Move, sizes: Sizes) -> list[Move]:
-    """A reduce-scatter and a slice of what is left, if the slices begin with all axes that are reduced."""
-    scattered, rest = leading(sliced.dims, reduction.axes)
-    if sum(map(len, scattered)) < len(reduction.axes):
-        return [reduction, sliced]
-    after = tuple(merged((*a, *b), sizes) for a, b in zip(reduction.after, scattered, strict=True))
-    out = [Move("reduce_scatter", after, reduction.unreduced, dims=scattered)]
-    return [*out, replace(sliced, dims=rest)] if any(rest) else out
-
-
-def leading(dims: Sequence[Axes], axes: Axes) -> tuple[tuple[Axes, ...], tuple[Axes, ...]]:
+def _leading(dims: Sequence[Axes], axes: Axes) -> tuple[tuple[Axes, ...], tuple[Axes, ...]]:
     """Split each dimension's axes into the longest prefix whose axes are all among ``axes``, and the rest."""
     lengths = [next((n for n, axis in enumerate(d) if axis not in axes), len(d)) for d in dims]
     return (

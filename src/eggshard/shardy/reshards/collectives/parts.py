@@ -64,14 +64,20 @@ def partitions(sizes: Sizes, axes: Iterable[AxisRef], names: Iterable[str], prim
     return [tuple(p for parts in choice for p in parts if p.name not in single) for choice in product(*options)]
 
 
-def _orders(part: AxisRef, sizes: Sizes) -> list[Axes]:
-    """A part cut into its prime factors, ascending and descending."""
-    factors, n, p = [], part.devices(sizes), 2
+def prime_factors(n: int) -> list[int]:
+    """The prime factors of a number, ascending."""
+    factors, p = [], 2
     while n > 1:
         while n % p == 0:
             factors.append(p)
             n //= p
         p += 1
+    return factors
+
+
+def _orders(part: AxisRef, sizes: Sizes) -> list[Axes]:
+    """A part cut into its prime factors, ascending and descending."""
+    factors = prime_factors(part.devices(sizes))
     out: list[Axes] = []
     for order in (factors, factors[::-1]):
         points = [part.pre * math.prod(order[:i]) for i in range(len(order))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from eggshard.costmodel.pricing import Pricer
@@ -19,11 +19,14 @@ from eggshard.program.tensor_sharding import TensorSharding
 from eggshard.program.types import TensorType
 from eggshard.reshard.routes import Router
 from eggshard.reshard.submesh import SubmeshRouter, without_axes
-from eggshard.shardy.module import BODIES, ShardyModule, function_type
+from eggshard.shardy.module import ShardyModule
 from eggshard.shardy.reshards.search.conversions import StatedConversions, parts_of
+from eggshard.shardy.rewriting import stated_shardings
 
 #: Routes over the parts of axes are looked for on meshes of no more parts than these.
 MOST_PARTS = 5
+#: On meshes of more axes than these, those that no sharding names are left out of placements: there are too many.
+MANY_AXES = 4
 
 
 class Context:
@@ -38,11 +41,14 @@ class Context:
     def __init__(self, module: ShardyModule, model: CostModel, limits: Limits):
         self.module, self.limits = module, limits
         self.reader = ModuleReader(module.module)
-        stated = list(stated_shardings(module))
+        stated = [sharding for _, sharding in stated_shardings(module)]
         self.mesh_name = _only_mesh(module, stated)
         whole = module.mesh(stated[0]) if stated else Mesh({})
         self.mesh = whole.refined(gather_cuts((s.sharding for s in stated), whole))
         self.free = self.mesh
+        if len(self.mesh.axes) > MANY_AXES:
+            named = {a for s in stated for a in atoms(s.sharding.axes, self.mesh)}
+            self.free = without_axes(self.mesh, tuple(a for a in self.mesh.axes if a not in named))
         self.pricer = Pricer(model, self.mesh)
         parts = parts_of(self.mesh)
         finer = None
@@ -122,8 +128,8 @@ class Context:
 
     def _uneven(self) -> frozenset[tuple[int, tuple[str, ...]]]:
         found = set()
-        for value, sharding in _stated_values(self.module):
-            shape = tuple(value.shape) if hasattr(value, "shape") else ()
+        for type_, sharding in stated_shardings(self.module):
+            shape = tuple(type_.shape) if hasattr(type_, "shape") else ()
             for n, dim in zip(shape, sharding.sharding.dims, strict=False):
                 axes = atoms(dim.axes, self.mesh)
                 for end in range(1, len(axes) + 1):
@@ -132,35 +138,9 @@ class Context:
         return frozenset(found)
 
 
-def stated_shardings(module: ShardyModule) -> Iterator[TensorSharding]:
-    """Every sharding that a module states."""
-    for _, sharding in _stated_values(module):
-        yield sharding
-
-
-def _stated_values(module: ShardyModule) -> Iterator[tuple[Any, TensorSharding]]:
-    """Every stated sharding with the type of its value."""
-
-    from eggshard.shardy.attributes import read_per_value
-
-    for function in module.functions:
-        type_ = function_type(function)
-        ends = (module.argument_shardings(function), type_.inputs), (
-            module.function_result_shardings(function), type_.results)
-        for shardings, types in ends:
-            yield from ((t, s) for t, s in zip(types, shardings, strict=True) if s is not None)
-    for op in module.walk():
-        yield from zip((r.type for r in op.results), module.result_shardings(op) or (), strict=False)
-        if op.name in BODIES and "in_shardings" in op.attributes:
-            stated = read_per_value(str(op.attributes["in_shardings"]))
-            yield from ((v.type, s) for v, s in zip(op.operands, stated, strict=True))
-
-
 def _only_mesh(module: ShardyModule, stated: Sequence[TensorSharding]) -> str | Mesh:
     meshes = {module.mesh(s) for s in dict.fromkeys(stated)}
-    device = next((s for s in stated if s.sharding.device is not None), None)
-    maximal = {name for name, mesh in module.meshes.items() if isinstance(mesh, int)}
-    if device is not None or not maximal.isdisjoint(s.mesh for s in stated if isinstance(s.mesh, str)):
+    if any(map(module.on_one_device, dict.fromkeys(stated))):
         raise ProgramError("some tensor lies on a single device, which the search knows no conversions for")
     if len(meshes) > 1:
         shown = " and ".join(sorted(map(str, meshes)))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 from typing import ClassVar
 
 import numpy as np
@@ -21,6 +23,7 @@ from eggshard.program.sharding import atoms, whole_mesh
 from eggshard.program.types import TensorType
 from eggshard.reshard.conversions import Kind, Steps, convert
 from eggshard.reshard.routes import Router
+from eggshard.shardy.reshards.collectives.parts import prime_factors
 from eggshard.steps.steps import Action
 
 
@@ -161,14 +164,7 @@ def parts_of(mesh: Mesh) -> Mesh:
     """The mesh whose axes are the prime parts of another's, the major ones the smallest."""
     cuts: dict[str, list[int]] = {}
     for name, size in mesh.axes.items():
-        axis, pre, factor = axis_ref(name), 1, 2
+        axis = axis_ref(name)
         start = axis.pre if axis.size else 1
-        found = cuts.setdefault(axis.name, [])
-        found += [start, start * size]
-        while size > 1:
-            while size % factor == 0:
-                size //= factor
-                pre *= factor
-                found.append(start * pre)
-            factor += 1
+        cuts.setdefault(axis.name, []).extend(accumulate(prime_factors(size), mul, initial=start))
     return whole_mesh(mesh).refined(cuts)

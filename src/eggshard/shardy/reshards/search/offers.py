@@ -17,7 +17,7 @@ from eggshard.program.op_sharding_rule import NEED_REPLICATION, PASS_THROUGH, PE
 from eggshard.program.placement import Placement, replicated
 from eggshard.program.program import Op
 from eggshard.program.types import TOKEN, TensorType
-from eggshard.shardy.module import DATA_FLOW, callee, maker
+from eggshard.shardy.module import COLLECTIVES, DATA_FLOW, HINTS, callee, maker
 from eggshard.shardy.reshards.search.context import Context
 from eggshard.shardy.reshards.search.neighbours import kept_sharded
 from eggshard.shardy.rules import rule_of
@@ -27,11 +27,7 @@ Types = tuple[TensorType, ...]
 Held = tuple[Any, Placement]
 
 #: Ops that leave their operand what it is: hints, and collectives of an earlier plan.
-IDENTITIES = (
-    "sdy.sharding_constraint", "sdy.reshard", "sdy.all_gather", "sdy.all_slice", "sdy.all_to_all",
-    "sdy.collective_permute", "sdy.all_reduce", "sdy.reduce_scatter", "sdy.replicated_to_unreduced",
-    "sdy.sharded_to_unreduced", "sdy.data_flow_edge", "sdy.func_data_flow_edge", "sdy.propagation_barrier",
-)
+IDENTITIES = (*HINTS, *COLLECTIVES)
 BARRIER = "stablehlo.optimization_barrier"
 #: Ops with regions that use values from outside.
 LOOPS_AND_BRANCHES = tuple(name for name in DATA_FLOW if name != BARRIER)

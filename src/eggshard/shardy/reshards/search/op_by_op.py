@@ -7,25 +7,18 @@ from jaxlib.mlir import ir
 from eggshard.errors import EggshardError
 from eggshard.frontends.stablehlo.reading import parse_module
 from eggshard.shardy.module import ShardyModule
-from eggshard.shardy.passes import PASSES
+from eggshard.shardy.passes import PASSES, read_steps
 from eggshard.shardy.reshards.search.context import Context
 from eggshard.shardy.reshards.search.soundness import is_sound
 from eggshard.shardy.wire_bytes import module_bytes
 
-NAME = "insert-explicit-reshards"
-#: What makes collectives of a module's reshards, and of what looks along sharded dimensions: passes and their options.
-COUNTED: tuple[tuple[str, dict[str, str]], ...] = (
-    ("resolve-permutation-factors", {}), ("reshard-to-collectives", {"mode": "global"}),
-    ("canonicalize-collectives", {}),
-)
+#: What makes collectives of a module's reshards, and of what looks along sharded dimensions.
+COUNTED = "resolve-permutation-factors,reshard-to-collectives{mode=global},canonicalize-collectives"
 
 
-def reshard_op_by_op(module: ShardyModule) -> bool:
-    """Insert the reshards of the decision for each op; False where that decision is not available."""
-    if NAME not in PASSES:
-        return False
-    PASSES[NAME].run(module, mode="shardy", enable_full_version=True)
-    return True
+def reshard_op_by_op(module: ShardyModule) -> None:
+    """Insert the reshards of the decision for each op."""
+    PASSES["insert-explicit-reshards"].run(module, mode="shardy", enable_full_version=True)
 
 
 def keep_the_cheaper(module: ShardyModule, original: str, context: Context) -> None:
@@ -36,9 +29,8 @@ def keep_the_cheaper(module: ShardyModule, original: str, context: Context) -> N
     """
     baseline = ShardyModule(parse_module(original))
     try:
-        if not reshard_op_by_op(baseline) or _bytes(baseline) >= _bytes(module):
-            return
-        if is_sound(Context(baseline, context.pricer.model, context.limits)):
+        reshard_op_by_op(baseline)
+        if _bytes(baseline) < _bytes(module) and is_sound(Context(baseline, context.pricer.model, context.limits)):
             _put(module, baseline)
     except EggshardError:
         return
@@ -47,9 +39,8 @@ def keep_the_cheaper(module: ShardyModule, original: str, context: Context) -> N
 def _bytes(module: ShardyModule) -> float:
     """What the busiest device receives in all, to the byte."""
     copy = ShardyModule(parse_module(module.text()))
-    for name, options in COUNTED:
-        if name in PASSES:
-            PASSES[name].run(copy, **options)
+    for step in read_steps(COUNTED):
+        step.run(copy)
     return round(module_bytes(copy).busiest)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -18,7 +19,8 @@ from eggshard.program.codec import decode_attributes
 from eggshard.program.op_sharding_rule import OpShardingRule
 from eggshard.program.program import Region
 from eggshard.program.types import TensorType
-from eggshard.shardy.module import RULE, shape, uses
+from eggshard.shardy.module import RULE, ShardyModule, shape, uses
+from eggshard.shardy.passes import shardy_pass
 from eggshard.shardy.traits import is_static
 
 #: Ops that are not read by StableHLO's name; reductions are in their general form, whose operands are StableHLO's.
@@ -42,21 +44,39 @@ def rule_of(op: Any, conservative: bool = False) -> OpShardingRule | None:
     return implied_rule(operation, conservative)
 
 
-def implied_rule(op: Any, conservative: bool = False) -> OpShardingRule | None:
+def implied_rule(
+    op: Any, conservative: bool = False, sizes: Callable[[Any], tuple[int, ...]] = shape
+) -> OpShardingRule | None:
     """The rule that an op's name, types and attributes imply, None where there is none.
 
-    Ops that take or make anything but tensors of known sizes, such as tokens, have none.
+    Ops that take or make anything but tensors of known sizes, such as tokens, have none. sizes: of a value's
+    dimensions, if others than its type has.
     """
     operation = op.operation
     name = _NAMES.get(operation.name) or operation.name.removeprefix("stablehlo.")
     definition = ruled(name)
     if definition is None or not all(is_static(value) for value in (*operation.operands, *operation.results)):
         return None
-    operands, results = (tuple(map(_type, values)) for values in (operation.operands, operation.results))
+    operands, results = (
+        tuple(TensorType(sizes(v), str(v.type.element_type)) for v in values)
+        for values in (operation.operands, operation.results))
     texts = tuple((key, str(found)) for key, found in operation.attributes.items() if key in definition.attributes)
     regions = _regions(operation) if name == "scatter" else ()
     nearby = _nearby(operation) if name in DEPENDENT else Nearby()
     return _derived(name, texts, operands, results, regions, nearby, conservative)
+
+
+@shardy_pass("populate-op-sharding-rules", on="func.func")
+def populate_op_sharding_rules(module: ShardyModule, *, conservative_propagation: bool = False) -> None:
+    """State on every op in a function the sharding rule that it implies, unless one is stated.
+
+    conservative_propagation: rules along which shardings propagate only where every shard stays where it is.
+    """
+    for function in module.functions:
+        for op in module.walk(root=function):
+            rule = None if RULE in op.attributes else implied_rule(op, conservative_propagation)
+            if rule is not None:
+                op.attributes[RULE] = ir.Attribute.parse(str(rule))
 
 
 @lru_cache(maxsize=4096)
@@ -68,10 +88,6 @@ def _derived(
     assert definition is not None
     values = definition.from_mlir(decode_attributes(definition.attributes, dict(texts)), operands, results)
     return sharding_rule(name, Attributes(values), operands, results, regions, nearby, conservative=conservative)
-
-
-def _type(value: Any) -> TensorType:
-    return TensorType(shape(value), str(value.type.element_type))
 
 
 def _regions(op: Any) -> tuple[Region, ...]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
 from eggshard.errors import EggshardError, ProgramError
+from eggshard.shardy.passes import PREFIX, Step
 from eggshard.worker import Worker, shared_worker
 
 #: The default time limit of a call, in seconds.
@@ -21,7 +23,7 @@ class Peer(NamedTuple):
 
 @cache
 def _worker() -> Worker:
-    return shared_worker(("eggshard.shardy.peer", "eggshard.frontends.jaxlib_context", "jaxlib.mlir.passmanager"))
+    return shared_worker(("eggshard.frontends.jaxlib_context", "jaxlib.mlir.passmanager"))
 
 
 def run_peer(text: str, pipeline: str, seconds: float = SECONDS) -> Peer:
@@ -49,3 +51,15 @@ def passed(text: str, pipeline: str) -> str:
         except (ir.MLIRError, ValueError) as error:
             raise ProgramError(f"jaxlib's {pipeline} refuses the module: {error}") from None
         return str(module.operation.get_asm())
+
+
+def peer_text(steps: Sequence[Step]) -> str:
+    """Write a pipeline in the syntax of jaxlib's pass manager; ProgramError for passes that it does not have."""
+    parts = []
+    for step in steps:
+        if not step.pass_.on:
+            raise ProgramError(f"jaxlib has no pass {PREFIX}{step.pass_.name}")
+        given = " ".join(f"{key}={str(value).lower()}" for key, value in step.options.items())
+        text = PREFIX + step.pass_.name + (f"{{{given}}}" if given else "")
+        parts.append(f"func.func({text})" if step.pass_.on == "func.func" else text)
+    return ",".join(parts)
