@@ -9,12 +9,24 @@ local anyway (slices of a rotated or extended tensor that are neither simpler no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from eggshard.egraph.laws import each, tensors, together
 from eggshard.egraph.rules import Match, RuleList
 from eggshard.program.attributes import Attributes
-from eggshard.rewrites.shapes import bounds_of, replaced, slice_of
+from eggshard.rewrites.shapes import (
+    along,
+    answer,
+    bounds_of,
+    of_each,
+    over,
+    replaced,
+    slice_of,
+    slices,
+    spread,
+    whole_but,
+)
 
 rules = RuleList()
 
@@ -54,18 +66,16 @@ def _piece(m: Match, kind: str, shape: Sequence[int], at: int, cut: str, changed
     bounds = bounds_of(getattr(m, cut))
     start, limit, stride = bounds[at]
     width = -(-(limit - start) // stride)
-    if not width or (stride != 1 and width > 1) or any(
-        b != (0, n, 1) for d, (b, n) in enumerate(zip(bounds, shape, strict=True)) if d != at
-    ):
+    if not width or (stride != 1 and width > 1) or not whole_but(bounds, shape, at):
         return None
     if kind == "reverse" and getattr(m, changed)["dimensions"] != (at,):
         return None
     if kind == "broadcast":
         b = getattr(m, changed)
-        spread = b["shape"][at] if b["broadcast_dimensions"] == tuple(range(len(shape))) else 0
-        if width != 1 or not spread or b["shape"] != replaced(shape, at, spread):
+        repeats = b["shape"][at] if b["broadcast_dimensions"] == tuple(range(len(shape))) else 0
+        if width != 1 or not repeats or b["shape"] != replaced(shape, at, repeats):
             return None
-        width = spread
+        width = repeats
     return _Piece(kind, start, width)
 
 
@@ -90,60 +100,50 @@ def _with_pieces(op: str, at: int, n: int, low: _Piece | None, high: _Piece | No
 #: Pieces of x: by kind the pattern with its labels, and what may happen to the slice in the law test.
 _PIECES: dict[str, tuple[str, list[Any]]] = {
     "slice": ("slice[{s}](x)", []),
-    "reverse": ("reverse[{k}](slice[{s}](x))", [{"dimensions": d} for d in ((0,), (1,), (0, 1))]),
-    "broadcast": (
-        "broadcast_in_dim[{k}](slice[{s}](x))",
-        [{"broadcast_dimensions": (0, 1), "shape": shape} for shape in ((1, 3), (2, 3), (3, 3))],
-    ),
+    "reverse": ("reverse[{k}](slice[{s}](x))", over((0,), (1,), (0, 1))),
+    "broadcast": ("broadcast_in_dim[{k}](slice[{s}](x))", [spread((n, 3), 0, 1) for n in (1, 2, 3)]),
 }
 _X = tensors((4, 3), (3, 3), dtypes=("f32", "i32"))
 
 
 def _slices(other: int) -> list[Any]:
     """All slices of a dimension of size 4, and of some of another one."""
-    return [slice_of([(a, b, 1), (0, other, 1)]) for a in range(4) for b in range(a + 1, 5)]
+    return slices(*([(a, b, 1), (0, other, 1)] for a in range(4) for b in range(a + 1, 5)))
 
 
-_SLICES = [*_slices(3), slice_of([(0, 1, 1), (0, 2, 1)]), slice_of([(0, 4, 1), (0, 1, 1)]), *(
-    slice_of([(0, 4, 1), (a, b, 1)]) for a, b in ((0, 1), (1, 2), (2, 3), (1, 3), (0, 2))
+_SLICES = [*_slices(3), *slices([(0, 1, 1), (0, 2, 1)], [(0, 4, 1), (0, 1, 1)]), *slices(
+    *([(0, 4, 1), (a, b, 1)] for a, b in ((0, 1), (1, 2), (2, 3), (1, 3), (0, 2)))
 )]
-_ALONG = [{"dimension": 0}, {"dimension": 1}]
+_ALONG = along(0, 1)
 
 
-def _add_piece_rules(op: str, kind: str) -> None:
-    """Rules by which pieces beside a tensor become an extension of it."""
-    text, changes = _PIECES[kind]
-    low, high = text.format(s="s", k="k"), text.format(s="t", k="h")
-    for where, parts, ends in (
-        ("before it", f"{low}, x", (True, False)),
-        ("after it", f"x, {high}", (False, True)),
-        ("on both sides", f"{low}, x, {high}", (True, True)),
-    ):
-
-        def function(m: Match, ends: tuple[bool, bool] = ends) -> Any:
-            at = m.c["dimension"]
-            labels = [pair for pair, there in zip((("s", "k"), ("t", "h")), ends, strict=True) if there]
-            pieces = [_piece(m, kind, m.x.shape, at, *pair) for pair in labels]
-            if None in pieces:
-                return None
-            made = _with_pieces(op, at, m.x.shape[at], pieces[0] if ends[0] else None, pieces[-1] if ends[1] else None)
-            return None if made is None else {"made": made}
-
-        both = ends == (True, True)
-        slices = _slices(3) if both else _SLICES
-        cases = {label: some for label, some, there in (
-            ("s", slices, ends[0]), ("t", slices, ends[1]),
-            ("k", changes[:2], ends[0] and changes), ("h", changes[:2], ends[1] and changes),
-        ) if there}
-        rules.add(
-            f"concatenate[c]({parts}) => {op}[made](x)",
-            name=f"{op} from a {kind} {where}",
-            cases=each(x=tensors((4, 3)) if both else _X, c=_ALONG[:1] if both else _ALONG, **cases),
-        )(function)
+def _from_pieces(m: Match, op: str, kind: str, labels: Sequence[tuple[str, str] | None]) -> Any:
+    """x with the pieces of the labels before and after it; None for no piece."""
+    at = m.c["dimension"]
+    pieces = [None if pair is None else _piece(m, kind, m.x.shape, at, *pair) for pair in labels]
+    if any(pair is not None and piece is None for pair, piece in zip(labels, pieces, strict=True)):
+        return None
+    return answer(made=_with_pieces(op, at, m.x.shape[at], *pieces))
 
 
 for _op, _kind in (("wrap", "slice"), ("extend", "slice"), ("extend", "reverse"), ("extend", "broadcast")):
-    _add_piece_rules(_op, _kind)
+    _text, _changes = _PIECES[_kind]
+    for _where, _low, _high in (
+        ("before it", ("s", "k"), None), ("after it", None, ("t", "h")), ("on both sides", ("s", "k"), ("t", "h"))
+    ):
+        _ends = [pair for pair in (_low, _high) if pair is not None]
+        _parts = [_text.format(s=s, k=k) for s, k in _ends]
+        _parts.insert(0 if _low is None else 1, "x")
+        _both = len(_ends) == 2
+        rules.add(
+            f"concatenate[c]({', '.join(_parts)}) => {_op}[made](x)",
+            name=f"{_op} from a {_kind} {_where}",
+            cases=each(
+                x=tensors((4, 3)) if _both else _X, c=_ALONG[:1] if _both else _ALONG,
+                **{s: _slices(3) if _both else _SLICES for s, _ in _ends},
+                **{k: _changes[:2] for _, k in _ends if _changes},
+            ),
+        )(partial(_from_pieces, op=_op, kind=_kind, labels=(_low, _high)))
 
 
 class _Parts(NamedTuple):
@@ -162,18 +162,13 @@ class _Parts(NamedTuple):
         return cls(at, (a, b), (c, d))
 
 
-def _whole_but(bounds: Sequence[tuple[int, int, int]], shape: Sequence[int], at: int) -> bool:
-    """Whether a slice keeps all of every other dimension."""
-    return all(b == (0, n, 1) for d, (b, n) in enumerate(zip(bounds, shape, strict=True)) if d != at)
-
-
 def _full_rotation(m: Match, whole: bool) -> tuple[_Parts, int, int] | None:
     """(parts, begin, end) of the range that two slices hold with its ends exchanged: all of x along ``at``, or not."""
     p = _Parts.of(m)
     if p is None or p.second[1] != p.first[0]:
         return None
     begin, end = p.second[0], p.first[1]
-    everything = (begin, end) == (0, m.x.shape[p.at]) and _whole_but(bounds_of(m.s), m.x.shape, p.at)
+    everything = (begin, end) == (0, m.x.shape[p.at]) and whole_but(bounds_of(m.s), m.x.shape, p.at)
     return (p, begin, end) if everything == whole else None
 
 
@@ -206,7 +201,7 @@ def _around_the_end(m: Match) -> _Parts | None:
     p = _Parts.of(m)
     if p is None or p.first[1] != m.x.shape[p.at] or p.second[0] != 0 or p.second[1] == p.first[0]:
         return None
-    return p if _whole_but(bounds_of(m.s), m.x.shape, p.at) else None
+    return p if whole_but(bounds_of(m.s), m.x.shape, p.at) else None
 
 
 def _first(m: Match, p: _Parts, count: int) -> Attributes:
@@ -253,24 +248,22 @@ def _beside_slice(op: str, m: Match, low: str | None, kept: str, high: str | Non
     return _with_pieces(op, at, end - begin, pieces.get(low or ""), pieces.get(high or ""))
 
 
+def _extended_slice(m: Match, op: str, labels: tuple[str | None, str, str | None]) -> Any:
+    return answer(made=_beside_slice(op, m, *labels))
+
+
 for _op in ("wrap", "extend"):
     for _where, _labels in (
         ("before it", ("s", "t", None)), ("after it", (None, "s", "t")), ("on both sides", ("s", "t", "u"))
     ):
-
-        def _extended_slice(m: Match, op: str = _op, labels: Any = _labels) -> Any:
-            attributes = _beside_slice(op, m, *labels)
-            return None if attributes is None else {"made": attributes}
-
-        _parts = ", ".join(f"slice[{label}](x)" for label in _labels if label)
         rules.add(
-            f"concatenate[c]({_parts}) => {_op}[made](slice[{_labels[1]}](x))",
+            f"concatenate[c]({of_each('slice[{}](x)', filter(None, _labels))}) => {_op}[made](slice[{_labels[1]}](x))",
             name=f"{_op} of a slice from a slice {_where}",
             cases=_TWO if None in _labels else each(
                 x=tensors((4, 3)), s=_slices(3), u=_slices(3), c={"dimension": 0},
-                t=[slice_of([b, (0, 3, 1)]) for b in ((0, 3, 1), (1, 4, 1), (1, 3, 1))],
+                t=slices(*([rows, (0, 3, 1)] for rows in ((0, 3, 1), (1, 4, 1), (1, 3, 1)))),
             ),
-        )(_extended_slice)
+        )(partial(_extended_slice, op=_op, labels=_labels))
 
 
 _ROTATES = [{"dimension": d, "amount": k} for d in (0, 1) for k in (0, 1, 2)]
@@ -310,10 +303,11 @@ for _op, _some in _ATTRIBUTES.items():
     )(lambda m: m.x.shape == m.y.shape)
 
 
-def _cut(m: Match, lhs: int, at: int) -> tuple[int, int] | None:
-    """The range [start, limit) along ``at`` that a slice of stride 1 keeps, counted from the extended tensor's own
-    first element."""
-    start, limit, stride = bounds_of(m.s)[at]
+def _cut(m: Match) -> tuple[int, int] | None:
+    """The range [start, limit) that a slice of stride 1 keeps of a rotation or extension ``e``, along its dimension,
+    counted from the tensor's own first element."""
+    start, limit, stride = bounds_of(m.s)[m.e["dimension"]]
+    lhs = m.e["lhs"] if "lhs" in m.e else -m.e["amount"]
     return (start - lhs, limit - lhs) if stride == 1 and start < limit else None
 
 
@@ -321,41 +315,33 @@ def _only_along(m: Match, at: int) -> bool:
     return all(a == b for d, (a, b) in enumerate(zip(m.result.shape, m.x.shape, strict=True)) if d != at)
 
 
-_CUTS = [slice_of([(a, b, 1), (0, 3, 1)]) for a in range(6) for b in range(a + 1, 11)]
-_CUTS += [slice_of([(0, 3, 1), (a, b, 1)]) for a in range(4) for b in range(a + 1, 7)]
+_CUTS = slices(
+    *([(a, b, 1), (0, 3, 1)] for a in range(6) for b in range(a + 1, 11)),
+    *([(0, 3, 1), (a, b, 1)] for a in range(4) for b in range(a + 1, 7)),
+)
 
 
-@rules.add("slice[s](rotate[e](x)) => slice[u](x)", cases=each(x=_X, e=_ROTATES, s=_CUTS))
-def slice_of_rotate(m: Match) -> Any:
+def _part_of_periodic(m: Match) -> Any:
     """Applies where the slice takes a contiguous part of x."""
-    at = m.e["dimension"]
-    n, found = m.x.shape[at], _cut(m, -m.e["amount"], at)
-    if found is None:
-        return None
-    start, limit = (i % n for i in (found[0], found[1] - 1))
-    if start > limit:
-        return None
-    return {"u": slice_of(replaced(bounds_of(m.s), at, (start, limit + 1, 1)))}
-
-
-@rules.add("slice[s](wrap[e](x)) => slice[u](x)", cases=each(x=_X, e=_WRAPS, s=_CUTS))
-def slice_of_wrap(m: Match) -> Any:
-    """Applies where the slice takes a contiguous part of x."""
-    at = m.e["dimension"]
-    n, found = m.x.shape[at], _cut(m, m.e["lhs"], at)
+    at, found = m.e["dimension"], _cut(m)
+    n = m.x.shape[at]
     if found is None or found[1] - found[0] > n:
         return None
     start, limit = (i % n for i in (found[0], found[1] - 1))
-    if start > limit:
-        return None
-    return {"u": slice_of(replaced(bounds_of(m.s), at, (start, limit + 1, 1)))}
+    return {"u": slice_of(replaced(bounds_of(m.s), at, (start, limit + 1, 1)))} if start <= limit else None
+
+
+for _op, _some in (("rotate", _ROTATES), ("wrap", _WRAPS)):
+    rules.add(
+        f"slice[s]({_op}[e](x)) => slice[u](x)", name=f"slice of {_op}", cases=each(x=_X, e=_some, s=_CUTS)
+    )(_part_of_periodic)
 
 
 @rules.add("slice[s](wrap[e](x)) => rotate[r](x)", cases=each(x=_X, e=_WRAPS, s=_CUTS))
 def rotate_from_wrap(m: Match) -> Any:
     """As many elements as x has, from another one on."""
     at = m.e["dimension"]
-    found = _cut(m, m.e["lhs"], at)
+    found = _cut(m)
     if found is None or m.x != m.result or found[0] == 0:
         return None
     return {"r": {"dimension": at, "amount": found[0] % m.x.shape[at]}}
@@ -365,13 +351,13 @@ def rotate_from_wrap(m: Match) -> Any:
 def slice_of_extend(m: Match) -> Any:
     """Applies where the slice takes nothing but x's own elements."""
     at = m.e["dimension"]
-    found = _cut(m, m.e["lhs"], at)
+    found = _cut(m)
     if found is None or not 0 <= found[0] <= found[1] <= m.x.shape[at]:
         return None
     return {"u": slice_of(replaced(bounds_of(m.s), at, (*found, 1)))}
 
 
-_CORNERS = [slice_of(b) for b in ([(0, 2, 1), (1, 3, 1)], [(1, 4, 1), (0, 2, 1)])]
+_CORNERS = slices([(0, 2, 1), (1, 3, 1)], [(1, 4, 1), (0, 2, 1)])
 
 for _op, _some in (("wrap", _WRAPS), ("extend", _EXTENDS)):
 
@@ -394,7 +380,7 @@ for _op, _some in (("wrap", _WRAPS), ("extend", _EXTENDS)):
     def _narrower(m: Match) -> Any:
         """All of x, with less around it."""
         at = m.e["dimension"]
-        n, found = m.x.shape[at], _cut(m, m.e["lhs"], at)
+        n, found = m.x.shape[at], _cut(m)
         if found is None or not found[0] <= 0 < n <= found[1] or not _only_along(m, at):
             return None
         return {"v": {**m.e, "lhs": -found[0], "rhs": found[1] - n}}
