@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from eggshard.errors import LoweringError
 from eggshard.frontends.normalization.index_maps import IndexMaps
 from eggshard.ops import registry
-from eggshard.program.attributes import Attributes, Literal
+from eggshard.ops.op_writer import OpWriter
+from eggshard.program.attributes import Attributes
 from eggshard.program.program import Op, Region
-from eggshard.program.types import TensorType, numpy_dtype
+from eggshard.program.types import TensorType
 
 #: Index tensors with more elements are left alone.
 _MAX_INDICES = 1 << 20
@@ -86,7 +87,7 @@ class Constants:
             return None
 
 
-class RegionWriter:
+class RegionWriter(OpWriter[int]):
     """Copies a region; some ops are replaced by others that compute the same."""
 
     def __init__(self, region: Region, forms: Mapping[str, Form]):
@@ -132,41 +133,27 @@ class RegionWriter:
             self.ops[i] = Op(made.name, made.operands, made.results, made.attributes, (), stated, op.location)
         return True
 
-    def type(self, value: int) -> TensorType:
-        """The type of a value of the new region."""
+    def type_of(self, value: int) -> TensorType:
         return self.types[value]
 
-    def add(self, name: str, operands: Sequence[int] = (), **attributes: Any) -> int:
-        """Append an op with one result."""
-        attrs = Attributes(attributes)
-        (type_,) = registry.get(name).infer(attrs, tuple(self.types[v] for v in operands))
-        self.types.append(type_)
-        self.ops.append(Op(name, tuple(operands), (len(self.types) - 1,), attrs))
-        return len(self.types) - 1
-
-    def scalar(self, value: Any, dtype: str) -> int:
-        """A constant of rank 0."""
-        return self.add("constant", value=Literal(np.asarray(value).astype(numpy_dtype(dtype))))
-
-    def slice(self, x: int, bounds: Sequence[tuple[int, int, int]]) -> int:
-        """(start, limit, stride) of each dimension; x itself where they keep everything."""
-        if all(b == (0, n, 1) for b, n in zip(bounds, self.type(x).shape, strict=True)):
-            return x
-        starts, limits, strides = (tuple(column) for column in zip(*bounds, strict=True))
-        return self.add("slice", (x,), start_indices=starts, limit_indices=limits, strides=strides)
-
-    def reshape(self, x: int, shape: Sequence[int]) -> int:
-        return x if self.type(x).shape == tuple(shape) else self.add("reshape", (x,), shape=tuple(shape))
+    def emit(
+        self, name: str, operands: Sequence[int], attributes: Attributes, regions: tuple[Region, ...] = ()
+    ) -> tuple[int, ...]:
+        made = registry.get(name).infer(attributes, tuple(self.types[v] for v in operands), regions)
+        results = tuple(range(len(self.types), len(self.types) + len(made)))
+        self.types.extend(made)
+        self.ops.append(Op(name, tuple(operands), results, attributes, regions))
+        return results
 
     def arrange(self, x: int, order: Sequence[int], shape: Sequence[int]) -> int:
         """Dimensions of x in this order, then with unit dimensions added or dropped to give ``shape``."""
-        walked = [d for d in order if self.type(x).shape[d] != 1]
+        walked = [d for d in order if self.type_of(x).shape[d] != 1]
         if walked != sorted(walked):
-            x = self.add("transpose", (x,), permutation=tuple(order))
+            x = self.op("transpose", x, permutation=tuple(order))
         return self.reshape(x, shape)
 
     def update(self, x: int, update: int, starts: Sequence[int]) -> int:
         """x with the box at ``starts`` set to the update, which is all of it if it has the same shape."""
-        if self.type(x) == self.type(update):
+        if self.type_of(x) == self.type_of(update):
             return update
-        return self.add("update_slice", (x, update), start_indices=tuple(int(s) for s in starts))
+        return self.op("update_slice", x, update, start_indices=tuple(int(s) for s in starts))

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
-from eggshard.ops.base import REDUCE, Arrays, Factor, FactorRule, OpDef, Types, register
+from eggshard.ops.base import REDUCE, Arrays, Factor, FactorRule, OpDef, Regions, Results, Types, register
 from eggshard.ops.signatures import require_count
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
-from eggshard.program.program import Region
 from eggshard.program.types import TensorType, is_float, numpy_dtype
 
 
@@ -25,6 +23,7 @@ class _DotGeneral(OpDef):
     """
 
     name = "dot_general"
+    stated = ("dtype",)
     attributes = {
         "dot_dimension_numbers": codec.DOT_DIMENSIONS,
         "precision_config": codec.PRECISION.optional(),
@@ -36,7 +35,7 @@ class _DotGeneral(OpDef):
         numbers: Attributes = attrs["dot_dimension_numbers"]
         return numbers
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 2)
         lhs, rhs = operands
         numbers = self.dimensions(attrs, operands)
@@ -92,7 +91,7 @@ class _DotGeneral(OpDef):
         linear = results[0].dtype != "i1" and numerics.keeps_sums(lhs.dtype, results[0].dtype)
         return FactorRule(tuple(factors), ins, (tuple(result),), (("add", (0,)), ("add", (1,))) if linear else ())
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         types = tuple(TensorType(a.shape, "f32") for a in arrays)
         numbers = self.dimensions(attrs, types)
         batch, left_free, right_free, contracting = self._roles(numbers, types)
@@ -118,9 +117,6 @@ class _DotGeneral(OpDef):
         numbers = self.dimensions(attrs, operands)
         contracted = math.prod(operands[0].shape[i] for i in numbers["lhs_contracting_dimensions"])
         return float(2 * results[0].elements * contracted)
-
-    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
-        return {**attrs, "dtype": results[0].dtype}
 
 
 class _Dot(_DotGeneral):

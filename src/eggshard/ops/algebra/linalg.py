@@ -10,12 +10,11 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
-from eggshard.ops.base import PASS, REPLICATE, Arrays, FactorRule, OpDef, Types, register
+from eggshard.ops.base import PASS, REPLICATE, Arrays, FactorRule, OpDef, Regions, Results, Types, register
 from eggshard.ops.factor_table import FactorTable
 from eggshard.ops.signatures import require_class, require_count
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
-from eggshard.program.program import Region
 from eggshard.program.types import TensorType, mlir_dtype
 
 _TRANSFORMS: dict[str, Callable[..., np.ndarray]] = {
@@ -29,7 +28,7 @@ class _Fft(OpDef):
     name = "fft"
     attributes = {"fft_type": codec.FFT_TYPE, "fft_length": codec.Integers()}
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 1)
         x, kind, length = operands[0], attrs["fft_type"], tuple(attrs["fft_length"])
         if kind not in _TRANSFORMS or not 1 <= len(length) <= min(3, x.rank):
@@ -49,7 +48,7 @@ class _Fft(OpDef):
         passing = {d: table.new(x.shape[d]) for d in range(x.rank - len(attrs["fft_length"]))}
         return table.rule((table.row(x, passing),), (table.row(results[0], passing),), (("add", (0,)),))
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         x, length = arrays[0], tuple(attrs["fft_length"])
         with np.errstate(all="ignore"):
             return (_TRANSFORMS[attrs["fft_type"]](x, length, tuple(range(x.ndim - len(length), x.ndim))),)
@@ -78,7 +77,7 @@ class _Cholesky(OpDef):
     name = "cholesky"
     attributes = {"lower": codec.Flag(default=False)}
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 1)
         _require_square(operands[0])
         return (operands[0],)
@@ -88,7 +87,7 @@ class _Cholesky(OpDef):
         row = table.row(a, {d: table.new(n) for d, n in enumerate(a.shape[:-2])})
         return table.rule((row,), (row,))
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         a = numerics.widened(arrays[0])
         a = a if attrs["lower"] else _adjoint(a)
         factor = np.zeros_like(a)
@@ -120,7 +119,7 @@ class _TriangularSolve(OpDef):
         "transpose_a": codec.TRANSPOSE,
     }
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 2)
         a, b = operands
         _require_square(a)
@@ -146,7 +145,7 @@ class _TriangularSolve(OpDef):
         operand_rows = (*batch, *triangle), (*batch, rows, columns)
         return table.rule(operand_rows, ((*batch, *solution),), (("add", (1,)),))
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         a, b = (numerics.widened(x) for x in arrays)
         lower = attrs["lower"]
         if attrs["transpose_a"] != "NO_TRANSPOSE":

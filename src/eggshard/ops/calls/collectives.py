@@ -7,17 +7,13 @@ axes that a manual computation leaves free, shards pass through a collective one
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
 
 from eggshard.errors import LoweringError
-from eggshard.ops.base import PASS, REPLICATE, Arrays, FactorRule, OpDef, Types, register
+from eggshard.ops.base import PASS, REPLICATE, Arrays, FactorRule, OpDef, Regions, Results, Types, register
 from eggshard.ops.factor_table import FactorTable
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
 from eggshard.program.monoids import of_dtype
-from eggshard.program.program import Region
 
 _OPTIONAL = codec.Verbatim().optional()
 
@@ -25,18 +21,9 @@ _OPTIONAL = codec.Verbatim().optional()
 class PerDevice(OpDef):
     """Base of ops whose results differ between devices; the group sizes behind ``result_types`` are the module's."""
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
-        return tuple(attrs["result_types"])
+    stated = ("result_types",)
 
-    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
-        return {**attrs, "result_types": tuple(results)}
-
-    def localize(
-        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types
-    ) -> Attributes:
-        return attrs.updated(result_types=tuple(local_results))
-
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         raise LoweringError(f"{self.name} needs the other devices; it has no meaning on one device alone")
 
 

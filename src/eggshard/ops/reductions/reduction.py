@@ -25,6 +25,8 @@ from eggshard.ops.base import (
     OpDef,
     Printed,
     Printer,
+    Regions,
+    Results,
     Types,
     Values,
     register,
@@ -85,7 +87,7 @@ class _Reduce(OpDef):
     name = "reduce"
     attributes = {"dimensions": codec.Integers()}
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 1)
         x = operands[0]
         require_monoid(attrs["monoid"], x.dtype)
@@ -97,7 +99,7 @@ class _Reduce(OpDef):
         result = tuple((i,) for i in _kept(x.shape, dims))
         return FactorRule(factors, (tuple((i,) for i in range(x.rank)),), (result,), ((monoid, (0,)),))
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         x = arrays[0]
         dtype, dims = mlir_dtype(x.dtype), tuple(attrs["dimensions"])
         wide = numerics.widened(x)
@@ -109,9 +111,7 @@ class _Reduce(OpDef):
     def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
         return float(max(operands[0].elements - results[0].elements, 0))
 
-    def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
-    ) -> Printed:
+    def emit(self, attrs: Attributes, operands: Values, results: Types, regions: Regions, printer: Printer) -> Printed:
         attributes = codec.encode_attributes(self.attributes, attrs)
         return emit_by_monoid(self.spelling, attributes, attrs["monoid"], operands, results, printer)
 
@@ -143,7 +143,7 @@ class _ReduceGeneral(OpDef):
     mlir_name = "stablehlo.reduce"
     attributes = {"dimensions": codec.Integers()}
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         xs = check_general(operands, regions)
         kept = _kept(xs[0].shape, attrs["dimensions"])
         return tuple(t.with_shape(tuple(t.shape[i] for i in kept)) for t in xs)
@@ -154,7 +154,7 @@ class _ReduceGeneral(OpDef):
         row, result = tuple((i,) for i in range(len(shape))), tuple((i,) for i in _kept(shape, dims))
         return FactorRule(factors, (row,) * half + ((),) * half, (result,) * half)
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         xs, inits = halves(arrays)
         dims, shape = tuple(attrs["dimensions"]), xs[0].shape
         kept = _kept(shape, dims)

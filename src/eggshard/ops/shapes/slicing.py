@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.ops.base import PASS, PERMUTE, REDUCE, Arrays, Factor, FactorRule, Types, register
+from eggshard.ops.base import PASS, PERMUTE, REDUCE, Arrays, Factor, FactorRule, Regions, Results, Types, register
 from eggshard.ops.shapes.movement import Movement, changed_rule, moves_addends
 from eggshard.ops.shard_program import MOST_PLACES, PLACE, ShardProgram, owner_monoid
 from eggshard.ops.signatures import require_count
 from eggshard.ops.windowing import Filled, Layer, Reach, Reaches, Windowed, WindowForm
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
-from eggshard.program.program import Region
 from eggshard.program.types import TensorType, numpy_dtype
 
 
@@ -36,7 +35,7 @@ class _Slice(Movement):
         "strides": codec.Integers().optional(),
     }
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 1)
         x = operands[0]
         bounds = (attrs["start_indices"], attrs["limit_indices"], attrs["strides"])
@@ -78,9 +77,7 @@ class _Slice(Movement):
     ) -> Attributes:
         return self._local(attrs, operands[0], local_operands[0], ())
 
-    def on_shards(
-        self, attrs: Attributes, program: ShardProgram, regions: tuple[Region, ...] = ()
-    ) -> tuple[int, ...]:
+    def on_shards(self, attrs: Attributes, program: ShardProgram, regions: Regions = ()) -> tuple[int, ...]:
         (x,), (y,), (value,) = program.operands, program.results, program.values
         single = [d for d in self._single((x.type,), (y.type,)) if x.cut(d)]
         changed = self._changed(attrs, x.type.shape)
@@ -111,7 +108,7 @@ class _Slice(Movement):
     ) -> WindowForm:
         return WindowForm(self._local(attrs, operands[0], local_operands[0], windowed))
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         bounds = zip(attrs["start_indices"], attrs["limit_indices"], attrs["strides"], strict=True)
         return (arrays[0][tuple(slice(*b) for b in bounds)],)
 
@@ -132,7 +129,7 @@ class _Pad(Movement):
         "interior_padding": codec.Integers(),
     }
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 2)
         x, value = operands
         if value != TensorType((), x.dtype):
@@ -171,7 +168,7 @@ class _Pad(Movement):
         }
         return WindowForm(attrs.updated(**widths), (Filled(0, box, 1),) if box else ())
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         widths = zip(attrs["edge_padding_low"], attrs["edge_padding_high"], attrs["interior_padding"], strict=True)
         return (padded(arrays[0], arrays[1], tuple(widths)),)
 
@@ -205,7 +202,7 @@ class _Concatenate(Movement):
     name = "concatenate"
     attributes = {"dimension": codec.Integer()}
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         if not operands:
             raise ProgramError("takes at least one operand")
         dim, first = attrs["dimension"], operands[0]
@@ -251,7 +248,7 @@ class _Concatenate(Movement):
         layers = [Layer(k, ((dim, at, at + t.shape[dim]),)) for k, (at, t) in parts]
         return WindowForm(layers=tuple(layer for layer in layers if layer.box[0][1] < layer.box[0][2]) or (layers[0],))
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         return (np.concatenate(arrays, axis=attrs["dimension"]),)
 
 
