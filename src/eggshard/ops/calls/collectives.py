@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eggshard.errors import LoweringError
-from eggshard.ops.base import PASS, REPLICATE, Arrays, FactorRule, OpDef, Regions, Results, Types, register
-from eggshard.ops.factor_table import FactorTable
+from eggshard.ops.base import Arrays, FactorRule, OpDef, Regions, Results, Types, register
+from eggshard.ops.factor_table import labelled_rule
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
 from eggshard.program.monoids import of_dtype
@@ -74,17 +74,10 @@ def _alike(operands: Types, results: Types, moved: Sequence[int], linear: str) -
     linear: the monoids whose partial values stay partial: "all" of one operand's type, "add" (zeros, which a permute
     fills gaps with, are its identity), or none.
     """
-    table, ins, outs = FactorTable(), [], []
-    for operand, result in zip(operands, results, strict=True):
-        shared = {d: table.new(n, PASS) for d, n in enumerate(operand.shape) if d not in moved}
-        rows = dict(shared), dict(shared)
-        for d in moved:
-            for row, t in zip(rows, (operand, result), strict=True):
-                row[d] = table.new(t.shape[d], REPLICATE)
-        ins.append(table.row(operand, rows[0]))
-        outs.append(table.row(result, rows[1]))
+    labels = [[None if d in moved else (i, d) for d in range(t.rank)] for i, t in enumerate(operands)]
     known = of_dtype(operands[0].dtype) if linear and len(operands) == 1 else ()
-    return table.rule(ins, outs, tuple((m, (0,)) for m in known if linear == "all" or m == linear))
+    kept = tuple((m, (0,)) for m in known if linear == "all" or m == linear)
+    return labelled_rule(operands, results, (*labels, *labels), linear=kept)
 
 
 for _definition in (

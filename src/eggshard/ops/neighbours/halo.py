@@ -13,9 +13,9 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops.base import (
-    PASS,
     PERMUTE,
     Arrays,
+    Factor,
     FactorRule,
     OpDef,
     Printed,
@@ -26,7 +26,7 @@ from eggshard.ops.base import (
     Values,
     register,
 )
-from eggshard.ops.factor_table import FactorTable
+from eggshard.ops.factor_table import Label, labelled_rule
 from eggshard.ops.shapes.movement import changed_rule, moves_addends
 from eggshard.ops.signatures import require_count
 from eggshard.ops.spelling import PrintedOps
@@ -209,11 +209,12 @@ class _UpdateSlice(OpDef):
         return [d for d, (n, m) in enumerate(zip(x.shape, update.shape, strict=True)) if n != m]
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        x, update = operands
-        table, changed = FactorTable(), self._changed(operands)
-        row = tuple(table.new(n, PERMUTE if d in changed else PASS) for d, n in enumerate(x.shape))
-        other = table.row(update, {d: f for d, f in enumerate(row) if d not in changed}, PERMUTE)
-        return table.rule((row, other), (row,), moves_addends(x.dtype, 2))
+        (x, update), changed = operands, self._changed(operands)
+        kinds: dict[Label, Factor] = {d: Factor(x.shape[d], PERMUTE) for d in changed}
+        kinds |= {("update", d): Factor(update.shape[d], PERMUTE) for d in changed}
+        row = range(x.rank)
+        labels = (row, [("update", d) if d in changed else d for d in row], row)
+        return labelled_rule(operands, results, labels, kinds, moves_addends(x.dtype, 2))
 
     def reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches:
         changed = self._changed(operands)

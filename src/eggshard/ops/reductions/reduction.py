@@ -16,7 +16,6 @@ import numpy as np
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
 from eggshard.ops.base import (
-    PASS,
     REDUCE,
     REPLICATE,
     Arrays,
@@ -32,6 +31,7 @@ from eggshard.ops.base import (
     register,
 )
 from eggshard.ops.evaluate import evaluate_elementwise
+from eggshard.ops.factor_table import labelled_rule
 from eggshard.ops.region_builder import RegionBuilder
 from eggshard.ops.signatures import require_count
 from eggshard.program import codec, monoids
@@ -95,9 +95,8 @@ class _Reduce(OpDef):
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
         x, dims, monoid = operands[0], attrs["dimensions"], attrs["monoid"]
-        factors = tuple(Factor(n, REDUCE, monoid) if i in dims else Factor(n) for i, n in enumerate(x.shape))
-        result = tuple((i,) for i in _kept(x.shape, dims))
-        return FactorRule(factors, (tuple((i,) for i in range(x.rank)),), (result,), ((monoid, (0,)),))
+        kinds = {d: Factor(x.shape[d], REDUCE, monoid) for d in dims}
+        return labelled_rule(operands, results, (range(x.rank), _kept(x.shape, dims)), kinds, ((monoid, (0,)),))
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         x = arrays[0]
@@ -150,9 +149,9 @@ class _ReduceGeneral(OpDef):
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
         shape, dims, half = operands[0].shape, attrs["dimensions"], len(operands) // 2
-        factors = tuple(Factor(n, REPLICATE if i in dims else PASS) for i, n in enumerate(shape))
-        row, result = tuple((i,) for i in range(len(shape))), tuple((i,) for i in _kept(shape, dims))
-        return FactorRule(factors, (row,) * half + ((),) * half, (result,) * half)
+        kinds = {d: Factor(shape[d], REPLICATE) for d in dims}
+        labels = (*(range(len(shape)),) * half, *((),) * half, *(_kept(shape, dims),) * half)
+        return labelled_rule(operands, results, labels, kinds)
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         xs, inits = halves(arrays)

@@ -6,9 +6,9 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
-from eggshard.ops.base import Arrays, FactorRule, OpDef, Regions, Results, Types, register
+from eggshard.ops.base import REPLICATE, Arrays, Factor, FactorRule, OpDef, Regions, Results, Types, register
 from eggshard.ops.evaluate import evaluate_elementwise
-from eggshard.ops.factor_table import FactorTable
+from eggshard.ops.factor_table import labelled_rule
 from eggshard.ops.signatures import require_class, require_count, require_regions, require_signature
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
@@ -40,10 +40,11 @@ class _Sort(OpDef):
         return tuple(operands)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        x, table = operands[0], FactorTable()
+        x = operands[0]
         sorted_ = attrs["dimension"] % max(x.rank, 1)
-        row = table.row(x, {d: table.new(n) for d, n in enumerate(x.shape) if d != sorted_})
-        return table.rule([row] * len(operands), [row] * len(results))
+        kinds = {sorted_: Factor(x.shape[sorted_], REPLICATE)} if x.rank else {}
+        labels = (range(x.rank),) * 2 * len(operands)
+        return labelled_rule(operands, results, labels, kinds, order=[d for d in range(x.rank) if d != sorted_])
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         if arrays[0].ndim == 0:
@@ -112,10 +113,9 @@ class _TopK(OpDef):
         return (x.with_shape(shape), TensorType(shape, "i32"))
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        x, table = operands[0], FactorTable()
-        passing = {d: table.new(n) for d, n in enumerate(x.shape[:-1])}
-        row, out = table.row(x, passing), table.row(results[0], passing)
-        return table.rule((row,), (out, out))
+        batch = range(operands[0].rank - 1)
+        kinds = {"found": Factor(results[0].shape[-1], REPLICATE)}
+        return labelled_rule(operands, results, ((*batch, None), *((*batch, "found"),) * 2), kinds)
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         x = arrays[0]

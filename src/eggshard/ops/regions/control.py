@@ -10,7 +10,7 @@ import numpy as np
 from eggshard.errors import ProgramError
 from eggshard.ops.base import Arrays, FactorRule, OpDef, Printed, Printer, Regions, Results, Types, Values, register
 from eggshard.ops.evaluate import evaluate_region
-from eggshard.ops.factor_table import FactorTable
+from eggshard.ops.factor_table import labelled_rule
 from eggshard.ops.signatures import output_types, require_regions, require_signature
 from eggshard.program.attributes import Attributes
 from eggshard.program.monoids import of_dtype
@@ -112,10 +112,9 @@ class _OptimizationBarrier(OpDef):
         return tuple(operands)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        table = FactorTable()
-        rows = [tuple(table.new(n) for n in t.shape) for t in operands]
+        labels = [[(i, d) for d in range(t.rank)] for i, t in enumerate(operands)]
         linear = tuple((monoid, (0,)) for monoid in of_dtype(operands[0].dtype)) if len(operands) == 1 else ()
-        return table.rule(rows, rows, linear)
+        return labelled_rule(operands, results, (*labels, *labels), linear=linear)
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         return tuple(arrays)

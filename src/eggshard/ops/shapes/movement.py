@@ -10,9 +10,7 @@ import numpy as np
 from eggshard.errors import LoweringError, ProgramError
 from eggshard.ops import numerics
 from eggshard.ops.base import (
-    PASS,
     PERMUTE,
-    REPLICATE,
     Arrays,
     Factor,
     FactorRule,
@@ -24,7 +22,7 @@ from eggshard.ops.base import (
     replicated_rule,
 )
 from eggshard.ops.elementwise.pointwise import Linear
-from eggshard.ops.factor_table import common_factors
+from eggshard.ops.factor_table import Label, common_factors, labelled_rule
 from eggshard.ops.signatures import require_count
 from eggshard.ops.windowing import Reach, Reaches
 from eggshard.program import codec, monoids
@@ -57,10 +55,9 @@ class _Transpose(Movement):
         return (operands[0].with_shape(tuple(operands[0].shape[i] for i in permutation)),)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        x = operands[0]
-        row = tuple((i,) for i in range(x.rank))
-        result = tuple((i,) for i in attrs["permutation"])
-        return FactorRule(tuple(Factor(n) for n in x.shape), (row,), (result,), moves_addends(x.dtype))
+        (x,) = operands
+        return labelled_rule(
+            operands, results, (range(x.rank), attrs["permutation"]), linear=moves_addends(x.dtype))
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         return (np.transpose(arrays[0], attrs["permutation"]),)
@@ -108,10 +105,9 @@ class _BroadcastInDim(Movement):
         return (x.with_shape(shape),)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        x, y, dims = operands[0], results[0], attrs["broadcast_dimensions"]
-        row = tuple((d,) if x.shape[i] == y.shape[d] else () for i, d in enumerate(dims))
-        result = tuple((d,) for d in range(y.rank))
-        return FactorRule(tuple(Factor(n) for n in y.shape), (row,), (result,), moves_addends(x.dtype))
+        (x,), (y,), dims = operands, results, attrs["broadcast_dimensions"]
+        row, out = [d if n == y.shape[d] else ... for n, d in zip(x.shape, dims, strict=True)], range(y.rank)
+        return labelled_rule(operands, results, (row, out), linear=moves_addends(x.dtype), order=out)
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         x, dims, shape = arrays[0], attrs["broadcast_dimensions"], attrs["shape"]
@@ -126,17 +122,15 @@ def changed_rule(operand: TensorType, result: TensorType, changed: Sequence[bool
 
     ``scalars``: further operands of rank 0, which belong to no factor.
     """
-    factors: list[Factor] = []
-    row: list[tuple[int, ...]] = []
-    out: list[tuple[int, ...]] = []
-    for n, m, moved in zip(operand.shape, result.shape, changed, strict=True):
-        row.append((len(factors),))
-        factors.append(Factor(n, PERMUTE if moved else PASS))
-        if moved and n != m:
-            factors.append(Factor(m, PERMUTE))
-        out.append((len(factors) - 1,))
-    linear = moves_addends(operand.dtype, 1 + scalars)
-    return FactorRule(tuple(factors), (tuple(row), *((),) * scalars), (tuple(out),), linear)
+    row, out, kinds = list[Label](), list[Label](), dict[Label, Factor]()
+    for d, (n, m, moved) in enumerate(zip(operand.shape, result.shape, changed, strict=True)):
+        row.append(d)
+        out.append(("made", d) if moved and n != m else d)
+        if moved:
+            kinds |= {d: Factor(n, PERMUTE), ("made", d): Factor(m, PERMUTE)}
+    order = [label for pair in zip(row, out, strict=True) for label in pair]
+    operands, linear = (operand, *(TensorType((), operand.dtype),) * scalars), moves_addends(operand.dtype, 1 + scalars)
+    return labelled_rule(operands, (result,), (row, *((),) * scalars, out), kinds, linear, order)
 
 
 class _Reverse(Movement):
@@ -187,10 +181,8 @@ class _BitcastConvert(Movement):
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
         rank = min(operands[0].rank, results[0].rank)
-        wider = operands[0] if operands[0].rank > rank else results[0]
-        factors = [Factor(n, PASS if i < rank else REPLICATE) for i, n in enumerate(wider.shape)]
-        row, result = (tuple((i,) for i in range(t.rank)) for t in (operands[0], results[0]))
-        return FactorRule(tuple(factors), (row,), (result,))
+        labels = ([d if d < rank else None for d in range(t.rank)] for t in (*operands, *results))
+        return labelled_rule(operands, results, tuple(labels))
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         x, dtype = arrays[0], attrs["dtype"]

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.ops.base import PASS, PERMUTE, REDUCE, Arrays, Factor, FactorRule, Regions, Results, Types, register
+from eggshard.ops.base import PERMUTE, REDUCE, Arrays, Factor, FactorRule, Regions, Results, Types, register
+from eggshard.ops.factor_table import Label, labelled_rule
 from eggshard.ops.shapes.movement import Movement, changed_rule, moves_addends
 from eggshard.ops.shard_program import MOST_PLACES, PLACE, ShardProgram, owner_monoid
 from eggshard.ops.signatures import require_count
@@ -216,17 +217,16 @@ class _Concatenate(Movement):
         return (first.with_shape(tuple(shape)),)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        dim, y = attrs["dimension"], results[0]
-        factors = [Factor(n, PERMUTE if i == dim else PASS) for i, n in enumerate(y.shape)]
-        rows = []
-        for t in operands:
-            own = dim
-            if t.shape[dim] != y.shape[dim]:
-                own = len(factors)
-                factors.append(Factor(t.shape[dim], PERMUTE))
-            rows.append(tuple((own if i == dim else i,) for i in range(t.rank)))
-        result = tuple((i,) for i in range(y.rank))
-        return FactorRule(tuple(factors), tuple(rows), (result,), moves_addends(y.dtype, len(operands)))
+        dim, (y,) = attrs["dimension"], results
+        joined = range(y.rank)
+        labels = [
+            [("part", i) if d == dim and n != y.shape[dim] else d for d, n in enumerate(t.shape)]
+            for i, t in enumerate(operands)
+        ]
+        kinds: dict[Label, Factor] = {("part", i): Factor(t.shape[dim], PERMUTE) for i, t in enumerate(operands)}
+        kinds[dim] = Factor(y.shape[dim], PERMUTE)
+        linear = moves_addends(y.dtype, len(operands))
+        return labelled_rule(operands, results, (*labels, joined), kinds, linear, order=joined)
 
     def _offsets(self, attrs: Attributes, operands: Types) -> list[int]:
         """Where each operand begins along ``dimension`` of the result."""

@@ -6,8 +6,8 @@ import numpy as np
 
 from eggshard.errors import LoweringError, ProgramError
 from eggshard.ops import numerics
-from eggshard.ops.base import Arrays, FactorRule, OpDef, Regions, Results, Types, register
-from eggshard.ops.factor_table import FactorTable
+from eggshard.ops.base import REPLICATE, Arrays, Factor, FactorRule, OpDef, Regions, Results, Types, register
+from eggshard.ops.factor_table import labelled_rule
 from eggshard.ops.signatures import require_class, require_count
 from eggshard.ops.sources.random_bits import philox, threefry
 from eggshard.program import codec
@@ -42,9 +42,8 @@ class _RngBitGenerator(OpDef):
         return (state, bits)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        table = FactorTable()
-        state = table.row(operands[0])
-        return table.rule((state,), (state, table.row(results[1])))
+        kinds = {"word": Factor(operands[0].shape[0], REPLICATE)}
+        return labelled_rule(operands, results, (["word"], ["word"], [None] * results[1].rank), kinds)
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         generate = threefry if attrs["rng_algorithm"] == "THREE_FRY" else philox
