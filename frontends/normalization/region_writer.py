@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,10 +11,8 @@ import numpy as np
 from eggshard.errors import LoweringError
 from eggshard.frontends.normalization.index_maps import IndexMaps
 from eggshard.ops import registry
-from eggshard.ops.op_writer import OpWriter
-from eggshard.program.attributes import Attributes
+from eggshard.ops.region_builder import RegionBuilder
 from eggshard.program.program import Op, Region
-from eggshard.program.types import TensorType
 
 #: Index tensors with more elements are left alone.
 _MAX_INDICES = 1 << 20
@@ -87,15 +86,14 @@ class Constants:
             return None
 
 
-class RegionWriter(OpWriter[int]):
+class RegionWriter(RegionBuilder):
     """Copies a region; some ops are replaced by others that compute the same."""
 
     def __init__(self, region: Region, forms: Mapping[str, Form]):
         self.region, self.constants, self.maps = region, Constants(region), IndexMaps(region)
+        super().__init__([region.types[v] for v in region.inputs])
         self._forms = forms
-        self.types = [region.types[v] for v in region.inputs]
-        self.ops: list[Op] = []
-        self.number = {v: i for i, v in enumerate(region.inputs)}
+        self.number = dict(zip(region.inputs, self.inputs, strict=True))
 
     def write(self) -> Region:
         """The copied region; the same one where there is nothing to replace."""
@@ -104,21 +102,12 @@ class RegionWriter(OpWriter[int]):
             return self.region
         for i, op in enumerate(self.region.ops):
             if i not in wanted or not self._replaced(op):
-                self._copy(op)
-        inputs = tuple(range(len(self.region.inputs)))
-        outputs = tuple(self.number[v] for v in self.region.outputs)
-        return Region(inputs, tuple(self.ops), outputs, tuple(self.types))
+                self.copy(op, self.region.types, self.number)
+        return self.build([self.number[v] for v in self.region.outputs])
 
     def _concerned(self, op: Op) -> bool:
         form = self._forms.get(op.name)
         return form is not None and form.concerns(op, self.constants)
-
-    def _copy(self, op: Op) -> None:
-        operands = tuple(self.number[v] for v in op.operands)
-        results = tuple(range(len(self.types), len(self.types) + len(op.results)))
-        self.types.extend(self.region.types[v] for v in op.results)
-        self.number.update(zip(op.results, results, strict=True))
-        self.ops.append(Op(op.name, operands, results, op.attributes, op.regions, op.shardings, op.location))
 
     def _replaced(self, op: Op) -> bool:
         first = len(self.ops)
@@ -128,22 +117,9 @@ class RegionWriter(OpWriter[int]):
             return False
         self.number[op.results[0]] = value
         for i in range(first, len(self.ops)):
-            made = self.ops[i]
-            stated = op.shardings if made.results == (value,) else ()
-            self.ops[i] = Op(made.name, made.operands, made.results, made.attributes, (), stated, op.location)
+            stated = op.shardings if self.ops[i].results == (value,) else ()
+            self.ops[i] = replace(self.ops[i], shardings=stated, location=op.location)
         return True
-
-    def type_of(self, value: int) -> TensorType:
-        return self.types[value]
-
-    def emit(
-        self, name: str, operands: Sequence[int], attributes: Attributes, regions: tuple[Region, ...] = ()
-    ) -> tuple[int, ...]:
-        made = registry.get(name).infer(attributes, tuple(self.types[v] for v in operands), regions)
-        results = tuple(range(len(self.types), len(self.types) + len(made)))
-        self.types.extend(made)
-        self.ops.append(Op(name, tuple(operands), results, attributes, regions))
-        return results
 
     def arrange(self, x: int, order: Sequence[int], shape: Sequence[int]) -> int:
         """Dimensions of x in this order, then with unit dimensions added or dropped to give ``shape``."""

@@ -1,275 +1,74 @@
-"""Rules that recognise rotations and extended dimensions in slices and concatenations, and merge and slice them.
+"""Rules on rotations and on dimensions extended by elements of their own: they merge, commute, and are sliced.
 
-A dimension is extended by elements of its own: of its other end (`wrap`), or of the same end, repeated or mirrored
-(`extend`). Programs spell this as concatenations of a tensor with slices of it, reversed or repeated; a rule takes one
-such piece at a time, so that the pieces may be on either side and there may be others beside them. What windows make
-local anyway (slices of a rotated or extended tensor that are neither simpler nor shorter) is left as it is.
+A dimension is extended by elements of its other end (`wrap`), or of the same end, repeated or mirrored (`extend`).
+Programs spell this as concatenations of a tensor with slices of it, reversed or repeated. Front ends recognise them
+(`frontends/normalization`), so that no slice of any part of these concatenations is explored here. What is found here
+alone is not made of whole dimensions: slices of a rotation or an extension. What windows make local anyway (slices of a
+rotated or extended tensor that are neither simpler nor shorter) is left as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from eggshard.egraph.laws import each, tensors, together
 from eggshard.egraph.rules import Match, RuleList
-from eggshard.program.attributes import Attributes
-from eggshard.rewrites.shapes import (
-    along,
-    answer,
-    bounds_of,
-    of_each,
-    over,
-    replaced,
-    slice_of,
-    slices,
-    spread,
-    whole_but,
-)
+from eggshard.rewrites.shapes import along, bounds_of, replaced, slice_of, slices, whole_but
 
 rules = RuleList()
 
+_X = tensors((4, 3), (3, 3), dtypes=("f32", "i32"))
 
-class _Piece(NamedTuple):
-    """What a concatenation puts beside a tensor: ``width`` elements of the tensor, beginning at ``start``.
 
-    kind: ``slice``, ``reverse`` (in opposite order), ``broadcast`` (one element, repeated).
+def _around_the_end(m: Match, longer: bool) -> tuple[int, int, Any] | None:
+    """Slices that end where x does and begin where it does, of fewer or of more elements than x has.
+
+    The dimension, where the first one begins, and the slice that takes as many elements from the first one on. None for
+    other slices, for those that are a rotation, and where one of more is all of x.
     """
-
-    kind: str
-    start: int
-    width: int
-
-    def mode(self, n: int, low: bool) -> str | None:
-        """How the piece extends a dimension of size n at its low or high end; None if it does not.
-
-        One element that is mirrored beyond the end is that of the end, and counts as ``edge``.
-        """
-        nearest = self.start if low else n - self.start - (1 if self.kind == "broadcast" else self.width)
-        if self.kind == "broadcast" or (nearest == 0 and self.width == 1):
-            return "edge" if nearest == 0 else None
-        if self.kind == "reverse" or self.width == 1:
-            return {0: "symmetric", 1: "reflect"}.get(nearest)
+    at = m.c["dimension"]
+    n, (start, end, s), (begin, stop, t) = m.x.shape[at], bounds_of(m.s)[at], bounds_of(m.t)[at]
+    if replaced(bounds_of(m.s), at, (begin, stop, t)) != bounds_of(m.t) or not whole_but(bounds_of(m.s), m.x.shape, at):
         return None
-
-    def wraps(self, n: int, low: bool) -> bool:
-        """Whether the piece continues a dimension of size n periodically."""
-        return self.kind == "slice" and (self.start + self.width == n if low else self.start == 0)
-
-
-def _piece(m: Match, kind: str, shape: Sequence[int], at: int, cut: str, changed: str) -> _Piece | None:
-    """The piece under two labels: its slice of a tensor of this shape, and what happens to the slice.
-
-    None unless it is contiguous along dimension ``at`` and whole along all others.
-    """
-    bounds = bounds_of(getattr(m, cut))
-    start, limit, stride = bounds[at]
-    width = -(-(limit - start) // stride)
-    if not width or (stride != 1 and width > 1) or not whole_but(bounds, shape, at):
+    if (end, begin, s, t) != (n, 0, 1, 1) or start == n or stop in (0, start) or (stop > start) != longer:
         return None
-    if kind == "reverse" and getattr(m, changed)["dimensions"] != (at,):
+    if longer and (start == 0 or stop == n):
         return None
-    if kind == "broadcast":
-        b = getattr(m, changed)
-        repeats = b["shape"][at] if b["broadcast_dimensions"] == tuple(range(len(shape))) else 0
-        if width != 1 or not repeats or b["shape"] != replaced(shape, at, repeats):
-            return None
-        width = repeats
-    return _Piece(kind, start, width)
+    return at, start, slice_of((0, m.result.shape[at] if d == at else k, 1) for d, k in enumerate(m.x.shape))
+
+
+def _pieces(other: int) -> list[Any]:
+    """All slices of a dimension of size 4, and of some of another one."""
+    return slices(*([(a, b, 1), (0, other, 1)] for a in range(4) for b in range(a + 1, 5)))
+
+
+_TWO = together(*(
+    each(x=tensors((4, 3)), s=_pieces(k), t=_pieces(k), c=d) for k in (2, 3) for d in along(0, 1)[: 2 - k % 2]
+))
+
+
+@rules.add("concatenate[c](slice[s](x), slice[t](x)) => slice[u](rotate[r](x))", cases=_TWO)
+def part_of_rotate_from_slices(m: Match) -> Any:
+    """Fewer elements than x has: the first ones of a rotation."""
+    found = _around_the_end(m, False)
+    return None if found is None else {"r": {"dimension": found[0], "amount": found[1]}, "u": found[2]}
+
+
+@rules.add("concatenate[c](slice[s](x), slice[t](x)) => slice[u](wrap[w](x))", cases=_TWO)
+def part_of_wrap_from_slices(m: Match) -> Any:
+    """More elements than x has: the first ones of a wrapped x."""
+    found = _around_the_end(m, True)
+    return None if found is None else {"w": _wrapped(found[0], m.x.shape[found[0]] - found[1], 0), "u": found[2]}
 
 
 def _wrapped(at: int, lhs: int, rhs: int) -> dict[str, Any]:
     return {"dimension": at, "lhs": lhs, "rhs": rhs}
 
 
-def _extended(at: int, lhs: int, rhs: int, mode: str) -> dict[str, Any]:
-    return {"dimension": at, "lhs": lhs, "rhs": rhs, "mode": mode}
-
-
-def _with_pieces(op: str, at: int, n: int, low: _Piece | None, high: _Piece | None) -> dict[str, Any] | None:
-    """The attributes of ``op`` that put these pieces around a dimension of size n; None where it puts others."""
-    pieces = [(p, end) for p, end in ((low, True), (high, False)) if p is not None]
-    lhs, rhs = (p.width if p is not None else 0 for p in (low, high))
-    if op == "wrap":
-        return _wrapped(at, lhs, rhs) if all(p.wraps(n, end) for p, end in pieces) else None
-    modes = {p.mode(n, end) for p, end in pieces}
-    return _extended(at, lhs, rhs, mode) if len(modes) == 1 and (mode := modes.pop()) is not None else None
-
-
-#: Pieces of x: by kind the pattern with its labels, and what may happen to the slice in the law test.
-_PIECES: dict[str, tuple[str, list[Any]]] = {
-    "slice": ("slice[{s}](x)", []),
-    "reverse": ("reverse[{k}](slice[{s}](x))", over((0,), (1,), (0, 1))),
-    "broadcast": ("broadcast_in_dim[{k}](slice[{s}](x))", [spread((n, 3), 0, 1) for n in (1, 2, 3)]),
-}
-_X = tensors((4, 3), (3, 3), dtypes=("f32", "i32"))
-
-
-def _slices(other: int) -> list[Any]:
-    """All slices of a dimension of size 4, and of some of another one."""
-    return slices(*([(a, b, 1), (0, other, 1)] for a in range(4) for b in range(a + 1, 5)))
-
-
-_SLICES = [*_slices(3), *slices([(0, 1, 1), (0, 2, 1)], [(0, 4, 1), (0, 1, 1)]), *slices(
-    *([(0, 4, 1), (a, b, 1)] for a, b in ((0, 1), (1, 2), (2, 3), (1, 3), (0, 2)))
-)]
-_ALONG = along(0, 1)
-
-
-def _from_pieces(m: Match, op: str, kind: str, labels: Sequence[tuple[str, str] | None]) -> Any:
-    """x with the pieces of the labels before and after it; None for no piece."""
-    at = m.c["dimension"]
-    pieces = [None if pair is None else _piece(m, kind, m.x.shape, at, *pair) for pair in labels]
-    if any(pair is not None and piece is None for pair, piece in zip(labels, pieces, strict=True)):
-        return None
-    return answer(made=_with_pieces(op, at, m.x.shape[at], *pieces))
-
-
-for _op, _kind in (("wrap", "slice"), ("extend", "slice"), ("extend", "reverse"), ("extend", "broadcast")):
-    _text, _changes = _PIECES[_kind]
-    for _where, _low, _high in (
-        ("before it", ("s", "k"), None), ("after it", None, ("t", "h")), ("on both sides", ("s", "k"), ("t", "h"))
-    ):
-        _ends = [pair for pair in (_low, _high) if pair is not None]
-        _parts = [_text.format(s=s, k=k) for s, k in _ends]
-        _parts.insert(0 if _low is None else 1, "x")
-        _both = len(_ends) == 2
-        rules.add(
-            f"concatenate[c]({', '.join(_parts)}) => {_op}[made](x)",
-            name=f"{_op} from a {_kind} {_where}",
-            cases=each(
-                x=tensors((4, 3)) if _both else _X, c=_ALONG[:1] if _both else _ALONG,
-                **{s: _slices(3) if _both else _SLICES for s, _ in _ends},
-                **{k: _changes[:2] for _, k in _ends if _changes},
-            ),
-        )(partial(_from_pieces, op=_op, kind=_kind, labels=(_low, _high)))
-
-
-class _Parts(NamedTuple):
-    """Two neighbouring contiguous slices of a tensor, which differ along one dimension ``at`` only."""
-
-    at: int
-    first: tuple[int, int]
-    second: tuple[int, int]
-
-    @classmethod
-    def of(cls, m: Match) -> _Parts | None:
-        at = m.c["dimension"]
-        (a, b, s), (c, d, t) = bounds_of(m.s)[at], bounds_of(m.t)[at]
-        if replaced(bounds_of(m.s), at, (c, d, t)) != bounds_of(m.t) or a == b or c == d or (s, t) != (1, 1):
-            return None
-        return cls(at, (a, b), (c, d))
-
-
-def _full_rotation(m: Match, whole: bool) -> tuple[_Parts, int, int] | None:
-    """(parts, begin, end) of the range that two slices hold with its ends exchanged: all of x along ``at``, or not."""
-    p = _Parts.of(m)
-    if p is None or p.second[1] != p.first[0]:
-        return None
-    begin, end = p.second[0], p.first[1]
-    everything = (begin, end) == (0, m.x.shape[p.at]) and whole_but(bounds_of(m.s), m.x.shape, p.at)
-    return (p, begin, end) if everything == whole else None
-
-
-_TWO = together(*(
-    each(x=tensors((4, 3)), s=_slices(k), t=_slices(k), c=d) for k in (2, 3) for d in _ALONG[: 2 - k % 2]
-))
-
-
-@rules.add("concatenate[c](slice[s](x), slice[t](x)) => rotate[r](x)", cases=_TWO)
-def rotate_from_slices(m: Match) -> Any:
-    found = _full_rotation(m, True)
-    return None if found is None else {"r": {"dimension": found[0].at, "amount": found[0].first[0]}}
-
-
-@rules.add("concatenate[c](slice[s](x), slice[t](x)) => rotate[r](slice[u](x))", cases=_TWO)
-def rotate_of_slice_from_slices(m: Match) -> Any:
-    """The two slices make up a part of x."""
-    found = _full_rotation(m, False)
-    if found is None:
-        return None
-    parts, begin, end = found
-    return {
-        "r": {"dimension": parts.at, "amount": parts.first[0] - begin},
-        "u": slice_of(replaced(bounds_of(m.s), parts.at, (begin, end, 1))),
-    }
-
-
-def _around_the_end(m: Match) -> _Parts | None:
-    """Slices that end where x does, and begin where it does, together no rotation."""
-    p = _Parts.of(m)
-    if p is None or p.first[1] != m.x.shape[p.at] or p.second[0] != 0 or p.second[1] == p.first[0]:
-        return None
-    return p if whole_but(bounds_of(m.s), m.x.shape, p.at) else None
-
-
-def _first(m: Match, p: _Parts, count: int) -> Attributes:
-    """The slice of the first elements along the dimension of the parts."""
-    return slice_of((0, count if d == p.at else n, 1) for d, n in enumerate(m.x.shape))
-
-
-@rules.add("concatenate[c](slice[s](x), slice[t](x)) => slice[u](rotate[r](x))", cases=_TWO)
-def part_of_rotate_from_slices(m: Match) -> Any:
-    """Fewer elements than x has: the first ones of a rotation."""
-    p = _around_the_end(m)
-    if p is None or p.second[1] > p.first[0]:
-        return None
-    return {"r": {"dimension": p.at, "amount": p.first[0]}, "u": _first(m, p, m.result.shape[p.at])}
-
-
-@rules.add("concatenate[c](slice[s](x), slice[t](x)) => slice[u](wrap[w](x))", cases=_TWO)
-def part_of_wrap_from_slices(m: Match) -> Any:
-    """More elements than x has, neither of the slices being all of it: the first ones of a wrapped x."""
-    p = _around_the_end(m)
-    n = m.x.shape[m.c["dimension"]]
-    if p is None or p.second[1] < p.first[0] or p.first[0] == 0 or p.second[1] == n:
-        return None
-    return {"w": _wrapped(p.at, n - p.first[0], 0), "u": _first(m, p, m.result.shape[p.at])}
-
-
-def _beside_slice(op: str, m: Match, low: str | None, kept: str, high: str | None) -> dict[str, Any] | None:
-    """How slices of x extend another one between them, which is a part of x only."""
-    at = m.c["dimension"]
-    bounds = {label: bounds_of(getattr(m, label)) for label in (low, kept, high) if label}
-    begin, end, stride = bounds[kept][at]
-    everything = all(b == (0, n, 1) for b, n in zip(bounds[kept], m.x.shape, strict=True))
-    if stride != 1 or everything:
-        return None
-    pieces = {}
-    for label in (low, high):
-        if label:
-            start, limit, stride = bounds[label][at]
-            if replaced(bounds[label], at, bounds[kept][at]) != bounds[kept] or stride != 1:
-                return None
-            if not begin <= start < limit <= end:
-                return None
-            pieces[label] = _Piece("slice", start - begin, limit - start)
-    return _with_pieces(op, at, end - begin, pieces.get(low or ""), pieces.get(high or ""))
-
-
-def _extended_slice(m: Match, op: str, labels: tuple[str | None, str, str | None]) -> Any:
-    return answer(made=_beside_slice(op, m, *labels))
-
-
-for _op in ("wrap", "extend"):
-    for _where, _labels in (
-        ("before it", ("s", "t", None)), ("after it", (None, "s", "t")), ("on both sides", ("s", "t", "u"))
-    ):
-        rules.add(
-            f"concatenate[c]({of_each('slice[{}](x)', filter(None, _labels))}) => {_op}[made](slice[{_labels[1]}](x))",
-            name=f"{_op} of a slice from a slice {_where}",
-            cases=_TWO if None in _labels else each(
-                x=tensors((4, 3)), s=_slices(3), u=_slices(3), c={"dimension": 0},
-                t=slices(*([rows, (0, 3, 1)] for rows in ((0, 3, 1), (1, 4, 1), (1, 3, 1)))),
-            ),
-        )(partial(_extended_slice, op=_op, labels=_labels))
-
-
 _ROTATES = [{"dimension": d, "amount": k} for d in (0, 1) for k in (0, 1, 2)]
 _WRAPS = [_wrapped(d, low, high) for d in (0, 1) for low, high in ((0, 0), (1, 2), (2, 0), (3, 3))]
 _EXTENDS = [
-    _extended(d, low, high, mode)
+    {**_wrapped(d, low, high), "mode": mode}
     for d in (0, 1) for low, high in ((0, 0), (1, 2), (2, 0)) for mode in ("edge", "reflect", "symmetric")
 ]
 
