@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import ProgramError, ShardingError
-from eggshard.frontends.normalization.normal_forms import finished
 from eggshard.ops import registry
 from eggshard.ops.region_builder import RegionBuilder
 from eggshard.program import monoids
@@ -121,7 +120,7 @@ class ProgramBuilder:
         return self.op("sharding_constraint", tensor, sharding=stated)
 
     def build(self) -> Program:
-        """The program of everything added so far, in normal form."""
+        """The program of everything added so far."""
         if not self._outputs:
             raise ProgramError("the program has no outputs; call output(tensor) before build()")
         inputs = [v for v, _, _ in self._inputs]
@@ -130,7 +129,7 @@ class ProgramBuilder:
         values = dict(zip(inputs, ordered.inputs, strict=True))
         for op in self._region.ops:
             ordered.copy(op, self._region.types, values)
-        region = finished(ordered.build([values[v] for v, _, _ in self._outputs]))
+        region = ordered.build([values[v] for v, _, _ in self._outputs])
         ins, outs = (tuple(s for _, s, _ in side) for side in (self._inputs, self._outputs))
         cuts = gather_cuts([*ins, *outs, *self._constraints], self.mesh)
         return Program(

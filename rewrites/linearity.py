@@ -165,13 +165,13 @@ _PARTS = (
 for _op, _monoid in (("add", "add"), ("maximum", "max"), ("minimum", "min")):
     _exact = (lambda m: not is_float(m.result.dtype)) if _op == "add" else (lambda m: True)
     for _side, (_, _pair) in zip(("left", "right"), SIDES, strict=True):
-        for _kind, _inner, _inside in _PARTS:
+        for _kind, _inner, _types in _PARTS:
             rules.add(
                 f"reduce[r]({_op}({_pair(_inner, 'y')})) => {_op}({_pair(f'reduce[r]({_inner})', 'reduce[r](y)')})",
                 mark="ρ",
                 exact_if=_exact,
                 name=f"reduce of {_op}, {_kind} on the {_side}",
-                cases=like_zeros(each(**_inside, y=tensors((2, 4)), r=reduced((0,), (1,), by=(_monoid,)))),
+                cases=like_zeros(each(**_types, y=tensors((2, 4)), r=reduced((0,), (1,), by=(_monoid,)))),
             )(partial(_reduces, by=_monoid))
     rules.add(
         f"{_op}(reduce[r](x), reduce[r](y)) => reduce[r]({_op}(x, y))",

@@ -1,40 +1,130 @@
-"""Rules on rotations and on dimensions extended by elements of their own: they merge, commute, and are sliced.
+"""Rules that recognise rotations and extended dimensions in slices and concatenations, and merge and slice them.
 
-A dimension is extended by elements of its other end (`wrap`), or of the same end, repeated or mirrored (`extend`).
-Programs spell this as concatenations of a tensor with slices of it, reversed or repeated. Front ends recognise them
-(`frontends/normalization`), so that no slice of any part of these concatenations is explored here. What is found here
-alone is not made of whole dimensions: slices of a rotation or an extension. What windows make local anyway (slices of a
+A dimension is extended by elements of its own: of its other end (`wrap`), or of the same end, repeated or mirrored
+(`extend`). Programs spell this as concatenations of a tensor with slices of it, reversed or repeated; a concatenation
+is such an op where it has the indices that the op's definition says. What windows make local anyway (slices of a
 rotated or extended tensor that are neither simpler nor shorter) is left as it is.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from eggshard.egraph.laws import each, tensors, together
 from eggshard.egraph.rules import Match, RuleList
-from eggshard.rewrites.shapes import along, bounds_of, replaced, slice_of, slices, whole_but
+from eggshard.ops.neighbours.halo import makes
+from eggshard.ops.windowing import EDGE_MODES
+from eggshard.rewrites.shapes import (
+    along,
+    bounds_of,
+    of_each,
+    over,
+    replaced,
+    slice_of,
+    slices,
+    spread,
+    whole_but,
+)
 
 rules = RuleList()
+
+
+def _wrapped(at: int, lhs: int, rhs: int) -> dict[str, Any]:
+    return {"dimension": at, "lhs": lhs, "rhs": rhs}
+
 
 _X = tensors((4, 3), (3, 3), dtypes=("f32", "i32"))
 
 
-def _around_the_end(m: Match, longer: bool) -> tuple[int, int, Any] | None:
-    """Slices that end where x does and begin where it does, of fewer or of more elements than x has.
+#: Pieces of x by kind: the pattern, and what may happen to the slice in the law test.
+_PIECES: dict[str, tuple[str, list[Any]]] = {
+    "slice": ("slice[{s}](x)", []),
+    "reverse": ("reverse[{k}](slice[{s}](x))", over((0,), (1,), (0, 1))),
+    "broadcast": ("broadcast_in_dim[{k}](slice[{s}](x))", [spread((n, 3), 0, 1) for n in (1, 2, 3)]),
+}
 
-    The dimension, where the first one begins, and the slice that takes as many elements from the first one on. None for
-    other slices, for those that are a rotation, and where one of more is all of x.
-    """
+
+def _indices(m: Match, kind: str, core: Sequence[tuple[int, int, int]], cut: str, changed: str) -> np.ndarray | None:
+    """The indices along the dimension of concatenation that a piece has; None where it differs from the core along
+    others, or skips some. Its labels are those of its slice and of what happens to it."""
+    at, bounds = m.c["dimension"], bounds_of(getattr(m, cut))
+    start, limit, stride = bounds[at]
+    width = -(-(limit - start) // stride)
+    if not width or (stride != 1 and width > 1) or replaced(bounds, at, core[at]) != tuple(core):
+        return None
+    indices = np.arange(start, start + width)
+    if kind == "reverse":
+        return indices[::-1] if getattr(m, changed)["dimensions"] == (at,) else None
+    if kind == "broadcast":
+        made, sizes = getattr(m, changed), tuple(-(-(b - a) // t) for a, b, t in bounds)
+        repeats = made["shape"][at] if made["broadcast_dimensions"] == tuple(range(len(sizes))) else 0
+        return np.repeat(indices, repeats) if width == 1 and made["shape"] == replaced(sizes, at, repeats) else None
+    return indices
+
+
+def _from_pieces(m: Match, op: str, kind: str, kept: str, ends: Sequence[tuple[str, str] | None]) -> Any:
+    """The op on x, or on the slice ``kept`` of it, whose indices are those of the pieces around that."""
     at = m.c["dimension"]
-    n, (start, end, s), (begin, stop, t) = m.x.shape[at], bounds_of(m.s)[at], bounds_of(m.t)[at]
-    if replaced(bounds_of(m.s), at, (begin, stop, t)) != bounds_of(m.t) or not whole_but(bounds_of(m.s), m.x.shape, at):
+    core = bounds_of(getattr(m, kept)) if kept else tuple((0, n, 1) for n in m.x.shape)
+    begin, end, stride = core[at]
+    if stride != 1 or (kept and core == tuple((0, n, 1) for n in m.x.shape)):
         return None
-    if (end, begin, s, t) != (n, 0, 1, 1) or start == n or stop in (0, start) or (stop > start) != longer:
+    found = [np.arange(0) if pair is None else _indices(m, kind, core, *pair) for pair in ends]
+    low, high = found
+    if low is None or high is None or any(pair and not len(one) for pair, one in zip(ends, (low, high), strict=True)):
         return None
-    if longer and (start == 0 or stop == n):
+    indices = np.concatenate([low, np.arange(begin, end), high]) - begin
+    widths = _wrapped(at, len(low), len(high))
+    for attributes in [widths] if op == "wrap" else [{**widths, "mode": mode} for mode in EDGE_MODES]:
+        if makes(op, attributes, end - begin, indices):
+            return {"made": attributes}
+    return None
+
+
+class _Two(NamedTuple):
+    """Two contiguous slices of x, concatenated along the one dimension ``at`` along which they differ."""
+
+    at: int
+    first: tuple[int, int]
+    second: tuple[int, int]
+    whole: bool  # along all other dimensions
+
+    @classmethod
+    def of(cls, m: Match) -> _Two | None:
+        at, bounds = m.c["dimension"], bounds_of(m.s)
+        (a, b, s), (c, d, t) = bounds[at], bounds_of(m.t)[at]
+        if replaced(bounds, at, (c, d, t)) != bounds_of(m.t) or a == b or c == d or (s, t) != (1, 1):
+            return None
+        return cls(at, (a, b), (c, d), whole_but(bounds, m.x.shape, at))
+
+
+def _rotated(m: Match, part: bool) -> Any:
+    """A range with its ends exchanged: a part of x, or all of it."""
+    two = _Two.of(m)
+    if two is None or two.second[1] != two.first[0]:
         return None
-    return at, start, slice_of((0, m.result.shape[at] if d == at else k, 1) for d, k in enumerate(m.x.shape))
+    begin, end = two.second[0], two.first[1]
+    if part == (two.whole and (begin, end) == (0, m.x.shape[two.at])):
+        return None
+    rotation = {"r": {"dimension": two.at, "amount": two.first[0] - begin}}
+    return {**rotation, "u": slice_of(replaced(bounds_of(m.s), two.at, (begin, end, 1)))} if part else rotation
+
+
+def _around_the_end(m: Match, longer: bool) -> Any:
+    """What ends where x does and what begins where it does, of fewer or of more elements than x has: the first ones of
+    a rotation, or of a wrapped x. None where they are a rotation, and where one of more is all of x."""
+    two, n = _Two.of(m), m.x.shape[m.c["dimension"]]
+    if two is None or not two.whole or two.first[1] != n or two.second[0] != 0:
+        return None
+    at, (start, _), (_, stop) = two[:3]
+    if start == stop or (stop > start) != longer or longer and (start == 0 or stop == n):
+        return None
+    made = {"w": _wrapped(at, n - start, 0)} if longer else {"r": {"dimension": at, "amount": start}}
+    return {**made, "u": slice_of((0, m.result.shape[at] if d == at else k, 1) for d, k in enumerate(m.x.shape))}
 
 
 def _pieces(other: int) -> list[Any]:
@@ -42,28 +132,55 @@ def _pieces(other: int) -> list[Any]:
     return slices(*([(a, b, 1), (0, other, 1)] for a in range(4) for b in range(a + 1, 5)))
 
 
+_SOME = [*_pieces(3), *slices([(0, 1, 1), (0, 2, 1)], [(0, 4, 1), (0, 1, 1)]), *slices(
+    *([(0, 4, 1), (a, b, 1)] for a, b in ((0, 1), (1, 2), (2, 3), (1, 3), (0, 2)))
+)]
+for _op, _kind in (("wrap", "slice"), ("extend", "slice"), ("extend", "reverse"), ("extend", "broadcast")):
+    _text, _changes = _PIECES[_kind]
+    for _where, _low, _high in (
+        ("before it", ("s", "k"), None), ("after it", None, ("t", "h")), ("on both sides", ("s", "k"), ("t", "h"))
+    ):
+        _ends = [pair for pair in (_low, _high) if pair is not None]
+        _parts = [_text.format(s=s, k=k) for s, k in _ends]
+        _parts.insert(0 if _low is None else 1, "x")
+        _both = len(_ends) == 2
+        rules.add(
+            f"concatenate[c]({', '.join(_parts)}) => {_op}[made](x)",
+            name=f"{_op} from a {_kind} {_where}",
+            cases=each(
+                x=tensors((4, 3)) if _both else _X, c=along(0) if _both else along(0, 1),
+                **{s: _pieces(3) if _both else _SOME for s, _ in _ends},
+                **{k: _changes[:2] for _, k in _ends if _changes},
+            ),
+        )(partial(_from_pieces, op=_op, kind=_kind, kept="", ends=(_low, _high)))
+
 _TWO = together(*(
     each(x=tensors((4, 3)), s=_pieces(k), t=_pieces(k), c=d) for k in (2, 3) for d in along(0, 1)[: 2 - k % 2]
 ))
 
 
-@rules.add("concatenate[c](slice[s](x), slice[t](x)) => slice[u](rotate[r](x))", cases=_TWO)
-def part_of_rotate_from_slices(m: Match) -> Any:
-    """Fewer elements than x has: the first ones of a rotation."""
-    found = _around_the_end(m, False)
-    return None if found is None else {"r": {"dimension": found[0], "amount": found[1]}, "u": found[2]}
+for _name, _made, _function in (
+    ("rotate from slices", "rotate[r](x)", partial(_rotated, part=False)),
+    ("rotate of slice from slices", "rotate[r](slice[u](x))", partial(_rotated, part=True)),
+    ("part of rotate from slices", "slice[u](rotate[r](x))", partial(_around_the_end, longer=False)),
+    ("part of wrap from slices", "slice[u](wrap[w](x))", partial(_around_the_end, longer=True)),
+):
+    rules.add(f"concatenate[c](slice[s](x), slice[t](x)) => {_made}", name=_name, cases=_TWO)(_function)
 
 
-@rules.add("concatenate[c](slice[s](x), slice[t](x)) => slice[u](wrap[w](x))", cases=_TWO)
-def part_of_wrap_from_slices(m: Match) -> Any:
-    """More elements than x has: the first ones of a wrapped x."""
-    found = _around_the_end(m, True)
-    return None if found is None else {"w": _wrapped(found[0], m.x.shape[found[0]] - found[1], 0), "u": found[2]}
-
-
-def _wrapped(at: int, lhs: int, rhs: int) -> dict[str, Any]:
-    return {"dimension": at, "lhs": lhs, "rhs": rhs}
-
+for _op in ("wrap", "extend"):
+    for _where, _low, _kept, _high in (
+        ("before it", "s", "t", ""), ("after it", "", "s", "t"), ("on both sides", "s", "t", "u")
+    ):
+        _labels = [label for label in (_low, _kept, _high) if label]
+        rules.add(
+            f"concatenate[c]({of_each('slice[{}](x)', _labels)}) => {_op}[made](slice[{_kept}](x))",
+            name=f"{_op} of a slice from a slice {_where}",
+            cases=_TWO if len(_labels) == 2 else each(
+                x=tensors((4, 3)), s=_pieces(3), u=_pieces(3), c={"dimension": 0},
+                t=slices(*([rows, (0, 3, 1)] for rows in ((0, 3, 1), (1, 4, 1), (1, 3, 1)))),
+            ),
+        )(partial(_from_pieces, op=_op, kind="slice", kept=_kept, ends=[(e, "") if e else None for e in (_low, _high)]))
 
 _ROTATES = [{"dimension": d, "amount": k} for d in (0, 1) for k in (0, 1, 2)]
 _WRAPS = [_wrapped(d, low, high) for d in (0, 1) for low, high in ((0, 0), (1, 2), (2, 0), (3, 3))]

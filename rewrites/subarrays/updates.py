@@ -102,7 +102,8 @@ def _end(m: Match, label: str, low: bool) -> int | None:
     start, limit, stride = bounds[at]
     if not whole_but(bounds, m.x.shape, at) or stride != 1 or (start != 0 if low else limit != m.x.shape[at]):
         return None
-    return limit if low else start
+    end: int = limit if low else start
+    return end
 
 
 def _between(m: Match, first: str | None, last: str | None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
 
 from eggshard.ops.base import PASS, REPLICATE, Factor, FactorRule, Types
 from eggshard.program.types import TensorType
@@ -48,7 +49,7 @@ Label = Hashable
 
 
 def labelled_rule(
-    operands: Types, results: Types, labels: Sequence[Iterable[Label]], kinds: Mapping[Label, Factor] | None = None,
+    operands: Types, results: Types, labels: Sequence[Iterable[Label]], kinds: Mapping[Any, Factor] | None = None,
     linear: Linear = (), order: Iterable[Label] = (),
 ) -> FactorRule:
     """The rule of an op whose dimensions are labelled, tensor by tensor, operands first.

@@ -65,9 +65,9 @@ class OpWriter(ABC, Generic[V]):
         starts, limits, strides = zip(*bounds, strict=True)
         return self.op("slice", x, start_indices=starts, limit_indices=limits, strides=strides)
 
-    def part(self, x: V, dim: int, *bounds: int) -> V:
-        """The indices of a dimension within these bounds, (start, limit) or (start, limit, stride)."""
-        own = (*bounds, 1)[:3]
+    def part(self, x: V, dim: int, start: int, limit: int, stride: int = 1) -> V:
+        """Some indices of one dimension."""
+        own = start, limit, stride
         return self.slice(x, [own if d == dim else (0, n, 1) for d, n in enumerate(self.type_of(x).shape)])
 
     def concatenate(self, parts: Sequence[V], dim: int) -> V:

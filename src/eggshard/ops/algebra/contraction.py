@@ -9,7 +9,7 @@ import numpy as np
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
 from eggshard.ops.base import REDUCE, Arrays, Factor, FactorRule, OpDef, Regions, Results, Types, register
-from eggshard.ops.factor_table import labelled_rule
+from eggshard.ops.factor_table import Label, labelled_rule
 from eggshard.ops.signatures import require_count
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
@@ -73,8 +73,8 @@ class _DotGeneral(OpDef):
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
         numbers = self.dimensions(attrs, operands)
         batch, left_free, right_free, contracting = self._roles(numbers, operands)
-        lhs = {d: ("left", d) for d in left_free} | {d: d for d in (*batch, *contracting)}
-        rhs = {d: ("right", d) for d in right_free}
+        lhs: dict[int, Label] = {d: ("left", d) for d in left_free} | {d: d for d in (*batch, *contracting)}
+        rhs: dict[int, Label] = {d: ("right", d) for d in right_free}
         rhs.update(zip(numbers["rhs_batching_dimensions"], batch, strict=True))
         rhs.update(zip(numbers["rhs_contracting_dimensions"], contracting, strict=True))
         out = (*(lhs[d] for d in (*batch, *left_free)), *(rhs[d] for d in right_free))

@@ -1,17 +1,18 @@
 """Stencil ops along a dimension: rotate, wrap, extend, update_slice.
 
-StableHLO spells them as slices and concatenations, which hide which elements are neighbours. Rules recognise them, and
-`emit` writes them out as slices and concatenations again.
+StableHLO spells them as slices and concatenations, which hide which elements are neighbours. Front ends and rules
+recognise them, and `emit` writes them out as slices and concatenations again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eggshard.errors import ProgramError
+from eggshard.ops import base
 from eggshard.ops.base import (
     PERMUTE,
     Arrays,
@@ -242,6 +243,17 @@ class _UpdateSlice(OpDef):
         starts = [out.scalar(start, "i64") for start in attrs["start_indices"]]
         name, _ = out.op("dynamic_update_slice", *operands, *starts)
         return out.lines, [name]
+
+
+def makes(name: str, attributes: Mapping[str, Any], n: int, indices: np.ndarray) -> bool:
+    """Whether an op here puts a dimension of size n in the order of these indices."""
+    definition = base.get(name)
+    assert isinstance(definition, _AlongDimension)
+    try:
+        runs = definition.runs(Attributes(attributes), n)
+    except ProgramError:
+        return False
+    return np.array_equal(indices, np.concatenate([run.indices for run in runs]))
 
 
 for _definition in (_Rotate(), _Wrap(), _Extend(), _UpdateSlice()):
