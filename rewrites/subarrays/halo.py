@@ -169,10 +169,10 @@ for _name, _made, _function in (
 
 
 for _op in ("wrap", "extend"):
-    for _where, _low, _kept, _high in (
+    for _where, _before, _kept, _after in (
         ("before it", "s", "t", ""), ("after it", "", "s", "t"), ("on both sides", "s", "t", "u")
     ):
-        _labels = [label for label in (_low, _kept, _high) if label]
+        _labels = [label for label in (_before, _kept, _after) if label]
         rules.add(
             f"concatenate[c]({of_each('slice[{}](x)', _labels)}) => {_op}[made](slice[{_kept}](x))",
             name=f"{_op} of a slice from a slice {_where}",
@@ -180,7 +180,9 @@ for _op in ("wrap", "extend"):
                 x=tensors((4, 3)), s=_pieces(3), u=_pieces(3), c={"dimension": 0},
                 t=slices(*([rows, (0, 3, 1)] for rows in ((0, 3, 1), (1, 4, 1), (1, 3, 1)))),
             ),
-        )(partial(_from_pieces, op=_op, kind="slice", kept=_kept, ends=[(e, "") if e else None for e in (_low, _high)]))
+        )(partial(
+            _from_pieces, op=_op, kind="slice", kept=_kept, ends=[(e, "") if e else None for e in (_before, _after)]
+        ))
 
 _ROTATES = [{"dimension": d, "amount": k} for d in (0, 1) for k in (0, 1, 2)]
 _WRAPS = [_wrapped(d, low, high) for d in (0, 1) for low, high in ((0, 0), (1, 2), (2, 0), (3, 3))]
