@@ -114,13 +114,3 @@ def name_supply(prefix: str = "v") -> Callable[[], str]:
         return f"%{prefix}{count - 1}"
 
     return fresh
-
-
-def function_text(region: Region, name: str = "main") -> str:
-    """A ``func.func`` of a region: what the StableHLO interpreter and XLA run on whole tensors."""
-    printer = MlirPrinter()
-    inputs = [printer.fresh() for _ in region.inputs]
-    listed = ", ".join(f"{n}: {region.types[v]}" for n, v in zip(inputs, region.inputs, strict=True))
-    outputs = ", ".join(str(region.types[v]) for v in region.outputs)
-    body = printer.region(region, inputs, "func.return")
-    return "\n".join([f"func.func @{name}({listed}) -> ({outputs}) {{", *body, "}"])
