@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partialmethod
 from typing import Any
 
@@ -23,11 +23,21 @@ from eggshard.program import monoids
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.codec import COMPARISON_DIRECTION, REQUIRED
 from eggshard.program.mesh import Mesh
-from eggshard.program.program import Op, Program, Region
+from eggshard.program.program import Program, Region
 from eggshard.program.sharding import Sharding, gather_cuts
 from eggshard.program.types import TensorType, is_float, mlir_dtype, numpy_dtype, static_shape
 
 Scalar = bool | int | float | complex | np.generic
+
+
+def _operator(name: str, reflected: bool = False) -> Callable[[Tensor, Tensor | Scalar], Tensor]:
+    """The method of a tensor for an operator, which adds an op; reflected: the tensor is on the right."""
+
+    def method(self: Tensor, other: Tensor | Scalar) -> Tensor:
+        operands = (other, self) if reflected else (self, other)
+        return self.builder._elementwise(*operands, op_name=name)
+
+    return method
 
 
 class Tensor:
@@ -52,32 +62,11 @@ class Tensor:
     def dtype(self) -> str:
         return self.type.dtype
 
-    def __add__(self, other: Tensor | Scalar) -> Tensor:
-        return self.builder.add(self, other)
-
-    def __radd__(self, other: Scalar) -> Tensor:
-        return self.builder.add(other, self)
-
-    def __sub__(self, other: Tensor | Scalar) -> Tensor:
-        return self.builder.subtract(self, other)
-
-    def __rsub__(self, other: Scalar) -> Tensor:
-        return self.builder.subtract(other, self)
-
-    def __mul__(self, other: Tensor | Scalar) -> Tensor:
-        return self.builder.multiply(self, other)
-
-    def __rmul__(self, other: Scalar) -> Tensor:
-        return self.builder.multiply(other, self)
-
-    def __truediv__(self, other: Tensor | Scalar) -> Tensor:
-        return self.builder.divide(self, other)
-
-    def __rtruediv__(self, other: Scalar) -> Tensor:
-        return self.builder.divide(other, self)
-
-    def __pow__(self, other: Tensor | Scalar) -> Tensor:
-        return self.builder.power(self, other)
+    __add__, __radd__ = _operator("add"), _operator("add", reflected=True)
+    __sub__, __rsub__ = _operator("subtract"), _operator("subtract", reflected=True)
+    __mul__, __rmul__ = _operator("multiply"), _operator("multiply", reflected=True)
+    __truediv__, __rtruediv__ = _operator("divide"), _operator("divide", reflected=True)
+    __pow__ = _operator("power")
 
     def __neg__(self) -> Tensor:
         return self.builder.negate(self)
@@ -136,14 +125,11 @@ class ProgramBuilder:
             raise ProgramError("the program has no outputs; call output(tensor) before build()")
         inputs = [v for v, _, _ in self._inputs]
         # Inputs may be added between ops, but a region's come first.
-        made = [v for op in self._region.ops for v in op.results]
-        number = {old: new for new, old in enumerate([*inputs, *made])}
-        region = Region(
-            tuple(range(len(inputs))),
-            tuple(_renumbered(op, number) for op in self._region.ops),
-            tuple(number[v] for v, _, _ in self._outputs),
-            tuple(self._region.types[v] for v in number),
-        )
+        ordered = RegionBuilder([self._region.types[v] for v in inputs])
+        values = dict(zip(inputs, ordered.inputs, strict=True))
+        for op in self._region.ops:
+            ordered.copy(op, self._region.types, values)
+        region = ordered.build([values[v] for v, _, _ in self._outputs])
         ins, outs = (tuple(s for _, s, _ in side) for side in (self._inputs, self._outputs))
         cuts = gather_cuts([*ins, *outs, *self._constraints], self.mesh)
         return Program(
@@ -338,8 +324,3 @@ class ProgramBuilder:
             raise ShardingError(f"{where} ({type_}): {error}") from None
         sharding.validate(self.mesh, type_, where)
         return sharding
-
-
-def _renumbered(op: Op, number: Mapping[int, int]) -> Op:
-    operands, results = (tuple(number[v] for v in values) for values in (op.operands, op.results))
-    return Op(op.name, operands, results, op.attributes, op.regions, op.shardings, op.location)

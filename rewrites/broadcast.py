@@ -12,124 +12,113 @@ import numpy as np
 from eggshard.egraph.laws import each, like_zeros, tensors
 from eggshard.egraph.rules import Match, RuleList
 from eggshard.program.attributes import Literal
-from eggshard.rewrites.shapes import bounds_of, kept_dims, slice_of, sliced_shape
+from eggshard.rewrites.shapes import (
+    SIDES,
+    answer,
+    bounds_of,
+    kept_places,
+    reduced,
+    slice_of,
+    sliced_shape,
+    slices,
+    spread,
+    spread_by,
+)
 
 rules = RuleList()
 
-
-def _broadcast(shape: tuple[int, ...], *dims: int) -> dict[str, Any]:
-    return {"broadcast_dimensions": dims, "shape": shape}
+_B = [spread((2, 4, 3), 0, 2), spread((4, 2, 3), 1, 2), spread((3, 2), 1, 0)]
+_CUBES = [spread((2, 4, 3), 0, 2), spread((3, 2, 4), 1, 0)]
+_X = tensors((2, 3), dtypes=("f32", "i32"))
+#: Monoids of which x with x is x.
+_IDEMPOTENT = ("max", "min", "and", "or")
 
 
 @rules.add(
     "broadcast_in_dim[outer](broadcast_in_dim[inner](x)) => broadcast_in_dim[both](x)",
     cases=each(
-        x=tensors((), (3,), (1,)),
-        inner=[_broadcast((2, 3)), _broadcast((2, 3), 1), _broadcast((3, 2), 0)],
-        outer=[_broadcast((2, 4, 3), 0, 2), _broadcast((3, 2, 4), 1, 0), _broadcast((3, 4, 2), 0, 2)],
+        x=tensors((), (3,), (1,)), inner=[spread((2, 3)), spread((2, 3), 1), spread((3, 2), 0)],
+        outer=[spread((2, 4, 3), 0, 2), spread((3, 2, 4), 1, 0), spread((3, 4, 2), 0, 2)],
     ),
 )
 def broadcast_of_broadcast(m: Match) -> Any:
-    outer = m.outer["broadcast_dimensions"]
-    return {"both": _broadcast(m.result.shape, *(outer[d] for d in m.inner["broadcast_dimensions"]))}
+    return answer(both=spread_by(m.inner, dict(enumerate(m.outer["broadcast_dimensions"])), m.result.shape))
 
 
 @rules.add(
     "broadcast_in_dim[b](x) => x",
-    cases=each(x=tensors((2, 3), ()), b=[_broadcast((2, 3), 0, 1), _broadcast((3, 2), 1, 0), _broadcast(())]),
+    cases=each(x=tensors((2, 3), ()), b=[spread((2, 3), 0, 1), spread((3, 2), 1, 0), spread(())]),
 )
 def identity_broadcast(m: Match) -> Any:
     return m.x == m.result and tuple(m.b["broadcast_dimensions"]) == tuple(range(m.x.rank))
 
 
-_B = [_broadcast((2, 4, 3), 0, 2), _broadcast((4, 2, 3), 1, 2), _broadcast((3, 2), 1, 0)]
 rules.add(
     "unary[f](broadcast_in_dim[b](x)) => broadcast_in_dim[b](unary[f](x))",
     name="unary of broadcast",
-    cases=each(x=tensors((2, 3), dtypes=("f32", "i32")), b=_B, f=["negate", ("convert", {"dtype": "bf16"})]),
+    cases=each(x=_X, b=_B, f=["negate", ("convert", {"dtype": "bf16"})]),
 )(None)
-
-
-@rules.add(
+rules.add(
     "binary[f](broadcast_in_dim[b](x), broadcast_in_dim[b](y)) => broadcast_in_dim[b](binary[f](x, y))",
+    name="binary of broadcasts",
     cases=each(
         x=tensors((2, 3)), y=tensors((2, 3), (1, 3)), b=_B, f=["add", ("compare", {"comparison_direction": "LT"})]
     ),
-)
-def binary_of_broadcasts(m: Match) -> Any:
-    return m.x.shape == m.y.shape
+)(lambda m: m.x.shape == m.y.shape)
 
 
-for _operands, _made, _name in (
-    ("broadcast_in_dim[b](x), broadcast_in_dim[c](s)", "x, broadcast_in_dim[d](s)", "right"),
-    ("broadcast_in_dim[c](s), broadcast_in_dim[b](x)", "broadcast_in_dim[d](s), x", "left"),
-):
+def _binary_of_broadcasts_of_two_ranks(m: Match) -> Any:
+    """Applies where the dimensions of s are among those of x, neither of them expanded by x's broadcast."""
+    where = {d: i for i, d in enumerate(m.b["broadcast_dimensions"])}
+    made = spread_by(m.c, where, m.x.shape)
+    if m.s.rank >= m.x.rank or made is None or m.b["shape"] != m.c["shape"]:
+        return None
+    if any(n != m.x.shape[i] for n, i in zip(m.s.shape, made["broadcast_dimensions"], strict=True)):
+        return None
+    return {"d": made}
 
-    @rules.add(
-        f"binary[f]({_operands}) => broadcast_in_dim[b](binary[f]({_made}))",
-        name=f"binary of broadcasts of two ranks ({_name})",
+
+for _side, _pair in SIDES:
+    rules.add(
+        f"binary[f]({_pair('broadcast_in_dim[b](x)', 'broadcast_in_dim[c](s)')}) => "
+        f"broadcast_in_dim[b](binary[f]({_pair('x', 'broadcast_in_dim[d](s)')}))",
+        name=f"binary of broadcasts of two ranks ({_side})",
         cases=each(
-            x=tensors((2, 3)),
-            s=tensors((), (3,), (2,), (4,)),
-            f="subtract",
-            b=_broadcast((2, 4, 3), 0, 2),
-            c=[_broadcast((2, 4, 3), *d) for d in ((), (2,), (0,), (1,))],
+            x=tensors((2, 3)), s=tensors((), (3,), (2,), (4,)), f="subtract", b=spread((2, 4, 3), 0, 2),
+            c=[spread((2, 4, 3), *d) for d in ((), (2,), (0,), (1,))],
         ),
-    )
-    def _binary_of_broadcasts_of_two_ranks(m: Match) -> Any:
-        """Applies where the dimensions of s are among those of x, neither of them expanded by x's broadcast."""
-        where = {d: i for i, d in enumerate(m.b["broadcast_dimensions"])}
-        dims = m.c["broadcast_dimensions"]
-        if m.s.rank >= m.x.rank or any(d not in where for d in dims) or m.b["shape"] != m.c["shape"]:
-            return None
-        if any(m.s.shape[i] != m.x.shape[where[d]] for i, d in enumerate(dims)):
-            return None
-        return {"d": _broadcast(m.x.shape, *(where[d] for d in dims))}
+    )(_binary_of_broadcasts_of_two_ranks)
 
 
 @rules.add(
     "slice[s](broadcast_in_dim[b](x)) => broadcast_in_dim[c](slice[u](x))",
     cases=each(
-        x=tensors((2, 3), (1, 3)),
-        b=[_broadcast((2, 4, 3), 0, 2), _broadcast((3, 2, 4), 1, 0)],
-        s=[slice_of(b) for b in ([(1, 2, 1), (0, 2, 1), (0, 3, 2)], [(0, 2, 1), (1, 4, 2), (0, 3, 1)])],
+        x=tensors((2, 3), (1, 3)), b=_CUBES,
+        s=slices([(1, 2, 1), (0, 2, 1), (0, 3, 2)], [(0, 2, 1), (1, 4, 2), (0, 3, 1)]),
     ),
 )
 def slice_of_broadcast(m: Match) -> Any:
-    bounds, shape = bounds_of(m.s), sliced_shape(m.s)
-    dims = m.b["broadcast_dimensions"]
+    bounds, dims = bounds_of(m.s), m.b["broadcast_dimensions"]
     cut = [(0, 1, 1) if m.x.shape[i] == 1 else bounds[d] for i, d in enumerate(dims)]
-    return {"u": slice_of(cut), "c": _broadcast(shape, *dims)}
+    return {"u": slice_of(cut), "c": spread(sliced_shape(m.s), *dims)}
 
 
 @rules.add(
     "reduce[r](broadcast_in_dim[b](x)) => broadcast_in_dim[c](x)",
-    cases=each(
-        x=tensors((2, 3), dtypes=("f32", "i32")),
-        b=[_broadcast((2, 4, 3), 0, 2), _broadcast((3, 2, 4), 1, 0)],
-        r=[{"dimensions": d, "monoid": o} for d in ((1,), (2,), (0,)) for o in ("max", "min", "and")],
-    ),
+    cases=each(x=_X, b=_CUBES, r=reduced((1,), (2,), (0,), by=("max", "min", "and"))),
 )
 def reduce_of_broadcast(m: Match) -> Any:
-    """A monoid of which x with x is x, over dimensions that only the broadcast made."""
-    gone, dims = m.r["dimensions"], m.b["broadcast_dimensions"]
-    if m.r["monoid"] not in ("max", "min", "and", "or") or set(gone) & set(dims) or 0 in m.b["shape"]:
+    """By a monoid of which x with x is x, over dimensions that only the broadcast made."""
+    if m.r["monoid"] not in _IDEMPOTENT or 0 in m.b["shape"]:
         return None
-    where = {d: i for i, d in enumerate(kept_dims(len(m.b["shape"]), gone))}
-    return {"c": _broadcast(m.result.shape, *(where[d] for d in dims))}
+    return answer(c=spread_by(m.b, kept_places(len(m.b["shape"]), m.r["dimensions"]), m.result.shape))
 
 
 @rules.add(
     "reduce[r](broadcast_in_dim[b](x)) => broadcast_in_dim[c](reduce[s](x))",
     mark="ρ",
-    exact_if=lambda m: m.r["monoid"] in ("max", "min", "and", "or"),
-    cases=like_zeros(
-        each(
-            x=tensors((2, 3), dtypes=("f32", "i32")),
-            b=[_broadcast((2, 4, 3), 0, 2)],
-            r=[{"dimensions": d, "monoid": o} for d in ((0,), (2,), (0, 2)) for o in ("max", "add")],
-        )
-    ),
+    exact_if=lambda m: m.r["monoid"] in _IDEMPOTENT,
+    cases=like_zeros(each(x=_X, b=_CUBES[:1], r=reduced((0,), (2,), (0, 2), by=("max", "add")))),
 )
 def reduce_of_broadcast_kept(m: Match) -> Any:
     """Reducing dimensions of x itself, before they are repeated."""
@@ -137,10 +126,10 @@ def reduce_of_broadcast_kept(m: Match) -> Any:
     inside = [i for i, d in enumerate(dims) if d in gone]
     if not gone or len(inside) != len(gone) or any(m.x.shape[i] != m.b["shape"][dims[i]] for i in inside):
         return None
-    where = {d: i for i, d in enumerate(kept_dims(len(m.b["shape"]), gone))}
+    where = kept_places(len(m.b["shape"]), gone)
     return {
         "s": m.r.updated(dimensions=tuple(sorted(inside))),
-        "c": _broadcast(m.result.shape, *(where[d] for d in dims if d in where)),
+        "c": spread(m.result.shape, *(where[d] for d in dims if d in where)),
     }
 
 
@@ -151,8 +140,7 @@ def _splat(value: float, shape: tuple[int, ...], dtype: type = np.float32) -> di
 @rules.add(
     "broadcast_in_dim[b](constant[c]()) => constant[d]()",
     cases=each(
-        c=[_splat(-0.0, ()), _splat(np.nan, (3,)), _splat(7, (), np.int32)],
-        b=[_broadcast((2, 3)), _broadcast((2, 3), 1)],
+        c=[_splat(-0.0, ()), _splat(np.nan, (3,)), _splat(7, (), np.int32)], b=[spread((2, 3)), spread((2, 3), 1)]
     ),
 )
 def broadcast_of_splat(m: Match) -> Any:
@@ -170,4 +158,4 @@ def splat_is_a_broadcast(m: Match) -> Any:
     literal = m.c["value"]
     if not literal.splat or not m.result.shape:
         return None
-    return {"d": {"value": Literal(literal.array.reshape(-1)[0])}, "b": _broadcast(m.result.shape)}
+    return {"d": {"value": Literal(literal.array.reshape(-1)[0])}, "b": spread(m.result.shape)}

@@ -2,113 +2,94 @@
 
 from __future__ import annotations
 
+from functools import partial
+from math import prod
 from typing import Any
 
 from eggshard.egraph.laws import each, like_zeros, tensors
 from eggshard.egraph.rules import Match, RuleList
 from eggshard.rewrites.shapes import (
+    SIDES,
     Dot,
+    along,
+    answer,
     bounds_of,
-    elements,
+    dot,
     groups,
-    numbers,
+    of_each,
+    reduced,
     renumbered,
     replaced,
     same_dims,
+    shaped,
     slice_of,
     sliced_shape,
+    slices,
+    spread,
+    spread_by,
 )
 from eggshard.rewrites.transpose import order_free
 
 rules = RuleList()
 
 _X = tensors((2, 6), (4, 3), (12,), dtypes=("f32", "i32"))
-_SHAPES = [{"shape": s} for s in ((12,), (4, 3), (2, 6), (2, 2, 3), (1, 12, 1), (3, 4))]
+_FLAT = tensors((2, 6))
+_SHAPES = shaped((12,), (4, 3), (2, 6), (2, 2, 3), (1, 12, 1), (3, 4))
 
 
-@rules.add("reshape[outer](reshape[inner](x)) => reshape[outer](x)", cases=each(x=_X, inner=_SHAPES, outer=_SHAPES))
-def reshape_of_reshape(m: Match) -> Any:
-    return True
+def _back(m: Match) -> dict[int, int]:
+    """From dimensions of x reshaped by r, where they are dimensions of x, to those."""
+    return {j: i for i, j in same_dims(m.x.shape, m.r["shape"]).items()}
 
 
-@rules.add("reshape[r](x) => x", cases=each(x=_X, r=_SHAPES))
-def identity_reshape(m: Match) -> Any:
-    return m.x == m.result
-
-
+rules.add(
+    "reshape[outer](reshape[inner](x)) => reshape[outer](x)",
+    name="reshape of reshape",
+    cases=each(x=_X, inner=_SHAPES, outer=_SHAPES),
+)(None)
+rules.add("reshape[r](x) => x", name="identity reshape", cases=each(x=_X, r=_SHAPES))(lambda m: m.x == m.result)
 rules.add(
     "unary[f](reshape[r](x)) => reshape[r](unary[f](x))",
     name="unary of reshape",
     cases=each(x=_X, r=_SHAPES, f=["negate", ("convert", {"dtype": "bf16"})]),
 )(None)
-
-
-@rules.add(
+rules.add(
     "binary[f](reshape[r](x), reshape[r](y)) => reshape[r](binary[f](x, y))",
+    name="binary of reshapes",
     cases=each(x=_X, y=_X, r=_SHAPES, f=["add", ("compare", {"comparison_direction": "LT"})]),
-)
-def binary_of_reshapes(m: Match) -> Any:
-    return m.x.shape == m.y.shape
-
-
-@rules.add(
+)(lambda m: m.x.shape == m.y.shape)
+rules.add(
     "ternary[f](reshape[r](x), reshape[r](y), reshape[r](z)) => reshape[r](ternary[f](x, y, z))",
-    cases=each(
-        x=tensors((2, 6), dtypes=("i1", "f32")), y=tensors((2, 6)), z=tensors((2, 6)), r=_SHAPES, f=["select", "clamp"]
-    ),
-)
-def ternary_of_reshapes(m: Match) -> Any:
-    return m.x.shape == m.y.shape == m.z.shape
+    name="ternary of reshapes",
+    cases=each(x=tensors((2, 6), dtypes=("i1", "f32")), y=_FLAT, z=_FLAT, r=_SHAPES, f=["select", "clamp"]),
+)(lambda m: m.x.shape == m.y.shape == m.z.shape)
 
-
-for _operands, _made, _name in (
-    ("reshape[u](x), y", "x, reshape[r](y)", "right"),
-    ("y, reshape[u](x)", "reshape[r](y), x", "left"),
-):
-
-    @rules.add(
-        f"reshape[r](binary[f]({_operands})) => binary[f]({_made})",
-        name=f"reshape cancels inside ({_name})",
-        cases=each(x=tensors((2, 6)), y=tensors((4, 3)), u={"shape": (4, 3)}, r={"shape": (2, 6)}, f="subtract"),
-    )
-    def _reshape_cancels_inside(m: Match) -> Any:
-        return m.x.shape == m.result.shape
-
-
-for _operands, _made, _name in (
-    ("reshape[r](x), broadcast_in_dim[b](s)", "x, broadcast_in_dim[c](s)", "right"),
-    ("broadcast_in_dim[b](s), reshape[r](x)", "broadcast_in_dim[c](s), x", "left"),
-):
-
-    @rules.add(
-        f"binary[f]({_operands}) => reshape[r](binary[f]({_made}))",
-        name=f"binary of reshape and broadcast ({_name})",
+for _side, _pair in SIDES:
+    rules.add(
+        f"reshape[r](binary[f]({_pair('reshape[u](x)', 'y')})) => binary[f]({_pair('x', 'reshape[r](y)')})",
+        name=f"reshape cancels inside ({_side})",
+        cases=each(x=_FLAT, y=tensors((4, 3)), u={"shape": (4, 3)}, r={"shape": (2, 6)}, f="subtract"),
+    )(lambda m: m.x.shape == m.result.shape)
+for _side, _pair in SIDES:
+    rules.add(
+        f"binary[f]({_pair('reshape[r](x)', 'broadcast_in_dim[b](s)')}) => "
+        f"reshape[r](binary[f]({_pair('x', 'broadcast_in_dim[c](s)')}))",
+        name=f"binary of reshape and broadcast ({_side})",
         cases=each(
-            x=tensors((4, 3, 5)),
-            r={"shape": (2, 2, 3, 5)},
-            s=tensors((), (3,), (5, 3), (2,)),
-            f="subtract",
-            b=[{"broadcast_dimensions": d, "shape": (2, 2, 3, 5)} for d in ((), (2,), (3, 2), (0,))],
+            x=tensors((4, 3, 5)), r={"shape": (2, 2, 3, 5)}, s=tensors((), (3,), (5, 3), (2,)), f="subtract",
+            b=[spread((2, 2, 3, 5), *d) for d in ((), (2,), (3, 2), (0,))],
         ),
-    )
-    def _binary_of_reshape_and_broadcast(m: Match) -> Any:
-        back = {j: i for i, j in same_dims(m.x.shape, m.r["shape"]).items()}
-        if any(d not in back for d in m.b["broadcast_dimensions"]):
-            return None
-        return {"c": {"broadcast_dimensions": tuple(back[d] for d in m.b["broadcast_dimensions"]), "shape": m.x.shape}}
+    )(lambda m: answer(c=spread_by(m.b, _back(m), m.x.shape)))
 
 
 @rules.add(
     "reshape[r](broadcast_in_dim[b](x)) => broadcast_in_dim[c](x)",
     cases=each(
         x=tensors((), (3,), (1,), (1, 3), (3, 1), (2, 3)),
-        r=[{"shape": s} for s in ((2, 2, 3), (12,), (4, 1, 3), (1, 4, 3), (2, 3), (3, 2), (8, 3))],
+        r=shaped((2, 2, 3), (12,), (4, 1, 3), (1, 4, 3), (2, 3), (3, 2), (8, 3)),
         b=[
-            {"broadcast_dimensions": d, "shape": s}
-            for d, s in (
-                ((), (4, 3)), ((1,), (4, 3)), ((2,), (2, 2, 3)),
-                ((0, 2), (1, 2, 3)), ((0, 1), (3, 1, 2)), ((0, 1), (3, 2, 1)), ((0, 2), (2, 4, 3)),
-            )
+            spread((4, 3)), spread((4, 3), 1), spread((2, 2, 3), 2), spread((1, 2, 3), 0, 2), spread((3, 1, 2), 0, 1),
+            spread((3, 2, 1), 0, 1), spread((2, 4, 3), 0, 2),
         ],
     ),
 )
@@ -123,18 +104,14 @@ def reshape_of_broadcast(m: Match) -> Any:
             if d is None:
                 return None
             where[i] = d
-    return {"c": {"broadcast_dimensions": tuple(where[i] for i in range(m.x.rank)), "shape": shape}}
+    return {"c": spread(shape, *(where[i] for i in range(m.x.rank)))}
 
 
 @rules.add(
     "broadcast_in_dim[b](reshape[r](x)) => broadcast_in_dim[c](x)",
     cases=each(
-        x=tensors((3,), (2, 3), (1, 3)),
-        r=[{"shape": s} for s in ((1, 3), (3, 1), (2, 1, 3), (3,))],
-        b=[
-            {"broadcast_dimensions": d, "shape": s}
-            for d, s in (((0, 1), (4, 3)), ((1, 0), (4, 3)), ((0, 1, 2), (2, 5, 3)), ((2,), (2, 2, 3)))
-        ],
+        x=tensors((3,), (2, 3), (1, 3)), r=shaped((1, 3), (3, 1), (2, 1, 3), (3,)),
+        b=[spread((4, 3), 0, 1), spread((4, 3), 1, 0), spread((2, 5, 3), 0, 1, 2), spread((2, 2, 3), 2)],
     ),
 )
 def broadcast_of_reshape(m: Match) -> Any:
@@ -145,17 +122,14 @@ def broadcast_of_reshape(m: Match) -> Any:
             return None
         if group.source:
             dims.append(m.b["broadcast_dimensions"][group.target[0]])
-    return {"c": {"broadcast_dimensions": tuple(dims), "shape": m.result.shape}}
+    return {"c": spread(m.result.shape, *dims)}
 
 
 @rules.add(
     "broadcast_in_dim[b](x) => reshape[r](x)",
     cases=each(
         x=tensors((2, 3), (1, 3)),
-        b=[
-            {"broadcast_dimensions": d, "shape": s}
-            for d, s in (((0, 1), (2, 3)), ((0, 2), (2, 1, 3)), ((1, 2), (1, 2, 3)), ((0, 1), (1, 3)))
-        ],
+        b=[spread((2, 3), 0, 1), spread((2, 1, 3), 0, 2), spread((1, 2, 3), 1, 2), spread((1, 3), 0, 1)],
     ),
 )
 def broadcast_that_is_a_reshape(m: Match) -> Any:
@@ -168,20 +142,11 @@ def broadcast_that_is_a_reshape(m: Match) -> Any:
 @rules.add(
     "slice[s](reshape[r](x)) => reshape[q](slice[u](x))",
     cases=each(
-        x=tensors((4, 6), (2, 3, 4)),
-        r=[{"shape": s} for s in ((24,), (8, 3), (4, 2, 3), (6, 4), (4, 1, 6))],
-        s=[
-            slice_of(b)
-            for b in (
-                [(6, 18, 1)],
-                [(4, 8, 1)],
-                [(1, 2, 1)],
-                [(2, 4, 1), (0, 3, 1)],
-                [(1, 3, 1), (0, 2, 1), (0, 3, 1)],
-                [(2, 6, 1), (1, 3, 1)],
-                [(0, 4, 2), (0, 1, 1), (2, 5, 1)],
-            )
-        ],
+        x=tensors((4, 6), (2, 3, 4)), r=shaped((24,), (8, 3), (4, 2, 3), (6, 4), (4, 1, 6)),
+        s=slices(
+            [(6, 18, 1)], [(4, 8, 1)], [(1, 2, 1)], [(2, 4, 1), (0, 3, 1)], [(1, 3, 1), (0, 2, 1), (0, 3, 1)],
+            [(2, 6, 1), (1, 3, 1)], [(0, 4, 2), (0, 1, 1), (2, 5, 1)],
+        ),
     ),
 )
 def slice_of_reshape(m: Match) -> Any:
@@ -196,8 +161,7 @@ def slice_of_reshape(m: Match) -> Any:
         elif len(sizes) == len(cut) == 1:
             made.append(cut[0])
         elif sizes and changed == [group.target[0]] and cut[0][2] == 1:
-            row = elements(m.r["shape"][j] for j in group.target[1:])
-            inner = elements(sizes[1:])
+            row, inner = prod(m.r["shape"][j] for j in group.target[1:]), prod(sizes[1:])
             start, limit = cut[0][0] * row, cut[0][1] * row
             if start % inner or limit % inner:
                 return None
@@ -214,85 +178,71 @@ def slice_of_reshape(m: Match) -> Any:
     cases=like_zeros(
         each(
             x=tensors((4, 6), (2, 3, 4), (2, 1, 6), dtypes=("f32", "i32")),
-            s=[{"shape": s} for s in ((24,), (2, 2, 6), (6, 4), (4, 1, 6), (1, 2, 6, 1))],
-            r=[{"dimensions": d, "monoid": o} for d in ((0,), (0, 1), (1,), (2,), (0, 3)) for o in ("add", "max")],
+            s=shaped((24,), (2, 2, 6), (6, 4), (4, 1, 6), (1, 2, 6, 1)), r=reduced((0,), (0, 1), (1,), (2,), (0, 3)),
         )
     ),
 )
 def reduce_of_reshape(m: Match) -> Any:
     """Applies where whole groups are reduced; unit dimensions go with any group."""
     gone = set(m.r["dimensions"])
-    reduced: list[int] = []
+    within: list[int] = []
     for group in groups(m.x.shape, m.s["shape"]):
-        sized = [j for j in group.target if m.s["shape"][j] != 1]
-        inside = [j in gone for j in sized]
-        if any(inside) and not all(inside):
+        inside = {j in gone for j in group.target if m.s["shape"][j] != 1}
+        if len(inside) > 1:
             return None
-        if sized and all(inside):
-            reduced += group.source
-    if not reduced or 0 in m.x.shape:
+        if inside == {True}:
+            within += group.source
+    if not within or 0 in m.x.shape:
         return None
-    return {"t": m.r.updated(dimensions=tuple(reduced)), "q": {"shape": m.result.shape}}
+    return {"t": m.r.updated(dimensions=tuple(within)), "q": {"shape": m.result.shape}}
 
 
-_DOT = {"precision_config": None, "algorithm": None, "dtype": "f32"}
-for _which, _operands in ((0, "reshape[r](x), y"), (1, "y, reshape[r](x)")):
+def _dot_of_reshape(m: Match, which: int) -> Any:
+    """Applies where contracting and batch dimensions are not reshaped."""
+    d = Dot.beside(m.d, which, m.x.with_shape(tuple(m.r["shape"])), m.y)
+    batch, contracting, _ = d.side(which)
+    back = _back(m)
+    if any(j not in back for j in batch + contracting):
+        return None
+    # A reshape keeps the order of elements, so free dimensions of both hold the same elements in the same order.
+    return {"e": renumbered(m.d, d, which, back), "q": {"shape": m.result.shape}}
 
-    @rules.add(
-        f"dot_general[d]({_operands}) => reshape[q](dot_general[e]({'x, y' if not _which else 'y, x'}))",
+
+for _which, (_, _pair) in enumerate(SIDES):
+    rules.add(
+        f"dot_general[d]({_pair('reshape[r](x)', 'y')}) => reshape[q](dot_general[e]({_pair('x', 'y')}))",
         name=f"dot of reshape ({_which})",
         cases=each(
-            x=tensors((2, 3, 4), (6, 2, 2)),
-            r=[{"shape": s} for s in ((6, 4), (2, 3, 2, 2), (2, 12), (6, 1, 4))],
+            x=tensors((2, 3, 4), (6, 2, 2)), r=shaped((6, 4), (2, 3, 2, 2), (2, 12), (6, 1, 4)),
             y=tensors((4, 5), (5, 4), (2, 5, 4)),
             d=[
-                {**_DOT, "dot_dimension_numbers": n}
-                for n in (
-                    numbers((), (), (1,), (0,)),
-                    numbers((), (), (0,), (1,)),
-                    numbers((), (), (1,), (1,)),
-                    numbers((0,), (0,), (), ()),
-                    numbers((), (), (2,), (0,)),
-                    numbers((), (), (0,), (2,)),
-                )
+                *(dot((), (), (i,), (j,)) for i, j in ((1, 0), (0, 1), (1, 1))), dot((0,), (0,), (), ()),
+                *(dot((), (), (i,), (j,)) for i, j in ((2, 0), (0, 2))),
             ],
         ),
-    )
-    def _dot_of_reshape(m: Match, which: int = _which) -> Any:
-        """Applies where contracting and batch dimensions are not reshaped."""
-        types = [m.y, m.y]
-        types[which] = m.x.with_shape(tuple(m.r["shape"]))
-        d = Dot.of(m.d, *types)
-        batch, contracting, _ = d.side(which)
-        back = {j: i for i, j in same_dims(m.x.shape, m.r["shape"]).items()}
-        if any(j not in back for j in batch + contracting):
+    )(partial(_dot_of_reshape, which=_which))
+
+
+def _concatenate_of_reshapes(m: Match, parts: str) -> Any:
+    """Applies where the dimension of concatenation is not reshaped, and the operands match in all others."""
+    at, found = m.c["dimension"], set()
+    for p in parts:
+        x, shape = getattr(m, p), getattr(m, f"r_{p}")["shape"]
+        back = {j: i for i, j in same_dims(x.shape, shape).items()}
+        if at not in back:
             return None
-        # A reshape keeps the order of elements, so free dimensions of both hold the same elements in the same order.
-        return {"e": renumbered(m.d, d, which, back), "q": {"shape": m.result.shape}}
+        found.add((back[at], replaced(x.shape, back[at], 0)))
+    return {"d": {"dimension": found.pop()[0]}, "q": {"shape": m.result.shape}} if len(found) == 1 else None
 
 
-for _n in (2, 3):
-    _parts = "xyz"[:_n]
-
-    @rules.add(
-        f"concatenate[c]({', '.join(f'reshape[r_{p}]({p})' for p in _parts)}) => "
-        f"reshape[q](concatenate[d]({', '.join(_parts)}))",
-        name=f"concatenate of {_n} reshapes",
+for _parts in ("xy", "xyz"):
+    rules.add(
+        f"concatenate[c]({of_each('reshape[r_{0}]({0})', _parts)}) => "
+        f"reshape[q](concatenate[d]({of_each('{}', _parts)}))",
+        name=f"concatenate of {len(_parts)} reshapes",
         cases=each(
             **dict.fromkeys(_parts, tensors((2, 6), (4, 6), (2, 3, 4))),
-            **{f"r_{p}": [{"shape": s} for s in ((2, 2, 3), (4, 2, 3), (2, 12))] for p in _parts},
-            c=[{"dimension": 0}, {"dimension": 2}],
+            **{f"r_{p}": shaped((2, 2, 3), (4, 2, 3), (2, 12)) for p in _parts},
+            c=along(0, 2),
         ),
-    )
-    def _concatenate_of_reshapes(m: Match, parts: str = _parts) -> Any:
-        """Applies where the dimension of concatenation is not reshaped, and the operands match in all others."""
-        at, found = m.c["dimension"], set()
-        for p in parts:
-            x, shape = getattr(m, p), getattr(m, f"r_{p}")["shape"]
-            back = {j: i for i, j in same_dims(x.shape, shape).items()}
-            if at not in back:
-                return None
-            found.add((back[at], replaced(x.shape, back[at], 0)))
-        if len(found) != 1:
-            return None
-        return {"d": {"dimension": found.pop()[0]}, "q": {"shape": m.result.shape}}
+    )(partial(_concatenate_of_reshapes, parts=_parts))

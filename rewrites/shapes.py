@@ -1,10 +1,9 @@
-"""Dimension arithmetic that several topics share: permutations, dot dimension numbers, the groups of a reshape."""
+"""Attributes in short, for answers and law cases, and the dimension arithmetic that several topics share."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from eggshard.program.attributes import Attributes
 from eggshard.program.types import TensorType
@@ -12,43 +11,79 @@ from eggshard.program.types import TensorType
 Dims = tuple[int, ...]
 T = TypeVar("T")
 
-
-def inverse(permutation: Sequence[int]) -> Dims:
-    """The permutation that undoes this one."""
-    out = [0] * len(permutation)
-    for i, d in enumerate(permutation):
-        out[d] = i
-    return tuple(out)
+#: Two operands in either order: the name that a rule gets, and what puts the operands into its text.
+SIDES = (("right", "{0}, {1}".format), ("left", "{1}, {0}".format))
 
 
-def is_identity(permutation: Sequence[int]) -> bool:
-    return all(i == d for i, d in enumerate(permutation))
+def answer(**attributes: Mapping[str, Any] | None) -> Any:
+    """Attributes by label of the right side; None, so that the rule does not apply, where one of them is None."""
+    return None if None in attributes.values() else attributes
 
 
-def drop(shape: Sequence[int], dims: Iterable[int]) -> Dims:
-    """The shape without some dimensions."""
-    gone = set(dims)
-    return tuple(n for i, n in enumerate(shape) if i not in gone)
+def of_each(pattern: str, parts: Iterable[str]) -> str:
+    """The operands that a pattern makes of several names: ``of_each("slice[s_{0}]({0})", "xy")``."""
+    return ", ".join(pattern.format(part) for part in parts)
 
 
-def replaced(values: Sequence[T], at: int, value: T) -> tuple[T, ...]:
-    """The tuple with one entry replaced."""
-    return (*values[:at], value, *values[at + 1 :])
+# Attributes, one or (for cases) several.
 
 
-def full_slice(shape: Sequence[int]) -> Attributes:
-    """The slice that keeps everything."""
-    return slice_of([(0, n, 1) for n in shape])
+def shaped(*shapes: Dims) -> list[dict[str, Any]]:
+    """Reshapes."""
+    return [{"shape": shape} for shape in shapes]
+
+
+def permuted(*permutations: Dims) -> list[dict[str, Any]]:
+    """Transposes."""
+    return [{"permutation": permutation} for permutation in permutations]
+
+
+def along(*dimensions: int) -> list[dict[str, Any]]:
+    """Concatenations."""
+    return [{"dimension": dimension} for dimension in dimensions]
+
+
+def over(*dimensions: Dims) -> list[dict[str, Any]]:
+    """Reverses."""
+    return [{"dimensions": dims} for dims in dimensions]
+
+
+def reduced(*dimensions: Dims, by: Iterable[str] = ("add", "max")) -> list[dict[str, Any]]:
+    """Reductions by each of some monoids."""
+    return [{"dimensions": dims, "monoid": monoid} for dims in dimensions for monoid in by]
+
+
+def spread(shape: Dims, *dims: int) -> dict[str, Any]:
+    """A broadcast."""
+    return {"broadcast_dimensions": dims, "shape": shape}
+
+
+def spread_by(b: Attributes, where: Mapping[int, int], shape: Dims) -> dict[str, Any] | None:
+    """A broadcast to another shape, of which dimension ``where[d]`` is what d was; None where one has no place."""
+    dims = b["broadcast_dimensions"]
+    return spread(shape, *(where[d] for d in dims)) if all(d in where for d in dims) else None
+
+
+def padding(low: Dims, high: Dims, inner: Dims | None = None) -> dict[str, Any]:
+    """A pad; without interior padding unless given."""
+    none = (0,) * len(low)
+    return {"edge_padding_low": low, "edge_padding_high": high, "interior_padding": none if inner is None else inner}
 
 
 def slice_of(bounds: Iterable[tuple[int, int, int]]) -> Attributes:
     """Slice attributes from (start, limit, stride) per dimension."""
-    rows = list(bounds)
-    return Attributes(
-        start_indices=tuple(r[0] for r in rows),
-        limit_indices=tuple(r[1] for r in rows),
-        strides=tuple(r[2] for r in rows),
-    )
+    starts, limits, strides = tuple(zip(*bounds, strict=True)) or ((), (), ())
+    return Attributes(start_indices=starts, limit_indices=limits, strides=strides)
+
+
+def slices(*bounds: Iterable[tuple[int, int, int]]) -> list[Attributes]:
+    """Several slices."""
+    return [slice_of(b) for b in bounds]
+
+
+def full_slice(shape: Sequence[int]) -> Attributes:
+    """The slice that keeps everything."""
+    return slice_of((0, n, 1) for n in shape)
 
 
 def bounds_of(s: Attributes) -> tuple[tuple[int, int, int], ...]:
@@ -59,6 +94,39 @@ def bounds_of(s: Attributes) -> tuple[tuple[int, int, int], ...]:
 def sliced_shape(s: Attributes) -> Dims:
     """The shape that a slice makes."""
     return tuple(-(-(limit - start) // stride) for start, limit, stride in bounds_of(s))
+
+
+def whole_but(bounds: Sequence[tuple[int, int, int]], shape: Sequence[int], at: int) -> bool:
+    """Whether a slice keeps all of every dimension but one."""
+    return all(b == (0, n, 1) for d, (b, n) in enumerate(zip(bounds, shape, strict=True)) if d != at)
+
+
+# Dimensions.
+
+
+def inverse(permutation: Sequence[int]) -> Dims:
+    """The permutation that undoes this one."""
+    return tuple(sorted(range(len(permutation)), key=permutation.__getitem__))
+
+
+def is_identity(permutation: Sequence[int]) -> bool:
+    return all(i == d for i, d in enumerate(permutation))
+
+
+def replaced(values: Sequence[T], at: int, value: T) -> tuple[T, ...]:
+    """The tuple with one entry replaced."""
+    return (*values[:at], value, *values[at + 1 :])
+
+
+def kept_dims(rank: int, dims: Iterable[int]) -> Dims:
+    """The dimensions that a reduction keeps, in order."""
+    gone = set(dims)
+    return tuple(i for i in range(rank) if i not in gone)
+
+
+def kept_places(rank: int, dims: Iterable[int]) -> dict[int, int]:
+    """From the dimensions that a reduction keeps to those of its result."""
+    return {d: i for i, d in enumerate(kept_dims(rank, dims))}
 
 
 class Group(NamedTuple):
@@ -103,6 +171,9 @@ def same_dims(source: Sequence[int], target: Sequence[int]) -> dict[int, int]:
     return {g.source[0]: g.target[0] for g in groups(source, target) if len(g.source) == len(g.target) == 1}
 
 
+# Products.
+
+
 class Dot(NamedTuple):
     """The roles of the operands' dimensions in a dot_general. Free dimensions are in the operands' order."""
 
@@ -118,14 +189,12 @@ class Dot(NamedTuple):
         n = attributes["dot_dimension_numbers"]
         lb, rb = n["lhs_batching_dimensions"], n["rhs_batching_dimensions"]
         lc, rc = n["lhs_contracting_dimensions"], n["rhs_contracting_dimensions"]
-        return cls(
-            lb,
-            rb,
-            lc,
-            rc,
-            tuple(i for i in range(lhs.rank) if i not in lb + lc),
-            tuple(i for i in range(rhs.rank) if i not in rb + rc),
-        )
+        return cls(lb, rb, lc, rc, kept_dims(lhs.rank, lb + lc), kept_dims(rhs.rank, rb + rc))
+
+    @classmethod
+    def beside(cls, attributes: Attributes, which: int, x: TensorType, y: TensorType) -> Dot:
+        """The roles where operand ``which`` is x and the other one y."""
+        return cls.of(attributes, *((y, x) if which else (x, y)))
 
     def side(self, which: int) -> tuple[Dims, Dims, Dims]:
         """Batch, contracting and free dimensions of one operand (0 or 1)."""
@@ -136,6 +205,10 @@ class Dot(NamedTuple):
         batch, _, free = self.side(which)
         start = len(batch) + (len(self.lhs_free) if which else 0)
         return {d: i for i, d in enumerate(batch)} | {d: start + i for i, d in enumerate(free)}
+
+    def operand_of(self, which: int) -> dict[int, int]:
+        """The inverse of `result_of`."""
+        return {j: i for i, j in self.result_of(which).items()}
 
 
 def numbers(
@@ -150,24 +223,24 @@ def numbers(
     )
 
 
+def dot(*sides: Dims, dtype: str = "f32", precision: tuple[str, ...] | None = None) -> dict[str, Any]:
+    """A dot_general with these dimension numbers."""
+    return {"precision_config": precision, "algorithm": None, "dtype": dtype, "dot_dimension_numbers": numbers(*sides)}
+
+
+#: The product of two matrices, and of two batches of them.
+MATMUL = dot((), (), (1,), (0,))
+BATCHED = dot((0,), (0,), (2,), (1,))
+
+
 def with_numbers(dot: Attributes, *sides: Dims) -> Attributes:
     """Return the attributes of a dot_general with its dimension numbers replaced."""
     return dot.updated(dot_dimension_numbers=numbers(*sides))
 
 
-def renumbered(dot: Attributes, d: Dot, which: int, mapping: dict[int, int]) -> Attributes:
+def renumbered(dot: Attributes, d: Dot, which: int, mapping: Mapping[int, int]) -> Attributes:
     """Return the attributes of a dot_general whose operand ``which`` had its dimensions renumbered by ``mapping``."""
     sides = [d.lhs_batch, d.rhs_batch, d.lhs_contracting, d.rhs_contracting]
     for k in (which, 2 + which):
         sides[k] = tuple(mapping[i] for i in sides[k])
     return with_numbers(dot, *sides)
-
-
-def kept_dims(rank: int, dims: Iterable[int]) -> Dims:
-    """The dimensions that a reduction keeps, in order."""
-    gone = set(dims)
-    return tuple(i for i in range(rank) if i not in gone)
-
-
-def elements(shape: Iterable[int]) -> int:
-    return math.prod(shape)

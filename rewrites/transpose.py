@@ -6,29 +6,41 @@ left sides. Where it stood inwards on purpose, composing two of them cancels it.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from eggshard.egraph.laws import each, like_zeros, tensors, together
 from eggshard.egraph.rules import Match, RuleList
-from eggshard.program.types import TensorType
 from eggshard.rewrites.shapes import (
+    SIDES,
     Dot,
+    along,
+    answer,
     bounds_of,
+    dot,
     groups,
     inverse,
     is_identity,
     kept_dims,
-    numbers,
+    of_each,
+    over,
+    padding,
+    permuted,
+    reduced,
     renumbered,
+    shaped,
     slice_of,
+    slices,
+    spread,
+    spread_by,
     with_numbers,
 )
 
 rules = RuleList()
 
-_ORDERS = [{"permutation": p} for p in ((0, 1, 2), (1, 0, 2), (2, 0, 1), (0, 2, 1), (2, 1, 0))]
-_CUBE = tensors((2, 3, 4), dtypes=("f32", "i32"))
+_ORDERS = permuted((0, 1, 2), (1, 0, 2), (2, 0, 1), (0, 2, 1), (2, 1, 0))
 _SWAP = {"permutation": (1, 0)}
+_CUBE = tensors((2, 3, 4), dtypes=("f32", "i32"))
 _WIDE, _TALL = tensors((2, 3)), tensors((3, 2))
 
 
@@ -47,14 +59,13 @@ def identity_transpose(m: Match) -> Any:
 @rules.add("transpose[t](x) => reshape[r](x)", cases=each(x=tensors((1, 3, 1), (2, 1, 3), (1, 1, 1)), t=_ORDERS))
 def transpose_that_is_a_reshape(m: Match) -> Any:
     moved = [d for d in m.t["permutation"] if m.x.shape[d] != 1]
-    if moved == sorted(moved) and not is_identity(m.t["permutation"]):
-        return {"r": {"shape": m.result.shape}}
-    return None
+    stays = is_identity(m.t["permutation"])
+    return {"r": {"shape": m.result.shape}} if moved == sorted(moved) and not stays else None
 
 
 @rules.add(
     "reshape[r](x) => transpose[t](x)",
-    cases=each(x=tensors((1, 3, 2), (3, 1, 2)), r=[{"shape": s} for s in ((3, 1, 2), (3, 2, 1), (1, 3, 2), (6, 1, 1))]),
+    cases=each(x=tensors((1, 3, 2), (3, 1, 2)), r=shaped((3, 1, 2), (3, 2, 1), (1, 3, 2), (6, 1, 1))),
 )
 def reshape_that_is_a_transpose(m: Match) -> Any:
     source, target = m.x.shape, tuple(m.r["shape"])
@@ -81,84 +92,49 @@ rules.add(
     cases=each(x=tensors((2, 3), dtypes=("i1", "f32")), y=_WIDE, z=_WIDE, t=_SWAP, f=["select", "clamp"]),
 )(None)
 
-for _order, _cancel, _new in (
-    ("transpose[u](x), y", "x, transpose[t](y)", "right"),
-    ("y, transpose[u](x)", "transpose[t](y), x", "left"),
-):
-
-    @rules.add(
-        f"transpose[t](binary[f]({_order})) => binary[f]({_cancel})",
-        name=f"transpose cancels inside ({_new})",
+for _side, _pair in SIDES:
+    rules.add(
+        f"transpose[t](binary[f]({_pair('transpose[u](x)', 'y')})) => binary[f]({_pair('x', 'transpose[t](y)')})",
+        name=f"transpose cancels inside ({_side})",
         cases=each(x=_WIDE, y=_TALL, t=_SWAP, u=_SWAP, f="subtract"),
-    )
-    def _transpose_cancels_inside(m: Match) -> Any:
-        return is_identity([m.u["permutation"][d] for d in m.t["permutation"]])
-
-
-for _operands, _made, _name in (
-    ("transpose[t](x), broadcast_in_dim[b](s)", "x, broadcast_in_dim[c](s)", "right"),
-    ("broadcast_in_dim[b](s), transpose[t](x)", "broadcast_in_dim[c](s), x", "left"),
-):
-
-    @rules.add(
-        f"binary[f]({_operands}) => transpose[t](binary[f]({_made}))",
-        name=f"binary of transpose and broadcast ({_name})",
+    )(lambda m: is_identity([m.u["permutation"][d] for d in m.t["permutation"]]))
+for _side, _pair in SIDES:
+    rules.add(
+        f"binary[f]({_pair('transpose[t](x)', 'broadcast_in_dim[b](s)')}) => "
+        f"transpose[t](binary[f]({_pair('x', 'broadcast_in_dim[c](s)')}))",
+        name=f"binary of transpose and broadcast ({_side})",
         cases=each(
-            x=tensors((2, 3, 4)),
-            t=[{"permutation": (2, 0, 1)}],
-            f="subtract",
-            s=tensors((), (4,), (2,), (4, 3), (1, 3)),
-            b=[{"broadcast_dimensions": d, "shape": (4, 2, 3)} for d in ((), (0,), (1,), (0, 2), (1, 2))],
+            x=tensors((2, 3, 4)), t=permuted((2, 0, 1)), f="subtract", s=tensors((), (4,), (2,), (4, 3), (1, 3)),
+            b=[spread((4, 2, 3), *d) for d in ((), (0,), (1,), (0, 2), (1, 2))],
         ),
-    )
-    def _binary_of_transpose_and_broadcast(m: Match) -> Any:
-        permutation = m.t["permutation"]
-        return {
-            "c": {
-                "broadcast_dimensions": tuple(permutation[d] for d in m.b["broadcast_dimensions"]),
-                "shape": m.x.shape,
-            }
-        }
+    )(lambda m: answer(c=spread_by(m.b, dict(enumerate(m.t["permutation"])), m.x.shape)))
 
 
 @rules.add(
     "transpose[t](broadcast_in_dim[b](x)) => broadcast_in_dim[c](x)",
-    cases=each(
-        x=tensors((2, 3)),
-        b=[{"broadcast_dimensions": d, "shape": s} for d, s in (((0, 2), (2, 4, 3)), ((2, 0), (3, 4, 2)))],
-        t=_ORDERS,
-    ),
+    cases=each(x=tensors((2, 3)), b=[spread((2, 4, 3), 0, 2), spread((3, 4, 2), 2, 0)], t=_ORDERS),
 )
 def transpose_of_broadcast(m: Match) -> Any:
-    where = inverse(m.t["permutation"])
-    return {
-        "c": {"broadcast_dimensions": tuple(where[d] for d in m.b["broadcast_dimensions"]), "shape": m.result.shape}
-    }
+    return answer(c=spread_by(m.b, dict(enumerate(inverse(m.t["permutation"]))), m.result.shape))
 
 
 @rules.add(
     "broadcast_in_dim[b](transpose[t](x)) => broadcast_in_dim[c](x)",
-    cases=each(
-        x=tensors((2, 3)),
-        t=_SWAP,
-        b=[{"broadcast_dimensions": d, "shape": s} for d, s in (((0, 2), (3, 4, 2)), ((2, 1), (4, 2, 3)))],
-    ),
+    cases=each(x=tensors((2, 3)), t=_SWAP, b=[spread((3, 4, 2), 0, 2), spread((4, 2, 3), 2, 1)]),
 )
 def broadcast_of_transpose(m: Match) -> Any:
-    where, dims = inverse(m.t["permutation"]), m.b["broadcast_dimensions"]
-    return {"c": {"broadcast_dimensions": tuple(dims[where[i]] for i in range(m.x.rank)), "shape": m.result.shape}}
-
-
-_DOT = {"precision_config": ("DEFAULT", "HIGHEST"), "algorithm": None, "dtype": "f32"}
-_MATMUL = {**_DOT, "dot_dimension_numbers": numbers((), (), (1,), (0,))}
-_BATCHED = [{**_DOT, "dot_dimension_numbers": numbers((0,), (0,), (c,), (d,))} for c in (1, 2) for d in (1, 2)]
+    dims = m.b["broadcast_dimensions"]
+    return {"c": spread(m.result.shape, *(dims[i] for i in inverse(m.t["permutation"])))}
 
 
 @rules.add(
     "transpose[t](dot_general[d](x, y)) => dot_general[e](y, x)",
     cases=together(
-        each(x=_WIDE, y=tensors((3, 4)), t=_SWAP, d=_MATMUL),
-        each(x=tensors((2, 3, 4)), y=tensors((2, 4, 5), (2, 3, 4)), d=_BATCHED, t=[{"permutation": (0, 2, 1)}]),
+        each(x=_WIDE, y=tensors((3, 4)), t=_SWAP, d=dot((), (), (1,), (0,), precision=("DEFAULT", "HIGHEST"))),
+        each(
+            x=tensors((2, 3, 4)), y=tensors((2, 4, 5), (2, 3, 4)), t=permuted((0, 2, 1)),
+            d=[dot((0,), (0,), (c,), (d,), precision=("DEFAULT", "HIGHEST")) for c in (1, 2) for d in (1, 2)],
+        ),
     ),
 )
 def transpose_of_dot(m: Match) -> Any:
@@ -174,50 +150,38 @@ def transpose_of_dot(m: Match) -> Any:
     return {"e": made}
 
 
-def _absorb(m: Match, which: int) -> tuple[Any, tuple[int, ...]]:
-    """The product on the untransposed operand, and how its result must be permuted to be the same."""
+def _dot_of_transpose(m: Match, which: int, absorbed: bool) -> Any:
+    """The product on the untransposed operand; what else its result must be permuted by is nothing if ``absorbed``."""
+    permutation = m.t["permutation"]
     types = [m.x, m.y]
-    types[which] = TensorType(tuple(types[which].shape[i] for i in m.t["permutation"]), types[which].dtype)
+    types[which] = types[which].with_shape(tuple(types[which].shape[i] for i in permutation))
     d = Dot.of(m.d, *types)
-    made = renumbered(m.d, d, which, dict(enumerate(m.t["permutation"])))
-    old, new = d.result_of(which), Dot.of(made, m.x, m.y).result_of(which)
+    made = renumbered(m.d, d, which, dict(enumerate(permutation)))
+    new = Dot.of(made, m.x, m.y).result_of(which)
     order = list(range(m.result.rank))
-    for i, position in old.items():
-        order[position] = new[m.t["permutation"][i]]
-    return made, tuple(order)
+    for i, position in d.result_of(which).items():
+        order[position] = new[permutation[i]]
+    if is_identity(order) != absorbed:
+        return None
+    return {"e": made} if absorbed else {"e": made, "u": {"permutation": tuple(order)}}
 
 
-for _which, _operands, _made in ((0, "transpose[t](x), y", "x, y"), (1, "x, transpose[t](y)", "x, y")):
-    _cases = each(
-        x=tensors((2, 3, 4)),
-        y=tensors((2, 4, 3), (4, 3, 2), (3, 2, 5)),
-        t=_ORDERS,
-        d=[
-            {**_DOT, "dot_dimension_numbers": n}
-            for n in (numbers((0,), (0,), (2,), (1,)), numbers((), (), (1,), (0,)), numbers((), (), (0, 2), (2, 0)))
-        ],
-    )
-
-    @rules.add(
-        f"dot_general[d]({_operands}) => dot_general[e]({_made})",
-        name=f"dot absorbs transpose ({_which})",
-        cases=_cases,
-    )
-    def _dot_absorbs_transpose(m: Match, which: int = _which) -> Any:
-        made, order = _absorb(m, which)
-        return {"e": made} if is_identity(order) else None
-
-    @rules.add(
-        f"dot_general[d]({_operands}) => transpose[u](dot_general[e]({_made}))",
-        name=f"dot of transpose ({_which})",
-        cases=_cases,
-    )
-    def _dot_of_transpose(m: Match, which: int = _which) -> Any:
-        made, order = _absorb(m, which)
-        return None if is_identity(order) else {"e": made, "u": {"permutation": order}}
-
-
-_REDUCTIONS = [{"dimensions": d, "monoid": o} for d in ((0,), (1, 2), (0, 2)) for o in ("add", "max")]
+for _which, _operands in enumerate(("transpose[t](x), y", "x, transpose[t](y)")):
+    for _name, _made, _absorbed in (
+        ("dot absorbs transpose", "dot_general[e](x, y)", True),
+        ("dot of transpose", "transpose[u](dot_general[e](x, y))", False),
+    ):
+        rules.add(
+            f"dot_general[d]({_operands}) => {_made}",
+            name=f"{_name} ({_which})",
+            cases=each(
+                x=tensors((2, 3, 4)), y=tensors((2, 4, 3), (4, 3, 2), (3, 2, 5)), t=_ORDERS,
+                d=[
+                    dot(*sides, precision=("DEFAULT", "HIGHEST"))
+                    for sides in (((0,), (0,), (2,), (1,)), ((), (), (1,), (0,)), ((), (), (0, 2), (2, 0)))
+                ],
+            ),
+        )(partial(_dot_of_transpose, which=_which, absorbed=_absorbed))
 
 
 def order_free(monoid: str, m: Match) -> bool:
@@ -229,7 +193,7 @@ def order_free(monoid: str, m: Match) -> bool:
     "reduce[r](transpose[t](x)) => transpose[u](reduce[s](x))",
     mark="ρ",
     exact_if=lambda m: order_free(m.r["monoid"], m),
-    cases=like_zeros(each(x=_CUBE, t=_ORDERS, r=_REDUCTIONS)),
+    cases=like_zeros(each(x=_CUBE, t=_ORDERS, r=reduced((0,), (1, 2), (0, 2)))),
 )
 def reduce_of_transpose(m: Match) -> Any:
     permutation = m.t["permutation"]
@@ -242,94 +206,69 @@ def reduce_of_transpose(m: Match) -> Any:
 @rules.add(
     "slice[s](transpose[t](x)) => transpose[t](slice[u](x))",
     cases=each(
-        x=_CUBE,
-        t=_ORDERS,
-        s=[slice_of(b) for b in (((0, 1, 1), (0, 2, 1), (1, 2, 1)), ((0, 2, 2), (1, 2, 1), (0, 2, 1)))],
+        x=_CUBE, t=_ORDERS, s=slices([(0, 1, 1), (0, 2, 1), (1, 2, 1)], [(0, 2, 2), (1, 2, 1), (0, 2, 1)])
     ),
 )
 def slice_of_transpose(m: Match) -> Any:
-    bounds, where = bounds_of(m.s), inverse(m.t["permutation"])
-    return {"u": slice_of(bounds[where[i]] for i in range(m.x.rank))}
+    bounds = bounds_of(m.s)
+    return {"u": slice_of(bounds[i] for i in inverse(m.t["permutation"]))}
 
 
 @rules.add(
     "pad[p](transpose[t](x), v) => transpose[t](pad[q](x, v))",
     cases=each(
-        x=tensors((2, 3)),
-        v=tensors(()),
-        t=_SWAP,
-        p=[
-            {"edge_padding_low": a, "edge_padding_high": b, "interior_padding": c}
-            for a, b, c in (((1, 0), (0, 2), (0, 0)), ((-1, 2), (1, 0), (0, 1)))
-        ],
+        x=tensors((2, 3)), v=tensors(()), t=_SWAP, p=[padding((1, 0), (0, 2)), padding((-1, 2), (1, 0), (0, 1))]
     ),
 )
 def pad_of_transpose(m: Match) -> Any:
     where = inverse(m.t["permutation"])
-    return {"q": {name: tuple(m.p[name][where[i]] for i in range(m.x.rank)) for name in m.p}}
+    return {"q": {name: tuple(widths[i] for i in where) for name, widths in m.p.items()}}
 
 
 @rules.add(
-    "reverse[r](transpose[t](x)) => transpose[t](reverse[s](x))",
-    cases=each(x=_CUBE, t=_ORDERS, r=[{"dimensions": d} for d in ((0,), (1, 2))]),
+    "reverse[r](transpose[t](x)) => transpose[t](reverse[s](x))", cases=each(x=_CUBE, t=_ORDERS, r=over((0,), (1, 2)))
 )
 def reverse_of_transpose(m: Match) -> Any:
     return {"s": {"dimensions": tuple(sorted(m.t["permutation"][d] for d in m.r["dimensions"]))}}
 
 
-for _n in (2, 3):
-    _parts = "xyz"[:_n]
-
-    @rules.add(
-        f"concatenate[c]({', '.join(f'transpose[t]({p})' for p in _parts)}) => "
-        f"transpose[t](concatenate[d]({', '.join(_parts)}))",
-        name=f"concatenate of {_n} transposes",
-        cases=each(**dict.fromkeys(_parts, _WIDE), t=_SWAP, c=[{"dimension": 0}, {"dimension": 1}]),
-    )
-    def _concatenate_of_transposes(m: Match) -> Any:
-        return {"d": {"dimension": m.t["permutation"][m.c["dimension"]]}}
-
-
-_SPLITS = [{"shape": s} for s in ((2, 3, 2, 2), (6, 4), (4, 6), (2, 12), (24,), (1, 2, 3, 4), (2, 3, 4, 1))]
+for _parts in ("xy", "xyz"):
+    rules.add(
+        f"concatenate[c]({of_each('transpose[t]({})', _parts)}) => "
+        f"transpose[t](concatenate[d]({of_each('{}', _parts)}))",
+        name=f"concatenate of {len(_parts)} transposes",
+        cases=each(**dict.fromkeys(_parts, _WIDE), t=_SWAP, c=along(0, 1)),
+    )(lambda m: {"d": {"dimension": m.t["permutation"][m.c["dimension"]]}})
 
 
 @rules.add(
     "reshape[r](transpose[t](x)) => transpose[u](reshape[s](x))",
     cases=each(
-        x=_CUBE,
-        t=_ORDERS,
-        r=[
-            {"shape": s}
-            for s in ((4, 2, 3), (4, 6), (8, 3), (3, 2, 4), (1, 4, 2, 3), (2, 2, 2, 3), (2, 1, 4, 3), (12, 2))
-        ],
+        x=_CUBE, t=_ORDERS,
+        r=shaped((4, 2, 3), (4, 6), (8, 3), (3, 2, 4), (1, 4, 2, 3), (2, 2, 2, 3), (2, 1, 4, 3), (12, 2)),
     ),
 )
 def reshape_of_transpose(m: Match) -> Any:
     """Applies where each group of the reshape splits a dimension, or merges some that the transpose left adjacent."""
     permutation, target = m.t["permutation"], m.r["shape"]
-    made = [m.x.shape[d] for d in permutation]
     if 0 in target:
         return None
     parts = []  # per group: its first dimension in x, and the target dimensions that it makes
-    for group in groups(made, target):
+    for group in groups([m.x.shape[d] for d in permutation], target):
         dims = [permutation[i] for i in group.source]
         if dims and dims != list(range(dims[0], dims[0] + len(dims))):
             return None
         parts.append((dims[0] if dims else -1, group.target))
-    order = sorted(parts, key=lambda part: part[0])
-    before = [j for _, dims in order for j in dims]
-    where = {j: i for i, j in enumerate(before)}
-    shape = tuple(target[j] for j in before)
-    permuted = tuple(where[j] for j in range(len(target)))
-    return {"s": {"shape": shape}, "u": {"permutation": permuted}}
+    before = [j for _, dims in sorted(parts, key=lambda part: part[0]) for j in dims]
+    return {"s": {"shape": tuple(target[j] for j in before)}, "u": {"permutation": inverse(before)}}
 
 
 @rules.add(
     "transpose[t](reshape[r](x)) => reshape[s](transpose[u](x))",
     cases=each(
         x=tensors((2, 3, 4), (6, 4), (2, 12)),
-        r=_SPLITS,
-        t=[*_ORDERS, _SWAP, *({"permutation": p} for p in ((2, 3, 0, 1), (1, 0, 3, 2), (3, 0, 1, 2)))],
+        r=shaped((2, 3, 2, 2), (6, 4), (4, 6), (2, 12), (24,), (1, 2, 3, 4), (2, 3, 4, 1)),
+        t=[*_ORDERS, _SWAP, *permuted((2, 3, 0, 1), (1, 0, 3, 2), (3, 0, 1, 2))],
     ),
 )
 def transpose_of_reshape(m: Match) -> Any:
@@ -337,13 +276,13 @@ def transpose_of_reshape(m: Match) -> Any:
     permutation, middle = m.t["permutation"], m.r["shape"]
     if 0 in middle or is_identity(permutation):
         return None
-    at, parts = 0, {}
+    parts = {}
     for group in groups(m.x.shape, middle):
         if group.target:
             parts[group.target[0]] = group
         elif group.source:
             return None  # a vanished unit dimension has no place to go
-    order: list[int] = []
+    at, order = 0, list[int]()
     while at < len(permutation):
         part = parts.get(permutation[at])
         if part is None or tuple(permutation[at : at + len(part.target)]) != part.target:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from eggshard.ops import registry
+from eggshard.ops.region_builder import RegionBuilder
 from eggshard.program.program import Op, Region
 
 
@@ -18,14 +17,8 @@ def without_dead_ops(region: Region) -> Region:
             kept.append(op)
     if len(kept) == len(region.ops):
         return region
-    kept.reverse()
-    number: dict[int, int] = {}
-    for v in (*region.inputs, *(v for op in kept for v in op.results)):
-        number[v] = len(number)
-
-    def renumbered(values: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple([number[v] for v in values])
-
-    ops = tuple(replace(op, operands=renumbered(op.operands), results=renumbered(op.results)) for op in kept)
-    types = tuple(region.types[v] for v in number)
-    return Region(renumbered(region.inputs), ops, renumbered(region.outputs), types)
+    builder = RegionBuilder([region.types[v] for v in region.inputs])
+    values = dict(zip(region.inputs, builder.inputs, strict=True))
+    for op in reversed(kept):
+        builder.copy(op, region.types, values)
+    return builder.build([values[v] for v in region.outputs])

@@ -13,31 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from eggshard.ops.windowing import EDGE_MODES, Run, extension
 from eggshard.program.program import Op, Region
 
 #: Runs of which a map may consist; a value whose map has more stands for itself.
 _MAX_RUNS = 8
 #: Ops that are followed back from a value.
 _MAX_DEPTH = 40
-
-
-class Run(NamedTuple):
-    """``length`` indices from ``start`` on, ``step`` apart."""
-
-    start: int
-    step: int
-    length: int
-
-    @property
-    def bounds(self) -> tuple[int, int, int]:
-        """The (start, limit, stride) of a slice that holds the run's indices in ascending order."""
-        last = self.start + (self.length - 1) * self.step
-        low, high = min(self.start, last), max(self.start, last)
-        return low, high + 1, max(abs(self.step), 1)
-
-    @property
-    def indices(self) -> np.ndarray:
-        return self.start + self.step * np.arange(self.length)
 
 
 def runs_of(indices: np.ndarray) -> list[Run] | None:
@@ -221,8 +203,9 @@ def recognise(runs: tuple[Run, ...]) -> list[Extended] | None:
         return None  # more copies than halo
     if _equal(before, np.arange(end - lhs, end)) and _equal(after, np.arange(begin, begin + rhs)):
         return [Extended(begin, end, "wrap", {"lhs": lhs, "rhs": rhs})]
-    low = [mode for mode, indices in _beyond(lhs, size).items() if _equal(before, begin + indices)]
-    high = [mode for mode, indices in _beyond(rhs, size).items() if _equal(after, end - 1 - indices[::-1])]
+    ends = {mode: extension(mode, size, lhs, rhs) for mode in EDGE_MODES}
+    low = [mode for mode, (run, _) in ends.items() if _equal(before, begin + run.indices)]
+    high = [mode for mode, (_, run) in ends.items() if _equal(after, begin + run.indices)]
     both = [mode for mode in low if mode in high]
     if both:
         return [Extended(begin, end, "extend", {"lhs": lhs, "rhs": rhs, "mode": both[0]})]
@@ -234,16 +217,3 @@ def recognise(runs: tuple[Run, ...]) -> list[Extended] | None:
 
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:
     return bool(np.array_equal(a, b))
-
-
-def _beyond(width: int, size: int) -> dict[str, np.ndarray]:
-    """Return, by mode of `extend`, the distances from an end of the elements that extend it by ``width``.
-
-    Modes for which the dimension of size ``size`` is too short are left out.
-    """
-    modes = {"edge": np.zeros(width, np.int64)}
-    if width < size:
-        modes["reflect"] = np.arange(width, 0, -1)
-    if width <= size:
-        modes["symmetric"] = np.arange(width - 1, -1, -1)
-    return modes

@@ -18,13 +18,14 @@ from typing import NamedTuple
 import numpy as np
 
 from eggshard.frontends.normalization.dead_ops import without_dead_ops
-from eggshard.frontends.normalization.index_maps import Run, joined, recognise, runs_of
+from eggshard.frontends.normalization.index_maps import joined, recognise, runs_of
 from eggshard.frontends.normalization.region_writer import Constants, Form, RegionWriter
 from eggshard.ops.reductions.monoids import SET
+from eggshard.ops.windowing import Run
 from eggshard.ops.windows import Windows
 from eggshard.program import monoids
-from eggshard.program.attributes import Literal
 from eggshard.program.program import Op, Region
+from eggshard.program.types import TensorType
 
 #: Slices of which a gather may consist along one dimension.
 _MAX_PARTS = 4
@@ -99,7 +100,7 @@ def _static_gather(writer: RegionWriter, op: Op) -> int | None:
     y = writer.slice(writer.number[x], bounds)
     for d, own in runs.items():
         extended = _extended(writer, y, own, d) if len(own) > 1 else None
-        y = _picked(writer, y, d, own) if extended is None else extended
+        y = writer.picked(y, d, own if len(own) > 1 else [own[0].inside]) if extended is None else extended
     where = dict(zip(windows.batch_dims(result.rank), range(result.rank), strict=False))
     source: dict[int, int] = {}  # result dimension: the operand's
     for d, b in enumerate(places.walks):
@@ -109,24 +110,6 @@ def _static_gather(writer: RegionWriter, op: Op) -> int | None:
     order = [source[r] for r in sorted(source)]
     order += [d for d in range(operand.rank) if d not in order]
     return writer.arrange(y, order, result.shape)
-
-
-def _picked(writer: RegionWriter, x: int, dim: int, runs: Sequence[Run]) -> int:
-    """Runs of indices along one dimension, one after the other; a single one was sliced already."""
-    parts = []
-    for run in runs:
-        shape = writer.type(x).shape
-        bounds = [(0, n, 1) for n in shape]
-        if len(runs) > 1:
-            bounds[dim] = run.bounds
-        y = writer.slice(x, bounds)
-        if run.step < 0:
-            y = writer.add("reverse", (y,), dimensions=(dim,))
-        elif run.step == 0:
-            spread = (*shape[:dim], run.length, *shape[dim + 1 :])
-            y = writer.add("broadcast_in_dim", (y,), broadcast_dimensions=tuple(range(len(shape))), shape=spread)
-        parts.append(y)
-    return parts[0] if len(parts) == 1 else writer.add("concatenate", parts, dimension=dim)
 
 
 def _static_scatter(writer: RegionWriter, op: Op) -> int | None:
@@ -169,9 +152,9 @@ def _static_scatter(writer: RegionWriter, op: Op) -> int | None:
     shape = [-(-(b - a) // s) for a, b, s in bounds]
     update = writer.arrange(writer.number[op.operands[2]], order, shape)
     if reverse:
-        update = writer.add("reverse", (update,), dimensions=tuple(reverse))
+        update = writer.op("reverse", update, dimensions=tuple(reverse))
     if monoid != SET:
-        update = writer.add(monoids.monoid(monoid).op, (writer.slice(x, bounds), update))
+        update = writer.op(monoids.monoid(monoid).op, writer.slice(x, bounds), update)
     if all(s == 1 for _, _, s in bounds):
         return writer.update(x, update, [a for a, _, _ in bounds])
     return _strided_update(writer, x, update, bounds)
@@ -179,20 +162,19 @@ def _static_scatter(writer: RegionWriter, op: Op) -> int | None:
 
 def _strided_update(writer: RegionWriter, x: int, update: int, bounds: list[tuple[int, int, int]]) -> int:
     """x with every stride-th element of a box set: both spread by padding, and a choice between them."""
-    type_ = writer.type(x)
+    type_ = writer.type_of(x)
     widths = {
         "edge_padding_low": tuple(a for a, _, _ in bounds),
         "edge_padding_high": tuple(
             n - (a + (k - 1) * s + 1)
-            for n, k, (a, _, s) in zip(type_.shape, writer.type(update).shape, bounds, strict=True)
+            for n, k, (a, _, s) in zip(type_.shape, writer.type_of(update).shape, bounds, strict=True)
         ),
         "interior_padding": tuple(s - 1 for _, _, s in bounds),
     }
-    shape = writer.type(update).shape
-    whole = writer.add("constant", value=Literal(np.broadcast_to(np.asarray(True), shape)))
-    mask = writer.add("pad", (whole, writer.scalar(False, "i1")), **widths)
-    spread = writer.add("pad", (update, writer.scalar(0, type_.dtype)), **widths)
-    return writer.add("select", (mask, spread, x))
+    shape = writer.type_of(update).shape
+    mask = writer.op("pad", writer.splat(True, TensorType(shape, "i1")), writer.scalar(False, "i1"), **widths)
+    spread = writer.op("pad", update, writer.scalar(0, type_.dtype), **widths)
+    return writer.op("select", mask, spread, x)
 
 
 def _static_slice(writer: RegionWriter, op: Op) -> int | None:
@@ -232,7 +214,7 @@ def _joined_parts(writer: RegionWriter, op: Op) -> int | None:
         values += [writer.number[v] for v, _ in members] if made is None else [made]
     if len(values) == len(op.operands) or not values:
         return None
-    return values[0] if len(values) == 1 else writer.add("concatenate", values, dimension=dim)
+    return writer.concatenate(values, dim)
 
 
 def _extended(writer: RegionWriter, x: int, runs: Sequence[Run], dim: int) -> int | None:
@@ -240,12 +222,10 @@ def _extended(writer: RegionWriter, x: int, runs: Sequence[Run], dim: int) -> in
     ops = recognise(tuple(runs))
     if ops is None:
         return None
-    x = writer.slice(x, [
-        (ops[0].start, ops[0].limit, 1) if d == dim else (0, n, 1) for d, n in enumerate(writer.type(x).shape)
-    ])
+    x = writer.part(x, dim, ops[0].start, ops[0].limit)
     for made in ops:
         if made.op:
-            x = writer.add(made.op, (x,), dimension=dim, **made.attributes)
+            x = writer.op(made.op, x, dimension=dim, **made.attributes)
     return x
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from eggshard.errors import LoweringError
 from eggshard.frontends.normalization.index_maps import IndexMaps
 from eggshard.ops import registry
-from eggshard.program.attributes import Attributes, Literal
+from eggshard.ops.region_builder import RegionBuilder
 from eggshard.program.program import Op, Region
-from eggshard.program.types import TensorType, numpy_dtype
 
 #: Index tensors with more elements are left alone.
 _MAX_INDICES = 1 << 20
@@ -86,15 +86,14 @@ class Constants:
             return None
 
 
-class RegionWriter:
+class RegionWriter(RegionBuilder):
     """Copies a region; some ops are replaced by others that compute the same."""
 
     def __init__(self, region: Region, forms: Mapping[str, Form]):
         self.region, self.constants, self.maps = region, Constants(region), IndexMaps(region)
+        super().__init__([region.types[v] for v in region.inputs])
         self._forms = forms
-        self.types = [region.types[v] for v in region.inputs]
-        self.ops: list[Op] = []
-        self.number = {v: i for i, v in enumerate(region.inputs)}
+        self.number = dict(zip(region.inputs, self.inputs, strict=True))
 
     def write(self) -> Region:
         """The copied region; the same one where there is nothing to replace."""
@@ -103,21 +102,12 @@ class RegionWriter:
             return self.region
         for i, op in enumerate(self.region.ops):
             if i not in wanted or not self._replaced(op):
-                self._copy(op)
-        inputs = tuple(range(len(self.region.inputs)))
-        outputs = tuple(self.number[v] for v in self.region.outputs)
-        return Region(inputs, tuple(self.ops), outputs, tuple(self.types))
+                self.copy(op, self.region.types, self.number)
+        return self.build([self.number[v] for v in self.region.outputs])
 
     def _concerned(self, op: Op) -> bool:
         form = self._forms.get(op.name)
         return form is not None and form.concerns(op, self.constants)
-
-    def _copy(self, op: Op) -> None:
-        operands = tuple(self.number[v] for v in op.operands)
-        results = tuple(range(len(self.types), len(self.types) + len(op.results)))
-        self.types.extend(self.region.types[v] for v in op.results)
-        self.number.update(zip(op.results, results, strict=True))
-        self.ops.append(Op(op.name, operands, results, op.attributes, op.regions, op.shardings, op.location))
 
     def _replaced(self, op: Op) -> bool:
         first = len(self.ops)
@@ -127,46 +117,19 @@ class RegionWriter:
             return False
         self.number[op.results[0]] = value
         for i in range(first, len(self.ops)):
-            made = self.ops[i]
-            stated = op.shardings if made.results == (value,) else ()
-            self.ops[i] = Op(made.name, made.operands, made.results, made.attributes, (), stated, op.location)
+            stated = op.shardings if self.ops[i].results == (value,) else ()
+            self.ops[i] = replace(self.ops[i], shardings=stated, location=op.location)
         return True
-
-    def type(self, value: int) -> TensorType:
-        """The type of a value of the new region."""
-        return self.types[value]
-
-    def add(self, name: str, operands: Sequence[int] = (), **attributes: Any) -> int:
-        """Append an op with one result."""
-        attrs = Attributes(attributes)
-        (type_,) = registry.get(name).infer(attrs, tuple(self.types[v] for v in operands))
-        self.types.append(type_)
-        self.ops.append(Op(name, tuple(operands), (len(self.types) - 1,), attrs))
-        return len(self.types) - 1
-
-    def scalar(self, value: Any, dtype: str) -> int:
-        """A constant of rank 0."""
-        return self.add("constant", value=Literal(np.asarray(value).astype(numpy_dtype(dtype))))
-
-    def slice(self, x: int, bounds: Sequence[tuple[int, int, int]]) -> int:
-        """(start, limit, stride) of each dimension; x itself where they keep everything."""
-        if all(b == (0, n, 1) for b, n in zip(bounds, self.type(x).shape, strict=True)):
-            return x
-        starts, limits, strides = (tuple(column) for column in zip(*bounds, strict=True))
-        return self.add("slice", (x,), start_indices=starts, limit_indices=limits, strides=strides)
-
-    def reshape(self, x: int, shape: Sequence[int]) -> int:
-        return x if self.type(x).shape == tuple(shape) else self.add("reshape", (x,), shape=tuple(shape))
 
     def arrange(self, x: int, order: Sequence[int], shape: Sequence[int]) -> int:
         """Dimensions of x in this order, then with unit dimensions added or dropped to give ``shape``."""
-        walked = [d for d in order if self.type(x).shape[d] != 1]
+        walked = [d for d in order if self.type_of(x).shape[d] != 1]
         if walked != sorted(walked):
-            x = self.add("transpose", (x,), permutation=tuple(order))
+            x = self.op("transpose", x, permutation=tuple(order))
         return self.reshape(x, shape)
 
     def update(self, x: int, update: int, starts: Sequence[int]) -> int:
         """x with the box at ``starts`` set to the update, which is all of it if it has the same shape."""
-        if self.type(x) == self.type(update):
+        if self.type_of(x) == self.type_of(update):
             return update
-        return self.add("update_slice", (x, update), start_indices=tuple(int(s) for s in starts))
+        return self.op("update_slice", x, update, start_indices=tuple(int(s) for s in starts))

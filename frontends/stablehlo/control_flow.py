@@ -6,7 +6,6 @@ from typing import Any
 
 from eggshard.frontends.stablehlo.module_reader import captured_values
 from eggshard.frontends.stablehlo.region_reader import RegionReader
-from eggshard.ops import registry
 from eggshard.ops.regions.counted_loops import find_counter, scalar
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.program import Region
@@ -31,10 +30,7 @@ def read_branches(reader: RegionReader, operation: Any, name: str) -> None:
     captures = _captures(reader, operation)
     operands = (*reader.operands(operation), *(reader.value(v) for v in captures))
     regions = tuple(reader.subregion(r.blocks[0], captures) for r in operation.regions)
-    results = reader.result_types(operation)
-    definition = registry.get(name.removeprefix("stablehlo."))
-    attributes = reader.module.attributes(definition, operation, reader.types_of(operands), results)
-    reader.bind(operation, reader.append(definition.name, operands, results, attributes, regions, operation))
+    reader.add(operation, name.removeprefix("stablehlo."), regions, operands=operands)
 
 
 def _captures(reader: RegionReader, operation: Any) -> list[Any]:

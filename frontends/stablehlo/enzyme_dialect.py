@@ -8,6 +8,7 @@ its results.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -15,11 +16,14 @@ from jaxlib.mlir import ir
 from eggshard.errors import ProgramError
 from eggshard.frontends.stablehlo.region_reader import Handler, RegionReader
 from eggshard.ops import registry
+from eggshard.ops.op_writer import OpWriter
+from eggshard.ops.windowing import Run
 from eggshard.program.attributes import Attributes
+from eggshard.program.program import Region
 from eggshard.program.types import TensorType
 
 
-class _Reader:
+class _Reader(OpWriter[int]):
     """One op while it is read: its integer attributes, and ops to append for it."""
 
     def __init__(self, reader: RegionReader, operation: Any, operands: int):
@@ -30,9 +34,9 @@ class _Reader:
         if len(self.operands) != operands:
             raise ProgramError(f"takes {operands} operand(s), got {len(self.operands)}")
         self.x = self.operands[0]
-        self.shape = self.type(self.x).shape
+        self.shape = self.type_of(self.x).shape
 
-    def type(self, value: int) -> TensorType:
+    def type_of(self, value: int) -> TensorType:
         return self._reader.builder.types[value]
 
     def has(self, name: str) -> bool:
@@ -57,7 +61,7 @@ class _Reader:
         """An attribute that names a dimension of the first operand."""
         found = self.integer(name)
         if not 0 <= found < len(self.shape):
-            raise ProgramError(f"{name} {found} does not exist in {self.type(self.x)}")
+            raise ProgramError(f"{name} {found} does not exist in {self.type_of(self.x)}")
         return found
 
     def integers(self, name: str) -> tuple[int, ...]:
@@ -72,27 +76,20 @@ class _Reader:
         except KeyError:
             raise ProgramError(f"attribute {name} is missing") from None
 
-    def add(self, name: str, *operands: int, **attributes: Any) -> int:
-        """Append an op."""
-        attrs = Attributes(attributes)
-        types = registry.get(name).infer(attrs, tuple(self.type(v) for v in operands))
-        return self._reader.append(name, operands, types, attrs)[0]
-
-    def part(self, x: int, dim: int, start: int, limit: int) -> int:
-        """Indices [start, limit) along one dimension."""
-        shape = self.type(x).shape
-        bounds = [(start, limit) if d == dim else (0, n) for d, n in enumerate(shape)]
-        starts, limits = (tuple(column) for column in zip(*bounds, strict=True))
-        return self.add("slice", x, start_indices=starts, limit_indices=limits, strides=(1,) * len(shape))
+    def emit(
+        self, name: str, operands: Sequence[int], attributes: Attributes, regions: tuple[Region, ...] = ()
+    ) -> tuple[int, ...]:
+        types = registry.get(name).infer(attributes, self._reader.types_of(operands), regions)
+        return self._reader.append(name, tuple(operands), types, attributes, regions)
 
     def rotate(self, dim: int, amount: int) -> int:
         """The operand rotated to the left."""
         amount %= max(self.shape[dim], 1)
-        return self.add("rotate", self.x, dimension=dim, amount=amount) if amount else self.x
+        return self.op("rotate", self.x, dimension=dim, amount=amount) if amount else self.x
 
     def results(self, values: list[int]) -> None:
         """Name the op's results, and put its shardings on the ops that make them."""
-        made = tuple(self.type(v) for v in values)
+        made = tuple(self.type_of(v) for v in values)
         if made != self.result_types:
             shown = ", ".join(map(str, made)), ", ".join(map(str, self.result_types))
             raise ProgramError(f"its attributes make ({shown[0]}), but it states ({shown[1]})")
@@ -120,7 +117,7 @@ def _wrap(reader: RegionReader, operation: Any, name: str) -> None:
     """``x[-lhs:] ++ x ++ x[:rhs]``"""
     op = _Reader(reader, operation, 1)
     widths = {side: op.amount(side) for side in ("lhs", "rhs")}
-    op.results([op.add("wrap", op.x, dimension=op.dimension(), **widths)])
+    op.results([op.op("wrap", op.x, dimension=op.dimension(), **widths)])
 
 
 def _extend(reader: RegionReader, operation: Any, name: str) -> None:
@@ -131,10 +128,9 @@ def _extend(reader: RegionReader, operation: Any, name: str) -> None:
     if max(lhs, rhs) > n:
         raise ProgramError(f"lhs {lhs} and rhs {rhs} must not exceed the size {n} of dimension {dim}")
     if max(lhs, rhs) <= 1:
-        op.results([op.add("extend", op.x, dimension=dim, lhs=lhs, rhs=rhs, mode="edge")])
+        op.results([op.op("extend", op.x, dimension=dim, lhs=lhs, rhs=rhs, mode="edge")])
         return
-    parts = [op.part(op.x, dim, 0, lhs)] * (lhs > 0) + [op.x] + [op.part(op.x, dim, n - rhs, n)] * (rhs > 0)
-    op.results([op.add("concatenate", *parts, dimension=dim)])
+    op.results([op.picked(op.x, dim, (Run(0, 1, lhs), Run(0, 1, n), Run(n - rhs, 1, rhs)))])
 
 
 def _multi_rotate(reader: RegionReader, operation: Any, name: str) -> None:
@@ -160,7 +156,7 @@ def _multi_slice(reader: RegionReader, operation: Any, name: str) -> None:
         return tuple(i + by if d == dim else i for d, i in enumerate(indices))
 
     op.results([
-        op.add("slice", op.x, start_indices=moved(starts, j), limit_indices=moved(limits, j), strides=strides)
+        op.op("slice", op.x, start_indices=moved(starts, j), limit_indices=moved(limits, j), strides=strides)
         for j in range(-left, right + 1)
     ])
 
@@ -174,7 +170,7 @@ def _multi_pad(reader: RegionReader, operation: Any, name: str) -> None:
         return tuple(value if d == dim else 0 for d in range(len(op.shape)))
 
     op.results([
-        op.add("pad", *op.operands, edge_padding_low=width(amount - j), edge_padding_high=width(j),
+        op.op("pad", *op.operands, edge_padding_low=width(amount - j), edge_padding_high=width(j),
                interior_padding=width(0))
         for j in range(amount + 1)
     ])
@@ -184,8 +180,9 @@ def _update_without_corners(reader: RegionReader, operation: Any, name: str) -> 
     """The second operand where index X lies in [x1, x2) or index Y in [y1, y2), and the first one in the corners."""
     op = _Reader(reader, operation, 2)
     made = op.x
-    if op.type(op.operands[1]) != op.type(op.x):
-        raise ProgramError(f"its operands are {op.type(op.x)} and {op.type(op.operands[1])}; they must be of one type")
+    if op.type_of(op.operands[1]) != op.type_of(op.x):
+        shown = " and ".join(str(op.type_of(v)) for v in op.operands)
+        raise ProgramError(f"its operands are {shown}; they must be of one type")
     for axis in "XY":
         dim = op.dimension(f"dimension{axis}")
         start, limit = (op.integer(f"{axis.lower()}{k}") for k in (1, 2))
@@ -193,7 +190,7 @@ def _update_without_corners(reader: RegionReader, operation: Any, name: str) -> 
         if start < limit:
             band = op.part(op.operands[1], dim, start, limit)
             starts = tuple(start if d == dim else 0 for d in range(len(op.shape)))
-            made = op.add("update_slice", made, band, start_indices=starts)
+            made = op.op("update_slice", made, band, start_indices=starts)
     op.results([made])
 
 

@@ -87,8 +87,7 @@ def add_constraint(reader: RegionReader, operation: Any, sharding: Sharding) -> 
     if not sharding.says_something:
         reader.bind(operation, operands)
         return
-    values = reader.append("sharding_constraint", operands, types, Attributes(sharding=sharding), (), operation)
-    reader.bind(operation, values)
+    reader.add(operation, "sharding_constraint", attributes=Attributes(sharding=sharding))
 
 
 def _group(reader: RegionReader, operation: Any, name: str) -> None:
@@ -111,9 +110,8 @@ def _manual_computation(reader: RegionReader, operation: Any, name: str) -> None
     values = Attributes(in_shardings=ins, out_shardings=outs, manual_axes=axes, result_types=results,
                         mesh=meshes.mesh or Mesh({}))
     body = (mark_divergence(values, reader.subregion(operation.regions[0].blocks[0])),)
-    definition = registry.get("manual_computation")
-    definition.infer(values, reader.types_of(operands), body)
-    reader.bind(operation, reader.append("manual_computation", operands, results, values, body, operation))
+    registry.get("manual_computation").infer(values, reader.types_of(operands), body)
+    reader.add(operation, "manual_computation", body, values)
 
 
 def _custom_call(reader: RegionReader, operation: Any, name: str) -> None:
@@ -128,11 +126,7 @@ def _custom_call(reader: RegionReader, operation: Any, name: str) -> None:
     if called is not None and len(ir.ArrayAttr(called)):
         raise ProgramError(f"custom_call @{target} calls functions of the module, which is not supported; inline them")
     effectful = str(operation.attributes.get("has_side_effect", "false")) == "true"
-    name = "custom_call_effectful" if effectful else "custom_call"
-    definition = registry.get(name)
-    operands, results = reader.operands(operation), reader.result_types(operation)
-    attributes = reader.module.attributes(definition, operation, reader.types_of(operands), results)
-    reader.bind(operation, reader.append(name, operands, results, attributes, (), operation))
+    reader.add(operation, "custom_call_effectful" if effectful else "custom_call")
 
 
 def _marked_sharding(reader: RegionReader, operation: Any) -> Sharding:
@@ -167,7 +161,7 @@ def _opaque(reader: RegionReader, operation: Any, name: str) -> None:
     tokens = any(t.dtype == TOKEN for t in (*reader.types_of(operands), *results))
     known_dialect = name.partition(".")[0] in ("stablehlo", "chlo", "mhlo")
     kind = "opaque_effectful" if tokens or not results or not known_dialect else "opaque"
-    reader.bind(operation, reader.append(kind, operands, results, values, (), operation))
+    reader.add(operation, kind, attributes=values)
 
 
 def component_monoids(body: Region) -> list[str] | None:
@@ -190,25 +184,20 @@ def _reduce(reader: RegionReader, operation: Any, name: str) -> None:
     """One simple reduction per component where the body is a monoid in each; otherwise the general form."""
     operands, results = reader.operands(operation), reader.result_types(operation)
     (body,) = reader.regions(operation)
-    names = component_monoids(body)
-    n = len(results)
-    simple, general = (registry.get(name.removeprefix("stablehlo.") + tail) for tail in ("", "_general"))
-    definition = general if names is None else simple
-    types = reader.types_of(operands)
-    attributes = reader.module.attributes(definition, operation, types, results)
+    names, n, simple = component_monoids(body), len(results), name.removeprefix("stablehlo.")
     inits = [reader.constant(v) for v in operands[n:]]
-    if names is not None and name.endswith("window"):
+    attributes = None if names is None else reader.attributes(operation, simple, operands)
+    if names is not None and attributes is not None and name.endswith("window"):
         padded = any(low or high for low, high in attributes["padding"]) or set(attributes["base_dilations"]) != {1}
         if padded and not all(m in _IDEMPOTENT or is_identity(i, m) for m, i in zip(names, inits, strict=True)):
             names = None
-            attributes = reader.module.attributes(general, operation, types, results)
-    if names is None:
-        reader.bind(operation, reader.append(general.name, operands, results, attributes, (body,), operation))
+    if names is None or attributes is None:
+        reader.add(operation, f"{simple}_general", (body,))
         return
     values = []
     for i, monoid in enumerate(names):
         own = attributes.updated(monoid=monoid)
-        (value,) = reader.append(simple.name, operands[i : i + 1], results[i : i + 1], own, (), operation, i)
+        (value,) = reader.append(simple, operands[i : i + 1], results[i : i + 1], own, (), operation, i)
         if not is_identity(inits[i], monoid):
             value = combine(reader, monoid, value, operands[n + i], operation)
         values.append(value)
@@ -244,14 +233,13 @@ def _barrier(reader: RegionReader, operation: Any, name: str) -> None:
 
 def _scatter(reader: RegionReader, operation: Any, name: str) -> None:
     """Named by its monoid where the body is one."""
-    definition = registry.get("scatter")
-    operands, results = reader.operands(operation), reader.result_types(operation)
-    attributes = reader.module.attributes(definition, operation, reader.types_of(operands), results)
     regions = reader.regions(operation)
     monoid = recognise_monoid(regions[0])
-    if monoid is not None:
-        attributes, regions = attributes.updated(monoid=monoid), ()
-    reader.bind(operation, reader.append("scatter", operands, results, attributes, regions, operation))
+    if monoid is None:
+        reader.add(operation, "scatter", regions)
+    else:
+        attributes = reader.attributes(operation, "scatter", reader.operands(operation))
+        reader.add(operation, "scatter", (), attributes.updated(monoid=monoid))
 
 
 _NAMED: dict[str, Handler] = {

@@ -88,20 +88,19 @@ def _read_module(module: Any, text: str) -> Program:
     def stated(dictionaries: list[dict[str, str]], ids: tuple[int, ...], what: str) -> tuple[Sharding | None, ...]:
         out = []
         for i, value in enumerate(ids):
-            given = dictionaries[i] if i < len(dictionaries) else {}
+            given, where = dictionaries[i] if i < len(dictionaries) else {}, f"{what} {i} of @{name}"
             try:
                 out.append(stated_sharding(given, region.types[value].rank, reader.meshes))
             except EggshardError as error:
-                raise type(error)(f"{what} {i} of @{name}: {error}") from None
+                raise type(error)(f"{where}: {error}") from None
+            if out[-1]:
+                reader.stated.append((out[-1], region.types[value], where))
         return tuple(out)
 
     input_shardings = stated(arguments, region.inputs, "argument")
     output_shardings = stated(results, region.outputs, "result")
     mesh = reader.meshes.mesh or Mesh({})
-    seen = [*reader.stated, *((s, region.types[v], f"argument {i} of @{name}") for i, (s, v) in
-                              enumerate(zip(input_shardings, region.inputs, strict=True)) if s),
-            *((s, region.types[v], f"result {i} of @{name}") for i, (s, v) in
-              enumerate(zip(output_shardings, region.outputs, strict=True)) if s)]
+    seen = reader.stated
     for sharding, type_, where in dict.fromkeys(seen):
         sharding.validate(mesh, type_, where)
     if mesh.size > 1 or mesh.axes:

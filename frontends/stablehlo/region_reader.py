@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 from eggshard.errors import EggshardError, ProgramError
 from eggshard.frontends.normalization.normal_forms import finished
 from eggshard.frontends.stablehlo.module_reader import ModuleReader
+from eggshard.ops import registry
 from eggshard.ops.region_builder import RegionBuilder
 from eggshard.program.attributes import Attributes
 from eggshard.program.program import Op, Region
@@ -175,11 +176,23 @@ class RegionReader:
         definition = self.module.definition(name)
         if definition is None:
             raise ProgramError("the op is not in the registry")
-        operands = self.operands(operation)
+        self.add(operation, definition.name, self.regions(operation))
+
+    def add(
+        self, operation: Any, name: str, regions: tuple[Region, ...] = (), attributes: Attributes | None = None,
+        operands: tuple[int, ...] | None = None,
+    ) -> None:
+        """Append the op of this name for an MLIR op; with its own attributes and operands unless others are given."""
+        operands = self.operands(operation) if operands is None else operands
         results = self.result_types(operation)
-        regions = self.regions(operation)
-        attributes = self.module.attributes(definition, operation, self.types_of(operands), results)
-        self.bind(operation, self.append(definition.name, operands, results, attributes, regions, operation))
+        if attributes is None:
+            attributes = self.attributes(operation, name, operands)
+        self.bind(operation, self.append(name, operands, results, attributes, regions, operation))
+
+    def attributes(self, operation: Any, name: str, operands: tuple[int, ...]) -> Attributes:
+        """The attributes of an MLIR op as those of the op of this name."""
+        results = self.result_types(operation)
+        return self.module.attributes(registry.get(name), operation, self.types_of(operands), results)
 
     def regions(self, operation: Any) -> tuple[Region, ...]:
         """The op's regions, none of which may use outside values but constants."""

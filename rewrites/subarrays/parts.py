@@ -13,7 +13,7 @@ from typing import Any
 from eggshard.egraph.laws import each, like_zeros, tensors
 from eggshard.egraph.rules import Match, RuleList
 from eggshard.program import monoids
-from eggshard.rewrites.shapes import bounds_of, replaced, slice_of
+from eggshard.rewrites.shapes import bounds_of, replaced, slice_of, slices, spread
 
 rules = RuleList()
 
@@ -93,7 +93,7 @@ for _monoid, (_op, _) in monoids.MONOIDS.items():
             "totals": slice_of(replaced([(0, k, 1) for k in cut], at + 1, (end, end + 1, 1))),
             "most": slice_of(replaced([(0, k, 1) for k in totals], at, most)),
             "before": scan(totals, at, count - 1, monoid, *reach),
-            "spread": {"broadcast_dimensions": tuple(range(len(cut))), "shape": cut},
+            "spread": spread(cut, *range(len(cut))),
             "join": {"shape": m.x.shape},
         }
 
@@ -102,12 +102,12 @@ for _monoid, (_op, _) in monoids.MONOIDS.items():
     "slice[s](x) => reshape[join](slice[part](slice[own](reshape[cut](x))))",
     cases=each(
         x=tensors((12, 3), (3, 12), dtypes=("f32", "i32")),
-        s=[
-            slice_of(b)
+        s=slices(*(
+            box
             for rows in ((0, 1, 1), (5, 6, 1), (4, 6, 1), (11, 12, 1), (3, 5, 1), (7, 8, 1))
             for other in ((0, 3, 1), (1, 3, 2))
-            for b in ([rows, other], [other, rows])
-        ],
+            for box in ([rows, other], [other, rows])
+        )),
     ),
     given="x",
 )

@@ -6,16 +6,28 @@ from typing import Any
 
 from eggshard.egraph.laws import each, tensors
 from eggshard.egraph.rules import Match, RuleList
-from eggshard.rewrites.shapes import Dot, bounds_of, full_slice, kept_dims, numbers, slice_of
+from eggshard.rewrites.shapes import (
+    BATCHED,
+    Dot,
+    bounds_of,
+    dot,
+    full_slice,
+    kept_places,
+    over,
+    reduced,
+    slice_of,
+    slices,
+)
 
 rules = RuleList()
 
 _X = tensors((5, 6), dtypes=("f32", "i32"))
-_SLICES = [
-    slice_of(b)
-    for b in ([(0, 5, 1), (0, 6, 1)], [(1, 4, 1), (0, 6, 2)], [(0, 5, 2), (2, 5, 1)], [(2, 3, 1), (3, 3, 1)])
-]
-_SECOND = [slice_of(b) for b in ([(0, 3, 1), (0, 3, 1)], [(0, 3, 2), (1, 3, 1)], [(1, 3, 1), (0, 2, 2)])]
+_PLAIN = tensors((5, 6))
+_SLICES = slices(
+    [(0, 5, 1), (0, 6, 1)], [(1, 4, 1), (0, 6, 2)], [(0, 5, 2), (2, 5, 1)], [(2, 3, 1), (3, 3, 1)]
+)
+_SECOND = slices([(0, 3, 1), (0, 3, 1)], [(0, 3, 2), (1, 3, 1)], [(1, 3, 1), (0, 2, 2)])
+_UNARY = ["negate", ("convert", {"dtype": "bf16"})]
 
 
 @rules.add("slice[outer](slice[inner](x)) => slice[both](x)", cases=each(x=_X, inner=_SLICES, outer=_SECOND))
@@ -27,20 +39,14 @@ def slice_of_slice(m: Match) -> Any:
     return {"both": slice_of(made)}
 
 
-@rules.add("slice[s](x) => x", cases=each(x=_X, s=_SLICES))
-def identity_slice(m: Match) -> Any:
-    return m.s == full_slice(m.x.shape)
-
-
+rules.add("slice[s](x) => x", name="identity slice", cases=each(x=_X, s=_SLICES))(
+    lambda m: m.s == full_slice(m.x.shape)
+)
 rules.add(
-    "slice[s](unary[f](x)) => unary[f](slice[s](x))",
-    name="slice of unary",
-    cases=each(x=_X, s=_SLICES, f=["negate", ("convert", {"dtype": "bf16"})]),
+    "slice[s](unary[f](x)) => unary[f](slice[s](x))", name="slice of unary", cases=each(x=_X, s=_SLICES, f=_UNARY)
 )(None)
 rules.add(
-    "unary[f](slice[s](x)) => slice[s](unary[f](x))",
-    name="unary of slice",
-    cases=each(x=_X, s=_SLICES, f=["negate", ("convert", {"dtype": "bf16"})]),
+    "unary[f](slice[s](x)) => slice[s](unary[f](x))", name="unary of slice", cases=each(x=_X, s=_SLICES, f=_UNARY)
 )(None)
 # Slices go through arithmetic towards products, whose operands they then cut. In a stencil they would only multiply.
 PRODUCT = "dot_general"
@@ -56,49 +62,33 @@ rules.add(
     enabled_by=("x", PRODUCT),
     cases=each(x=_X, y=_X, s=_SLICES, f="subtract"),
 )(None)
-
-
-@rules.add(
+rules.add(
     "slice[s](ternary[f](x, y, z)) => ternary[f](slice[s](x), slice[s](y), slice[s](z))",
+    name="slice of ternary",
     enabled_by=("f", PRODUCT),
-    cases=each(
-        x=tensors((5, 6), dtypes=("i1", "f32")), y=tensors((5, 6)), z=tensors((5, 6)), s=_SLICES, f=["select", "clamp"]
-    ),
-)
-def slice_of_ternary(m: Match) -> Any:
-    return m.x.shape == m.y.shape == m.z.shape
+    cases=each(x=tensors((5, 6), dtypes=("i1", "f32")), y=_PLAIN, z=_PLAIN, s=_SLICES, f=["select", "clamp"]),
+)(lambda m: m.x.shape == m.y.shape == m.z.shape)
 
-
-REDUCTIONS = [{"dimensions": d, "monoid": o} for d in ((0,), (1,), (0, 2)) for o in ("add", "max")]
+REDUCTIONS = reduced((0,), (1,), (0, 2))
 
 
 @rules.add(
     "slice[s](reduce[r](x)) => reduce[r](slice[u](x))",
     cases=each(
-        x=tensors((3, 4, 5)),
-        r=REDUCTIONS,
-        s=[slice_of(b) for b in ([(1, 3, 1), (0, 5, 2)], [(0, 3, 1), (2, 4, 1)], [(1, 3, 1)])],
+        x=tensors((3, 4, 5)), r=REDUCTIONS,
+        s=slices([(1, 3, 1), (0, 5, 2)], [(0, 3, 1), (2, 4, 1)], [(1, 3, 1)]),
     ),
 )
 def slice_of_reduce(m: Match) -> Any:
-    bounds = [(0, n, 1) for n in m.x.shape]
-    for d, b in zip(kept_dims(m.x.rank, m.r["dimensions"]), bounds_of(m.s), strict=True):
-        bounds[d] = b
-    return {"u": slice_of(bounds)}
-
-
-_DOT = {"precision_config": None, "algorithm": None, "dtype": "f32"}
+    bounds, where = bounds_of(m.s), kept_places(m.x.rank, m.r["dimensions"])
+    return {"u": slice_of(bounds[where[d]] if d in where else (0, n, 1) for d, n in enumerate(m.x.shape))}
 
 
 @rules.add(
     "slice[s](dot_general[d](x, y)) => dot_general[d](slice[u](x), slice[v](y))",
     cases=each(
-        x=tensors((2, 3, 4)),
-        y=tensors((2, 4, 5), (4, 5)),
-        d=[
-            {**_DOT, "dot_dimension_numbers": n} for n in (numbers((0,), (0,), (2,), (1,)), numbers((), (), (2,), (0,)))
-        ],
-        s=[slice_of(b) for b in ([(1, 2, 1), (0, 3, 1), (0, 5, 2)], [(0, 2, 1), (1, 3, 1), (2, 4, 1)])],
+        x=tensors((2, 3, 4)), y=tensors((2, 4, 5), (4, 5)), d=[BATCHED, dot((), (), (2,), (0,))],
+        s=slices([(1, 2, 1), (0, 3, 1), (0, 5, 2)], [(0, 2, 1), (1, 3, 1), (2, 4, 1)]),
     ),
 )
 def slice_of_dot(m: Match) -> Any:
@@ -112,8 +102,7 @@ def slice_of_dot(m: Match) -> Any:
 
 
 @rules.add(
-    "slice[s](reverse[r](x)) => reverse[r](slice[u](x))",
-    cases=each(x=_X, s=_SLICES[:3], r=[{"dimensions": d} for d in ((0,), (0, 1))]),
+    "slice[s](reverse[r](x)) => reverse[r](slice[u](x))", cases=each(x=_X, s=_SLICES[:3], r=over((0,), (0, 1)))
 )
 def slice_of_reverse(m: Match) -> Any:
     made = []
@@ -128,19 +117,15 @@ def slice_of_reverse(m: Match) -> Any:
 
 @rules.add(
     "reverse[outer](reverse[inner](x)) => reverse[both](x)",
-    cases=each(
-        x=_X, inner=[{"dimensions": d} for d in ((0,), (0, 1))], outer=[{"dimensions": d} for d in ((0,), (1,))]
-    ),
+    cases=each(x=_X, inner=over((0,), (0, 1)), outer=over((0,), (1,))),
 )
 def reverse_of_reverse(m: Match) -> Any:
     return {"both": {"dimensions": tuple(sorted(set(m.inner["dimensions"]) ^ set(m.outer["dimensions"])))}}
 
 
-@rules.add("reverse[r](x) => x", cases=each(x=tensors((5, 1)), r=[{"dimensions": d} for d in ((), (1,), (0,))]))
-def identity_reverse(m: Match) -> Any:
-    return all(m.x.shape[d] <= 1 for d in m.r["dimensions"])
-
-
+rules.add("reverse[r](x) => x", name="identity reverse", cases=each(x=tensors((5, 1)), r=over((), (1,), (0,))))(
+    lambda m: all(m.x.shape[d] <= 1 for d in m.r["dimensions"])
+)
 rules.add(
     "unary[f](reverse[r](x)) => reverse[r](unary[f](x))",
     name="unary of reverse",

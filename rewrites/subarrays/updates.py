@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from eggshard.egraph.laws import each, tensors
 from eggshard.egraph.rules import Match, RuleList
 from eggshard.program.attributes import Literal
 from eggshard.program.types import numpy_dtype
-from eggshard.rewrites.shapes import bounds_of, replaced, slice_of
+from eggshard.rewrites.shapes import along, bounds_of, over, padding, replaced, slice_of, slices, spread, whole_but
 
 rules = RuleList()
 
@@ -40,10 +41,9 @@ def _sliced(m: Match) -> Box | None:
 _X = tensors((4, 5), dtypes=("f32", "i32"))
 _Y = tensors((2, 3), (1, 5), (4, 5), dtypes=("f32", "i32"))
 _STARTS = [{"start_indices": s} for s in ((0, 0), (1, 1), (2, 2), (1, 0), (3, 0))]
-_SLICES = [
-    slice_of(b)
-    for b in ([(1, 3, 1), (1, 4, 1)], [(2, 3, 1), (2, 4, 1)], [(0, 1, 1), (0, 5, 2)], [(1, 2, 1), (0, 5, 1)])
-]
+_SLICES = slices(
+    [(1, 3, 1), (1, 4, 1)], [(2, 3, 1), (2, 4, 1)], [(0, 1, 1), (0, 5, 2)], [(1, 2, 1), (0, 5, 1)]
+)
 
 
 rules.add("update_slice[u](x, y) => y", name="update of everything", cases=each(x=_X, y=_Y, u=_STARTS))(
@@ -100,10 +100,9 @@ def _end(m: Match, label: str, low: bool) -> int | None:
     at = m.c["dimension"]
     bounds = bounds_of(getattr(m, label))
     start, limit, stride = bounds[at]
-    end: int = limit if low else start
-    others = all(b == (0, n, 1) for d, (b, n) in enumerate(zip(bounds, m.x.shape, strict=True)) if d != at)
-    if not others or stride != 1 or (start != 0 if low else limit != m.x.shape[at]):
+    if not whole_but(bounds, m.x.shape, at) or stride != 1 or (start != 0 if low else limit != m.x.shape[at]):
         return None
+    end: int = limit if low else start
     return end
 
 
@@ -114,7 +113,7 @@ def _between(m: Match, first: str | None, last: str | None) -> Any:
     limit = m.x.shape[at] if last is None else _end(m, last, False)
     if start is None or limit is None or start + m.y.shape[at] != limit:
         return None
-    return {"u": {"start_indices": tuple(start if d == at else 0 for d in range(m.x.rank))}}
+    return {"u": {"start_indices": replaced((0,) * m.x.rank, at, start)}}
 
 
 for _text, _first, _last in (
@@ -122,10 +121,6 @@ for _text, _first, _last in (
     ("slice[s](x), y", "s", None),
     ("y, slice[t](x)", None, "t"),
 ):
-
-    def _update(m: Match, first: str | None = _first, last: str | None = _last) -> Any:
-        return _between(m, first, last)
-
     rules.add(
         f"concatenate[c]({_text}) => update_slice[u](x, y)",
         name=f"update from a concatenation: {_text}",
@@ -133,7 +128,7 @@ for _text, _first, _last in (
             x=tensors((4, 5)), y=tensors((1, 5), (2, 5), (3, 5)), c={"dimension": 0},
             **{label: _PARTS for label in (_first, _last) if label},
         ),
-    )(_update)
+    )(partial(_between, first=_first, last=_last))
 
 
 def _wider(m: Match, low: bool) -> Any:
@@ -150,12 +145,9 @@ def _wider(m: Match, low: bool) -> Any:
     taken = (start, start + 2, 1) if low else (start - 1, start + 1, 1)
     before, after = (0, others - 1) if low else (others - 1, 0)
     none = (0,) * m.x.rank
-    padding = {
-        "edge_padding_low": replaced(none, at, before), "edge_padding_high": replaced(none, at, after),
-        "interior_padding": none,
-    }
     return {
-        "t": slice_of(replaced(bounds, at, taken)), "p": padding,
+        "t": slice_of(replaced(bounds, at, taken)),
+        "p": padding(replaced(none, at, before), replaced(none, at, after)),
         "v": {"value": Literal(np.zeros((), numpy_dtype(m.x.dtype)))},
         "u": {"start_indices": replaced(none, at, 1 if low else 0)},
     }
@@ -169,20 +161,16 @@ for _kind, _piece in (("slice", "slice[{}](x)"), ("reversed slice", "reverse[r](
         for _low in (True, False):
             _parts = f"{_piece.format('s')}, {_others}" if _low else f"{_others}, {_piece.format('s')}"
             _made = f"update_slice[u](pad[p]({_piece.format('t')}, constant[v]()), {_rest})"
-
-            def _around(m: Match, low: bool = _low) -> Any:
-                return _wider(m, low)
-
             rules.add(
                 f"concatenate[c]({_parts}) => {_made}",
                 name=f"{_kind} of one element {'before' if _low else 'after'} {_others}",
                 cases=each(
                     x=tensors((4, 3), dtypes=("f32", "i32")), y=tensors((1, 3), (3, 3), (2, 2), (4, 2)), s=_ONE,
-                    c=[{"dimension": 0}, {"dimension": 1}],
+                    c=along(0, 1),
                     **({"z": tensors((2, 3), (4, 1))} if "z" in _others else {}),
-                    **({"r": [{"dimensions": (1,)}, {"dimensions": (0,)}]} if _kind != "slice" else {}),
+                    **({"r": over((1,), (0,))} if _kind != "slice" else {}),
                 ),
-            )(_around)
+            )(partial(_wider, low=_low))
 
 
 @rules.add(
@@ -190,7 +178,7 @@ for _kind, _piece in (("slice", "slice[{}](x)"), ("reversed slice", "reverse[r](
     "select(pad[around](constant[inside](), constant[outside]()), broadcast_in_dim[spread](v), x)",
     cases=each(
         x=_X, v=tensors((), (5,), dtypes=("f32", "i32")), u=_STARTS,
-        b=[{"broadcast_dimensions": (), "shape": s} for s in ((2, 3), (1, 5), (2, 2))],
+        b=[spread(s) for s in ((2, 3), (1, 5), (2, 2))],
     ),
 )
 def update_by_one_value(m: Match) -> Any:
@@ -199,9 +187,8 @@ def update_by_one_value(m: Match) -> Any:
         return None
     starts, shape = m.u["start_indices"], m.b["shape"]
     ends = tuple(n - a - k for n, a, k in zip(m.x.shape, starts, shape, strict=True))
-    padding = {"edge_padding_low": starts, "edge_padding_high": ends, "interior_padding": (0,) * m.x.rank}
     return {
-        "around": padding,
+        "around": padding(starts, ends),
         "inside": {"value": Literal(np.broadcast_to(np.asarray(True), shape))},
         "outside": {"value": Literal(np.asarray(False))},
         "spread": m.b.updated(shape=m.x.shape),

@@ -6,14 +6,13 @@ from collections.abc import Iterable
 
 import numpy as np
 from tests.ops.laws import check_factors, check_linear
-from tests.ops.oracles import assert_close, parse, run_interpreter, run_xla
+from tests.ops.oracles import assert_close, function_text, parse, run_interpreter, run_xla
 from tests.ops.samples import Sample, one_op_region, types_of
 from tests.ops.samples2 import SAMPLES2
 
 from eggshard.ops import registry
 from eggshard.ops.evaluate import evaluate_region
 from eggshard.ops.region_builder import RegionBuilder
-from eggshard.ops.spelling import function_text
 from eggshard.program.codec import decode_attributes
 
 

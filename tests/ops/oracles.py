@@ -13,7 +13,9 @@ from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
+from eggshard.ops.spelling import MlirPrinter
 from eggshard.program.dense import dense_text, parse_dense
+from eggshard.program.program import Region
 
 _stablehlo.register_stablehlo_passes()
 
@@ -59,3 +61,13 @@ def assert_close(got: np.ndarray, want: np.ndarray, label: object = "") -> None:
         return
     wide = np.complex128 if got.dtype.kind == "c" else np.float64
     np.testing.assert_allclose(got.astype(wide), want.astype(wide), rtol=limit, atol=limit, err_msg=str(label))
+
+
+def function_text(region: Region, name: str = "main") -> str:
+    """A ``func.func`` of a region: what the StableHLO interpreter and XLA run on whole tensors."""
+    printer = MlirPrinter()
+    inputs = [printer.fresh() for _ in region.inputs]
+    listed = ", ".join(f"{n}: {region.types[v]}" for n, v in zip(inputs, region.inputs, strict=True))
+    outputs = ", ".join(str(region.types[v]) for v in region.outputs)
+    body = printer.region(region, inputs, "func.return")
+    return "\n".join([f"func.func @{name}({listed}) -> ({outputs}) {{", *body, "}"])

@@ -10,11 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from tests.ops.oracles import assert_close, run_xla
+from tests.ops.oracles import assert_close, function_text, run_xla
 
 from eggshard.frontends.stablehlo.reading import read
 from eggshard.ops.evaluate import evaluate_program
-from eggshard.ops.spelling import function_text
 
 X, W, IMAGE, KERNEL = (4, 6), (6, 6), (2, 8, 8, 3), (3, 3, 3, 4)
 NHWC = ("NHWC", "HWIO", "NHWC")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.ops.oracles import assert_close, run_interpreter, run_xla
+from tests.ops.oracles import assert_close, function_text, run_interpreter, run_xla
 from tests.ops.samples import SAMPLES, Sample, one_op_region, types_of
 
 from eggshard.ops.evaluate import evaluate_region
 from eggshard.ops.region_builder import RegionBuilder
-from eggshard.ops.spelling import function_text
 
 #: Ops whose samples end the interpreter's process: division by zero, NaN to integer, and one it does not know.
 INTERPRETER_LACKS = {"divide", "remainder", "convert", "dot", "complex", "iota"}

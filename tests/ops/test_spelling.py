@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.ops.oracles import assert_close, parse, run_interpreter
+from tests.ops.oracles import assert_close, function_text, parse, run_interpreter
 from tests.ops.samples import argmax_region
 
 from eggshard.errors import ProgramError
 from eggshard.ops.evaluate import evaluate_region
 from eggshard.ops.region_builder import RegionBuilder
-from eggshard.ops.spelling import MlirPrinter, function_text
+from eggshard.ops.spelling import MlirPrinter
 from eggshard.program.attributes import Attributes
 from eggshard.program.types import TensorType
 

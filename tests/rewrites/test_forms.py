@@ -7,13 +7,15 @@ import pytest
 
 pytest.importorskip("egglog")
 
+from eggshard.egraph.rules import OpUse  # noqa: E402
 from eggshard.egraph.saturate import saturate  # noqa: E402
 from eggshard.limits import Limits  # noqa: E402
 from eggshard.ops import registry  # noqa: E402
 from eggshard.ops.region_builder import RegionBuilder  # noqa: E402
+from eggshard.program.attributes import Attributes  # noqa: E402
 from eggshard.program.types import TensorType, numpy_dtype  # noqa: E402
 from eggshard.rewrites import default_rules, select  # noqa: E402
-from eggshard.rewrites.shapes import numbers, slice_of  # noqa: E402
+from eggshard.rewrites.shapes import MATMUL, numbers, slice_of, spread  # noqa: E402
 
 RULES = select(default_rules())
 F = "f32"
@@ -317,3 +319,27 @@ def test_random_programs_hold_only_equal_nodes(seed):
     region = random_region(seed)
     graph = saturate(region, RULES, Limits(rows=4000, iterations=5))
     check_equal(graph, region, seed, exact=True)
+
+
+@pytest.mark.parametrize(
+    "dtype, result, held", [("i8", "f32", 0), ("i8", "i32", 0), ("i8", "i8", 1), ("f32", "f32", 1)]
+)
+def test_signs_leave_products_of_their_own_width_alone(dtype, result, held):
+    """The lowest of eight bits is its own negative, in a wider product it is not."""
+    negated = next(r for r in default_rules() if r.name == "dot of negated (0)")
+    types = TensorType((2, 3), dtype), TensorType((3, 4), dtype)
+    use = OpUse("dot_general", Attributes({**MATMUL, "dtype": result}))
+    assert len(negated.instances((use,), types)) == held
+
+
+@pytest.mark.parametrize("dtype, held", [("i32", 0), ("f32", 1)])
+def test_quotients_of_integers_stay_inside_products(dtype, held):
+    """They are rounded before they are summed."""
+    scaled = next(r for r in default_rules() if r.name == "dot of scaled: divide, order 0, side 0")
+    types = {"x": TensorType((2, 3), dtype), "y": TensorType((3, 4), dtype), "s": TensorType((2,), dtype)}
+    uses = {
+        "d": OpUse("dot_general", Attributes({**MATMUL, "dtype": dtype})),
+        "b": OpUse("broadcast_in_dim", Attributes(spread((2, 3), 0))),
+    }
+    found = scaled.instances(tuple(uses[k] for k in scaled.labels), tuple(types[k] for k in scaled.tensors))
+    assert len(found) == held

@@ -8,8 +8,9 @@ import pytest
 from eggshard.errors import LoweringError
 from eggshard.ops.reductions.reduction import monoid_region
 from eggshard.program.attributes import Attributes
+from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
-from eggshard.simulate.group_simulation import group_collective
+from eggshard.simulate.simulator import perform
 from eggshard.steps.authored_steps import GroupCollective
 
 GROUPS = ((0, 3), (2, 1))
@@ -19,7 +20,7 @@ SHARDS = np.arange(4 * 2 * 4, dtype=np.float32).reshape(4, 2, 4)
 def run(name, shape, groups=GROUPS, **attributes):
     values = Attributes(replica_groups=groups, use_global_device_ids=True, **attributes)
     action = GroupCollective(name, values, (TensorType(shape, "f32"),), (monoid_region("add", "f32"),))
-    return group_collective(4, action, (SHARDS,))[0]
+    return perform(Mesh({"x": 4}), action, (SHARDS,))[0]
 
 
 def test_every_collective():

@@ -165,8 +165,8 @@ def sample(rng: np.random.Generator, type_: TensorType, special: bool, signed_ze
         low = 0 if type_.dtype.startswith("ui") else -3
         small = rng.integers(low, 4, type_.shape)
         extreme = rng.random(type_.shape) < 0.1
-        high = int(ml_dtypes.iinfo(dtype).max)
-        return np.where(extreme, high if special else 3, small).astype(dtype)
+        ends = [int(ml_dtypes.iinfo(dtype).max), int(ml_dtypes.iinfo(dtype).min)]
+        return np.where(extreme, np.where(small % 2, *ends) if special else 3, small).astype(dtype)
     if not special:
         return np.asarray(rng.uniform(0.5, 2.0, type_.shape) * rng.choice([-1.0, 1.0], type_.shape)).astype(dtype)
     values = rng.integers(-4, 5, type_.shape).astype(np.float64)

@@ -13,10 +13,12 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from eggshard.errors import LoweringError
+from eggshard.ops.spelling import bound, function_type
 from eggshard.program import monoids
 from eggshard.program.dense import LISTED_ELEMENTS, dense_text
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType, mlir_dtype, numpy_dtype
+from eggshard.steps.handlers import Handlers
 from eggshard.steps.steps import Pairs
 
 SCALAR = TensorType((), "i32")
@@ -27,6 +29,10 @@ class Value(NamedTuple):
 
     name: str
     type: TensorType
+
+
+#: What each action is written as: (text, action, operands) to results.
+EMITTED: Handlers[list[Value]] = Handlers("emission as StableHLO")
 
 
 class BodyText:
@@ -53,10 +59,10 @@ class BodyText:
 
     def op(self, name: str, operands: Sequence[Value], result: TensorType, attributes: str = "") -> Value:
         """Append one op with one result; ``attributes`` is the inside of its attribute dictionary."""
-        out = Value(self.fresh(), result)
-        types = function_type([x.type for x in operands], [result])
-        self.line(f"{out.name} = {_head(name, operands, attributes)} : {types}")
-        return out
+        head, (made,) = bound(self.fresh, f"stablehlo.{name}", [x.name for x in operands], 1)
+        shown = f" {{{attributes}}}" if attributes else ""
+        self.line(f"{head}{shown} : {function_type([x.type for x in operands], [result])}")
+        return Value(made, result)
 
     def constant(self, array: np.ndarray, splat: bool = False) -> Value:
         """A constant; ``splat``: all its elements are the same one."""
@@ -175,6 +181,17 @@ class BodyText:
         row = self.dynamic_slice(self.constant(table), [self._partition], (1,))
         return self.reshape(row, ())
 
+    def chosen(self, devices: np.ndarray, yes: Value, no: Value) -> Value:
+        """yes on the devices marked, no on the others."""
+        marked = self.per_device(devices.astype(np.int64))
+        return self.select(self.compare("NE", marked, self.integer(0)), yes, no)
+
+    def put(self, x: Value, piece: Value, starts: Sequence[Value], devices: np.ndarray) -> Value:
+        """x with a box overwritten on the devices marked; others write back what was there."""
+        if not devices.all():
+            piece = self.chosen(devices, piece, self.dynamic_slice(x, starts, piece.type.shape))
+        return self.dynamic_update_slice(x, piece, starts)
+
     def index(self, axes: Iterable[str]) -> Value:
         """This device's mixed-radix position along axes."""
         return self.per_device(self.mesh.index(axes))
@@ -221,10 +238,8 @@ class BodyText:
         attributes: str = "",
     ) -> list[Value]:
         """Append one op with finished regions."""
-        pack = self.fresh()
-        names = [pack] if len(results) == 1 else [f"{pack}#{i}" for i in range(len(results))]
-        bound = {0: "", 1: f"{pack} = "}.get(len(results), f"{pack}:{len(results)} = ")
-        self.line(f"{bound}{_head(name, operands)} ({{")
+        head, names = bound(self.fresh, f"stablehlo.{name}", [x.name for x in operands], len(results))
+        self.line(f"{head} ({{")
         for i, region in enumerate(regions):
             if i:
                 self.line("}, {")
@@ -236,18 +251,6 @@ class BodyText:
     def line(self, text: str) -> None:
         """Append a line as it is."""
         self.lines.append(self.indent + text)
-
-
-def function_type(operands: Sequence[TensorType], results: Sequence[TensorType]) -> str:
-    """MLIR's type of an op, ``(tensor<4xf32>) -> tensor<2xf32>``."""
-    ins = ", ".join(str(t) for t in operands)
-    outs = str(results[0]) if len(results) == 1 else f"({', '.join(str(t) for t in results)})"
-    return f"({ins}) -> {outs}"
-
-
-def _head(name: str, operands: Sequence[Value], attributes: str = "") -> str:
-    shown = f" {{{attributes}}}" if attributes else ""
-    return f'"stablehlo.{name}"({", ".join(x.name for x in operands)}){shown}'
 
 
 def integers(values: Iterable[int]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eggshard.emit.body_text import BodyText, Value, integers
+from eggshard.emit.body_text import EMITTED, BodyText, Value, integers
 from eggshard.emit.windows_text import WindowText
 from eggshard.errors import LoweringError
 from eggshard.ops.spelling import MlirPrinter
@@ -16,7 +16,6 @@ from eggshard.program.types import TensorType, integer_limits, numpy_dtype
 from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.exchange import BoxExchange, PieceExchange
-from eggshard.steps.handlers import Handlers
 from eggshard.steps.piece_steps import Exchange, Pieces
 from eggshard.steps.steps import (
     Action,
@@ -33,9 +32,6 @@ from eggshard.steps.steps import (
     Slice,
     StepPlan,
 )
-from eggshard.steps.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
-
-_EMITTED: Handlers[list[Value]] = Handlers("emission as StableHLO")
 
 
 class StepText(WindowText):
@@ -58,40 +54,22 @@ class StepText(WindowText):
 
     def emit(self, action: Action, operands: Sequence[Value]) -> list[Value]:
         """Append the lines of an action and return its results. LoweringError for one that XLA cannot run."""
-        return _EMITTED.of(action)(self, action, operands)
+        return EMITTED.of(action)(self, action, operands)
 
-    @_EMITTED.handles(DeviceNumber)
+    @EMITTED.handles(DeviceNumber)
     def _device_number(self, action: DeviceNumber, operands: Sequence[Value]) -> list[Value]:
         return [self.op("convert", [self.per_device(action.numbers)], TensorType((), "ui32"))]
 
-    @_EMITTED.handles(Resize)
+    @EMITTED.handles(Resize)
     def _resize(self, action: Resize, operands: Sequence[Value]) -> list[Value]:
         return [self.resize(operands[0], action.shape)]
-
-    # Windows.
-
-    @_EMITTED.handles(WindowExchange)
-    def _window_exchange(self, action: WindowExchange, operands: Sequence[Value]) -> list[Value]:
-        return self.window_exchange(operands, action)
-
-    @_EMITTED.handles(Crop)
-    def _crop(self, action: Crop, operands: Sequence[Value]) -> list[Value]:
-        return [self.crop(operands[0], action)]
-
-    @_EMITTED.handles(EdgeFill)
-    def _edge_fill(self, action: EdgeFill, operands: Sequence[Value]) -> list[Value]:
-        return [self.edge_fill(operands[0], action)]
-
-    @_EMITTED.handles(BoxSelect)
-    def _box_select(self, action: BoxSelect, operands: Sequence[Value]) -> list[Value]:
-        return [self.box_select(action, *operands)]
 
     # Collectives.
 
     def _group(self, axes: tuple[str, ...]) -> str:
         return f"replica_groups = {self.dense(self.mesh.groups(axes).astype(np.int64))}, {self.channel()}"
 
-    @_EMITTED.handles(Local)
+    @EMITTED.handles(Local)
     def _local(self, action: Local, operands: Sequence[Value]) -> list[Value]:
         if action.name in ("dynamic_slice", "dynamic_update_slice", "gather"):
             operands = self._in_bounds(action, operands)
@@ -126,7 +104,7 @@ class StepText(WindowText):
         high = np.minimum(last, integer_limits(x.type.dtype)[1]).astype(numpy_dtype(x.type.dtype))
         return self.op("clamp", [self.constant(np.zeros_like(high)), x, self.constant(high)], x.type)
 
-    @_EMITTED.handles(Slice)
+    @EMITTED.handles(Slice)
     def _slice(self, action: Slice, operands: Sequence[Value]) -> list[Value]:
         (x,) = operands
         sizes, starts = list(x.type.shape), [self.integer(0)] * x.type.rank
@@ -135,7 +113,7 @@ class StepText(WindowText):
             starts[dim] = self.per_device(self.mesh.index(axes) * sizes[dim])
         return [self.dynamic_slice(x, starts, tuple(sizes))]
 
-    @_EMITTED.handles(AllGather)
+    @EMITTED.handles(AllGather)
     def _all_gather(self, action: AllGather, operands: Sequence[Value]) -> list[Value]:
         (x,), dim = operands, action.moves[0][0]
         if len(action.moves) > 1:
@@ -145,12 +123,12 @@ class StepText(WindowText):
             return [gathered]
         return [self._digits_into(gathered, action.axes, action.moves)]
 
-    @_EMITTED.handles(AllToAll)
+    @EMITTED.handles(AllToAll)
     def _all_to_all(self, action: AllToAll, operands: Sequence[Value]) -> list[Value]:
         x = self._digits_in_front(operands[0], action.targets)
         return [self._digits_into(self._exchange_blocks(x, action.axes), action.axes, action.sources)]
 
-    @_EMITTED.handles(CollectivePermute)
+    @EMITTED.handles(CollectivePermute)
     def _permute(self, action: CollectivePermute, operands: Sequence[Value]) -> list[Value]:
         return [self.permute(operands[0], action.pairs)]
 
@@ -169,7 +147,7 @@ class StepText(WindowText):
         attributes = f"all_gather_dim = {dim} : i64, {self._group(axes)}, use_global_device_ids"
         return self.op("all_gather", [x], x.type.with_shape(tuple(shape)), attributes)
 
-    @_EMITTED.handles(ReduceScatter)
+    @EMITTED.handles(ReduceScatter)
     def _reduce_scatter(self, action: ReduceScatter, operands: Sequence[Value]) -> list[Value]:
         (x,) = operands
         if not _reduces(action.monoid, x.type.dtype):
@@ -185,7 +163,7 @@ class StepText(WindowText):
         (out,) = self.op_with_regions("reduce_scatter", [x], [self._monoid(action.monoid, x)], [result], attributes)
         return [out if len(action.moves) == 1 else self.reshape(out, out.type.shape[1:])]
 
-    @_EMITTED.handles(AllReduce)
+    @EMITTED.handles(AllReduce)
     def _all_reduces(self, action: AllReduce, operands: Sequence[Value]) -> list[Value]:
         """One collective each: XLA combines them, and refuses several operands in a manual region."""
         return [self._all_reduce(x, action) for x in operands]
@@ -246,7 +224,7 @@ class StepText(WindowText):
 
     # Steps of several ops.
 
-    @_EMITTED.handles(Exchange, BoxExchange)
+    @EMITTED.handles(Exchange, BoxExchange)
     def _exchange(self, action: PieceExchange, operands: Sequence[Value]) -> list[Value]:
         (x,) = operands
         out = self.splat(x.type.with_shape(action.shape), "add")
@@ -261,22 +239,17 @@ class StepText(WindowText):
         return self.dynamic_slice(x, self.corner(pieces.source_starts, pieces.senders), size)
 
     def _put(self, out: Value, piece: Value, pieces: Pieces) -> Value:
-        """Overwrite the round's piece on its targets; other devices write back what was there."""
-        starts = self.corner(pieces.target_starts, pieces.receivers)
-        if len(pieces.receivers) < self.mesh.size:
-            receives = np.zeros(self.mesh.size, np.int64)
-            receives[pieces.receivers] = 1
-            old = self.dynamic_slice(out, starts, piece.type.shape)
-            piece = self.select(self.compare("NE", self.per_device(receives), self.integer(0)), piece, old)
-        return self.dynamic_update_slice(out, piece, starts)
+        """Overwrite the round's piece on its targets."""
+        receives = np.isin(np.arange(self.mesh.size), pieces.receivers)
+        return self.put(out, piece, self.corner(pieces.target_starts, pieces.receivers), receives)
 
-    @_EMITTED.handles(KeepFirst)
+    @EMITTED.handles(KeepFirst)
     def _keep_first(self, action: KeepFirst, operands: Sequence[Value]) -> list[Value]:
         (x,) = operands
         first = self.compare("EQ", self.index(action.over), self.integer(0))
         return [self.select(first, x, self.splat(x.type, action.monoid))]
 
-    @_EMITTED.handles(Mask)
+    @EMITTED.handles(Mask)
     def _mask(self, action: Mask, operands: Sequence[Value]) -> list[Value]:
         (x,) = operands
         tile = x.type.shape[action.dim]
@@ -287,13 +260,13 @@ class StepText(WindowText):
 
     # Control flow, and what runs on one device only.
 
-    @_EMITTED.handles(GroupCollective)
+    @EMITTED.handles(GroupCollective)
     def _group_collective(self, action: GroupCollective, operands: Sequence[Value]) -> list[Value]:
         channel = self.channel().partition(" = ")[2]
         attributes = action.attributes.updated(channel_handle=channel)
         return self._local(Local(action.name, attributes, action.result_types, action.regions), operands)
 
-    @_EMITTED.handles(OnFirstDevice)
+    @EMITTED.handles(OnFirstDevice)
     def _on_first_device(self, action: OnFirstDevice, operands: Sequence[Value]) -> list[Value]:
         types = action.local.result_types
         first = self.compare("EQ", self.index(self.mesh.axes), self.integer(0))
@@ -303,7 +276,7 @@ class StepText(WindowText):
         idles.end([idles.constant(array, splat=True) for array in zeros])
         return self.op_with_regions("if", [first], [runs, idles], types)
 
-    @_EMITTED.handles(Loop)
+    @EMITTED.handles(Loop)
     def _loop(self, action: Loop, operands: Sequence[Value]) -> list[Value]:
         types = [x.type for x in operands]
         regions = []
@@ -313,7 +286,7 @@ class StepText(WindowText):
             regions.append(inner)
         return self.op_with_regions("while", operands, regions, types)
 
-    @_EMITTED.handles(Branch)
+    @EMITTED.handles(Branch)
     def _branch(self, action: Branch, operands: Sequence[Value]) -> list[Value]:
         regions = []
         for plan in action.branches:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from eggshard.emit.body_text import Value, function_type
+from eggshard.emit.body_text import Value
 from eggshard.emit.collectives_text import StepText
 from eggshard.errors import LoweringError
+from eggshard.ops.spelling import function_type
 from eggshard.program.codec import String
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement, is_even, replicated

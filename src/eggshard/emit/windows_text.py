@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eggshard.emit.body_text import BodyText, Value, integers
+from eggshard.emit.body_text import EMITTED, BodyText, Value, integers
 from eggshard.placement.slabs import Slab
 from eggshard.program.types import TensorType
 from eggshard.steps.window_steps import (
@@ -48,11 +48,14 @@ class _Part(NamedTuple):
 class WindowText(BodyText):
     """The body of a device program: steps on windows."""
 
-    def crop(self, x: Value, action: Crop) -> Value:
+    @EMITTED.handles(Crop)
+    def _crop(self, action: Crop, operands: Sequence[Value]) -> list[Value]:
         """The old shard in a new one."""
-        return self._joined(self._laid(x, action), action.dim, x.type)
+        (x,) = operands
+        return [self._joined(self._laid(x, action), action.dim, x.type)]
 
-    def window_exchange(self, operands: Sequence[Value], action: WindowExchange) -> list[Value]:
+    @EMITTED.handles(WindowExchange)
+    def _window_exchange(self, action: WindowExchange, operands: Sequence[Value]) -> list[Value]:
         """Each old shard in a new one, and what it lacks, received by collective-permutes."""
         got: list[list[tuple[Value, Slab]]] = [[] for _ in operands]
         for loads in action.travelling:
@@ -71,28 +74,32 @@ class WindowText(BodyText):
             out.append(self._joined(parts, part.dim, x.type))
         return out
 
-    def box_select(self, action: BoxSelect, inside: Value, outside: Value) -> Value:
+    @EMITTED.handles(BoxSelect)
+    def _box_select(self, action: BoxSelect, operands: Sequence[Value]) -> list[Value]:
         """The first operand inside a box of global indices, the second outside it."""
+        inside, outside = operands
         shape, conditions = inside.type.shape, []
         if outside.type != inside.type:
             outside = self.broadcast(outside, shape)
         for dim, window, start, stop in action.box:
             low, high = local_range(self.mesh, window, start, stop)
             if (low == high).all():
-                return outside
+                return [outside]
             if low.any():
                 conditions.append(self._compared("GE", shape, dim, low))
             if (high < window.size).any():
                 conditions.append(self.below(shape, dim, high))
         if not conditions:
-            return inside
+            return [inside]
         both, *rest = conditions
         for condition in rest:
             both = self.op("and", [both, condition], both.type)
-        return self.select(both, inside, outside)
+        return [self.select(both, inside, outside)]
 
-    def edge_fill(self, x: Value, action: EdgeFill) -> Value:
+    @EMITTED.handles(EdgeFill)
+    def _edge_fill(self, action: EdgeFill, operands: Sequence[Value]) -> list[Value]:
         """What lies beyond the tensor's ends, from the rows inside of them."""
+        (x,) = operands
         dim, size, shape = action.dim, action.window.size, x.type.shape
         start = self.mesh.index(action.window.axes) * action.window.tile + action.window.low
         first, last = -start, action.size - 1 - start  # where in a shard the tensor's ends lie
@@ -106,7 +113,7 @@ class WindowText(BodyText):
             width = int((size - 1 - last)[above].max())
             rows = self._beyond(x, action, above, width, last, 2 * (last + 1) - size, size - width)
             out = self.select(self.below(shape, dim, np.where(above, last + 1, size)), out, rows)
-        return out
+        return [out]
 
     def below(self, shape: tuple[int, ...], dim: int, limits: np.ndarray) -> Value:
         """An i1 of this shape: whether the index along a dimension is below this device's limit."""
@@ -162,8 +169,7 @@ class WindowText(BodyText):
         packed, *others = (self.resize(line, (size,)) for line in lines)
         position = self.mesh.index(axes)
         for line, load in zip(others, loads[1:], strict=True):
-            senders = np.isin(position, [s for s, _ in load[0][1].pairs]).astype(np.int64)
-            packed = self.select(self.compare("NE", self.per_device(senders), self.integer(0)), line, packed)
+            packed = self.chosen(np.isin(position, [s for s, _ in load[0][1].pairs]), line, packed)
         packed = self.permute(packed, pairs)
         out = []
         for pieces in sent:
@@ -225,11 +231,9 @@ class WindowText(BodyText):
                 if old.known <= positions:
                     out.append(new)
                 else:
-                    here = np.isin(self.mesh.index(action.over), list(positions)).astype(np.int64)
-                    chosen = self.select(
-                        self.compare("NE", self.per_device(here), self.integer(0)),
-                        self._taken(new, action.dim, value.type), self._taken(old, action.dim, value.type),
-                    )
+                    here = np.isin(self.mesh.index(action.over), list(positions))
+                    rows = (self._taken(part, action.dim, value.type) for part in (new, old))
+                    chosen = self.chosen(here, *rows)
                     out.append(_Part(new.start, new.stop, chosen, 0, old.known | positions))
             if part.stop > stop:
                 out.append(part.cut(stop, part.stop))
@@ -238,14 +242,9 @@ class WindowText(BodyText):
     def _put_rows(self, out: Value, piece: Value, action: HaloExchange, slab: Slab) -> list[_Part]:
         """The shard with a slab at rows that differ between devices."""
         position = self.mesh.index(action.over)
-        receives = np.isin(position, [r for _, r in slab.pairs])
         starts = [self.integer(0)] * out.type.rank
         starts[action.dim] = self.per_device(np.array(slab.target_starts)[position])
-        if not receives.all():
-            old = self.dynamic_slice(out, starts, piece.type.shape)
-            here = self.compare("NE", self.per_device(receives.astype(np.int64)), self.integer(0))
-            piece = self.select(here, piece, old)
-        out = self.dynamic_update_slice(out, piece, starts)
+        out = self.put(out, piece, starts, np.isin(position, [r for _, r in slab.pairs]))
         return [_Part(0, action.new, out, 0, frozenset(range(len(action.offsets))))]
 
     def _joined(self, parts: Sequence[_Part], dim: int, type_: TensorType) -> Value:

@@ -2,7 +2,7 @@
 
 An op family's file defines subclasses (or instances) of `OpDef` and registers them. The questions:
 
-- `infer`: result types from operand types (the shape rule);
+- `infer`: result types from operand types (the shape rule); `stated`: what only the results' types tell;
 - `factors`: how sharding a dimension of one tensor shards the others (Shardy's factor table);
 - `evaluate`: the meaning, in NumPy, on whole tensors or on shards alike;
 - `localize`: the attributes of the same op on shard-local shapes;
@@ -24,18 +24,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from eggshard.errors import LoweringError, ProgramError
+from eggshard.ops.windowing import WindowForm
 from eggshard.program.attributes import Attributes
 from eggshard.program.codec import Codec, encode_attributes
 from eggshard.program.types import TensorType
 
 if TYPE_CHECKING:
     from eggshard.ops.shard_program import ShardProgram
-    from eggshard.ops.windowing import Reaches, Windowed, WindowForm
+    from eggshard.ops.windowing import Reaches, Windowed
     from eggshard.program.placement import Dim
     from eggshard.program.program import Region
 
 Types = tuple[TensorType, ...]
 Arrays = Sequence[np.ndarray]
+Results = tuple[np.ndarray, ...]
+Regions = tuple["Region", ...]
 #: Named values of a printed program: (name with its ``%``, type).
 Values = Sequence[tuple[str, TensorType]]
 
@@ -136,8 +139,13 @@ class OpDef:
     #: Whether each element of the result depends on the operands' elements at its own index alone.
     pointwise: ClassVar[bool] = False
     traits: Traits = Traits.NONE
-    #: StableHLO attribute name -> codec. Attributes that StableHLO does not spell (``shape``, ``dtype``) are absent.
+    #: StableHLO attribute name -> codec. Attributes that StableHLO does not spell are absent.
     attributes: Mapping[str, Codec] = {}
+    #: Attributes that StableHLO does not spell, as the results' types tell them: ``shape`` and ``dtype`` (the last
+    #: result's), ``result_types``. An op that states the latter has these types, whatever its operands are.
+    stated: ClassVar[tuple[str, ...]] = ()
+    #: Whether it computes; False for what only makes or moves elements.
+    computes: ClassVar[bool] = True
     #: False: never merged, repeated, dropped or reordered against other impure ops.
     pure: ClassVar[bool] = True
     #: The op's name in MLIR, ``stablehlo.<name>`` unless stated.
@@ -149,25 +157,27 @@ class OpDef:
     def spelling(self) -> str:
         return self.mlir_name or f"stablehlo.{self.name}"
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         """Result types; ProgramError (without the op's name, the caller adds it) when operands do not fit."""
+        if "result_types" in self.stated:
+            return tuple(attrs["result_types"])
         raise ProgramError("the op's definition has no `infer`, which says what type results")
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
         """The sharding rule; by default everything must be replicated."""
         return replicated_rule(operands, results)
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         """The op's NumPy meaning on arrays of any fitting shape."""
         raise LoweringError(f"the definition of op {self.name!r} has no `evaluate`, so it runs on JAX alone")
 
     def localize(
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types
     ) -> Attributes:
-        """Attributes of the op on shard-local shapes; by default only ``shape`` (the result's) changes."""
-        if "shape" in attrs:
-            return attrs.updated(shape=local_results[0].shape)
-        return attrs
+        """Attributes of the op on shard-local shapes; by default only what the results' types tell changes."""
+        told = _told(local_results)
+        changed = {name: told[name] for name in ("shape", "result_types") if name in attrs}
+        return attrs.updated(**changed) if changed else attrs
 
     def reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches | None:
         """Per operand and dimension which of its indices a result index needs; None: the op knows no windows but those
@@ -180,8 +190,8 @@ class OpDef:
         windowed: Windowed,
     ) -> WindowForm:
         """The op on shards that hold, along the result dimensions ``windowed``, exactly what `reaches` says; along the
-        other dimensions they hold everything, or equal shards of pass factors."""
-        raise NotImplementedError(self.name)
+        other dimensions they hold everything, or equal shards of pass factors. By default it is as it was."""
+        return WindowForm(attrs)
 
     def window_allowed(
         self, attrs: Attributes, operands: Types, results: Types, windows: Mapping[int, tuple[Dim, int]]
@@ -190,33 +200,35 @@ class OpDef:
         is wanted, and over how many devices."""
         return True
 
-    def on_shards(
-        self, attrs: Attributes, program: ShardProgram, regions: tuple[Region, ...] = ()
-    ) -> tuple[int, ...]:
+    def on_shards(self, attrs: Attributes, program: ShardProgram, regions: Regions = ()) -> tuple[int, ...]:
         """The results on shards of which some positional factor is sharded, as values of the program written."""
         raise NotImplementedError(self.name)
 
     def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
-        """Floating-point operations on these (local) shapes; by default one per result element."""
-        return float(sum(t.elements for t in results))
+        """Floating-point operations on these (local) shapes; by default one per result element if it computes."""
+        return float(sum(t.elements for t in results)) if self.computes else 0.0
 
     def touched(self, operands: Types, results: Types) -> float:
         """Bytes of memory read and written on these (local) types; by default all operands and results."""
         return float(sum(t.bytes for t in (*operands, *results)))
 
     def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
-        """Complete attributes read from text with what only the result types tell (``shape``, ``dtype``)."""
-        return attrs
+        """Complete attributes read from text; by default with what is ``stated``."""
+        told = _told(results) if self.stated else {}
+        return {**attrs, **{name: told[name] for name in self.stated}}
 
-    def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
-    ) -> Printed:
+    def emit(self, attrs: Attributes, operands: Values, results: Types, regions: Regions, printer: Printer) -> Printed:
         """MLIR lines of the op, and its results' names; by default one op in the generic form.
 
         Results may be shard-local. The inputs of the regions become block arguments.
         """
         texts = [printer.region(region) for region in regions]
         return printer.operation(self.spelling, encode_attributes(self.attributes, attrs), operands, results, texts)
+
+
+def _told(results: Types) -> dict[str, Any]:
+    last = {"shape": results[-1].shape, "dtype": results[-1].dtype} if results else {}
+    return {**last, "result_types": tuple(results)}
 
 
 def replicated_rule(operands: Types, results: Types) -> FactorRule:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
 
-from eggshard.ops.base import PASS, REPLICATE, Factor, FactorRule
+from eggshard.ops.base import PASS, REPLICATE, Factor, FactorRule, Types
 from eggshard.program.types import TensorType
 
 #: The factors of one dimension, major to minor.
@@ -25,7 +26,11 @@ class FactorTable:
         accumulators: tuple[int, ...] = ()
     ) -> Dimension:
         """A dimension made of one new factor."""
-        self._factors.append(Factor(size, kind, monoid, positional, accumulators))
+        return self.add(Factor(size, kind, monoid, positional, accumulators))
+
+    def add(self, factor: Factor) -> Dimension:
+        """A dimension made of one new factor."""
+        self._factors.append(factor)
         return (len(self._factors) - 1,)
 
     def row(self, type_: TensorType, shared: Mapping[int, Dimension] | None = None, kind: str = REPLICATE) -> Row:
@@ -36,6 +41,41 @@ class FactorTable:
     def rule(self, operands: Sequence[Row], results: Sequence[Row], linear: Linear = ()) -> FactorRule:
         """The finished rule."""
         return FactorRule(tuple(self._factors), tuple(operands), tuple(results), linear)
+
+
+#: What a dimension is about; equal labels are one factor. None: a factor of its own that is never sharded. Three dots:
+#: a dimension of size 1 that has no factor.
+Label = Hashable
+
+
+def labelled_rule(
+    operands: Types, results: Types, labels: Sequence[Iterable[Label]], kinds: Mapping[Any, Factor] | None = None,
+    linear: Linear = (), order: Iterable[Label] = (),
+) -> FactorRule:
+    """The rule of an op whose dimensions are labelled, tensor by tensor, operands first.
+
+    Factors pass unless ``kinds`` says otherwise. They are numbered as ``order`` lists them, and then as they appear.
+
+    >>> matrices = TensorType((2, 3), "f32"), TensorType((3, 4), "f32")
+    >>> rule = labelled_rule(matrices, (TensorType((2, 4), "f32"),), ("ik", "kj", "ij"), order="ijk")
+    >>> rule.operands, rule.results
+    ((((0,), (2,)), ((2,), (1,))), (((0,), (1,)),))
+    """
+    table, found = FactorTable(), dict[Label, Dimension]({...: ()})
+    tensors = [list(zip(own, t.shape, strict=True)) for own, t in zip(labels, (*operands, *results), strict=True)]
+    sizes = {label: n for row in reversed(tensors) for label, n in reversed(row)}
+
+    def dimension(label: Label, n: int) -> Dimension:
+        if label is None:
+            return table.new(n, REPLICATE)
+        if label not in found:
+            found[label] = table.add(kinds[label] if kinds and label in kinds else Factor(n))
+        return found[label]
+
+    for label in order:
+        dimension(label, sizes[label])
+    rows = [tuple(dimension(label, n) for label, n in row) for row in tensors]
+    return table.rule(rows[: len(operands)], rows[len(operands) :], linear)
 
 
 def common_factors(source: Sequence[int], target: Sequence[int]) -> tuple[tuple[Factor, ...], Row, Row]:

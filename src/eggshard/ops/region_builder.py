@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from eggshard.errors import ProgramError
 from eggshard.ops import base as registry
+from eggshard.ops.op_writer import OpWriter
 from eggshard.program.attributes import Attributes
 from eggshard.program.program import Op, Region
 from eggshard.program.sharding import Sharding
 from eggshard.program.types import TensorType
 
 
-class RegionBuilder:
+class RegionBuilder(OpWriter[int]):
     """Builds a region op by op; result types come from the registry's shape rules."""
 
     def __init__(self, input_types: Sequence[TensorType] = ()):
@@ -54,6 +56,21 @@ class RegionBuilder:
         self.types.extend(types)
         self.ops.append(Op(name, tuple(operands), results, attrs, tuple(regions), tuple(shardings), location))
         return results
+
+    def emit(
+        self, name: str, operands: Sequence[int], attributes: Attributes, regions: tuple[Region, ...] = ()
+    ) -> tuple[int, ...]:
+        return self.add(name, operands, attributes, regions)
+
+    def type_of(self, value: int) -> TensorType:
+        return self.types[value]
+
+    def copy(self, op: Op, types: Sequence[TensorType], values: dict[int, int]) -> None:
+        """Append an op of another region, of whose values these are ``types``; ``values``, what they are here, grow."""
+        results = tuple(range(len(self.types), len(self.types) + len(op.results)))
+        self.types.extend([types[v] for v in op.results])
+        values.update(zip(op.results, results, strict=True))
+        self.ops.append(replace(op, operands=tuple([values[v] for v in op.operands]), results=results))
 
     def build(self, outputs: Sequence[int]) -> Region:
         """The finished region."""

@@ -6,19 +6,17 @@ between devices is the global index of a shard's first element.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
+from eggshard.ops.op_writer import OpWriter
 from eggshard.ops.windows import Windows
 from eggshard.program import monoids
-from eggshard.program.attributes import Attributes, Literal
-from eggshard.program.types import TensorType, integer_limits, numpy_dtype
+from eggshard.program.types import TensorType, integer_limits
 
 if TYPE_CHECKING:
-    from eggshard.program.program import Region
+    pass
 
 #: The element type of places: indices along a dimension of a tensor or of a shard.
 PLACE = "i32"
@@ -50,7 +48,7 @@ class Shard(NamedTuple):
         return dim in self.sharded
 
 
-class ShardProgram(ABC):
+class ShardProgram(OpWriter[int]):
     """A device program that is being written over the shards of an op's operands. Values are numbers.
 
     ``operands`` and ``results`` are the op's tensors, ``values`` the shards of its operands.
@@ -61,44 +59,11 @@ class ShardProgram(ABC):
     values: tuple[int, ...]
 
     @abstractmethod
-    def emit(
-        self, name: str, operands: Sequence[int], attributes: Attributes, regions: tuple[Region, ...] = ()
-    ) -> tuple[int, ...]:
-        """Append an op of the registry and return its results."""
-
-    @abstractmethod
-    def type_of(self, value: int) -> TensorType:
-        """The type of a value."""
-
-    @abstractmethod
     def start(self, shard: Shard, dim: int) -> int:
         """A scalar of type `PLACE`: the index in its tensor at which the device's shard begins along a dimension.
 
         Of a window it may be below zero, of a wrapped one it is taken modulo the tensor's size.
         """
-
-    def op(self, name: str, *operands: int, **attributes: Any) -> int:
-        """Append an op with one result."""
-        (result,) = self.emit(name, operands, Attributes(attributes))
-        return result
-
-    def constant(self, array: np.ndarray) -> int:
-        """A constant, the same on all devices."""
-        return self.op("constant", value=Literal(array))
-
-    def splat(self, value: float, type_: TensorType) -> int:
-        """A constant that has the same value everywhere."""
-        return self.constant(np.broadcast_to(np.asarray(value).astype(numpy_dtype(type_.dtype)), type_.shape))
-
-    def reshape(self, x: int, shape: tuple[int, ...]) -> int:
-        """Reshape x in row-major order; x itself is returned if it has this shape."""
-        return x if self.type_of(x).shape == shape else self.op("reshape", x, shape=shape)
-
-    def broadcast(self, x: int, shape: tuple[int, ...], dims: Sequence[int] = ()) -> int:
-        """Broadcast x, whose dimension i becomes ``dims[i]``; x itself is returned if it has this shape."""
-        if self.type_of(x).shape == shape:
-            return x
-        return self.op("broadcast_in_dim", x, broadcast_dimensions=tuple(dims), shape=shape)
 
     def counter(self, shape: tuple[int, ...], dim: int) -> int:
         """Each element's index along a dimension, as places."""

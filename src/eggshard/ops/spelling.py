@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from eggshard.ops import base
-from eggshard.ops.base import Printed, Values
+from eggshard.ops.base import Printed, Printer, Values
+from eggshard.ops.op_writer import OpWriter
 from eggshard.program.attributes import Attributes
 from eggshard.program.codec import attribute_dictionary
-from eggshard.program.program import Region
+from eggshard.program.program import Op, Region
 from eggshard.program.types import TensorType
 
 Lines = list[str]
@@ -30,14 +31,9 @@ class MlirPrinter:
         self, mlir_name: str, attributes: Sequence[tuple[str, str]], operands: Values, results: Sequence[TensorType],
         regions: Sequence[Lines],
     ) -> Printed:
-        name = self.fresh() if results else ""
-        bound = {0: "", 1: f"{name} = "}.get(len(results), f"{name}:{len(results)} = ")
-        names = [name] if len(results) == 1 else [f"{name}#{i}" for i in range(len(results))]
-        inputs = ", ".join(operand for operand, _ in operands)
-        properties = f" <{attribute_dictionary(attributes)}>" if attributes else ""
-        ins = ", ".join(str(t) for _, t in operands)
-        outs = str(results[0]) if len(results) == 1 else f"({', '.join(map(str, results))})"
-        head, tail = f'{bound}"{mlir_name}"({inputs}){properties}', f" : ({ins}) -> {outs}"
+        head, names = bound(self.fresh, mlir_name, [name for name, _ in operands], len(results))
+        head += f" <{attribute_dictionary(attributes)}>" if attributes else ""
+        tail = f" : {function_type([t for _, t in operands], results)}"
         if not regions:
             return [head + tail], names
         lines = [head + " ({"]
@@ -57,12 +53,55 @@ class MlirPrinter:
         names = dict(zip(region.inputs, inputs, strict=True))
         for op in region.ops:
             operands = [(names[v], region.types[v]) for v in op.operands]
-            more, results = self.op(op.name, op.attributes, operands, [region.types[v] for v in op.results], op.regions)
+            more, results = self.statement(op, operands, [region.types[v] for v in op.results])
             lines += ["  " + line for line in more]
             names.update(zip(op.results, results, strict=True))
         outputs = ", ".join(names[v] for v in region.outputs)
         types = ", ".join(str(region.types[v]) for v in region.outputs)
         return [*lines, f'  "{terminator}"({outputs}) : ({types}) -> ()']
+
+
+    def statement(self, op: Op, operands: Values, results: Sequence[TensorType]) -> Printed:
+        """One op of a region."""
+        return self.op(op.name, op.attributes, operands, results, op.regions)
+
+
+class PrintedOps(OpWriter[tuple[str, TensorType]]):
+    """The ops that one op is printed as. ``lines``: those so far."""
+
+    def __init__(self, printer: Printer):
+        self._printer, self.lines = printer, list[str]()
+
+    def emit(
+        self, name: str, operands: Values, attributes: Attributes, regions: tuple[Region, ...] = ()
+    ) -> tuple[tuple[str, TensorType], ...]:
+        results = base.get(name).infer(attributes, tuple(t for _, t in operands), regions)
+        lines, names = self._printer.op(name, attributes, operands, results, regions)
+        self.lines += lines
+        return tuple(zip(names, results, strict=True))
+
+    def type_of(self, value: tuple[str, TensorType]) -> TensorType:
+        return value[1]
+
+
+def bound(
+    fresh: Callable[[], str], mlir_name: str, operands: Sequence[str], results: int
+) -> tuple[str, list[str]]:
+    """How an op's text begins, ``%v0:2 = "stablehlo.sort"(%a, %b)``, and its results' names."""
+    call = f'"{mlir_name}"({", ".join(operands)})'
+    if not results:
+        return call, []
+    name = fresh()
+    if results == 1:
+        return f"{name} = {call}", [name]
+    return f"{name}:{results} = {call}", [f"{name}#{i}" for i in range(results)]
+
+
+def function_type(operands: Sequence[TensorType], results: Sequence[TensorType]) -> str:
+    """MLIR's type of an op, ``(tensor<4xf32>) -> tensor<2xf32>``."""
+    ins = ", ".join(map(str, operands))
+    outs = str(results[0]) if len(results) == 1 else f"({', '.join(map(str, results))})"
+    return f"({ins}) -> {outs}"
 
 
 def name_supply(prefix: str = "v") -> Callable[[], str]:
@@ -75,13 +114,3 @@ def name_supply(prefix: str = "v") -> Callable[[], str]:
         return f"%{prefix}{count - 1}"
 
     return fresh
-
-
-def function_text(region: Region, name: str = "main") -> str:
-    """A ``func.func`` of a region: what the StableHLO interpreter and XLA run on whole tensors."""
-    printer = MlirPrinter()
-    inputs = [printer.fresh() for _ in region.inputs]
-    listed = ", ".join(f"{n}: {region.types[v]}" for n, v in zip(inputs, region.inputs, strict=True))
-    outputs = ", ".join(str(region.types[v]) for v in region.outputs)
-    body = printer.region(region, inputs, "func.return")
-    return "\n".join([f"func.func @{name}({listed}) -> ({outputs}) {{", *body, "}"])

@@ -75,7 +75,7 @@ def _region(region: Region, stated: bool = False) -> Region:
 def _converted(builder: RegionBuilder, value: int, type_: TensorType) -> int:
     if builder.types[value] == type_:
         return value
-    return builder.add("convert", [value], Attributes(dtype=type_.dtype))[0]
+    return builder.op("convert", value, dtype=type_.dtype)
 
 
 def _narrows(source: str, target: str) -> bool:

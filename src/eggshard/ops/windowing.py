@@ -8,7 +8,7 @@ the tensors, which are boxes of global indices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -54,18 +54,64 @@ class Reach(NamedTuple):
         return self.scale * low + self.first, self.scale * (high - 1) + self.last + 1
 
 
-def sliding_reach(
-    dim: int, n: int, size: int, stride: int, base_dilation: int, dilation: int, low: int
-) -> Reach | None:
-    """The reach along a dimension of size n over which a window of ``size`` elements slides.
+class Window(NamedTuple):
+    """What slides along one dimension: element k of the window of result index r is at ``r * stride + k * dilation``
+    of the operand, after ``base_dilation - 1`` elements are put between its elements and padding around them."""
 
-    None where windows span more than half of the dimension: then even the one of two devices would need all that the
-    other one holds.
+    size: int = 1
+    stride: int = 1
+    base_dilation: int = 1
+    dilation: int = 1
+    low: int = 0
+    high: int = 0
+
+    def result_size(self, n: int) -> int:
+        """How many windows fit along a dimension of size n."""
+        padded_size = self.low + (max(n - 1, 0) * self.base_dilation + 1 if n else 0) + self.high
+        reach = (self.size - 1) * self.dilation + 1 if self.size else 0
+        return max(0, (padded_size - reach) // self.stride + 1)
+
+    @property
+    def passes(self) -> bool:
+        """Whether the windows are the elements, one by one."""
+        return self == Window(dilation=self.dilation)
+
+    @property
+    def unpadded(self) -> Window:
+        """The window on an operand that has its padding already."""
+        return self._replace(low=0, high=0, base_dilation=1)
+
+    @property
+    def edges(self) -> tuple[int, int, int]:
+        """(low, high, interior) padding."""
+        return self.low, self.high, self.base_dilation - 1
+
+    def reach(self, dim: int, n: int) -> Reach | None:
+        """What of an operand dimension of size n an index of result dimension ``dim`` needs; None if it passes.
+
+        None, too, where windows span more than half of the dimension: then even the one of two devices would need all
+        that the other one holds.
+        """
+        span = (self.size - 1) * self.dilation
+        if self.passes or self.size == 0 or 2 * span > n * self.base_dilation:
+            return None
+        return Reach(dim, -self.low, span - self.low, self.stride, divisor=self.base_dilation)
+
+
+def padding_on_windows(
+    windows: Sequence[tuple[Window, int, int, int]], windowed: Windowed
+) -> tuple[tuple[tuple[int, int], ...], Box]:
+    """The (low, high) padding of windows on shards, and the box of the operand around which there is padding instead.
+
+    windows: with each the operand's dimension, its size, and the result's dimension.
     """
-    span = (size - 1) * dilation
-    if size == 0 or 2 * span > n * base_dilation:
-        return None
-    return Reach(dim, -low, span - low, stride, divisor=base_dilation)
+    widths, box = [], []
+    for window, dim, n, result in windows:
+        edges, reach = (window.low, window.high), window.reach(result, n)
+        if result in windowed and max(edges) > 0:
+            box.append((dim, 0, n))
+        widths.append(reach.edges(windowed[result]) if reach is not None and result in windowed else edges)
+    return tuple(widths), tuple(box)
 
 
 #: The result dimensions that are computed through reaches, and the window of each.
@@ -97,6 +143,41 @@ def repeated_index(index: np.ndarray, size: int, mode: str) -> np.ndarray:
         return nearest
     skipped = 1 if mode == "reflect" else 0
     return np.where(index < 0, skipped - 1 - index, np.where(index < size, index, 2 * size - 1 - skipped - index))
+
+
+class Run(NamedTuple):
+    """``length`` indices from ``start`` on, ``step`` apart."""
+
+    start: int
+    step: int
+    length: int
+
+    @property
+    def bounds(self) -> tuple[int, int, int]:
+        """The (start, limit, stride) of a slice that holds the run's indices in ascending order."""
+        last = self.start + (self.length - 1) * self.step
+        return min(self.start, last), max(self.start, last) + 1, max(abs(self.step), 1)
+
+    @property
+    def inside(self) -> Run:
+        """The run's indices within the slice of its bounds."""
+        return Run(self.length - 1 if self.step < 0 else 0, (self.step > 0) - (self.step < 0), self.length)
+
+    @property
+    def indices(self) -> np.ndarray:
+        return self.start + self.step * np.arange(self.length)
+
+
+def extension(mode: str, n: int, lhs: int, rhs: int) -> tuple[Run, Run]:
+    """The indices that extend a dimension of size n at either end, as `repeated_index` says.
+
+    >>> extension("reflect", 3, 2, 1)
+    (Run(start=2, step=-1, length=2), Run(start=1, step=-1, length=1))
+    """
+    if mode == "edge":
+        return Run(0, 0, lhs), Run(n - 1, 0, rhs)
+    skipped = 1 if mode == "reflect" else 0
+    return Run(lhs - 1 + skipped, -1, lhs), Run(n - 1 - skipped, -1, rhs)
 
 
 class Filled(NamedTuple):

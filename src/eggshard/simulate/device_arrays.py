@@ -8,8 +8,12 @@ import numpy as np
 
 from eggshard.program import monoids
 from eggshard.program.types import mlir_dtype
+from eggshard.steps.handlers import Handlers
 
 Arrays = tuple[np.ndarray, ...]
+
+#: What each action does: (action, mesh, operands ``[devices, *local shape]``) to results of such form.
+PERFORMED: Handlers[Arrays] = Handlers("simulation")
 
 
 def poison(dtype: np.dtype) -> np.ndarray:

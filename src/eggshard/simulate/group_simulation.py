@@ -6,16 +6,17 @@ import numpy as np
 
 from eggshard.errors import LoweringError
 from eggshard.ops.evaluate import evaluate_elementwise
+from eggshard.program.mesh import Mesh
 from eggshard.program.program import Region
-from eggshard.simulate.device_arrays import Arrays
+from eggshard.simulate.device_arrays import PERFORMED, Arrays
 from eggshard.steps.authored_steps import GroupCollective
 
 
-def group_collective(devices: int, action: GroupCollective, operands: Arrays) -> Arrays:
-    """The results ``[devices, ...]`` of a collective over the groups that it lists (LoweringError: `groups_of`)."""
-    groups = groups_of(devices, action)
-    out = [np.empty((devices, *t.shape), a.dtype) for t, a in zip(action.result_types, operands, strict=True)]
-    for group in groups:
+@PERFORMED.handles(GroupCollective)
+def _group_collective(action: GroupCollective, mesh: Mesh, operands: Arrays) -> Arrays:
+    """The results of a collective over the groups that it lists (LoweringError: `groups_of`)."""
+    out = [np.empty((mesh.size, *t.shape), a.dtype) for t, a in zip(action.result_types, operands, strict=True)]
+    for group in groups_of(mesh.size, action):
         members = list(group)
         for result, array in zip(out, operands, strict=True):
             result[members] = _within(action, array[members])

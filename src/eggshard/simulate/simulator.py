@@ -15,20 +15,12 @@ from eggshard.program import monoids
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
 from eggshard.program.types import mlir_dtype, numpy_dtype
-from eggshard.simulate.device_arrays import Arrays, combined, poisoned
-from eggshard.simulate.group_simulation import group_collective
-from eggshard.simulate.window_simulation import (
-    box_selected,
-    cropped,
-    edge_filled,
-    exchanged,
-    gather_windows,
-    scatter_windows,
-)
-from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
+from eggshard.simulate import group_simulation  # noqa: F401
+from eggshard.simulate.device_arrays import PERFORMED, Arrays, combined, poisoned
+from eggshard.simulate.window_simulation import gather_windows, scatter_windows
+from eggshard.steps.authored_steps import DeviceNumber, OnFirstDevice
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.exchange import BoxExchange, PieceExchange
-from eggshard.steps.handlers import Handlers
 from eggshard.steps.piece_steps import Exchange
 from eggshard.steps.steps import (
     Action,
@@ -46,7 +38,6 @@ from eggshard.steps.steps import (
     Slice,
     StepPlan,
 )
-from eggshard.steps.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
 
 
 def run(plan: StepPlan, shards: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -107,13 +98,10 @@ def gather_from_devices(mesh: Mesh, shards: np.ndarray, shape: Sequence[int], pl
 
 def perform(mesh: Mesh, action: Action, operands: Arrays) -> Arrays:
     """One action on all devices: results ``[devices, *local shape]`` from such operands."""
-    return _perform(action, mesh, operands)
+    return PERFORMED(action, mesh, operands)
 
 
-_perform: Handlers[Arrays] = Handlers("simulation")
-
-
-@_perform.handles(Local)
+@PERFORMED.handles(Local)
 def _(action: Local, mesh: Mesh, operands: Arrays) -> Arrays:
     from eggshard.ops import registry
 
@@ -129,33 +117,33 @@ def _(action: Local, mesh: Mesh, operands: Arrays) -> Arrays:
     return tuple(np.stack(column) for column in zip(*rows, strict=True))
 
 
-@_perform.handles(Resize)
+@PERFORMED.handles(Resize)
 def _(action: Resize, mesh: Mesh, operands: Arrays) -> Arrays:
     return (_resized(operands[0], action.shape),)
 
 
-@_perform.handles(Slice)
+@PERFORMED.handles(Slice)
 def _(action: Slice, mesh: Mesh, operands: Arrays) -> Arrays:
     return (_slice(mesh, operands[0], action.moves),)
 
 
-@_perform.handles(AllGather)
+@PERFORMED.handles(AllGather)
 def _(action: AllGather, mesh: Mesh, operands: Arrays) -> Arrays:
     return (_all_gather(mesh, operands[0], action.moves),)
 
 
-@_perform.handles(AllToAll)
+@PERFORMED.handles(AllToAll)
 def _(action: AllToAll, mesh: Mesh, operands: Arrays) -> Arrays:
     # Each device keeps its part, along the targets, of what the group holds along the sources.
     return (_slice(mesh, _all_gather(mesh, operands[0], action.sources), action.targets),)
 
 
-@_perform.handles(CollectivePermute)
+@PERFORMED.handles(CollectivePermute)
 def _(action: CollectivePermute, mesh: Mesh, operands: Arrays) -> Arrays:
     return (_permute(operands[0], action.pairs),)
 
 
-@_perform.handles(Exchange, BoxExchange)
+@PERFORMED.handles(Exchange, BoxExchange)
 def _(action: PieceExchange, mesh: Mesh, operands: Arrays) -> Arrays:
     (array,) = operands
     out = poisoned((mesh.size, *action.shape), array.dtype)
@@ -170,22 +158,22 @@ def _(action: PieceExchange, mesh: Mesh, operands: Arrays) -> Arrays:
     return (out,)
 
 
-@_perform.handles(AllReduce)
+@PERFORMED.handles(AllReduce)
 def _(action: AllReduce, mesh: Mesh, operands: Arrays) -> Arrays:
     return tuple(_all_reduce(mesh, array, action.over, action.monoid) for array in operands)
 
 
-@_perform.handles(ReduceScatter)
+@PERFORMED.handles(ReduceScatter)
 def _(action: ReduceScatter, mesh: Mesh, operands: Arrays) -> Arrays:
     return (_slice(mesh, _all_reduce(mesh, operands[0], action.axes, action.monoid), action.moves),)
 
 
-@_perform.handles(KeepFirst)
+@PERFORMED.handles(KeepFirst)
 def _(action: KeepFirst, mesh: Mesh, operands: Arrays) -> Arrays:
     return tuple(_keep_first(mesh, array, action.over, action.monoid) for array in operands)
 
 
-@_perform.handles(Mask)
+@PERFORMED.handles(Mask)
 def _(action: Mask, mesh: Mesh, operands: Arrays) -> Arrays:
     (array,) = operands
     size = array.shape[1 + action.dim]
@@ -194,37 +182,12 @@ def _(action: Mask, mesh: Mesh, operands: Arrays) -> Arrays:
     return (np.where(beyond, _identity(action.monoid, array.dtype), array),)
 
 
-@_perform.handles(Crop)
-def _(action: Crop, mesh: Mesh, operands: Arrays) -> Arrays:
-    return (cropped(mesh, action, operands[0]),)
-
-
-@_perform.handles(WindowExchange)
-def _(action: WindowExchange, mesh: Mesh, operands: Arrays) -> Arrays:
-    return exchanged(mesh, action, operands)
-
-
-@_perform.handles(BoxSelect)
-def _(action: BoxSelect, mesh: Mesh, operands: Arrays) -> Arrays:
-    return (box_selected(mesh, action, *operands),)
-
-
-@_perform.handles(EdgeFill)
-def _(action: EdgeFill, mesh: Mesh, operands: Arrays) -> Arrays:
-    return (edge_filled(mesh, action, operands[0]),)
-
-
-@_perform.handles(DeviceNumber)
+@PERFORMED.handles(DeviceNumber)
 def _(action: DeviceNumber, mesh: Mesh, operands: Arrays) -> Arrays:
     return (np.array(action.numbers, np.uint32),)
 
 
-@_perform.handles(GroupCollective)
-def _(action: GroupCollective, mesh: Mesh, operands: Arrays) -> Arrays:
-    return group_collective(mesh.size, action, operands)
-
-
-@_perform.handles(OnFirstDevice)
+@PERFORMED.handles(OnFirstDevice)
 def _(action: OnFirstDevice, mesh: Mesh, operands: Arrays) -> Arrays:
     from eggshard.ops import registry
 
@@ -238,7 +201,7 @@ def _(action: OnFirstDevice, mesh: Mesh, operands: Arrays) -> Arrays:
     return tuple(out)
 
 
-@_perform.handles(Loop)
+@PERFORMED.handles(Loop)
 def _(action: Loop, mesh: Mesh, operands: Arrays) -> Arrays:
     carried = list(operands)
     while True:
@@ -250,7 +213,7 @@ def _(action: Loop, mesh: Mesh, operands: Arrays) -> Arrays:
         carried = [_where(going, new, old) for new, old in zip(run(action.body, carried), carried, strict=True)]
 
 
-@_perform.handles(Branch)
+@PERFORMED.handles(Branch)
 def _(action: Branch, mesh: Mesh, operands: Arrays) -> Arrays:
     selector, last = operands[0], len(action.branches) - 1
     if action.messages:

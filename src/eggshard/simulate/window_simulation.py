@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import LoweringError, VerificationError
+from eggshard.ops.windowing import repeated_index
 from eggshard.placement.windows import Segment, segments
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Dim, Placement
-from eggshard.simulate.device_arrays import Arrays, poison, poisoned, same_bits
+from eggshard.simulate.device_arrays import PERFORMED, Arrays, poison, poisoned, same_bits
 from eggshard.steps.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange, WindowExchange, local_range
 
 
@@ -68,7 +69,12 @@ def gather_windows(mesh: Mesh, shards: np.ndarray, shape: tuple[int, ...], place
     return out
 
 
-def cropped(mesh: Mesh, action: Crop | HaloExchange, array: np.ndarray) -> np.ndarray:
+@PERFORMED.handles(Crop)
+def _crop(action: Crop, mesh: Mesh, operands: Arrays) -> Arrays:
+    return (_cropped(mesh, action, operands[0]),)
+
+
+def _cropped(mesh: Mesh, action: Crop | HaloExchange, array: np.ndarray) -> np.ndarray:
     """Each old shard laid into its new one, which is poison elsewhere."""
     shape = list(array.shape)
     old, shape[1 + action.dim] = array.shape[1 + action.dim], action.new
@@ -84,9 +90,10 @@ def cropped(mesh: Mesh, action: Crop | HaloExchange, array: np.ndarray) -> np.nd
     return out
 
 
-def exchanged(mesh: Mesh, action: WindowExchange, arrays: Arrays) -> Arrays:
-    """Each value `cropped`, then every load's slabs put where they belong. LoweringError for slabs that do not fit."""
-    out = tuple(cropped(mesh, part, x) for part, x in zip(action.exchanges, arrays, strict=True))
+@PERFORMED.handles(WindowExchange)
+def _exchange(action: WindowExchange, mesh: Mesh, arrays: Arrays) -> Arrays:
+    """Each value cropped, then every load's slabs put where they belong. LoweringError for slabs that do not fit."""
+    out = tuple(_cropped(mesh, part, x) for part, x in zip(action.exchanges, arrays, strict=True))
     groups = mesh.groups(action.axes)
     loads = [load for loads in action.travelling for load in loads]
     for i, slab in (*(pair for load in loads for pair in load), *action.staying):
@@ -103,8 +110,10 @@ def exchanged(mesh: Mesh, action: WindowExchange, arrays: Arrays) -> Arrays:
     return out
 
 
-def box_selected(mesh: Mesh, action: BoxSelect, inside: np.ndarray, outside: np.ndarray) -> np.ndarray:
+@PERFORMED.handles(BoxSelect)
+def _box_select(action: BoxSelect, mesh: Mesh, operands: Arrays) -> Arrays:
     """The first operand inside the box, the second (a shard or a scalar) outside it."""
+    inside, outside = operands
     rank = inside.ndim - 1
     within = np.ones((mesh.size, *(1,) * rank), bool)
     for dim, window, start, stop in action.box:
@@ -112,30 +121,22 @@ def box_selected(mesh: Mesh, action: BoxSelect, inside: np.ndarray, outside: np.
         low, high = local_range(mesh, window, start, stop)
         rows = (index >= low[:, None]) & (index < high[:, None])
         within = within & np.expand_dims(rows, tuple(1 + i for i in range(rank) if i != dim))
-    return np.where(within, inside, outside.reshape(mesh.size, *(1,) * rank) if outside.ndim == 1 else outside)
+    return (np.where(within, inside, outside.reshape(mesh.size, *(1,) * rank) if outside.ndim == 1 else outside),)
 
 
-def edge_filled(mesh: Mesh, action: EdgeFill, array: np.ndarray) -> np.ndarray:
+@PERFORMED.handles(EdgeFill)
+def _edge_fill(action: EdgeFill, mesh: Mesh, operands: Arrays) -> Arrays:
     """What lies beyond the ends filled from inside; poison where the shard does not hold what belongs there."""
-    index = np.arange(action.window.size)
-    start = mesh.index(action.window.axes)[:, None] * action.window.tile + action.window.low
-    place = start + index
-    source, n = place.copy(), action.size
-    below, beyond = place < 0, place >= n
-    match action.mode:
-        case "edge":
-            source[below], source[beyond] = 0, n - 1
-        case "reflect":
-            source[below], source[beyond] = -place[below], 2 * (n - 1) - place[beyond]
-        case "symmetric":
-            source[below], source[beyond] = -1 - place[below], 2 * n - 1 - place[beyond]
+    (array,), window = operands, action.window
+    start = mesh.index(window.axes)[:, None] * window.tile + window.low
+    source = repeated_index(start + np.arange(window.size), action.size, action.mode)
     position = source - start
-    held = (source >= 0) & (source < n) & (position >= 0) & (position < action.window.size)
+    held = (source >= 0) & (source < action.size) & (position >= 0) & (position < window.size)
     spread = tuple(1 + i for i in range(array.ndim - 1) if i != action.dim)
     taken = np.take_along_axis(
         array, np.expand_dims(np.where(held, position, 0), spread), axis=1 + action.dim
     )
-    return np.where(np.expand_dims(held, spread), taken, poison(array.dtype))
+    return (np.where(np.expand_dims(held, spread), taken, poison(array.dtype)),)
 
 
 def _by_position(mesh: Mesh, n: int, dim: Dim) -> list[tuple[np.ndarray, list[Segment]]]:

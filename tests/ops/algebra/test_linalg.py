@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.ops.family_checks import check_laws, check_spelling, check_xla, samples_of
-from tests.ops.oracles import assert_close, run_xla
+from tests.ops.oracles import assert_close, function_text, run_xla
 from tests.ops.samples import one_op_region, types_of
 
 from eggshard.errors import ProgramError
 from eggshard.ops import registry
 from eggshard.ops.evaluate import evaluate_region
-from eggshard.ops.spelling import function_text
 from eggshard.program.attributes import Attributes
 from eggshard.program.types import TensorType
 

@@ -7,13 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tests.ops.laws import check_factors
-from tests.ops.oracles import assert_close, parse, run_xla
+from tests.ops.oracles import assert_close, function_text, parse, run_xla
 
 from eggshard.errors import LoweringError, ProgramError
 from eggshard.ops import registry
 from eggshard.ops.calls.opaque import rule_of_text
 from eggshard.ops.region_builder import RegionBuilder
-from eggshard.ops.spelling import function_text
 from eggshard.program.attributes import Attributes
 from eggshard.program.codec import decode_attributes
 from eggshard.program.types import TensorType

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 from tests.ops.family_checks import check_interpreter, check_laws, check_spelling, check_xla
-from tests.ops.oracles import parse
+from tests.ops.oracles import function_text, parse
 from tests.ops.samples2 import branch, countdown_regions
 
 from eggshard.errors import ProgramError
 from eggshard.ops import registry
 from eggshard.ops.region_builder import RegionBuilder
-from eggshard.ops.spelling import function_text
 from eggshard.program.attributes import Attributes
 from eggshard.program.types import TensorType
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
-from eggshard.ops.base import REDUCE, Arrays, Factor, FactorRule, OpDef, Types, register
+from eggshard.ops.base import REDUCE, Arrays, Factor, FactorRule, OpDef, Regions, Results, Types, register
+from eggshard.ops.factor_table import Label, labelled_rule
 from eggshard.ops.signatures import require_count
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
-from eggshard.program.program import Region
 from eggshard.program.types import TensorType, is_float, numpy_dtype
 
 
@@ -25,6 +24,7 @@ class _DotGeneral(OpDef):
     """
 
     name = "dot_general"
+    stated = ("dtype",)
     attributes = {
         "dot_dimension_numbers": codec.DOT_DIMENSIONS,
         "precision_config": codec.PRECISION.optional(),
@@ -36,7 +36,7 @@ class _DotGeneral(OpDef):
         numbers: Attributes = attrs["dot_dimension_numbers"]
         return numbers
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 2)
         lhs, rhs = operands
         numbers = self.dimensions(attrs, operands)
@@ -73,26 +73,19 @@ class _DotGeneral(OpDef):
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
         numbers = self.dimensions(attrs, operands)
         batch, left_free, right_free, contracting = self._roles(numbers, operands)
-        lhs, rhs = operands
-        rows: tuple[dict[int, int], dict[int, int]] = ({}, {})
-        result: list[tuple[int, ...]] = []
-        factors: list[Factor] = []
-        for i, j in zip(batch, numbers["rhs_batching_dimensions"], strict=True):
-            rows[0][i] = rows[1][j] = len(factors)
-            factors.append(Factor(lhs.shape[i]))
-        for side, dims in ((0, left_free), (1, right_free)):
-            for i in dims:
-                rows[side][i] = len(factors)
-                factors.append(Factor(operands[side].shape[i]))
-        result = [(k,) for k in range(len(factors))]
-        for i, j in zip(contracting, numbers["rhs_contracting_dimensions"], strict=True):
-            rows[0][i] = rows[1][j] = len(factors)
-            factors.append(Factor(lhs.shape[i], REDUCE, "or" if results[0].dtype == "i1" else "add"))
-        ins = tuple(tuple((rows[side][i],) for i in range(t.rank)) for side, t in enumerate((lhs, rhs)))
-        linear = results[0].dtype != "i1" and numerics.keeps_sums(lhs.dtype, results[0].dtype)
-        return FactorRule(tuple(factors), ins, (tuple(result),), (("add", (0,)), ("add", (1,))) if linear else ())
+        lhs: dict[int, Label] = {d: ("left", d) for d in left_free} | {d: d for d in (*batch, *contracting)}
+        rhs: dict[int, Label] = {d: ("right", d) for d in right_free}
+        rhs.update(zip(numbers["rhs_batching_dimensions"], batch, strict=True))
+        rhs.update(zip(numbers["rhs_contracting_dimensions"], contracting, strict=True))
+        out = (*(lhs[d] for d in (*batch, *left_free)), *(rhs[d] for d in right_free))
+        monoid = "or" if results[0].dtype == "i1" else "add"
+        kinds = {d: Factor(operands[0].shape[d], REDUCE, monoid) for d in contracting}
+        linear = monoid == "add" and numerics.keeps_sums(operands[0].dtype, results[0].dtype)
+        labels = ([side[d] for d in range(t.rank)] for side, t in zip((lhs, rhs), operands, strict=True))
+        either = (("add", (0,)), ("add", (1,))) if linear else ()
+        return labelled_rule(operands, results, (*labels, out), kinds, either, order=(*out, *contracting))
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         types = tuple(TensorType(a.shape, "f32") for a in arrays)
         numbers = self.dimensions(attrs, types)
         batch, left_free, right_free, contracting = self._roles(numbers, types)
@@ -118,9 +111,6 @@ class _DotGeneral(OpDef):
         numbers = self.dimensions(attrs, operands)
         contracted = math.prod(operands[0].shape[i] for i in numbers["lhs_contracting_dimensions"])
         return float(2 * results[0].elements * contracted)
-
-    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
-        return {**attrs, "dtype": results[0].dtype}
 
 
 class _Dot(_DotGeneral):

@@ -10,12 +10,11 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
-from eggshard.ops.base import PASS, REPLICATE, Arrays, FactorRule, OpDef, Types, register
-from eggshard.ops.factor_table import FactorTable
+from eggshard.ops.base import REPLICATE, Arrays, Factor, FactorRule, OpDef, Regions, Results, Types, register
+from eggshard.ops.factor_table import labelled_rule
 from eggshard.ops.signatures import require_class, require_count
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
-from eggshard.program.program import Region
 from eggshard.program.types import TensorType, mlir_dtype
 
 _TRANSFORMS: dict[str, Callable[..., np.ndarray]] = {
@@ -29,7 +28,7 @@ class _Fft(OpDef):
     name = "fft"
     attributes = {"fft_type": codec.FFT_TYPE, "fft_length": codec.Integers()}
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 1)
         x, kind, length = operands[0], attrs["fft_type"], tuple(attrs["fft_length"])
         if kind not in _TRANSFORMS or not 1 <= len(length) <= min(3, x.rank):
@@ -45,11 +44,11 @@ class _Fft(OpDef):
         return (TensorType(shape, numerics.part_dtype(dtype) if kind == "IRFFT" else dtype),)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        x, table = operands[0], FactorTable()
-        passing = {d: table.new(x.shape[d]) for d in range(x.rank - len(attrs["fft_length"]))}
-        return table.rule((table.row(x, passing),), (table.row(results[0], passing),), (("add", (0,)),))
+        passing = operands[0].rank - len(attrs["fft_length"])
+        row = [d if d < passing else None for d in range(operands[0].rank)]
+        return labelled_rule(operands, results, (row, row), linear=(("add", (0,)),))
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         x, length = arrays[0], tuple(attrs["fft_length"])
         with np.errstate(all="ignore"):
             return (_TRANSFORMS[attrs["fft_type"]](x, length, tuple(range(x.ndim - len(length), x.ndim))),)
@@ -78,17 +77,17 @@ class _Cholesky(OpDef):
     name = "cholesky"
     attributes = {"lower": codec.Flag(default=False)}
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 1)
         _require_square(operands[0])
         return (operands[0],)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        a, table = operands[0], FactorTable()
-        row = table.row(a, {d: table.new(n) for d, n in enumerate(a.shape[:-2])})
-        return table.rule((row,), (row,))
+        (a,) = operands
+        matrix = {d: Factor(a.shape[d], REPLICATE) for d in (a.rank - 2, a.rank - 1)}
+        return labelled_rule(operands, results, (range(a.rank),) * 2, matrix)
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         a = numerics.widened(arrays[0])
         a = a if attrs["lower"] else _adjoint(a)
         factor = np.zeros_like(a)
@@ -120,7 +119,7 @@ class _TriangularSolve(OpDef):
         "transpose_a": codec.TRANSPOSE,
     }
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 2)
         a, b = operands
         _require_square(a)
@@ -134,19 +133,15 @@ class _TriangularSolve(OpDef):
         return (b,)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        (a, b), table = operands, FactorTable()
-        batch = tuple(table.new(n) for n in a.shape[:-2])
+        a, batch = operands[0], tuple(range(operands[0].rank - 2))
         left, transposed = attrs["left_side"], attrs["transpose_a"] != "NO_TRANSPOSE"
         # op(a) X = b is [i, k] [k, j] = [i, j], and X op(a) = b is [j, k] [k, i] = [j, i].
-        rows, columns = (table.new(n, REPLICATE if left == (d == 0) else PASS) for d, n in enumerate(b.shape[-2:]))
-        i, j = (rows, columns) if left else (columns, rows)
-        k = table.new(a.shape[-1], REPLICATE)
-        triangle = (k, i) if left == transposed else (i, k)
-        solution = (k, j) if left else (j, k)
-        operand_rows = (*batch, *triangle), (*batch, rows, columns)
-        return table.rule(operand_rows, ((*batch, *solution),), (("add", (1,)),))
+        triangle, right, solution = ("ki" if left == transposed else "ik"), *(("ij", "kj") if left else ("ji", "jk"))
+        kinds = {label: Factor(a.shape[-1], REPLICATE) for label in "ik"}
+        labels = ((*batch, *matrix) for matrix in (triangle, right, solution))
+        return labelled_rule(operands, results, tuple(labels), kinds, (("add", (1,)),), order=(*batch, *right, "k"))
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         a, b = (numerics.widened(x) for x in arrays)
         lower = attrs["lower"]
         if attrs["transpose_a"] != "NO_TRANSPOSE":

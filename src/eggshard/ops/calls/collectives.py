@@ -7,17 +7,13 @@ axes that a manual computation leaves free, shards pass through a collective one
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
 
 from eggshard.errors import LoweringError
-from eggshard.ops.base import PASS, REPLICATE, Arrays, FactorRule, OpDef, Types, register
-from eggshard.ops.factor_table import FactorTable
+from eggshard.ops.base import Arrays, FactorRule, OpDef, Regions, Results, Types, register
+from eggshard.ops.factor_table import labelled_rule
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
 from eggshard.program.monoids import of_dtype
-from eggshard.program.program import Region
 
 _OPTIONAL = codec.Verbatim().optional()
 
@@ -25,18 +21,9 @@ _OPTIONAL = codec.Verbatim().optional()
 class PerDevice(OpDef):
     """Base of ops whose results differ between devices; the group sizes behind ``result_types`` are the module's."""
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
-        return tuple(attrs["result_types"])
+    stated = ("result_types",)
 
-    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
-        return {**attrs, "result_types": tuple(results)}
-
-    def localize(
-        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types
-    ) -> Attributes:
-        return attrs.updated(result_types=tuple(local_results))
-
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         raise LoweringError(f"{self.name} needs the other devices; it has no meaning on one device alone")
 
 
@@ -87,17 +74,10 @@ def _alike(operands: Types, results: Types, moved: Sequence[int], linear: str) -
     linear: the monoids whose partial values stay partial: "all" of one operand's type, "add" (zeros, which a permute
     fills gaps with, are its identity), or none.
     """
-    table, ins, outs = FactorTable(), [], []
-    for operand, result in zip(operands, results, strict=True):
-        shared = {d: table.new(n, PASS) for d, n in enumerate(operand.shape) if d not in moved}
-        rows = dict(shared), dict(shared)
-        for d in moved:
-            for row, t in zip(rows, (operand, result), strict=True):
-                row[d] = table.new(t.shape[d], REPLICATE)
-        ins.append(table.row(operand, rows[0]))
-        outs.append(table.row(result, rows[1]))
+    labels = [[None if d in moved else (i, d) for d in range(t.rank)] for i, t in enumerate(operands)]
     known = of_dtype(operands[0].dtype) if linear and len(operands) == 1 else ()
-    return table.rule(ins, outs, tuple((m, (0,)) for m in known if linear == "all" or m == linear))
+    kept = tuple((m, (0,)) for m in known if linear == "all" or m == linear)
+    return labelled_rule(operands, results, (*labels, *labels), linear=kept)
 
 
 for _definition in (

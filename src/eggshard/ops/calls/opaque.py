@@ -7,9 +7,6 @@ independent.
 from __future__ import annotations
 
 import re
-from typing import Any
-
-import numpy as np
 
 from eggshard.errors import LoweringError, ProgramError, ShardingError
 from eggshard.ops.base import (
@@ -21,45 +18,33 @@ from eggshard.ops.base import (
     OpDef,
     Printed,
     Printer,
+    Regions,
+    Results,
     Types,
     Values,
     register,
     replicated_rule,
 )
 from eggshard.ops.calls.custom_calls import meaning_of
+from eggshard.ops.spelling import bound, function_type
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
 from eggshard.program.codec import attribute_dictionary, encode_attributes
 from eggshard.program.op_sharding_rule import PASS_THROUGH, OpShardingRule
-from eggshard.program.program import Region
 
 _VERBATIM = codec.Verbatim().optional()
 #: JAX's callback for partitioning by the user: a name without an implementation behind it.
 _PARTITIONING_CALLBACK = "CustomSPMDPartitioning"
 
 
-class _Verbatim(OpDef):
-    """Base of ops whose result types are stated (``result_types``), not inferred."""
-
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
-        return tuple(attrs["result_types"])
-
-    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
-        return {**attrs, "result_types": tuple(results)}
-
-    def localize(
-        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types
-    ) -> Attributes:
-        return attrs.updated(result_types=tuple(local_results))
-
-
-class _CustomCall(_Verbatim):
+class _CustomCall(OpDef):
     """A call of ``call_target_name``, known to the compiler that runs the program.
 
     A Shardy sharding rule on it says which dimensions of operands and results are one independent index.
     """
 
     name = "custom_call"
+    stated = ("result_types",)
     attributes = {
         "call_target_name": codec.String(),
         "has_side_effect": codec.Flag(default=False),
@@ -81,16 +66,14 @@ class _CustomCall(_Verbatim):
             return replicated_rule(operands, results)
         return rule_of_text(text, operands, results)
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         target = attrs["call_target_name"]
         meaning = meaning_of(target)
         if meaning is None:
             raise LoweringError(f"the simulator does not know custom call {target!r}; run the plan with XLA")
         return meaning(attrs, arrays)
 
-    def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
-    ) -> Printed:
+    def emit(self, attrs: Attributes, operands: Values, results: Types, regions: Regions, printer: Printer) -> Printed:
         # The sharding rule has done its work, and speaks of global sizes.
         pairs = [p for p in encode_attributes(self.attributes, attrs) if p[0] != "sdy.sharding_rule"]
         return _emit_verbatim(self.spelling, attribute_dictionary(pairs), "", operands, results, printer)
@@ -103,7 +86,7 @@ class _CustomCallEffectful(_CustomCall):
     pure = False
 
 
-class _Opaque(_Verbatim):
+class _Opaque(OpDef):
     """Any other op: ``mlir_name``, ``attribute_text`` (one dictionary, ``{a = 1 : i64}``) and ``region_text`` as read.
 
     ``region_text`` is what stands between an op's operands and attributes: ``({...}, {...})``, or empty. It may not
@@ -111,13 +94,12 @@ class _Opaque(_Verbatim):
     """
 
     name = "opaque"
+    stated = ("result_types",)
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         raise LoweringError(f"the simulator does not know op {attrs['mlir_name']!r}; run the plan with XLA")
 
-    def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
-    ) -> Printed:
+    def emit(self, attrs: Attributes, operands: Values, results: Types, regions: Regions, printer: Printer) -> Printed:
         body = _renamed(attrs.get("region_text") or "", printer)
         return _emit_verbatim(attrs["mlir_name"], attrs.get("attribute_text") or "", body, operands, results, printer)
 
@@ -129,17 +111,16 @@ class _OpaqueEffectful(_Opaque):
     pure = False
 
 
-class _Unstated(_Verbatim):
+class _Unstated(OpDef):
     """What a program computes of which only the types are known: that of a plan put on another number of devices."""
 
     name = "unstated"
+    stated = ("result_types",)
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         raise LoweringError(_UNSTATED)
 
-    def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
-    ) -> Printed:
+    def emit(self, attrs: Attributes, operands: Values, results: Types, regions: Regions, printer: Printer) -> Printed:
         raise LoweringError(_UNSTATED)
 
 
@@ -151,17 +132,12 @@ _UNSTATED = (
 
 def _emit_verbatim(
     mlir_name: str, attributes: str, regions: str, operands: Values, results: Types, printer: Printer
-) -> tuple[list[str], list[str]]:
+) -> Printed:
     """The generic form with all attributes in the dictionary behind the regions, which may hold any name."""
-    name = printer.fresh() if results else ""
-    bound = {0: "", 1: f"{name} = "}.get(len(results), f"{name}:{len(results)} = ")
-    names = [name] if len(results) == 1 else [f"{name}#{i}" for i in range(len(results))]
-    given = ", ".join(n for n, _ in operands)
-    ins, outs = ", ".join(str(t) for _, t in operands), ", ".join(map(str, results))
-    shown = outs if len(results) == 1 else f"({outs})"
-    shown_attributes = "" if attributes == "{}" else attributes
-    parts = [f'{bound}"{mlir_name}"({given})', regions, shown_attributes, f": ({ins}) -> {shown}"]
-    return " ".join(p for p in parts if p).splitlines(), names
+    head, names = bound(printer.fresh, mlir_name, [name for name, _ in operands], len(results))
+    parts = [head, regions, "" if attributes == "{}" else attributes]
+    types = function_type([t for _, t in operands], results)
+    return " ".join(p for p in (*parts, f": {types}") if p).splitlines(), names
 
 
 def _renamed(text: str, printer: Printer) -> str:

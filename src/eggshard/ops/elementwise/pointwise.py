@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from eggshard.errors import ProgramError
-from eggshard.ops.base import Factor, FactorRule, OpDef, Types
+from eggshard.ops.base import Factor, FactorRule, OpDef, Regions, Types
 from eggshard.ops.signatures import require_count
 from eggshard.program.attributes import Attributes
-from eggshard.program.program import Region
 from eggshard.program.types import TensorType
 
 Linear = tuple[tuple[str, tuple[int, ...]], ...]
@@ -29,7 +28,7 @@ class Pointwise(OpDef):
     pointwise = True
     arity = 1
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, self.arity)
         for t in operands[1:]:
             if t.shape != operands[0].shape:

@@ -9,13 +9,12 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
-from eggshard.ops.base import Arrays, Traits, Types, register
+from eggshard.ops.base import Arrays, Regions, Results, Traits, Types, register
 from eggshard.ops.elementwise import special
 from eggshard.ops.elementwise.pointwise import Linear, Pointwise
 from eggshard.ops.signatures import require_class, require_count
 from eggshard.program import codec, monoids
 from eggshard.program.attributes import Attributes
-from eggshard.program.program import Region
 from eggshard.program.types import is_float, mlir_dtype, numpy_dtype
 
 Function = Callable[..., Any]
@@ -50,7 +49,7 @@ class Elementwise(Pointwise):
         dtype = operands[0].dtype
         return tuple(entry for entry in self._linear if entry[0] in monoids.of_dtype(dtype))
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         dtype = mlir_dtype(arrays[0].dtype)
         result = numerics.part_dtype(dtype) if self.result == "part" else self.result or dtype
         return (numerics.pointwise(self.function, result, tuple(arrays)),)
@@ -141,7 +140,7 @@ class _Division(Elementwise):
 class _BitOp(Elementwise):
     """An op on the bits of integers: ``function`` gets the element's bit width as its last argument."""
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         dtype = mlir_dtype(arrays[0].dtype)
         bits = numerics.bit_width(dtype)
         return (numerics.pointwise(lambda *a: self.function(*a, bits), dtype, tuple(arrays)),)
@@ -150,7 +149,7 @@ class _BitOp(Elementwise):
 class _NextAfter(Elementwise):
     """The neighbour in the operand's own type, so nothing is widened."""
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         with np.errstate(all="ignore"):
             return (np.asarray(np.nextafter(arrays[0], arrays[1])),)
 
@@ -170,7 +169,7 @@ class _Complex(Pointwise):
     def linear(self, attrs: Attributes, operands: Types) -> Linear:
         return (("add", (0, 1)),)
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         real, imaginary = np.broadcast_arrays(*arrays)
         out = np.empty(real.shape, numpy_dtype(f"complex<{mlir_dtype(real.dtype)}>"))
         out.real, out.imag = real, imaginary
@@ -196,7 +195,7 @@ class _Compare(Pointwise):
             raise ProgramError(f"comparison direction {attrs['comparison_direction']!r} is none of EQ NE LT LE GT GE")
         return "i1"
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         x, y = arrays
         if attrs.get("compare_type") == "TOTALORDER":
             x, y = numerics.total_order_key(x), numerics.total_order_key(y)
@@ -210,7 +209,7 @@ class _Select(Pointwise):
     traits = _ZERO | _SAME
     arity = 3
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 3)
         predicate, on_true, on_false = operands
         if predicate.dtype != "i1" or predicate.shape not in ((), on_true.shape):
@@ -222,7 +221,7 @@ class _Select(Pointwise):
     def linear(self, attrs: Attributes, operands: Types) -> Linear:
         return tuple((monoid, (1, 2)) for monoid in monoids.of_dtype(operands[1].dtype))
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         return (np.where(*arrays),)
 
 
@@ -233,14 +232,14 @@ class _Clamp(Pointwise):
     traits = _ZERO | _SAME
     arity = 3
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 3)
         for bound in (operands[0], operands[2]):
             if bound.dtype != operands[1].dtype or bound.shape not in ((), operands[1].shape):
                 raise ProgramError("a bound is a scalar or has the operand's shape, and its element type")
         return (operands[1],)
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         low, x, high = arrays
         dtype = mlir_dtype(x.dtype)
         return (numerics.pointwise(lambda a, b, c: np.minimum(np.maximum(b, a), c), dtype, (low, x, high)),)
@@ -253,6 +252,7 @@ class _Convert(Pointwise):
     """Convert every element to element type ``dtype``."""
 
     name = "convert"
+    stated = ("dtype",)
     traits = _ZERO | _VECTOR
 
     def result_dtype(self, attrs: Attributes, operands: Types) -> str:
@@ -270,11 +270,8 @@ class _Convert(Pointwise):
             return _ADDENDS
         return ()
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         return (numerics.convert(arrays[0], attrs["dtype"]),)
-
-    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
-        return {**attrs, "dtype": results[0].dtype}
 
 
 class _ReducePrecision(Pointwise):
@@ -290,7 +287,7 @@ class _ReducePrecision(Pointwise):
             raise ProgramError("needs at least 1 exponent bit and no negative number of mantissa bits")
         return operands[0].dtype
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         return (numerics.reduce_precision(arrays[0], attrs["exponent_bits"], attrs["mantissa_bits"]),)
 
 

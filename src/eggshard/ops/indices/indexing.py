@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.ops.base import PASS, REDUCE, Arrays, FactorRule, OpDef, Types, register
+from eggshard.ops.base import PASS, REDUCE, Arrays, FactorRule, OpDef, Regions, Results, Types, register
 from eggshard.ops.factor_table import Dimension, FactorTable
 from eggshard.ops.indices.sharded_windows import index_components, indexed_dimension, local_windows
 from eggshard.ops.shapes.movement import moves_addends
@@ -19,7 +19,6 @@ from eggshard.ops.shard_program import ShardProgram, owner_monoid
 from eggshard.ops.windows import Windows
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
-from eggshard.program.program import Region
 
 
 def _require_starts(starts: Types, rank: int) -> None:
@@ -53,9 +52,10 @@ class _DynamicSlice(OpDef):
     """The window of ``slice_sizes`` at the start indices (operands 1...), clamped so that it fits."""
 
     name = "dynamic_slice"
+    computes = False
     attributes = {"slice_sizes": codec.Integers()}
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         if not operands:
             raise ProgramError("takes a tensor and its start indices")
         x, sizes = operands[0], attrs["slice_sizes"]
@@ -79,12 +79,10 @@ class _DynamicSlice(OpDef):
     ) -> Attributes:
         return attrs.updated(slice_sizes=local_results[0].shape)
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         return (arrays[0][_clamped(arrays[1:], arrays[0].shape, attrs["slice_sizes"])],)
 
-    def on_shards(
-        self, attrs: Attributes, program: ShardProgram, regions: tuple[Region, ...] = ()
-    ) -> tuple[int, ...]:
+    def on_shards(self, attrs: Attributes, program: ShardProgram, regions: Regions = ()) -> tuple[int, ...]:
         dims = tuple(range(program.results[0].type.rank))
         one = Windows(dims, (), (), (), dims, 0)
         return _read_windows(program, one, program.values[1:], attrs["slice_sizes"])
@@ -93,16 +91,14 @@ class _DynamicSlice(OpDef):
         """What is taken, read and written: a loop over stacked arrays reads each once, not once per iteration."""
         return float(2 * results[0].bytes + sum(t.bytes for t in operands[1:]))
 
-    def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
-        return 0.0
-
 
 class _DynamicUpdateSlice(OpDef):
     """Operand 0 with the window at the start indices (operands 2...), clamped so that it fits, set to operand 1."""
 
     name = "dynamic_update_slice"
+    computes = False
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         if len(operands) < 2:
             raise ProgramError("takes a tensor, an update and the start indices")
         x, update = operands[:2]
@@ -123,14 +119,12 @@ class _DynamicUpdateSlice(OpDef):
         rows = (row, table.row(update, whole), *(() for _ in operands[2:]))
         return table.rule(rows, (row,), moves_addends(x.dtype, 2))
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         out = np.array(arrays[0])
         out[_clamped(arrays[2:], out.shape, arrays[1].shape)] = arrays[1]
         return (out,)
 
-    def on_shards(
-        self, attrs: Attributes, program: ShardProgram, regions: tuple[Region, ...] = ()
-    ) -> tuple[int, ...]:
+    def on_shards(self, attrs: Attributes, program: ShardProgram, regions: Regions = ()) -> tuple[int, ...]:
         """The window at the nearest place in the shard, as it was except where the update reaches into it."""
         (x, update, *_), (old, new, *starts) = program.operands, program.values
         places, sizes = [], list(update.local.shape)
@@ -157,9 +151,6 @@ class _DynamicUpdateSlice(OpDef):
         """The update, read and written: compilers update in place what a loop carries."""
         return float(2 * operands[1].bytes + sum(t.bytes for t in operands[2:]))
 
-    def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
-        return 0.0
-
 
 class _Gather(OpDef):
     """Windows of ``slice_sizes`` of operand 0 at the index vectors in operand 1, clamped so that they fit.
@@ -168,13 +159,14 @@ class _Gather(OpDef):
     """
 
     name = "gather"
+    computes = False
     attributes = {
         "dimension_numbers": codec.GATHER_DIMENSIONS,
         "slice_sizes": codec.Integers(),
         "indices_are_sorted": codec.Flag(default=False),
     }
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         if len(operands) != 2:
             raise ProgramError(f"takes a tensor and indices, got {len(operands)} operands")
         (x, indices), sizes = operands, attrs["slice_sizes"]
@@ -221,7 +213,7 @@ class _Gather(OpDef):
         ordered = attrs.get("indices_are_sorted", False) and operands[1] == local_operands[1]
         return attrs.updated(slice_sizes=tuple(sizes), indices_are_sorted=ordered)
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         (x, indices), sizes = arrays, attrs["slice_sizes"]
         windows = Windows.of_gather(attrs["dimension_numbers"])
         starts = windows.starts(x.shape, indices)
@@ -232,15 +224,10 @@ class _Gather(OpDef):
             return (np.empty(shape, x.dtype),)
         return (np.array(np.broadcast_to(x[windows.positions(starts, sizes, len(shape))], shape)),)
 
-    def on_shards(
-        self, attrs: Attributes, program: ShardProgram, regions: tuple[Region, ...] = ()
-    ) -> tuple[int, ...]:
+    def on_shards(self, attrs: Attributes, program: ShardProgram, regions: Regions = ()) -> tuple[int, ...]:
         windows = Windows.of_gather(attrs["dimension_numbers"])
         components = index_components(program, windows, program.values[1])
         return _read_windows(program, windows, components, attrs["slice_sizes"])
-
-    def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
-        return 0.0
 
 
 for _definition in (_DynamicSlice(), _DynamicUpdateSlice(), _Gather()):

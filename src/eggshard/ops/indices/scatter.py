@@ -17,6 +17,8 @@ from eggshard.ops.base import (
     OpDef,
     Printed,
     Printer,
+    Regions,
+    Results,
     Types,
     Values,
     register,
@@ -56,7 +58,7 @@ class _Scatter(OpDef):
         "unique_indices": codec.Flag(default=False),
     }
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         count = len(operands) // 2
         if len(operands) != 2 * count + 1 or not count:
             raise ProgramError(f"takes n tensors, indices, and n updates, got {len(operands)} operands")
@@ -133,7 +135,7 @@ class _Scatter(OpDef):
             return tuple((name, (0, 2)) for name, _ in moves_addends(operands[0].dtype))
         return ((monoid, (0, 2)),) if monoid in monoids.of_dtype(operands[0].dtype) else ()
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         count = len(arrays) // 2
         shape, indices, updates = arrays[0].shape, arrays[count], arrays[count + 1 :]
         windows = Windows.of_scatter(attrs["scatter_dimension_numbers"])
@@ -152,9 +154,7 @@ class _Scatter(OpDef):
         out = combine(targets, [np.array(x).reshape(-1) for x in arrays[:count]], [u[kept] for u in updates])
         return tuple(x.reshape(shape) for x in out)
 
-    def on_shards(
-        self, attrs: Attributes, program: ShardProgram, regions: tuple[Region, ...] = ()
-    ) -> tuple[int, ...]:
+    def on_shards(self, attrs: Attributes, program: ShardProgram, regions: Regions = ()) -> tuple[int, ...]:
         count = len(program.results)
         updates = program.operands[count + 1]
         windows = Windows.of_scatter(attrs["scatter_dimension_numbers"])
@@ -201,9 +201,7 @@ class _Scatter(OpDef):
         moved = attrs.get("monoid") == SET
         return 0.0 if moved else float(sum(t.elements for t in operands[len(results) + 1 :]))
 
-    def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
-    ) -> Printed:
+    def emit(self, attrs: Attributes, operands: Values, results: Types, regions: Regions, printer: Printer) -> Printed:
         return super().emit(attrs, operands, results, regions or (self._body(attrs, results[0].dtype),), printer)
 
     def _body(self, attrs: Attributes, dtype: str) -> Region:

@@ -10,44 +10,14 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
-from eggshard.ops.base import PERMUTE, REDUCE, Arrays, FactorRule, OpDef, Types, register
+from eggshard.ops.base import PASS, PERMUTE, REDUCE, Arrays, FactorRule, OpDef, Regions, Results, Types, register
 from eggshard.ops.factor_table import Dimension, FactorTable
 from eggshard.ops.shapes.slicing import padded
 from eggshard.ops.signatures import require_count
-from eggshard.ops.windowing import Filled, Reach, Reaches, Windowed, WindowForm, sliding_reach
+from eggshard.ops.windowing import Filled, Reaches, Window, Windowed, WindowForm, padding_on_windows
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
-from eggshard.program.program import Region
 from eggshard.program.types import TensorType, mlir_dtype, numpy_dtype
-
-
-class _Window(NamedTuple):
-    """One spatial dimension: where the kernel of ``size`` taps is laid on the padded, dilated input."""
-
-    size: int
-    stride: int
-    low: int
-    high: int
-    base_dilation: int
-    dilation: int
-    reversal: bool
-
-    def count(self, n: int) -> int:
-        """Number of places of the kernel along an input of size n."""
-        padded_size = self.low + max(0, (n - 1) * self.base_dilation + 1) * (n > 0) + self.high
-        reach = (self.size - 1) * self.dilation + 1 if self.size else 0
-        return max(0, (padded_size - reach) // self.stride + 1)
-
-    def reach(self, dim: int, n: int) -> Reach | None:
-        """What of an input dimension of size n an index of output dimension ``dim`` needs; None if it passes."""
-        if self.pointwise:
-            return None
-        return sliding_reach(dim, n, self.size, self.stride, self.base_dilation, self.dilation, self.low)
-
-    @property
-    def pointwise(self) -> bool:
-        """Whether output index i depends on input index i alone."""
-        return (self.size, self.stride, self.low, self.high, self.base_dilation) == (1, 1, 0, 0, 1)
 
 
 class _Layout(NamedTuple):
@@ -71,6 +41,7 @@ class _Convolution(OpDef):
     """
 
     name = "convolution"
+    stated = ("dtype",)
     attributes = {
         "batch_group_count": codec.Integer(),
         "dimension_numbers": codec.CONVOLUTION_DIMENSIONS,
@@ -93,23 +64,27 @@ class _Convolution(OpDef):
             _Layout(n["output_batch_dimension"], n["output_feature_dimension"], tuple(n["output_spatial_dimensions"])),
         )
 
-    def _windows(self, attrs: Attributes, kernel: Sequence[int]) -> tuple[_Window, ...]:
-        """Per spatial dimension; attributes left out mean stride 1, no padding, no dilation, no reversal."""
+    def _windows(self, attrs: Attributes, kernel: Sequence[int]) -> tuple[Window, ...]:
+        """Per spatial dimension; attributes left out mean stride 1, no padding, no dilation."""
         rank = len(kernel)
-        values: list[tuple[Any, ...]] = []
-        for name, default in (("window_strides", 1), ("padding", (0, 0)), ("lhs_dilation", 1), ("rhs_dilation", 1),
+        columns: list[Sequence[Any]] = []
+        for name, default in (("window_strides", 1), ("lhs_dilation", 1), ("rhs_dilation", 1), ("padding", (0, 0)),
                               ("window_reversal", False)):
             given = attrs.get(name)
-            given = (default,) * rank if given is None else tuple(given)
-            if len(given) != rank:
-                raise ProgramError(f"{name} has {len(given)} entries for {rank} spatial dimensions")
-            values.append(given)
-        return tuple(
-            _Window(size, stride, pad[0], pad[1], base, dilation, reversal)
-            for size, stride, pad, base, dilation, reversal in zip(kernel, *values, strict=True)
-        )
+            columns.append((default,) * rank if given is None else given)
+            if len(columns[-1]) != rank:
+                raise ProgramError(f"{name} has {len(columns[-1])} entries for {rank} spatial dimensions")
+        return tuple(Window(*sizes, *edges) for *sizes, edges, _ in zip(kernel, *columns, strict=True))
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def _placed(self, attrs: Attributes, operands: Types) -> list[tuple[Window, int, int, int]]:
+        """Each window with the input's dimension, its size, and the output's dimension."""
+        x, kernel = operands
+        ins, taps, outs = self._layouts(attrs)
+        windows = self._windows(attrs, [kernel.shape[d] for d in taps.spatial])
+        dims = zip(windows, ins.spatial, outs.spatial, strict=True)
+        return [(window, i, x.shape[i], o) for window, i, o in dims]
+
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 2)
         x, kernel = operands
         layouts = self._layouts(attrs)
@@ -126,13 +101,13 @@ class _Convolution(OpDef):
         if out_features % (groups * batches) or x.shape[ins.outer] % batches:
             raise ProgramError(f"{out_features} output features or the batch of {x.shape[ins.outer]} do not split "
                                f"into {groups * batches} groups")
-        windows = self._windows(attrs, [kernel.shape[d] for d in taps.spatial])
-        if any(w.stride < 1 or w.base_dilation < 1 or w.dilation < 1 for w in windows):
+        placed = self._placed(attrs, operands)
+        if any(min(window[1:4]) < 1 for window, *_ in placed):
             raise ProgramError("strides and dilations are at least 1")
         shape = [0] * rank
         shape[outs.outer], shape[outs.feature] = x.shape[ins.outer] // batches, out_features
-        for window, i, o in zip(windows, ins.spatial, outs.spatial, strict=True):
-            shape[o] = window.count(x.shape[i])
+        for window, _, n, o in placed:
+            shape[o] = window.result_size(n)
         dtype = attrs.get("dtype") or x.dtype
         numpy_dtype(dtype)
         return (TensorType(tuple(shape), dtype),)
@@ -157,13 +132,9 @@ class _Convolution(OpDef):
         }
         weights: dict[int, Dimension] = {taps.feature: features, taps.outer: within(width, channels)}
         output: dict[int, Dimension] = {outs.outer: samples, outs.feature: within(width, channels)}
-        windows = self._windows(attrs, [kernel.shape[d] for d in taps.spatial])
-        for window, i, o in zip(windows, ins.spatial, outs.spatial, strict=True):
-            if window.pointwise:
-                input_[i] = output[o] = table.new(x.shape[i])
-            else:
-                input_[i] = table.new(x.shape[i], PERMUTE)
-                output[o] = input_[i] if y.shape[o] == x.shape[i] else table.new(y.shape[o], PERMUTE)
+        for window, i, n, o in self._placed(attrs, operands):
+            input_[i] = table.new(n, PASS if window.passes else PERMUTE)
+            output[o] = input_[i] if window.passes or y.shape[o] == n else table.new(y.shape[o], PERMUTE)
         rows = table.row(x, input_), table.row(kernel, weights)
         linear = tuple(("add", (i,)) for i, t in enumerate(operands) if numerics.keeps_sums(t.dtype, y.dtype))
         return table.rule(rows, (table.row(y, output),), linear)
@@ -181,40 +152,27 @@ class _Convolution(OpDef):
         return attrs.updated(**changes) if changes else attrs
 
     def reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches:
-        x, kernel = operands
-        ins, taps, outs = self._layouts(attrs)
-        row: list[Reach | None] = [None] * x.rank
-        windows = self._windows(attrs, [kernel.shape[d] for d in taps.spatial])
-        for window, i, o in zip(windows, ins.spatial, outs.spatial, strict=True):
-            row[i] = window.reach(o, x.shape[i])
-        return tuple(row), (None,) * kernel.rank
+        found = {i: window.reach(o, n) for window, i, n, o in self._placed(attrs, operands)}
+        return tuple(found.get(d) for d in range(operands[0].rank)), (None,) * operands[1].rank
 
     def window_form(
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
         windowed: Windowed,
     ) -> WindowForm:
-        x, kernel = operands
-        ins, taps, outs = self._layouts(attrs)
-        padding, box = [], []
-        windows = self._windows(attrs, [kernel.shape[d] for d in taps.spatial])
-        for window, i, o in zip(windows, ins.spatial, outs.spatial, strict=True):
-            edges = window.low, window.high
-            if o in windowed and max(edges) > 0:
-                box.append((i, 0, x.shape[i]))
-            reach = window.reach(o, x.shape[i])
-            padding.append(reach.edges(windowed[o]) if reach is not None and o in windowed else edges)
+        widths, box = padding_on_windows(self._placed(attrs, operands), windowed)
         local = self.localize(attrs, operands, results, local_operands, local_results)
-        return WindowForm(local.updated(padding=tuple(padding)), (Filled(0, tuple(box), "add"),) if box else ())
+        return WindowForm(local.updated(padding=widths), (Filled(0, box, "add"),) if box else ())
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         ins, taps, outs = self._layouts(attrs)
         dtype = numpy_dtype(attrs.get("dtype") or mlir_dtype(arrays[0].dtype))
         wide = numerics.widened(np.zeros((), dtype)).dtype
         x, kernel = (numerics.widened(a).astype(wide, copy=False) for a in arrays)
         x, kernel = np.transpose(x, ins.order), np.transpose(kernel, taps.order)
         windows = self._windows(attrs, kernel.shape[2:])
-        x = padded(x, np.zeros((), wide), [(0, 0, 0)] * 2 + [(w.low, w.high, w.base_dilation - 1) for w in windows])
-        kernel = np.flip(kernel, tuple(2 + i for i, w in enumerate(windows) if w.reversal))
+        x = padded(x, np.zeros((), wide), [(0, 0, 0)] * 2 + [w.edges for w in windows])
+        reversal = attrs.get("window_reversal") or ()
+        kernel = np.flip(kernel, tuple(2 + i for i, flipped in enumerate(reversal) if flipped))
         groups, batches = attrs["feature_group_count"], attrs["batch_group_count"]
         # [batch groups, batch, feature groups, features, ...]; only one kind of group is larger than 1.
         n, features, channels = x.shape[0] // batches, kernel.shape[1], kernel.shape[0]
@@ -236,15 +194,12 @@ class _Convolution(OpDef):
         depth = kernel.shape[taps.feature] * math.prod(kernel.shape[d] for d in taps.spatial)
         return 2.0 * results[0].elements * depth
 
-    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
-        return {**attrs, "dtype": results[0].dtype}
 
-
-def _patches(x: np.ndarray, windows: Sequence[_Window]) -> np.ndarray:
+def _patches(x: np.ndarray, windows: Sequence[Window]) -> np.ndarray:
     """``[batch, features, places..., taps...]``: what lies under the kernel at each place (a view)."""
     shape, strides = list(x.shape[:2]), list(x.strides[:2])
     for window, n, step in zip(windows, x.shape[2:], x.strides[2:], strict=True):
-        shape.append(window._replace(low=0, high=0, base_dilation=1).count(n))
+        shape.append(window.unpadded.result_size(n))
         strides.append(step * window.stride)
     for window, step in zip(windows, x.strides[2:], strict=True):
         shape.append(window.size)

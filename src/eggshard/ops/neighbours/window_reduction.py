@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from eggshard.ops.base import (
     OpDef,
     Printed,
     Printer,
+    Regions,
+    Results,
     Types,
     Values,
     register,
@@ -28,10 +30,9 @@ from eggshard.ops.factor_table import FactorTable, Row
 from eggshard.ops.reductions.reduction import check_general, emit_by_monoid, halves, require_monoid
 from eggshard.ops.shapes.slicing import padded
 from eggshard.ops.signatures import require_count, require_regions, require_signature
-from eggshard.ops.windowing import Box, Filled, Reach, Reaches, Windowed, WindowForm, sliding_reach
+from eggshard.ops.windowing import Box, Filled, Reach, Reaches, Window, Windowed, WindowForm, padding_on_windows
 from eggshard.program import codec, monoids
 from eggshard.program.attributes import Attributes
-from eggshard.program.program import Region
 from eggshard.program.types import TensorType, mlir_dtype
 
 _WINDOW_ATTRIBUTES: dict[str, codec.Codec] = {
@@ -41,40 +42,6 @@ _WINDOW_ATTRIBUTES: dict[str, codec.Codec] = {
     "window_dilations": codec.Integers().optional(),
     "padding": codec.Matrix().optional(),
 }
-
-
-class Window(NamedTuple):
-    """The window along one dimension: element k of the window of result index r is at ``r * stride + k * dilation``
-    of the operand, after ``base_dilation - 1`` elements are put between its elements and padding around them."""
-
-    size: int = 1
-    stride: int = 1
-    base_dilation: int = 1
-    dilation: int = 1
-    low: int = 0
-    high: int = 0
-
-    def result_size(self, n: int) -> int:
-        """How many windows fit along a dimension of size n."""
-        padded_size = self.low + (max(n - 1, 0) * self.base_dilation + 1 if n else 0) + self.high
-        reach = (self.size - 1) * self.dilation + 1
-        return (padded_size - reach) // self.stride + 1 if padded_size >= reach else 0
-
-    @property
-    def passes(self) -> bool:
-        """Whether the windows are the elements, one by one."""
-        return self == Window(dilation=self.dilation)
-
-    def reach(self, dim: int, n: int) -> Reach | None:
-        """What of an operand dimension of size n an index of result dimension ``dim`` needs; None if it passes."""
-        if self.passes:
-            return None
-        return sliding_reach(dim, n, self.size, self.stride, self.base_dilation, self.dilation, self.low)
-
-    @property
-    def edges(self) -> tuple[int, int, int]:
-        """(low, high, interior) padding."""
-        return self.low, self.high, self.base_dilation - 1
 
 
 def windows(attrs: Attributes) -> list[Window]:
@@ -111,13 +78,9 @@ def _window_reaches(attrs: Attributes, operand: TensorType) -> tuple[Reach | Non
 
 def _on_windows(attrs: Attributes, operand: TensorType, windowed: Windowed) -> tuple[Attributes, Box]:
     """The attributes on shards along some dimensions, and the box around which there is padding instead."""
-    padding = list(attrs["padding"])
-    box = tuple((d, 0, operand.shape[d]) for d in sorted(windowed) if max(padding[d]) > 0)
-    for d, window in enumerate(windows(attrs)):
-        reach = window.reach(d, operand.shape[d])
-        if d in windowed and reach is not None:
-            padding[d] = reach.edges(windowed[d])
-    return attrs.updated(padding=tuple(padding)), box
+    own = [(window, d, n, d) for d, (n, window) in enumerate(zip(operand.shape, windows(attrs), strict=True))]
+    widths, box = padding_on_windows(own, windowed)
+    return attrs.updated(padding=widths), box
 
 
 def _window_defaults(names: Mapping[str, codec.Codec], attrs: dict[str, Any], operands: Types) -> dict[str, Any]:
@@ -140,7 +103,7 @@ def window_elements(x: np.ndarray, attrs: Attributes) -> list[np.ndarray]:
 
 
 def _along(x: np.ndarray, dim: int, window: Window) -> list[np.ndarray]:
-    count = window._replace(low=0, high=0, base_dilation=1).result_size(x.shape[dim])
+    count = window.unpadded.result_size(x.shape[dim])
     last = (count - 1) * window.stride + 1 if count else 0
     starts = [k * window.dilation for k in range(window.size)]
     return [x[(slice(None),) * dim + (slice(start, start + last, window.stride),)] for start in starts]
@@ -152,7 +115,7 @@ class _ReduceWindow(OpDef):
     name = "reduce_window"
     attributes = _WINDOW_ATTRIBUTES
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 1)
         require_monoid(attrs["monoid"], operands[0].dtype)
         return (operands[0].with_shape(window_shape(attrs, operands[0].shape)),)
@@ -171,7 +134,7 @@ class _ReduceWindow(OpDef):
         local, box = _on_windows(attrs, operands[0], windowed)
         return WindowForm(local, (Filled(0, box, attrs["monoid"]),) if box else ())
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         dtype = mlir_dtype(arrays[0].dtype)
         ufunc = monoids.monoid(attrs["monoid"]).ufunc
         out = numerics.widened(arrays[0])
@@ -197,9 +160,7 @@ class _ReduceWindow(OpDef):
     def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
         return _window_defaults(self.attributes, attrs, operands)
 
-    def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
-    ) -> Printed:
+    def emit(self, attrs: Attributes, operands: Values, results: Types, regions: Regions, printer: Printer) -> Printed:
         attributes = codec.encode_attributes(self.attributes, attrs)
         return emit_by_monoid(self.spelling, attributes, attrs["monoid"], operands, results, printer)
 
@@ -211,7 +172,7 @@ class _ReduceWindowGeneral(OpDef):
     mlir_name = "stablehlo.reduce_window"
     attributes = _WINDOW_ATTRIBUTES
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         xs = check_general(operands, regions)
         return tuple(t.with_shape(window_shape(attrs, t.shape)) for t in xs)
 
@@ -232,7 +193,7 @@ class _ReduceWindowGeneral(OpDef):
         local, box = _on_windows(attrs, operands[0], windowed)
         return WindowForm(local, tuple(Filled(i, box, half + i) for i in range(half)) if box else ())
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         xs, inits = halves(arrays)
         edges = [window.edges for window in windows(attrs)]
         slices = [window_elements(padded(x, init, edges), attrs) for x, init in zip(xs, inits, strict=True)]
@@ -262,7 +223,7 @@ class _SelectAndScatter(OpDef):
         "padding": codec.Matrix().optional(),
     }
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 3)
         x, source, init = operands
         scalar = TensorType((), x.dtype)
@@ -283,7 +244,7 @@ class _SelectAndScatter(OpDef):
             source.append(row[-1] if window.passes else table.new(m, REPLICATE))
         return table.rule((tuple(row), tuple(source), ()), (tuple(row),))
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         x, source, init = arrays
         edges = [window.edges for window in windows(attrs)]
         elements = window_elements(padded(x, init, edges), attrs)

@@ -16,7 +16,6 @@ import numpy as np
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
 from eggshard.ops.base import (
-    PASS,
     REDUCE,
     REPLICATE,
     Arrays,
@@ -25,11 +24,14 @@ from eggshard.ops.base import (
     OpDef,
     Printed,
     Printer,
+    Regions,
+    Results,
     Types,
     Values,
     register,
 )
 from eggshard.ops.evaluate import evaluate_elementwise
+from eggshard.ops.factor_table import labelled_rule
 from eggshard.ops.region_builder import RegionBuilder
 from eggshard.ops.signatures import require_count
 from eggshard.program import codec, monoids
@@ -85,7 +87,7 @@ class _Reduce(OpDef):
     name = "reduce"
     attributes = {"dimensions": codec.Integers()}
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 1)
         x = operands[0]
         require_monoid(attrs["monoid"], x.dtype)
@@ -93,11 +95,10 @@ class _Reduce(OpDef):
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
         x, dims, monoid = operands[0], attrs["dimensions"], attrs["monoid"]
-        factors = tuple(Factor(n, REDUCE, monoid) if i in dims else Factor(n) for i, n in enumerate(x.shape))
-        result = tuple((i,) for i in _kept(x.shape, dims))
-        return FactorRule(factors, (tuple((i,) for i in range(x.rank)),), (result,), ((monoid, (0,)),))
+        kinds = {d: Factor(x.shape[d], REDUCE, monoid) for d in dims}
+        return labelled_rule(operands, results, (range(x.rank), _kept(x.shape, dims)), kinds, ((monoid, (0,)),))
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         x = arrays[0]
         dtype, dims = mlir_dtype(x.dtype), tuple(attrs["dimensions"])
         wide = numerics.widened(x)
@@ -109,9 +110,7 @@ class _Reduce(OpDef):
     def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
         return float(max(operands[0].elements - results[0].elements, 0))
 
-    def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
-    ) -> Printed:
+    def emit(self, attrs: Attributes, operands: Values, results: Types, regions: Regions, printer: Printer) -> Printed:
         attributes = codec.encode_attributes(self.attributes, attrs)
         return emit_by_monoid(self.spelling, attributes, attrs["monoid"], operands, results, printer)
 
@@ -143,18 +142,18 @@ class _ReduceGeneral(OpDef):
     mlir_name = "stablehlo.reduce"
     attributes = {"dimensions": codec.Integers()}
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         xs = check_general(operands, regions)
         kept = _kept(xs[0].shape, attrs["dimensions"])
         return tuple(t.with_shape(tuple(t.shape[i] for i in kept)) for t in xs)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
         shape, dims, half = operands[0].shape, attrs["dimensions"], len(operands) // 2
-        factors = tuple(Factor(n, REPLICATE if i in dims else PASS) for i, n in enumerate(shape))
-        row, result = tuple((i,) for i in range(len(shape))), tuple((i,) for i in _kept(shape, dims))
-        return FactorRule(factors, (row,) * half + ((),) * half, (result,) * half)
+        kinds = {d: Factor(shape[d], REPLICATE) for d in dims}
+        labels = (*(range(len(shape)),) * half, *((),) * half, *(_kept(shape, dims),) * half)
+        return labelled_rule(operands, results, labels, kinds)
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         xs, inits = halves(arrays)
         dims, shape = tuple(attrs["dimensions"]), xs[0].shape
         kept = _kept(shape, dims)

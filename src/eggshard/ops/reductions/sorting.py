@@ -6,9 +6,9 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
-from eggshard.ops.base import Arrays, FactorRule, OpDef, Types, register
+from eggshard.ops.base import REPLICATE, Arrays, Factor, FactorRule, OpDef, Regions, Results, Types, register
 from eggshard.ops.evaluate import evaluate_elementwise
-from eggshard.ops.factor_table import FactorTable
+from eggshard.ops.factor_table import labelled_rule
 from eggshard.ops.signatures import require_class, require_count, require_regions, require_signature
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
@@ -26,7 +26,7 @@ class _Sort(OpDef):
     name = "sort"
     attributes = {"dimension": codec.Integer(default=-1), "is_stable": codec.Flag(default=False)}
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_regions(regions, 1)
         if not operands:
             raise ProgramError("takes at least one operand")
@@ -40,12 +40,13 @@ class _Sort(OpDef):
         return tuple(operands)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        x, table = operands[0], FactorTable()
+        x = operands[0]
         sorted_ = attrs["dimension"] % max(x.rank, 1)
-        row = table.row(x, {d: table.new(n) for d, n in enumerate(x.shape) if d != sorted_})
-        return table.rule([row] * len(operands), [row] * len(results))
+        kinds = {sorted_: Factor(x.shape[sorted_], REPLICATE)} if x.rank else {}
+        labels = (range(x.rank),) * 2 * len(operands)
+        return labelled_rule(operands, results, labels, kinds, order=[d for d in range(x.rank) if d != sorted_])
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         if arrays[0].ndim == 0:
             return tuple(arrays)
         axis = attrs["dimension"] % arrays[0].ndim
@@ -102,7 +103,7 @@ class _TopK(OpDef):
     mlir_name = "chlo.top_k"
     attributes = {"k": codec.Integer()}
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 1)
         x, k = operands[0], attrs["k"]
         require_class(x, "fiu")
@@ -112,12 +113,11 @@ class _TopK(OpDef):
         return (x.with_shape(shape), TensorType(shape, "i32"))
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        x, table = operands[0], FactorTable()
-        passing = {d: table.new(n) for d, n in enumerate(x.shape[:-1])}
-        row, out = table.row(x, passing), table.row(results[0], passing)
-        return table.rule((row,), (out, out))
+        batch = range(operands[0].rank - 1)
+        kinds = {"found": Factor(results[0].shape[-1], REPLICATE)}
+        return labelled_rule(operands, results, ((*batch, None), *((*batch, "found"),) * 2), kinds)
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         x = arrays[0]
         key = numerics.total_order_key(x) if is_float(mlir_dtype(x.dtype)) else numerics.widened(x)
         # The bitwise complement reverses the order of integers without overflow.

@@ -8,13 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.ops.base import Arrays, FactorRule, OpDef, Printed, Printer, Types, Values, register
+from eggshard.ops.base import Arrays, FactorRule, OpDef, Printed, Printer, Regions, Results, Types, Values, register
 from eggshard.ops.evaluate import evaluate_region
-from eggshard.ops.factor_table import FactorTable
+from eggshard.ops.factor_table import labelled_rule
 from eggshard.ops.signatures import output_types, require_regions, require_signature
 from eggshard.program.attributes import Attributes
 from eggshard.program.monoids import of_dtype
-from eggshard.program.program import Region
 from eggshard.program.types import TensorType
 
 #: Ops that run their regions for some of their operands; devices agree on which, and how often.
@@ -32,14 +31,14 @@ class _While(OpDef):
 
     name = "while"
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_regions(regions, 2)
         condition, body = regions
         require_signature(condition, tuple(operands), (_PREDICATE,), "the condition")
         require_signature(body, tuple(operands), tuple(operands), "the body")
         return tuple(operands)
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         condition, body = regions
         carried = tuple(arrays)
         while evaluate_region(condition, carried)[0]:
@@ -50,7 +49,7 @@ class _While(OpDef):
 class _Branches(OpDef):
     """Base of ops that run one of their regions, chosen by operand 0, on the other operands."""
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         if not operands or operands[0] != self.selector:
             raise ProgramError(f"operand 0 selects the branch and is {self.selector}")
         if not regions:
@@ -69,12 +68,10 @@ class _Branches(OpDef):
         """The number of the region that runs."""
         raise NotImplementedError(self.name)
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         return evaluate_region(regions[self.branch(arrays[0], len(regions))], arrays[1:])
 
-    def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
-    ) -> Printed:
+    def emit(self, attrs: Attributes, operands: Values, results: Types, regions: Regions, printer: Printer) -> Printed:
         """StableHLO's branches take no arguments: they use the operands by name."""
         given = [name for name, _ in operands[1:]]
         texts = [printer.region(region, given) for region in regions]
@@ -97,7 +94,7 @@ class _If(_Branches):
     name = "if"
     selector = _PREDICATE
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_regions(regions, 2)
         return super().infer(attrs, operands, regions)
 
@@ -109,21 +106,18 @@ class _OptimizationBarrier(OpDef):
     """Return the operands unchanged; no op is moved or merged across the barrier."""
 
     name = "optimization_barrier"
+    computes = False
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         return tuple(operands)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        table = FactorTable()
-        rows = [tuple(table.new(n) for n in t.shape) for t in operands]
+        labels = [[(i, d) for d in range(t.rank)] for i, t in enumerate(operands)]
         linear = tuple((monoid, (0,)) for monoid in of_dtype(operands[0].dtype)) if len(operands) == 1 else ()
-        return table.rule(rows, rows, linear)
+        return labelled_rule(operands, results, (*labels, *labels), linear=linear)
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         return tuple(arrays)
-
-    def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
-        return 0.0
 
 
 for _definition in (_While(), _Case(), _If(), _OptimizationBarrier()):

@@ -96,21 +96,21 @@ def unrolled(condition: Region, body: Region, counter: Counter, trips: int | Non
 
     def constant(value: int) -> int:
         wrapped = np.array(value % 2**64, np.uint64).astype(numpy_dtype(number.dtype))
-        return ahead.add("constant", (), {"value": Literal(wrapped)})[0]
+        return ahead.constant(wrapped)
 
     def compare(x: int, direction: str, y: int) -> int:
-        return ahead.add("compare", (x, y), {"comparison_direction": direction, "compare_type": kind})[0]
+        return ahead.op("compare", x, y, comparison_direction=direction, compare_type=kind)
 
     if trips is not None and counter.limit is not None:
         goes_on = compare(
             counter.position, counter.direction, constant(counter.limit - trips % times * counter.step))
     else:
-        (last,) = ahead.add("add", (counter.position, constant((times - 1) * counter.step)))
+        last = ahead.op("add", counter.position, constant((times - 1) * counter.step))
         values = list(ahead.inputs)
         values[counter.position] = last
         (holds,) = _append(ahead, condition, values)
         grows = compare(last, "GE" if counter.step > 0 else "LE", counter.position)
-        (goes_on,) = ahead.add("and", (holds, grows))
+        goes_on = ahead.op("and", holds, grows)
     return ahead.build([goes_on]), in_a_row(body, times)
 
 
@@ -127,9 +127,7 @@ def _append(builder: RegionBuilder, region: Region, inputs: Sequence[int]) -> li
     """Append a region's ops on these values; returns its outputs."""
     values = dict(zip(region.inputs, inputs, strict=True))
     for op in region.ops:
-        operands = [values[v] for v in op.operands]
-        made = builder.add(op.name, operands, op.attributes, op.regions, op.shardings, op.location)
-        values.update(zip(op.results, made, strict=True))
+        builder.copy(op, region.types, values)
     return [values[v] for v in region.outputs]
 
 

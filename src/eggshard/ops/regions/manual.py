@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from eggshard.errors import LoweringError, ProgramError
-from eggshard.ops.base import Arrays, OpDef, Printed, Printer, Types, Values, register
+from eggshard.ops.base import Arrays, OpDef, Printed, Printer, Regions, Results, Types, Values, register
 from eggshard.program.attributes import Attributes
 from eggshard.program.codec import String
 from eggshard.program.program import Region
@@ -29,7 +29,7 @@ class ManualComputation(OpDef):
     #: Runs a region on simulated devices, given attributes and whole arrays; `simulate.manual` sets it.
     meaning: ClassVar[Callable[[Attributes, Region, Sequence[np.ndarray]], tuple[np.ndarray, ...]] | None] = None
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         ins, outs, results = attrs["in_shardings"], attrs["out_shardings"], attrs["result_types"]
         if len(regions) != 1:
             raise ProgramError(f"takes 1 region, got {len(regions)}")
@@ -55,15 +55,13 @@ class ManualComputation(OpDef):
         if not fits:
             raise ProgramError(f"{what} is {type_} sharded as {sharding}, which does not give {local} in the region")
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         """Runs on simulated devices; LoweringError for a partly manual computation that communicates."""
         if ManualComputation.meaning is None:
             raise LoweringError("a manual computation runs on simulated devices; import eggshard.simulate.manual first")
         return ManualComputation.meaning(attrs, regions[0], arrays)
 
-    def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
-    ) -> Printed:
+    def emit(self, attrs: Attributes, operands: Values, results: Types, regions: Regions, printer: Printer) -> Printed:
         body = printer.region(regions[0], None, "sdy.return")
         return printer.operation(self.spelling, manual_attributes(attrs), operands, results, [body])
 

@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from eggshard.ops.base import Arrays, FactorRule, OpDef, Printed, Printer, Types, Values, register
+from eggshard.ops.base import Arrays, FactorRule, OpDef, Printed, Printer, Regions, Results, Types, Values, register
 from eggshard.ops.elementwise.pointwise import pointwise_rule
 from eggshard.ops.shapes.movement import moves_addends
 from eggshard.ops.signatures import require_count
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
-from eggshard.program.program import Region
 
 
 class _ShardingConstraint(OpDef):
     """Return the operand unchanged; attribute ``sharding`` states how its author wants it sharded, for the planner."""
 
     name = "sharding_constraint"
+    computes = False
     mlir_name = "sdy.sharding_constraint"
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 1)
         return tuple(operands)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
         return pointwise_rule(operands, results[0].shape, moves_addends(operands[0].dtype))
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         return tuple(arrays)
 
-    def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
-        return 0.0
-
-    def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
-    ) -> Printed:
+    def emit(self, attrs: Attributes, operands: Values, results: Types, regions: Regions, printer: Printer) -> Printed:
         """Nothing: the plan's own steps have placed the value."""
         return [], [operands[0][0]]
 
@@ -51,16 +44,14 @@ class _ShardingGroup(OpDef):
     mlir_name = "sdy.sharding_group"
     attributes = {"group_id": codec.Integer()}
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 1)
         return ()
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         return ()
 
-    def emit(
-        self, attrs: Attributes, operands: Values, results: Types, regions: tuple[Region, ...], printer: Printer
-    ) -> Printed:
+    def emit(self, attrs: Attributes, operands: Values, results: Types, regions: Regions, printer: Printer) -> Printed:
         """Nothing, as above."""
         return [], []
 

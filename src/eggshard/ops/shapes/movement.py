@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from eggshard.errors import LoweringError, ProgramError
 from eggshard.ops import numerics
 from eggshard.ops.base import (
-    PASS,
     PERMUTE,
-    REPLICATE,
     Arrays,
     Factor,
     FactorRule,
     OpDef,
+    Regions,
+    Results,
     Types,
     register,
     replicated_rule,
 )
 from eggshard.ops.elementwise.pointwise import Linear
-from eggshard.ops.factor_table import common_factors
+from eggshard.ops.factor_table import Label, common_factors, labelled_rule
 from eggshard.ops.signatures import require_count
-from eggshard.ops.windowing import Reach, Reaches, Windowed, WindowForm
+from eggshard.ops.windowing import Reach, Reaches
 from eggshard.program import codec, monoids
 from eggshard.program.attributes import Attributes
-from eggshard.program.program import Region
 from eggshard.program.types import TensorType, element_bytes, mlir_dtype, numpy_dtype
 
 
@@ -40,8 +38,7 @@ def moves_addends(dtype: str, operands: int = 1) -> Linear:
 class Movement(OpDef):
     """Base of ops without arithmetic."""
 
-    def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
-        return 0.0
+    computes = False
 
 
 class _Transpose(Movement):
@@ -50,7 +47,7 @@ class _Transpose(Movement):
     name = "transpose"
     attributes = {"permutation": codec.Integers()}
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 1)
         permutation = attrs["permutation"]
         if sorted(permutation) != list(range(operands[0].rank)):
@@ -58,12 +55,11 @@ class _Transpose(Movement):
         return (operands[0].with_shape(tuple(operands[0].shape[i] for i in permutation)),)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        x = operands[0]
-        row = tuple((i,) for i in range(x.rank))
-        result = tuple((i,) for i in attrs["permutation"])
-        return FactorRule(tuple(Factor(n) for n in x.shape), (row,), (result,), moves_addends(x.dtype))
+        (x,) = operands
+        return labelled_rule(
+            operands, results, (range(x.rank), attrs["permutation"]), linear=moves_addends(x.dtype))
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         return (np.transpose(arrays[0], attrs["permutation"]),)
 
 
@@ -71,8 +67,9 @@ class _Reshape(Movement):
     """Reshape to ``shape``, keeping the elements in row-major order."""
 
     name = "reshape"
+    stated = ("shape",)
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 1)
         shape = tuple(attrs["shape"])
         if math.prod(shape) != operands[0].elements:
@@ -86,20 +83,18 @@ class _Reshape(Movement):
         factors, row, result = common_factors(x.shape, y.shape)
         return FactorRule(factors, (row,), (result,), moves_addends(x.dtype))
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         return (np.reshape(arrays[0], attrs["shape"]),)
-
-    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
-        return {**attrs, "shape": results[0].shape}
 
 
 class _BroadcastInDim(Movement):
     """Operand dimension i becomes result dimension ``broadcast_dimensions[i]``; sizes 1 and new dimensions expand."""
 
     name = "broadcast_in_dim"
+    stated = ("shape",)
     attributes = {"broadcast_dimensions": codec.Integers()}
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 1)
         x, dims, shape = operands[0], attrs["broadcast_dimensions"], tuple(attrs["shape"])
         if len(dims) != x.rank or len(set(dims)) != len(dims) or any(not 0 <= d < len(shape) for d in dims):
@@ -110,20 +105,16 @@ class _BroadcastInDim(Movement):
         return (x.with_shape(shape),)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        x, y, dims = operands[0], results[0], attrs["broadcast_dimensions"]
-        row = tuple((d,) if x.shape[i] == y.shape[d] else () for i, d in enumerate(dims))
-        result = tuple((d,) for d in range(y.rank))
-        return FactorRule(tuple(Factor(n) for n in y.shape), (row,), (result,), moves_addends(x.dtype))
+        (x,), (y,), dims = operands, results, attrs["broadcast_dimensions"]
+        row, out = [d if n == y.shape[d] else ... for n, d in zip(x.shape, dims, strict=True)], range(y.rank)
+        return labelled_rule(operands, results, (row, out), linear=moves_addends(x.dtype), order=out)
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         x, dims, shape = arrays[0], attrs["broadcast_dimensions"], attrs["shape"]
         order = sorted(range(len(dims)), key=lambda i: dims[i])
         kept = {dims[i]: x.shape[i] for i in order}
         x = np.transpose(x, order).reshape(tuple(kept.get(d, 1) for d in range(len(shape))))
         return (np.broadcast_to(x, shape),)
-
-    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
-        return {**attrs, "shape": results[0].shape}
 
 
 def changed_rule(operand: TensorType, result: TensorType, changed: Sequence[bool], scalars: int = 0) -> FactorRule:
@@ -131,17 +122,15 @@ def changed_rule(operand: TensorType, result: TensorType, changed: Sequence[bool
 
     ``scalars``: further operands of rank 0, which belong to no factor.
     """
-    factors: list[Factor] = []
-    row: list[tuple[int, ...]] = []
-    out: list[tuple[int, ...]] = []
-    for n, m, moved in zip(operand.shape, result.shape, changed, strict=True):
-        row.append((len(factors),))
-        factors.append(Factor(n, PERMUTE if moved else PASS))
-        if moved and n != m:
-            factors.append(Factor(m, PERMUTE))
-        out.append((len(factors) - 1,))
-    linear = moves_addends(operand.dtype, 1 + scalars)
-    return FactorRule(tuple(factors), (tuple(row), *((),) * scalars), (tuple(out),), linear)
+    row, out, kinds = list[Label](), list[Label](), dict[Label, Factor]()
+    for d, (n, m, moved) in enumerate(zip(operand.shape, result.shape, changed, strict=True)):
+        row.append(d)
+        out.append(("made", d) if moved and n != m else d)
+        if moved:
+            kinds |= {d: Factor(n, PERMUTE), ("made", d): Factor(m, PERMUTE)}
+    order = [label for pair in zip(row, out, strict=True) for label in pair]
+    operands, linear = (operand, *(TensorType((), operand.dtype),) * scalars), moves_addends(operand.dtype, 1 + scalars)
+    return labelled_rule(operands, (result,), (row, *((),) * scalars, out), kinds, linear, order)
 
 
 class _Reverse(Movement):
@@ -150,7 +139,7 @@ class _Reverse(Movement):
     name = "reverse"
     attributes = {"dimensions": codec.Integers()}
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 1)
         dims = attrs["dimensions"]
         if len(set(dims)) != len(dims) or any(not 0 <= d < operands[0].rank for d in dims):
@@ -165,13 +154,7 @@ class _Reverse(Movement):
         ends = [n - 1 if d in attrs["dimensions"] else None for d, n in enumerate(operands[0].shape)]
         return (tuple(None if e is None else Reach(d, e, e, mirrored=True) for d, e in enumerate(ends)),)
 
-    def window_form(
-        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types,
-        windowed: Windowed,
-    ) -> WindowForm:
-        return WindowForm(attrs)
-
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         return (np.flip(arrays[0], attrs["dimensions"]),)
 
 
@@ -179,8 +162,9 @@ class _BitcastConvert(Movement):
     """Reinterpret the bits as element type ``dtype``; other widths join or split elements along a last dimension."""
 
     name = "bitcast_convert"
+    stated = ("shape", "dtype")
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 1)
         x, dtype = operands[0], attrs["dtype"]
         old, new = numerics.bit_width(x.dtype), numerics.bit_width(dtype)
@@ -197,12 +181,10 @@ class _BitcastConvert(Movement):
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
         rank = min(operands[0].rank, results[0].rank)
-        wider = operands[0] if operands[0].rank > rank else results[0]
-        factors = [Factor(n, PASS if i < rank else REPLICATE) for i, n in enumerate(wider.shape)]
-        row, result = (tuple((i,) for i in range(t.rank)) for t in (operands[0], results[0]))
-        return FactorRule(tuple(factors), (row,), (result,))
+        labels = ([d if d < rank else None for d in range(t.rank)] for t in (*operands, *results))
+        return labelled_rule(operands, results, tuple(labels))
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         x, dtype = arrays[0], attrs["dtype"]
         source = mlir_dtype(x.dtype)
         old, new = numerics.bit_width(source), numerics.bit_width(dtype)
@@ -216,9 +198,6 @@ class _BitcastConvert(Movement):
         raw = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
         count = raw.size // element_bytes(dtype)
         return (raw.view(numpy_dtype(dtype))[:count].reshape(result.shape),)
-
-    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
-        return {**attrs, "shape": results[0].shape, "dtype": results[0].dtype}
 
 
 for _definition in (

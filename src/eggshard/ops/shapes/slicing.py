@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from eggshard.errors import ProgramError
-from eggshard.ops.base import PASS, PERMUTE, REDUCE, Arrays, Factor, FactorRule, Types, register
+from eggshard.ops.base import PERMUTE, REDUCE, Arrays, Factor, FactorRule, Regions, Results, Types, register
+from eggshard.ops.factor_table import Label, labelled_rule
 from eggshard.ops.shapes.movement import Movement, changed_rule, moves_addends
 from eggshard.ops.shard_program import MOST_PLACES, PLACE, ShardProgram, owner_monoid
 from eggshard.ops.signatures import require_count
 from eggshard.ops.windowing import Filled, Layer, Reach, Reaches, Windowed, WindowForm
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
-from eggshard.program.program import Region
 from eggshard.program.types import TensorType, numpy_dtype
 
 
@@ -36,7 +36,7 @@ class _Slice(Movement):
         "strides": codec.Integers().optional(),
     }
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 1)
         x = operands[0]
         bounds = (attrs["start_indices"], attrs["limit_indices"], attrs["strides"])
@@ -78,9 +78,7 @@ class _Slice(Movement):
     ) -> Attributes:
         return self._local(attrs, operands[0], local_operands[0], ())
 
-    def on_shards(
-        self, attrs: Attributes, program: ShardProgram, regions: tuple[Region, ...] = ()
-    ) -> tuple[int, ...]:
+    def on_shards(self, attrs: Attributes, program: ShardProgram, regions: Regions = ()) -> tuple[int, ...]:
         (x,), (y,), (value,) = program.operands, program.results, program.values
         single = [d for d in self._single((x.type,), (y.type,)) if x.cut(d)]
         changed = self._changed(attrs, x.type.shape)
@@ -111,7 +109,7 @@ class _Slice(Movement):
     ) -> WindowForm:
         return WindowForm(self._local(attrs, operands[0], local_operands[0], windowed))
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         bounds = zip(attrs["start_indices"], attrs["limit_indices"], attrs["strides"], strict=True)
         return (arrays[0][tuple(slice(*b) for b in bounds)],)
 
@@ -132,7 +130,7 @@ class _Pad(Movement):
         "interior_padding": codec.Integers(),
     }
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 2)
         x, value = operands
         if value != TensorType((), x.dtype):
@@ -171,7 +169,7 @@ class _Pad(Movement):
         }
         return WindowForm(attrs.updated(**widths), (Filled(0, box, 1),) if box else ())
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         widths = zip(attrs["edge_padding_low"], attrs["edge_padding_high"], attrs["interior_padding"], strict=True)
         return (padded(arrays[0], arrays[1], tuple(widths)),)
 
@@ -205,7 +203,7 @@ class _Concatenate(Movement):
     name = "concatenate"
     attributes = {"dimension": codec.Integer()}
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         if not operands:
             raise ProgramError("takes at least one operand")
         dim, first = attrs["dimension"], operands[0]
@@ -219,17 +217,16 @@ class _Concatenate(Movement):
         return (first.with_shape(tuple(shape)),)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        dim, y = attrs["dimension"], results[0]
-        factors = [Factor(n, PERMUTE if i == dim else PASS) for i, n in enumerate(y.shape)]
-        rows = []
-        for t in operands:
-            own = dim
-            if t.shape[dim] != y.shape[dim]:
-                own = len(factors)
-                factors.append(Factor(t.shape[dim], PERMUTE))
-            rows.append(tuple((own if i == dim else i,) for i in range(t.rank)))
-        result = tuple((i,) for i in range(y.rank))
-        return FactorRule(tuple(factors), tuple(rows), (result,), moves_addends(y.dtype, len(operands)))
+        dim, (y,) = attrs["dimension"], results
+        joined = range(y.rank)
+        labels = [
+            [("part", i) if d == dim and n != y.shape[dim] else d for d, n in enumerate(t.shape)]
+            for i, t in enumerate(operands)
+        ]
+        kinds: dict[Label, Factor] = {("part", i): Factor(t.shape[dim], PERMUTE) for i, t in enumerate(operands)}
+        kinds[dim] = Factor(y.shape[dim], PERMUTE)
+        linear = moves_addends(y.dtype, len(operands))
+        return labelled_rule(operands, results, (*labels, joined), kinds, linear, order=joined)
 
     def _offsets(self, attrs: Attributes, operands: Types) -> list[int]:
         """Where each operand begins along ``dimension`` of the result."""
@@ -251,7 +248,7 @@ class _Concatenate(Movement):
         layers = [Layer(k, ((dim, at, at + t.shape[dim]),)) for k, (at, t) in parts]
         return WindowForm(layers=tuple(layer for layer in layers if layer.box[0][1] < layer.box[0][2]) or (layers[0],))
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         return (np.concatenate(arrays, axis=attrs["dimension"]),)
 
 

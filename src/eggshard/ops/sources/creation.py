@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
-from eggshard.ops.base import PASS, REPLICATE, Arrays, Factor, FactorRule, OpDef, Types, register, replicated_rule
+from eggshard.ops.base import (
+    PASS,
+    REPLICATE,
+    Arrays,
+    Factor,
+    FactorRule,
+    OpDef,
+    Regions,
+    Results,
+    Types,
+    register,
+    replicated_rule,
+)
 from eggshard.ops.shard_program import MOST_PLACES, PLACE, ShardProgram
 from eggshard.ops.signatures import require_class, require_count
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes, Literal
-from eggshard.program.program import Region
 from eggshard.program.types import TensorType, float_limits, integer_limits, is_float, mlir_dtype, numpy_dtype
 
 
@@ -21,9 +30,10 @@ class _Constant(OpDef):
     """The array of ``value``, a Literal. A splat is the same on every shard, so it is sharded for free."""
 
     name = "constant"
+    computes = False
     attributes = {"value": codec.Dense()}
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 0)
         if not isinstance(attrs["value"], Literal):
             raise ProgramError("value must be a Literal")
@@ -44,11 +54,8 @@ class _Constant(OpDef):
             return attrs
         return attrs.updated(value=Literal(np.broadcast_to(literal.array.reshape(-1)[0], shape)))
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         return (attrs["value"].array,)
-
-    def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
-        return 0.0
 
 
 def _consecutive(dtype: str) -> int:
@@ -64,10 +71,12 @@ class _Iota(OpDef):
     """
 
     name = "iota"
+    stated = ("shape", "dtype")
+    computes = False
     attributes = {"iota_dimension": codec.Integer()}
     windows_by_place = True
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 0)
         result = TensorType(tuple(attrs["shape"]), attrs["dtype"])
         require_class(result, "fciu")
@@ -83,25 +92,17 @@ class _Iota(OpDef):
         factors[dim] = Factor(y.shape[dim], PASS, positional=True) if counted else Factor(y.shape[dim], REPLICATE)
         return FactorRule(tuple(factors), (), (tuple((i,) for i in range(y.rank)),))
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         shape, dim = attrs["shape"], attrs["iota_dimension"]
         counter = np.arange(shape[dim]).astype(numpy_dtype(attrs["dtype"]))
         return (np.broadcast_to(counter.reshape((-1,) + (1,) * (len(shape) - dim - 1)), shape),)
 
-    def on_shards(
-        self, attrs: Attributes, program: ShardProgram, regions: tuple[Region, ...] = ()
-    ) -> tuple[int, ...]:
+    def on_shards(self, attrs: Attributes, program: ShardProgram, regions: Regions = ()) -> tuple[int, ...]:
         (y,), dim = program.results, attrs["iota_dimension"]
         counter = program.indices(y, dim)
         if y.type.dtype != PLACE:
             counter = program.op("convert", counter, dtype=y.type.dtype)
         return (program.broadcast(counter, y.local.shape, (dim,)),)
-
-    def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
-        return 0.0
-
-    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
-        return {**attrs, "shape": results[0].shape, "dtype": results[0].dtype}
 
 
 register(_Constant())

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from eggshard.errors import LoweringError, ProgramError
 from eggshard.ops import numerics
-from eggshard.ops.base import Arrays, FactorRule, OpDef, Types, register
-from eggshard.ops.factor_table import FactorTable
+from eggshard.ops.base import REPLICATE, Arrays, Factor, FactorRule, OpDef, Regions, Results, Types, register
+from eggshard.ops.factor_table import labelled_rule
 from eggshard.ops.signatures import require_class, require_count
 from eggshard.ops.sources.random_bits import philox, threefry
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
-from eggshard.program.program import Region
 from eggshard.program.types import TensorType, numpy_dtype
 
 
@@ -26,9 +23,10 @@ class _RngBitGenerator(OpDef):
     """
 
     name = "rng_bit_generator"
+    stated = ("shape", "dtype")
     attributes = {"rng_algorithm": codec.RNG_ALGORITHM}
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 1)
         state, algorithm = operands[0], attrs["rng_algorithm"]
         words = {"THREE_FRY": (2,), "PHILOX": (2, 3), "DEFAULT": (2, 3)}
@@ -44,16 +42,10 @@ class _RngBitGenerator(OpDef):
         return (state, bits)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        table = FactorTable()
-        state = table.row(operands[0])
-        return table.rule((state,), (state, table.row(results[1])))
+        kinds = {"word": Factor(operands[0].shape[0], REPLICATE)}
+        return labelled_rule(operands, results, (["word"], ["word"], [None] * results[1].rank), kinds)
 
-    def localize(
-        self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types
-    ) -> Attributes:
-        return attrs.updated(shape=local_results[1].shape)
-
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         generate = threefry if attrs["rng_algorithm"] == "THREE_FRY" else philox
         with np.errstate(over="ignore"):
             state, bits = generate(arrays[0], tuple(attrs["shape"]), numerics.bit_width(attrs["dtype"]))
@@ -63,9 +55,6 @@ class _RngBitGenerator(OpDef):
         """About 10 rounds of 5 integer operations for every 32 bits."""
         return 50.0 * results[1].bytes / 4
 
-    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
-        return {**attrs, "shape": results[1].shape, "dtype": results[1].dtype}
-
 
 class _Rng(OpDef):
     """Numbers of ``shape`` from a hidden state, uniform in [operand 0, operand 1) or normal; operand 2 is the shape.
@@ -74,20 +63,18 @@ class _Rng(OpDef):
     """
 
     name = "rng"
+    stated = ("shape",)
     pure = False
     attributes = {"rng_distribution": codec.RNG_DISTRIBUTION}
 
-    def infer(self, attrs: Attributes, operands: Types, regions: tuple[Region, ...] = ()) -> Types:
+    def infer(self, attrs: Attributes, operands: Types, regions: Regions = ()) -> Types:
         require_count(operands, 3)
         if any(t != TensorType((), operands[0].dtype) for t in operands[:2]):
             raise ProgramError("the distribution's parameters are scalars of one element type")
         return (TensorType(tuple(attrs["shape"]), operands[0].dtype),)
 
-    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
+    def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         raise LoweringError("its numbers depend on hidden state, which the simulator lacks; use rng_bit_generator")
-
-    def from_mlir(self, attrs: dict[str, Any], operands: Types, results: Types) -> dict[str, Any]:
-        return {**attrs, "shape": results[0].shape}
 
 
 for _definition in (_RngBitGenerator(), _Rng()):
