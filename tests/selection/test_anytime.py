@@ -1,5 +1,6 @@
 """Whatever the time limit: a valid plan, and a bound that holds for the best plan known."""
 
+import itertools
 import random
 import time
 
@@ -66,6 +67,24 @@ def test_time_that_runs_out_between_any_two_looks_at_the_clock_leaves_a_plan(mon
             found = extract(problem, seconds=1000.0, methods=METHODS)
         assert check(problem, found.selection) == []
         assert 0 <= found.bound <= found.selection.cost
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_a_slow_machine_selects_as_a_fast_one_does(monkeypatch, kind):
+    """A clock that runs so fast that every method seems to take hours."""
+    problem = PROBLEMS[kind]()
+    fast = extract(problem, seconds=0.5, most=1e9)
+    ticks = itertools.count(0.0, 1e4)
+    monkeypatch.setattr(time, "monotonic", lambda: next(ticks))
+    slow = extract(problem, seconds=0.5, most=1e9)
+    assert slow.selection == fast.selection and slow.notes == fast.notes
+    assert (slow.bound, slow.once, slow.terms) == (fast.bound, fast.once, fast.terms)
+
+
+def test_time_that_ran_out_is_noted():
+    found = extract(PROBLEMS["dense"](), seconds=0.0)
+    assert any("time ran out" in note for note in found.notes)
+    assert not any("time ran out" in note for note in extract(PROBLEMS["dense"](), seconds=1.0, most=1e9).notes)
 
 
 @pytest.mark.parametrize("seconds", [0, 0.01, 0.3])

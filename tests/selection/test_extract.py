@@ -23,7 +23,7 @@ from eggshard.selection.exact import highs, program
 from eggshard.selection.graph import Graph, strong_components
 from eggshard.selection.portfolio import extract
 from eggshard.selection.problem import Choice, Problem
-from eggshard.selection.reductions.presolve import SHRINK
+from eggshard.selection.reductions.presolve import shrink
 from eggshard.selection.search.greedy import greedy
 from eggshard.selection.search.local_search import LocalSearch
 from eggshard.selection.search.state import PlanState
@@ -64,7 +64,7 @@ def test_greedy_and_local_plans_are_valid_and_exactly_priced(problem):
     search = LocalSearch(graph, costs.best)
     for plan in plans:
         assert check(problem, plan) == []
-        better = search.improve(plan.chosen, groups=True)
+        better = search.improve(plan.chosen)
         if better is not None:  # sources may run in a circle, then there is nothing to start from
             assert check(problem, better) == []
             assert better.cost <= plan.cost * (1 + 1e-9)
@@ -85,7 +85,7 @@ def test_no_bound_exceeds_the_optimum(problem):
 @given(problems())
 @hypothesis_settings(max_examples=80)
 def test_shrinking_keeps_the_optimum(problem):
-    small, inverse = SHRINK.apply(problem)
+    small, inverse = shrink(problem)
     optimum = brute_force(problem)
     assert brute_force(small) == pytest.approx(optimum)
     if optimum < math.inf:
@@ -123,7 +123,7 @@ def test_chains_are_folded_and_lifted():
     for c in range(8):
         table.append([Choice(p, 1.0, ((c, p),)) for p in range(3)])
     problem = Problem(table, [conversions] * 9, [(8, 2)])
-    small, _ = SHRINK.apply(problem)
+    small, _ = shrink(problem)
     assert sum(bool(row) for row in small.choices) == 1
     result = extract(problem)
     assert result.selection.cost == 8 + conversions[0, 2] and len(result.selection.chosen) == 9

@@ -16,11 +16,8 @@ from eggshard.selection.bounds.bound import least_derivations
 from eggshard.selection.graph import Graph
 from eggshard.selection.portfolio import METHODS, extract
 from eggshard.selection.problem import Choice, Problem, Selection
-from eggshard.selection.reductions import fold
-from eggshard.selection.reductions.affordable import Affordable
-from eggshard.selection.reductions.presolve import SHRINK
-from eggshard.selection.reductions.reduction import Chain
-from eggshard.selection.reductions.terms import OfPlans, SameTerms
+from eggshard.selection.reductions.parts import affordable, of_plans, same_terms
+from eggshard.selection.reductions.presolve import shrink
 from eggshard.selection.search import greedy as greedy_module
 from eggshard.selection.search.greedy import greedy
 from eggshard.selection.search.local_search import LocalSearch
@@ -101,10 +98,9 @@ def test_every_member_alone_gives_a_valid_plan_and_a_bound(method):
 def test_shrinking_and_narrowing_keep_the_optimum():
     for loops in (True, False):
         for problem, best in problems(8, 12, loops):
-            small, inverse = SHRINK.apply(problem)
+            small, inverse = shrink(problem)
             assert optimum(small, MOST) == pytest.approx(best, rel=1e-9)
-            affordable = Affordable(least_derivations(Graph(small)).placed, best * (1 + 1e-9))
-            narrowed, _ = Chain(affordable, SHRINK).apply(small)
+            narrowed, _ = shrink(affordable(small, least_derivations(Graph(small)).placed, best * (1 + 1e-9)))
             assert optimum(narrowed, MOST) == pytest.approx(best, rel=1e-9)
             for plan in greedy(Graph(small)).plans:
                 lifted = inverse.lift(plan)
@@ -119,8 +115,8 @@ def test_the_integer_program_alone_has_the_optimum():
 def test_parts_of_a_problem_keep_the_rule():
     for problem, best in problems(3, 12, False):
         plan = extract(problem, gap=0.0).selection
-        for part in (SameTerms(plan.chosen), OfPlans([plan])):
-            assert optimum(part.apply(problem)[0], MOST) == pytest.approx(best, rel=1e-9)
+        for part in (same_terms(problem, plan.chosen), of_plans(problem, [plan])):
+            assert optimum(part, MOST) == pytest.approx(best, rel=1e-9)
 
 
 def test_a_class_that_is_free_at_two_placements_is_made_at_one():
@@ -160,7 +156,7 @@ def test_local_search_makes_no_copies():
     graph = Graph(problem)
     search = LocalSearch(graph, greedy_module.tree_costs(graph).best)
     start = {0: (0,), **{c: (1,) for c in range(1, 5)}}
-    plan = search.improve(start, groups=True)
+    plan = search.improve(start)
     assert plan is not None and check(problem, plan) == []
     assert search.improve({**start, 1: (0, 1), 2: (0,), 3: (1,)}) is None or len(plan.chosen[1]) == 1
 
@@ -179,17 +175,3 @@ def test_a_kernel_is_solved_to_a_certificate_of_all_plans():
     found = extract(problem, exact=True, gap=1e-5, seconds=60.0)
     assert check(problem, found.selection) == []
     assert found.selection.cost - found.bound <= 1e-5 * found.selection.cost
-
-
-def test_comparing_composites_of_chains_changes_no_optimum(monkeypatch):
-    """There may be too many to compare with one another."""
-    problems = [small_loops(random.Random(seed), 8) for seed in range(6)]
-    costs = [[], []]
-    for most in (1, 1000):
-        monkeypatch.setattr(fold, "COMPARED", most)
-        for problem in problems:
-            try:
-                costs[most > 1].append(extract(problem, gap=0.0, exact=True).selection.cost)
-            except LimitError:
-                costs[most > 1].append(None)
-    assert costs[0] == pytest.approx(costs[1], rel=1e-6) and any(costs[0])

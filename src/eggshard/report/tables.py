@@ -232,7 +232,6 @@ METHODS = {
     "affordable": "choices that a cheaper plan may have; the others are left out",
     "dual": "dual ascent: nearly the linear program's bound, without a solver",
     "shards": "the integer program in which a tensor may be computed at several places",
-    "fixed": "the integer program of what the dual ascent leaves",
     "recombine": "the integer program of the choices of the best plans",
     "ring": "equal layers planned as one",
     "memory": "the price or the change of steps that keeps the plan within its limit",

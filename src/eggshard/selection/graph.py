@@ -37,6 +37,11 @@ class Graph:
         return [c for members in self.components for c in members]
 
     @cached_property
+    def conversions(self) -> list[list[list[float]]]:
+        """The problem's costs of conversions, as lists."""
+        return [table.tolist() for table in self.problem.conversions]
+
+    @cached_property
     def essential(self) -> list[int]:
         """The classes that every plan computes, sorted.
 

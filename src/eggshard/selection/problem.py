@@ -6,6 +6,7 @@ at one placement from given placements of other classes; a conversion turns one 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -23,6 +24,10 @@ class Choice(NamedTuple):
     cost: float
     needs: tuple[tuple[int, int], ...]
     tag: Any = None
+
+
+#: What stands in for a choice that is left out, so that the others keep their numbers.
+IMPOSSIBLE = Choice(0, math.inf, ())
 
 
 @dataclass

@@ -11,12 +11,12 @@ from eggshard.selection.bounds.batches import batches
 from eggshard.selection.bounds.dual import Dual
 from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Problem
-from eggshard.selection.reductions.presolve import SHRINK
+from eggshard.selection.reductions.presolve import shrink
 from eggshard.selection.search.greedy import greedy
 
 PROBLEMS = [
     residual_mlp(6, candidates=4), stencil_windows(6, 3.0),
-    *(SHRINK.apply(sharded_program(random.Random(seed), 30, 5, 8))[0] for seed in range(4)),
+    *(shrink(sharded_program(random.Random(seed), 30, 5, 8))[0] for seed in range(4)),
 ]
 
 

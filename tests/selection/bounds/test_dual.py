@@ -12,7 +12,7 @@ from eggshard.selection.bounds.dual import Dual
 from eggshard.selection.graph import Graph
 from eggshard.selection.portfolio import extract
 from eggshard.selection.problem import Problem
-from eggshard.selection.reductions.presolve import SHRINK
+from eggshard.selection.reductions.presolve import shrink
 from eggshard.selection.search.greedy import greedy
 from eggshard.selection.verify import check
 
@@ -36,7 +36,7 @@ def test_no_plan_that_computes_nothing_twice_costs_less_than_the_dual_bound(prob
     once = brute_force(problem, copies=False)
     if not 0 < once < math.inf:
         return
-    for stated in (problem, SHRINK.apply(problem)[0]):
+    for stated in (problem, shrink(problem)[0]):
         graph = Graph(stated)
         plans = greedy(graph).plans
         if plans and plans[0].cost > 0:
@@ -67,7 +67,7 @@ def test_random_charges_and_shares_prove_a_bound(problem):
 
 
 def test_shares_of_a_conversion_never_exceed_its_cost():
-    dual, _ = dual_of(SHRINK.apply(sharded_program(random.Random(2), 40, 7, 12))[0])
+    dual, _ = dual_of(shrink(sharded_program(random.Random(2), 40, 7, 12))[0])
     for block in dual.blocks:
         cheap = block.cost < 1.0
         total = np.bincount(block.conversion, block.state.share, len(block.cost))
@@ -77,7 +77,7 @@ def test_shares_of_a_conversion_never_exceed_its_cost():
 
 @pytest.mark.parametrize("problem", [residual_mlp(8), residual_mlp(8, candidates=4), stencil_windows(8, 3.0)])
 def test_chains_and_residuals_are_certified_to_a_percent(problem):
-    small = SHRINK.apply(problem)[0]
+    small = shrink(problem)[0]
     best = extract(problem).selection.cost
     dual = Dual(Graph(small), best)
     climb(dual, enough=0.99)
@@ -85,7 +85,7 @@ def test_chains_and_residuals_are_certified_to_a_percent(problem):
 
 
 def test_the_dual_of_a_problem_is_always_the_same():
-    first, second = (dual_of(SHRINK.apply(sharded_program(random.Random(5), 30, 7, 12))[0])[0] for _ in range(2))
+    first, second = (dual_of(shrink(sharded_program(random.Random(5), 30, 7, 12))[0])[0] for _ in range(2))
     assert first.bound == second.bound
 
 

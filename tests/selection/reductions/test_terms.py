@@ -10,7 +10,7 @@ from tests.selection.problems import brute_force, problems, sharded_program
 from eggshard.selection.graph import Graph
 from eggshard.selection.portfolio import extract
 from eggshard.selection.problem import Choice, Problem
-from eggshard.selection.reductions.terms import SameTerms
+from eggshard.selection.reductions.parts import same_terms
 from eggshard.selection.search.ascent import Terms
 from eggshard.selection.search.greedy import greedy
 from eggshard.selection.verify import check
@@ -27,9 +27,9 @@ def test_other_operands_are_left_out_and_fewer_or_more_are_not():
             [Choice(0, 1.0, ())],
         ],
         [ONE] * 3, [(0, 0)])
-    kept = [[math.isfinite(s.cost) for s in some] for some in SameTerms({0: (0,), 1: (0,)}).apply(problem)[0].choices]
+    kept = [[math.isfinite(s.cost) for s in some] for some in same_terms(problem, {0: (0,), 1: (0,)}).choices]
     assert kept == [[True, False, False, True], [True], [False]]
-    more = SameTerms({0: (1,), 1: (0,), 2: (0,)}).apply(problem)[0]
+    more = same_terms(problem, {0: (1,), 1: (0,), 2: (0,)})
     kept = [[math.isfinite(s.cost) for s in some] for some in more.choices]
     assert kept == [[True] * 4, [True], [True]]
 

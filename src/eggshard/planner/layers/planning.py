@@ -118,7 +118,7 @@ def plan_by_layers(task: Task) -> Layered | None:
     found = timed(clock, "select", lambda: extract_layers(
         short, graph, encoding, small_context.router, roots,
         lambda problem: extract(problem, seconds=seconds, gap=context.limits.gap, most=most),
-        context.pricer.total(plain), time.monotonic() + seconds, time.monotonic() + most))
+        context.pricer.total(plain), time.monotonic() + most))
     if found is None:
         return None
     lifted, extraction = found.lifted, found.extraction
@@ -165,19 +165,19 @@ class _Best(NamedTuple):
 def extract_layers(
     short: Short, graph: EGraph, encoding: Encoding, tables: Router,
     roots: Sequence[tuple[int, Sequence[Placement]]], extract: Callable[[Problem], Extraction], baseline: float,
-    deadline: float, most: float,
+    deadline: float,
 ) -> LayeredPlan | None:
     """The cheapest plan of the whole program among those whose layers follow one of the copies.
 
     That is one of the ring of one layer, if it comes with a bound that is near, and the short program's would cost less
-    than ``baseline``; if not, the plan extracted of the whole short program. deadline, most: of `time.monotonic`, for
-    local search, and for bounds.
+    than ``baseline``; if not, the plan extracted of the whole short program. deadline: of `time.monotonic`, for local
+    search and for bounds.
     """
     lift = Lift(short, graph, encoding, copies_of(short, graph), tables, roots)
     began = time.monotonic()
     start = local_plan(encoding.problem, deadline)
     first = None if start is None else _priced(lift, start)
-    best, bound = _by_ring(lift, first, most)
+    best, bound = _by_ring(lift, first, deadline)
     ring: LayeredPlan | None = None
     if start is not None and first is not None and best is not None:
         lifted = lift.lift(best.selection, best.copy)
@@ -186,13 +186,13 @@ def extract_layers(
             note = f"ring: cost {best.cost:.9g}, bound {bound:.9g} by these terms"
             made = Extraction(start, 0.0, "ring", time.monotonic() - began, (note,))
             ring = LayeredPlan(lifted, made, bound, start.cost <= baseline)
-    if ring is not None and best is not None and (time.monotonic() > most or bound >= (1 - CLOSE) * best.cost):
+    if ring is not None and best is not None and (time.monotonic() > deadline or bound >= (1 - CLOSE) * best.cost):
         return ring
     found = extract(encoding.problem)
     whole = _priced(lift, found.selection)
     if ring is not None and best is not None and (whole is None or best.cost <= whole.cost):
         return ring
-    best, bound = _by_ring(lift, whole, most)
+    best, bound = _by_ring(lift, whole, deadline)
     lifted = best and lift.lift(best.selection, best.copy)
     return None if lifted is None else LayeredPlan(lifted, found, bound)
 

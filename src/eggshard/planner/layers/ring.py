@@ -23,7 +23,7 @@ from eggshard.planner.layers.lifting import Instance, Lift, copies_of_groups
 from eggshard.selection.bounds.dual import Dual
 from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Choice, Problem, Selection
-from eggshard.selection.reductions.terms import SameTerms
+from eggshard.selection.reductions.parts import same_terms
 from eggshard.selection.search.greedy import tree_costs
 from eggshard.selection.search.local_search import LocalSearch
 
@@ -96,9 +96,9 @@ class Ring:
         known: what it costs; the bound is raised until it is within ``gap`` of the best plan.
         """
         chosen = {c: some for c, some in like.chosen.items() if self.choices[c]}
-        opened, _ = SameTerms(chosen).apply(self.opened)
+        opened = same_terms(self.opened, chosen)
         essential = self._essential(opened)
-        ends = _Ends(self, SameTerms(chosen).apply(self.problem)[0], essential)
+        ends = _Ends(self, same_terms(self.problem, chosen), essential)
         order = [*Graph(opened).order, *ends.added]
         dual = Dual(Graph(ends.problem), known, averaged=True, essential=[*essential, *ends.added], order=order)
         best, cost, bound, before = None, known, 0.0, -math.inf

@@ -40,7 +40,6 @@ from eggshard.selection.bounds.batches import batches
 from eggshard.selection.bounds.charges import CAP, Block, ClassUses
 from eggshard.selection.bounds.exclusive import Context, contexts, groups, within
 from eggshard.selection.graph import Graph
-from eggshard.selection.problem import Problem
 
 #: The first and the last temperature, times the number of classes and relative to cost, and the factor between rounds.
 HOT, COLD, COOLING = 1.0, 2e-3, 0.75
@@ -331,23 +330,6 @@ class Dual:
         found = math.fsum(np.minimum.reduceat(self._slack(), self.ends).tolist())
         self.bound = max(self.bound, min(1.0, found - 1e-9) * self.unit)
         return found
-
-    def fixed(self, limit: float) -> Problem:
-        """Reduced-cost fixing: every plan that computes no class twice and costs no more than ``limit`` is a plan of
-        this problem, in which classes are computed once. Choices that are left out cost infinitely much.
-
-        A choice costs as much over the bound as its slack exceeds the least of its class.
-        """
-        slack = self._slack()
-        least = np.minimum.reduceat(slack, self.ends)
-        room = limit / self.unit - math.fsum(least.tolist()) + 1e-9
-        choices = [[s._replace(cost=math.inf) for s in row] for row in self.graph.problem.choices]
-        for c, end in zip(self.live, least.tolist(), strict=False):
-            for label, s in enumerate(self.kept[c], self.first[c]):
-                if slack[label] - end <= room:
-                    choices[c][s] = self.graph.problem.choices[c][s]
-        problem = self.graph.problem
-        return Problem(choices, problem.conversions, problem.roots, single=frozenset(self.live))
 
     def _slack(self) -> np.ndarray:
         """Per label its reduced cost: what it costs and pays, less what its class is paid at its out."""

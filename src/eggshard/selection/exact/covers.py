@@ -19,6 +19,8 @@ import numpy as np
 VIOLATION = 1e-2
 #: The most cover rows added in one round, and the most suspects examined; sums below `_NOTHING` count as zero.
 ROWS, SUSPECTS = 30, 200
+#: A conversion or shard is suspect where it serves this many times what is there of it.
+SHARED = 1.01
 _NOTHING = 1e-9
 
 #: A class at a placement.
@@ -75,11 +77,25 @@ class Covers:
         return [list(row) for row in found]
 
     def _find_suspects(self) -> None:
-        """Number the conversions (by column) and shards that are there in part, the fullest first."""
-        part: list[tuple[float, int | Shard]] = [
-            (value, (c, p)) for c, row in enumerate(self.made) for p, value in row.items()]
-        part += [(self.value[paid], paid) for some in self.columns.sources.values() for _, paid, free in some
-                 if paid >= 0 and not free]
+        """Number the conversions (by column) and shards that are there in part and serve more than that, the fullest
+        last."""
+        demand = dict.fromkeys(self.columns.sources, 0.0)
+        for root in self.columns.roots:
+            demand[root] += 1.0
+        for x, needs in self.columns.needs.items():
+            for need in needs:
+                demand[need] += self.value[x]
+        part: list[tuple[float, int | Shard]] = []
+        leaving: dict[Shard, float] = {}
+        for need, sources in self.columns.sources.items():
+            c, served = need[0], 0.0
+            for p, paid, free in sources:
+                shard = c, p
+                leaving[shard] = leaving.get(shard, 0.0) + (demand[need] if free else self.value[paid])
+                served += self.made[c][p] if free else self.value[paid]
+            if demand[need] > SHARED * served:
+                part += [(self.value[paid], paid) for _, paid, free in sources if not free]
+        part += [(self.made[c][p], (c, p)) for (c, p), taken in leaving.items() if taken > SHARED * self.made[c][p]]
         part = [(value, what) for value, what in part if _NOTHING < value < 1 - VIOLATION]
         part = sorted(part, key=lambda suspect: suspect[0])[:SUSPECTS]
         self.suspects = {what: t for t, (_, what) in enumerate(part)}

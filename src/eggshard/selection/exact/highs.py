@@ -1,7 +1,8 @@
-"""The adapter to HiGHS: one growing model, with every status checked and the time of each call limited.
+"""The adapter to HiGHS: one growing model, with every status checked, and the work and time of each call limited.
 
-HiGHS keeps zeros and goes on after a rejected call, takes its thread count from the process's first solve, and
-counts ``time_limit`` over all runs of a model: all three are dealt with here.
+Work is in seconds that a usual core takes, by what the solver counts: a limit on it ends a call at the same point on
+any machine. HiGHS keeps zeros and goes on after a rejected call, takes its thread count from the process's first
+solve, and counts ``time_limit`` over all runs of a model: all three are dealt with here.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+#: Work of a simplex iteration per row, and of what the integer solver does between interrupts per row and column
+#: (`python -m bench extraction`).
+ITERATION, INTERRUPT = 1e-8, 1e-5
+
 
 class SolverError(Exception):
     """The solver refused a call or gave no answer; the caller falls back to what it has."""
 
 
 class LinearSolution(NamedTuple):
-    """An optimal basic solution: values and reduced costs per column, duals per row."""
+    """An optimal basic solution: values per column, duals per row."""
 
-    objective: float
     values: np.ndarray
-    reduced: np.ndarray
     duals: np.ndarray
 
 
@@ -31,7 +34,6 @@ class IntegerSolution(NamedTuple):
 
     values: np.ndarray | None
     bound: float
-    finished: bool
 
 
 class Model:
@@ -44,6 +46,8 @@ class Model:
         self._highs = highspy.Highs()
         self.columns = 0
         self.rows = 0
+        #: The work done so far.
+        self.work = 0.0
         self._cost: list[np.ndarray] = []
         self._upper: list[np.ndarray] = []
         self._low: list[np.ndarray] = []
@@ -95,29 +99,30 @@ class Model:
         self._upper.append(upper)
         self.columns += count
 
-    @property
-    def cost(self) -> np.ndarray:
-        return np.concatenate(self._cost) if self._cost else np.zeros(0)
-
-    @property
-    def upper(self) -> np.ndarray:
-        return np.concatenate(self._upper) if self._upper else np.zeros(0)
-
-    def solve_linear(self, seconds: float) -> LinearSolution:
-        """Solve the relaxation from the last basis; raises `SolverError` if not solved to optimality in time."""
+    def solve_linear(self, seconds: float, work: float = math.inf) -> LinearSolution:
+        """Solve the relaxation from the last basis; raises `SolverError` if not solved to optimality within limits."""
+        self._option("simplex_iteration_limit", _count(work / (ITERATION * max(1, self.rows))))
         self._run(seconds)
+        self.work += ITERATION * self.rows * self._highs.getInfo().simplex_iteration_count
         status = self._highs.getModelStatus()
         if status != self._highspy.HighsModelStatus.kOptimal:
             raise SolverError(f"the linear program ended as {self._highs.modelStatusToString(status)}")
         solution = self._highs.getSolution()
-        return LinearSolution(
-            float(self._highs.getInfo().objective_function_value), np.array(solution.col_value),
-            np.array(solution.col_dual), np.array(solution.row_dual))
+        return LinearSolution(np.array(solution.col_value), np.array(solution.row_dual))
 
     def solve_integer(
-        self, integers: np.ndarray, seconds: float, gap: float, start: tuple[np.ndarray, np.ndarray] | None
+        self, integers: np.ndarray, seconds: float, gap: float, start: tuple[np.ndarray, np.ndarray] | None,
+        work: float = math.inf,
     ) -> IntegerSolution:
         """Solve with these columns integer, from a partial solution (columns, values), to a relative gap."""
+        most, calls = _count(work / (INTERRUPT * (self.rows + self.columns))), 0
+
+        def count(event: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if calls >= most:
+                event.interrupt()
+
         kinds = np.zeros(self.columns, np.uint8)
         kinds[integers] = int(self._highspy.HighsVarType.kInteger)
         everything = np.arange(self.columns, dtype=np.int32)
@@ -126,15 +131,20 @@ class Model:
         if start is not None:
             self._ok(self._highs.setSolution(
                 len(start[0]), start[0].astype(np.int32), start[1].astype(float)), "start")
-        self._run(seconds)
+        self._option("simplex_iteration_limit", _MOST)
+        self._highs.cbMipInterrupt.subscribe(count)
+        try:
+            self._run(seconds)
+        finally:
+            self._highs.cbMipInterrupt.unsubscribe(count)
+        self.work += INTERRUPT * (self.rows + self.columns) * calls
         info, status = self._highs.getInfo(), self._highs.getModelStatus()
-        finished = status == self._highspy.HighsModelStatus.kOptimal
         if status == self._highspy.HighsModelStatus.kInfeasible:
-            return IntegerSolution(None, math.inf, True)
+            return IntegerSolution(None, math.inf)
         found = info.primal_solution_status == 2
         values = np.array(self._highs.getSolution().col_value) if found else None
         bound = float(info.mip_dual_bound)
-        return IntegerSolution(values, bound if math.isfinite(bound) else -math.inf, finished)
+        return IntegerSolution(values, bound if math.isfinite(bound) else -math.inf)
 
     def _run(self, seconds: float) -> None:
         self._option("time_limit", max(0.01, seconds) + self._highs.getRunTime())
@@ -144,26 +154,27 @@ class Model:
             self._highspy.Highs.resetGlobalScheduler(True)
             self._ok(self._highs.run(), "to run")
 
-    def clip(self, duals: np.ndarray) -> np.ndarray:
-        """Duals with those of a sign that their row does not allow set to 0."""
-        low, high = np.concatenate(self._low), np.concatenate(self._high)
-        clipped: np.ndarray = np.where((duals > 0) & np.isinf(low) | (duals < 0) & np.isinf(high), 0.0, duals)
-        return clipped
-
-    def dual_bound(self, duals: np.ndarray) -> tuple[float, np.ndarray]:
-        """A lower bound that holds whatever the solver's tolerances, and the reduced costs that go with it.
+    def dual_bound(self, duals: np.ndarray) -> float:
+        """A lower bound that holds whatever the solver's tolerances.
 
         Weak duality with duals clipped to their signs: sum of dual * side + sum of min(0, reduced cost) * upper.
         """
         low, high = np.concatenate(self._low), np.concatenate(self._high)
-        duals = self.clip(duals)
+        duals = np.where((duals > 0) & np.isinf(low) | (duals < 0) & np.isinf(high), 0.0, duals)
         side = np.where(duals > 0, low, np.where(duals < 0, high, 0.0))
-        row = np.concatenate([r for r, _, _ in self._coordinates])
-        column = np.concatenate([c for _, c, _ in self._coordinates])
-        value = np.concatenate([v for _, _, v in self._coordinates])
-        reduced = self.cost - np.bincount(column, weights=value * duals[row], minlength=self.columns)
-        terms = np.minimum(reduced, 0.0) * self.upper
-        return float(math.fsum((duals * side).tolist()) + math.fsum(terms.tolist())), reduced
+        row, column, value = (np.concatenate(some) for some in zip(*self._coordinates, strict=True))
+        reduced = np.concatenate(self._cost) - np.bincount(column, weights=value * duals[row], minlength=self.columns)
+        terms = np.minimum(reduced, 0.0) * np.concatenate(self._upper)
+        return math.fsum((duals * side).tolist()) + math.fsum(terms.tolist())
+
+
+#: The largest whole number that HiGHS takes.
+_MOST = 2**31 - 1
+
+
+def _count(number: float) -> int:
+    """A limit as HiGHS takes it: a whole number, at least 1."""
+    return int(min(max(1.0, number), _MOST))
 
 
 def deadline_left(deadline: float) -> float:

@@ -12,7 +12,6 @@ every plan obeys (`covers`) strengthen the relaxation.
 from __future__ import annotations
 
 import math
-import time
 from typing import NamedTuple
 
 import numpy as np
@@ -28,25 +27,31 @@ from eggshard.selection.verify import complete
 SCALE, TINY = 1e3, 1e-300
 #: Relative error of an integer program's bound, from its integrality and feasibility tolerances.
 TOLERANCE = 2e-6
-#: Adding cover rows ends after this fraction of the time, or after `PATIENCE` rounds that each close less than the
+#: Adding cover rows ends after this fraction of the work, or after `PATIENCE` rounds that each close less than the
 #: fraction `PROGRESS` of the gap.
-RELAXING, PATIENCE, PROGRESS = 0.25, 4, 0.02
+RELAXING, PATIENCE, PROGRESS = 0.5, 4, 0.02
+#: Work of finding a cover row, per column.
+COVER = 1e-6
 
 
 class Answer(NamedTuple):
-    """The best plan found, and a bound on all plans that cost no more than the incumbent."""
+    """The best plan found, a bound on all plans that cost no more than the incumbent, and the work that this took."""
 
     plan: Selection | None
     bound: float
+    work: float
 
 
-def solve(graph: Graph, incumbent: Selection | None, seconds: float, gap: float) -> Answer:
-    """Solve the program of a problem, from a valid plan if one is known, for about ``seconds``.
+def solve(
+    graph: Graph, incumbent: Selection | None, work: float, gap: float, deadline: float = math.inf
+) -> Answer:
+    """Solve the program of a problem, from a valid plan if one is known.
 
-    Choices and conversions that alone cost more than the incumbent are left out. Raises `SolverError`.
+    work: seconds that a usual core may take, counted by what the solver does; deadline: of `time.monotonic`. Choices
+    and conversions that alone cost more than the incumbent are left out. Raises `SolverError`.
     """
     program = _Program(graph, math.inf if incumbent is None else incumbent.cost)
-    return program.solve(incumbent, seconds, gap)
+    return program.solve(incumbent, work, gap, deadline)
 
 
 class _Program:
@@ -193,9 +198,8 @@ class _Program:
                         self._at_least(
                             -last, ([position[c, choice.out]], 1.0), ([available[need]], -1.0), ([x], -1.0 - last))
 
-    def solve(self, incumbent: Selection | None, seconds: float, gap: float) -> Answer:
+    def solve(self, incumbent: Selection | None, work: float, gap: float, deadline: float) -> Answer:
         """As the function of this name."""
-        deadline = time.monotonic() + seconds
         unit = SCALE / max(sum(self.cost) if incumbent is None else incumbent.cost, TINY)
         model = Model()
         none = np.zeros(0, np.int64)
@@ -203,22 +207,23 @@ class _Program:
         low = np.array(self.low)
         model.add_rows(
             low, np.full(len(low), math.inf), np.array(self.row), np.array(self.column), np.array(self.value))
-        bound = self._strengthen(model, deadline - (1 - RELAXING) * seconds, gap) / unit
+        bound = self._strengthen(model, RELAXING * work, gap, deadline) / unit
         if bound >= (1 - gap) * self.limit:
-            return Answer(None, min(bound, self.limit))
+            return Answer(None, min(bound, self.limit), model.work)
         start = None
         if incumbent is not None:
             chosen = {self.computed[c][s] for c, some in incumbent.chosen.items() for s in some}
             columns = np.array([x for some in self.computed for x in some if x >= 0], np.int64)
             start = columns, np.array([float(x in chosen) for x in columns.tolist()])
-        found = model.solve_integer(np.array(self.integers, np.int64), deadline_left(deadline), gap, start)
+        found = model.solve_integer(
+            np.array(self.integers, np.int64), deadline_left(deadline), gap, start, work - model.work)
         plan = None
         if found.values is not None:
             taken = [[s for s, x in enumerate(some) if x >= 0 and found.values[x] > 0.5] for some in self.computed]
             plan = complete(self.problem, {c: some for c, some in enumerate(taken) if some})
-        return Answer(plan, min(max(bound, (found.bound - TOLERANCE * SCALE) / unit), self.limit))
+        return Answer(plan, min(max(bound, (found.bound - TOLERANCE * SCALE) / unit), self.limit), model.work)
 
-    def _strengthen(self, model: Model, deadline: float, gap: float) -> float:
+    def _strengthen(self, model: Model, work: float, gap: float, deadline: float) -> float:
         """Add cover rows to the linear relaxation for as long as they close the gap; its bound, in the model's unit."""
         columns = Columns(self.graph.order, self.made, self.problem.roots)
         for c in range(len(self.problem.choices)):
@@ -230,13 +235,14 @@ class _Program:
         bound, patience = 0.0, PATIENCE
         while patience and bound < (1 - gap) * SCALE:
             try:
-                relaxed = model.solve_linear(deadline_left(deadline))
-            except SolverError:  # out of time
+                relaxed = model.solve_linear(deadline_left(deadline), work - model.work)
+            except SolverError:  # out of time or work
                 break
-            now, _ = model.dual_bound(relaxed.duals)
+            now = model.dual_bound(relaxed.duals)
             patience = PATIENCE if now - bound > PROGRESS * (SCALE - bound) else patience - 1
             bound = max(bound, now)
             rows = Covers(columns, relaxed.values).rows()
+            model.work += COVER * model.columns * len(rows)
             if not rows:
                 break
             model.add_rows(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from eggshard.selection.portfolio import methods as table
 from eggshard.selection.portfolio.state import Budget, Stage, State
 from eggshard.selection.problem import Extraction, Problem
-from eggshard.selection.reductions.presolve import SHRINK
+from eggshard.selection.reductions.presolve import shrink
 
 #: The names of methods in the order in which they first run. Greedy always runs: every other method starts there.
 METHODS = tuple(dict.fromkeys(method.name for method in table.METHODS))
@@ -22,23 +22,25 @@ def extract(
     problem: Problem, *, seconds: float = 10.0, gap: float = 1e-4, methods: Sequence[str] | None = None,
     most: float = 0.0, exact: bool = False,
 ) -> Extraction:
-    """The best plan found within about ``seconds``, to a relative ``gap``, with a bound that holds for every plan.
+    """The best plan found with ``seconds`` of work, to a relative ``gap``, with a bound that holds for every plan.
 
-    Methods that mostly pay are begun, too, where that many seconds do not suffice, but ``most`` do. ``exact``: a
-    certificate among plans that compute nothing twice is not enough; where the problem is not too large, dual ascent,
-    which gives no other, is left out then.
+    Work is counted by what is done, in seconds that it takes on a usual core, so that a problem always gets the same
+    plan. Where so many seconds pass meanwhile, or ``most`` if that is more, the best plan so far is returned; a note
+    says so. Dual ascent, which mostly pays, may have that much work, too. ``exact``: a certificate among plans that
+    compute nothing twice is not enough; where the problem is not too large, dual ascent, which gives no other, is left
+    out then.
 
-    Never worse than any valid seed. The result depends on the clock only where the time runs out; then it is the best
-    plan so far. ``methods`` restricts the portfolio to some of `METHODS`. Raises `LimitError` if no plan exists, and
-    `ValueError` for an unknown method.
+    Never worse than any valid seed. ``methods`` restricts the portfolio to some of `METHODS`. Raises `LimitError` if no
+    plan exists, and `ValueError` for an unknown method.
     """
     wanted = METHODS if methods is None else tuple(methods)
     unknown = [m for m in wanted if m not in METHODS]
     if unknown:
         raise ValueError(f"unknown extraction methods {unknown}; there are {', '.join(METHODS)}")
     began = time.monotonic()
-    budget = Budget(began + seconds, began + max(seconds, most), gap, exact)
-    stage = Stage(*SHRINK.apply(problem), budget.deadline, problem.seeds)
+    patience = max(0.0, most - seconds)
+    budget = Budget(seconds, patience, began + seconds + patience, gap, exact)
+    stage = Stage(*shrink(problem), budget.deadline)
     state = State(problem, budget, ("greedy", *wanted), stage)
     table.run(state)
     return state.result(time.monotonic() - began)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -12,14 +11,16 @@ from eggshard.errors import LimitError
 from eggshard.selection.copies import single_copies
 from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Extraction, Problem, Selection
-from eggshard.selection.reductions.reduction import Inverse
+from eggshard.selection.reductions.inverse import Inverse
 from eggshard.selection.search.ascent import Terms
-from eggshard.selection.search.greedy import greedy
+from eggshard.selection.search.greedy import greedy, sharing
 from eggshard.selection.search.local_search import LocalSearch
-from eggshard.selection.verify import check, complete
+from eggshard.selection.verify import complete
 
 #: Number of choices above which a problem is searched from a few plans only, one choice at a time.
 MANY_CHOICES = 5000
+#: A plan costs as much as a bound if it costs this part more at most: rounding.
+PROVED = 1e-9
 
 
 def flow_count(problem: Problem) -> int:
@@ -34,51 +35,54 @@ def flow_count(problem: Problem) -> int:
     return sum(made[a] * len(qs) for (_, a), qs in needed.items())
 
 
-@dataclass(frozen=True)
+@dataclass
 class Budget:
-    """deadline, most: when methods end, and when those end that mostly pay (`time.monotonic`). gap: the relative one
-    that will do. exact: whether only bounds of all plans count.
+    """What a search may take, so that it depends on the problem alone as long as the time does not run out.
+
+    work: seconds of work left on a usual core, counted by what is done. patience: more of it, for what mostly pays.
+    deadline: when all methods end (`time.monotonic`). gap: the relative one that will do. exact: whether only bounds of
+    all plans count.
     """
 
+    work: float
+    patience: float
     deadline: float
-    most: float
     gap: float
     exact: bool
 
-    def left(self, least: float = 0.0) -> float:
-        """Seconds for a method that may have ``least`` in any case, unless `most` comes first."""
-        now = time.monotonic()
-        return max(0.0, self.deadline - now, min(least, self.most - now))
+    def affords(self, work: float, patient: bool = False) -> bool:
+        """Take so much work, if it is left."""
+        if work > self.work + (self.patience if patient else 0.0):
+            return False
+        self.work -= work
+        return True
 
 
 class Stage:
-    """One problem on the way of reductions, and the plans of it that searches begin with.
+    """One problem on the way of reductions, and its plans: at first greedy ones."""
 
-    Greedy plans come first, then ``seeds`` and ``more`` (choices of the original problem and of this one).
-    """
-
-    def __init__(
-        self, problem: Problem, inverse: Inverse, deadline: float, seeds: Iterable[Mapping[int, int]] = (),
-        more: Iterable[Mapping[int, tuple[int, ...]]] = (),
-    ) -> None:
+    def __init__(self, problem: Problem, inverse: Inverse, deadline: float) -> None:
         self.problem, self.inverse, self.graph, self.flows = problem, inverse, Graph(problem), flow_count(problem)
         self.many = sum(map(len, problem.choices)) > MANY_CHOICES
-        lowered: list[Mapping[int, tuple[int, ...]]] = [
-            inverse.lower({c: (s,) for c, s in seed.items()}) for seed in seeds]
         found = greedy(self.graph)
-        self.plans = list(found.plans)
-        for chosen in [] if self.plans else lowered:
-            self.plans += greedy(self.graph, {c: chosen[c][0] for c in problem.single if c in chosen}).plans
+        self.plans = found.plans
         self.derivable = [
             bool(problem.conversions[c].size) and found.whole.placed[c][q] < math.inf for c, q in problem.roots]
         self.search = LocalSearch(self.graph, found.split.best, deadline)
-        self.greedy, self.adopted = len(self.plans), 0
-        for chosen in (*lowered, *more):
-            plan = self.search.adopt(chosen)
-            if plan is not None:
-                self.adopted += 1
-                if all(plan.chosen != other.chosen for other in self.plans):
-                    self.plans.append(plan)
+
+    def adopt(self, chosen: Mapping[int, tuple[int, ...]]) -> Selection | None:
+        """The plan nearest to some choices, or where there is no greedy plan one that begins with them."""
+        plan = self.search.adopt(chosen)
+        if plan is None and not self.plans:
+            pinned = {c: chosen[c][0] for c in self.problem.single if c in chosen}
+            plan = next(iter(greedy(self.graph, pinned).plans), None)
+        self.keep(plan)
+        return plan
+
+    def keep(self, plan: Selection | None) -> None:
+        """Keep a plan, to search from and to put together with others."""
+        if plan is not None and all(plan.chosen != other.chosen for other in self.plans):
+            self.plans.append(plan)
 
     @cached_property
     def once_will_do(self) -> bool:
@@ -102,8 +106,6 @@ class State:
     once: float = 0.0
     #: The plans of the best plan's terms, with the fixed-node bound.
     terms: Terms | None = None
-    #: What is left of the problem by the dual's reduced costs.
-    fixed: Problem | None = None
     notes: list[str] = field(default_factory=list)
 
     def begin(self) -> None:
@@ -114,28 +116,29 @@ class State:
                 raise LimitError(
                     f"no plan delivers class {c} at placement {q}: none of its {len(self.problem.choices[c])} choices "
                     "can be computed and converted to it; allow more candidate placements")
-        greedy_plans, others = self.stage.plans[: self.stage.greedy], self.stage.plans[self.stage.greedy :]
-        for plan in greedy_plans:
+        for plan in self.stage.plans:
             self.offer(plan, "greedy")
         self.note("greedy")
-        for plan in others:
-            self.offer(plan, "seed")
-        if self.stage.adopted:
-            self.note("seeds")
 
-    def enter(self, stage: Stage) -> bool:
+    def further(self) -> None:
+        """Take what is found in hardly more time: another greedy plan, and those that the problem's seeds become."""
+        plan = sharing(self.stage.graph)
+        self.stage.keep(plan)
+        self.offer(plan, "greedy")
+        for seed in self.problem.seeds:
+            self.offer(self.stage.adopt(self.stage.inverse.lower({c: (s,) for c, s in seed.items()})), "seed")
+        self.note("seeds")
+
+    def enter(self, stage: Stage) -> None:
         """Go on with a problem that has every plan cheaper than the best; not where no plan of it was found."""
         if not stage.plans:
-            return False
+            return
         best = self.best
         assert best is not None
-        known = self.stage.inverse.lift(best)
-        if known is not None and (self.known is None or known.cost < self.known.cost):
-            self.known = known
+        self.known = self.stage.inverse.lift(best)
         self.stage, self.best = stage, min(stage.plans, key=lambda plan: plan.cost)
         self.notes.append(f"affordable: {sum(map(len, stage.problem.choices))} choices")
         self.note("affordable")
-        return True
 
     def offer(self, plan: Selection | None, method: str) -> bool:
         """Take a plan if it is the cheapest yet."""
@@ -171,19 +174,27 @@ class State:
         """Whether the best plan is certified among all plans."""
         return self.within(self.budget.gap, self.bound)
 
-    def of_its_terms(self, plan: Selection) -> bool:
+    @property
+    def proved(self) -> bool:
+        """Whether the best plan costs the bound of all plans but for rounding."""
+        return self.within(PROVED, self.bound)
+
+    def of_its_terms(self, plan: Selection | None) -> bool:
         """Whether a plan is one of those that the fixed-node bound is of."""
-        return self.terms is not None and self.terms.has(plan)
+        return self.terms is not None and plan is not None and self.terms.has(plan)
+
+    def within_terms(self, gap: float) -> bool:
+        """Whether the best plan costs the fixed-node bound but for a relative gap."""
+        return self.terms is not None and self.of_its_terms(self.best) and self.within(gap, self.terms.bound)
 
     def result(self, seconds: float) -> Extraction:
         """The best plan of the original problem, with its bounds. Raises `LimitError` where none was found."""
         lifted = None if self.best is None else self.stage.inverse.lift(self.best)
-        terms = 0.0
-        if self.terms is not None and self.best is not None and self.terms.has(self.best):
-            terms = self.terms.bound
+        terms = self.terms.bound if self.terms is not None and self.of_its_terms(self.best) else 0.0
         if self.known is not None and (lifted is None or self.known.cost < lifted.cost):
             lifted, terms = self.known, 0.0
-        for seed in self.problem.seeds:  # rounding could make a seed cheaper, or nothing else was found
+        # Rounding could make a seed cheaper, or nothing else was found.
+        for seed in self.problem.seeds if lifted is None or not self.proved else ():
             plan = complete(self.problem, {c: (s,) for c, s in seed.items()})
             if plan is not None and (lifted is None or plan.cost < lifted.cost):
                 lifted, terms, self.method = plan, 0.0, "seed"
@@ -191,8 +202,7 @@ class State:
             raise LimitError(
                 f"no plan was found that computes each of {len(self.problem.single)} classes at one placement; allow "
                 "more candidate placements, or state one such plan as a seed")
-        assert not check(self.problem, lifted)
         cost = lifted.cost
-        bound = cost if cost - self.bound <= 1e-9 * cost else min(self.bound, cost)
+        bound = cost if cost - self.bound <= PROVED * cost else min(self.bound, cost)
         once = max(bound, min(self.once, cost))
         return Extraction(lifted, bound, self.method, seconds, tuple(self.notes), once, max(once, min(terms, cost)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,54 +11,49 @@ from eggshard.selection.copies import consumers, detour, single_copies
 from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Choice, Problem
 from eggshard.selection.reductions.dominance import dominated
-from eggshard.selection.reductions.reduction import Inverse, Origin, Reduction, Renumbered
+from eggshard.selection.reductions.inverse import Origin, Renumbered
 
 
-class FoldChains(Reduction):
-    """Folds classes into their only consumer; a folded class is left without choices.
+def fold_chains(problem: Problem) -> tuple[Problem, Renumbered]:
+    """Fold classes into their only consumer; a folded class is left without choices.
 
     Class u is folded into C if only C needs u, no choice of C needs it twice, neither lies in a cycle, and C is
     computed at most once. Then a plan with C's choice s, which needs (u, q), has one choice t of u and one conversion:
     together they are one choice of C, of the summed cost and the united needs. Conversely such a choice is both. Done
     where it does not add choices: u has one choice, or C is a function of u alone and the composites that are not
-    dominated are no more than the choices before (of those that differ in where they take a value that only u needs,
-    too: a conversion before u is as good as one after it). Where u may be computed once C may be from then on: some
+    dominated are no more than the choices before. Where u may be computed once C may be from then on: some
     optimal plan computes it at most once.
     """
-
-    def apply(self, problem: Problem) -> tuple[Problem, Inverse]:
-        original = problem
-        problem = replace(problem, choices=list(problem.choices), conversions=list(problem.conversions), seeds=[])
-        origin: list[list[Origin]] = [[((c, s),) for s in range(len(row))] for c, row in enumerate(problem.choices)]
-        graph = Graph(problem)
-        users = slots, needed = consumers(problem)
-        single = single_copies(problem, graph.cyclic, users)
-        into: dict[int, int] = {}
-        for u in graph.order:
-            if graph.cyclic[u] or not problem.choices[u] or len(slots[u]) != 1:
-                continue
-            ((consumer, _),) = slots[u]
-            while consumer in into:
-                consumer = into[consumer]
-            if consumer < 0 or graph.cyclic[consumer] or not single[consumer]:
-                continue
-            below = [(c, i) for c, i in slots[consumer]]
-            once = len(below) == 1 and (below[0][0] < 0 or single[below[0][0]])
-            folded = _fold(problem, origin, u, consumer, needed[consumer], once, slots)
-            if folded is None:
-                continue
-            into[u] = consumer
-            if u in problem.single:
-                problem.single |= {consumer}
-            problem.choices[consumer], origin[consumer] = folded
-            problem.choices[u], origin[u] = [], []
-            problem.conversions[u] = np.zeros((0, 0))
-        return problem, Renumbered(original, origin)
+    problem = replace(problem, choices=list(problem.choices), conversions=list(problem.conversions), seeds=[])
+    origin: list[list[Origin]] = [[((c, s),) for s in range(len(row))] for c, row in enumerate(problem.choices)]
+    graph = Graph(problem)
+    users = slots, needed = consumers(problem)
+    single = single_copies(problem, graph.cyclic, users)
+    into: dict[int, int] = {}
+    for u in graph.order:
+        if graph.cyclic[u] or not problem.choices[u] or len(slots[u]) != 1:
+            continue
+        ((consumer, _),) = slots[u]
+        while consumer in into:
+            consumer = into[consumer]
+        if consumer < 0 or graph.cyclic[consumer] or not single[consumer]:
+            continue
+        below = [(c, i) for c, i in slots[consumer]]
+        once = len(below) == 1 and (below[0][0] < 0 or single[below[0][0]])
+        folded = _fold(problem, origin, u, consumer, needed[consumer], once)
+        if folded is None:
+            continue
+        into[u] = consumer
+        if u in problem.single:
+            problem.single |= {consumer}
+        problem.choices[consumer], origin[consumer] = folded
+        problem.choices[u], origin[u] = [], []
+        problem.conversions[u] = np.zeros((0, 0))
+    return problem, Renumbered(origin)
 
 
 def _fold(
-    problem: Problem, origin: list[list[Origin]], u: int, consumer: int, needed: set[int], once: bool,
-    slots: Sequence[Collection[tuple[int, int]]],
+    problem: Problem, origin: list[list[Origin]], u: int, consumer: int, needed: set[int], once: bool
 ) -> tuple[list[Choice], list[Origin]] | None:
     """The consumer's choices with u's inside, and their origins; None where folding does not pay."""
     lower, upper = problem.choices[u], problem.choices[consumer]
@@ -94,7 +88,6 @@ def _fold(
         (cost[:, :, None] == cost[:, None, :]) & (number[:, None] < number))
     kept = np.argwhere((cost < math.inf) & ~(better & strict).any(axis=1)).tolist()
     limit = len(lower) + len(upper)
-    kept = _without_moves(problem, lower, kept, cost, more, slots)
     if len(kept) > 4 * limit:
         return None
     choices = [Choice(int(outs[s]), float(cost[t, s]), lower[t].needs) for t, s in kept]
@@ -104,36 +97,3 @@ def _fold(
     origins = [(*origin[consumer][s], *origin[u][t]) for t, s in kept]
     left = [i for i in range(len(choices)) if i not in gone]
     return [choices[i] for i in left], [origins[i] for i in left]
-
-
-#: The most composites that are compared pairwise, in arrays of the square of their number.
-COMPARED = 1000
-
-
-def _without_moves(
-    problem: Problem, lower: Sequence[Choice], kept: list[list[int]], cost: np.ndarray, more: np.ndarray,
-    slots: Sequence[Collection[tuple[int, int]]],
-) -> list[list[int]]:
-    """Keep the composites (t, s) that no other one dominates by taking u's only operand at another placement.
-
-    Only u needs that operand, and u is computed at most once here: so it is needed at one placement, and computed once
-    if at all. Taken at y' instead of y from wherever it is made, at x, it costs conversion[x, y'] - conversion[x, y]
-    more at most. With `detour` that is a preorder, of which the least remain; of equals the first.
-    """
-    operand = {a for t in lower for a, _ in t.needs}
-    if len(operand) != 1 or any(len(t.needs) != 1 for t in lower) or not 2 <= len(kept) <= COMPARED:
-        return kept
-    (a,) = operand
-    if len(slots[a]) != 1 or not problem.choices[a]:
-        return kept
-    made = sorted({s.out for s in problem.choices[a]})
-    ts, ss = np.array(kept, np.int64).T
-    needs, which = np.unique([t.needs[0][1] for t in lower], return_inverse=True)
-    table = problem.conversions[a][np.ix_(np.array(made), needs)]
-    with np.errstate(invalid="ignore"):
-        moved = np.nan_to_num(np.maximum(table[:, :, None] - table[:, None, :], 0.0), posinf=math.inf).max(axis=0)
-    costs, places = cost[ts, ss], which[ts]
-    better = costs[:, None] + more[np.ix_(ss, ss)] + moved[np.ix_(places, places)] <= costs[None, :]
-    first = np.arange(len(kept))
-    gone = (better & (~better.T | (first[:, None] < first[None, :]))).any(axis=0)
-    return [pair for pair, drop in zip(kept, gone.tolist(), strict=True) if not drop]

@@ -13,35 +13,36 @@ from eggshard.selection.copies import consumers
 from eggshard.selection.graph import strong_components
 from eggshard.selection.problem import Choice, Problem
 from eggshard.selection.reductions.dominance import dominated
-from eggshard.selection.reductions.fold import FoldChains
-from eggshard.selection.reductions.reduction import Chain, Inverse, Origin, Reduction, Renumbered
+from eggshard.selection.reductions.fold import fold_chains
+from eggshard.selection.reductions.inverse import Inverse, Origin, Renumbered
 
 
-class Presolve(Reduction):
-    """Drops free needs, choices that no derivation uses, dominated choices, and what the roots do not lead to."""
-
-    def apply(self, problem: Problem) -> tuple[Problem, Inverse]:
-        # A choice that needs its own shard would have it computed and converted to, or would wait for itself.
-        alive = [[s.cost < math.inf and (c, s.out) not in s.needs for s in choices]
-                 for c, choices in enumerate(problem.choices)]
-        needs = [[s.needs for s in choices] for choices in problem.choices]
-        stand_in: dict[tuple[int, int], int] = {}
-        free = _drop_free_needs(problem, alive, needs, stand_in)
-        _drop_underivable(problem, alive, needs)
-        live, needed = _reachable(problem, alive, needs)
-        for c in live:
-            some = [s for s, ok in enumerate(alive[c]) if ok]
-            choices = [problem.choices[c][s]._replace(needs=needs[c][s]) for s in some]
-            for gone, by in dominated(choices, problem.conversions[c], needed[c]).items():
-                alive[c][some[gone]] = False
-                stand_in[c, some[gone]] = some[by]
-        live, needed = _reachable(problem, alive, needs)
-        smaller, origin = _renumber(problem, sorted(live), alive, needs, needed)
-        return smaller, Renumbered(problem, origin, free, stand_in)
+def shrink(problem: Problem) -> tuple[Problem, Inverse]:
+    """A smaller problem of the same optimum, and the way back."""
+    small, presolved = presolve(problem)
+    smaller, folded = fold_chains(small)
+    return smaller, Inverse(problem, (presolved, folded))
 
 
-#: Makes a problem smaller; its optimum stays.
-SHRINK = Chain(Presolve(), FoldChains())
+def presolve(problem: Problem) -> tuple[Problem, Renumbered]:
+    """Drop free needs, choices that no derivation uses, dominated choices, and what the roots do not lead to."""
+    # A choice that needs its own shard would have it computed and converted to, or would wait for itself.
+    alive = [[s.cost < math.inf and (c, s.out) not in s.needs for s in choices]
+             for c, choices in enumerate(problem.choices)]
+    needs = [[s.needs for s in choices] for choices in problem.choices]
+    stand_in: dict[tuple[int, int], int] = {}
+    free = _drop_free_needs(problem, alive, needs, stand_in)
+    _drop_underivable(problem, alive, needs)
+    live, needed = _reachable(problem, alive, needs)
+    for c in live:
+        some = [s for s, ok in enumerate(alive[c]) if ok]
+        choices = [problem.choices[c][s]._replace(needs=needs[c][s]) for s in some]
+        for gone, by in dominated(choices, problem.conversions[c], needed[c]).items():
+            alive[c][some[gone]] = False
+            stand_in[c, some[gone]] = some[by]
+    live, needed = _reachable(problem, alive, needs)
+    smaller, origin = _renumber(problem, sorted(live), alive, needs, needed)
+    return smaller, Renumbered(origin, free, stand_in)
 
 
 def _drop_free_needs(

@@ -9,27 +9,24 @@ from typing import NamedTuple
 from eggshard.selection.bounds.dual import Dual
 from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Problem, Selection
-from eggshard.selection.reductions.terms import SameTerms
+from eggshard.selection.reductions.parts import choice_count, same_terms
 from eggshard.selection.search.greedy import tree_costs
 from eggshard.selection.search.local_search import LocalSearch
-from eggshard.selection.verify import complete
 
-#: An ascent over all plans ends when `HOPE` times the last rise would not bring the bound to the fraction `NEAR` of the
-#: best plan's cost. Rises shrink about as the temperature does, so that all later ones together are mostly smaller.
-HOPE, NEAR = 3.0, 0.9
+#: An ascent over all plans ends when this many times the last rise would not bring the bound within the gap. Rises
+#: shrink about as the temperature does, so that all later ones together are mostly smaller.
+HOPE = 3.0
 #: Rise of the bound between checks, as a fraction of the known plan's cost, above which no plan is decoded: later
 #: prices give better ones.
-STEEP = 0.05
+STEEP = 0.01
 
 
 class Ascent(NamedTuple):
-    """The best plan that prices gave, None if none; the no-recomputation bound, of plans that compute nothing twice;
-    and the problem that reduced-cost fixing leaves, with every such plan cheaper than the best one known.
-    """
+    """The best plan that prices gave, None if none, and the no-recomputation bound, of plans that compute nothing
+    twice."""
 
     plan: Selection | None
     bound: float
-    fixed: Problem
 
 
 class Terms:
@@ -37,22 +34,17 @@ class Terms:
 
     def __init__(self, problem: Problem, incumbent: Selection) -> None:
         self.incumbent = incumbent
-        self.problem, _ = SameTerms(incumbent.chosen).apply(problem)
+        self.problem = same_terms(problem, incumbent.chosen)
         #: Whether these are all plans.
-        self.all_plans = all(
-            math.isfinite(kept.cost) or not math.isfinite(choice.cost)
-            for some, choices in zip(self.problem.choices, problem.choices, strict=True)
-            for kept, choice in zip(some, choices, strict=True))
+        self.all_plans = choice_count(self.problem) == choice_count(problem)
         self.bound = 0.0
-        #: What the last ascent left (see `Ascent`).
-        self.fixed = self.problem
 
     def ascend(self, gap: float, deadline: float) -> Selection | None:
         """The best plan that prices gave; raises the bound."""
         graph = Graph(self.problem)
         search = LocalSearch(graph, tree_costs(graph).best, deadline)
         found = ascend(graph, search, self.incumbent.cost, gap, deadline, patient=True)
-        self.bound, self.fixed = found.bound, found.fixed
+        self.bound = found.bound
         return found.plan
 
     def has(self, plan: Selection) -> bool:
@@ -74,12 +66,11 @@ def ascend(
         rise, before = part - before, part
         late = time.monotonic() > deadline
         if late or rise <= STEEP or dual.bound >= cost * (1 - gap):
-            plan = complete(graph.problem, dual.decoded())
-            plan = plan and search.improve(plan.chosen)
+            plan = search.improve(dual.decoded())
             if plan is not None and (found is None or plan.cost < found.cost):
                 found, cost = plan, min(plan.cost, known)
         if late or dual.bound >= cost * (1 - gap):
             break
-        if not patient and (part + HOPE * rise) * known < min(NEAR, 1 - gap) * cost:
+        if not patient and (part + HOPE * rise) * known < (1 - gap) * cost:
             break
-    return Ascent(found, dual.bound, dual.fixed(cost))
+    return Ascent(found, dual.bound)

@@ -141,7 +141,7 @@ def decode(graph: Graph, costs: TreeCosts) -> dict[int, tuple[int, ...]]:
 
 
 class GreedyPlans(NamedTuple):
-    """The plans, and the tree costs behind the first two: unshared, and split among users."""
+    """The plans, and the tree costs behind them: unshared, and split among users."""
 
     plans: list[Selection]
     whole: TreeCosts
@@ -160,12 +160,17 @@ def greedy(graph: Graph, pinned: Mapping[int, int] | None = None) -> GreedyPlans
     plans: list[Selection] = []
     if not _derives(problem, whole):
         return GreedyPlans(plans, whole, split)
-    shared = [SHARED if share < 1 else 1.0 for share in shares]
-    for charge, found in ((None, whole), (shares, split), (shared, tree_costs(graph, shared))):
+    for charge, found in ((None, whole), (shares, split)):
         plan = _Pinning(graph, charge).plan(tree_costs(graph, charge, pinned) if pinned else found, pinned or {})
         if plan is not None and all(plan.chosen != other.chosen for other in plans):
             plans.append(plan)
     return GreedyPlans(sorted(plans, key=lambda plan: plan.cost), whole, split)
+
+
+def sharing(graph: Graph) -> Selection | None:
+    """The plan by tree costs in which what is shared costs each use almost nothing; None if none was found."""
+    shares = [SHARED if share < 1 else 1.0 for share in split_shares(graph.problem)]
+    return _Pinning(graph, shares).plan(tree_costs(graph, shares), {})
 
 
 def _derives(problem: Problem, costs: TreeCosts) -> bool:

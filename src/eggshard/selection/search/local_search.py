@@ -1,4 +1,4 @@
-"""Local search on the exact DAG cost: one class, a class with its neighbours, or a second copy at a time."""
+"""Local search on the exact DAG cost: one class, or a second copy of one, at a time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Selection
 from eggshard.selection.search.state import PlanState
 from eggshard.selection.verify import complete
-
-#: The most classes that one move changes together: first neighbours, then, if that gains nothing, all that can follow.
-GROUPS = (8, 1000)
 
 
 class LocalSearch:
@@ -38,13 +35,8 @@ class LocalSearch:
                     outs.setdefault(choice.out, []).append(s)
             self.by_out.append(outs)
 
-    def improve(
-        self, chosen: Mapping[int, Iterable[int]], sweeps: int = 20, groups: bool = False
-    ) -> Selection | None:
-        """The local optimum reached from these choices; None if they make no valid plan.
-
-        ``groups`` also tries to change neighbouring classes together, which is slower.
-        """
+    def improve(self, chosen: Mapping[int, Iterable[int]], sweeps: int = 20) -> Selection | None:
+        """The local optimum reached from these choices; None if they make no valid plan."""
         state = PlanState(self.graph, chosen, self.fallback)
         if not state.cost < math.inf:
             return None
@@ -57,10 +49,6 @@ class LocalSearch:
                     changed.add(c)
                     if time.monotonic() > self.deadline:
                         break
-            for most in GROUPS if groups else ():
-                if not changed:
-                    changed = {c for c in reversed(order) if state.made[c] and time.monotonic() < self.deadline
-                               and self._improve_around(state, c, most)}
             if not changed or time.monotonic() > self.deadline:
                 break
             dirty = set(changed)
@@ -100,21 +88,6 @@ class LocalSearch:
                         if state.choices[c][s].cost < state.conversion_cost[c]:
                             improved |= state.try_switch(c, (s,), (), below)
         return improved
-
-    def _improve_around(self, state: PlanState, c: int, most: int) -> bool:
-        """Class c together with its operands, and with the consumers that can follow to the same placement."""
-        below = -1e-12 * abs(state.cost)
-        for s, choice in enumerate(state.choices[c]):
-            if not choice.cost < math.inf or choice.out in state.made[c]:
-                continue
-            group = {c: s}
-            self.pull_operands(state, group, choice.needs, most)
-            if len(group) > 1 and state.try_group(group.items(), below):
-                return True
-            self.push_users(state, group, c, choice.out, most)
-            if len(group) > 1 and state.try_group(group.items(), below):
-                return True
-        return False
 
     def pull_operands(
         self, state: PlanState, group: dict[int, int], needs: Iterable[tuple[int, int]], most: int

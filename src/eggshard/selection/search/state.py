@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -22,13 +22,13 @@ class PlanState:
     """
 
     def __init__(
-        self, graph: Graph, chosen: Mapping[int, Iterable[int]], fallback: list[np.ndarray]
+        self, graph: Graph, chosen: Mapping[int, Iterable[int]], fallback: Sequence[Sequence[int] | np.ndarray]
     ) -> None:
         problem = graph.problem
         self.graph = graph
         self.choices = problem.choices
-        self.conversions: list[list[list[float]]] = [m.tolist() for m in problem.conversions]
-        self.fallback = [f.tolist() for f in fallback]
+        self.conversions = graph.conversions
+        self.fallback = fallback
         self.made: list[dict[int, int]] = [{} for _ in self.choices]
         self.count: list[dict[int, int]] = [{} for _ in self.choices]
         self.conversion_cost: list[float] = [0.0] * len(self.choices)
@@ -222,7 +222,7 @@ class PlanState:
             while self._born:
                 a = self._born.pop()
                 if self.count[a] and not self.made[a]:
-                    for s in self._preferred.get(a) or (self.fallback[a][next(iter(self.count[a]))],):
+                    for s in self._preferred.get(a) or (int(self.fallback[a][next(iter(self.count[a]))]),):
                         if s >= 0:
                             self._add(a, s)
             while self._dead:
