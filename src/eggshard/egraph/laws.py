@@ -18,7 +18,7 @@ import numpy as np
 from eggshard.egraph.patterns import Node, Pattern, postorder
 from eggshard.egraph.rules import NO_ATTRIBUTES, Match, OpUse, Rule
 from eggshard.errors import ProgramError, RewriteError
-from eggshard.ops import registry
+from eggshard.ops.arithmetic import current
 from eggshard.program.attributes import Attributes
 from eggshard.program.types import TensorType, is_float, numpy_dtype
 
@@ -151,7 +151,7 @@ def _evaluate(pattern: Pattern, uses: list[OpUse], arrays: Mapping[str, np.ndarr
         operands = [value(c) for c in p.children]
         use = next(remaining)
         with np.errstate(all="ignore"):
-            return registry.get(use.name).evaluate(use.attributes, operands)[0]
+            return current().evaluate(use.name, use.attributes, operands)[0]
 
     return np.asarray(value(pattern))
 

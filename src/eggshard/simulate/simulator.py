@@ -7,14 +7,16 @@ leaves unspecified (past a tensor's end, padding) is poisoned, so that a plan th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from eggshard.errors import LoweringError, VerificationError
+from eggshard.ops.arithmetic import current
 from eggshard.program import monoids
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
-from eggshard.program.types import mlir_dtype, numpy_dtype
+from eggshard.program.types import mlir_dtype
 from eggshard.simulate.device_arrays import Arrays, combined, poisoned
 from eggshard.simulate.group_simulation import group_collective
 from eggshard.simulate.window_simulation import (
@@ -75,7 +77,7 @@ def run(plan: StepPlan, shards: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 def _check(plan: StepPlan, value: int, array: np.ndarray, what: str) -> None:
     type_ = plan.types[value]
-    if array.shape != (plan.mesh.size, *type_.shape) or mlir_dtype(array.dtype) != type_.dtype:
+    if array.shape != (plan.mesh.size, *type_.shape) or not current().holds(array, type_.dtype):
         raise LoweringError(
             f"{what} is {mlir_dtype(array.dtype)}{list(array.shape)}, but the plan states {type_} on each of "
             f"{plan.mesh.size} devices"
@@ -115,9 +117,7 @@ _perform: Handlers[Arrays] = Handlers("simulation")
 
 @_perform.handles(Local)
 def _(action: Local, mesh: Mesh, operands: Arrays) -> Arrays:
-    from eggshard.ops import registry
-
-    evaluate = registry.get(action.name).evaluate
+    evaluate = partial(current().evaluate, action.name)
     # Arrays that stand for the same data on all devices have no stride along them; then one device's work will do.
     alike = all(array.strides[0] == 0 or mesh.size == 1 for array in operands)
     rows = [
@@ -226,13 +226,11 @@ def _(action: GroupCollective, mesh: Mesh, operands: Arrays) -> Arrays:
 
 @_perform.handles(OnFirstDevice)
 def _(action: OnFirstDevice, mesh: Mesh, operands: Arrays) -> Arrays:
-    from eggshard.ops import registry
-
     local, first = action.local, int(mesh.grid.reshape(-1)[0])
-    results = registry.get(local.name).evaluate(local.attributes, [a[first] for a in operands], local.regions)
+    results = current().evaluate(local.name, local.attributes, [a[first] for a in operands], local.regions)
     out = []
     for result, type_ in zip(results, local.result_types, strict=True):
-        array = np.zeros((mesh.size, *type_.shape), numpy_dtype(type_.dtype))
+        array = np.zeros((mesh.size, *type_.shape), current().stored(type_.dtype))
         array[first] = result
         out.append(array)
     return tuple(out)

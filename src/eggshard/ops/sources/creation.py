@@ -8,13 +8,14 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
+from eggshard.ops.arithmetic import current
 from eggshard.ops.base import PASS, REPLICATE, Arrays, Factor, FactorRule, OpDef, Types, register, replicated_rule
 from eggshard.ops.shard_program import MOST_PLACES, PLACE, ShardProgram
 from eggshard.ops.signatures import require_class, require_count
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.program import Region
-from eggshard.program.types import TensorType, float_limits, integer_limits, is_float, mlir_dtype, numpy_dtype
+from eggshard.program.types import TensorType, float_limits, integer_limits, is_float, mlir_dtype
 
 
 class _Constant(OpDef):
@@ -85,7 +86,7 @@ class _Iota(OpDef):
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: tuple[Region, ...] = ()) -> tuple[np.ndarray, ...]:
         shape, dim = attrs["shape"], attrs["iota_dimension"]
-        counter = np.arange(shape[dim]).astype(numpy_dtype(attrs["dtype"]))
+        counter = np.arange(shape[dim]).astype(current().stored(attrs["dtype"]))
         return (np.broadcast_to(counter.reshape((-1,) + (1,) * (len(shape) - dim - 1)), shape),)
 
     def on_shards(

@@ -1,0 +1,344 @@
+"""What ops mean over a prime field: an `Arithmetic` that leaves movement and integers as they are.
+
+Every op of the registry does one of three things. It keeps its own meaning, because it moves elements, works on
+integers, or combines elements only through `Arithmetic`; it has a meaning of its own here; or it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from eggshard.errors import LoweringError
+from eggshard.ops import base, numerics
+from eggshard.ops.arithmetic import Arithmetic, Combine
+from eggshard.ops.base import Arrays
+from eggshard.ops.elementwise.table import Elementwise
+from eggshard.program.attributes import Attributes, Literal
+from eggshard.program.program import Region
+from eggshard.program.types import is_float, mlir_dtype, numpy_dtype
+from eggshard.prove.combining import Combination
+from eggshard.prove.hashing import SMALL, Hashes
+from eggshard.prove.residues import Residues, is_complex, paired
+
+#: Ops that keep their own meaning.
+KEPT = frozenset((
+    # movement
+    "broadcast_in_dim", "concatenate", "complex", "dynamic_slice", "dynamic_update_slice", "extend", "gather", "imag",
+    "optimization_barrier", "pad", "real", "reshape", "reverse", "rotate", "select", "sharding_constraint",
+    "sharding_group", "slice", "transpose", "update_slice", "wrap",
+    # control flow
+    "case", "if", "manual_computation", "while",
+    # what combines elements through `Arithmetic`
+    "reduce", "reduce_general", "reduce_window", "reduce_window_general", "scatter", "select_and_scatter", "sort",
+    # integers and truth values alone
+    "and", "count_leading_zeros", "iota", "not", "or", "popcnt", "shift_left", "shift_right_arithmetic",
+    "shift_right_logical", "xor",
+))  # fmt: skip
+
+#: Ops without a meaning, and why.
+REFUSED = {
+    "cholesky": "linear algebra is not polynomial",
+    "triangular_solve": "linear algebra is not polynomial",
+    "custom_call": "what a custom call computes is not known",
+    "custom_call_effectful": "what a custom call computes is not known",
+    "opaque": "what an unknown op computes is not known",
+    "opaque_effectful": "what an unknown op computes is not known",
+    "unstated": "what the program computes at these sizes is not known",
+    "rng": "its numbers depend on hidden state",
+    **dict.fromkeys(
+        ("all_gather", "all_reduce", "all_to_all", "collective_permute", "partition_id", "reduce_scatter",
+         "replica_id"), "it has no meaning on one device alone"),
+}
+
+_Meaning = Callable[[Attributes, Sequence[np.ndarray]], np.ndarray]
+
+
+class Refused(LoweringError):
+    """A program holds an op that has no meaning over a field."""
+
+
+class Field(Arithmetic):
+    """Residues of a prime for floats, integers as they are; random functions for what is no polynomial.
+
+    loose: two floats also compare as equal where a random symmetric predicate holds, so that branches for equal numbers
+    are taken; without it they never are.
+    """
+
+    def __init__(self, prime: int, seed: int, loose: bool = False):
+        self.residues = Residues(prime)
+        self.hashes = Hashes(self.residues, seed)
+        self.loose = loose
+        self._random = np.random.default_rng(seed)
+        self._constants: dict[int, tuple[Literal, np.ndarray]] = {}
+        self._meanings = self._table()
+        r = self.residues
+        functions = {"add": r.add, "mul": r.multiply, "max": self._maximum, "min": self._minimum}
+        self._combine: dict[str, Combine] = {
+            name: Combination(name, Arithmetic.combine(self, name), function, r, self.hashes)
+            for name, function in functions.items()
+        }
+
+    # What the evaluation of ops and steps asks for.
+
+    def stored(self, dtype: str) -> np.dtype:
+        return _stored(dtype)
+
+    def combine(self, monoid: str) -> Combine:
+        return self._combine.get(monoid) or super().combine(monoid)
+
+    def matmul(self, lhs: np.ndarray, rhs: np.ndarray) -> np.ndarray:
+        if lhs.dtype.kind in "fc" or rhs.dtype.kind in "fc":
+            return self.residues.matmul(lhs, rhs)
+        return super().matmul(lhs, rhs)
+
+    def evaluate(
+        self, name: str, attrs: Attributes, arrays: Arrays, regions: Sequence[Region] = ()
+    ) -> tuple[np.ndarray, ...]:
+        """The results of one op; `Refused` for one that has no meaning here."""
+        meaning = self._meanings.get(name)
+        with np.errstate(all="ignore"):
+            if meaning is not None and (name in _ALWAYS or any(np.asarray(a).dtype.kind in "fc" for a in arrays)):
+                return (np.asarray(meaning(attrs, [np.asarray(a) for a in arrays])),)
+            if meaning is not None or name in KEPT:
+                return super().evaluate(name, attrs, arrays, regions)
+            if name in _SEVERAL:
+                return self._several(name, attrs, arrays)
+        raise Refused(f"{name}: {REFUSED.get(name, 'no meaning over a field is known')}")
+
+    # Meanings of single ops.
+
+    def _table(self) -> dict[str, _Meaning]:
+        """Op name to meaning, of ops on floats (and of those in `_ALWAYS` on integers)."""
+        r, of = self.residues, self._pointwise
+        table = {name: of(lambda *xs, name=name: self.hashes.function(name, *xs)) for name in _UNINTERPRETED}
+        table |= {name: of(self._unary(name)) for name in _UNARY}
+        table |= {
+            "abs": of(self._absolute), "add": of(r.add), "ceil": of(self._rounded("ceil")),
+            "chlo.conj": of(lambda x: paired(x.real, r.negate(x.imag)) if is_complex(x) else x),
+            "chlo.is_inf": of(lambda x: self._unsure(np.isinf(x), x)),
+            "chlo.is_neg_inf": of(lambda x: self._unsure(np.isneginf(x), x)),
+            "chlo.is_pos_inf": of(lambda x: self._unsure(np.isposinf(x), x)),
+            "chlo.square": of(lambda x: r.multiply(x, x)),
+            "clamp": of(lambda low, x, high: self._minimum(self._maximum(x, low), high)),
+            "divide": of(r.divide), "floor": of(self._rounded("floor")),
+            "is_finite": of(lambda x: self._unsure(np.isfinite(x), x)),
+            "maximum": of(self._maximum), "minimum": of(self._minimum), "multiply": of(r.multiply),
+            "negate": of(r.negate), "power": of(self._power), "reduce_precision": of(lambda x: x),
+            "round_nearest_afz": of(self._rounded("round_nearest_afz")),
+            "round_nearest_even": of(self._rounded("round_nearest_even")), "sign": of(self._sign),
+            "subtract": of(r.subtract),
+        }
+        table |= {
+            "bitcast_convert": self._bitcast, "compare": self._compare, "constant": self._constant,
+            "convert": self._converted, "fft": self._transformed,
+            "convolution": self._product("convolution"), "dot": self._product("dot"),
+            "dot_general": self._product("dot_general"),
+        }
+        return table
+
+    def _pointwise(self, function: Callable[..., np.ndarray]) -> _Meaning:
+        """A function of elements, computed once for what operands repeat by broadcasting."""
+
+        def meaning(attrs: Attributes, arrays: Sequence[np.ndarray]) -> np.ndarray:
+            whole = np.broadcast_arrays(*arrays)
+            shape = whole[0].shape
+            single = [all(a.strides[d] == 0 for a in whole) for d in range(len(shape))]
+            core = tuple(slice(0, 1) if one else slice(None) for one in single)
+            return np.broadcast_to(function(*(a[core] for a in whole)), shape)
+
+        return meaning
+
+    def _unary(self, name: str) -> Callable[[np.ndarray], np.ndarray]:
+        """A random function that is real at 0, 1 and the infinities where its values there are of these, or -1."""
+        points = _points(name)
+
+        def function(x: np.ndarray) -> np.ndarray:
+            if is_complex(x):
+                return self.hashes.complex_function(name, x)
+            out = self.hashes.function(name, x)
+            for point, value in points:
+                there = x == point
+                if there.any():
+                    out = np.where(there, self.residues.of_numbers(np.array(value)), out)
+            return out
+
+        return function
+
+    def _rounded(self, name: str) -> Callable[[np.ndarray], np.ndarray]:
+        """Rounding: integers near 0 and infinities stay, all else is a random function."""
+        return lambda x: np.where(self._small(x) | np.isinf(x), x, self.hashes.function(name, x))
+
+    def _small(self, x: np.ndarray) -> np.ndarray:
+        return np.asarray(np.abs(self.residues.signed(x)) < SMALL)
+
+    def _maximum(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        out = np.where(self.hashes.rank(a) >= self.hashes.rank(b), a, b)
+        return np.where(np.isnan(a) | np.isnan(b), np.nan, out)
+
+    def _minimum(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        out = np.where(self.hashes.rank(a) <= self.hashes.rank(b), a, b)
+        return np.where(np.isnan(a) | np.isnan(b), np.nan, out)
+
+    def _absolute(self, x: np.ndarray) -> np.ndarray:
+        if is_complex(x):
+            return self.hashes.function("abs", x)
+        return np.where(self.hashes.rank(x) >= 0, x, self.residues.negate(x))
+
+    def _sign(self, x: np.ndarray) -> np.ndarray:
+        if is_complex(x):
+            return self.hashes.complex_function("sign", x)
+        out = self.residues.of_numbers(np.sign(self.hashes.rank(x)))
+        return np.where(np.isnan(x), np.nan, out)
+
+    def _power(self, x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
+        """A product for one small whole exponent, else a random function."""
+        flat = exponent.reshape(-1)
+        if not is_complex(x) and flat.size and (flat == flat[0]).all():
+            number = float(self.residues.signed(flat[:1])[0])
+            if abs(number) < 64:
+                out = self.residues.power(x, abs(int(number)))
+                return self.residues.inverse(out) if number < 0 else out
+        function = self.hashes.complex_function if is_complex(x) else self.hashes.function
+        return function("power", x, exponent)
+
+    def _unsure(self, truth: np.ndarray, *of: np.ndarray) -> np.ndarray:
+        """Truth values; where an operand is not known new random ones."""
+        unknown = np.any(np.broadcast_arrays(*(np.isnan(x) for x in of)), axis=0)
+        return np.where(unknown, self._random.integers(0, 2, unknown.shape).astype(np.bool_), truth)
+
+    def _compare(self, attrs: Attributes, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        x, y = np.broadcast_arrays(*arrays)
+        direction = attrs["comparison_direction"]
+        if direction in ("EQ", "NE"):
+            truth = x == y
+            if self.loose and not is_complex(x):
+                truth = truth | self.hashes.predicate("equal", np.minimum(x, y), np.maximum(x, y))
+            truth = truth if direction == "EQ" else ~truth
+        else:
+            truth = _ORDERED[direction](self.hashes.rank(x), self.hashes.rank(y))
+        return self._unsure(truth, x, y)
+
+    def _constant(self, attrs: Attributes, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        literal: Literal = attrs["value"]
+        if not is_float(mlir_dtype(literal.array.dtype)):
+            return literal.array
+        if id(literal) not in self._constants:
+            array = literal.array
+            wide = array if array.dtype.kind in "fc" else array.astype(np.float64)
+            self._constants[id(literal)] = literal, self.residues.of_numbers(wide)
+        return self._constants[id(literal)][1]
+
+    def _converted(self, attrs: Attributes, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        """Between floats nothing happens; of integers their residues; to integers those near 0, else random ones."""
+        (x,), target = arrays, str(attrs["dtype"])
+        if x.dtype.kind not in "fc":
+            if not is_float(target):
+                return numerics.convert(x, target)
+            return self.residues.of_numbers(x).astype(self.stored(target))
+        if is_float(target):
+            return x.astype(self.stored(target)) if numerics.is_complex(target) else np.real(x)
+        x = np.real(x)
+        if target == "i1":
+            return self._unsure(x != 0, x)
+        new = self._random.integers(0, 2**63, x.shape, dtype=np.int64).view(np.uint64)
+        random = (np.where(np.isnan(x), new, self.hashes.digest("integer", x)) >> np.uint64(40)).astype(np.int64)
+        small = self._small(x)
+        whole = np.where(small, self.residues.signed(x), 0.0).astype(np.int64)
+        return np.where(small, whole, random).astype(numpy_dtype(target))
+
+    def _bitcast(self, attrs: Attributes, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        (x,), target = arrays, str(attrs["dtype"])
+        if x.dtype.kind not in "fc":
+            (out,) = super().evaluate("bitcast_convert", attrs, arrays)
+            return self.residues.of_numbers(out) if is_float(target) else out
+        if attrs.get("shape", x.shape) != x.shape:
+            raise Refused("bitcast_convert: the parts of a float's bits have no meaning over a field")
+        if is_float(target):
+            return (self.hashes.complex_function if is_complex(x) else self.hashes.function)("bits" + target, x)
+        return self.hashes.digest("bits", x).astype(numpy_dtype(target))
+
+    def _product(self, name: str) -> _Meaning:
+        """A product of tensors, of integers as residues where the result is one of floats."""
+
+        def meaning(attrs: Attributes, arrays: Sequence[np.ndarray]) -> np.ndarray:
+            if is_float(attrs.get("dtype") or mlir_dtype(arrays[0].dtype)):
+                arrays = [a if a.dtype.kind in "fc" else self.residues.of_numbers(a) for a in arrays]
+            (out,) = super(Field, self).evaluate(name, attrs, arrays)
+            return out
+
+        return meaning
+
+    def _transformed(self, attrs: Attributes, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        """A Fourier transform as a linear map that is separable: one random matrix for each direction and length."""
+        kind, lengths, out = attrs["fft_type"], tuple(attrs["fft_length"]), arrays[0]
+        ways = list(range(len(lengths)))
+        for k in ways[::-1] if kind == "RFFT" else ways:
+            n, axis = lengths[k], out.ndim - len(lengths) + k
+            grid = np.arange(n * n).reshape(n, n)
+            matrix = self.hashes.complex_function("inverse" if kind.startswith("I") else "forward", grid, np.array(n))
+            if k == ways[-1] and kind == "RFFT":
+                matrix = matrix[: n // 2 + 1]
+            if k == ways[-1] and kind == "IRFFT":
+                matrix = matrix[:, : n // 2 + 1]
+            lines = np.moveaxis(out, axis, 0)
+            made = self.residues.matmul(matrix, lines.reshape(len(lines), -1))
+            out = np.moveaxis(made.reshape(len(matrix), *lines.shape[1:]), 0, axis)
+        return np.real(out).copy() if kind == "IRFFT" else out
+
+    def _several(self, name: str, attrs: Attributes, arrays: Arrays) -> tuple[np.ndarray, ...]:
+        """Ops of several results: the largest elements, and random bits."""
+        if name == "rng_bit_generator":
+            if is_float(attrs["dtype"]):
+                raise Refused("rng_bit_generator: random bits as floats have no meaning over a field")
+            return super().evaluate(name, attrs, arrays)
+        if arrays[0].dtype.kind != "f":
+            return super().evaluate(name, attrs, arrays)
+        _, order = super().evaluate(name, attrs, [self.hashes.rank(arrays[0])])
+        return np.take_along_axis(arrays[0], order.astype(np.int64), axis=-1), order
+
+
+#: Ops with a meaning here whatever their operands are.
+_ALWAYS = ("bitcast_convert", "constant", "convert", "convolution", "dot", "dot_general")
+_SEVERAL = ("chlo.top_k", "rng_bit_generator")
+_ORDERED: dict[str, Callable[..., Any]] = {
+    "LT": np.less, "LE": np.less_equal, "GT": np.greater, "GE": np.greater_equal,
+}  # fmt: skip
+#: Functions of one float, and of two, that are random here.
+_UNARY = (
+    "cbrt", "cosine", "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "rsqrt", "sine",
+    "sqrt", "tan", "tanh", "chlo.acos", "chlo.acosh", "chlo.asin", "chlo.asinh", "chlo.atan", "chlo.atanh",
+    "chlo.bessel_i1e", "chlo.cosh", "chlo.digamma", "chlo.erf", "chlo.erf_inv", "chlo.erfc", "chlo.lgamma", "chlo.sinh",
+    "chlo.tan",
+)  # fmt: skip
+_UNINTERPRETED = ("atan2", "remainder", "chlo.next_after", "chlo.polygamma", "chlo.zeta")
+
+
+def accounted() -> frozenset[str]:
+    """The ops of which it is said here what they mean, or that they are refused."""
+    return frozenset((*KEPT, *REFUSED, *_SEVERAL, *Field(7, 0)._table()))
+
+
+@cache
+def _stored(dtype: str) -> np.dtype:
+    if is_float(dtype):
+        return np.dtype(np.complex128 if numerics.is_complex(dtype) else np.float64)
+    return numpy_dtype(dtype)
+
+
+@cache
+def _points(name: str) -> tuple[tuple[float, float], ...]:
+    """The points among 0, 1 and the infinities at which a function has one of these values, -1 or NaN, and the values.
+    """
+    definition = base.get(name)
+    assert isinstance(definition, Elementwise)
+    out = []
+    with np.errstate(all="ignore"):
+        for point in (0.0, 1.0, np.inf, -np.inf):
+            value = float(definition.function(np.array(point)))
+            if value in (-1.0, 0.0, 1.0) or not np.isfinite(value):
+                out.append((point, value))
+    return tuple(out)
