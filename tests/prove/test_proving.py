@@ -1,4 +1,4 @@
-"""Proofs of plans: equal where a plan is its program, different where it has a fault, refused where it cannot be told."""
+"""Proofs of plans: equal where a plan is its program, different where it has a fault, refused where it is unknown."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class Field(Arithmetic):
             shape = whole[0].shape
             single = [all(a.strides[d] == 0 for a in whole) for d in range(len(shape))]
             core = tuple(slice(0, 1) if one else slice(None) for one in single)
-            return np.broadcast_to(function(*(a[core] for a in whole)), shape)
+            return np.broadcast_to(_by_blocks(function, [a[core] for a in whole]), shape)
 
         return meaning
 
@@ -205,7 +205,7 @@ class Field(Arithmetic):
         function = self.hashes.complex_function if is_complex(x) else self.hashes.function
         return function("power", x, exponent)
 
-    def _unsure(self, truth: np.ndarray, *of: np.ndarray) -> np.ndarray:
+    def _unsure(self, truth: Any, *of: np.ndarray) -> np.ndarray:
         """Truth values; where an operand is not known new random ones."""
         unknown = np.any(np.broadcast_arrays(*(np.isnan(x) for x in of)), axis=0)
         return np.where(unknown, self._random.integers(0, 2, unknown.shape).astype(np.bool_), truth)
@@ -303,6 +303,8 @@ class Field(Arithmetic):
 
 #: Ops with a meaning here whatever their operands are.
 _ALWAYS = ("bitcast_convert", "constant", "convert", "convolution", "dot", "dot_general")
+#: Elements that are computed at a time.
+_BLOCK = 1 << 13
 _SEVERAL = ("chlo.top_k", "rng_bit_generator")
 _ORDERED: dict[str, Callable[..., Any]] = {
     "LT": np.less, "LE": np.less_equal, "GT": np.greater, "GE": np.greater_equal,
@@ -320,6 +322,16 @@ _UNINTERPRETED = ("atan2", "remainder", "chlo.next_after", "chlo.polygamma", "ch
 def accounted() -> frozenset[str]:
     """The ops of which it is said here what they mean, or that they are refused."""
     return frozenset((*KEPT, *REFUSED, *_SEVERAL, *Field(7, 0)._table()))
+
+
+def _by_blocks(function: Callable[..., np.ndarray], arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """A function of elements, of blocks along the first dimension that fit into a cache with what is made of them."""
+    shape, size = arrays[0].shape, arrays[0].size
+    rows = shape[0] * _BLOCK // size if shape and size else 0
+    if not 0 < rows < shape[0] // 2:
+        return function(*arrays)
+    blocks = [function(*(a[start : start + rows] for a in arrays)) for start in range(0, shape[0], rows)]
+    return np.concatenate(blocks)
 
 
 @cache

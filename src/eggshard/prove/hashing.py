@@ -81,12 +81,19 @@ class Hashes:
 
     def rank(self, array: np.ndarray) -> np.ndarray:
         """Integers in a random order of residues that is odd, and that of integers near 0; infinities at the ends."""
-        signed = self._residues.signed(array)
-        finite = np.isfinite(signed)
-        size = np.where(finite, np.abs(signed), 0.0)
+        core = array[tuple(slice(0, 1) if s == 0 else slice(None) for s in array.strides)]
+        signed = self._residues.signed(np.ascontiguousarray(core).reshape(-1))
+        size = np.abs(signed)
         bits = self.digest("order", size)
-        large = (bits >> np.uint64(3)).astype(np.int64) + (1 << 20)
-        large = np.where((bits & np.uint64(1)).astype(np.bool_), large, -large)
-        rank = np.where(size < SMALL, size.astype(np.int64), large)
-        rank = np.where(np.signbit(signed), -rank, rank)
-        return rank if finite.all() else np.where(finite, rank, np.where(signed > 0, _TOP, -_TOP))
+        rank = (bits >> np.uint64(3)).view(np.int64)
+        rank += 1 << 20
+        # Two's complement: the bitwise complement, plus one, where the mask has all bits set.
+        mask = -((bits & np.uint64(1)).view(np.int64) ^ (signed < 0))
+        rank = (rank ^ mask) - mask
+        small = size < SMALL
+        if small.any():
+            rank[small] = signed[small].astype(np.int64)
+        infinite = np.isinf(signed)
+        if infinite.any():
+            rank[infinite] = np.where(signed[infinite] > 0, _TOP, -_TOP)
+        return np.broadcast_to(rank.reshape(core.shape), array.shape)

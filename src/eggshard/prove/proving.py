@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ from eggshard.program.program import Program
 from eggshard.program.types import TensorType, is_float, numpy_dtype
 from eggshard.prove.field import Field, Refused
 from eggshard.prove.residues import PRIMES, paired
+from eggshard.prove.shrinking import elements_of, shrunk
 from eggshard.simulate.execution import run_global
 
 if TYPE_CHECKING:
@@ -26,7 +28,14 @@ Run = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
 
 def prove(plan: PlanRecord, runs: int | None = None, seed: int = 0, shrink: bool = True) -> Proof:
     """Compare a plan with its program over prime fields; see `Plan.prove`."""
-    return proof_of(plan.program, lambda arrays: run_global(plan, arrays), runs or 2, seed)
+    began = time.perf_counter()
+    small, sizes, whole = shrunk(plan) if shrink else (plan, elements_of(plan.program.region), 0)
+    proof = proof_of(small.program, lambda arrays: run_global(small, arrays), runs or 2, seed)
+    if proof.equal is False and small is not plan:
+        # That sizes may be cut where plans agree says nothing of plans that do not.
+        sizes, whole = whole, whole
+        proof = proof_of(plan.program, lambda arrays: run_global(plan, arrays), runs or 2, seed)
+    return replace(proof, sizes=sizes, whole=whole or sizes, seconds=time.perf_counter() - began)
 
 
 def proof_of(program: Program, run: Run, runs: int, seed: int) -> Proof:

@@ -117,8 +117,8 @@ class Residues:
 
     def _inverses(self, a: np.ndarray) -> np.ndarray:
         """Inverses of non-zero residues by those of products of pairs (Montgomery's trick): three products each."""
-        if len(a) < 64:
-            return self.power(a, self.prime - 2)
+        if len(a) < 4:
+            return np.array([pow(int(x), -1, self.prime) for x in a], np.float64)
         if len(a) % 2:
             return self._inverses(np.append(a, 1.0))[:-1]
         of_pairs = self._inverses(self.multiply(a[0::2], a[1::2]))
@@ -171,4 +171,4 @@ class Residues:
 
     def signed(self, array: np.ndarray) -> np.ndarray:
         """Residues as integers between -p/2 and p/2."""
-        return np.where((array > self._p / 2) & np.isfinite(array), array - self._p, array)
+        return np.asarray(array - self._p * (array > self._p / 2))
