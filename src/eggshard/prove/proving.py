@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,63 +14,97 @@ from eggshard.errors import VerificationError
 from eggshard.ops.arithmetic import using
 from eggshard.ops.evaluate import evaluate_program
 from eggshard.plan.proof import Difference, Proof
-from eggshard.program.program import Program
+from eggshard.program.program import Program, Region
 from eggshard.program.types import TensorType, is_float, numpy_dtype
 from eggshard.prove.field import Field, Refused
 from eggshard.prove.residues import PRIMES, paired
-from eggshard.prove.shrinking import elements_of, shrunk
+from eggshard.prove.shrinking import Sizes
 from eggshard.simulate.execution import run_global
 
 if TYPE_CHECKING:
     from eggshard.plan.record import PlanRecord
 
+#: What runs a plan's device program on whole arrays.
 Run = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
+#: Runs unless a caller asks for others: at least two, since only every second one takes branches for equal numbers, and
+#: as many more, up to the last number, as bring the chance below `CHANCE`.
+RUNS, MOST = 2, 4
+CHANCE = 2.0**-40
 
 
 def prove(plan: PlanRecord, runs: int | None = None, seed: int = 0, shrink: bool = True) -> Proof:
     """Compare a plan with its program over prime fields; see `Plan.prove`."""
     began = time.perf_counter()
-    small, sizes, whole = shrunk(plan) if shrink else (plan, elements_of(plan.program.region), 0)
-    proof = proof_of(small.program, lambda arrays: run_global(small, arrays), runs or 2, seed)
-    if proof.equal is False and small is not plan:
-        # That sizes may be cut where plans agree says nothing of plans that do not.
-        sizes, whole = whole, whole
-        proof = proof_of(plan.program, lambda arrays: run_global(plan, arrays), runs or 2, seed)
-    return replace(proof, sizes=sizes, whole=whole or sizes, seconds=time.perf_counter() - began)
+    sizes = Sizes(plan, shrink)
+    proof = _proof(sizes, runs, seed)
+    if proof.equal is False and proof.sizes < proof.whole:
+        # Plans that differ at reduced sizes may be equal: what a program counts need not be what it states.
+        proof = _proof(Sizes(plan, shrink=False), runs, seed)
+    return replace(proof, seconds=time.perf_counter() - began)
 
 
-def proof_of(program: Program, run: Run, runs: int, seed: int) -> Proof:
-    """Compare what ``run`` makes of a program's inputs with the program's outputs."""
-    began = time.perf_counter()
-    elements = sum(t.elements for t in program.output_types)
-    unknown = [np.ones(t.shape, np.bool_) for t in program.output_types]
+def enough_runs(degree: int) -> int:
+    """The runs that bring the chance of a wrong element below `CHANCE`, if `MOST` do."""
+    chance = min(degree / min(PRIMES), 1.0)
+    return next((n for n in range(RUNS, MOST) if chance**n < CHANCE), MOST)
+
+
+def _proof(sizes: Sizes, runs: int | None, seed: int) -> Proof:
+    runs = max(sizes.runs, enough_runs(sizes.degree) if runs is None else runs)
+
+    def of_run(k: int) -> tuple[Program, Run]:
+        plan = sizes.of_run(k).plan
+        return plan.program, partial(run_global, plan)
+
+    proof = compared(of_run, runs, seed)
+    proof = replace(proof, degree=sizes.degree, choices=choices_of(sizes.of_run(0).plan.program.region))
+    return replace(proof, sizes=sizes.of_run(max(proof.runs - 1, 0)).elements, whole=sizes.whole)
+
+
+def compared(of_run: Callable[[int], tuple[Program, Run]], runs: int, seed: int) -> Proof:
+    """Compare, in each run, the outputs of a program with what a function makes of the same inputs."""
+    unknown: list[np.ndarray] = []
     difference: Difference | None = None
-    done = 0
+    done = undecided = elements = 0
     for k in range(runs):
+        program, run = of_run(k)
         # Every second run takes branches for equal numbers, which random numbers never are, and indices out of range.
         field = Field(PRIMES[k % len(PRIMES)], seed * 7919 + k, loose=k % 2 == 1)
         rng = np.random.default_rng([seed, k])
-        inputs = [_drawn(field, t, rng) for t in program.input_types]
+        inputs = [drawn(field, t, rng) for t in program.input_types]
         try:
             with using(field), np.errstate(all="ignore"):
-                want = evaluate_program(program, inputs)
-                got = run(inputs)
+                want = [np.asarray(w) for w in evaluate_program(program, inputs)]
+                got = [np.asarray(g) for g in run(inputs)]
         except Refused as error:
-            return Proof(None, refused=str(error), seconds=time.perf_counter() - began)
+            return Proof(None, refused=str(error))
         except VerificationError as error:
             difference = Difference(-1, why=str(error))
         else:
-            difference = _difference(got, want)
-            unknown = [u & _nan(np.asarray(w)) for u, w in zip(unknown, want, strict=True)]
+            difference = difference_of(got, want)
+            same = [_nan(w) for w in want]
+            alike = [u.shape for u in unknown] == [w.shape for w in same]
+            unknown = [u & w for u, w in zip(unknown, same, strict=True)] if alike else same
+            undecided, elements = sum(int(u.sum()) for u in unknown), sum(w.size for w in want)
         done = k + 1
         if difference is not None:
             break
-    undecided = sum(int(u.sum()) for u in unknown)
-    return Proof(difference is None, done, undecided=undecided, elements=elements, difference=difference,
-                 seconds=time.perf_counter() - began)
+    return Proof(difference is None, done, undecided=undecided, elements=elements, difference=difference)
 
 
-def _drawn(field: Field, type_: TensorType, rng: np.random.Generator) -> np.ndarray:
+def choices_of(region: Region) -> int:
+    """The ops of a region, and of regions in it, that compare floats."""
+    own = sum(
+        op.name in _COMPARING and any(is_float(region.types[v].dtype) for v in op.operands)
+        or op.attributes.get("monoid") in ("max", "min") for op in region.ops
+    )
+    return own + sum(choices_of(inner) for op in region.ops for inner in op.regions)
+
+
+_COMPARING = ("abs", "chlo.top_k", "clamp", "compare", "maximum", "minimum", "sign")
+
+
+def drawn(field: Field, type_: TensorType, rng: np.random.Generator) -> np.ndarray:
     """Random elements of a type: residues, truth values, small integers (in loose fields also what is no index)."""
     if type_.dtype == "i1":
         return rng.integers(0, 2, type_.shape).astype(np.bool_)
@@ -86,7 +121,7 @@ def _nan(array: np.ndarray) -> np.ndarray:
     return np.isnan(array) if array.dtype.kind in "fc" else np.zeros(array.shape, np.bool_)
 
 
-def _difference(got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> Difference | None:
+def difference_of(got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> Difference | None:
     """The first element in which results differ; what is not known in one must not be known in the other."""
     for i, (g, w) in enumerate(zip(got, want, strict=True)):
         g, w = np.asarray(g), np.asarray(w)
