@@ -1,8 +1,8 @@
 """Proofs of plans over prime fields: how many plans are proved, at what price, and which faults are found.
 
 Every program is planned under two cost models, and each plan is proved. Faults are mutants of device programs
-(`testing.plan_mutants`), of every kind a few per plan; each is judged by the proof, and by `verify` on NumPy. Those that
-neither finds are mostly no faults: a maximum taken twice, a mask of zeros over zeros.
+(`testing.plan_mutants`), a few of every kind per plan; each is judged by the proof, and by `verify` on NumPy. Those
+that neither finds are mostly no faults: a maximum taken twice, a mask of zeros over zeros.
 """
 
 from __future__ import annotations

@@ -87,7 +87,8 @@ def tensors(*shapes: tuple[int, ...], dtypes: Iterable[str] = ("f32",)) -> list[
 def check_law(rule: Rule, seed: int = 0, judge: Judge | None = None) -> int:
     """Evaluate both sides on the rule's cases; how many right sides were compared.
 
-    judge: for sides that are evaluated in another arithmetic (`ops.arithmetic.using`). Raises LawViolation where they differ, and RewriteError if the rule held in no case at all.
+    judge: for sides that are evaluated in another arithmetic (`ops.arithmetic.using`). Raises LawViolation where they
+    differ, and RewriteError if the rule held in no case at all.
     """
     rng = np.random.default_rng(seed)
     compared = 0

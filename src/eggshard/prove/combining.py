@@ -51,11 +51,12 @@ class Combination:
             if is_complex(array):
                 return paired(*(self.accumulate(part, axis=axis, dtype=None) for part in (array.real, array.imag)))
             return self._residues.reduced(np.add.accumulate(array, axis=axis))
-        out = [row := np.moveaxis(array, axis, 0)[0]]
-        for other in np.moveaxis(array, axis, 0)[1:]:
-            row = self._function(row, other)
-            out.append(row)
-        return np.moveaxis(np.stack(out), 0, axis)
+        out = np.moveaxis(array, axis, 0).copy()
+        reach = 1
+        while reach < len(out):  # row i combines the rows from i - 2 * reach + 1 on
+            out[reach:] = self._function(out[:-reach], out[reach:])
+            reach *= 2
+        return np.moveaxis(out, 0, axis)
 
     def at(self, array: np.ndarray, indices: np.ndarray, addends: np.ndarray, /) -> None:
         if array.dtype.kind not in "fc":
