@@ -90,7 +90,8 @@ def _judge(plan: es.Plan, found: dict[str, Counter[str]], rng: random.Random) ->
         mutant = es.Plan.of(dataclasses.replace(plan, device_program=device_program))
         try:
             with _patience(PATIENCE):
-                verdict = _FOUND[not mutant.prove(), _differs(mutant)]
+                proof = mutant.prove()
+                verdict = "ill-typed" if proof.equal is None else _FOUND[not proof.equal, _differs(mutant)]
         except es.errors.VerificationError:
             raise
         except (es.EggshardError, ValueError, IndexError):

@@ -350,6 +350,22 @@ def optimize(
         progress=progress))
 
 
+def equivalent(first: Any, second: Any, *args: Any, mesh: Any = None, runs: int | None = None, seed: int = 0) -> Proof:
+    """Compare two programs without a tolerance, by evaluating both on random elements of prime fields (`Plan.prove`).
+
+    first, second: two JAX functions of ``args``, arrays or their shapes, for instance code under `jax.shard_map` and
+    the plain function that it is to compute; or, without args, any two sources that `load` reads. What is written per
+    device runs on simulated devices, by the collectives that it states. mesh: that the functions are traced under; a
+    mapping from axis names to sizes needs no devices.
+
+    ProgramError where the two do not take and return the same types. What has no meaning over a field, or on simulated
+    devices, is refused: the proof then shows nothing, and says why.
+    """
+    from eggshard.prove.equivalence import equivalent
+
+    return equivalent(first, second, *args, mesh=mesh, runs=runs, seed=seed)
+
+
 def plan_reshard(
     shape: Sequence[int], dtype: Any, mesh: Any, source: Any, target: Any, *,
     cost_model: CostModel | str | None = None, limits: Limits | None = None,

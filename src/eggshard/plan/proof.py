@@ -34,7 +34,7 @@ class Proof:
     elements and functions. degree: no element is a quotient of polynomials of a higher degree in independent random
     elements. undecided: elements of the outputs, out of ``elements``, that the program itself leaves unknown in every
     run. choices: ops that choose by comparing floats. sizes: elements of all values of the program as it ran, of
-    ``whole`` at full size. seconds: how long it took.
+    ``whole`` at full size. seconds: how long it took. subject: what was compared.
     """
 
     equal: bool | None
@@ -48,6 +48,7 @@ class Proof:
     sizes: int = 0
     whole: int = 0
     seconds: float = 0.0
+    subject: str = "plan and program"
 
     @property
     def bound(self) -> float:
@@ -62,9 +63,9 @@ class Proof:
         if self.equal is None:
             return f"nothing was shown: {self.refused}"
         if not self.equal:
-            return f"NOT EQUAL: the plan computes something else than its program: {self.difference}"
+            return f"NOT EQUAL: {self.subject} compute different things: {self.difference}"
         lines = [
-            f"equal: plan and program agree in all {self.elements - self.undecided} elements of the outputs, in "
+            f"equal: {self.subject} agree in all {self.elements - self.undecided} elements of the outputs, in "
             f"{self.runs} runs over prime fields ({self.seconds:.2g} s)",
             f"a wrong element would have agreed with a chance of at most {_power(self.bound)}"
             + (f"; where one of the {self.choices} ops that compare decides it, of about 1/2 a run and element"

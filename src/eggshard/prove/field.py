@@ -170,7 +170,10 @@ class Field(Arithmetic):
 
     def _rounded(self, name: str) -> Callable[[np.ndarray], np.ndarray]:
         """Rounding: integers near 0 and infinities stay, all else is a random function."""
-        return lambda x: np.where(self._small(x) | np.isinf(x), x, self.hashes.function(name, x))
+        def function(x: np.ndarray) -> np.ndarray:
+            return np.where(self._small(x) | np.isinf(x), x, self.hashes.function(name, x))
+
+        return function
 
     def _small(self, x: np.ndarray) -> np.ndarray:
         return np.asarray(np.abs(self.residues.signed(x)) < SMALL)

@@ -74,7 +74,10 @@ class Needs:
         for number, item in enumerate(items(container)):
             operands = [counts[v] for v in item.operands]
             inner = list(inner_of(path, number, item))
-            if not inner:
+            op = named(item)
+            if op is not None and op[0] == "manual_computation":
+                made = self._manual((*path, number, 0), op[2][0], operands, item, container)
+            elif not inner:
                 made = self._made(path, item, operands, [container.types[v] for v in (*item.operands, *item.results)])
             elif len(inner) == 2 and not inner[0].outputs:
                 made = self._loop(self._trips(container, item), operands, *inner)
@@ -84,6 +87,20 @@ class Needs:
                 counts[v] = count
                 self._note(path, v, container.types[v], count)
         return [counts[v] for v in container.outputs]
+
+    def _manual(
+        self, path: Path, region: Region, operands: list[Count], item: Op | Step, container: Container
+    ) -> list[Count]:
+        """A manual computation, of whose places nothing is known, and whose collectives add."""
+        inside = [
+            count._replace(depends=(False,) * region.types[v].rank, constant=(False,) * region.types[v].rank)
+            for v, count in zip(region.inputs, operands, strict=True)
+        ]
+        ranks = [container.types[v].rank for v in item.results]
+        return [
+            count._replace(depends=(False,) * rank, constant=(False,) * rank)
+            for rank, count in zip(ranks, self.follow(path, region, inside), strict=True)
+        ]
 
     def _note(self, path: Path, value: int, type_: TensorType, count: Count) -> None:
         free: dict[Node, int] = {}
