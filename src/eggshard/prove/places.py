@@ -18,7 +18,7 @@ from eggshard.program.program import Op, Region
 from eggshard.program.types import TensorType
 from eggshard.prove.classes import Classes, Container, Inner, Node, Path, groups, inner_of, items, named
 from eggshard.steps.control_steps import Loop
-from eggshard.steps.steps import AllReduce, ReduceScatter, Step
+from eggshard.steps.steps import Step
 from eggshard.steps.window_steps import BoxSelect
 
 #: As good as infinitely many.
@@ -206,8 +206,8 @@ class Needs:
         op = named(item)
         if op is None:
             assert isinstance(item, Step)
-            action = item.action
-            return isinstance(action, (AllReduce, ReduceScatter)) and action.monoid != "add"
+            # Reductions over devices, of which permutes and the like are none.
+            return item.action.messages > 0 and getattr(item.action, "monoid", "add") != "add"
         if name == "reduce":
             return bool(op[1]["monoid"] != "add")
         known = name in _CHOICES or name in _PRODUCTS or name in ("power", "chlo.square", "chlo.conj")
