@@ -33,7 +33,7 @@ FAMILIES = (dense, indexing, reshard, padslice, stencil, models, training)
 #: Elements of a program's values, at the sizes that it is proved at, above which a plan is left out.
 MOST = 16e6
 #: The same of plans that are mutated; mutants of a kind per plan; seconds for one.
-MUTATED, PER_KIND, PATIENCE = 3e5, 4, 5
+MUTATED, PER_KIND, PATIENCE = 5e6, 2, 8
 _VERDICTS = {True: "equal", False: "DIFFERS", None: "refused"}
 _FOUND = {(True, True): "both", (True, False): "proof only", (False, True): "verify only", (False, False): "neither"}
 

@@ -286,21 +286,30 @@ class Field(Arithmetic):
         return meaning
 
     def _transformed(self, attrs: Attributes, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """A Fourier transform as a linear map that is separable: one random matrix for each direction and length."""
+        """A Fourier transform as a linear map that is separable: one random map for each direction and length."""
         kind, lengths, out = attrs["fft_type"], tuple(attrs["fft_length"]), arrays[0]
         ways = list(range(len(lengths)))
         for k in ways[::-1] if kind == "RFFT" else ways:
             n, axis = lengths[k], out.ndim - len(lengths) + k
-            grid = np.arange(n * n).reshape(n, n)
-            matrix = self.hashes.complex_function("inverse" if kind.startswith("I") else "forward", grid, np.array(n))
-            if k == ways[-1] and kind == "RFFT":
-                matrix = matrix[: n // 2 + 1]
-            if k == ways[-1] and kind == "IRFFT":
-                matrix = matrix[:, : n // 2 + 1]
+            half = k == ways[-1] and kind == "RFFT"
             lines = np.moveaxis(out, axis, 0)
-            made = self.residues.matmul(matrix, lines.reshape(len(lines), -1))
-            out = np.moveaxis(made.reshape(len(matrix), *lines.shape[1:]), 0, axis)
+            way = kind if k == ways[-1] else {"RFFT": "FFT", "IRFFT": "IFFT"}.get(kind, kind)
+            made = self._line_map(f"{way} {n}", n // 2 + 1 if half else n, lines.reshape(len(lines), -1))
+            out = np.moveaxis(made.reshape(len(made), *lines.shape[1:]), 0, axis)
         return np.real(out).copy() if kind == "IRFFT" else out
+
+    def _line_map(self, name: str, rows: int, lines: np.ndarray) -> np.ndarray:
+        """``[rows, lines]`` from ``[columns, lines]``: sums over the first columns, more from row to row, and over all
+        columns, with random weights everywhere; so it depends on all columns, and takes no matrix."""
+        r, columns = self.residues, len(lines)
+
+        def weights(which: str, count: int) -> np.ndarray:
+            return self.hashes.complex_function(f"{which} of {name}", np.arange(count))[:, None]
+
+        first = self.combine("add").accumulate(r.multiply(weights("first", columns), lines), axis=0, dtype=None)
+        every = r.total(r.multiply(weights("every", columns), lines), (0,))
+        reached = first[np.arange(rows) * columns // rows]
+        return r.add(r.multiply(weights("row", rows), reached), r.multiply(weights("row of all", rows), every[None]))
 
     def _several(self, name: str, attrs: Attributes, arrays: Arrays) -> tuple[np.ndarray, ...]:
         """Ops of several results: the largest elements, and random bits."""
