@@ -220,7 +220,7 @@ class Field(Arithmetic):
 
     def _unsure(self, truth: Any, *of: np.ndarray) -> np.ndarray:
         """Truth values; where an operand is not known new random ones."""
-        unknown = np.any(np.broadcast_arrays(*(np.isnan(x) for x in of)), axis=0)
+        unknown = np.asarray(np.any(np.broadcast_arrays(*(np.isnan(x) for x in of)), axis=0))
         return np.where(unknown, self._random.integers(0, 2, unknown.shape).astype(np.bool_), truth)
 
     def _compare(self, attrs: Attributes, arrays: Sequence[np.ndarray]) -> np.ndarray:
