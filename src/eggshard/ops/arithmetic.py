@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 
@@ -34,7 +34,12 @@ class Combine(Protocol):
 
 
 class Arithmetic:
-    """NumPy's numbers, in which every op means what its definition says; the base of other meanings."""
+    """NumPy's numbers, in which every op means what its definition says; the base of other meanings.
+
+    exact: results do not depend on how many elements are computed at a time, as those of NumPy's loops may by rounding.
+    """
+
+    exact: ClassVar[bool] = False
 
     def stored(self, dtype: str) -> np.dtype:
         """The NumPy type of arrays that hold elements of an MLIR type."""

@@ -19,8 +19,13 @@ if TYPE_CHECKING:
 
 #: Seconds for calling an op on one device, for an element that it makes, and for a floating-point operation of products
 #: and convolutions, both of whose halves are counted; measured on one core, of two that were busy.
-_CALL, _ELEMENT, _PRODUCT = 8e-5, 1.2e-8, 4e-10
+_CALL, _ELEMENT, _PRODUCT = 5e-5, 1.2e-8, 4e-10
 _PRODUCTS = ("convolution", "dot", "dot_general")
+
+
+def least_seconds(plan: PlanRecord) -> float:
+    """Seconds below which no run takes, known without a look at sizes."""
+    return _CALL * (len(plan.program.region.ops) + len(plan.steps))
 
 
 def seconds_per_run(plan: PlanRecord) -> float:
@@ -63,6 +68,8 @@ def _of_steps(plan: StepPlan) -> float:
         operands, results = [plan.types[v] for v in step.operands], [plan.types[v] for v in step.results]
         if isinstance(action, Local):
             total += devices * _of_op(action.name, action.attributes, operands, results)
+            if registry.get(action.name).pointwise:  # all devices at a time
+                total -= (devices - 1) * _CALL
             total += devices * sum(_of_region(inner) for inner in action.regions)
         else:
             total += _CALL * (1 + action.messages * devices * (not isinstance(action, Loop)))

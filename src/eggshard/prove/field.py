@@ -63,6 +63,8 @@ class Field(Arithmetic):
     are taken; without it they never are.
     """
 
+    exact = True
+
     def __init__(self, prime: int, seed: int, loose: bool = False):
         self.residues = Residues(prime)
         self.hashes = Hashes(self.residues, seed)

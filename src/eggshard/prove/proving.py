@@ -16,7 +16,7 @@ from eggshard.ops.evaluate import evaluate_program
 from eggshard.plan.proof import Difference, Proof
 from eggshard.program.program import Program, Region
 from eggshard.program.types import TensorType, is_float, numpy_dtype
-from eggshard.prove.effort import seconds_per_run
+from eggshard.prove.effort import least_seconds, seconds_per_run
 from eggshard.prove.field import Field
 from eggshard.prove.residues import PRIMES, paired
 from eggshard.prove.shrinking import Sizes
@@ -41,6 +41,8 @@ def prove(
     within: seconds; a proof that is expected to take longer shows nothing, and says so.
     """
     began = time.perf_counter()
+    if within is not None and (least := RUNS * least_seconds(plan)) > within:
+        return _late(least, within)
     proof = _proof(Sizes(plan, shrink), runs, seed, within)
     if proof.equal is False and proof.sizes < proof.whole:
         # Plans that differ at reduced sizes may be equal: what a program counts need not be what it states.
@@ -54,12 +56,16 @@ def enough_runs(degree: int) -> int:
     return next((n for n in range(RUNS, MOST) if chance**n < CHANCE), MOST)
 
 
+def _late(expected: float, within: float) -> Proof:
+    return Proof(None, refused=f"it was expected to take {expected:.2g} s, and {within:.2g} s are given to it")
+
+
 def _proof(sizes: Sizes, runs: int | None, seed: int, within: float | None) -> Proof:
     runs = max(sizes.runs, enough_runs(sizes.degree) if runs is None else runs)
     if within is not None:
         expected = runs * seconds_per_run(sizes.of_run(0).plan)
         if expected > within:
-            return Proof(None, refused=f"it was expected to take {expected:.2g} s, and {within:.2g} s are given to it")
+            return _late(expected, within)
 
     def of_run(k: int) -> tuple[Program, Run]:
         plan = sizes.of_run(k).plan

@@ -52,6 +52,7 @@ class Sizes:
     def __init__(self, plan: PlanRecord, shrink: bool = True):
         self.runs, self.whole = 1, elements_of(plan.program.region)
         self._full = Reduced(plan, self.whole)
+        self._of_run: dict[int, Reduced] = {}
         self._cut: _Cut | None = None
         cut = _Cut(plan)
         self.degree = cut.degree
@@ -69,9 +70,11 @@ class Sizes:
         """What is evaluated in a run."""
         if self._cut is None:
             return self._full
-        self._cut.run = run
-        plan = self._cut.plan()
-        return Reduced(plan, elements_of(plan.program.region))
+        if run not in self._of_run:
+            self._cut.run = run
+            plan = self._cut.plan()
+            self._of_run[run] = Reduced(plan, elements_of(plan.program.region))
+        return self._of_run[run]
 
 
 def elements_of(region: Region) -> int:

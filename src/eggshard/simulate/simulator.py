@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 from eggshard.errors import LoweringError, VerificationError
+from eggshard.ops import registry
 from eggshard.ops.arithmetic import current
 from eggshard.program import monoids
 from eggshard.program.mesh import Mesh
@@ -120,6 +121,10 @@ def _(action: Local, mesh: Mesh, operands: Arrays) -> Arrays:
     evaluate = partial(current().evaluate, action.name)
     # Arrays that stand for the same data on all devices have no stride along them; then one device's work will do.
     alike = all(array.strides[0] == 0 or mesh.size == 1 for array in operands)
+    if current().exact and registry.get(action.name).pointwise and not alike:
+        rank = max(array.ndim for array in operands)
+        spread = [a.reshape(mesh.size, *(1,) * (rank - a.ndim), *a.shape[1:]) for a in operands]
+        return evaluate(action.attributes, spread, action.regions)
     rows = [
         evaluate(action.attributes, [array[device] for array in operands], action.regions)
         for device in range(1 if alike else mesh.size)
@@ -160,8 +165,10 @@ def _(action: PieceExchange, mesh: Mesh, operands: Arrays) -> Arrays:
     (array,) = operands
     out = poisoned((mesh.size, *action.shape), array.dtype)
 
+    size = action.piece
+
     def piece(shard: np.ndarray, start: np.ndarray) -> np.ndarray:
-        return shard[tuple(slice(a, a + n) for a, n in zip(start, action.piece, strict=True))]
+        return shard[tuple(slice(a, a + n) for a, n in zip(start, size, strict=True))]
 
     sent, kept = action.tables(mesh)
     for pieces in (*kept, *sent):
