@@ -42,9 +42,45 @@ def test_a_missing_sum_is_found():
 
 
 def test_what_rounding_hides_is_found():
-    """The exponential of a difference is no quotient of exponentials here."""
-    assert not es.equivalent(layer, unshifted, X, W)
     assert not es.equivalent(lambda x: x * 1.0000001, lambda x: x, X)
+
+
+def test_exponentials_of_sums():
+    """A softmax is what it is without its maximum, if exponentials turn sums into products."""
+    proof = es.equivalent(layer, unshifted, X, W)
+    assert proof and proof.exponents and proof.bound < 2.0**-40 and "exp(x) exp(y)" in str(proof)
+    assert not es.equivalent(layer, lambda x, w: unshifted(x, w * 1.0000001), X, W)
+    assert not es.equivalent(layer, lambda x, w: jax.nn.softmax(x @ w, axis=1), X, W)
+
+
+Q, KV = (jax.ShapeDtypeStruct((n, 6), "float32") for n in (8, 12))
+
+
+def attention(q, k, v):
+    return jax.nn.softmax(q @ k.T / 3.0, axis=1) @ v
+
+
+def ring(rescaled=True):
+    """Attention whose keys and values go round a ring of devices, with a running maximum, sum and result."""
+    def body(q, k, v):
+        highest = jax.numpy.full((q.shape[0], 1), -jax.numpy.inf)
+        total, out = jax.numpy.zeros((q.shape[0], 1)), jax.numpy.zeros(q.shape)
+        for _ in range(4):
+            scores = q @ k.T / 3.0
+            new = jax.numpy.maximum(highest, scores.max(axis=1, keepdims=True))
+            kept = jax.numpy.exp(highest - new) if rescaled else 1.0
+            weights = jax.numpy.exp(scores - new)
+            total, out, highest = total * kept + weights.sum(axis=1, keepdims=True), out * kept + weights @ v, new
+            k, v = (jax.lax.ppermute(x, "x", [(i, (i + 1) % 4) for i in range(4)]) for x in (k, v))
+        return out / total
+
+    return jax.shard_map(body, in_specs=(P("x"), P("x"), P("x")), out_specs=P("x"))
+
+
+def test_ring_attention():
+    proof = es.equivalent(ring(), attention, Q, KV, KV, mesh=MESH)
+    assert proof and proof.exponents and not proof.undecided
+    assert es.equivalent(ring(rescaled=False), attention, Q, KV, KV, mesh=MESH).equal is False
 
 
 def test_other_types_are_refused():

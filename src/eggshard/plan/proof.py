@@ -34,7 +34,8 @@ class Proof:
     elements and functions. degree: no element is a quotient of polynomials of a higher degree in independent random
     elements. undecided: elements of the outputs, out of ``elements``, that the program itself leaves unknown in every
     run. choices: ops that choose by comparing floats. sizes: elements of all values of the program as it ran, of
-    ``whole`` at full size. seconds: how long it took. subject: what was compared.
+    ``whole`` at full size. seconds: how long it took. subject: what was compared. exponents:
+    exponentials were functions that turn sums into products, and no random ones.
     """
 
     equal: bool | None
@@ -49,12 +50,14 @@ class Proof:
     whole: int = 0
     seconds: float = 0.0
     subject: str = "plan and program"
+    exponents: bool = False
 
     @property
     def bound(self) -> float:
         """The chance at most that one wrong element of a plan that differs was equal in every run, if no comparison
         decides it: (degree / p)^runs, by Schwartz and Zippel, with random functions taken for independent values."""
-        return min(1.0, self.degree / _LEAST_PRIME) ** self.runs if self.runs else 1.0
+        chance = (self.degree + 1) / _LEAST_EXPONENTS if self.exponents else self.degree / _LEAST_PRIME
+        return min(1.0, chance) ** self.runs if self.runs else 1.0
 
     def __bool__(self) -> bool:
         return self.equal is True
@@ -71,6 +74,8 @@ class Proof:
             + (f"; where one of the {self.choices} ops that compare decides it, of about 1/2 a run and element"
                if self.choices else ""),
         ]
+        if self.exponents:
+            lines.append("where exp(x + y) is exp(x) exp(y); with exponentials as random functions they differ")
         if self.sizes != self.whole:
             lines.append(f"run at reduced sizes, {self.sizes} elements in place of {self.whole}, along dimensions that "
                          "pass through unchanged: that shows it for the full sizes")
@@ -80,8 +85,8 @@ class Proof:
         return "\n".join(lines)
 
 
-#: Below every prime of `eggshard.prove`.
-_LEAST_PRIME = 67102438.0
+#: Below every prime of `eggshard.prove`, and below those that exponents are taken modulo.
+_LEAST_PRIME, _LEAST_EXPONENTS = 67102438.0, 5230.0
 
 
 def _power(chance: float) -> str:

@@ -16,6 +16,7 @@ from eggshard.plan.proof import Proof
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Program
 from eggshard.prove.classes import Classes
+from eggshard.prove.exponents import holds_exponentials
 from eggshard.prove.places import Needs
 from eggshard.prove.proving import choices_of, compared, enough_runs
 from eggshard.prove.shrinking import elements_of
@@ -37,6 +38,9 @@ def equivalent(first: Any, second: Any, *args: Any, mesh: Any = None, runs: int 
         needs.follow((number,), program.region)
     least = enough_runs(needs.degree) if runs is None else runs
     proof = compared(lambda k: (b, partial(evaluate_program, a)), least, seed)
+    if proof.equal is False and all(holds_exponentials(p.region) for p in programs):
+        most = enough_runs(needs.degree, exponents=True) if runs is None else runs
+        proof = compared(lambda k: (b, partial(evaluate_program, a)), most, seed, exponents=True) or proof
     elements = elements_of(b.region)
     return replace(proof, degree=needs.degree, choices=choices_of(b.region), sizes=elements, whole=elements,
                    subject="the two programs", seconds=time.perf_counter() - began)

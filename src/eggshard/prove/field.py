@@ -65,8 +65,8 @@ class Field(Arithmetic):
 
     exact = True
 
-    def __init__(self, prime: int, seed: int, loose: bool = False):
-        self.residues = Residues(prime)
+    def __init__(self, residues: Residues, seed: int, loose: bool = False):
+        self.residues = residues
         self.hashes = Hashes(self.residues, seed)
         self.loose = loose
         self._random = np.random.default_rng(seed)
@@ -340,7 +340,7 @@ _ORDERED: dict[str, Callable[..., Any]] = {
 def accounted() -> frozenset[str]:
     """The ops of which it is said what they mean here, or that they are refused."""
     of_devices = [name for name in base.names() if isinstance(get(name), PerDevice)]
-    return frozenset((*KEPT, *REFUSED, *_SEVERAL, *of_devices, *Field(7, 0).meanings))
+    return frozenset((*KEPT, *REFUSED, *_SEVERAL, *of_devices, *Field(Residues(7), 0).meanings))
 
 
 def _elementwise() -> list[Elementwise]:

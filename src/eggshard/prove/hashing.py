@@ -74,10 +74,10 @@ class Hashes:
         return (self.digest(name, *arguments) >> np.uint64(63)).astype(np.bool_)
 
     def _uniform(self, bits: np.ndarray) -> np.ndarray:
-        """Residues from random bits; those below 2^26 - p are twice as likely as others."""
+        """Residues from random bits; those below 2^26 - modulus are twice as likely as others."""
         out = (bits >> np.uint64(38)).astype(np.float64)
-        prime = float(self._residues.prime)
-        return np.asarray(out - prime * (out >= prime))
+        modulus = float(self._residues.modulus)
+        return np.asarray(out - modulus * (out >= modulus))
 
     def rank(self, array: np.ndarray) -> np.ndarray:
         """Integers in a random order of residues that is odd, and that of integers near 0; infinities at the ends."""

@@ -9,7 +9,7 @@ from eggshard.egraph.rules import Rule
 from eggshard.ops.arithmetic import using
 from eggshard.prove.field import Field
 from eggshard.prove.proving import difference_of, drawn
-from eggshard.prove.residues import PRIMES
+from eggshard.prove.residues import PRIMES, Residues
 
 
 def check_over_fields(rule: Rule, seed: int = 0) -> None:
@@ -18,7 +18,7 @@ def check_over_fields(rule: Rule, seed: int = 0) -> None:
     LawViolation where they differ: the rule is wrong, or holds only of functions that are random here.
     """
     for k in range(2):
-        field = Field(PRIMES[k], seed + k, loose=k == 1)
+        field = Field(Residues(PRIMES[k]), seed + k, loose=k == 1)
         judge = Judge(
             lambda rng, type_, field=field: drawn(field, type_, rng),  # type: ignore[misc]
             lambda left, right: left.shape == right.shape and difference_of([left], [right]) is None,

@@ -17,8 +17,9 @@ from eggshard.plan.proof import Difference, Proof
 from eggshard.program.program import Program, Region
 from eggshard.program.types import TensorType, is_float, numpy_dtype
 from eggshard.prove.effort import least_seconds, seconds_per_run
+from eggshard.prove.exponents import PAIRS, ExponentField, holds_exponentials
 from eggshard.prove.field import Field
-from eggshard.prove.residues import PRIMES, paired
+from eggshard.prove.residues import PRIMES, Residues, paired
 from eggshard.prove.shrinking import Sizes
 from eggshard.simulate.execution import run_global
 
@@ -47,11 +48,16 @@ def prove(
     if proof.equal is False and proof.sizes < proof.whole:
         # Plans that differ at reduced sizes may be equal: what a program counts need not be what it states.
         proof = _proof(Sizes(plan, shrink=False), runs, seed, within)
+    if proof.equal is False and holds_exponentials(plan.program.region):
+        other = _proof(Sizes(plan, shrink=False), runs, seed, within, exponents=True)
+        proof = other if other else proof
     return replace(proof, seconds=time.perf_counter() - began)
 
 
-def enough_runs(degree: int) -> int:
+def enough_runs(degree: int, exponents: bool = False) -> int:
     """The runs that bring the chance of a wrong element below `CHANCE`, if `MOST` do."""
+    if exponents:
+        return len(PAIRS)
     chance = min(degree / min(PRIMES), 1.0)
     return next((n for n in range(RUNS, MOST) if chance**n < CHANCE), MOST)
 
@@ -60,8 +66,8 @@ def _late(expected: float, within: float) -> Proof:
     return Proof(None, refused=f"it was expected to take {expected:.2g} s, and {within:.2g} s are given to it")
 
 
-def _proof(sizes: Sizes, runs: int | None, seed: int, within: float | None) -> Proof:
-    runs = max(sizes.runs, enough_runs(sizes.degree) if runs is None else runs)
+def _proof(sizes: Sizes, runs: int | None, seed: int, within: float | None, exponents: bool = False) -> Proof:
+    runs = max(sizes.runs, enough_runs(sizes.degree, exponents) if runs is None else runs)
     if within is not None:
         expected = runs * seconds_per_run(sizes.of_run(0).plan)
         if expected > within:
@@ -71,20 +77,27 @@ def _proof(sizes: Sizes, runs: int | None, seed: int, within: float | None) -> P
         plan = sizes.of_run(k).plan
         return plan.program, partial(run_global, plan)
 
-    proof = compared(of_run, runs, seed)
+    proof = compared(of_run, runs, seed, exponents)
     proof = replace(proof, degree=sizes.degree, choices=choices_of(sizes.of_run(0).plan.program.region))
     return replace(proof, sizes=sizes.of_run(max(proof.runs - 1, 0)).elements, whole=sizes.whole)
 
 
-def compared(of_run: Callable[[int], tuple[Program, Run]], runs: int, seed: int) -> Proof:
-    """Compare, in each run, the outputs of a program with what a function makes of the same inputs."""
+def compared(
+    of_run: Callable[[int], tuple[Program, Run]], runs: int, seed: int, exponents: bool = False
+) -> Proof:
+    """Compare, in each run, the outputs of a program with what a function makes of the same inputs.
+
+    exponents: over fields in which exponentials turn sums into products.
+    """
     unknown: list[np.ndarray] = []
     difference: Difference | None = None
     done = undecided = elements = 0
     for k in range(runs):
         program, run = of_run(k)
         # Every second run takes branches for equal numbers, which random numbers never are, and indices out of range.
-        field = Field(PRIMES[k % len(PRIMES)], seed * 7919 + k, loose=k % 2 == 1)
+        key, loose = seed * 7919 + k, k % 2 == 1
+        field = (ExponentField(PAIRS[k % len(PAIRS)], key, loose) if exponents
+                 else Field(Residues(PRIMES[k % len(PRIMES)]), key, loose))
         rng = np.random.default_rng([seed, k])
         inputs = [drawn(field, t, rng) for t in program.input_types]
         try:
@@ -104,7 +117,8 @@ def compared(of_run: Callable[[int], tuple[Program, Run]], runs: int, seed: int)
         done = k + 1
         if difference is not None:
             break
-    return Proof(difference is None, done, undecided=undecided, elements=elements, difference=difference)
+    return Proof(difference is None, done, undecided=undecided, elements=elements, difference=difference,
+                 exponents=exponents)
 
 
 def choices_of(region: Region) -> int:
@@ -123,11 +137,11 @@ def drawn(field: Field, type_: TensorType, rng: np.random.Generator) -> np.ndarr
     """Random elements of a type: residues, truth values, small integers (in loose fields also what is no index)."""
     if type_.dtype == "i1":
         return rng.integers(0, 2, type_.shape).astype(np.bool_)
-    prime = field.residues.prime
+    modulus = field.residues.modulus
     if type_.dtype.startswith("complex"):
-        return paired(*rng.integers(0, prime, (2, *type_.shape)).astype(np.float64))
+        return paired(*rng.integers(0, modulus, (2, *type_.shape)).astype(np.float64))
     if is_float(type_.dtype):
-        return rng.integers(0, prime, type_.shape).astype(np.float64)
+        return rng.integers(0, modulus, type_.shape).astype(np.float64)
     low, high = (-3, 48) if field.loose and not type_.dtype.startswith("ui") else (0, 5)
     return rng.integers(low, high, type_.shape).astype(numpy_dtype(type_.dtype))
 

@@ -33,16 +33,19 @@ def paired(real: np.ndarray, imaginary: np.ndarray) -> np.ndarray:
 
 
 class Residues:
-    """The field of integers modulo a prime, and with pairs as complex numbers its extension by a root of -1."""
+    """Integers modulo a prime, a field, and with pairs as complex numbers its extension by a root of -1.
 
-    def __init__(self, prime: int):
-        self.prime = prime
-        self._p = float(prime)
+    factors: those of a modulus that is no prime; then only what none of them divides has an inverse.
+    """
+
+    def __init__(self, modulus: int, factors: tuple[int, ...] = ()):
+        self.modulus, self._factors = modulus, factors
+        self._p = float(modulus)
         # Below 1 / p by more than rounding, so that a quotient is never too large, and at most 1 too small.
-        self._reciprocal = (1.0 / prime) * (1 - 2.0**-50)
+        self._reciprocal = (1.0 / modulus) * (1 - 2.0**-50)
 
     def reduced(self, array: np.ndarray) -> np.ndarray:
-        """Exact integers from 0 to 2^53 modulo the prime; of infinities NaN."""
+        """Exact integers from 0 to 2^53, reduced; of infinities NaN."""
         quotient = np.floor(array * self._reciprocal)
         quotient *= -self._p
         quotient += array
@@ -88,9 +91,10 @@ class Residues:
         return out
 
     def _signs(self, array: np.ndarray) -> np.ndarray:
-        """The quadratic character, 1 or -1, of residues other than 0; infinities as they are."""
+        """The quadratic character (modulo the first factor), 1 or -1, of residues other than 0; infinities stay."""
         finite = np.isfinite(array)
-        power = self.power(np.where(finite, array, 1.0), (self.prime - 1) // 2)
+        prime = self._factors[0] if self._factors else self.modulus
+        power = Residues(prime).power(np.where(finite, array, 1.0) % prime, (prime - 1) // 2)
         return np.where(finite, np.where(power == 1, 1.0, -1.0), array)
 
     def power(self, a: np.ndarray, exponent: int) -> np.ndarray:
@@ -105,12 +109,14 @@ class Residues:
         return out
 
     def inverse(self, a: np.ndarray) -> np.ndarray:
-        """1 / a; of 0 NaN, of infinities 0. What an array repeats by broadcasting is inverted once."""
+        """1 / a; of what has none NaN, of infinities 0. What an array repeats by broadcasting is inverted once."""
         if is_complex(a):
             size = self.inverse(self.add(self.multiply(a.real, a.real), self.multiply(a.imag, a.imag)))
             return paired(self.multiply(a.real, size), self.multiply(self.negate(a.imag), size))
         core = a[tuple(slice(0, 1) if s == 0 else slice(None) for s in a.strides)]
         regular = np.isfinite(core) & (core != 0)
+        for factor in self._factors:
+            regular &= core % factor != 0
         made = self._inverses(np.where(regular, core, 1.0).reshape(-1)).reshape(core.shape)
         out = np.where(regular, made, np.where(np.isinf(core), 0.0, np.nan))
         return np.broadcast_to(out, a.shape)
@@ -118,7 +124,7 @@ class Residues:
     def _inverses(self, a: np.ndarray) -> np.ndarray:
         """Inverses of non-zero residues by those of products of pairs (Montgomery's trick): three products each."""
         if len(a) < 4:
-            return np.array([pow(int(x), -1, self.prime) for x in a], np.float64)
+            return np.array([pow(int(x), -1, self.modulus) for x in a], np.float64)
         if len(a) % 2:
             return self._inverses(np.append(a, 1.0))[:-1]
         of_pairs = self._inverses(self.multiply(a[0::2], a[1::2]))
@@ -157,16 +163,16 @@ class Residues:
         if array.dtype.kind == "c":
             return paired(self.of_numbers(array.real), self.of_numbers(array.imag))
         if array.dtype.kind == "u":
-            return np.asarray(array % np.uint64(self.prime)).astype(np.float64)
+            return np.asarray(array % np.uint64(self.modulus)).astype(np.float64)
         wide = array.astype(np.int64 if array.dtype.kind in "ib" else np.float64)
         if wide.dtype.kind == "i":
-            return (wide % self.prime).astype(np.float64)
+            return (wide % self.modulus).astype(np.float64)
         finite = np.isfinite(wide)
         mantissa, exponent = np.frexp(np.where(finite, wide, 0.0))
-        whole = ((mantissa * 2.0**53).astype(np.int64) % self.prime).astype(np.float64)
+        whole = ((mantissa * 2.0**53).astype(np.int64) % self.modulus).astype(np.float64)
         exponent = exponent.astype(np.int64) - 53
         lowest, highest = int(exponent.min(initial=0)), int(exponent.max(initial=0))
-        powers = np.array([pow(2, k, self.prime) for k in range(lowest, highest + 1)], np.float64)
+        powers = np.array([pow(2, k, self.modulus) for k in range(lowest, highest + 1)], np.float64)
         return np.where(finite, self.reduced(whole * powers[exponent - lowest]), wide)
 
     def signed(self, array: np.ndarray) -> np.ndarray:
