@@ -31,7 +31,7 @@ from eggshard.prove.shrinking import Sizes
 
 FAMILIES = (dense, indexing, reshard, padslice, stencil, models, training)
 #: Elements of a program's values, at the sizes that it is proved at, above which a plan is left out.
-MOST = 16e6
+MOST = 150e6
 #: The same of plans that are mutated; mutants of a kind per plan; seconds for one.
 MUTATED, PER_KIND, PATIENCE = 5e6, 2, 8
 _VERDICTS = {True: "equal", False: "DIFFERS", None: "refused"}
@@ -128,7 +128,7 @@ def _patience(seconds: int) -> Iterator[None]:
 def _plans_table(rows: list[dict[str, Any]]) -> Table:
     out = Table(title="plans proved over prime fields", pad_edge=False,
                 caption="proof / planning: seconds, of plans proved. reduced: proved at reduced sizes; how many times "
-                "fewer elements, in the median. left out: more than 16 million elements, even reduced")
+                "fewer elements, in the median. left out: more than 150 million elements, even reduced")
     for name in ("family", "plans", "equal", "undecided", "refused", "DIFFERS", "left out", "planning s", "proving s",
                  "median", "worst", "reduced", "fewer", "least runs' bound"):
         out.add_column(name, justify="left" if name == "family" else "right")

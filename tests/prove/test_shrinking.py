@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Callable
 
 import pytest
+from testing.plan_mutants import mutants
+from tests.random_programs import random_case
 
 import eggshard as es
 from eggshard.api import Plan
 from eggshard.frontends.builder import ProgramBuilder, Tensor
+from eggshard.program.types import is_float
+from eggshard.prove import shrinking
 from eggshard.prove.shrinking import Sizes
 
 N = 512
@@ -74,3 +79,23 @@ def test_what_a_program_counts_is_told_at_full_size():
     other = program(lambda b, x, w: x + 2.0)
     proof = Plan.of(dataclasses.replace(plan, program=other)).prove()
     assert proof and proof.sizes == proof.whole
+
+
+@pytest.mark.slow
+def test_reduced_sizes_find_what_full_sizes_find(monkeypatch):
+    """Mutants of random plans on floats, cut as far as they can be."""
+    monkeypatch.setattr(shrinking, "ENOUGH", 1)
+    found = cut = 0
+    for seed in range(7000, 7400):
+        drawn = random_case(random.Random(seed)).program
+        if not all(is_float(t.dtype) for t in drawn.region.types):
+            continue
+        plan = es.optimize(drawn, limits=es.Limits(proof=0))
+        faults = list(mutants(plan.device_program))
+        for fault in random.Random(seed).sample(faults, min(4, len(faults))):
+            mutant = Plan.of(dataclasses.replace(plan, device_program=fault.plan))
+            if mutant.prove(shrink=False).equal is False:
+                proof = mutant.prove()
+                assert proof.equal is False, (seed, fault.kind)
+                found, cut = found + 1, cut + (Sizes(mutant).of_run(0).elements < Sizes(mutant).whole)
+    assert found > 50 and cut > 20
