@@ -13,7 +13,13 @@ from eggshard.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from eggshard import shardy as shardy, triton as triton
-    from eggshard.api import Plan as Plan, optimize as optimize, pareto as pareto, plan_reshard as plan_reshard
+    from eggshard.api import (
+        Plan as Plan,
+        equivalent as equivalent,
+        optimize as optimize,
+        pareto as pareto,
+        plan_reshard as plan_reshard,
+    )
     from eggshard.frontends import load as load
     from eggshard.frontends.builder import ProgramBuilder as ProgramBuilder
     from eggshard.jit import jit as jit
@@ -25,6 +31,7 @@ _LAZY = {
     "optimize": "eggshard.api",
     "plan_reshard": "eggshard.api",
     "pareto": "eggshard.api",
+    "equivalent": "eggshard.api",
     "jit": "eggshard.jit",
     "load": "eggshard.frontends",
     "Plan": "eggshard.api",

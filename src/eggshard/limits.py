@@ -18,7 +18,8 @@ class Limits:
     point-to-point redistribution may issue. windows: widths of a value around its tiles. memory_mib: of the worker
     process. gap: extraction stops at this certified relative gap. seconds_per_node: what extraction may take per
     e-node, so that planning stays in proportion to compiling; raise it for a tighter certificate. patience: seconds by
-    which the dual ascent may exceed that, once, where it finds better plans; 0 for plans in a hurry.
+    which the dual ascent may exceed that, once, where it finds better plans; 0 for plans in a hurry. proof: the share
+    of the time that planning took which a proof of the plan may take (`Plan.proved`); 0 for none.
 
     LimitError for a limit that is no number, or below what it can be.
     """
@@ -35,6 +36,7 @@ class Limits:
     gap: float = 1e-4
     seconds_per_node: float = 0.002
     patience: float = 20.0
+    proof: float = 0.2
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
@@ -57,4 +59,5 @@ class Limits:
 _LEAST = {
     "seconds": 0, "rows": 1, "rows_per_op": 1, "iterations": 0, "strategies": 1, "placements": 1, "permutes": 0,
     "windows": 0, "memory_mib": 1, "gap": 0, "seconds_per_node": 0, "patience": 0,
+    "proof": 0,
 }

@@ -8,8 +8,8 @@ import numpy as np
 
 from eggshard.errors import EggshardError, ProgramError
 from eggshard.ops import base
+from eggshard.ops.arithmetic import current
 from eggshard.program.program import Program, Region
-from eggshard.program.types import numpy_dtype
 
 
 def evaluate_program(program: Program, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
@@ -22,7 +22,7 @@ def evaluate_program(program: Program, inputs: Sequence[np.ndarray]) -> tuple[np
         raise ProgramError(f"program {program.name!r} takes {len(types)} inputs, got {len(inputs)}")
     arrays = [np.asarray(a) for a in inputs]
     for i, (array, type_) in enumerate(zip(arrays, types, strict=True)):
-        if array.shape != type_.shape or array.dtype != numpy_dtype(type_.dtype):
+        if array.shape != type_.shape or not current().holds(array, type_.dtype):
             shown = f"shape {array.shape} and element type {array.dtype}"
             raise ProgramError(f"input {i} of program {program.name!r} is {type_}, got an array of {shown}")
     return evaluate_region(program.region, arrays)
@@ -39,7 +39,7 @@ def evaluate_region(region: Region, arrays: Sequence[np.ndarray]) -> tuple[np.nd
     for i, op in enumerate(region.ops):
         operands = [values[v] for v in op.operands]
         try:
-            results = base.get(op.name).evaluate(op.attributes, operands, op.regions)
+            results = current().evaluate(op.name, op.attributes, operands, op.regions)
         except EggshardError as error:
             shown = ", ".join(str(region.types[v]) for v in op.operands)
             raise type(error)(f"{op.name}({shown}){' at ' + op.location if op.location else ''}: {error}") from error
@@ -60,7 +60,7 @@ def evaluate_elementwise(region: Region, arrays: Sequence[np.ndarray]) -> tuple[
     if _is_pointwise(region):
         results = evaluate_region(region, arrays)
         return tuple(np.broadcast_to(r, shape) for r in results)
-    outs = [np.empty(shape, numpy_dtype(region.types[v].dtype)) for v in region.outputs]
+    outs = [np.empty(shape, current().stored(region.types[v].dtype)) for v in region.outputs]
     for index in np.ndindex(shape):
         for out, value in zip(outs, evaluate_region(region, [a[index] for a in arrays]), strict=True):
             out[index] = value

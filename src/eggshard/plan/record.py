@@ -14,6 +14,7 @@ from eggshard.costmodel.protocol import CostModel
 from eggshard.costmodel.schedule import Schedule
 from eggshard.frontends.protocol import CallingConvention
 from eggshard.plan.naming import class_names
+from eggshard.plan.proof import Proof
 from eggshard.plan.reasons import Reasons, Weigh
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
@@ -90,6 +91,8 @@ class PlanRecord:
     #: What weighs the plan's decisions against their alternatives, given what the plan calls the tensors of classes
     #: (`plan.naming`), or the outcome, as it was read from JSON.
     reasons_factory: Weigh | Reasons | None = field(default=None, compare=False, repr=False)
+    #: What `eggshard.optimize` has shown of the plan by itself; None where it did not try.
+    proved: Proof | None = field(default=None, compare=False, repr=False)
 
     @property
     def mesh(self) -> Mesh:

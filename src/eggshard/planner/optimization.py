@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +37,7 @@ from eggshard.planner.layers.planning import plan_by_layers
 from eggshard.planner.outputs import output_options
 from eggshard.planner.pipeline import encode, ordered, saturate, solve
 from eggshard.planner.progress import Bar, Clock, Progress, timed
+from eggshard.planner.proofs import proved
 from eggshard.planner.state import Scheduled, Task
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement, is_even
@@ -68,6 +70,11 @@ class Request:
     def rules(self) -> Sequence[Any]:
         return select(default_rules() if self.rewrites is None else self.rewrites, self.exact)
 
+    @property
+    def own_rules(self) -> Sequence[Any]:
+        """The rules that are not eggshard's."""
+        return [rule for rule in self.rules if rule not in default_rules()] if self.rewrites else ()
+
 
 def optimize(
     program: Any, *, memory_limit: int | None = None, progress: Progress = None, **options: Any
@@ -77,10 +84,12 @@ def optimize(
     if memory_limit is not None and not isinstance(memory_limit, Real):
         raise LimitError(f"memory_limit={memory_limit!r} is not a number; give bytes per device")
     capacity = getattr(request.cost_model, "capacity", None)
+    began = time.perf_counter()
     try:
         with _collector_paused(), Bar(progress) as bar:
             limit = int(capacity) if memory_limit is None and capacity else memory_limit
-            return _plan(replace(request, bar=bar), limit)
+            plan = _plan(replace(request, bar=bar), limit)
+            return proved(plan, request.own_rules, request.limits.proof * (time.perf_counter() - began), limit)
     except LimitError as error:
         if memory_limit is None and capacity is not None:
             raise LimitError(f"{error}; the limit is the capacity of {type(request.cost_model).__name__}") from None

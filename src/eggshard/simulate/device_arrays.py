@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from eggshard.ops.arithmetic import current
 from eggshard.program import monoids
 from eggshard.program.types import mlir_dtype
 from eggshard.steps.handlers import Handlers
@@ -49,7 +50,7 @@ def combined(monoid: str, addends: Sequence[np.ndarray]) -> np.ndarray:
     CPU)."""
     dtype = addends[0].dtype
     wide = np.dtype(np.float32) if mlir_dtype(dtype).startswith(("bf16", "f8")) else dtype
-    combine = monoids.monoid(monoid).ufunc
+    combine = current().combine(monoid)
     total = addends[0].astype(wide, copy=False)
     for addend in addends[1:]:
         total = combine(total, addend.astype(wide, copy=False)).astype(wide, copy=False)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eggshard.errors import LoweringError
-from eggshard.program.types import TensorType, numpy_dtype
+from eggshard.ops.arithmetic import current
+from eggshard.program.types import TensorType
 from eggshard.simulate.simulator import gather_from_devices, run, scatter_to_devices
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def checked(array: np.ndarray, type_: TensorType, what: str) -> np.ndarray:
         array = np.asarray(array)
     except ValueError as error:
         raise LoweringError(f"{what} is no array ({error}); the program takes {type_}") from None
-    if array.shape != type_.shape or array.dtype != numpy_dtype(type_.dtype):
+    if array.shape != type_.shape or not current().holds(array, type_.dtype):
         raise LoweringError(
             f"{what} is {array.dtype}{list(array.shape)}, the program takes {type_}; pass an array of that type"
         )

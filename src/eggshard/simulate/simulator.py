@@ -7,14 +7,17 @@ leaves unspecified (past a tensor's end, padding) is poisoned, so that a plan th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from eggshard.errors import LoweringError, VerificationError
+from eggshard.ops import registry
+from eggshard.ops.arithmetic import current
 from eggshard.program import monoids
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
-from eggshard.program.types import mlir_dtype, numpy_dtype
+from eggshard.program.types import mlir_dtype
 from eggshard.simulate import group_simulation  # noqa: F401
 from eggshard.simulate.device_arrays import PERFORMED, Arrays, combined, poisoned
 from eggshard.simulate.window_simulation import gather_windows, scatter_windows
@@ -66,7 +69,7 @@ def run(plan: StepPlan, shards: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 def _check(plan: StepPlan, value: int, array: np.ndarray, what: str) -> None:
     type_ = plan.types[value]
-    if array.shape != (plan.mesh.size, *type_.shape) or mlir_dtype(array.dtype) != type_.dtype:
+    if array.shape != (plan.mesh.size, *type_.shape) or not current().holds(array, type_.dtype):
         raise LoweringError(
             f"{what} is {mlir_dtype(array.dtype)}{list(array.shape)}, but the plan states {type_} on each of "
             f"{plan.mesh.size} devices"
@@ -103,11 +106,13 @@ def perform(mesh: Mesh, action: Action, operands: Arrays) -> Arrays:
 
 @PERFORMED.handles(Local)
 def _(action: Local, mesh: Mesh, operands: Arrays) -> Arrays:
-    from eggshard.ops import registry
-
-    evaluate = registry.get(action.name).evaluate
+    evaluate = partial(current().evaluate, action.name)
     # Arrays that stand for the same data on all devices have no stride along them; then one device's work will do.
     alike = all(array.strides[0] == 0 or mesh.size == 1 for array in operands)
+    if current().exact and registry.get(action.name).pointwise and not alike:
+        rank = max(array.ndim for array in operands)
+        spread = [a.reshape(mesh.size, *(1,) * (rank - a.ndim), *a.shape[1:]) for a in operands]
+        return evaluate(action.attributes, spread, action.regions)
     rows = [
         evaluate(action.attributes, [array[device] for array in operands], action.regions)
         for device in range(1 if alike else mesh.size)
@@ -148,8 +153,10 @@ def _(action: PieceExchange, mesh: Mesh, operands: Arrays) -> Arrays:
     (array,) = operands
     out = poisoned((mesh.size, *action.shape), array.dtype)
 
+    size = action.piece
+
     def piece(shard: np.ndarray, start: np.ndarray) -> np.ndarray:
-        return shard[tuple(slice(a, a + n) for a, n in zip(start, action.piece, strict=True))]
+        return shard[tuple(slice(a, a + n) for a, n in zip(start, size, strict=True))]
 
     sent, kept = action.tables(mesh)
     for pieces in (*kept, *sent):
@@ -189,13 +196,11 @@ def _(action: DeviceNumber, mesh: Mesh, operands: Arrays) -> Arrays:
 
 @PERFORMED.handles(OnFirstDevice)
 def _(action: OnFirstDevice, mesh: Mesh, operands: Arrays) -> Arrays:
-    from eggshard.ops import registry
-
     local, first = action.local, int(mesh.grid.reshape(-1)[0])
-    results = registry.get(local.name).evaluate(local.attributes, [a[first] for a in operands], local.regions)
+    results = current().evaluate(local.name, local.attributes, [a[first] for a in operands], local.regions)
     out = []
     for result, type_ in zip(results, local.result_types, strict=True):
-        array = np.zeros((mesh.size, *type_.shape), numpy_dtype(type_.dtype))
+        array = np.zeros((mesh.size, *type_.shape), current().stored(type_.dtype))
         array[first] = result
         out.append(array)
     return tuple(out)

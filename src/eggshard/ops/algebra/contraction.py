@@ -8,6 +8,7 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
+from eggshard.ops.arithmetic import current
 from eggshard.ops.base import REDUCE, Arrays, Factor, FactorRule, OpDef, Regions, Results, Types, register
 from eggshard.ops.factor_table import Label, labelled_rule
 from eggshard.ops.signatures import require_count
@@ -92,7 +93,7 @@ class _DotGeneral(OpDef):
         dtype = attrs.get("dtype")
         lhs, rhs = (numerics.widened(a) for a in arrays)
         if dtype:
-            wide = numerics.widened(np.zeros((), numpy_dtype(dtype))).dtype
+            wide = numerics.widened(np.zeros((), current().stored(dtype))).dtype
             lhs, rhs = lhs.astype(wide, copy=False), rhs.astype(wide, copy=False)
         lhs_order = (*batch, *left_free, *contracting)
         rhs_order = (*numbers["rhs_batching_dimensions"], *numbers["rhs_contracting_dimensions"], *right_free)
@@ -101,11 +102,12 @@ class _DotGeneral(OpDef):
         rows, columns = lhs.shape[len(batch) : len(batch) + len(left_free)], rhs.shape[rhs.ndim - len(right_free) :]
         inner = math.prod(lhs.shape[len(batch) + len(left_free) :])
         with np.errstate(all="ignore"):
-            product = np.matmul(
+            product = current().matmul(
                 lhs.reshape(math.prod(outer), math.prod(rows), inner),
                 rhs.reshape(math.prod(outer), inner, math.prod(columns)),
             )
-            return (product.reshape(outer + rows + columns).astype(numpy_dtype(dtype) if dtype else arrays[0].dtype),)
+            narrow = current().stored(dtype) if dtype else arrays[0].dtype
+            return (product.reshape(outer + rows + columns).astype(narrow),)
 
     def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:
         numbers = self.dimensions(attrs, operands)

@@ -8,6 +8,7 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
+from eggshard.ops.arithmetic import current
 from eggshard.ops.base import (
     PASS,
     REDUCE,
@@ -182,11 +183,11 @@ class _Scatter(OpDef):
             sub_byte = numerics.bit_width(dtype) < 8 and dtype != "i1"
             total, addends = (numerics.widened(a) if sub_byte else a for a in (old[0], new[0]))
             with np.errstate(all="ignore"):
-                monoids.monoid(attrs["monoid"]).ufunc.at(total, targets, addends)
+                current().combine(attrs["monoid"]).at(total, targets, addends)
             return [numerics.narrowed(total, dtype)]
 
         def apply(targets: np.ndarray, old: list[np.ndarray], new: list[np.ndarray]) -> list[np.ndarray]:
-            for turn in _turns(targets):
+            for turn in by_turns(targets):
                 where = targets[turn]
                 results = evaluate_elementwise(regions[0], [x[where] for x in old] + [u[turn] for u in new])
                 for x, result in zip(old, results, strict=True):
@@ -217,7 +218,7 @@ def _promises(attrs: Attributes, sharded: bool) -> Attributes:
     return attrs.updated(indices_are_sorted=False, unique_indices=False) if sharded else attrs
 
 
-def _turns(targets: np.ndarray) -> list[np.ndarray]:
+def by_turns(targets: np.ndarray) -> list[np.ndarray]:
     """Groups of update numbers without a common target; the i-th group has the i-th update of each target."""
     order = np.argsort(targets, kind="stable")
     ordered = targets[order]

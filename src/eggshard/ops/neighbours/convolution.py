@@ -10,6 +10,7 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
+from eggshard.ops.arithmetic import current
 from eggshard.ops.base import PASS, PERMUTE, REDUCE, Arrays, FactorRule, OpDef, Regions, Results, Types, register
 from eggshard.ops.factor_table import Dimension, FactorTable
 from eggshard.ops.shapes.slicing import padded
@@ -165,7 +166,7 @@ class _Convolution(OpDef):
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         ins, taps, outs = self._layouts(attrs)
-        dtype = numpy_dtype(attrs.get("dtype") or mlir_dtype(arrays[0].dtype))
+        dtype = current().stored(attrs.get("dtype") or mlir_dtype(arrays[0].dtype))
         wide = numerics.widened(np.zeros((), dtype)).dtype
         x, kernel = (numerics.widened(a).astype(wide, copy=False) for a in arrays)
         x, kernel = np.transpose(x, ins.order), np.transpose(kernel, taps.order)
@@ -183,7 +184,7 @@ class _Convolution(OpDef):
             groups * batches, n * math.prod(places), features * math.prod(reach))
         right = kernel.reshape(groups * batches, channels // (groups * batches), features * math.prod(reach))
         with np.errstate(all="ignore"):
-            product = np.matmul(left, right.transpose(0, 2, 1))
+            product = current().matmul(left, right.transpose(0, 2, 1))
         out = product.reshape(groups * batches, n, math.prod(places), channels // (groups * batches))
         out = out.transpose(1, 0, 3, 2).reshape(n, channels, *places)
         return (numerics.narrowed(np.transpose(out, np.argsort(outs.order)), mlir_dtype(dtype)),)

@@ -10,6 +10,7 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
+from eggshard.ops.arithmetic import current
 from eggshard.ops.base import (
     PASS,
     PERMUTE,
@@ -136,7 +137,7 @@ class _ReduceWindow(OpDef):
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         dtype = mlir_dtype(arrays[0].dtype)
-        ufunc = monoids.monoid(attrs["monoid"]).ufunc
+        combine = current().combine(attrs["monoid"])
         out = numerics.widened(arrays[0])
         start = np.asarray(monoids.identity(attrs["monoid"], dtype)).astype(out.dtype)
         with np.errstate(all="ignore"):
@@ -145,12 +146,12 @@ class _ReduceWindow(OpDef):
                 if window.passes:
                     continue
                 if window == Window(window.size, low=window.size - 1) and window.size >= out.shape[dim] > 0:
-                    out = ufunc.accumulate(out, axis=dim, dtype=out.dtype)
+                    out = combine.accumulate(out, axis=dim, dtype=out.dtype)
                     continue
                 edges = [window.edges if i == dim else (0, 0, 0) for i in range(out.ndim)]
                 first, *rest = _along(padded(out, start, edges), dim, window)
                 for part in rest:
-                    first = ufunc(first, part)
+                    first = combine(first, part)
                 out = first
         return (numerics.narrowed(out, dtype),)
 

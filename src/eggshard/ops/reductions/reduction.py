@@ -15,6 +15,7 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
+from eggshard.ops.arithmetic import current
 from eggshard.ops.base import (
     REDUCE,
     REPLICATE,
@@ -104,7 +105,7 @@ class _Reduce(OpDef):
         wide = numerics.widened(x)
         start = wide.dtype.type(monoids.identity(attrs["monoid"], dtype))
         with np.errstate(all="ignore"):
-            out = monoids.monoid(attrs["monoid"]).ufunc.reduce(wide, axis=dims, dtype=wide.dtype, initial=start)
+            out = current().combine(attrs["monoid"]).reduce(wide, axis=dims, dtype=wide.dtype, initial=start)
         return (numerics.narrowed(out, dtype),)
 
     def flops(self, attrs: Attributes, operands: Types, results: Types) -> float:

@@ -6,6 +6,7 @@ import numpy as np
 
 from eggshard.errors import ProgramError
 from eggshard.ops import numerics
+from eggshard.ops.arithmetic import current
 from eggshard.ops.base import (
     PASS,
     REPLICATE,
@@ -23,7 +24,7 @@ from eggshard.ops.shard_program import MOST_PLACES, PLACE, ShardProgram
 from eggshard.ops.signatures import require_class, require_count
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes, Literal
-from eggshard.program.types import TensorType, float_limits, integer_limits, is_float, mlir_dtype, numpy_dtype
+from eggshard.program.types import TensorType, float_limits, integer_limits, is_float, mlir_dtype
 
 
 class _Constant(OpDef):
@@ -94,7 +95,7 @@ class _Iota(OpDef):
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         shape, dim = attrs["shape"], attrs["iota_dimension"]
-        counter = np.arange(shape[dim]).astype(numpy_dtype(attrs["dtype"]))
+        counter = np.arange(shape[dim]).astype(current().stored(attrs["dtype"]))
         return (np.broadcast_to(counter.reshape((-1,) + (1,) * (len(shape) - dim - 1)), shape),)
 
     def on_shards(self, attrs: Attributes, program: ShardProgram, regions: Regions = ()) -> tuple[int, ...]:

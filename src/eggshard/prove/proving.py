@@ -1,0 +1,161 @@
+"""Proofs of plans: plan and program on the same random elements of several prime fields."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eggshard.errors import LoweringError, VerificationError
+from eggshard.ops.arithmetic import using
+from eggshard.ops.evaluate import evaluate_program
+from eggshard.plan.proof import Difference, Proof
+from eggshard.program.program import Program, Region
+from eggshard.program.types import TensorType, is_float, numpy_dtype
+from eggshard.prove.effort import least_seconds, seconds_per_run
+from eggshard.prove.exponents import PAIRS, ExponentField, holds_exponentials
+from eggshard.prove.field import Field
+from eggshard.prove.residues import PRIMES, Residues, paired
+from eggshard.prove.shrinking import Sizes
+from eggshard.simulate.execution import run_global
+
+if TYPE_CHECKING:
+    from eggshard.plan.record import PlanRecord
+
+#: What runs a plan's device program on whole arrays.
+Run = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
+#: Runs unless a caller asks for others: at least two, since only every second one takes branches for equal numbers, and
+#: as many more, up to the last number, as bring the chance below `CHANCE`.
+RUNS, MOST = 2, 4
+CHANCE = 2.0**-40
+
+
+def prove(
+    plan: PlanRecord, runs: int | None = None, seed: int = 0, shrink: bool = True, within: float | None = None
+) -> Proof:
+    """Compare a plan with its program over prime fields; see `Plan.prove`.
+
+    within: seconds; a proof that is expected to take longer shows nothing, and says so.
+    """
+    began = time.perf_counter()
+    if within is not None and (least := RUNS * least_seconds(plan)) > within:
+        return _late(least, within)
+    proof = _proof(Sizes(plan, shrink), runs, seed, within)
+    if proof.equal is False and proof.sizes < proof.whole:
+        # Plans that differ at reduced sizes may be equal: what a program counts need not be what it states.
+        proof = _proof(Sizes(plan, shrink=False), runs, seed, within)
+    if proof.equal is False and holds_exponentials(plan.program.region):
+        other = _proof(Sizes(plan, shrink=False), runs, seed, within, exponents=True)
+        proof = other if other else proof
+    return replace(proof, seconds=time.perf_counter() - began)
+
+
+def enough_runs(degree: int, exponents: bool = False) -> int:
+    """The runs that bring the chance of a wrong element below `CHANCE`, if `MOST` do."""
+    if exponents:
+        return len(PAIRS)
+    chance = min(degree / min(PRIMES), 1.0)
+    return next((n for n in range(RUNS, MOST) if chance**n < CHANCE), MOST)
+
+
+def _late(expected: float, within: float) -> Proof:
+    return Proof(None, refused=f"it was expected to take {expected:.2g} s, and {within:.2g} s are given to it")
+
+
+def _proof(sizes: Sizes, runs: int | None, seed: int, within: float | None, exponents: bool = False) -> Proof:
+    runs = max(sizes.runs, enough_runs(sizes.degree, exponents) if runs is None else runs)
+    if within is not None:
+        expected = runs * seconds_per_run(sizes.of_run(0).plan)
+        if expected > within:
+            return _late(expected, within)
+
+    def of_run(k: int) -> tuple[Program, Run]:
+        plan = sizes.of_run(k).plan
+        return plan.program, partial(run_global, plan)
+
+    proof = compared(of_run, runs, seed, exponents)
+    proof = replace(proof, degree=sizes.degree, choices=choices_of(sizes.of_run(0).plan.program.region))
+    return replace(proof, sizes=sizes.of_run(max(proof.runs - 1, 0)).elements, whole=sizes.whole)
+
+
+def compared(
+    of_run: Callable[[int], tuple[Program, Run]], runs: int, seed: int, exponents: bool = False
+) -> Proof:
+    """Compare, in each run, the outputs of a program with what a function makes of the same inputs.
+
+    exponents: over fields in which exponentials turn sums into products.
+    """
+    unknown: list[np.ndarray] = []
+    difference: Difference | None = None
+    done = undecided = elements = 0
+    for k in range(runs):
+        program, run = of_run(k)
+        # Every second run takes branches for equal numbers, which random numbers never are, and indices out of range.
+        key, loose = seed * 7919 + k, k % 2 == 1
+        field = (ExponentField(PAIRS[k % len(PAIRS)], key, loose) if exponents
+                 else Field(Residues(PRIMES[k % len(PRIMES)]), key, loose))
+        rng = np.random.default_rng([seed, k])
+        inputs = [drawn(field, t, rng) for t in program.input_types]
+        try:
+            with using(field), np.errstate(all="ignore"):
+                want = [np.asarray(w) for w in evaluate_program(program, inputs)]
+                got = [np.asarray(g) for g in run(inputs)]
+        except LoweringError as error:  # of which `Refused` is one; others say that NumPy has no meaning of an op
+            return Proof(None, refused=str(error))
+        except VerificationError as error:
+            difference = Difference(-1, why=str(error))
+        else:
+            difference = difference_of(got, want)
+            same = [_nan(w) for w in want]
+            alike = [u.shape for u in unknown] == [w.shape for w in same]
+            unknown = [u & w for u, w in zip(unknown, same, strict=True)] if alike else same
+            undecided, elements = sum(int(u.sum()) for u in unknown), sum(w.size for w in want)
+        done = k + 1
+        if difference is not None:
+            break
+    return Proof(difference is None, done, undecided=undecided, elements=elements, difference=difference,
+                 exponents=exponents)
+
+
+def choices_of(region: Region) -> int:
+    """The ops of a region, and of regions in it, that compare floats."""
+    own = sum(
+        op.name in _COMPARING and any(is_float(region.types[v].dtype) for v in op.operands)
+        or op.attributes.get("monoid") in ("max", "min") for op in region.ops
+    )
+    return own + sum(choices_of(inner) for op in region.ops for inner in op.regions)
+
+
+_COMPARING = ("abs", "chlo.top_k", "clamp", "compare", "maximum", "minimum", "sign")
+
+
+def drawn(field: Field, type_: TensorType, rng: np.random.Generator) -> np.ndarray:
+    """Random elements of a type: residues, truth values, small integers (in loose fields also what is no index)."""
+    if type_.dtype == "i1":
+        return rng.integers(0, 2, type_.shape).astype(np.bool_)
+    modulus = field.residues.modulus
+    if type_.dtype.startswith("complex"):
+        return paired(*rng.integers(0, modulus, (2, *type_.shape)).astype(np.float64))
+    if is_float(type_.dtype):
+        return rng.integers(0, modulus, type_.shape).astype(np.float64)
+    low, high = (-3, 48) if field.loose and not type_.dtype.startswith("ui") else (0, 5)
+    return rng.integers(low, high, type_.shape).astype(numpy_dtype(type_.dtype))
+
+
+def _nan(array: np.ndarray) -> np.ndarray:
+    return np.isnan(array) if array.dtype.kind in "fc" else np.zeros(array.shape, np.bool_)
+
+
+def difference_of(got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> Difference | None:
+    """The first element in which results differ; what is not known in one must not be known in the other."""
+    for i, (g, w) in enumerate(zip(got, want, strict=True)):
+        g, w = np.asarray(g), np.asarray(w)
+        wrong = ~((g == w) | (_nan(g) & _nan(w)))
+        if wrong.any():
+            index = tuple(int(n) for n in np.argwhere(wrong)[0])
+            return Difference(i, index, int(wrong.sum()), wrong.size)
+    return None

@@ -1,0 +1,101 @@
+"""Reduced sizes: wrong plans stay wrong, and plans that only full sizes can tell are told there."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable
+
+import pytest
+from testing.plan_mutants import mutants
+from tests.random_programs import random_case
+
+import eggshard as es
+from eggshard.api import Plan
+from eggshard.frontends.builder import ProgramBuilder, Tensor
+from eggshard.program.types import is_float
+from eggshard.prove import shrinking
+from eggshard.prove.shrinking import Sizes
+
+N = 512
+
+
+def program(of: Callable[[ProgramBuilder, Tensor, Tensor], Tensor], out=("x", None)) -> es.Program:
+    b = ProgramBuilder({"x": 4, "y": 2})
+    x, w = b.input((N, N), sharding=("x", "y")), b.input((N, N), sharding=("y", None))
+    b.output(of(b, x, w), sharding=out)
+    return b.build()
+
+
+def row_sums(b: ProgramBuilder, x: Tensor) -> Tensor:
+    return b.broadcast(b.sum(x, 1, keep=True), x.shape)
+
+
+def columns(b: ProgramBuilder, x: Tensor) -> Tensor:
+    return b.transpose(row_sums(b, x))
+
+
+#: What is computed, and what is not the same, though it is on few places.
+PAIRS = {
+    "square of a sum": (lambda b, x, w: row_sums(b, x) * row_sums(b, x), lambda b, x, w: row_sums(b, x * x)),
+    "cube of a sum": (
+        lambda b, x, w: row_sums(b, x) * row_sums(b, x) * row_sums(b, x),
+        lambda b, x, w: row_sums(b, x) * row_sums(b, x * x) * 3.0 - row_sums(b, x * x * x) * 2.0,
+    ),
+    "rows and columns": (
+        lambda b, x, w: row_sums(b, x) - columns(b, x),
+        lambda b, x, w: columns(b, x) - row_sums(b, x),
+    ),
+    "places counted": (lambda b, x, w: row_sums(b, x * 0.0 + 1.0) * x, lambda b, x, w: x * 16.0),
+    "product": (lambda b, x, w: b.dot(b.dot(x, w), w), lambda b, x, w: b.dot(x, w)),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_what_differs_at_full_size_differs(name):
+    """A plan of one program is held against the other one, which takes and gives arrays of its types."""
+    right, wrong = (program(of) for of in PAIRS[name])
+    plan = es.optimize(right, cost_model=es.costmodel.WireBytes())
+    assert plan.prove()
+    assert not Plan.of(dataclasses.replace(plan, program=wrong)).prove()
+
+
+def test_layers_are_proved_on_few_places():
+    """A plan of a program that only products and sums look at is run on a few thousand elements."""
+    def layer(b: ProgramBuilder, x: Tensor, w: Tensor) -> Tensor:
+        return b.op("tanh", b.dot(x - row_sums(b, x) / float(N), w)) + x
+
+    plan = es.optimize(program(layer), cost_model=es.costmodel.WireBytes())
+    sizes = Sizes(plan)
+    assert sizes.of_run(0).elements < sizes.whole / 10
+    proof = plan.prove()
+    assert proof and proof.sizes < proof.whole and "reduced sizes" in str(proof)
+    assert proof.bound < 2.0**-40
+
+
+def test_what_a_program_counts_is_told_at_full_size():
+    """The mean of a constant is the constant, where as many are added as the program says."""
+    plan = es.optimize(program(lambda b, x, w: row_sums(b, x * 0.0 + 2.0) / float(N) + x))
+    other = program(lambda b, x, w: x + 2.0)
+    proof = Plan.of(dataclasses.replace(plan, program=other)).prove()
+    assert proof and proof.sizes == proof.whole
+
+
+@pytest.mark.slow
+def test_reduced_sizes_find_what_full_sizes_find(monkeypatch):
+    """Mutants of random plans on floats, cut as far as they can be."""
+    monkeypatch.setattr(shrinking, "ENOUGH", 1)
+    found = cut = 0
+    for seed in range(7000, 7400):
+        drawn = random_case(random.Random(seed)).program
+        if not all(is_float(t.dtype) for t in drawn.region.types):
+            continue
+        plan = es.optimize(drawn, limits=es.Limits(proof=0))
+        faults = list(mutants(plan.device_program))
+        for fault in random.Random(seed).sample(faults, min(4, len(faults))):
+            mutant = Plan.of(dataclasses.replace(plan, device_program=fault.plan))
+            if mutant.prove(shrink=False).equal is False:
+                proof = mutant.prove()
+                assert proof.equal is False, (seed, fault.kind)
+                found, cut = found + 1, cut + (Sizes(mutant).of_run(0).elements < Sizes(mutant).whole)
+    assert found > 50 and cut > 20
