@@ -5,6 +5,8 @@ communicates (`schedule`). Shipped are latency and bandwidth (`AlphaBeta`), mach
 (`Machine`, presets as TOML), plain counts (`WireBytes`, `Messages`) and sums of models.
 
 Constants are measured by `calibration`, which stands above.
+
+`python -m bench costmodel` shows what a change of its constants does.
 """
 
 from eggshard.costmodel.alpha_beta import AlphaBeta

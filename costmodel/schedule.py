@@ -31,6 +31,7 @@ COMPUTE = "compute"
 #: Numbers of steps past which a step may be moved, tried in turn, and the fraction of the makespan that a larger number
 #: must save to be taken (`python -m bench overlap`).
 LOOKAHEAD = (4, 16, 64, 256)
+#: Fraction of a schedule below which a gain is not worth another order.
 WORTH = 1e-3
 #: Fraction by which peak memory may grow for the sake of overlap.
 SPARE = 0.5

@@ -25,6 +25,8 @@ process of its own (`jaxlib_passes`).
 
 *Not here*: what an op means (`ops/`), which programs are equal (`rewrites/`), and everything that costs. A front end
 neither chooses nor improves; what it cannot read it refuses, naming the place and the remedy.
+
+`python -m bench dense stencil` shows what a change of its constants does.
 """
 
 from eggshard.frontends.protocol import (

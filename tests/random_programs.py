@@ -53,7 +53,7 @@ def random_model(rng: random.Random) -> Any:
     if style == "time":
         return AlphaBeta()
     if style == "random":
-        # Slicing stays cheaper than making addends of which all but one are zeros, which the search leaves out.
+        # Slicing stays cheaper than making partial sums of which all but one are zeros, which the search leaves out.
         weights = {k: 10 ** rng.uniform(-3, 3) for k in (*KINDS, "mask", "resize")}
         return RandomCost(tuple(weights.items()), 10 ** rng.uniform(-4, 2), 10 ** rng.uniform(-2, 3))
     if style == "one free":

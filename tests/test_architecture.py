@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,19 @@ def modules() -> Iterator[Path]:
     """Every shipped module, those of linked folders included."""
     for folder in (SOURCE, *(p for p in SOURCE.iterdir() if p.is_symlink())):
         yield from sorted(folder.rglob("*.py"))
+
+
+def constants(path: Path) -> Iterator[tuple[int, str]]:
+    """The numeric constants of a module: (line, name)."""
+    for node in ast.parse(path.read_text()).body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+            continue
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        parts = [n for n in ast.walk(node.value) if not isinstance(n, ast.operator | ast.unaryop)]
+        numbers = [n for n in parts if isinstance(n, ast.Constant) and type(n.value) in (int, float)]
+        if numbers and all(isinstance(n, ast.Constant | ast.BinOp | ast.UnaryOp) for n in parts):
+            if isinstance(target, ast.Name) and target.id.lstrip("_").isupper():
+                yield node.lineno, target.id
 
 
 def contract(root: Path) -> subprocess.CompletedProcess[str]:
@@ -62,3 +76,23 @@ def test_rooms_can_be_known(room: Path) -> None:
 def test_no_docstring_leans_on_its_neighbour() -> None:
     leaning = [p.name for p in modules() if '"""The same' in p.read_text()]
     assert not leaning
+
+
+def test_numeric_constants_say_what_they_are() -> None:
+    silent = []
+    for path in modules():
+        lines = path.read_text().splitlines()
+        for number, name in constants(path):
+            if not lines[number - 2].startswith("#") and "#" not in lines[number - 1]:
+                silent.append(f"{path.name}:{number} {name}")
+    assert not silent
+
+
+def test_rooms_with_constants_name_the_bench_that_notices() -> None:
+    """Those of `report` are about looks alone."""
+    families = {p.stem for folder in ("bench", "bench/programs") for p in (ROOT / folder).glob("*.py")}
+    for room in sorted({p.relative_to(SOURCE).parts[0] for p in modules() if len(p.relative_to(SOURCE).parts) > 1}):
+        if room != "report" and any(True for p in (SOURCE / room).rglob("*.py") for _ in constants(p)):
+            text = ast.get_docstring(ast.parse((SOURCE / room / "__init__.py").read_text())) or ""
+            named = re.search(r"`python -m bench ([a-z ]+)`", text)
+            assert named and families.issuperset(named[1].split()), room

@@ -352,7 +352,7 @@ def test_neighbours_that_disagree_are_found_out():
         gather_from_devices(LINE, shards, (16,), placement)
 
 
-def test_addends_in_windows():
+def test_partial_sums_in_windows():
     mesh = Mesh({"x": 4, "y": 2})
     placement = Placement((Dim(("x",), 2, -1, 0),), ("y",), "add")
     array = np.arange(1.0, 8.0)

@@ -35,7 +35,7 @@ def chain(b: es.ProgramBuilder) -> None:
 
 
 def product(b: es.ProgramBuilder) -> None:
-    """A product with addends on all devices, reduced: the addends are a temporary."""
+    """A product with partial sums on all devices, reduced: the partial sums are a temporary."""
     x, w = b.input((64, 512), "f32", (None, "a")), b.input((512, 128), "f32", ("a", None))
     b.output(b.dot(x, w), (None, None))
 

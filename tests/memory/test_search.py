@@ -10,7 +10,7 @@ from eggshard.memory.search import MemoryPriced, front
 
 
 def program() -> object:
-    """Weights that may be gathered, or the addends of a product reduced, which takes far less memory."""
+    """Weights that may be gathered, or the partial sums of a product reduced, which takes far less memory."""
     b = es.ProgramBuilder({"x": 8})
     x, w = b.input((64, 512), "f32", ("x", None)), b.input((512, 512), "f32", (None, "x"))
     b.output(b.dot(x, w), ("x", None))

@@ -165,7 +165,7 @@ def check_factors(name: str, sample: Sample) -> int:
     return checked
 
 
-def _addends(rng: np.random.Generator, like: np.ndarray) -> np.ndarray:
+def _partial_sums(rng: np.random.Generator, like: np.ndarray) -> np.ndarray:
     """Values on which every monoid is exact: small whole floats, integers of the whole range."""
     dtype = mlir_dtype(like.dtype)
     if dtype == "i1":
@@ -194,7 +194,7 @@ def _combine(monoid: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def check_linear(name: str, sample: Sample, rng: np.random.Generator) -> int:
-    """Every linear entry on two addends per operand; returns how many entries were checked."""
+    """Every linear entry on two partial sums per operand; returns how many entries were checked."""
     attrs, arrays, regions = sample
     definition = registry.get(name)
     rule = check_rule(name, sample)
@@ -202,7 +202,7 @@ def check_linear(name: str, sample: Sample, rng: np.random.Generator) -> int:
         base = [_finite(a) for a in arrays]
         first, second, total = list(base), list(base), list(base)
         for i in which:
-            first[i], second[i] = _addends(rng, base[i]), _addends(rng, base[i])
+            first[i], second[i] = _partial_sums(rng, base[i]), _partial_sums(rng, base[i])
             total[i] = _combine(monoid, first[i], second[i])
         results = [definition.evaluate(attrs, operands, regions) for operands in (first, second, total)]
         for a, b, whole in zip(*results, strict=True):

@@ -25,7 +25,7 @@ def test_parts_recombine_to_the_whole(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))
-def test_addends_combine_to_the_whole(name: str) -> None:
+def test_partial_sums_combine_to_the_whole(name: str) -> None:
     rng = np.random.default_rng(11)
     for sample in SAMPLES[name](rng):
         check_linear(name, sample, rng)

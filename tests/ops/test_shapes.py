@@ -128,7 +128,7 @@ def test_flops() -> None:
 
 
 def test_widening_integers_are_not_linear() -> None:
-    """Narrow addends wrap before they are widened; dropping bits commutes with wrapping."""
+    """Narrow partial sums wrap before they are widened; dropping bits commutes with wrapping."""
     for operand, dtype, linear in ((WHOLE, "i64", False), (WHOLE, "i8", True), (X, "f64", True), (X, "bf16", False)):
         rule = registry.get("convert").factors(Attributes(dtype=dtype), (operand,), (TensorType(operand.shape, dtype),))
         assert rule.linear == ((("add", (0,)),) if linear else ())

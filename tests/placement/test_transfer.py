@@ -26,18 +26,18 @@ def test_replication_comes_first() -> None:
     assert first.operands == (replicated((64, 16)), replicated((16, 32)))
 
 
-def test_a_contraction_leaves_addends() -> None:
+def test_a_contraction_leaves_partial_sums() -> None:
     assert "(-, y) (y, -) -> (-, -)+{y}" in shown(DOT)
     assert "(x, y) (y, -) -> (x, -)+{y}" in shown(DOT)
 
 
-def test_addends_pass_through_linear_operands_one_at_a_time() -> None:
+def test_partial_sums_pass_through_linear_operands_one_at_a_time() -> None:
     found = shown(DOT)
     assert "(-, -)+{x} (-, -) -> (-, -)+{x}" in found
     assert not any(s.startswith("(-, -)+{x} (-, -)+{x}") for s in found)
 
 
-def test_exact_planning_forbids_addends() -> None:
+def test_exact_planning_forbids_partial_sums() -> None:
     assert not any("+{" in s for s in shown(DOT, partial_allowed=lambda monoid: False))
 
 
@@ -117,8 +117,8 @@ def test_every_axis_subset_of_an_elementwise_op_is_there() -> None:
             assert (a, b) in found
 
 
-def test_accumulators_hold_addends_over_the_axes_that_shard_the_factor() -> None:
-    """Adding rows to a table: each device adds its part of the rows to its addend of the table."""
+def test_accumulators_hold_partial_sums_over_the_axes_that_shard_the_factor() -> None:
+    """Adding rows to a table: each device adds its part of the rows to its partial sum of the table."""
     rule = FactorRule(
         (Factor(64), Factor(16, REDUCE, "add", accumulators=(0,))), (((0,),), ((1,),)), (((0,),),), (("add", (0, 1)),)
     )
@@ -140,7 +140,7 @@ def test_a_factor_of_size_one_beside_another_changes_nothing() -> None:
     assert shown(named) == shown(plain)
 
 
-def test_useful_strategies_have_addends_where_addends_can_be() -> None:
+def test_useful_strategies_have_partial_sums_where_partial_sums_can_be() -> None:
     whole = replicated((64, 16)), replicated((16, 32))
     left, right = (
         next(s for s in strategies(MESH, DOT) if s.operands[i].partial == ("x",) and s.operands[1 - i] == whole[1 - i])

@@ -8,7 +8,7 @@ import pytest
 from eggshard.ops.windowing import Reach
 from eggshard.placement import windows
 from eggshard.placement.slabs import repetition
-from eggshard.placement.windows import covers, hull, inside, reached, segments, slab_exchange, trimmed
+from eggshard.placement.windows import bounding_window, covers, inside, reached, segments, slab_exchange, trimmed
 from eggshard.program.placement import Dim
 
 
@@ -170,20 +170,20 @@ def test_inside(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_hull(seed):
+def test_bounding_window(seed):
     rng = random.Random(seed)
     for _ in range(300):
         count, n = rng.choice([2, 3, 4]), rng.randint(2, 14)
         tile = -(-n // count)
         windows = [random_dim(rng, n, count, tile=tile) for _ in range(rng.randint(1, 3))]
-        whole = hull(windows, n)
+        whole = bounding_window(windows, n)
         assert (whole.low, whole.high) == (min(w.low for w in windows), max(w.high for w in windows))
         ranges = [w.specified(n) for w in windows]
         assert whole.specified(n) == (min(a for a, _ in ranges), max(b for _, b in ranges))
         assert whole.wrapped != (0, n), "what is just the tensor is not named"
         assert all(inside(n, count, w, whole) for w in windows)
     with pytest.raises(AssertionError, match="different grids"):
-        hull([Dim(("x",), 2), Dim(("x",), 3)], 5)
+        bounding_window([Dim(("x",), 2), Dim(("x",), 3)], 5)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -17,7 +17,7 @@ from eggshard.program.types import TensorType
 from eggshard.steps.held import Held
 from eggshard.steps.steps import Local, Step, StepPlan
 
-#: Two products and what is between them: the plan keeps addends for the end, and has an all-reduce there.
+#: Two products and what is between them: the plan keeps partial sums for the end, and has an all-reduce there.
 MLP = """
 sdy.mesh @mesh = <["x"=4, "y"=2]>
 func.func @mlp(%a: tensor<512x1024xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>},

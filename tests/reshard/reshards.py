@@ -30,18 +30,18 @@ def all_placements(mesh, shape, partials=(((), ""),)):
 def random_shards(mesh, type_, placement, rng):
     """(shards, tensor): random data at a placement, small integers so that every sum is exact.
 
-    Each part of a partial placement is an addend of its own.
+    Each part of a partial placement is an partial sum of its own.
     """
     dtype = numpy_dtype(type_.dtype)
     parts = mesh.count(placement.partial)
     low, high = (0, 2) if type_.dtype == "i1" else (1, 4) if placement.monoid == "mul" else (0, 50)
-    addends = rng.integers(low, high, (parts, *type_.shape)).astype(dtype)
+    partial_sums = rng.integers(low, high, (parts, *type_.shape)).astype(dtype)
     whole = Placement(placement.dims)
-    each = np.stack([scatter_to_devices(mesh, a, whole) for a in addends])
+    each = np.stack([scatter_to_devices(mesh, a, whole) for a in partial_sums])
     shards = each[mesh.index(placement.partial), np.arange(mesh.size)]
     if not placement.partial:
-        return shards, addends[0]
-    combined = monoids.monoid(placement.monoid).ufunc.reduce(addends, axis=0)
+        return shards, partial_sums[0]
+    combined = monoids.monoid(placement.monoid).ufunc.reduce(partial_sums, axis=0)
     return shards, combined.astype(dtype)
 
 

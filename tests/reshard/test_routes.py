@@ -239,7 +239,7 @@ def test_tables_are_shortest_and_agree_with_routes(mesh, shape, partials):
             assert finder.route(type_, placements[i], placements[j]).cost == pytest.approx(table[i, j], rel=1e-9)
 
 
-def test_addends_are_reduced_on_the_way():
+def test_partial_sums_are_reduced_on_the_way():
     def kinds(a, b, mesh=GRID, shape=(64, 64)):
         route = router(mesh).route(TensorType(shape, "f32"), placed(mesh, shape, a), placed(mesh, shape, b))
         return [action.kind for action, _ in route.steps]
@@ -252,7 +252,7 @@ def test_addends_are_reduced_on_the_way():
     assert kinds("|", "|+x") == ["keep-first"]
     assert kinds("x|", "x|+yz", CUBE) == ["keep-first"]
     assert kinds("y|+x", "|y+x") == ["all-to-all"]
-    # Devices along z hold the same addends: each reduces half of them.
+    # Devices along z hold the same partial sums: each reduces half of them.
     type_, source, target = TensorType((64, 64), "f32"), placed(CUBE, (64, 64), "|+xy"), placed(CUBE, (64, 64), "|")
     steps = router(CUBE).route(type_, source, target).steps
     assert serial_bytes(CUBE, type_, source, steps) == (0.5 * 1.5 + 0.5) * type_.bytes < 1.5 * type_.bytes

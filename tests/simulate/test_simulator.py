@@ -128,10 +128,10 @@ def test_bfloat16_sums_are_rounded_once():
 )
 def test_keep_first_is_undone_by_the_reduction(monoid, dtype):
     array = np.broadcast_to((np.arange(4) % 2).astype(numpy_dtype(dtype)), (6, 4))
-    (addends,) = perform(GRID, KeepFirst(("x", "y"), monoid), (array,))
-    (back,) = perform(GRID, AllReduce(("x", "y"), monoid), (addends,))
+    (partial_sums,) = perform(GRID, KeepFirst(("x", "y"), monoid), (array,))
+    (back,) = perform(GRID, AllReduce(("x", "y"), monoid), (partial_sums,))
     np.testing.assert_array_equal(back, array)
-    assert not (addends == array).all()
+    assert not (partial_sums == array).all()
 
 
 def test_mask_overwrites_what_lies_past_the_end():
@@ -186,7 +186,7 @@ def test_scatter_and_gather_are_inverse(axes):
     np.testing.assert_array_equal(gather_from_devices(GRID, shards, (10, 7), placement), array)
 
 
-def test_gather_combines_addends():
+def test_gather_combines_partial_sums():
     placement = place(CUBE, (4,), (("z",),), ("x", "y"), "max")
     array = -np.arange(1, 5, dtype=np.int16)
     shards = scatter_to_devices(CUBE, array, placement)

@@ -44,7 +44,7 @@ def programs(
     for placement in placements:
         for strategy in transfer.at(placement):
             if any(p.partial for p in strategy.operands):
-                continue  # addends that are passed on
+                continue  # partial sums that are passed on
             windowed = frozenset(d for d in transfer.windowed if placement.dims[d].axes)
             if strategy.positional:
                 plan = on_shards(mesh, name, attributes, (), operands, results, strategy)
@@ -78,8 +78,8 @@ def placed(
                 wrapped = (int(rng.integers(-4, 1)), n + int(rng.integers(0, 5))) if rng.random() < 0.2 else None
                 dim = dim._replace(low=low, high=high, wrapped=wrapped)
             dims.append(dim)
-        addends = tuple(a for a in mesh.axes if a in axes[: rng.integers(0, 3)]) if partial else ()
-        yield Placement(tuple(dims), addends, "add" if addends else "")
+        partial_sums = tuple(a for a in mesh.axes if a in axes[: rng.integers(0, 3)]) if partial else ()
+        yield Placement(tuple(dims), partial_sums, "add" if partial_sums else "")
 
 
 @pytest.mark.parametrize("shape", [(8,), (24, 8), (13, 7), (5, 24), (2, 3)])

@@ -4,4 +4,6 @@ In: a plan and arrays. Out: arrays. `workspace` lays out the memory that an engi
 on one device at a time, `processes` and `mpi` start such devices here or find them.
 
 Engines know the steps of a device program and nothing of how it was found.
+
+`python -m bench engines` shows what a change of its constants does.
 """

@@ -4,4 +4,6 @@ In: a device program. Out: predicted bytes (`prediction`), as XLA's back end for
 the cheapest plan within a limit (`search`), by prices on bytes or by loops over strips of arrays (`strips`).
 
 What engines allocate themselves is laid out by `engines.workspace`.
+
+`python -m bench memory` shows what a change of its constants does.
 """

@@ -63,7 +63,7 @@ class _Printer(MlirPrinter):
         if sharding is None:
             return None
         if sharding.unreduced and sharding.reduction != "add":
-            raise LoweringError(f"sharding {sharding}: Shardy's text knows no addends but those of sums")
+            raise LoweringError(f"sharding {sharding}: Shardy's text knows no partial sums but those of sums")
         return sharding.text()
 
     def annotated(self, line: str, op: Op, results: Sequence[TensorType]) -> str:

@@ -115,10 +115,10 @@ class ShardProgram(OpWriter[int]):
         return self.op("select", condition, yes, no)
 
     def owned(self, condition: int, dims: Sequence[int], x: int) -> int:
-        """Addends of the elements of which one device each has the condition; see `owner_monoid`."""
-        return self.addends(condition, dims, x, owner_monoid(self.type_of(x).dtype))
+        """Partial sums of the elements of which one device each has the condition; see `owner_monoid`."""
+        return self.partial_sums(condition, dims, x, owner_monoid(self.type_of(x).dtype))
 
-    def addends(self, condition: int, dims: Sequence[int], x: int, monoid: str) -> int:
+    def partial_sums(self, condition: int, dims: Sequence[int], x: int, monoid: str) -> int:
         """x where the condition holds, and else what adds nothing; compare `select`."""
         type_ = self.type_of(x)
         return self.select(condition, dims, x, self.splat(monoids.identity(monoid, type_.dtype), type_))

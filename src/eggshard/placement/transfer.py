@@ -67,14 +67,14 @@ def strategies(
     return _strategies(mesh, rule, orders, allowed, limit, sparse)
 
 
-def useful(s: Strategy, addends: Sequence[Collection[str]]) -> bool:
+def useful(s: Strategy, partial_sums: Sequence[Collection[str]]) -> bool:
     """Whether some operand that is partial in the strategy can hold partial values at all; the others join it for free.
 
     They join the op's own partial values as well, where it reduces over an axis that shards another operand.
-    addends: per operand the monoids under which it can hold some.
+    partial sums: per operand the monoids under which it can hold some.
     """
     partial = [(i, p.monoid) for i, p in enumerate(s.operands) if p.partial]
-    if not partial or any(monoid in addends[i] for i, monoid in partial):
+    if not partial or any(monoid in partial_sums[i] for i, monoid in partial):
         return True
     sharded = {axis for p in s.operands for axis in p.sharded_axes}
     return all(sharded.issuperset(p.partial) for p in s.operands)
@@ -133,7 +133,7 @@ def _assigned(
 ) -> Iterator[tuple[int, ...]]:
     """All ways to give axes of these sizes a role each, or none, after the first ones whose roles are given.
 
-    Addends of a tensor combine by one monoid: all roles that make some must agree on it.
+    Partial sums of a tensor combine by one monoid: all roles that make some must agree on it.
     """
     if len(given) == len(sizes):
         yield given
@@ -218,11 +218,11 @@ class _Resolver:
         dims = _whole([self._dim(parts, tuple([by_role.get(f, ()) for f in parts])) for parts in tensor.dims])
         if dims is None:
             return None
-        addends = [r for r in by_role if r in tensor.partial]
-        if not addends:
+        partial_sums = [r for r in by_role if r in tensor.partial]
+        if not partial_sums:
             return Placement(dims)
-        partial = {a for r in addends for a in by_role[r]}
-        return Placement(dims, tuple([a for a in self.mesh.axes if a in partial]), self._monoids[addends[0]])
+        partial = {a for r in partial_sums for a in by_role[r]}
+        return Placement(dims, tuple([a for a in self.mesh.axes if a in partial]), self._monoids[partial_sums[0]])
 
     def _placed_dim(self, parts: tuple[int, ...], by_part: tuple[AxisList, ...]) -> Dim | None:
         """A dimension of these factors over these axes; None where that is no placement.

@@ -36,7 +36,7 @@ def reached(dim: Dim, reach: Reach, count: int, size: int, operand_size: int) ->
     return Dim(dim.axes, tile, start, stop - tile, wrapped)
 
 
-def hull(windows: Iterable[Dim], n: int) -> Dim:
+def bounding_window(windows: Iterable[Dim], n: int) -> Dim:
     """The narrowest window of one grid that contains all of these, which have one tile and the same axes."""
     first, *rest = windows
     low, high, (start, stop) = first.low, first.high, first.specified(n)

@@ -6,4 +6,6 @@ devices (`scaling`).
 
 In: what `planner` decided. Out: records. What can be *done* with a plan (run, verified, lowered, shown) stands in the
 rooms above, and is gathered in `eggshard.api`.
+
+`python -m bench scale` shows what a change of its constants does.
 """

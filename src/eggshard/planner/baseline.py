@@ -85,8 +85,9 @@ def _cheapest(
     Those with partial values of operands that hold none cost no less than the same without partial values, and are left
     out.
     """
-    addends = [{p.monoid} if p.partial else () for p in have]
-    candidates = [(s, price) for s, price in plans.strategies(op, operands, results, "plain") if useful(s, addends)]
+    partial_sums = [{p.monoid} if p.partial else () for p in have]
+    offered = plans.strategies(op, operands, results, "plain")
+    candidates = [(s, price) for s, price in offered if useful(s, partial_sums)]
     total = np.array([compute for _, compute in candidates], float)
     paid: set[tuple[int, tuple[Placement, ...]]] = set()
     for i, type_ in enumerate(operands):

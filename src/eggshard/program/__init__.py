@@ -7,4 +7,6 @@ partial sum.
 
 In: nothing; front ends build programs. Out: immutable values that compare by content. What an op means stands in
 `ops`; how tensors get from one placement to another, in `reshard`.
+
+`python -m bench padslice` shows what a change of its constants does.
 """

@@ -5,4 +5,6 @@ apart (`states`, `conversions`); between shards with halos (`window_routes`); on
 leaves free (`submesh`).
 
 Resharding changes where a tensor lies and never what it is: equal tensors are the business of `rewrites`.
+
+`python -m bench reshard exhaustive` shows what a change of its constants does.
 """

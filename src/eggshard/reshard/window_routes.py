@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from eggshard.errors import ShardingError
-from eggshard.placement.windows import hull, inside, slab_exchange
+from eggshard.placement.windows import bounding_window, inside, slab_exchange
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Dim, Placement, is_standard, place
 from eggshard.program.types import TensorType
@@ -62,10 +62,10 @@ def contains(mesh: Mesh, shape: tuple[int, ...], wide: Placement, narrow: Placem
     )
 
 
-def hull_of(shape: tuple[int, ...], windows: Iterable[Placement]) -> Placement:
+def bounding_window_of(shape: tuple[int, ...], windows: Iterable[Placement]) -> Placement:
     """The narrowest placement that contains all of these windows, which are of one grid."""
     along = zip(shape, zip(*(p.dims for p in windows), strict=True), strict=True)
-    return Placement(tuple([hull(dims, n) for n, dims in along]))
+    return Placement(tuple([bounding_window(dims, n) for n, dims in along]))
 
 
 def _specifies(n: int, wide: Dim, narrow: Dim) -> bool:

@@ -9,4 +9,6 @@ Nothing in here knows of tensors, meshes or e-graphs; whoever poses the problem 
 Low to high, and nothing imports what is above it: `problem`, `graph`, `copies` and `verify` (what a plan is, and which
 classes may pay to compute twice), `reductions` (smaller problems), `bounds` (what every plan pays), `search` (plans),
 `exact` (the integer program), `portfolio` (which of these runs when).
+
+`python -m bench extraction` shows what a change of its constants does.
 """

@@ -6,6 +6,8 @@
 
 A program is whatever `eggshard.load` reads; its module's text is what the passes change, so that what they do not
 touch stays word for word. `transform` takes and returns text. `dir(eggshard.shardy)` lists the passes.
+
+`python -m bench shardy` shows what a change of its constants does.
 """
 
 from __future__ import annotations

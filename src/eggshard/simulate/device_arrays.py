@@ -45,13 +45,13 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return out
 
 
-def combined(monoid: str, addends: Sequence[np.ndarray]) -> np.ndarray:
+def combined(monoid: str, partial_sums: Sequence[np.ndarray]) -> np.ndarray:
     """Arrays of one type combined in their order; bfloat16 and 8-bit floats in f32, rounded at the end (as XLA does on
     CPU)."""
-    dtype = addends[0].dtype
+    dtype = partial_sums[0].dtype
     wide = np.dtype(np.float32) if mlir_dtype(dtype).startswith(("bf16", "f8")) else dtype
     combine = current().combine(monoid)
-    total = addends[0].astype(wide, copy=False)
-    for addend in addends[1:]:
-        total = combine(total, addend.astype(wide, copy=False)).astype(wide, copy=False)
+    total = partial_sums[0].astype(wide, copy=False)
+    for partial_sum in partial_sums[1:]:
+        total = combine(total, partial_sum.astype(wide, copy=False)).astype(wide, copy=False)
     return np.asarray(total).astype(dtype, copy=False)

@@ -6,4 +6,6 @@ their author (`manual`, `authored`). Whole device programs are improved, too: me
 what is loop-invariant taken out of loops (`hoisting`).
 
 Which strategy is chosen is decided above, in `planner`.
+
+`python -m bench stencil latency` shows what a change of its constants does.
 """

@@ -6,4 +6,6 @@ pieces (`piece_steps`, `exchange`) or of halos (`window_steps`), or a loop or br
 
 In: actions chosen by the rooms above. Out: device programs, put together by `assemble`. What a step costs stands in
 `costmodel`, what it does in `simulate` and `emit`.
+
+`python -m bench stencil latency` shows what a change of its constants does.
 """

@@ -1,4 +1,7 @@
-"""Layout conversions of TritonGPU kernels: planned over the whole kernel, and put into Triton's own compiler."""
+"""Layout conversions of TritonGPU kernels: planned over the whole kernel, and put into Triton's own compiler.
+
+`python -m bench triton` shows what a change of its constants does.
+"""
 
 from eggshard.triton.compiler.installation import Installation, install, uninstall
 from eggshard.triton.compiler.outcomes import Outcome, Statistics, statistics

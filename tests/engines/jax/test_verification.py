@@ -215,7 +215,7 @@ def test_stated_roundings_are_part_of_the_program(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
 def test_arithmetic_in_narrow_types_rounds(dtype: str) -> None:
-    """Addends of a product are rounded before they are summed, where the program rounds once."""
+    """Partial sums of a product are rounded before they are summed, where the program rounds once."""
     b = ProgramBuilder(mesh={"x": 8})
     y = b.input((32, 256), dtype, (None, "x")) @ b.input((256, 32), dtype, ("x", None))
     b.output(b.convert(y, "f32") * 0.5)

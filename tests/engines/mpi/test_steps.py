@@ -1,4 +1,4 @@
-"""Every kind of step on ranks, against the simulator: bit for bit where no float addends are summed by MPI."""
+"""Every kind of step on ranks, against the simulator: bit for bit where no float partial sums are summed by MPI."""
 
 from __future__ import annotations
 

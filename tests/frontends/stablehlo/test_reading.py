@@ -106,8 +106,8 @@ def test_unreduced_constraints() -> None:
     explicit = jax.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
     with jax.set_mesh(explicit):
         def f(x: Any, w: Any) -> Any:
-            addends = jnp.einsum("ij,jk->ik", x, w, out_sharding=P("x", None, unreduced={"y"}))
-            return jax.sharding.reshard(addends, P("x", None))
+            partial_sums = jnp.einsum("ij,jk->ik", x, w, out_sharding=P("x", None, unreduced={"y"}))
+            return jax.sharding.reshard(partial_sums, P("x", None))
 
         x, w = jnp.ones((8, 16), out_sharding=P("x", "y")), jnp.ones((16, 4), out_sharding=P("y", None))
         program = load(jax.jit(f).lower(x, w))

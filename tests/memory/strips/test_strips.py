@@ -43,7 +43,7 @@ def product(b: B) -> None:
     b.output(b.dot(b.multiply(x, x), w), ("x", None))
 
 
-def product_of_addends(b: B) -> None:
+def product_of_partial_sums(b: B) -> None:
     x, w = b.input((16, 32), "f32", (None, "x")), b.input((32, 64), "f32", ("x", None))
     b.output(b.tanh(b.dot(x, w)), ("x", None))
 
@@ -69,7 +69,7 @@ def windowed(b: B) -> None:
 
 
 PROGRAMS = [
-    windowed, moved, moved_between_two, exchanged, gathered, product, product_of_addends, reduced_between, rolled,
+    windowed, moved, moved_between_two, exchanged, gathered, product, product_of_partial_sums, reduced_between, rolled,
 ]  # fmt: skip
 
 

@@ -64,7 +64,7 @@ def registered() -> Iterator[None]:
 
 
 def _plan(op: str) -> es.Plan:
-    """The op within a chain, on addends that are to be reduced after it or before."""
+    """The op within a chain, on partial sums that are to be reduced after it or before."""
     b = es.ProgramBuilder(mesh={"x": 4})
     x, w = b.input((64, 128), "f32", (None, "x")), b.input((128, 64), "f32", ("x", None))
     y = b.op(op, b.dot(b.op(op, x * x + x), w))

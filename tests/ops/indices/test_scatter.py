@@ -49,7 +49,7 @@ def test_a_window_that_leaves_the_tensor_is_dropped_whole() -> None:
     np.testing.assert_array_equal(out, [5, 6, 0, 0])
 
 
-def test_addends_pass_jointly_through_tensor_and_updates() -> None:
+def test_partial_sums_pass_jointly_through_tensor_and_updates() -> None:
     operands = (TensorType((7, 5), "f32"), TensorType((9, 1), "i32"), TensorType((9, 5), "f32"))
     definition = registry.get("scatter")
     assert definition.factors(scatter_attributes("add", **ROWS), operands, operands[:1]).linear == (("add", (0, 2)),)

@@ -53,7 +53,7 @@ def test_factors() -> None:
     assert depthwise == ([["pass"], ["pass"], ["permute"], ["permute"]], ["pass", "pass", "permute", "permute"])
 
 
-def test_integer_addends_do_not_pass_where_sums_would_widen() -> None:
+def test_integer_partial_sums_do_not_pass_where_sums_would_widen() -> None:
     operands = (TensorType((2, 6, 5, 6), "i8"), TensorType((4, 6, 3, 3), "i8"))
     for dtype, entries in (("i8", 2), ("i32", 0)):
         attrs = convolution_attributes(dtype=dtype)

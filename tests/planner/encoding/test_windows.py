@@ -1,4 +1,4 @@
-"""Which windows of which values are looked at: hulls, and needs followed back through a program."""
+"""Which windows of which values are looked at: bounding windows, and needs followed back through a program."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import pytest
 from tests.planner.encoding.window_problems import demand_of, line_program, window
 
-from eggshard.planner.encoding.windows import grid_of, hulls, width_of
+from eggshard.planner.encoding.windows import bounding_windows, grid_of, width_of
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Dim, Placement
 from eggshard.reshard.window_routes import contains
@@ -19,38 +19,38 @@ def plane(low: int, high: int, left: int = 0, right: int = 0) -> Placement:
     return Placement((Dim(("x",), 4, low, high), Dim((), 8, left, right)))
 
 
-def test_hulls_grow() -> None:
+def test_bounding_windows_grow() -> None:
     """The narrowest, then with the next wider, and so on."""
     windows = dict.fromkeys([plane(-1, 0), plane(0, 1), plane(-2, 1), plane(-1, 5)], 0)
-    made = hulls((16, 8), windows, 8)
+    made = bounding_windows((16, 8), windows, 8)
     assert made == [plane(-1, 1), plane(-2, 1), plane(-2, 5)]
-    assert hulls((16, 8), windows, 2) == [made[0], made[2]]  # of too many the widest is one
-    assert hulls((), {}, 8) == []
+    assert bounding_windows((16, 8), windows, 2) == [made[0], made[2]]  # of too many the widest is one
+    assert bounding_windows((), {}, 8) == []
 
 
-def test_hulls_by_level() -> None:
+def test_bounding_windows_by_level() -> None:
     """What consumers on one level take, however wide it is, and what those on the next one take besides."""
     shifted = {plane(-1, 0): 0, plane(1, 1): 1, plane(-2, 0): 1}
-    assert set(hulls((16, 8), shifted, 8)) >= {plane(-1, 0), plane(-2, 1)}
-    assert plane(-1, 0) not in hulls((16, 8), dict.fromkeys(shifted, 0), 8)
+    assert set(bounding_windows((16, 8), shifted, 8)) >= {plane(-1, 0), plane(-2, 1)}
+    assert plane(-1, 0) not in bounding_windows((16, 8), dict.fromkeys(shifted, 0), 8)
 
 
-def test_windows_that_are_apart_have_no_hull_together() -> None:
-    """Tiles of two grids far from each other: their hull would hold what nobody needs."""
+def test_windows_that_are_apart_have_no_bounding_window_together() -> None:
+    """Tiles of two grids far from each other: their bounding window would hold what nobody needs."""
     near, far = plane(-1, 1), plane(20, 22)
-    assert set(hulls((16, 8), {near: 0, far: 0}, 8)) == {near, far}
-    assert hulls((16, 8), {plane(0, 0): 0, plane(4, 4): 0}, 8) == [plane(0, 4)]
+    assert set(bounding_windows((16, 8), {near: 0, far: 0}, 8)) == {near, far}
+    assert bounding_windows((16, 8), {plane(0, 0): 0, plane(4, 4): 0}, 8) == [plane(0, 4)]
 
 
 def test_grids_are_apart() -> None:
     wide = Placement((Dim(("x",), 6, -1, 1), Dim((), 8)))
     other = Placement((Dim((), 8), Dim(("x",), 4, -1, 1)))
-    made = hulls((16, 8), dict.fromkeys([plane(-1, 0), wide, other, plane(0, 2)], 0), 8)
+    made = bounding_windows((16, 8), dict.fromkeys([plane(-1, 0), wide, other, plane(0, 2)], 0), 8)
     assert len({grid_of(p) for p in made}) == 3 and plane(-1, 2) in made
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_window_lies_in_a_hull(seed: int) -> None:
+def test_every_window_lies_in_a_bounding_window(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(60):
         windows: dict[Placement, int] = {}
@@ -59,12 +59,12 @@ def test_every_window_lies_in_a_hull(seed: int) -> None:
             wrapped = (rng.randint(-6, 3), rng.randint(12, 22)) if rng.random() < 0.2 else None
             dim = Dim(("x",), 4, low, rng.randint(max(low - 3, -5), 6), wrapped)
             windows[Placement((dim,))] = rng.randint(0, 3)
-        made = hulls((16,), windows, 100)
+        made = bounding_windows((16,), windows, 100)
         for w in windows:
-            assert any(contains(MESH, (16,), hull, w) for hull in made), (w, made)
+            assert any(contains(MESH, (16,), bounding_window, w) for bounding_window in made), (w, made)
         assert len(set(made)) == len(made)
         for limit in (1, 2):
-            few = hulls((16,), windows, limit)
+            few = bounding_windows((16,), windows, limit)
             assert set(few) <= set(made) and width_of(few[0]) <= max(map(width_of, made))
 
 

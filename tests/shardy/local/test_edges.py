@@ -64,12 +64,12 @@ RUN = {
       %0 = sdy.reshard %a <@mesh, [{{"x"}}]> : tensor<8xf32>
       sdy.sharding_group %0 group_id=0 : tensor<8xf32>
       return %0 : tensor<8xf32> }}""",
-    "sums of different addends": f"""func.func @main(%a: tensor<8xf32> {{sdy.sharding = {FIRST}}},
+    "sums of different partial sums": f"""func.func @main(%a: tensor<8xf32> {{sdy.sharding = {FIRST}}},
         %b: tensor<8xf32> {{sdy.sharding = {BOTH}}}) -> (tensor<8xf32> {{sdy.sharding = {BOTH}}}) {{
       %0 = stablehlo.add %a, %b
         {{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{{}}], unreduced={{"x", "y"}}>]>}} : tensor<8xf32>
       return %0 : tensor<8xf32> }}""",
-    "constants that are said to be addends": f"""func.func @main(%a: tensor<8xf32> {{sdy.sharding = {FIRST}}})
+    "constants that are said to be partial sums": f"""func.func @main(%a: tensor<8xf32> {{sdy.sharding = {FIRST}}})
         -> tensor<8xf32> {{
       %c = stablehlo.constant {{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{{}}], unreduced={{"x"}}>]>}}
         dense<2.0> : tensor<8xf32>
@@ -118,9 +118,9 @@ def test_sharded_dynamic_sizes_are_refused() -> None:
         shardy.transform(text, "convert-global-to-local")
 
 
-def test_whole_programs_keep_no_addends() -> None:
+def test_whole_programs_keep_no_partial_sums() -> None:
     text = f"module {{ {MESH} func.func @main(%a: tensor<8xf32> {{sdy.sharding = {FIRST}}}) {{ return }} }}"
-    with pytest.raises(ShardingError, match="holds addends"):
+    with pytest.raises(ShardingError, match="holds partial sums"):
         whole_program(shardy.transform(text, "convert-global-to-local"))
 
 

@@ -51,13 +51,13 @@ CASES = {
           return %0 : tensor<16x16xf32>""", types="tensor<16x16xf32>"),
         ["stablehlo.concatenate", "run resolve-permutation-factors"],
     ),
-    "addends that nothing reduces": (
+    "partial sums that nothing reduces": (
         module("""%0 = stablehlo.reduce(%a init: %c) applies stablehlo.add across dimensions = [0]
           : (tensor<8x16xf32>, tensor<f32>) -> tensor<16xf32>
           return %0 : tensor<16xf32>""", result="[{}]", types="tensor<16xf32>"),
         ["func.return", "tensor<16xf32>", 'add over {"x"}', "sdy.all_reduce"],
     ),
-    "addends in an op that is not linear": (
+    "partial sums in an op that is not linear": (
         module("""%0 = stablehlo.reduce(%a init: %c) applies stablehlo.add across dimensions = [0]
           : (tensor<8x16xf32>, tensor<f32>) -> tensor<16xf32>
           %1 = stablehlo.tanh %0 : tensor<16xf32>

@@ -98,7 +98,7 @@ def reshard_module(seed: int, functions: int = 6) -> str:
 
 
 
-def random_addends(draw: random.Random, sizes: dict[str, int], dims: Sequence[Axes], cuts: Cuts | None) -> Axes:
+def random_partial_sums(draw: random.Random, sizes: dict[str, int], dims: Sequence[Axes], cuts: Cuts | None) -> Axes:
     """Some of the axes, or their parts, that the dimensions leave."""
     used = [axis for axes in dims for axis in axes]
     points = cuts or {name: [1, size] for name, size in sizes.items()}
@@ -118,8 +118,8 @@ def chain_module(seed: int, functions: int = 3, length: int = 6) -> str:
         parts = tuple(AxisRef.between(name, a, b, sizes) for name in sizes for a, b in pairwise(cuts[name]))
         space = Parts(sizes, parts, ((),) * rank, ((),) * rank, fixed=False)
         start = random_dims(draw, sizes, rank, cuts)
-        state = State(0, space.of(start), space.set_of(random_addends(draw, sizes, start, cuts)))
-        source = TensorSharding.closed("mesh", start, space.in_mesh_order(state.addends))
+        state = State(0, space.of(start), space.set_of(random_partial_sums(draw, sizes, start, cuts)))
+        source = TensorSharding.closed("mesh", start, space.in_mesh_order(state.partial_sums))
         lines: list[str] = []
         last = ""
         while len(lines) < length:
@@ -156,10 +156,10 @@ def program_module(seed: int, length: int = 10) -> str:
         if choice < 0.55:
             dims = draw.choice(pool)
             lines.append(f"%v{i} = sdy.reshard {value} {TensorSharding.closed('mesh', dims).body()}")
-        elif choice < 0.8 or not (addends := random_addends(draw, sizes, dims, cuts)):
+        elif choice < 0.8 or not (partial_sums := random_partial_sums(draw, sizes, dims, cuts)):
             lines.append(f"%v{i} = {negated}")
         else:
-            reduced = f"sdy.all_reduce {axes_text(addends)} %n{i} out_sharding={sharding}"
+            reduced = f"sdy.all_reduce {axes_text(partial_sums)} %n{i} out_sharding={sharding}"
             lines += [f"%n{i} = {negated}", f"%v{i} = {reduced}"]
         values.append((f"%v{i}", dims))
     returned = [value for value, _ in values if value not in used]

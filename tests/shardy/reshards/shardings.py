@@ -16,7 +16,7 @@ class Shardings:
     """Random shardings on a mesh: whole axes, or parts of them, on any dimensions, whether they divide or not.
 
     names: the symbols of the mesh, and of the same with its devices in other orders. unreduced: how often a sharding
-    has addends; open: how often a dimension is open; replicated: how often axes must not be used.
+    has partial sums; open: how often a dimension is open; replicated: how often axes must not be used.
     """
 
     def __init__(

@@ -15,25 +15,25 @@ from eggshard.shardy.wire_bytes import positions
 
 
 def shards(values: np.ndarray, sharding: TensorSharding, mesh: Mesh) -> list[np.ndarray]:
-    """What each device holds of a tensor whose dimensions are divisible; addends are some that sum up to it."""
+    """What each device holds of a tensor whose dimensions are divisible; partial sums are some that sum up to it."""
     tiles = [n // shard_count(axes, mesh.axes) for n, axes in zip(values.shape, sharding.axes, strict=True)]
     at = positions(mesh, sharding.axes)
-    addends = _addends(values, shard_count(sharding.sharding.unreduced, mesh.axes))
+    partial_sums = _partial_sums(values, shard_count(sharding.sharding.unreduced, mesh.axes))
     number = positions(mesh, (sharding.sharding.unreduced,))[0]
     return [
-        addends[number[device]][tuple(slice(p * t, p * t + t) for p, t in zip(at[:, device], tiles, strict=True))]
+        partial_sums[number[device]][tuple(slice(p * t, p * t + t) for p, t in zip(at[:, device], tiles, strict=True))]
         for device in range(mesh.size)
     ]
 
 
-def _addends(values: np.ndarray, n: int) -> np.ndarray:
+def _partial_sums(values: np.ndarray, n: int) -> np.ndarray:
     parts = np.random.default_rng(n).integers(-9, 9, (n, *values.shape)).astype(values.dtype)
     parts[0] = values - parts[1:].sum(axis=0)
     return parts
 
 
 def whole(held: Sequence[np.ndarray], shape: tuple[int, ...], sharding: TensorSharding, mesh: Mesh) -> list[np.ndarray]:
-    """The tensors that devices hold together, one for each copy; addends are summed up."""
+    """The tensors that devices hold together, one for each copy; partial sums are summed up."""
     at, number = positions(mesh, sharding.axes), positions(mesh, (sharding.sharding.unreduced,))[0]
     tiles = tuple(n // shard_count(axes, mesh.axes) for n, axes in zip(shape, sharding.axes, strict=True))
     copies: dict[tuple[int, ...], list[np.ndarray]] = {}
@@ -98,7 +98,7 @@ def _after(
 def _permuted(
     step: Collective, held: list[np.ndarray], source: TensorSharding, source_mesh: Mesh, mesh: Mesh
 ) -> list[np.ndarray]:
-    """Each device gets its shard from some device that holds it, of the addends with its own number."""
+    """Each device gets its shard from some device that holds it, of the partial sums with its own number."""
     before, after = (
         np.concatenate([positions(m, s.axes), positions(m, (source.sharding.unreduced,))])
         for m, s in ((source_mesh, source), (mesh, step.to))

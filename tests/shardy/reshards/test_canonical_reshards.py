@@ -68,8 +68,8 @@ def module(text: str) -> str:
     return f'module {{ sdy.mesh @mesh = <["x"=4, "y"=2]>\nfunc.func @main(%a: tensor<8x8xf32>) {text} }}'
 
 
-def test_reshards_to_addends_are_not_shared_with_others() -> None:
-    """jaxlib compares how dimensions are sharded alone, and so loses the addends."""
+def test_reshards_to_partial_sums_are_not_shared_with_others() -> None:
+    """jaxlib compares how dimensions are sharded alone, and so loses the partial sums."""
     text = """-> (tensor<8x8xf32>, tensor<8x8xf32>) {
       %0 = sdy.reshard %a <@mesh, [{"x"}, {}]> : tensor<8x8xf32>
       %1 = sdy.reshard %a <@mesh, [{"x"}, {}], unreduced={"y"}> : tensor<8x8xf32>

@@ -71,7 +71,7 @@ PROGRAMS = {
     %0 = stablehlo.add %a, %b {per('[{"x"}, {}]')} : tensor<1024x1024xf32>
     %1 = stablehlo.add %0, %e {per('[{}, {"x"}]')} : tensor<1024x1024xf32>
     return %1 : tensor<1024x1024xf32>"""),
-    "addends are made of what is replicated, sharded and unreduced": main(
+    "partial sums are made of what is replicated, sharded and unreduced": main(
         f"""{arg("a", "8x8xf32", '[{"x"}, {}]')}, {arg("b", "8x8xf32", '[{"y", "x"}, {}]')},"""
         f"""{arg("c", "8x8xf32", '[{}, {}], unreduced={"x"}')}, {arg("d", "8x8xf32", '[{}, {"x"}]')}""",
         ", ".join(res("8x8xf32", s) for s in (
@@ -80,12 +80,12 @@ PROGRAMS = {
     %0 = sdy.reshard %d <@mesh, [{}, {}], unreduced={"x", "y"}> : tensor<8x8xf32>
     return %a, %b, %c, %d, %0 : tensor<8x8xf32>, tensor<8x8xf32>, tensor<8x8xf32>, tensor<8x8xf32>, tensor<8x8xf32>
     """),
-    "parts of axes become addends": main(
+    "parts of axes become partial sums": main(
         arg("a", "8x8xf32", '[{"x"}, {}]'),
         ", ".join(res("8x8xf32", s) for s in (
             '[{"x":(1)2}, {}], unreduced={"x":(2)2}', '[{}, {"y"}], unreduced={"x":(1)2}')),
         "    return %a, %a : tensor<8x8xf32>, tensor<8x8xf32>"),
-    "addends are summed where they are used": main(
+    "partial sums are summed where they are used": main(
         arg("a", "8x8xf32", '[{}, {"y"}], unreduced={"x"}'), res("8x8xf32"), f"""
     %0 = stablehlo.negate %a {per('[{}, {"y"}], unreduced={"x"}')} : tensor<8x8xf32>
     %1 = stablehlo.abs %0 {per('[{"x"}, {"y"}]')} : tensor<8x8xf32>
@@ -239,7 +239,7 @@ def test_meshes_written_in_full() -> None:
 
 
 def test_a_second_time_nothing_is_reduced_again() -> None:
-    """jaxlib sums again what has been summed: the second run counts every addend once per device."""
+    """jaxlib sums again what has been summed: the second run counts every partial sum once per device."""
     text = PROGRAMS["contraction sharded alike is reduced"]
     once = shardy.transform(text, FULL)
     assert shardy.transform(once, FULL) == once and once.count("sdy.all_reduce") == 1
@@ -262,7 +262,7 @@ MOST = """
 
 @pytest.mark.parametrize(("reduction", "sums"), ((ARGMAX, 0), (MOST, 1)))
 def test_reductions_that_no_collective_repeats_are_not_sharded(reduction: str, sums: int) -> None:
-    """jaxlib would sum each device's largest value, and its place, as if they were addends."""
+    """jaxlib would sum each device's largest value, and its place, as if they were partial sums."""
     text = main(
         f"""{arg("a", "8x8xf32", '[{"x"}, {}]')}, {arg("b", "8x8xi32", '[{"x"}, {}]')}, {arg("c", "f32")},"""
         f"""{arg("n", "i32")}""", "", f"{reduction}\n    return")
@@ -271,7 +271,7 @@ def test_reductions_that_no_collective_repeats_are_not_sharded(reduction: str, s
     assert run_peer(text, f"func.func(sdy-{FULL})").text.count("sdy.all_reduce") == (1 if sums else 2)
 
 
-def test_addends_of_open_dimensions_are_made() -> None:
+def test_partial_sums_of_open_dimensions_are_made() -> None:
     text = main(arg("a", "8x8xf32", '[{"x", ?}, {?}]'), res("8x8xf32", '[{"x"}, {}], unreduced={"y"}'),
                 "    return %a : tensor<8x8xf32>")
     assert run_peer(text, f"func.func(sdy-{FULL})").failure
@@ -296,18 +296,19 @@ def test_branches_of_an_if_return_alike() -> None:
     assert "%1 = sdy.reshard %arg0" not in theirs and 'sdy.reshard %arg0 <@mesh, [{}, {"y"}]>' in ours
 
 
-ADDENDS = arg("a", "8xf32", '[{}], unreduced={"x"}')
+PARTIAL_SUMS = arg("a", "8xf32", '[{}], unreduced={"x"}')
 INVALID = {
-    "addends and shards along one axis": (
-        f"""{ADDENDS}, {arg("b", "8xf32", '[{"x"}]')}""",
+    "partial sums and shards along one axis": (
+        f"""{PARTIAL_SUMS}, {arg("b", "8xf32", '[{"x"}]')}""",
         f"""%0 = stablehlo.add %a, %b {per('[{}], unreduced={"x"}')} : tensor<8xf32>""", "make those unreduced"),
     "results unreduced along different axes": (
         arg("a", "8xf32"), f"""%0:2 = stablehlo.custom_call @two(%a) {per('[{}], unreduced={"x"}', "[{}]")}
         : (tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>)""", "same axes"),
-    "addends on devices in another order": (
-        ADDENDS, f"""%0 = stablehlo.negate %a {per("[{}]", mesh="other")} : tensor<8xf32>""", "stay on their mesh"),
-    "addends traded for others": (
-        ADDENDS, """%0 = sdy.reshard %a <@mesh, [{}], unreduced={"y"}> : tensor<8xf32>""", "two steps"),
+    "partial sums on devices in another order": (
+        PARTIAL_SUMS, f"""%0 = stablehlo.negate %a {per("[{}]", mesh="other")} : tensor<8xf32>""",
+        "stay on their mesh"),
+    "partial sums traded for others": (
+        PARTIAL_SUMS, """%0 = sdy.reshard %a <@mesh, [{}], unreduced={"y"}> : tensor<8xf32>""", "two steps"),
 }
 
 
@@ -321,8 +322,8 @@ def test_shardings_that_cannot_be_computed_on_are_errors(name: str) -> None:
 
 
 def test_ops_without_results_take_sums() -> None:
-    """jaxlib aborts at addends that an op without results uses."""
-    text = main(ADDENDS, "", """    sdy.sharding_group %a group_id=0 : tensor<8xf32>
+    """jaxlib aborts at partial sums that an op without results uses."""
+    text = main(PARTIAL_SUMS, "", """    sdy.sharding_group %a group_id=0 : tensor<8xf32>
     stablehlo.custom_call @see(%a) {has_side_effect = true} : (tensor<8xf32>) -> ()
     return""")
     assert run_peer(text, f"func.func(sdy-{FULL})").failure

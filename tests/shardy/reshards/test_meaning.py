@@ -13,9 +13,9 @@ from tests.shardy.reshards.random_reshards import (
     function,
     meshes_text,
     program_module,
-    random_addends,
     random_cuts,
     random_dims,
+    random_partial_sums,
 )
 from tests.shardy.reshards.running import run_functions
 from tests.shardy.reshards.simulating import shards, simulate, whole
@@ -33,7 +33,7 @@ MESHES = ({"x": 2, "y": 2, "z": 2}, {"x": 4, "y": 2}, {"x": 2, "y": 3, "z": 2}, 
 
 
 def assert_reshards_hold(seed: int, mode: str) -> None:
-    """Reshards between sub-axes, addends and orders of devices, in all mixtures, on divisible shapes."""
+    """Reshards between sub-axes, partial sums and orders of devices, in all mixtures, on divisible shapes."""
     draw = random.Random(seed)
     sizes = draw.choice(MESHES)
     header = meshes_text(sizes, draw)
@@ -43,12 +43,12 @@ def assert_reshards_hold(seed: int, mode: str) -> None:
         rank = draw.choice([1, 2, 2, 3])
         shape = (math.prod(sizes.values()),) * rank
         cuts = random_cuts(draw, sizes) if draw.random() < 0.6 else None
-        addends = draw.random() < 0.5
+        partial = draw.random() < 0.5
 
-        def sharding(mesh: str, rank: int = rank, cuts: dict[str, list[int]] | None = cuts, addends: bool = addends) \
+        def sharding(mesh: str, rank: int = rank, cuts: dict[str, list[int]] | None = cuts, partial: bool = partial) \
                 -> TensorSharding:
             dims = random_dims(draw, sizes, rank, cuts)
-            return TensorSharding.closed(mesh, dims, random_addends(draw, sizes, dims, cuts) if addends else ())
+            return TensorSharding.closed(mesh, dims, random_partial_sums(draw, sizes, dims, cuts) if partial else ())
 
         source, target = sharding("mesh"), sharding(draw.choice(["mesh", "mesh", "shuffled"]))
         text = header + function("f", shape, source, [f"sdy.reshard %0 {target.body()}"], target)
@@ -65,17 +65,17 @@ def assert_reshards_hold(seed: int, mode: str) -> None:
 
 
 def assert_reduced_and_resharded(seed: int, mode: str) -> None:
-    """A reduction of some addends, then one reshard or two of the others."""
+    """A reduction of some partial sums, then one reshard or two of the others."""
     draw = random.Random(seed)
     sizes = draw.choice(MESHES[:4])
     header = meshes_text(sizes, draw)
     shape = (math.prod(sizes.values()),) * 2
     cuts = random_cuts(draw, sizes) if draw.random() < 0.5 else None
     dims = tuple(axes[:1] for axes in random_dims(draw, sizes, 2, cuts))
-    addends = random_addends(draw, sizes, dims, cuts)
-    reduced = tuple(axis for axis in addends if draw.random() < 0.5)
-    kept = tuple(axis for axis in addends if axis not in reduced)
-    source, between = (TensorSharding.closed("mesh", dims, axes) for axes in (addends, kept))
+    partial_sums = random_partial_sums(draw, sizes, dims, cuts)
+    reduced = tuple(axis for axis in partial_sums if draw.random() < 0.5)
+    kept = tuple(axis for axis in partial_sums if axis not in reduced)
+    source, between = (TensorSharding.closed("mesh", dims, axes) for axes in (partial_sums, kept))
     lines = [collective_text(Collective("all_reduce", between, axes=reduced), "%0")]
     for _ in range(draw.choice([1, 2])):
         left = tuple(
@@ -98,7 +98,7 @@ def assert_reduced_and_resharded(seed: int, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_reductions_of_some_addends_before_reshards_of_the_others(mode: str) -> None:
+def test_reductions_of_some_partial_sums_before_reshards_of_the_others(mode: str) -> None:
     for seed in range(40):
         assert_reduced_and_resharded(seed, mode)
 
@@ -193,7 +193,7 @@ def ran(text: str, values: np.ndarray) -> tuple[list[np.ndarray], list[tuple[Ten
                 return [tensors[v] for v in op.operands], [held[v] for v in op.operands]
             tensor, (before, parts) = tensors[op.operands[0]], held[op.operands[0]]
             step = Collective.read(op)
-            if step is not None:  # a reduction here is of equal addends
+            if step is not None:  # a reduction here is of equal partial sums
                 scale = shard_count(step.moved, mesh.axes) if step.kind in ("all_reduce", "reduce_scatter") else 1
                 tensors[op.results[0]] = tensor * scale
                 held[op.results[0]] = step.to, simulate([step], parts, before, {"mesh": mesh})

@@ -113,7 +113,7 @@ def test_modules_of_all_kinds_go_through(name: str) -> None:
     assert shardy.transform(text, PASS) == text, "planned again, a plan stays as it is"
 
 
-def test_addends_of_calls_results_and_outer_shardings_stay_as_stated() -> None:
+def test_partial_sums_of_calls_results_and_outer_shardings_stay_as_stated() -> None:
     text = shardy.transform(MODULES["calls"], PASS)
     assert text.count("sdy.reshard") == 3
     assert "sdy" not in shardy.transform(MODULES["no mesh"], PASS)

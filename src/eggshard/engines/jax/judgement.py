@@ -19,8 +19,9 @@ from eggshard.errors import VerificationError
 from eggshard.ops.numerics import part_dtype
 from eggshard.program.types import TensorType, is_float, mlir_dtype, numpy_dtype
 
-#: Errors of a plan may be this many times the unsharded program's own, plus this many units in the last place.
+#: Errors of a plan may be this many times the unsharded program's own.
 FACTOR = 8.0
+#: Units in the last place that an output may err besides.
 UNITS = 4.0
 #: The largest difference where rounding is not measured, in machine epsilons: of f32 and f64, and of narrower types.
 ROUNDING, NARROW_ROUNDING = 512.0, 8.0

@@ -69,13 +69,13 @@ class _Pulled:
         self._alone: list[tuple[Reduction, list[np.ndarray]]] = []
         self._in_shares: list[tuple[Reduction, list[np.ndarray], list[np.ndarray]]] = []
         for r in traffic.reductions:
-            addends = [operands[r.operand].view(slices[m]) for m in r.members]
+            partial_sums = [operands[r.operand].view(slices[m]) for m in r.members]
             whole = all(box == (0, n) for box, n in zip(r.kept, operands[r.operand].type.shape, strict=True))
             if whole and len(r.members) > 1 and results[r.result].bytes >= SHARED_REDUCTION:
                 shares = [results[r.result].view(slices[m]).reshape(-1) for m in r.members]
-                self._in_shares.append((r, [a.reshape(-1) for a in addends], shares))
+                self._in_shares.append((r, [a.reshape(-1) for a in partial_sums], shares))
             else:
-                self._alone.append((r, [box_of(a, r.kept) for a in addends]))
+                self._alone.append((r, [box_of(a, r.kept) for a in partial_sums]))
 
     def start(self) -> None:
         for reader in self._traffic.readers:
@@ -92,8 +92,8 @@ class _Pulled:
         for peer in self._traffic.sources:
             if peer not in ready:
                 self._mailboxes.take(peer, Kind.READY, self._tag)
-        for reduction, addends in self._alone:
-            self._results[reduction.result][...] = reduction.combine(addends)
+        for reduction, partial_sums in self._alone:
+            self._results[reduction.result][...] = reduction.combine(partial_sums)
         self._reduce_in_shares()
         for peer in self._traffic.sources:
             self._mailboxes.post(peer, Kind.TAKEN, self._tag)
@@ -103,9 +103,9 @@ class _Pulled:
     def _reduce_in_shares(self) -> None:
         """Each member combines its share, then reads the others' from their results."""
         own = self._traffic.device
-        for reduction, addends, results in self._in_shares:
-            share = _share(reduction, own, len(addends[0]))
-            results[reduction.members.index(own)][share] = reduction.combine([a[share] for a in addends])
+        for reduction, partial_sums, results in self._in_shares:
+            share = _share(reduction, own, len(partial_sums[0]))
+            results[reduction.members.index(own)][share] = reduction.combine([a[share] for a in partial_sums])
         if not self._in_shares:
             return
         for peer in self._traffic.readers:

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-#: The least and the most buffer placements spent on orders near the best; in between, `_TRIES` orders are tried.
+#: The least and the most buffer placements spent on orders near the best.
 _EFFORT = (2000, 20000)
+#: Orders that are tried per buffer, within these bounds.
 _TRIES = 40
 
 

@@ -78,7 +78,7 @@ def passes(program: StepPlan, lines: Mapping[int, Line], wanted: Mapping[int, Ra
 
     def need(which: int, value: int, ranges: Ranges) -> None:
         before = needed[which].get(value, ranges)
-        needed[which][value] = [_hull(pair) for pair in zip(before, ranges, strict=True)]
+        needed[which][value] = [_bounding_window(pair) for pair in zip(before, ranges, strict=True)]
 
     for i in sorted(lines, reverse=True):
         step, line = program.steps[i], lines[i]
@@ -87,7 +87,7 @@ def passes(program: StepPlan, lines: Mapping[int, Line], wanted: Mapping[int, Ra
             ranges = [needed[which][v] for v in step.results if v in needed[which]]
             if not ranges:
                 continue
-            span = Span.of([_hull(each) for each in zip(*ranges, strict=True)], length)
+            span = Span.of([_bounding_window(each) for each in zip(*ranges, strict=True)], length)
             spans.update((v, span) for v in step.results)
             for k, (v, strip) in enumerate(zip(step.operands, line.operands, strict=True)):
                 read = line.read(k)
@@ -105,7 +105,7 @@ def passes(program: StepPlan, lines: Mapping[int, Line], wanted: Mapping[int, Ra
     return found
 
 
-def _hull(ranges: Ranges) -> tuple[int, int]:
+def _bounding_window(ranges: Ranges) -> tuple[int, int]:
     """The range that covers those that are not empty."""
     some = [r for r in ranges if r[0] < r[1]] or ranges[:1]
     return min(start for start, _ in some), max(stop for _, stop in some)

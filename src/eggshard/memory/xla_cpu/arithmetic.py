@@ -23,6 +23,7 @@ _NEUTRAL = {
 _COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 #: Element types, and the least number of elements read or made, for which XLA uses its library of vector kernels.
 _VECTOR_TYPES = frozenset({"f32", "f64", "bf16", "i8", "ui8"})
+#: Elements.
 _MANY = 4096
 #: Reducers and the element type of the reductions that this library computes.
 _REDUCED, _REDUCED_TYPE = (("add",), ("maximum",), ("minimum",)), "f32"

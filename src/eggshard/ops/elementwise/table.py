@@ -64,7 +64,7 @@ def _cbrt(x: np.ndarray) -> np.ndarray:
     return np.asarray(np.power(x, 1 / 3) if x.dtype.kind == "c" else np.cbrt(x))
 
 
-_ADDENDS: Linear = (("add", (0,)),)
+_PARTIAL_SUMS: Linear = (("add", (0,)),)
 
 _ZERO, _SAME, _DIVIDES, _FUNCTION, _VECTOR = (
     Traits.KEEPS_ZERO, Traits.IDEMPOTENT, Traits.DIVIDES, Traits.FUNCTION, Traits.VECTORISED)
@@ -77,14 +77,14 @@ for _definition in (
     Elementwise("exponential", 1, "fc", np.exp, _FUNCTION | _VECTOR, accuracy=True),
     Elementwise("exponential_minus_one", 1, "fc", np.expm1, _ZERO | _FUNCTION | _VECTOR, accuracy=True),
     Elementwise("floor", 1, "f", np.floor, _ZERO | _VECTOR),
-    Elementwise("imag", 1, "fc", np.imag, _ZERO, _ADDENDS, result="part"),
+    Elementwise("imag", 1, "fc", np.imag, _ZERO, _PARTIAL_SUMS, result="part"),
     Elementwise("is_finite", 1, "f", np.isfinite, result="i1"),
     Elementwise("log", 1, "fc", np.log, _FUNCTION | _VECTOR, accuracy=True),
     Elementwise("log_plus_one", 1, "fc", np.log1p, _ZERO | _FUNCTION | _VECTOR, accuracy=True),
     Elementwise("logistic", 1, "fc", lambda x: 1 / (1 + np.exp(-x)), _FUNCTION | _VECTOR, accuracy=True),
-    Elementwise("negate", 1, "fciu", np.negative, _VECTOR, _ADDENDS),
+    Elementwise("negate", 1, "fciu", np.negative, _VECTOR, _PARTIAL_SUMS),
     Elementwise("not", 1, "iub", np.invert),
-    Elementwise("real", 1, "fc", np.real, _ZERO, _ADDENDS, result="part"),
+    Elementwise("real", 1, "fc", np.real, _ZERO, _PARTIAL_SUMS, result="part"),
     Elementwise("round_nearest_afz", 1, "f", _round_half_away, _ZERO),
     Elementwise("round_nearest_even", 1, "f", np.rint, _ZERO | _VECTOR),
     Elementwise("rsqrt", 1, "fc", lambda x: 1 / np.sqrt(x), _FUNCTION | _VECTOR, accuracy=True),
@@ -111,7 +111,7 @@ for _definition in (
     Elementwise("chlo.atan", 1, "fc", np.arctan, _ZERO | _FUNCTION),
     Elementwise("chlo.atanh", 1, "fc", np.arctanh, _ZERO | _FUNCTION),
     Elementwise("chlo.bessel_i1e", 1, "f", special.bessel_i1e, _FUNCTION),
-    Elementwise("chlo.conj", 1, "fc", np.conj, Traits.NONE, _ADDENDS),
+    Elementwise("chlo.conj", 1, "fc", np.conj, Traits.NONE, _PARTIAL_SUMS),
     Elementwise("chlo.cosh", 1, "fc", np.cosh, _FUNCTION),
     Elementwise("chlo.digamma", 1, "f", special.digamma, _FUNCTION),
     Elementwise("chlo.erf", 1, "f", special.erf, _ZERO | _FUNCTION | _VECTOR),
@@ -134,7 +134,7 @@ class _Division(Elementwise):
     """Division is linear in its dividend, except of integers, where it truncates."""
 
     def linear(self, attrs: Attributes, operands: Types) -> Linear:
-        return _ADDENDS if is_float(operands[0].dtype) else ()
+        return _PARTIAL_SUMS if is_float(operands[0].dtype) else ()
 
 
 class _BitOp(Elementwise):
@@ -264,10 +264,10 @@ class _Convert(Pointwise):
         bits = numerics.bit_width(numerics.part_dtype(target)) - numerics.bit_width(numerics.part_dtype(source))
         if is_float(source) and is_float(target):
             exact = bits > 0 or source == target or target == f"complex<{source}>"
-            return _ADDENDS if exact and (numerics.is_complex(target) or not numerics.is_complex(source)) else ()
+            return _PARTIAL_SUMS if exact and (numerics.is_complex(target) or not numerics.is_complex(source)) else ()
         # Dropping high bits commutes with wrapping sums; adding them does not, once a sum wraps.
         if numerics.is_integer(source) and numerics.is_integer(target) and bits <= 0:
-            return _ADDENDS
+            return _PARTIAL_SUMS
         return ()
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:

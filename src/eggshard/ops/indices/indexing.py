@@ -14,7 +14,7 @@ from eggshard.errors import ProgramError
 from eggshard.ops.base import PASS, REDUCE, Arrays, FactorRule, OpDef, Regions, Results, Types, register
 from eggshard.ops.factor_table import Dimension, FactorTable
 from eggshard.ops.indices.sharded_windows import index_components, indexed_dimension, local_windows
-from eggshard.ops.shapes.movement import moves_addends
+from eggshard.ops.shapes.movement import moves_partial_sums
 from eggshard.ops.shard_program import ShardProgram, owner_monoid
 from eggshard.ops.windows import Windows
 from eggshard.program import codec
@@ -72,7 +72,7 @@ class _DynamicSlice(OpDef):
         monoid = owner_monoid(x.dtype)
         indexed = {d: indexed_dimension(table, n, k, REDUCE, monoid) for d, (n, k) in sizes if n != k}
         rows = (table.row(x, {**whole, **indexed}), *(() for _ in operands[1:]))
-        return table.rule(rows, (table.row(y, whole),), moves_addends(x.dtype))
+        return table.rule(rows, (table.row(y, whole),), moves_partial_sums(x.dtype))
 
     def localize(
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types
@@ -117,7 +117,7 @@ class _DynamicUpdateSlice(OpDef):
         indexed = {d: indexed_dimension(table, n, k, PASS) for d, (n, k) in sizes if n != k}
         row = table.row(x, {**whole, **indexed})
         rows = (row, table.row(update, whole), *(() for _ in operands[2:]))
-        return table.rule(rows, (row,), moves_addends(x.dtype, 2))
+        return table.rule(rows, (row,), moves_partial_sums(x.dtype, 2))
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         out = np.array(arrays[0])
@@ -201,7 +201,7 @@ class _Gather(OpDef):
             if d not in ours:
                 ours[d] = indexed_dimension(table, x.shape[d], attrs["slice_sizes"][d], REDUCE, owner_monoid(x.dtype))
         rows = table.row(x, ours), table.row(indices, theirs)
-        return table.rule(rows, (table.row(y, result),), moves_addends(x.dtype))
+        return table.rule(rows, (table.row(y, result),), moves_partial_sums(x.dtype))
 
     def localize(
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types

@@ -30,7 +30,7 @@ from eggshard.ops.indices.sharded_windows import index_components, indexed_dimen
 from eggshard.ops.reductions.monoids import SET
 from eggshard.ops.reductions.reduction import monoid_region
 from eggshard.ops.region_builder import RegionBuilder
-from eggshard.ops.shapes.movement import moves_addends
+from eggshard.ops.shapes.movement import moves_partial_sums
 from eggshard.ops.shard_program import ShardProgram
 from eggshard.ops.signatures import require_signature
 from eggshard.ops.windows import Windows
@@ -133,7 +133,7 @@ class _Scatter(OpDef):
     def _linear(self, attrs: Attributes, operands: Types) -> Linear:
         monoid = attrs.get("monoid")
         if monoid == SET:
-            return tuple((name, (0, 2)) for name, _ in moves_addends(operands[0].dtype))
+            return tuple((name, (0, 2)) for name, _ in moves_partial_sums(operands[0].dtype))
         return ((monoid, (0, 2)),) if monoid in monoids.of_dtype(operands[0].dtype) else ()
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
@@ -181,9 +181,9 @@ class _Scatter(OpDef):
         def accumulate(targets: np.ndarray, old: list[np.ndarray], new: list[np.ndarray]) -> list[np.ndarray]:
             dtype = mlir_dtype(old[0].dtype)
             sub_byte = numerics.bit_width(dtype) < 8 and dtype != "i1"
-            total, addends = (numerics.widened(a) if sub_byte else a for a in (old[0], new[0]))
+            total, updates = (numerics.widened(a) if sub_byte else a for a in (old[0], new[0]))
             with np.errstate(all="ignore"):
-                current().combine(attrs["monoid"]).at(total, targets, addends)
+                current().combine(attrs["monoid"]).at(total, targets, updates)
             return [numerics.narrowed(total, dtype)]
 
         def apply(targets: np.ndarray, old: list[np.ndarray], new: list[np.ndarray]) -> list[np.ndarray]:

@@ -28,7 +28,7 @@ from eggshard.ops.base import (
     register,
 )
 from eggshard.ops.factor_table import Label, labelled_rule
-from eggshard.ops.shapes.movement import changed_rule, moves_addends
+from eggshard.ops.shapes.movement import changed_rule, moves_partial_sums
 from eggshard.ops.signatures import require_count
 from eggshard.ops.spelling import PrintedOps
 from eggshard.ops.windowing import (
@@ -215,7 +215,7 @@ class _UpdateSlice(OpDef):
         kinds |= {("update", d): Factor(update.shape[d], PERMUTE) for d in changed}
         row = range(x.rank)
         labels = (row, [("update", d) if d in changed else d for d in row], row)
-        return labelled_rule(operands, results, labels, kinds, moves_addends(x.dtype, 2))
+        return labelled_rule(operands, results, labels, kinds, moves_partial_sums(x.dtype, 2))
 
     def reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches:
         changed = self._changed(operands)

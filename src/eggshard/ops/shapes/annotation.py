@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eggshard.ops.base import Arrays, FactorRule, OpDef, Printed, Printer, Regions, Results, Types, Values, register
 from eggshard.ops.elementwise.pointwise import pointwise_rule
-from eggshard.ops.shapes.movement import moves_addends
+from eggshard.ops.shapes.movement import moves_partial_sums
 from eggshard.ops.signatures import require_count
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
@@ -22,7 +22,7 @@ class _ShardingConstraint(OpDef):
         return tuple(operands)
 
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
-        return pointwise_rule(operands, results[0].shape, moves_addends(operands[0].dtype))
+        return pointwise_rule(operands, results[0].shape, moves_partial_sums(operands[0].dtype))
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         return tuple(arrays)

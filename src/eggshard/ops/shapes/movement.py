@@ -30,7 +30,7 @@ from eggshard.program.attributes import Attributes
 from eggshard.program.types import TensorType, element_bytes, mlir_dtype, numpy_dtype
 
 
-def moves_addends(dtype: str, operands: int = 1) -> Linear:
+def moves_partial_sums(dtype: str, operands: int = 1) -> Linear:
     """Linear entries of an op that only moves elements: every monoid, all its operands together."""
     return tuple((name, tuple(range(operands))) for name in monoids.of_dtype(dtype))
 
@@ -57,7 +57,7 @@ class _Transpose(Movement):
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
         (x,) = operands
         return labelled_rule(
-            operands, results, (range(x.rank), attrs["permutation"]), linear=moves_addends(x.dtype))
+            operands, results, (range(x.rank), attrs["permutation"]), linear=moves_partial_sums(x.dtype))
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         return (np.transpose(arrays[0], attrs["permutation"]),)
@@ -81,7 +81,7 @@ class _Reshape(Movement):
         if not x.elements:
             return replicated_rule(operands, results)
         factors, row, result = common_factors(x.shape, y.shape)
-        return FactorRule(factors, (row,), (result,), moves_addends(x.dtype))
+        return FactorRule(factors, (row,), (result,), moves_partial_sums(x.dtype))
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         return (np.reshape(arrays[0], attrs["shape"]),)
@@ -107,7 +107,7 @@ class _BroadcastInDim(Movement):
     def factors(self, attrs: Attributes, operands: Types, results: Types) -> FactorRule:
         (x,), (y,), dims = operands, results, attrs["broadcast_dimensions"]
         row, out = [d if n == y.shape[d] else ... for n, d in zip(x.shape, dims, strict=True)], range(y.rank)
-        return labelled_rule(operands, results, (row, out), linear=moves_addends(x.dtype), order=out)
+        return labelled_rule(operands, results, (row, out), linear=moves_partial_sums(x.dtype), order=out)
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         x, dims, shape = arrays[0], attrs["broadcast_dimensions"], attrs["shape"]
@@ -129,7 +129,8 @@ def changed_rule(operand: TensorType, result: TensorType, changed: Sequence[bool
         if moved:
             kinds |= {d: Factor(n, PERMUTE), ("made", d): Factor(m, PERMUTE)}
     order = [label for pair in zip(row, out, strict=True) for label in pair]
-    operands, linear = (operand, *(TensorType((), operand.dtype),) * scalars), moves_addends(operand.dtype, 1 + scalars)
+    operands = (operand, *(TensorType((), operand.dtype),) * scalars)
+    linear = moves_partial_sums(operand.dtype, 1 + scalars)
     return labelled_rule(operands, (result,), (row, *((),) * scalars, out), kinds, linear, order)
 
 

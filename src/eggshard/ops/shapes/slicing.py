@@ -13,7 +13,7 @@ import numpy as np
 from eggshard.errors import ProgramError
 from eggshard.ops.base import PERMUTE, REDUCE, Arrays, Factor, FactorRule, Regions, Results, Types, register
 from eggshard.ops.factor_table import Label, labelled_rule
-from eggshard.ops.shapes.movement import Movement, changed_rule, moves_addends
+from eggshard.ops.shapes.movement import Movement, changed_rule, moves_partial_sums
 from eggshard.ops.shard_program import MOST_PLACES, PLACE, ShardProgram, owner_monoid
 from eggshard.ops.signatures import require_count
 from eggshard.ops.windowing import Filled, Layer, Reach, Reaches, Windowed, WindowForm
@@ -225,7 +225,7 @@ class _Concatenate(Movement):
         ]
         kinds: dict[Label, Factor] = {("part", i): Factor(t.shape[dim], PERMUTE) for i, t in enumerate(operands)}
         kinds[dim] = Factor(y.shape[dim], PERMUTE)
-        linear = moves_addends(y.dtype, len(operands))
+        linear = moves_partial_sums(y.dtype, len(operands))
         return labelled_rule(operands, results, (*labels, joined), kinds, linear, order=joined)
 
     def _offsets(self, attrs: Attributes, operands: Types) -> list[int]:

@@ -13,7 +13,7 @@ from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
 from eggshard.program.types import TensorType
-from eggshard.reshard.window_routes import contains, hull_of, rewindowed
+from eggshard.reshard.window_routes import bounding_window_of, contains, rewindowed
 from eggshard.selection.problem import Choice, Problem, Selection
 from eggshard.steps.assemble import Assembler, Conversions
 from eggshard.steps.dependencies import needs_first
@@ -226,7 +226,7 @@ class Decoder:
         if shard in self._taken or not cuts:
             return window
         type_, mesh = self.views.core_type(tag.group), self.assembler.mesh
-        less = hull_of(type_.shape, cuts)
+        less = bounding_window_of(type_.shape, cuts)
         there = rewindowed(mesh, type_.shape, tag.source, less) is not None
         return less if there and contains(mesh, type_.shape, window, less) else window
 

@@ -189,7 +189,7 @@ class Encoder:
         classes = self.graph.classes
         handed_to = {c: handed[node.attributes["index"]] for c, eclass in enumerate(classes) for node in eclass.nodes
                      if node.op == "input" and node.attributes["index"] in handed}
-        self._addends = addend_monoids(self.graph, handed_to)
+        self._partial_sums = partial_sum_monoids(self.graph, handed_to)
         out = Encoding(find_views(self.graph), Problem([], [], []), [[] for _ in classes], [{} for _ in classes])
         choices: list[list[Choice]] = [[] for _ in classes]
         for projecting in (False, True):
@@ -262,15 +262,15 @@ class Encoder:
     def _layout(self, node: ENode, eclass: EClass) -> Layout:
         """What a node offers; computed once for all nodes of one op, types, and monoids of partial operands."""
         types = tuple([self.graph.type_of(child) for child in node.children])
-        addends = tuple([frozenset(self._addends[child]) for child in node.children])
-        key = (node.op, node.attributes, node.regions, types, eclass.types, addends)
+        partial_sums = tuple([frozenset(self._partial_sums[child]) for child in node.children])
+        key = (node.op, node.attributes, node.regions, types, eclass.types, partial_sums)
         known = self._layouts.get(key)
         if known is not None:
             return known
         shards: dict[tuple[int, Placement | Shape], int] = {}
         choices = []
         for s, price in self.strategies(node, types, eclass.types):
-            if useful(s, addends):
+            if useful(s, partial_sums):
                 operands = tuple([shards.setdefault((i, p), len(shards)) for i, p in enumerate(s.operands)])
                 result = shards.setdefault((-1, s.results if eclass.is_tuple else s.results[0]), len(shards))
                 choices.append((s, price, operands, result))
@@ -323,7 +323,7 @@ def _has_shared_class(choices: Sequence[Sequence[Choice]], roots: Sequence[Shard
     return False
 
 
-def addend_monoids(graph: EGraph, handed: Mapping[int, int] = _NOTHING) -> list[set[str]]:
+def partial_sum_monoids(graph: EGraph, handed: Mapping[int, int] = _NOTHING) -> list[set[str]]:
     """Per class the monoids under which devices can come to hold partial values of it: an op reduces over a sharded
     factor, and linear ops pass its partial values on, as do classes ``handed`` on: {class: the one that it is}. (Any
     replicated value can be made partial values, but that alone serves nothing.)"""

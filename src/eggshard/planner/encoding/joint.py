@@ -124,7 +124,7 @@ class JointExchanges:
     def _apart(self, group: int, part: Held) -> list[Placement]:
         """Return the bounding windows that contain no other one of the same grid."""
         shape, out = self.out.views.core_type(group).shape, list[Placement]()
-        for p in part.hulls:
+        for p in part.bounding_windows:
             if not any(grid_of(p) == grid_of(q) and contains(self.mesh, shape, p, q) for q in out):
                 out.append(p)
         return out

@@ -50,12 +50,12 @@ class _Schedule:
         """
         type_, windows = self.out.views.core_type(group), self.out.windows.get(group, {})
         beyond = [p for p in needed if p in windows]
-        hull = next((p for p in self.demand.made.get(group, ())
+        bounding_window = next((p for p in self.demand.made.get(group, ())
                      if beyond and all(contains(self.mesh, type_.shape, p, q) for q in beyond)), None)
         options = [home(self.mesh, type_.shape, needed[0])]
-        if hull is not None and all(contains(self.mesh, type_.shape, hull, q) for q in needed):
-            options += [self.demand.narrowest(group, hull), hull]
-            if width_of(hull) <= self.width or self.demand.reaches(group):
+        if bounding_window is not None and all(contains(self.mesh, type_.shape, bounding_window, q) for q in needed):
+            options += [self.demand.narrowest(group, bounding_window), bounding_window]
+            if width_of(bounding_window) <= self.width or self.demand.reaches(group):
                 options.reverse()
         found = next(((p, s) for p in options if (s := self._cheapest(group, p)) is not None), None)
         if found is None:
@@ -64,12 +64,12 @@ class _Schedule:
         parts: dict[int, list[Placement]] = {}
         for p in beyond:
             parts.setdefault(windows[p][0], []).append(p)
-        main = windows[hull][0] if hull is not None else -1
-        corners = hull is not None and (main in parts or target == hull)
-        if hull is not None and corners:
-            parts[main] = [hull]
+        main = windows[bounding_window][0] if bounding_window is not None else -1
+        corners = bounding_window is not None and (main in parts or target == bounding_window)
+        if bounding_window is not None and corners:
+            parts[main] = [bounding_window]
         for number, users in parts.items():
-            source = hull if hull is not None and corners and number != main else target
+            source = bounding_window if bounding_window is not None and corners and number != main else target
             self._hold(type_.shape, number, users, source)
         tag = self.choices[group][self.chosen[group]].tag
         if isinstance(tag, Computed):

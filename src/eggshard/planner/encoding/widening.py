@@ -58,7 +58,7 @@ class Widener:
         held: list[tuple[int, int, Held]] = []
         for group in demand.needed:
             for part in demand.held(group):
-                windows = list(dict.fromkeys([*part.windows, *part.hulls]))
+                windows = list(dict.fromkeys([*part.windows, *part.bounding_windows]))
                 for number, window in enumerate(windows):
                     out.windows.setdefault(group, {})[window] = len(choices), number
                 held.append((group, len(choices), part))
@@ -110,7 +110,7 @@ class Widener:
         bounding window."""
         type_ = out.views.core_type(group)
         computed = {out.placements[group][choice.out] for choice in choices[group]}
-        for target in part.hulls:
+        for target in part.bounding_windows:
             standard = home(self.mesh, type_.shape, target)
             whole = Placement(tuple(
                 Dim((), n) if d != s else s

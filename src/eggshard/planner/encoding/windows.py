@@ -20,7 +20,7 @@ from eggshard.planner.encoding.tilings import Tilings
 from eggshard.planner.encoding.views import Views
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Dim, Placement, is_standard
-from eggshard.reshard.window_routes import contains, home, hull_of
+from eggshard.reshard.window_routes import bounding_window_of, contains, home
 from eggshard.selection.graph import strong_components
 
 #: A node's transfer on windows; None for one that must have its operands at standard placements.
@@ -28,10 +28,10 @@ TransferSource = Callable[[int, ENode], WindowTransfer | None]
 
 
 class Held(NamedTuple):
-    """Windows of a value that some users take, and their bounding windows (hulls), to which halos may expand it."""
+    """Windows of a value that some users take, and the windows that bound several, to which halos may expand it."""
 
     windows: list[Placement]
-    hulls: list[Placement]
+    bounding_windows: list[Placement]
 
 
 class WindowDemand:
@@ -215,13 +215,13 @@ class WindowDemand:
         """The bounding windows of what is needed of a value, and of the tiles that are reached where these can be
         computed so; other tiles are wanted for themselves."""
         tiles, type_ = self.tiles.get(g, {}), self.views.core_type(g)
-        made = [p for p in self._hulls(g, {**dict.fromkeys(tiles, 0), **needed}) if p not in tiles]
+        made = [p for p in self._bounding_windows(g, {**dict.fromkeys(tiles, 0), **needed}) if p not in tiles]
         if tiles and all(self._computed(g, p) for p in made):
             apart = [p for p in tiles if not any(
                 grid_of(p) == grid_of(q) and contains(self.mesh, type_.shape, q, p) for q in made
             )]
         else:
-            made, apart = self._hulls(g, needed), list(tiles)
+            made, apart = self._bounding_windows(g, needed), list(tiles)
         self.wanted.setdefault(g, {}).update(dict.fromkeys(apart))
         return made
 
@@ -279,7 +279,7 @@ class WindowDemand:
             if sum(along) == 1:
                 alone.setdefault(along, {})[p] = level
         arms = [
-            Held(list(windows), self._hulls(g, self._trimmed(g, windows))) for windows in alone.values()
+            Held(list(windows), self._bounding_windows(g, self._trimmed(g, windows))) for windows in alone.values()
         ] if len(alone) > 1 else []
         apart = {p for arm in arms for p in arm.windows}
         rest = [p for p in self.needed.get(g, ()) if p not in apart]
@@ -288,16 +288,19 @@ class WindowDemand:
     def _apart(self, g: int, held: Held) -> list[Held]:
         """Windows and bounding windows by which can be cut out of which, or touch."""
         shape = self.views.core_type(g).shape
-        parts = _clusters(dict.fromkeys([*held.hulls, *held.windows]), lambda p, q: (
+        parts = _clusters(dict.fromkeys([*held.bounding_windows, *held.windows]), lambda p, q: (
             (grid_of(p) == grid_of(q) and _touch(p, q)) or contains(self.mesh, shape, p, q)
             or contains(self.mesh, shape, q, p)
         ))
         if len(parts) < 2:
             return [held]
-        return [Held([p for p in held.windows if p in part], [p for p in held.hulls if p in part]) for part in parts]
+        return [
+            Held([p for p in held.windows if p in part], [p for p in held.bounding_windows if p in part])
+            for part in parts
+        ]
 
-    def _hulls(self, g: int, windows: Mapping[Placement, int]) -> list[Placement]:
-        return hulls(self.views.core_type(g).shape, windows, self.limit)
+    def _bounding_windows(self, g: int, windows: Mapping[Placement, int]) -> list[Placement]:
+        return bounding_windows(self.views.core_type(g).shape, windows, self.limit)
 
     def made_of(self, c: int) -> list[Placement]:
         """The windows at which a class may be computed, in its own dimensions."""
@@ -313,7 +316,7 @@ class WindowDemand:
             needed[core] = min(level, needed.get(core, level))
 
 
-def hulls(shape: tuple[int, ...], windows: Mapping[Placement, int], limit: int) -> list[Placement]:
+def bounding_windows(shape: tuple[int, ...], windows: Mapping[Placement, int], limit: int) -> list[Placement]:
     """Placements that each contain some of these windows, narrower ones first; at most ``limit`` of each kind a grid.
 
     Per grid, of neighbouring windows, the bounding window of the narrowest, then of those and the next wider, and so
@@ -331,7 +334,8 @@ def hulls(shape: tuple[int, ...], windows: Mapping[Placement, int], limit: int) 
                 if 1 < limit < len(steps):
                     steps[limit - 1] = steps[-1]
                 for most in steps[:limit]:
-                    found[hull_of(shape, [p for p, rank in zip(cluster, ranks, strict=True) if rank <= most])] = None
+                    inner = [p for p, rank in zip(cluster, ranks, strict=True) if rank <= most]
+                    found[bounding_window_of(shape, inner)] = None
     return sorted(found, key=width_of)
 
 
@@ -339,7 +343,7 @@ def _within(shape: tuple[int, ...], narrow: Placement, wide: Placement) -> bool:
     """Whether a window is the bounding window of itself and another one of its grid."""
     if all(a.wrapped is None and b.wrapped is None for a, b in zip(narrow.dims, wide.dims, strict=True)):
         return all(b.low <= a.low and a.high <= b.high for a, b in zip(narrow.dims, wide.dims, strict=True))
-    return hull_of(shape, [wide, narrow]) == wide
+    return bounding_window_of(shape, [wide, narrow]) == wide
 
 
 def grid_of(placement: Placement) -> tuple[tuple[Axes, int], ...]:

@@ -229,7 +229,7 @@ E.help = function () {
     E.el(
       "p",
       {},
-      "One colour is one way to cut a tensor over the mesh; white is held by every device. Double borders: addends. Dashed: windows.",
+      "One colour is one way to cut a tensor over the mesh; white is held by every device. Double borders: partial sums. Dashed: windows.",
     ),
     E.el(
       "div",

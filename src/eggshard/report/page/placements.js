@@ -121,7 +121,7 @@ E.devices = function (t) {
     g.append("text")
       .attr("y", 9)
       .text(
-        (axes.length > 1 ? axes.map(([name]) => d.at[name]).join(",") : d.device) + (partial.length ? " addend" : ""),
+        (axes.length > 1 ? axes.map(([name]) => d.at[name]).join(",") : d.device) + (partial.length ? " partial sum" : ""),
       );
     g.append("rect").attr("class", "whole").attr("y", top).attr("width", W).attr("height", H);
     const clip = ([a, b], size, n) => [Math.max(0, (a / n) * size), Math.min(size, (b / n) * size)];
@@ -141,7 +141,7 @@ E.devices = function (t) {
     `${hues.size === 1 ? "Every device holds the same part" : `${hues.size} different parts; one colour is one part`}.`,
     drawn.length ? `Drawn: ${down >= 0 ? `dimension ${down} downwards, ` : ""}dimension ${across} across.` : "",
     axes.length > 1 ? `Labels are positions along ${axisNames}.` : "",
-    partial.length ? `Each holds an addend, to be combined over ${partial.join(", ")} (${monoid}).` : "",
+    partial.length ? `Each holds a partial sum, to be combined over ${partial.join(", ")} (${monoid}).` : "",
     total > MOST ? `The first ${MOST} of ${total} devices.` : "",
   ]
     .filter(Boolean)

@@ -21,6 +21,7 @@ VIOLATION = 1e-2
 ROWS, SUSPECTS = 30, 200
 #: A conversion or shard is suspect where it serves this many times what is there of it.
 SHARED = 1.01
+#: Amounts of a solution of the linear program below this are none.
 _NOTHING = 1e-9
 
 #: A class at a placement.

@@ -88,7 +88,7 @@ class _Checker:
             if any_overlap(partial.axes, new) and partial.reduction != expected:
                 raise ShardingError(
                     f"{_shown(op)} makes its result unreduced={partial.reduction} along {_axes(new)}, "
-                    f"but its addends combine by {expected or 'no known reduction'}"
+                    f"but its partial sums combine by {expected or 'no known reduction'}"
                 )
         for before in operands:
             for after in results:

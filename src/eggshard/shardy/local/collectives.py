@@ -90,7 +90,7 @@ def steps_of(
             actions = [AllToAll(leaving, arriving)]
         case "all_reduce" | "reduce_scatter":
             over = in_mesh_order((a for axes in lists for a in axes), mesh.axes)
-            _require_addends(source, mesh, over)
+            _require_partial_sums(source, mesh, over)
             partial = difference(partial, over, mesh.axes)
             if kind == "all_reduce":
                 actions = [AllReduce(atoms(over, fine), monoid)]
@@ -112,7 +112,7 @@ def steps_of(
     if not any(lists):
         actions = []
     if target.unreduced != partial and difference(target.unreduced, partial, mesh.axes):
-        raise Refusal(f"its result is said to hold addends over {axes_text(target.unreduced)}, and does not")
+        raise Refusal(f"its result is said to hold partial sums over {axes_text(target.unreduced)}, and does not")
     return fine, actions, target.partial(partial, monoid)
 
 
@@ -128,9 +128,9 @@ def _exchanged(fine: Mesh, parameters: Iterable[Parameter], mesh: Mesh) -> tuple
     return tuple(leaving.items()), tuple(arriving.items())
 
 
-def _require_addends(source: Layout, mesh: Mesh, over: Axes) -> None:
+def _require_partial_sums(source: Layout, mesh: Mesh, over: Axes) -> None:
     if difference(over, source.unreduced, mesh.axes):
-        held = f"addends over {axes_text(source.unreduced)}" if source.unreduced else "no addends"
+        held = f"partial sums over {axes_text(source.unreduced)}" if source.unreduced else "no partial sums"
         raise Refusal(
             f"it reduces over {axes_text(over)}, and its operand {source.type} holds {held}: whole values would be "
             "counted once per device; reduce what is sharded or unreduced along these axes only"
@@ -145,8 +145,8 @@ def _pairs(source: Layout, target: Layout) -> tuple[tuple[int, int], ...]:
     for layout in (source, target):
         rank = len(layout.dims)
         starts = np.stack([layout.starts(d) for d in range(rank)], axis=1)
-        addends = positions_along(layout.mesh, layout.unreduced).tolist()
-        places.append([(*row, addend) for row, addend in zip(starts.tolist(), addends, strict=True)])
+        partial_sums = positions_along(layout.mesh, layout.unreduced).tolist()
+        places.append([(*row, partial_sum) for row, partial_sum in zip(starts.tolist(), partial_sums, strict=True)])
     senders: dict[tuple[int, ...], list[int]] = {}
     for device, place in enumerate(places[0]):
         senders.setdefault(place, []).append(device)

@@ -151,10 +151,10 @@ def _partial(
         return NO_MESH, (), "", ()
     mesh, _, monoid = sources[0]
     if any(m != mesh for m, _, _ in sources) or any(x.sharded and x.mesh != mesh for x in (*operands, *results)):
-        raise Refusal("it makes addends over meshes of different device orders; reshard it first")
+        raise Refusal("it makes partial sums over meshes of different device orders; reshard it first")
     if any(other != monoid for *_, other in sources):
         kinds = " and ".join(dict.fromkeys(other for *_, other in sources))
-        raise Refusal(f"its results would be addends by {kinds} at once; reduce one of them first")
+        raise Refusal(f"its results would be partial sums by {kinds} at once; reduce one of them first")
     lists = [axes for _, axes, _ in sources]
     cutting = [axes for x in (*operands, *results) for axes in x.dims]
     fine = refined(mesh, *lists, *cutting)
@@ -176,7 +176,9 @@ def _partial(
             keep.setdefault(i, []).append(name)
         for x in (*results, *(() if name in by_factor else operands)):
             if any(name in atoms(dim, fine) for dim in x.dims):
-                raise Refusal(f"its addends over {name} meet {x.type} sharded along the same axis; reduce them first")
+                raise Refusal(
+                    f"its partial sums over {name} meet {x.type} sharded along the same axis; reduce them first"
+                )
     kept = tuple((i, in_mesh_order(map(axis_ref, parts), mesh.axes)) for i, parts in sorted(keep.items()))
     return mesh, axes, monoid, kept
 
@@ -184,8 +186,8 @@ def _partial(
 def _not_linear(operands: Sequence[Layout], adding: frozenset[int]) -> str:
     i = min(adding)
     return (
-        f"operand {i} ({operands[i].type}) holds addends over {axes_text(operands[i].unreduced)}, which the op does "
-        "not pass on; put an sdy.all_reduce or an sdy.reduce_scatter before it"
+        f"operand {i} ({operands[i].type}) holds partial sums over {axes_text(operands[i].unreduced)}, which the op "
+        "does not pass on; put an sdy.all_reduce or an sdy.reduce_scatter before it"
     )
 
 

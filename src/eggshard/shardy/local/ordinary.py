@@ -118,14 +118,16 @@ def _settle(conversion: Conversion, op: Any, made: Sequence[Layout], wanted: Seq
         missing = difference(there.unreduced, here.unreduced, there.mesh.axes) if there.unreduced else ()
         fine = refined(there.mesh, *there.dims, missing)
         if missing and here.unreduced and here.monoid != there.monoid:
-            raise Refusal(f"its result is addends by {here.monoid}, and stated to be addends by {there.monoid}")
+            raise Refusal(
+                f"its result is partial sums by {here.monoid}, and stated to be partial sums by {there.monoid}"
+            )
         if there.sharded and not here.sharded:
             actions.append(Slice(tuple((d, atoms(axes, fine)) for d, axes in enumerate(there.dims) if axes)))
         if missing:
             actions.append(KeepFirst(atoms(missing, fine), there.monoid))
         if actions:
-            addends = union(here.unreduced, there.unreduced, there.mesh.axes)
-            layout = there.partial(addends, there.monoid or here.monoid)
+            partial_sums = union(here.unreduced, there.unreduced, there.mesh.axes)
+            layout = there.partial(partial_sums, there.monoid or here.monoid)
             conversion.after(op, value, fine, actions, layout)
 
 
@@ -136,7 +138,7 @@ def _keep_first(conversion: Conversion, op: Any, part: Part, decision: Decision)
         if not starts_from_identity(op.operands[number], decision.monoid):
             if op.name != "stablehlo.reduce":
                 raise Refusal(
-                    "it starts from a value other than the identity, and its results are addends; reduce first"
+                    "it starts from a value other than the identity, and its results are partial sums; reduce first"
                 )
             kept.append((number, decision.partial))
     for number, axes in kept:
@@ -186,7 +188,7 @@ def _rng(conversion: Conversion, op: Any, operands: Sequence[Layout], result: La
     """Every device draws the numbers of its shard; those that hold the same shard take the first one's."""
     parts = parts_of(op, tuple(x.type for x in operands), (result.type,))
     if parts is None or result.unreduced or not all(x.plain for x in operands):
-        raise Refusal("its operands are not replicated, or its result is said to be addends; reshard it first")
+        raise Refusal("its operands are not replicated, or its result is said to be partial sums; reshard it first")
     part = parts[0]
     local, shape = result.local, np.array(result.local.shape, numpy_dtype(operands[2].type.dtype))
     fine = refined(result.mesh, *result.dims)

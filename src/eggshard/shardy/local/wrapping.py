@@ -87,7 +87,9 @@ def _closed(type_: Any, sharding: TensorSharding | None) -> TensorSharding:
     if sharding is None:
         return TensorSharding.closed(_MESH, ((),) * rank)
     if sharding.sharding.unreduced:
-        raise ShardingError(f"an argument or result of @main holds addends ({sharding}); reduce them in the program")
+        raise ShardingError(
+            f"an argument or result of @main holds partial sums ({sharding}); reduce them in the program"
+        )
     return TensorSharding.closed(_MESH, sharding.axes)
 
 

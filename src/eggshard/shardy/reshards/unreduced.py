@@ -125,8 +125,8 @@ def make_unreduced(
         return None
     if difference(had, wanted, mesh.axes):
         raise ShardingError(
-            f"{op.name}: operand {number} with sharding {source} is wanted as {target}; addends along an axis cannot "
-            "be made where others are summed, reshard in two steps")
+            f"{op.name}: operand {number} with sharding {source} is wanted as {target}; partial sums along an axis "
+            "cannot be made where others are summed, reshard in two steps")
     dims, sharded, moves = _aligned(source, target, new, mesh)
     if moves:
         value = insertion.reshard(value, allowing(source.updated(dims=dims)), at)
@@ -170,5 +170,5 @@ def _same_mesh(values: Values, op: Any, source: TensorSharding, user: TensorShar
     first, second = values.on_mesh(source), values.on_mesh(user)
     if (first.mesh, first.maximal) != (second.mesh, second.maximal):
         raise ShardingError(
-            f"{op.name}: a value with sharding {source} is used with sharding {user}; addends stay on their mesh, "
+            f"{op.name}: a value with sharding {source} is used with sharding {user}; partial sums stay on their mesh, "
             "reduce or reshard the value first")

@@ -73,11 +73,11 @@ WRITTEN = {
     "an exchange that nobody uses": chain(
         '[{"x"}, {}, {}, {"y"}]', 'sdy.all_to_all [{"y"}: 3->2] %0 out_sharding=<@mesh, [{"x"}, {}, {"y"}, {}]>',
         returned="%0"),
-    "addends made by a copy": chain(
+    "partial sums made by a copy": chain(
         '[{}, {}, {}, {}]',
         'sdy.replicated_to_unreduced {"x"} %0 out_sharding=<@mesh, [{}, {}, {}, {}], unreduced={"x"}>',
         'sdy.all_reduce {"x"} %1 out_sharding=<@mesh, [{}, {}, {}, {}]>'),
-    "addends made of shards": chain(
+    "partial sums made of shards": chain(
         '[{"y"}, {"x"}, {}, {}]',
         'sdy.sharded_to_unreduced [{"y"}, {"x"}, {}, {}] %0 '
         'out_sharding=<@mesh, [{}, {}, {}, {}], unreduced={"x", "y"}>', REDUCE.replace("%0", "%1")),

@@ -59,7 +59,7 @@ WRITTEN = {
     "open dimensions and replicated axes": module(
         '@mesh, [{"x", ?}, {?}], replicated={"z"}', '@mesh, [{?}, {"x", ?}p1]'),
     "scalar": module("@mesh, []", "@mesh, []", "").replace("tensor<xf32>", "tensor<f32>"),
-    "addends": module('@mesh, [{"x"}, {}], unreduced={"y"}', '@mesh, [{}, {"x"}], unreduced={"y"}'),
+    "partial sums": module('@mesh, [{"x"}, {}], unreduced={"y"}', '@mesh, [{}, {"x"}], unreduced={"y"}'),
     "a constraint stays": module(
         '@mesh, [{"x"}, {}]', '@mesh, [{}, {"x"}]',
         before='%v = sdy.sharding_constraint %a <@mesh, [{"y"}, {}]> : tensor<16x16xf32>'),
@@ -131,7 +131,7 @@ def test_meshes_that_are_written_in_full(targets: tuple[str, str]) -> None:
     assert [op.split()[0] for op in ops(text, "reshard-to-collectives")] == ["all_slice", "all_gather"]
 
 
-def test_addends_are_reduced_and_made() -> None:
+def test_partial_sums_are_reduced_and_made() -> None:
     """jaxlib's pass forgets them, without an error."""
     reduced = module('@mesh, [{"x"}, {}], unreduced={"y"}', '@mesh, [{"x"}, {}]')
     peer = run_peer(reduced, PEER)

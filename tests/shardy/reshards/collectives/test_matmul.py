@@ -53,7 +53,7 @@ WRITTEN = {
     "no collectives": dots(dot("%r", "%a", "%b", '[{"x"}, {"y"}]')),
     "a scattered product": dots(dot("%d", "%a", "%b", '[{}, {"y"}]'), scatter("%r", "%d")),
     "a scattered general product": dots(dot("%d", "%a", "%b", '[{}, {"y"}]', general=True), scatter("%r", "%d")),
-    "a scattered product of addends": dots(
+    "a scattered product of partial sums": dots(
         dot("%d", "%a", "%b", '[{}, {"y"}], unreduced={"z"}'), scatter("%r", "%d")),
     "a scattered product with other uses": dots(
         dot("%d", "%a", "%b", '[{}, {"y"}]'), scatter("%r", "%d"), returned="%r, %d"),

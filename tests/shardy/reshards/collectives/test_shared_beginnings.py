@@ -58,7 +58,7 @@ def test_a_reduction_that_is_only_resharded_scatters() -> None:
     assert ops(both, "reshard-to-collectives{mode=global}") == expected
 
 
-def test_a_reduction_that_keeps_other_addends_scatters() -> None:
+def test_a_reduction_that_keeps_other_partial_sums_scatters() -> None:
     text = f"""{MESHES}
 func.func @main(%a: tensor<16x16xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{}}, {{}}], unreduced={{"y", "z"}}>}})
     -> tensor<16x16xf32> {{

@@ -53,10 +53,10 @@ class Wanted:
     @property
     def plain(self) -> bool:
         """Whether it stays on its mesh, and keeps its partial values."""
-        return self.source.mesh == self.target.mesh and self.keeps_addends
+        return self.source.mesh == self.target.mesh and self.keeps_partial_sums
 
     @property
-    def keeps_addends(self) -> bool:
+    def keeps_partial_sums(self) -> bool:
         return self.source.sharding.unreduced == self.target.sharding.unreduced
 
 
@@ -175,7 +175,7 @@ def _reduction_of(module: ShardyModule, group: list[Wanted]) -> Any:
     if reduced is None or not reduced.axes:
         return None
     before = module.sharding(reduction.operands[0])
-    if before is None or before.axes != group[0].source.axes or not all(w.keeps_addends for w in group):
+    if before is None or before.axes != group[0].source.axes or not all(w.keeps_partial_sums for w in group):
         return None
     ops = [w.op for w in group if w.value == group[0].value]
     return reduction if all(user in ops for user, _ in uses(reduction.results[0])) else None
@@ -188,14 +188,14 @@ def _ways(wanted: Wanted, mode: str, reduction: Any) -> list[Way]:
     if stages is not None and mode == "shardy":
         return [_on_meshes(wanted, stages)]
     reduced = Collective.read(reduction) if reduction is not None else None
-    addends_ = kept = source.sharding.unreduced
+    partial_sums_ = kept = source.sharding.unreduced
     if reduced is not None:
-        addends_ = in_mesh_order((*kept, *reduced.axes), sizes)
+        partial_sums_ = in_mesh_order((*kept, *reduced.axes), sizes)
         if stages is not None:
             stages = [Move("all_reduce", source.axes, kept, axes=reduced.axes), *stages]
     reshard = Reshard(
         shape(wanted.value), element_bytes_of(wanted.value), wanted.source_mesh, wanted.mesh, source.axes, target.axes,
-        addends_, target.sharding.unreduced, at_once=reduced is not None)
+        partial_sums_, target.sharding.unreduced, at_once=reduced is not None)
     ways = [stages, reshard.fused(stages)] if stages is not None else []
     return [_on_meshes(wanted, moves) for moves in [*ways, planned_moves(reshard, stages)]]
 
@@ -215,7 +215,7 @@ def greedy(
     shape_: tuple[int, ...], sizes: Sizes, source: TensorSharding, target: TensorSharding, reordered: bool
 ) -> list[Move] | None:
     """Shardy's moves, after reducing partial values that the target lacks and before making those that it adds."""
-    kept, reduced, added = addends(source.sharding.unreduced, target.sharding.unreduced, sizes)
+    kept, reduced, added = partial_sums(source.sharding.unreduced, target.sharding.unreduced, sizes)
     between = greedy_moves(shape_, sizes, source.axes, target.axes, reordered)
     if between is None:
         return None
@@ -224,7 +224,7 @@ def greedy(
     return [*first, *(Move(m.kind, m.after, kept, m.dims, m.axes, m.exchanges) for m in between), *last]
 
 
-def addends(source: Axes, target: Axes, sizes: Sizes) -> tuple[Axes, Axes, Axes]:
+def partial_sums(source: Axes, target: Axes, sizes: Sizes) -> tuple[Axes, Axes, Axes]:
     """The axes of partial values that stay, that are reduced, and that are added."""
     before, after = aligned(source, sorted(target), sizes), aligned(target, sorted(source), sizes)
 

@@ -26,7 +26,7 @@ class State(NamedTuple):
 
     mesh: int
     dims: Arrangement
-    addends: tuple[int, ...] = ()
+    partial_sums: tuple[int, ...] = ()
 
 
 class Edge(NamedTuple):
@@ -141,7 +141,7 @@ class Parts:
         """The collective of an edge."""
         exchanges = (Exchange(self.merged(parts), i, j) for parts, i, j in sorted(edge.exchanges, key=lambda e: e[1]))
         return Move(
-            edge.kind, self.axes(edge.state.dims), self.in_mesh_order(edge.state.addends),
+            edge.kind, self.axes(edge.state.dims), self.in_mesh_order(edge.state.partial_sums),
             tuple(map(self.merged, edge.dims)), self.in_mesh_order(edge.axes), tuple(exchanges))
 
     # -- edges -------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class Parts:
 
         at_once: partial values that the goal does not have are to be reduced before anything else, all together.
         """
-        spare = len(set(state.addends) - set(goal.addends))
+        spare = len(set(state.partial_sums) - set(goal.partial_sums))
         if at_once and spare:
             yield from self._reductions(state, goal, shape, spare)
             return
@@ -159,16 +159,17 @@ class Parts:
         yield from self._gathers(state)
         yield from self._exchanges(state, shape)
         yield from self._permutes(state, goal)
-        if state.addends or goal.addends:
+        if state.partial_sums or goal.partial_sums:
             yield from self._reductions(state, goal, shape)
 
     def _slices(self, state: State, shape: tuple[int, ...]) -> Iterator[Edge]:
-        used = {part for dim in state.dims for part in dim} | set(state.addends)
+        used = {part for dim in state.dims for part in dim} | set(state.partial_sums)
         for part in sorted(self.free - used):
             for i in range(len(shape)):
                 if shape[i]:
                     dims = _appended(state.dims, i, (part,))
-                    yield Edge("all_slice", State(state.mesh, dims, state.addends), dims=_at(len(shape), i, (part,)))
+                    sliced = State(state.mesh, dims, state.partial_sums)
+                    yield Edge("all_slice", sliced, dims=_at(len(shape), i, (part,)))
 
     def _gathers(self, state: State) -> Iterator[Edge]:
         loose = [len(dim) - len(kept) for dim, kept in zip(state.dims, self.kept, strict=True)]
@@ -178,7 +179,7 @@ class Parts:
                 gathered = tuple(dim[end:] for dim, end in zip(state.dims, ends, strict=True))
                 left = tuple(dim[:end] for dim, end in zip(state.dims, ends, strict=True))
                 group = self.count(part for dim in gathered for part in dim)
-                yield Edge("all_gather", State(state.mesh, left, state.addends), group, dims=gathered)
+                yield Edge("all_gather", State(state.mesh, left, state.partial_sums), group, dims=gathered)
 
     def _exchanges(self, state: State, shape: tuple[int, ...]) -> Iterator[Edge]:
         """All-to-alls, also several between different dimensions at once."""
@@ -196,38 +197,38 @@ class Parts:
                 for parts, i, j in chosen:
                     dims = _appended(_replaced(dims, i, dims[i][: len(dims[i]) - len(parts)]), j, parts)
                 group = self.count(part for parts, _, _ in chosen for part in parts)
-                yield Edge("all_to_all", State(state.mesh, dims, state.addends), group, exchanges=chosen)
+                yield Edge("all_to_all", State(state.mesh, dims, state.partial_sums), group, exchanges=chosen)
 
     def _permutes(self, state: State, goal: State) -> Iterator[Edge]:
         counts = tuple(self.count(dim[len(kept):]) for dim, kept in zip(state.dims, self.kept, strict=True))
-        available = self.free - set(state.addends)
+        available = self.free - set(state.partial_sums)
         for loose in _arrangements(counts, available, tuple(self.size)):
             dims = tuple(kept + more for kept, more in zip(self.kept, loose, strict=True))
             if dims != state.dims or goal.mesh != state.mesh:
-                yield Edge("collective_permute", State(goal.mesh, dims, state.addends))
+                yield Edge("collective_permute", State(goal.mesh, dims, state.partial_sums))
 
     def _reductions(self, state: State, goal: State, shape: tuple[int, ...], least: int = 1) -> Iterator[Edge]:
         """Ops that make partial values or reduce them, at least so many parts."""
-        spare = [part for part in state.addends if part not in goal.addends]
+        spare = [part for part in state.partial_sums if part not in goal.partial_sums]
         for n in range(least, len(spare) + 1):
             for chosen in combinations(spare, n):
-                left = tuple(part for part in state.addends if part not in chosen)
+                left = tuple(part for part in state.partial_sums if part not in chosen)
                 group = self.count(chosen)
                 yield Edge("all_reduce", State(state.mesh, state.dims, left), group, axes=chosen)
                 for scattered in _spread(chosen, tuple(bool(extent) for extent in shape)):
                     dims = tuple(a + b for a, b in zip(state.dims, scattered, strict=True))
                     yield Edge("reduce_scatter", State(state.mesh, dims, left), group, dims=scattered)
-        wanted = set(goal.addends) - set(state.addends)
+        wanted = set(goal.partial_sums) - set(state.partial_sums)
         unused = tuple(sorted(wanted - {part for dim in state.dims for part in dim}))
         if unused:
-            addends = tuple(sorted((*state.addends, *unused)))
-            yield Edge("replicated_to_unreduced", State(state.mesh, state.dims, addends), axes=unused)
+            partial_sums = tuple(sorted((*state.partial_sums, *unused)))
+            yield Edge("replicated_to_unreduced", State(state.mesh, state.dims, partial_sums), axes=unused)
         for i, dim in enumerate(state.dims):
             if dim and dim[-1] in wanted:
                 dims = _replaced(state.dims, i, dim[:-1])
-                addends = tuple(sorted((*state.addends, dim[-1])))
+                partial_sums = tuple(sorted((*state.partial_sums, dim[-1])))
                 placed = _at(len(shape), i, dim[-1:])
-                yield Edge("sharded_to_unreduced", State(state.mesh, dims, addends), dims=placed)
+                yield Edge("sharded_to_unreduced", State(state.mesh, dims, partial_sums), dims=placed)
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> int:

@@ -42,8 +42,8 @@ class Reshard:
     mesh: Mesh
     source: Dims
     target: Dims
-    addends: Axes = ()
-    target_addends: Axes = ()
+    partial_sums: Axes = ()
+    target_partial_sums: Axes = ()
     at_once: bool = False
 
     @property
@@ -80,7 +80,7 @@ def planned_moves(reshard: Reshard, given: Sequence[Move] | None) -> list[Move]:
 @lru_cache(maxsize=4096)
 def _planned(reshard: Reshard, given: tuple[Move, ...] | None) -> tuple[Move, ...]:
     best = None if given is None else (_key(price(reshard, given), given), given)
-    if best is not None and not reshard.addends and not reshard.target_addends and not reshard.reordered:
+    if best is not None and not reshard.partial_sums and not reshard.target_partial_sums and not reshard.reordered:
         lacking = lacks(reshard.shape, reshard.source, reshard.target, reshard.mesh) * reshard.itemsize
         if best[0][0] <= lacking.max() + TIE and best[0][1] <= lacking.mean() + TIE and best[0][2] <= 1:
             return best[1]
@@ -106,9 +106,10 @@ def _key(bytes_: WireBytes, moves: Sequence[Move]) -> tuple[float, float, int, i
 
 def _spaces(reshard: Reshard) -> list[Parts]:
     """The finest parts of axes whose space is small enough, in each order of their prime factors; else none."""
-    axes = [*(a for d in (*reshard.source, *reshard.target) for a in d), *reshard.addends, *reshard.target_addends]
-    if not all(well_formed((*dims, addends), reshard.mesh.axes) for dims, addends in (
-            (reshard.source, reshard.addends), (reshard.target, reshard.target_addends))):
+    sharded = (a for d in (*reshard.source, *reshard.target) for a in d)
+    axes = [*sharded, *reshard.partial_sums, *reshard.target_partial_sums]
+    if not all(well_formed((*dims, partial_sums), reshard.mesh.axes) for dims, partial_sums in (
+            (reshard.source, reshard.partial_sums), (reshard.target, reshard.target_partial_sums))):
         return []
     used = {axis.name for axis in axes}
     for names, primes, fixed in ((set(reshard.mesh.axes), True, False), (used, True, True), (used, False, True)):
@@ -125,16 +126,17 @@ def _spaces(reshard: Reshard) -> list[Parts]:
 def _by_way_of_replication(reshard: Reshard) -> Iterator[Move]:
     """Reduce and gather everything, permute if the mesh is another, and slice: what is always possible."""
     nothing: Dims = tuple(() for _ in reshard.shape)
-    if reshard.addends:
-        yield Move("all_reduce", reshard.source, axes=reshard.addends)
+    if reshard.partial_sums:
+        yield Move("all_reduce", reshard.source, axes=reshard.partial_sums)
     if any(reshard.source):
         yield Move("all_gather", nothing, dims=reshard.source)
     if reshard.reordered:
         yield Move("collective_permute", nothing)
     if any(reshard.target):
         yield Move("all_slice", reshard.target, dims=reshard.target)
-    if reshard.target_addends:
-        yield Move("replicated_to_unreduced", reshard.target, reshard.target_addends, axes=reshard.target_addends)
+    if reshard.target_partial_sums:
+        partial = reshard.target_partial_sums
+        yield Move("replicated_to_unreduced", reshard.target, partial, axes=partial)
 
 
 class _Search:
@@ -146,9 +148,10 @@ class _Search:
         self.reshard, self.parts, self.by_average = reshard, parts, by_average
         self.limit = math.inf if limit is None else limit[1 if by_average else 0] + TIE
         self.meshes = (reshard.source_mesh, reshard.mesh) if reshard.reordered else (reshard.mesh,)
-        self.start = State(0, parts.of(reshard.source), parts.set_of(reshard.addends))
-        self.goal = State(len(self.meshes) - 1, parts.of(reshard.target), parts.set_of(reshard.target_addends))
-        self.bounded = set(self.goal.addends) <= set(self.start.addends)  # new partial values are made of nothing
+        self.start = State(0, parts.of(reshard.source), parts.set_of(reshard.partial_sums))
+        self.goal = State(len(self.meshes) - 1, parts.of(reshard.target), parts.set_of(reshard.target_partial_sums))
+        # New partial values are made of nothing.
+        self.bounded = set(self.goal.partial_sums) <= set(self.start.partial_sums)
         self.bounds: dict[State, tuple[float, float]] = {}
 
     def run(self) -> list[Move] | None:

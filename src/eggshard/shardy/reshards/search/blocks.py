@@ -86,7 +86,7 @@ class _Builder:
         self.alias: dict[Any, Any] = {}
         self.number: dict[Any, int] = {}
         self.values: list[Any] = []
-        self.addends: list[set[str]] = []
+        self.partial_sums: list[set[str]] = []
         self.choices: list[list[Choice]] = []
         self.placements: list[list[Any]] = []
         self.index: list[dict[Any, int]] = []
@@ -146,9 +146,9 @@ class _Builder:
 
     # -- the problem -------------------------------------------------------------------------------------------------
 
-    def _class(self, value: Any, addends: set[str] | None = None) -> int:
+    def _class(self, value: Any, partial_sums: set[str] | None = None) -> int:
         self.values.append(value)
-        self.addends.append(addends or set())
+        self.partial_sums.append(partial_sums or set())
         self.choices.append([])
         self.placements.append([])
         self.index.append({})
@@ -171,7 +171,7 @@ class _Builder:
         operands = [self._class_of(v) for v in op.operands]
         offers, made = self.nested(self.context, op), [set[str]() for _ in op.results]
         if offers is None:
-            offers, made = plain_offers(self.context, op, [self.addends[c] for c in operands])
+            offers, made = plain_offers(self.context, op, [self.partial_sums[c] for c in operands])
         single = len(op.results) == 1
         own = self._class(op.results[0] if single else None, made[0] if single else None)
         for offer in offers:
@@ -193,9 +193,9 @@ class _Builder:
         """Add a barrier's choices, one value at a time: the values' placements do not depend on one another."""
         for n, (operand, result) in enumerate(zip(op.operands, op.results, strict=True)):
             source = self._class_of(operand)
-            c = self._class(result, self.addends[source])
+            c = self._class(result, self.partial_sums[source])
             for offer in barrier_offers(self.context, self.context.type(result)):
-                if offer.operands[0].partial and not self.addends[source]:
+                if offer.operands[0].partial and not self.partial_sums[source]:
                     continue
                 needs = ((source, self._shard(source, offer.operands[0])),)
                 self.choices[c].append(Choice(self._shard(c, offer.results[0]), 0.0, needs, Made(i, offer, n)))

@@ -85,10 +85,10 @@ class Context:
         """The placement that a sharding means; replicated where there is none."""
         if sharding is None or not sharding.sharding.dims:
             partial = () if sharding is None else sharding.sharding.unreduced
-            return self._addends(replicated(type_.shape), sharding) if partial else replicated(type_.shape)
+            return self._partial_sums(replicated(type_.shape), sharding) if partial else replicated(type_.shape)
         return sharding.sharding.to_placement(self.mesh, type_)
 
-    def _addends(self, placement: Placement, sharding: TensorSharding | None) -> Placement:
+    def _partial_sums(self, placement: Placement, sharding: TensorSharding | None) -> Placement:
         assert sharding is not None
         return sharding.sharding.to_placement(self.mesh, TensorType((), "f32"))._replace(dims=placement.dims)
 

@@ -89,11 +89,13 @@ def read(context: Context, op: Any) -> Reading | None:
     return Reading(made, tuple(listed.index(v) if v in listed else -1 for v in made.operands))
 
 
-def plain_offers(context: Context, op: Any, addends: Sequence[Collection[str]]) -> tuple[list[Offer], list[set[str]]]:
+def plain_offers(
+    context: Context, op: Any, partial_sums: Sequence[Collection[str]]
+) -> tuple[list[Offer], list[set[str]]]:
     """The ways to compute an op without regions to plan, and per result the monoids of which it may have partial
     values.
 
-    addends: the same per operand.
+    partial sums: the same per operand.
     """
     types = tuple(context.type(v) for v in op.operands)
     results = tuple(context.type(v) for v in op.results)
@@ -107,7 +109,7 @@ def plain_offers(context: Context, op: Any, addends: Sequence[Collection[str]]) 
     def allowed(s: Strategy) -> bool:
         return (
             all(p.monoid in ("", "add") for p in s.operands)
-            and useful(s, addends)
+            and useful(s, partial_sums)
             and (not s.positional or not op.operands or stated is not None)
             and all(context.allows(t, p) for t, p in zip((*types, *results), (*s.operands, *s.results), strict=True))
             and (stated is None or _agrees(stated, s))
@@ -125,7 +127,7 @@ def plain_offers(context: Context, op: Any, addends: Sequence[Collection[str]]) 
             if all(context.allows(t, p) for t, p in zip(results, s.results, strict=True))
         ]
     made = {f.monoid for f in rule.factors if f.kind == REDUCE and f.size > 1}
-    made.update(m for m, who in rule.linear if m == "add" and any(m in addends[i] for i in who))
+    made.update(m for m, who in rule.linear if m == "add" and any(m in partial_sums[i] for i in who))
     return offers or [whole_offer(types, results, captured)], [set(made) for _ in results]
 
 
