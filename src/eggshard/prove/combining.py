@@ -58,11 +58,11 @@ class Combination:
             reach *= 2
         return np.moveaxis(out, 0, axis)
 
-    def at(self, array: np.ndarray, indices: np.ndarray, addends: np.ndarray, /) -> None:
+    def at(self, array: np.ndarray, indices: np.ndarray, partial_sums: np.ndarray, /) -> None:
         if array.dtype.kind not in "fc":
-            self._integers.at(array, indices, addends)
+            self._integers.at(array, indices, partial_sums)
             return
-        addends = np.broadcast_to(addends, indices.shape)
+        partial_sums = np.broadcast_to(partial_sums, indices.shape)
         for turn in by_turns(indices):
-            array[indices[turn]] = self._function(array[indices[turn]], addends[turn])
+            array[indices[turn]] = self._function(array[indices[turn]], partial_sums[turn])
 
