@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eggshard.errors import LoweringError
-from eggshard.ops.base import Arrays, FactorRule, OpDef, Regions, Results, Types, register
+from eggshard.ops.base import REPLICATE, Arrays, Factor, FactorRule, OpDef, Regions, Results, Types, register
 from eggshard.ops.factor_table import labelled_rule
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
@@ -74,10 +74,20 @@ def _alike(operands: Types, results: Types, moved: Sequence[int], linear: str) -
     linear: the monoids whose partial values stay partial: "all" of one operand's type, "add" (zeros, which a permute
     fills gaps with, are its identity), or none.
     """
-    labels = [[None if d in moved else (i, d) for d in range(t.rank)] for i, t in enumerate(operands)]
+    def labels(types: Types, side: str) -> list[list[tuple[int, int, str]]]:
+        return [[(i, d, side if d in moved else "") for d in range(t.rank)] for i, t in enumerate(types)]
+
+    before, after = labels(operands, "before"), labels(results, "after")
+    own, order = dict[tuple[int, int, str], Factor](), []
+    for i, (operand, result) in enumerate(zip(operands, results, strict=True)):
+        order += [label for label in before[i] if not label[2]]
+        for d in moved:  # as Shardy numbers them
+            for label, t in ((before[i][d], operand), (after[i][d], result)):
+                own[label] = Factor(t.shape[d], REPLICATE)
+                order.append(label)
     known = of_dtype(operands[0].dtype) if linear and len(operands) == 1 else ()
     kept = tuple((m, (0,)) for m in known if linear == "all" or m == linear)
-    return labelled_rule(operands, results, (*labels, *labels), linear=kept)
+    return labelled_rule(operands, results, (*before, *after), own, linear=kept, order=order)
 
 
 for _definition in (

@@ -18,7 +18,7 @@ from eggshard.selection.search.local_search import LocalSearch
 HOPE = 3.0
 #: Rise of the bound between checks, as a fraction of the known plan's cost, above which no plan is decoded: later
 #: prices give better ones.
-STEEP = 0.01
+STEEP = 0.05
 
 
 class Ascent(NamedTuple):
