@@ -14,6 +14,7 @@ from eggshard.prove.residues import Residues, is_complex, paired
 
 #: Residues up to this number from 0 are in the order of integers.
 SMALL = 1 << 12
+#: The golden ratio as a fraction of 2^64, which spreads consecutive numbers.
 _GOLDEN = 0x9E3779B97F4A7C15
 _TOP = np.int64(2**63 - 1)
 

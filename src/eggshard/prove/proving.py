@@ -31,6 +31,7 @@ Run = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
 #: Runs unless a caller asks for others: at least two, since only every second one takes branches for equal numbers, and
 #: as many more, up to the last number, as bring the chance below `CHANCE`.
 RUNS, MOST = 2, 4
+#: The chance that a wrong plan passes.
 CHANCE = 2.0**-40
 
 
