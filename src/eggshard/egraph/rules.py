@@ -16,7 +16,7 @@ from eggshard.egraph.patterns import Node, Pattern, check_patterns, parse_rule, 
 from eggshard.errors import ProgramError, RewriteError
 from eggshard.ops import registry
 from eggshard.program.attributes import Attributes
-from eggshard.program.types import TensorType, is_float
+from eggshard.program.types import TensorType, is_float, is_number
 
 #: "=": bit for bit equal. "ρ": equal up to the rounding of reordered floating-point arithmetic.
 MARKS = ("=", "ρ")
@@ -76,6 +76,10 @@ class Match:
     def type(self, label: str) -> TensorType:
         """The result type of the op with this label."""
         return self._results[label]
+
+    def all_types(self) -> tuple[TensorType, ...]:
+        """The types of all tensors, and of the whole left side."""
+        return (*self._types.values(), self.result)
 
     def uses(self) -> Mapping[str, OpUse]:
         """All captured ops by label."""
@@ -166,6 +170,8 @@ class Rule:
             match = Match(self, captured, named, shard_counts)
         except ProgramError:
             return  # a family captured an op that this shape of pattern does not fit, e.g. a scalar predicate
+        if self.mark == "ρ" and not all(is_number(t.dtype) for t in match.all_types()):
+            return  # equations of real numbers do not speak of types that have no zero and no negatives
         if self.exact and not self.exact_if(match):
             return
         for answer in self._answers(match):
@@ -238,7 +244,7 @@ class Rule:
 
 def no_floats(match: Match) -> bool:
     """Sums and products of integers wrap, so their order never shows."""
-    return not any(is_float(t.dtype) for t in (match.result, *match.types().values()))
+    return not any(is_float(t.dtype) for t in match.all_types())
 
 
 def rule(
