@@ -165,8 +165,8 @@ for _parts in ("uv", "uvw"):
     mark="ρ",
     cases=together(
         each(
-            a=tensors((2, 3)), b=tensors((2, 4), (2, 3)), x=tensors((3, 5)), y=tensors((4, 5), (3, 5)), d=MATMUL,
-            c=along(1), e=along(0),
+            a=tensors((2, 3)), b=tensors((2, 4), (2, 3)), x=tensors((3, 5), (4, 5)), y=tensors((4, 5), (3, 5)),
+            d=MATMUL, c=along(0, 1), e=along(0, 1),
         ),
         each(
             a=tensors((2, 3)), b=tensors((2, 4)), x=tensors((3, 5)), y=tensors((4, 5)), d=_OF_INTEGERS,

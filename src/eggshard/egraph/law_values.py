@@ -122,8 +122,9 @@ def close(left: np.ndarray, right: np.ndarray) -> bool:
         return bool(np.array_equal(left, right))
     tolerance = 256 * float(float_limits(numerics.part_dtype(dtype)).eps)
     a, b = _double(numerics.widened(left)), _double(numerics.widened(right))
-    scale = max(1.0, float(np.max(np.abs(a), initial=0.0)))
-    return bool(np.all(np.abs(a - b) <= tolerance * scale))
+    with np.errstate(all="ignore"):
+        scale = max(1.0, float(np.max(np.abs(a), initial=0.0)))
+        return bool(np.all(np.abs(a - b) <= tolerance * scale))
 
 
 def close_where_finite(left: np.ndarray, right: np.ndarray) -> bool:

@@ -10,8 +10,8 @@ What counts as equal:
 
 - Integers and truth values: every bit, whatever the mark. Arithmetic wraps.
 - Floats under the mark "=", and under "ρ" where ``exact_if`` holds: every bit. NaNs are one value: their payloads are
-  not part of any op's meaning. So are non-finite complex numbers, where they are multiplied. Under `like_zeros` zeros are one value too: which zero a maximum of both is depends on
-  their order.
+  not part of any op's meaning. So are non-finite complex numbers, where they are multiplied. Under `like_zeros` zeros
+  are one value too: which zero a maximum of both is depends on their order.
 - Floats under the mark "ρ": both sides are one real number, and the right side is off by no more than twice what the
   left side may be off by rounding (`eggshard.egraph.law_rounding`). An element that is finite on the left is finite on
   the right, and one that is not is not; a rule may turn an infinity into NaN or back, and -0 into 0. So x * 0 is never
