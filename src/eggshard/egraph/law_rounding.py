@@ -47,7 +47,7 @@ class Bounded(NamedTuple):
     def error(self) -> np.ndarray:
         """How far value and exact can be apart."""
         with np.errstate(all="ignore"):
-            return self.reach - self.magnitude
+            return np.asarray(self.reach - self.magnitude)
 
 
 class _WrapsError(Exception):
@@ -56,14 +56,10 @@ class _WrapsError(Exception):
 
 def operand(array: np.ndarray) -> Bounded:
     """An operand, which is without error."""
-    wide = np.asarray(numerics.widened(array).astype(_wide(array)))
+    wide = numerics.widened(array).astype(np.complex128 if array.dtype.kind == "c" else np.float64)
     finite = np.where(np.isfinite(wide), wide, 1)
-    size = np.abs(finite)
+    size = np.asarray(np.abs(finite))
     return Bounded(array, finite, size, size)
-
-
-def _wide(array: np.ndarray) -> type:
-    return np.complex128 if array.dtype.kind == "c" else np.float64
 
 
 def bounded(pattern: Pattern, uses: Sequence[OpUse], operands: Mapping[str, np.ndarray]) -> Bounded | None:
@@ -140,11 +136,11 @@ def _operations(use: OpUse, xs: Sequence[Bounded]) -> int:
         )
         return math.prod(shape[d] for d in contracted) + 2
     if use.name == "reduce":
-        return math.prod(shape[d] for d in use.attributes["dimensions"])
+        return int(math.prod(shape[d] for d in use.attributes["dimensions"]))
     if use.name == "reduce_window":
-        return math.prod(use.attributes["window_dimensions"])
+        return int(math.prod(use.attributes["window_dimensions"]))
     if use.name == "fft":
-        return 8 * math.prod(use.attributes["fft_length"])
+        return 8 * int(math.prod(use.attributes["fft_length"]))
     return 0 if use.name in _MOVES and use.name != "convert" else 1
 
 
