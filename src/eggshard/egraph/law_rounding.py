@@ -134,7 +134,7 @@ def _operations(use: OpUse, xs: Sequence[Bounded]) -> int:
             use.attributes["dot_dimension_numbers"]["lhs_contracting_dimensions"]
             if use.name == "dot_general" else (len(shape) - 1,)
         )
-        return math.prod(shape[d] for d in contracted) + 2
+        return int(math.prod(shape[d] for d in contracted)) + 2
     if use.name == "reduce":
         return int(math.prod(shape[d] for d in use.attributes["dimensions"]))
     if use.name == "reduce_window":

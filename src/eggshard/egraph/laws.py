@@ -44,8 +44,8 @@ from eggshard.program.types import ELEMENT_TYPES, TensorType, is_float, mlir_dty
 MAX_CASES = 400
 #: How many instances beyond these are drawn from the rule's domain, unless said otherwise.
 INSTANCES = 100
-#: What `Match.shard_counts` is in law tests.
-SHARD_COUNTS = (2, 3)
+#: What `Match.shard_counts` is in law tests; the first for the rule's own cases.
+SHARD_COUNTS = ((2, 3), (4,), (2, 4, 8), (1,), ())
 _SUMMING = ("dot_general", "dot", "reduce", "reduce_window", "fft")
 #: How many variants are drawn at most for each instance that is asked for: ops refuse many, and conditions more.
 _TRIES = 8
@@ -140,7 +140,7 @@ def _trials(rule: Rule, seed: int, instances: int) -> Iterator[int | RewriteErro
     for case in cases:
         instance = _resolve(rule, case)
         given.append((case, instance))
-        found = list(_compared(rule, case, instance, rng))
+        found = list(_compared(rule, case, instance, SHARD_COUNTS[0], rng))
         if found:
             holding.append(given[-1])
         yield from found
@@ -153,21 +153,24 @@ def _trials(rule: Rule, seed: int, instances: int) -> Iterator[int | RewriteErro
         # Conditions may hold for other types where they do not for the case's own.
         pool = holding if rng.random() < 0.9 else given
         case, instance = pool[int(rng.integers(len(pool)))]
-        for one in _compared(rule, case, variant(rule, instance, next(dtypes), rng), rng):
+        counts = SHARD_COUNTS[int(rng.integers(len(SHARD_COUNTS)))]
+        for one in _compared(rule, case, variant(rule, instance, next(dtypes), rng), counts, rng):
             done += 1
             yield one
 
 
-def _compared(rule: Rule, case: Case, instance: Instance, rng: np.random.Generator) -> Iterator[int | RewriteError]:
+def _compared(
+    rule: Rule, case: Case, instance: Instance, shard_counts: tuple[int, ...], rng: np.random.Generator
+) -> Iterator[int | RewriteError]:
     """The comparisons of one instance of the left side; none where ops refuse it or the rule does not hold."""
     uses, types = instance
     captured, named = dict(zip(rule.labels, uses, strict=True)), dict(zip(rule.tensors, types, strict=True))
     try:
-        match = Match(rule, captured, named, SHARD_COUNTS)
+        match = Match(rule, captured, named, shard_counts)
     except ProgramError:
         return
     try:
-        answers = rule.instances(uses, types, SHARD_COUNTS)
+        answers = rule.instances(uses, types, shard_counts)
         exact = rule.mark == "=" or bool(answers and rule.exact_if(match))
     except RewriteError as error:
         yield error
