@@ -147,4 +147,4 @@ def test_zeros_and_nans_are_one_value_where_that_is_said():
     assert not same_bits(zeros, zeros[::-1]) and same_bits(zeros, zeros[::-1], signed_zeros=False)
     assert same_bits(nans, nans[::-1])
     parts = np.array([complex(np.inf, np.nan), complex(np.nan, np.inf)])
-    assert not same_bits(parts, parts[::-1]) and same_bits(parts, parts[::-1], multiplied=True)
+    assert not same_bits(parts, parts[::-1]) and same_bits(parts, parts[::-1], whole_complex=True)

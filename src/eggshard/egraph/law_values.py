@@ -70,16 +70,17 @@ def _alike(left: np.ndarray, right: np.ndarray) -> bool:
     return left.dtype == right.dtype and left.shape == right.shape
 
 
-def same_bits(left: np.ndarray, right: np.ndarray, signed_zeros: bool = True, multiplied: bool = False) -> bool:
+def same_bits(left: np.ndarray, right: np.ndarray, signed_zeros: bool = True, whole_complex: bool = False) -> bool:
     """Equal types, shapes and bits; all NaNs are one value, and unless ``signed_zeros`` all zeros are.
 
-    multiplied: what parts a non-finite complex number has is not compared: no standard says it of products.
+    whole_complex: the parts of a non-finite complex number are not compared: no standard says what a product of such
+    has, and the signs of what functions make of NaN are unspecified (C11, annex G.6).
     """
     if not _alike(left, right):
         return False
     dtype = mlir_dtype(left.dtype)
     if numerics.is_complex(dtype):
-        if multiplied:
+        if whole_complex:
             finite = np.isfinite(left)
             if not np.array_equal(finite, np.isfinite(right)):
                 return False

@@ -10,7 +10,7 @@ What counts as equal:
 
 - Integers and truth values: every bit, whatever the mark. Arithmetic wraps.
 - Floats under the mark "=", and under "ρ" where ``exact_if`` holds: every bit. NaNs are one value: their payloads are
-  not part of any op's meaning. So are non-finite complex numbers, where they are multiplied. Under `like_zeros` zeros
+  not part of any op's meaning. So are non-finite complex numbers, where a rule computes. Under `like_zeros` zeros
   are one value too: which zero a maximum of both is depends on their order.
 - Floats under the mark "ρ": both sides are one real number, and the right side is off by no more than twice what the
   left side may be off by rounding (`eggshard.egraph.law_rounding`). An element that is finite on the left is finite on
@@ -208,7 +208,8 @@ def _difference(
     """What is wrong on these operands; None if nothing is."""
     left, right = (_evaluate(p, uses, arrays) for p, uses in zip((rule.left, rule.right), sides, strict=True))
     if exact or not is_float(mlir_dtype(left.dtype)):
-        good = same_bits(left, right, signed_zeros, _sums(uses for side in sides for uses in side))
+        computed = rule.is_arithmetic or _sums(use for side in sides for use in side)
+        good = same_bits(left, right, signed_zeros, whole_complex=computed)
     else:
         one, other = (bounded(p, uses, arrays) for p, uses in zip((rule.left, rule.right), sides, strict=True))
         if one is not None and other is not None:
