@@ -135,11 +135,13 @@ def summary(rows: Sequence[Row]) -> list[str]:
 _WINDOWS = frozenset({"stencil", "padslice"})
 _SECTIONS = {
     name: f"bench.{name}"
-    for name in ("clusters", "costmodel", "exhaustive", "fuzz", "latency", "layers", "memory", "overlap", "scale")
+    for name in ("clusters", "costmodel", "exhaustive", "fuzz", "latency", "laws", "layers", "memory", "overlap",
+                 "scale")
 }
 _ASKED = {"clusters": {"only": "only", "everything": "all", "seed": "seed", "variants": "variants"},
           "costmodel": {"only": "only", "table": "table", "machine": "machine", "seed": "seed"},
           "fuzz": {"programs": "programs", "seed": "seed"},
+          "laws": {"instances": "instances", "seed": "seed", "only": "only"},
           "layers": {"only": "only", "everything": "all"},
           "memory": {"only": "only"}}
 """Which options some sections take, by their own names for them."""
@@ -159,7 +161,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help="programs that a usual run leaves out too")
     parser.add_argument("--variants", type=int, default=8, help="how many programs to draw per family")
     parser.add_argument("--programs", type=int, default=200, help="of fuzz: how many to draw")
-    parser.add_argument("--seed", type=int, default=0, help="of the drawn programs")
+    parser.add_argument("--instances", type=int, default=500_000, help="of laws: how many of all rules together")
+    parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
     parser.add_argument(
         "--ablations",
         action=argparse.BooleanOptionalAction,

@@ -40,9 +40,13 @@ def dot_is_a_dot_general(m: Match) -> Any:
 
 
 def _alike(m: Match) -> bool:
-    """Whether two products agree on precision, algorithm and element type, which is that of all tensors."""
+    """Whether two products agree on precision, algorithm and element type, which is that of all tensors.
+
+    None is empty: what nothing is contracted to is 0, and an infinity times that is NaN in one order alone.
+    """
     inner, outer = ({k: v for k, v in d.items() if k != "dot_dimension_numbers"} for d in (m.inner, m.outer))
-    return inner == outer and len({t.dtype for t in (m.x, m.y, m.z, m.result)}) == 1
+    tensors = (m.x, m.y, m.z, m.result)
+    return inner == outer and len({t.dtype for t in tensors}) == 1 and all(0 not in t.shape for t in tensors[:3])
 
 
 def _small_enough(d: Dot, lhs: TensorType, rhs: TensorType, *others: TensorType) -> bool:
@@ -123,9 +127,10 @@ def _concatenate_of_dots(m: Match, parts: str, which: int) -> Any:
     """Along a free dimension of the operands that differ."""
     d = Dot.beside(m.d, which, m.u, m.x)
     at = d.operand_of(which).get(m.c["dimension"])
-    shapes = [getattr(m, p).shape for p in parts]
-    if at not in d.side(which)[2] or len({replaced(s, at, 0) for s in shapes}) != 1:
+    if at not in d.side(which)[2]:
         return None
+    if len({t.with_shape(replaced(t.shape, at, 0)) for t in (getattr(m, p) for p in parts)}) != 1:
+        return None  # products of one type may be of operands of several
     return {"e": {"dimension": at}}
 
 
@@ -160,8 +165,8 @@ for _parts in ("uv", "uvw"):
     mark="ρ",
     cases=together(
         each(
-            a=tensors((2, 3)), b=tensors((2, 4), (2, 3)), x=tensors((3, 5)), y=tensors((4, 5), (3, 5)), d=MATMUL,
-            c=along(1), e=along(0),
+            a=tensors((2, 3)), b=tensors((2, 4), (2, 3)), x=tensors((3, 5), (4, 5)), y=tensors((4, 5), (3, 5)),
+            d=MATMUL, c=along(0, 1), e=along(0, 1),
         ),
         each(
             a=tensors((2, 3)), b=tensors((2, 4)), x=tensors((3, 5)), y=tensors((4, 5)), d=_OF_INTEGERS,
@@ -178,13 +183,18 @@ def dot_along_concatenated(m: Match) -> Any:
 
 
 def _reduce_of_dot(m: Match, which: int) -> Any:
-    """Summing free dimensions of an operand after the product or before."""
-    d = Dot.of(m.d, m.x, m.y)
+    """Summing free dimensions of an operand after the product or before; before, it is in the operand's own type.
+
+    Where nothing is contracted or summed, there are zeros on one side, and on the other what the operands make of them.
+    """
+    d, summed = Dot.of(m.d, m.x, m.y), (m.x, m.y)[which]
     back, free = d.operand_of(which), d.side(which)[2]
     gone = [back.get(j, -1) for j in m.r["dimensions"]]
-    if m.r["monoid"] != "add" or not gone or any(i not in free for i in gone) or m.result.dtype != m.x.dtype:
+    if m.r["monoid"] != "add" or not gone or any(i not in free for i in gone) or m.result.dtype != summed.dtype:
         return None
-    made = renumbered(m.d, d, which, kept_places((m.x, m.y)[which].rank, gone))
+    if 0 in (*m.x.shape, *m.y.shape):
+        return None
+    made = renumbered(m.d, d, which, kept_places(summed.rank, gone))
     return {"s": {"dimensions": tuple(sorted(gone)), "monoid": "add"}, "e": made}
 
 

@@ -33,9 +33,10 @@ _ADAPTER = dict(a=tensors((3, 2)), b=tensors((2, 4)), d=MATMUL, e=MATMUL)
 _SCALINGS = (("multiply", 0, SIDES[0][1]), ("multiply", 1, SIDES[1][1]), ("divide", 0, SIDES[0][1]))
 
 
-def _no_rounded_quotient(m: Match, op: str) -> bool:
-    """Whether a scaling is not a quotient of integers."""
-    return op != "divide" or is_float(m.x.dtype)
+def _scales(m: Match, op: str) -> bool:
+    """Whether a factor moves out of a sum: not out of one of nothing, which is 0 whatever the factor, and not a divisor
+    of integers, whose quotients are rounded."""
+    return 0 not in m.x.shape and (op != "divide" or is_float(m.x.dtype))
 
 
 def _exact_scaling(m: Match, op: str) -> bool:
@@ -97,7 +98,7 @@ for _which, (_, _pair) in enumerate(SIDES):
 
 def _dot_of_scaled(m: Match, which: int, op: str) -> Any:
     """The factor's broadcast on the product's result, if it is constant along what is contracted."""
-    if m.x.dtype != m.result.dtype or not _no_rounded_quotient(m, op):
+    if m.x.dtype != m.result.dtype or not _scales(m, op):
         return None
     if any(n == 1 for n in m.s.shape):
         return None
@@ -126,7 +127,7 @@ for _op, _k, _scaled in _SCALINGS:
 def _scaled_dot(m: Match, which: int) -> Any:
     """Applies where the factor varies along dimensions of this operand alone, no larger than the dot."""
     back, dims = Dot.beside(m.d, which, m.x, m.y).operand_of(which), m.b["broadcast_dimensions"]
-    if m.x.dtype != m.result.dtype or m.x.elements > m.result.elements:
+    if m.x.dtype != m.result.dtype or m.x.elements > m.result.elements or 0 in m.x.shape:
         return None
     if any(m.s.shape[i] != m.result.shape[d] for i, d in enumerate(dims)):
         return None
@@ -191,7 +192,7 @@ def sum_of_negated(m: Match) -> Any:
 
 
 def _sum_of_scaled(m: Match, op: str) -> Any:
-    if m.r["monoid"] != "add" or not _no_rounded_quotient(m, op):
+    if m.r["monoid"] != "add" or not _scales(m, op):
         return None
     return answer(c=spread_by(m.b, kept_places(m.x.rank, m.r["dimensions"]), m.result.shape))
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from eggshard.egraph.laws import each, like_zeros, tensors
 from eggshard.egraph.rules import Match, RuleList
-from eggshard.program.monoids import MONOIDS
+from eggshard.program import monoids
 from eggshard.rewrites.shapes import along, bounds_of, kept_dims, of_each, reduced, replaced, slices
 from eggshard.rewrites.transpose import order_free
 
 rules = RuleList()
 
 #: The ops of some monoids.
-_OPS = {monoid: MONOIDS[monoid].op for monoid in MONOIDS if monoid in ("add", "max", "min")}
+_OPS = {monoid: monoids.MONOIDS[monoid].op for monoid in ("add", "max", "min")}
 
 
 def _combined(op: str, *parts: str) -> str:
@@ -79,7 +79,9 @@ for _parts in ("xy", "xyz"):
 
 
 def _of_equal_slices(m: Match, n: int, monoid: str) -> Any:
-    """The slices cut one dimension into n equal parts, in order."""
+    """The slices cut one dimension into n equal parts, in order. Truth values are added, but have no sums."""
+    if monoid not in monoids.of_dtype(m.x.dtype):
+        return None
     rows = [bounds_of(getattr(m, f"s{k}")) for k in range(n)]
     cut = [d for d, size in enumerate(m.x.shape) if rows[0][d] != (0, size, 1)]
     if len(cut) != 1 or m.x.shape[cut[0]] % n:

@@ -163,7 +163,7 @@ def slice_of_reshape(m: Match) -> Any:
         elif sizes and changed == [group.target[0]] and cut[0][2] == 1:
             row, inner = prod(m.r["shape"][j] for j in group.target[1:]), prod(sizes[1:])
             start, limit = cut[0][0] * row, cut[0][1] * row
-            if start % inner or limit % inner:
+            if not inner or start % inner or limit % inner:
                 return None
             made += [(start // inner, limit // inner, 1), *((0, n, 1) for n in sizes[1:])]
         else:

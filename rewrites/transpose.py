@@ -96,7 +96,10 @@ for _side, _pair in SIDES:
     rules.add(
         f"transpose[t](binary[f]({_pair('transpose[u](x)', 'y')})) => binary[f]({_pair('x', 'transpose[t](y)')})",
         name=f"transpose cancels inside ({_side})",
-        cases=each(x=_WIDE, y=_TALL, t=_SWAP, u=_SWAP, f="subtract"),
+        cases=together(
+            each(x=_WIDE, y=_TALL, t=_SWAP, u=_SWAP, f="subtract"),
+            each(**dict.fromkeys("xy", tensors((2, 2, 2))), t=_ORDERS, u=_ORDERS, f="subtract"),
+        ),
     )(lambda m: is_identity([m.u["permutation"][d] for d in m.t["permutation"]]))
 for _side, _pair in SIDES:
     rules.add(

@@ -124,7 +124,10 @@ for _inner, _outer, _flat in (
     rules.add(
         f"concatenate[c]({_outer.format(_inner)}) => concatenate[c]({of_each('{}', _flat)})",
         name=f"concatenate of concatenate: {_outer.format(_inner)}",
-        cases=each(**dict.fromkeys(_flat, tensors((2, 3))), c=along(0, 1), i=along(0, 1)),
+        cases=each(
+            **dict.fromkeys(_flat, tensors((2, 3))) | {_flat[-1]: tensors((2, 3), (4, 3), (6, 3), (2, 6))},
+            c=along(0, 1), i=along(0, 1),
+        ),
     )(lambda m: m.c == m.i)
 
 rules.add(

@@ -195,7 +195,7 @@ _EXTENDS = [
 @rules.add("rotate[outer](rotate[inner](x)) => rotate[both](x)", cases=each(x=_X, outer=_ROTATES, inner=_ROTATES))
 def rotate_of_rotate(m: Match) -> Any:
     dim = m.inner["dimension"]
-    if m.outer["dimension"] != dim:
+    if m.outer["dimension"] != dim or not m.x.shape[dim]:
         return None
     return {"both": {"dimension": dim, "amount": (m.outer["amount"] + m.inner["amount"]) % m.x.shape[dim]}}
 

@@ -19,8 +19,8 @@ rules = RuleList()
 
 
 def _parts(n: int, shard_counts: Sequence[int]) -> int:
-    """The largest number of shards that divides a dimension of size n, 0 if none leaves parts of more than one."""
-    return max((c for c in shard_counts if n % c == 0 and n // c > 1), default=0)
+    """The largest number of shards that divides a dimension of size n, 0 if none leaves several parts of several."""
+    return max((c for c in shard_counts if c > 1 and n % c == 0 and n // c > 1), default=0)
 
 
 def scan(shape: Sequence[int], at: int, size: int, monoid: str, low: int, high: int) -> dict[str, Any]:

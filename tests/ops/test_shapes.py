@@ -19,7 +19,7 @@ from eggshard.program.types import TensorType
 
 X, Y, WHOLE, TRUTH = (TensorType((4, 6), "f32"), TensorType((6, 4), "f32"), TensorType((4, 6), "i32"),
               TensorType((4, 6), "i1"))
-SCALAR = TensorType((), "f32")
+SCALAR, COMPLEX = TensorType((), "f32"), TensorType((4, 6), "complex<f32>")
 NUMBERS = Attributes(lhs_batching_dimensions=(), rhs_batching_dimensions=(), lhs_contracting_dimensions=(1,),
                      rhs_contracting_dimensions=(1,))
 WINDOW = {"window_dimensions": (2, 1), "window_strides": (1, 1), "base_dilations": (1, 1), "window_dilations": (1, 1),
@@ -34,6 +34,7 @@ REFUSED = [
     ("and", [X, X], {}, "does not accept"),
     ("complex", [WHOLE, WHOLE], {}, "both f32 or both f64"),
     ("compare", [X, X], {"comparison_direction": "ABOVE"}, "comparison direction"),
+    ("compare", [COMPLEX, COMPLEX], {"comparison_direction": "EQ", "compare_type": "TOTALORDER"}, "does not accept"),
     ("select", [WHOLE, X, X], {}, "predicate"),
     ("select", [TRUTH, X, WHOLE], {}, "different types"),
     ("clamp", [Y, X, SCALAR], {}, "a bound is a scalar"),
@@ -56,6 +57,8 @@ REFUSED = [
     ("iota", [], {"shape": (4,), "dtype": "i32", "iota_dimension": 1}, "does not exist"),
     ("dot_general", [X, Y], {"dot_dimension_numbers": NUMBERS}, "differ in size"),
     ("dot_general", [X, WHOLE], {"dot_dimension_numbers": NUMBERS}, "convert one of them"),
+    ("dot_general", [X, X], {"dot_dimension_numbers": NUMBERS, "dtype": "i32"}, "of f32 and f32 is none of i32"),
+    ("dot_general", [COMPLEX, COMPLEX], {"dot_dimension_numbers": NUMBERS, "dtype": "f32"}, "is none of f32"),
     ("dot", [TensorType((2, 2, 2), "f32"), X], {}, "vectors or matrices"),
     ("reduce", [X], {"dimensions": (2,), "monoid": "add"}, "do not exist"),
     ("reduce", [X], {"dimensions": (0,), "monoid": "and"}, "not defined for element type f32"),

@@ -13,6 +13,13 @@ def test_both_sides_are_equal(rule):
         assert check_law(rule, seed) > 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
+def test_both_sides_are_equal_over_the_whole_domain(rule):
+    """500,000 instances of all rules together."""
+    assert check_law(rule, seed=2, instances=1900) >= 1900
+
+
 def test_names_are_unique():
     assert len(select(RULES)) == len(RULES)
 

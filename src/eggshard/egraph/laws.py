@@ -1,9 +1,25 @@
 """Law tests: both sides of a rule evaluated in NumPy on small instances.
 
-A rule with mark "=" must give the same bits, on ordinary numbers and on NaN, infinities and -0 among small integers.
-Rules about products and reductions only see the latter: their sums are exact in any order. NaNs are one value: their
-payloads are not part of any op's meaning. A rule with mark "ρ" must agree to a tolerance on ordinary numbers, and bit
-for bit where its ``exact_if`` holds.
+The instances are a rule's cases, and the cases over the rule's whole domain: of every element type alone and mixed with
+another one, with dimensions of sizes 0 and 1, and with any pointwise op where the pattern takes a family of them
+(`eggshard.egraph.law_domain`). On each of them both sides are evaluated on ordinary numbers (integers of their whole
+range), on small whole numbers with NaN, infinities and -0 in between, and on numbers of all magnitudes, the largest and
+the smallest of their type included (`eggshard.egraph.law_values`). A rule's functions must answer all of them.
+
+What counts as equal:
+
+- Integers and truth values: every bit, whatever the mark. Arithmetic wraps.
+- Floats under the mark "=", and under "ρ" where ``exact_if`` holds: every bit. NaNs are one value: their payloads are
+  not part of any op's meaning. So are non-finite complex numbers, where a rule computes. Under `like_zeros` zeros
+  are one value too: which zero a maximum of both is depends on their order.
+- Floats under the mark "ρ": both sides are one real number, and the right side is off by no more than twice what the
+  left side may be off by rounding (`eggshard.egraph.law_rounding`). An element that is finite on the left is finite on
+  the right, and one that is not is not; a rule may turn an infinity into NaN or back, and -0 into 0. So x * 0 is never
+  0. Where a partial result of either side leaves the range of its type, as it may in any other order of the same
+  arithmetic, that element says nothing. Of functions that no such bound is known of, ordinary numbers must be close.
+
+NumPy's own order of summation depends on shapes and strides. Exact rules on sums and products are tested on small whole
+floats alone, whose sums are exact in any order.
 """
 
 from __future__ import annotations
@@ -12,22 +28,27 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import ml_dtypes
 import numpy as np
 
+from eggshard.egraph.law_domain import Instance, variant
+from eggshard.egraph.law_rounding import bounded
+from eggshard.egraph.law_values import Values, agree, close_in_range, close_where_finite, same_bits, sample
 from eggshard.egraph.patterns import Node, Pattern, postorder
 from eggshard.egraph.rules import NO_ATTRIBUTES, Match, OpUse, Rule
-from eggshard.errors import ProgramError, RewriteError
+from eggshard.errors import LoweringError, ProgramError, RewriteError
 from eggshard.ops.arithmetic import current
 from eggshard.program.attributes import Attributes
-from eggshard.program.types import TensorType, is_float, numpy_dtype
+from eggshard.program.types import ELEMENT_TYPES, TensorType, is_float, mlir_dtype
 
-#: Most instances of one rule that are evaluated; larger generators are thinned evenly.
-MAX_INSTANCES = 400
-#: What `Match.shard_counts` is in law tests.
-SHARD_COUNTS = (2, 3)
-_SUMMING = ("dot_general", "dot", "reduce")
-_SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0)
+#: How many of a rule's own cases are evaluated; larger generators are thinned evenly.
+MAX_CASES = 400
+#: How many instances beyond these are drawn from the rule's domain, unless said otherwise.
+INSTANCES = 100
+#: What `Match.shard_counts` is in law tests; the first for the rule's own cases.
+SHARD_COUNTS = ((2, 3), (4,), (2, 4, 8), (1,), ())
+_SUMMING = ("dot_general", "dot", "reduce", "reduce_window", "fft")
+#: How many variants are drawn at most for each instance that is asked for: ops refuse many, and conditions more.
+_TRIES = 8
 
 
 class LawViolation(RewriteError):
@@ -37,7 +58,7 @@ class LawViolation(RewriteError):
 class Case(NamedTuple):
     """An instance of a left side: op attributes (and names, for families) by label, tensor types by name.
 
-    signed_zeros: whether -0 may be among the values (which of two zeros a maximum returns depends on their order).
+    signed_zeros: whether -0 and 0 are told apart (which of both a maximum returns depends on their order).
     """
 
     options: Mapping[str, Any]
@@ -70,7 +91,7 @@ def each(**options: Any) -> Generator:
 
 
 def like_zeros(generator: Generator) -> Generator:
-    """Generate the given cases without -0 among their values."""
+    """Generate the given cases with all zeros taken for one value."""
     return lambda: (case._replace(signed_zeros=False) for case in generator())
 
 
@@ -84,53 +105,156 @@ def tensors(*shapes: tuple[int, ...], dtypes: Iterable[str] = ("f32",)) -> list[
     return [TensorType(shape, dtype) for shape in shapes for dtype in dtypes]
 
 
-def check_law(rule: Rule, seed: int = 0, judge: Judge | None = None) -> int:
-    """Evaluate both sides on the rule's cases; how many right sides were compared.
+class Survey(NamedTuple):
+    """What a law test found: how many right sides it compared, and the instances for which the rule is unsound."""
 
-    judge: for sides that are evaluated in another arithmetic (`ops.arithmetic.using`). Raises LawViolation where they
-    differ, and RewriteError if the rule held in no case at all.
+    compared: int
+    unsound: tuple[RewriteError, ...]
+
+
+def check_law(rule: Rule, seed: int = 0, instances: int = INSTANCES, judge: Judge | None = None) -> int:
+    """Evaluate both sides on the rule's cases and on ``instances`` more of its domain; how many were compared.
+
+    judge: for sides that are evaluated in another arithmetic (`ops.arithmetic.using`), on the rule's cases alone.
+
+    Raises LawViolation where the sides differ, and RewriteError if the rule held in no case at all, or its functions
+    fail.
     """
-    rng = np.random.default_rng(seed)
     compared = 0
-    # NumPy's own order of summation depends on shapes and strides; small integers keep it out of the comparison.
-    ordered = any(n.op in _SUMMING for side in (rule.left, rule.right) for n in postorder(side))
-    for case in _thinned(list(rule.cases())):
-        uses, types = _resolve(rule, case)
-        try:
-            of_label, of_name = dict(zip(rule.labels, uses, strict=True)), dict(zip(rule.tensors, types, strict=True))
-            match = Match(rule, of_label, of_name, SHARD_COUNTS)
-        except ProgramError:
-            continue
-        exact = rule.mark == "=" or rule.exact_if(match)
-        kinds = (exact,) if ordered or not exact or judge else (True, False)
-        for instance, special in itertools.product(rule.instances(uses, types, SHARD_COUNTS), kinds):
-            arrays = {
-                name: judge.draw(rng, t) if judge else sample(rng, t, special, case.signed_zeros)
-                for name, t in zip(rule.tensors, types, strict=True)
-            }
-            ops = [of_label.get(n.label, OpUse(n.op, NO_ATTRIBUTES)) for n in postorder(rule.left)]
-            left = _evaluate(rule.left, ops, arrays)
-            right = _evaluate(rule.right, [made.use for made in instance], arrays)
-            equal = judge.equal if judge else same_bits if exact else close
-            if not equal(left, right):
-                rounded = rule.mark == "=" and close_where_finite(left, right)
-                raise LawViolation(
-                    f"rule {rule.name!r} ({rule.text}) does not hold for {dict(case.options)}:\n"
-                    f"operands {arrays}\nleft {left!r}\nright {right!r}"
-                    + ('\nthe sides differ by rounding alone: mark="ρ" says so' if rounded else "")
-                )
-            compared += 1
+    for found in _trials(rule, seed, 0 if judge else instances, judge):
+        if isinstance(found, RewriteError):
+            raise found
+        compared += found
     if not compared:
         raise RewriteError(f"rule {rule.name!r} holds in none of its law test's cases; give it cases where it does")
     return compared
 
 
+def survey(rule: Rule, seed: int = 0, instances: int = INSTANCES) -> Survey:
+    """`check_law` that goes on after violations and returns them all."""
+    compared, unsound = 0, list[RewriteError]()
+    for found in _trials(rule, seed, instances):
+        if isinstance(found, RewriteError):
+            unsound.append(found)
+        compared += 1
+    return Survey(compared, tuple(unsound))
+
+
+def _trials(rule: Rule, seed: int, instances: int, judge: Judge | None = None) -> Iterator[int | RewriteError]:
+    """1 for each right side that was compared and is right, an error for one that is not."""
+    rng = np.random.default_rng(seed)
+    cases = _thinned(list(rule.cases()))
+    holding: list[tuple[Case, Instance]] = []
+    given = []
+    for case in cases:
+        instance = _resolve(rule, case)
+        given.append((case, instance))
+        found = list(_compared(rule, case, instance, SHARD_COUNTS[0], rng, judge))
+        if found:
+            holding.append(given[-1])
+        yield from found
+    if not holding:
+        return
+    done, tries = 0, 0
+    dtypes = itertools.cycle(ELEMENT_TYPES)
+    while done < instances and tries < _TRIES * instances:
+        tries += 1
+        # Conditions may hold for other types where they do not for the case's own.
+        pool = holding if rng.random() < 0.9 else given
+        case, instance = pool[int(rng.integers(len(pool)))]
+        counts = SHARD_COUNTS[int(rng.integers(len(SHARD_COUNTS)))]
+        for one in _compared(rule, case, variant(rule, instance, next(dtypes), rng), counts, rng):
+            done += 1
+            yield one
+
+
+def _compared(
+    rule: Rule, case: Case, instance: Instance, shard_counts: tuple[int, ...], rng: np.random.Generator,
+    judge: Judge | None = None,
+) -> Iterator[int | RewriteError]:
+    """The comparisons of one instance of the left side; none where ops refuse it or the rule does not hold."""
+    uses, types = instance
+    captured, named = dict(zip(rule.labels, uses, strict=True)), dict(zip(rule.tensors, types, strict=True))
+    try:
+        match = Match(rule, captured, named, shard_counts)
+    except ProgramError:
+        return
+    try:
+        answers = rule.instances(uses, types, shard_counts)
+        exact = rule.mark == "=" or bool(answers and rule.exact_if(match))
+    except RewriteError as error:
+        yield error
+        return
+    except Exception as error:
+        yield RewriteError(f"exact_if of rule {rule.name!r} failed on {named}, {captured}: {error!r}")
+        return
+    left = [captured.get(n.label, OpUse(n.op, NO_ATTRIBUTES)) for n in rule.left_nodes]
+    for answer in answers:
+        right = [made.use for made in answer]
+        if judge:
+            arrays = {name: judge.draw(rng, t) for name, t in named.items()}
+            one, other = (_evaluate(p, uses, arrays) for p, uses in ((rule.left, left), (rule.right, right)))
+            yield 1 if judge.equal(one, other) else _violation(rule, left, arrays, one, other)
+            continue
+        for values in _kinds(rule, match, exact, (*left, *right)):
+            arrays = {name: sample(rng, t, values) for name, t in named.items()}
+            try:
+                problem = _difference(rule, (left, right), arrays, exact, values, case.signed_zeros)
+            except RewriteError as error:
+                yield error
+                return
+            yield 1 if problem is None else problem
+
+
+def _kinds(rule: Rule, match: Match, exact: bool, uses: Iterable[OpUse]) -> tuple[Values, ...]:
+    if not any(is_float(t.dtype) for t in match.all_types()):
+        return Values.ORDINARY, Values.SPECIAL
+    return (Values.SPECIAL,) if exact and _sums(uses) else tuple(Values)
+
+
+def _sums(uses: Iterable[OpUse]) -> bool:
+    return any(use.name in _SUMMING for use in uses)
+
+
+def _difference(
+    rule: Rule, sides: tuple[list[OpUse], list[OpUse]], arrays: Mapping[str, np.ndarray], exact: bool, values: Values,
+    signed_zeros: bool,
+) -> LawViolation | None:
+    """What is wrong on these operands; None if nothing is."""
+    left, right = (_evaluate(p, uses, arrays) for p, uses in zip((rule.left, rule.right), sides, strict=True))
+    if exact or not is_float(mlir_dtype(left.dtype)):
+        computed = rule.is_arithmetic or _sums(use for side in sides for use in side)
+        good = same_bits(left, right, signed_zeros, whole_complex=computed)
+    else:
+        one, other = (bounded(p, uses, arrays) for p, uses in zip((rule.left, rule.right), sides, strict=True))
+        if one is not None and other is not None:
+            good = agree(one, other, values)
+        else:
+            good = values is not Values.ORDINARY or close_in_range(left, right)
+    if good:
+        return None
+    by_rounding = rule.mark == "=" and close_where_finite(left, right)
+    return _violation(rule, sides[0], arrays, left, right, by_rounding)
+
+
+def _violation(
+    rule: Rule, uses: list[OpUse], arrays: Mapping[str, np.ndarray], left: np.ndarray, right: np.ndarray,
+    by_rounding: bool = False,
+) -> LawViolation:
+    operands = ", ".join(f"{name}: {array.dtype}{array.shape}" for name, array in arrays.items())
+    return LawViolation(
+        f"rule {rule.name!r} ({rule.text}) does not hold for {operands} and {uses}:\n"
+        f"operands {dict(arrays)}\nleft {left!r}\nright {right!r}"
+        + ('\nthe sides differ by rounding alone: mark="ρ" says so' if by_rounding else "")
+    )
+
+
 def _thinned(cases: list[Case]) -> list[Case]:
-    step = -(-len(cases) // MAX_INSTANCES) or 1
+    step = -(-len(cases) // MAX_CASES) or 1
     return cases[::step]
 
 
-def _resolve(rule: Rule, case: Case) -> tuple[tuple[OpUse, ...], tuple[TensorType, ...]]:
+def _resolve(rule: Rule, case: Case) -> Instance:
     nodes = {n.label: n for n in postorder(rule.left) if n.label}
     uses = []
     for label in rule.labels:
@@ -158,66 +282,16 @@ def _evaluate(pattern: Pattern, uses: list[OpUse], arrays: Mapping[str, np.ndarr
         if isinstance(p, str):
             return arrays[p]
         assert isinstance(p, Node)
-        operands = [value(c) for c in p.children]
+        # Some of NumPy's loops round otherwise where elements are apart.
+        operands = [np.array(value(c), order="C") for c in p.children]
         use = next(remaining)
-        with np.errstate(all="ignore"):
-            return current().evaluate(use.name, use.attributes, operands)[0]
+        try:
+            with np.errstate(all="ignore"):
+                return current().evaluate(use.name, use.attributes, operands)[0]
+        except LoweringError:  # another arithmetic has no meaning for it
+            raise
+        except Exception as error:
+            shown = ", ".join(f"{a.dtype}{a.shape}" for a in operands)
+            raise RewriteError(f"{use.name}{use.attributes!r} failed on {shown}: {error!r}") from error
 
     return np.asarray(value(pattern))
-
-
-def sample(rng: np.random.Generator, type_: TensorType, special: bool, signed_zeros: bool = True) -> np.ndarray:
-    """Values of a type. special: small integers with NaN, infinities and -0 in between; else ordinary numbers."""
-    dtype = numpy_dtype(type_.dtype)
-    if type_.dtype == "i1":
-        return rng.integers(0, 2, type_.shape).astype(dtype)
-    if not is_float(type_.dtype):
-        low = 0 if type_.dtype.startswith("ui") else -3
-        small = rng.integers(low, 4, type_.shape)
-        extreme = rng.random(type_.shape) < 0.1
-        ends = [int(ml_dtypes.iinfo(dtype).max), int(ml_dtypes.iinfo(dtype).min)]
-        return np.where(extreme, np.where(small % 2, *ends) if special else 3, small).astype(dtype)
-    if not special:
-        return np.asarray(rng.uniform(0.5, 2.0, type_.shape) * rng.choice([-1.0, 1.0], type_.shape)).astype(dtype)
-    values = rng.integers(-4, 5, type_.shape).astype(np.float64)
-    where = rng.random(type_.shape) < 0.15
-    values = np.where(where, rng.choice(_SPECIAL, type_.shape), values)
-    if not signed_zeros:
-        values = values + 0.0
-    with np.errstate(all="ignore"):
-        return np.asarray(values).astype(dtype)
-
-
-def same_bits(left: np.ndarray, right: np.ndarray) -> bool:
-    """Equal types, shapes and bits; all NaNs are one value."""
-    if left.dtype != right.dtype or left.shape != right.shape:
-        return False
-    if left.dtype.kind == "c":
-        return same_bits(left.real, right.real) and same_bits(left.imag, right.imag)
-    if left.dtype.kind in "biu" or not np.issubdtype(np.dtype(type(left.dtype.type(0) + 0.0)), np.floating):
-        return bool(np.array_equal(left, right))
-    a, b = left.astype(np.float64), right.astype(np.float64)
-    equal = (a == b) & (np.signbit(a) == np.signbit(b)) | (np.isnan(a) & np.isnan(b))
-    return bool(np.all(equal))
-
-
-def close(left: np.ndarray, right: np.ndarray) -> bool:
-    """Equal up to a few hundred units in the last place of the largest element."""
-    if left.dtype != right.dtype or left.shape != right.shape:
-        return False
-    if left.dtype.kind in "biu":
-        return bool(np.array_equal(left, right))
-    kind = left.real.dtype
-    tolerance = 256 * float(ml_dtypes.finfo(kind).eps)
-    wide = np.complex128 if left.dtype.kind == "c" else np.float64
-    a, b = left.astype(wide), right.astype(wide)
-    scale = max(1.0, float(np.max(np.abs(a), initial=0.0)))
-    return bool(np.all(np.abs(a - b) <= tolerance * scale))
-
-
-def close_where_finite(left: np.ndarray, right: np.ndarray) -> bool:
-    """Equal up to rounding: `close` where both are finite, and the same elsewhere."""
-    if left.dtype != right.dtype or left.shape != right.shape:
-        return False
-    finite = np.isfinite(left) & np.isfinite(right)
-    return close(left[finite], right[finite]) and same_bits(left[~finite], right[~finite])

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from eggshard.egraph.patterns import Node, Pattern, check_patterns, parse_rule, postorder, variables
+from eggshard.egraph.patterns import Node, Pattern, check_patterns, is_pointwise, parse_rule, postorder, variables
 from eggshard.errors import ProgramError, RewriteError
 from eggshard.ops import registry
 from eggshard.program.attributes import Attributes
-from eggshard.program.types import TensorType, is_float
+from eggshard.program.types import TensorType, is_float, is_number
 
 #: "=": bit for bit equal. "ρ": equal up to the rounding of reordered floating-point arithmetic.
 MARKS = ("=", "ρ")
@@ -76,6 +76,10 @@ class Match:
     def type(self, label: str) -> TensorType:
         """The result type of the op with this label."""
         return self._results[label]
+
+    def all_types(self) -> tuple[TensorType, ...]:
+        """The types of all tensors, and of the whole left side."""
+        return (*self._types.values(), self.result)
 
     def uses(self) -> Mapping[str, OpUse]:
         """All captured ops by label."""
@@ -138,6 +142,15 @@ class Rule:
         return variables(self.left)
 
     @cached_property
+    def is_arithmetic(self) -> bool:
+        """Whether the equation is one of numbers, and says nothing of a type that has no zero and no negatives.
+
+        It is unless it only moves elements, before or after ops of a family.
+        """
+        nodes = (*self.left_nodes, *postorder(self.right))
+        return self.mark == "ρ" or any(not n.is_family and is_pointwise(n.op) for n in nodes)
+
+    @cached_property
     def growth(self) -> int:
         """How many more ops the right side has than the left."""
         return sum(1 for _ in postorder(self.right)) - len(self.left_nodes)
@@ -166,6 +179,8 @@ class Rule:
             match = Match(self, captured, named, shard_counts)
         except ProgramError:
             return  # a family captured an op that this shape of pattern does not fit, e.g. a scalar predicate
+        if self.is_arithmetic and not all(is_number(t.dtype) for t in match.all_types()):
+            return
         if self.exact and not self.exact_if(match):
             return
         for answer in self._answers(match):
@@ -238,7 +253,7 @@ class Rule:
 
 def no_floats(match: Match) -> bool:
     """Sums and products of integers wrap, so their order never shows."""
-    return not any(is_float(t.dtype) for t in (match.result, *match.types().values()))
+    return not any(is_float(t.dtype) for t in match.all_types())
 
 
 def rule(

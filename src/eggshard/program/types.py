@@ -36,6 +36,8 @@ _NUMPY: dict[str, np.dtype] = {
     "f8E8M0FNU": np.dtype(ml_dtypes.float8_e8m0fnu),
 }
 _MLIR = {dtype: name for name, dtype in _NUMPY.items()}
+#: Every element type that arrays can hold, in MLIR's spelling.
+ELEMENT_TYPES = tuple(_NUMPY)
 TOKEN = "token"
 
 
@@ -90,6 +92,11 @@ def integer_limits(dtype: str) -> tuple[int, int]:
 def is_float(dtype: str) -> bool:
     """True for real and complex floating-point types, whose sums depend on their order."""
     return dtype.startswith(("f", "bf", "complex"))
+
+
+def is_number(dtype: str) -> bool:
+    """Whether a type has a zero and negatives, or wraps: f8E8M0FNU has powers of two alone, for scales of blocks."""
+    return dtype != "f8E8M0FNU"
 
 
 class TensorType(NamedTuple):

@@ -24,7 +24,7 @@ def check_over_fields(rule: Rule, seed: int = 0) -> None:
             lambda left, right: left.shape == right.shape and difference_of([left], [right]) is None,
         )
         with using(field), np.errstate(all="ignore"):
-            check_law(rule, seed, judge)
+            check_law(rule, seed, judge=judge)
 
 
 def outside(rule: Rule) -> bool:

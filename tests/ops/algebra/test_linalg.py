@@ -52,6 +52,17 @@ def test_what_is_not_positive_definite_gives_nan() -> None:
     assert factor[0, 0] == 1 and np.isnan(factor[1, 1])
 
 
+@pytest.mark.parametrize(("kind", "dtype", "shape", "made"), [
+    ("FFT", "complex64", (2, 0), (2, 0)), ("RFFT", "float32", (2, 0), (2, 1)), ("IRFFT", "complex64", (0, 3), (0, 4)),
+])
+def test_what_nothing_is_transformed_to_is_zero(
+    kind: str, dtype: str, shape: tuple[int, ...], made: tuple[int, ...]
+) -> None:
+    attributes = Attributes(fft_type=kind, fft_length=made[1:] if kind == "IRFFT" else shape[1:])
+    (result,) = registry.get("fft").evaluate(attributes, [np.zeros(shape, dtype)])
+    assert result.shape == made and not result.any()
+
+
 def test_refusals() -> None:
     a, b = TensorType((4, 4), "f32"), TensorType((3, 2), "f32")
     solve = Attributes(left_side=True, lower=True, unit_diagonal=False, transpose_a="NO_TRANSPOSE")

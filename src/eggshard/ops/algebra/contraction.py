@@ -17,6 +17,10 @@ from eggshard.program.attributes import Attributes
 from eggshard.program.types import TensorType, is_float, numpy_dtype
 
 
+def _is_complex(t: TensorType) -> bool:
+    return numerics.is_complex(t.dtype)
+
+
 class _DotGeneral(OpDef):
     """Batched products: result dimensions are batch, then lhs free, then rhs free; ``dtype`` is the result's.
 
@@ -60,6 +64,8 @@ class _DotGeneral(OpDef):
         shape = [lhs.shape[i] for i in (*batch, *left_free)] + [rhs.shape[j] for j in right_free]
         dtype = attrs.get("dtype") or lhs.dtype
         numpy_dtype(dtype)
+        if is_float(lhs.dtype) and not is_float(dtype) or any(map(_is_complex, operands)) > numerics.is_complex(dtype):
+            raise ProgramError(f"a product of {lhs.dtype} and {rhs.dtype} is none of {dtype}")
         return (TensorType(tuple(shape), dtype),)
 
     def _roles(self, numbers: Attributes, operands: Types) -> tuple[tuple[int, ...], ...]:

@@ -15,7 +15,7 @@ from eggshard.ops.factor_table import labelled_rule
 from eggshard.ops.signatures import require_class, require_count
 from eggshard.program import codec
 from eggshard.program.attributes import Attributes
-from eggshard.program.types import TensorType, mlir_dtype
+from eggshard.program.types import TensorType, mlir_dtype, numpy_dtype
 
 _TRANSFORMS: dict[str, Callable[..., np.ndarray]] = {
     "FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn,
@@ -50,6 +50,9 @@ class _Fft(OpDef):
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         x, length = arrays[0], tuple(attrs["fft_length"])
+        if 0 in x.shape or 0 in length:  # NumPy refuses to transform nothing
+            (made,) = self.infer(attrs, (TensorType(x.shape, mlir_dtype(x.dtype)),))
+            return (np.zeros(made.shape, numpy_dtype(made.dtype)),)
         with np.errstate(all="ignore"):
             return (_TRANSFORMS[attrs["fft_type"]](x, length, tuple(range(x.ndim - len(length), x.ndim))),)
 

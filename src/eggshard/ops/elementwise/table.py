@@ -193,6 +193,8 @@ class _Compare(Pointwise):
             raise ProgramError("operands have different element types; convert makes them equal")
         if attrs["comparison_direction"] not in _COMPARISONS:
             raise ProgramError(f"comparison direction {attrs['comparison_direction']!r} is none of EQ NE LT LE GT GE")
+        if attrs.get("compare_type") == "TOTALORDER":
+            require_class(operands[0], "f")
         return "i1"
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
