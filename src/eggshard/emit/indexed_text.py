@@ -2,7 +2,8 @@
 
 XLA merges a dynamic slice with the dynamic slices around it, such as those that cut shards, and adds up starts that it
 has not clamped (openxla/xla issue 49121). A gather or scatter of one window becomes dynamic slices, too. So starts are
-clamped by an op of their own.
+clamped by an op of their own. It also takes the last start for an integer of the indices' type, which 200 rows are
+not in 8 bits: indices too narrow for their dimensions are widened.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 
 from eggshard.emit.body_text import Value
 from eggshard.emit.windows_text import WindowText
+from eggshard.ops.shard_program import PLACE
 from eggshard.ops.spelling import MlirPrinter
 from eggshard.ops.windows import Windows
 from eggshard.program.types import TensorType, integer_limits, numpy_dtype
@@ -24,11 +26,22 @@ class IndexedText(WindowText):
 
     def local(self, action: Local, operands: Sequence[Value]) -> list[Value]:
         """An op on shards as it is spelled, with starts in bounds."""
+        if action.name not in ("dynamic_slice", "dynamic_update_slice", "gather", "scatter"):
+            return self._spelled(action, operands)
+        firsts = {"dynamic_slice": 1, "gather": 1, "dynamic_update_slice": 2, "scatter": len(action.result_types)}
+        first, largest = firsts[action.name], max(operands[0].type.shape, default=0)
+        end = first + 1 if action.name in ("gather", "scatter") else len(operands)
+        wide = [self._wide(x, largest) for x in operands[first:end]]
+        operands = [*operands[:first], *wide, *operands[end:]]
         if action.name == "scatter":
             return self._scatter(action, operands)
-        if action.name in ("dynamic_slice", "dynamic_update_slice", "gather"):
-            operands = self._in_bounds(action, operands)
-        return self._spelled(action, operands)
+        return self._spelled(action, self._in_bounds(action, operands))
+
+    def _wide(self, x: Value, size: int) -> Value:
+        """Indices of a type that can count to this size."""
+        if integer_limits(x.type.dtype)[1] >= size:
+            return x
+        return self.op("convert", [x], TensorType(x.type.shape, PLACE))
 
     def _spelled(self, action: Local, operands: Sequence[Value]) -> list[Value]:
         printer = MlirPrinter(self.fresh)
@@ -71,13 +84,21 @@ class IndexedText(WindowText):
         starts = [self.constant(np.zeros((), numpy_dtype(indices.type.dtype)))] * len(shape)
         for j, d in enumerate(along):
             starts[d] = self.reshape(self.slice(vector, (j,), (j + 1,)), ())
-        kept = self._all(self.compare("EQ", self.reshape(indices, (len(along),)), vector))
+        kept = self._all(self._equal(self.reshape(indices, (len(along),)), vector))
         out = []
         for x, y in zip(xs, made, strict=True):
             old, new = (self.dynamic_slice(v, starts, sizes) for v in (x, y))
             put = self.op("select", [kept, new, old], new.type)
             out.append(self.dynamic_update_slice(y, put, starts))
         return out
+
+    def _equal(self, a: Value, b: Value) -> Value:
+        unsigned = a.type.dtype.startswith("u")
+        attributes = (
+            "comparison_direction = #stablehlo<comparison_direction EQ>, "
+            f"compare_type = #stablehlo<comparison_type {'UNSIGNED' if unsigned else 'SIGNED'}>"
+        )
+        return self.op("compare", [a, b], TensorType(a.type.shape, "i1"), attributes)
 
     def _all(self, flags: Value) -> Value:
         """Whether all elements of a vector are true."""
