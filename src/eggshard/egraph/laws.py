@@ -3,7 +3,8 @@
 A rule with mark "=" must give the same bits, on ordinary numbers and on NaN, infinities and -0 among small integers.
 Rules about products and reductions only see the latter: their sums are exact in any order. NaNs are one value: their
 payloads are not part of any op's meaning. A rule with mark "ρ" must agree to a tolerance on ordinary numbers, and bit
-for bit where its ``exact_if`` holds.
+for bit where its ``exact_if`` holds. No right side multiplies at less precision than its left side does: NumPy does
+not show that, but accelerators do.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from eggshard.program.types import TensorType, is_float, numpy_dtype
 MAX_INSTANCES = 400
 #: What `Match.shard_counts` is in law tests.
 SHARD_COUNTS = (2, 3)
+#: Ops that say how precisely they multiply, and how, the least precise first.
+_PRODUCTS, _PRECISIONS = ("dot_general", "dot", "convolution"), ("DEFAULT", "HIGH", "HIGHEST")
 _SUMMING = ("dot_general", "dot", "reduce")
 _SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0)
 
@@ -100,6 +103,8 @@ def check_law(rule: Rule, seed: int = 0) -> int:
                 name: sample(rng, t, special, case.signed_zeros) for name, t in zip(rule.tensors, types, strict=True)
             }
             ops = [of_label.get(n.label, OpUse(n.op, NO_ATTRIBUTES)) for n in postorder(rule.left)]
+            if _precision(made.use for made in instance) < _precision(ops):
+                raise LawViolation(f"rule {rule.name!r} ({rule.text}) lowers the precision of {dict(case.options)}")
             left = _evaluate(rule.left, ops, arrays)
             right = _evaluate(rule.right, [made.use for made in instance], arrays)
             if not (same_bits(left, right) if exact else close(left, right)):
@@ -113,6 +118,17 @@ def check_law(rule: Rule, seed: int = 0) -> int:
     if not compared:
         raise RewriteError(f"rule {rule.name!r} holds in none of its law test's cases; give it cases where it does")
     return compared
+
+
+def _precision(uses: Iterable[OpUse]) -> int:
+    """The least precision at which these ops multiply; that of arithmetic where none of them is a product."""
+    named = (use.attributes.get("precision_config", ()) for use in uses if use.name in _PRODUCTS and _rounds(use))
+    return min((_PRECISIONS.index(p) for pair in named for p in pair or ("DEFAULT",)), default=len(_PRECISIONS) - 1)
+
+
+def _rounds(product: OpUse) -> bool:
+    """Whether some hardware rounds the factors of a product at less than its highest precision."""
+    return not product.attributes.get("dtype", "f32").startswith(("i", "ui", "bf16", "f8", "f4"))
 
 
 def _thinned(cases: list[Case]) -> list[Case]:
