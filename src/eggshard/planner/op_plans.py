@@ -149,13 +149,13 @@ class OpPlans:
         rule: FactorRule = registry.get(op.name).factors(op.attributes, operands, results)
         dtypes = {t.dtype for t in results}
         limit = context.limits.strategies
-        found = strategies(
+        offered = strategies(
             context.free, rule, self.hints.orders,
             lambda monoid: all(context.partial_allowed(d, monoid) for d in dtypes), limit,
         )
         if context.outer or not picks(op.name, op.regions):
-            return found
-        return *found, *picking_strategies(context.free, op.attributes, rule, self.hints.orders, limit)
+            return offered
+        return *offered, *picking_strategies(context.free, op.attributes, rule, self.hints.orders, limit)
 
     def action(
         self, op: OpLike, operands: Types, results: Types, strategy: Strategy, searched: bool = True
