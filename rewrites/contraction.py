@@ -14,6 +14,7 @@ from eggshard.rewrites.shapes import (
     Dims,
     Dot,
     along,
+    arithmetic_precision,
     dot,
     kept_dims,
     kept_places,
@@ -223,7 +224,10 @@ for _which, (_name, _operands, _dims) in enumerate((
     ),
 )
 def sum_of_products_is_a_dot(m: Match) -> Any:
-    """Each result dimension comes from both (batch), from x, or from y, in this order; the reduced ones from both."""
+    """Each result dimension comes from both (batch), from x, or from y, in this order; the reduced ones from both.
+
+    The product is as precise as the arithmetic that it stands for.
+    """
     shape, gone = m.b["shape"], m.r["dimensions"]
     xs, ys = ({d: i for i, d in enumerate(b["broadcast_dimensions"])} for b in (m.b, m.c))
     expands = any(t.shape[i] != shape[d] for t, dims in ((m.x, xs), (m.y, ys)) for d, i in dims.items())
@@ -240,4 +244,5 @@ def sum_of_products_is_a_dot(m: Match) -> Any:
         return None
     if any(list(of(*side)) != sorted(of(*side)) for side in ((xs, left), (ys, right))):
         return None
-    return {"d": dot(of(xs, batch), of(ys, batch), of(xs, gone), of(ys, gone), dtype=m.result.dtype)}
+    sides = of(xs, batch), of(ys, batch), of(xs, gone), of(ys, gone)
+    return {"d": dot(*sides, dtype=m.result.dtype, precision=arithmetic_precision(m.result.dtype))}

@@ -10,6 +10,7 @@ from eggshard.egraph.laws import each, like_zeros, tensors
 from eggshard.egraph.rules import Match, RuleList
 from eggshard.rewrites.shapes import (
     SIDES,
+    Dims,
     Dot,
     along,
     answer,
@@ -27,6 +28,7 @@ from eggshard.rewrites.shapes import (
     slices,
     spread,
     spread_by,
+    with_numbers,
 )
 from eggshard.rewrites.transpose import order_free
 
@@ -221,6 +223,53 @@ for _which, (_, _pair) in enumerate(SIDES):
             ],
         ),
     )(partial(_dot_of_reshape, which=_which))
+
+
+def _roles(m: Match, which: int, d: Dot) -> tuple[Dims, dict[Dims, Dims]] | None:
+    """An operand's own batch dimensions, and by groups of its reshaped contracting dimensions its own ones.
+
+    None where a group has several roles, or batch dimensions are reshaped.
+    """
+    x, shape = (m.y, m.q["shape"]) if which else (m.x, m.r["shape"])
+    batch, contracting, free = d.side(which)
+    back = {j: i for i, j in same_dims(x.shape, shape).items()}
+    if any(j not in back for j in batch):
+        return None
+    own = [back[j] for j in batch]
+    met: dict[Dims, Dims] = {}
+    for group in groups(x.shape, shape):
+        if group.target and set(group.target) <= {*contracting}:
+            met[group.target] = group.source
+        elif not any(set(group.target) <= {*role} for role in (free, batch)):
+            return None
+    return tuple(own), met
+
+
+@rules.add(
+    "dot_general[d](reshape[r](x), reshape[q](y)) => reshape[s](dot_general[e](x, y))",
+    mark="ρ",
+    cases=each(
+        x=tensors((2, 6), (4, 3), (2, 2, 3), (3, 4, 5)), r=shaped((12,), (2, 6), (3, 20), (4, 3), (60,), (1, 12)),
+        y=tensors((2, 6), (4, 3), (2, 2, 3), (4, 5, 2), (3, 4, 5)),
+        q=shaped((12,), (20, 2), (4, 3), (60,), (12, 1), (3, 20)),
+        d=[dot((), (), (0,), (0,)), dot((), (), (1,), (0,)), dot((), (), (0, 1), (0, 1)), dot((0,), (0,), (1,), (1,))],
+    ),
+)
+def dot_over_merged_dimensions(m: Match) -> Any:
+    """Contracts what both operands merge, or split, alike before that is done: it may be sharded in many ways then."""
+    d = Dot.of(m.d, m.x.with_shape(tuple(m.r["shape"])), m.y.with_shape(tuple(m.q["shape"])))
+    left, right = _roles(m, 0, d), _roles(m, 1, d)
+    if left is None or right is None or all(len(source) == 1 for source in left[1].values()):
+        return None
+    partner = dict(zip(d.lhs_contracting, d.rhs_contracting, strict=True))
+    pairs = [(ours, right[1].get(tuple(partner[j] for j in target))) for target, ours in left[1].items()]
+    met = [(ours, theirs) for ours, theirs in pairs if theirs is not None]
+    if len(met) != max(len(left[1]), len(right[1])) or any(
+        [m.x.shape[i] for i in ours] != [m.y.shape[i] for i in theirs] for ours, theirs in met
+    ):
+        return None
+    contracted = (tuple(i for pair in met for i in pair[which]) for which in (0, 1))
+    return {"e": with_numbers(m.d, left[0], right[0], *contracted), "s": {"shape": m.result.shape}}
 
 
 def _concatenate_of_reshapes(m: Match, parts: str) -> Any:

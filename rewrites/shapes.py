@@ -228,6 +228,15 @@ def dot(*sides: Dims, dtype: str = "f32", precision: tuple[str, ...] | None = No
     return {"precision_config": precision, "algorithm": None, "dtype": dtype, "dot_dimension_numbers": numbers(*sides)}
 
 
+def arithmetic_precision(dtype: str) -> tuple[str, str] | None:
+    """The precision of a product that rounds no more than multiplications and sums of this element type do.
+
+    By default TPUs round the factors to bf16, and GPUs to tf32. Integers, bf16 and what is narrower lose nothing.
+    """
+    part = dtype.removeprefix("complex<").removesuffix(">")
+    return ("HIGHEST", "HIGHEST") if part in ("f16", "f32", "f64") else None
+
+
 #: The product of two matrices, and of two batches of them.
 MATMUL = dot((), (), (1,), (0,))
 BATCHED = dot((0,), (0,), (2,), (1,))

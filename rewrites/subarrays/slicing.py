@@ -15,6 +15,7 @@ from eggshard.rewrites.shapes import (
     kept_places,
     over,
     reduced,
+    replaced,
     slice_of,
     slices,
 )
@@ -37,6 +38,32 @@ def slice_of_slice(m: Match) -> Any:
         start = min(a + c * s, b)
         made.append((start, max(start, min(b, a + (e - 1) * s + 1)), s * t))
     return {"both": slice_of(made)}
+
+
+@rules.add(
+    "slice[s](x) => slice[rest](slice[most](x))",
+    cases=each(
+        x=tensors((5, 6), (4, 3, 8), dtypes=("f32", "i32")),
+        s=slices(
+            [(0, 2, 1), (1, 5, 1)], [(1, 4, 1), (0, 6, 3)], [(4, 5, 1), (0, 3, 1)], [(2, 3, 1), (1, 3, 1), (0, 4, 1)]
+        ),
+    ),
+)
+def slice_most_first(m: Match) -> Any:
+    """A dimension of which at most half is left is cut before the others.
+
+    Along those, shards may be of another grid or gathered; that then takes what is left alone.
+    """
+    bounds, kept = bounds_of(m.s), m.result.shape
+    changed = [d for d, (b, n) in enumerate(zip(bounds, m.x.shape, strict=True)) if b != (0, n, 1)]
+    return [
+        {
+            "most": slice_of((0, n, 1) if e != d else bounds[d] for e, n in enumerate(m.x.shape)),
+            "rest": slice_of(replaced(bounds, d, (0, kept[d], 1))),
+        }
+        for d in changed
+        if len(changed) > 1 and 2 * kept[d] <= m.x.shape[d]
+    ]
 
 
 rules.add("slice[s](x) => x", name="identity slice", cases=each(x=_X, s=_SLICES))(

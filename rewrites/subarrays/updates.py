@@ -12,7 +12,18 @@ from eggshard.egraph.laws import each, tensors
 from eggshard.egraph.rules import Match, RuleList
 from eggshard.program.attributes import Literal
 from eggshard.program.types import numpy_dtype
-from eggshard.rewrites.shapes import along, bounds_of, over, padding, replaced, slice_of, slices, spread, whole_but
+from eggshard.rewrites.shapes import (
+    SIDES,
+    along,
+    bounds_of,
+    over,
+    padding,
+    replaced,
+    slice_of,
+    slices,
+    spread,
+    whole_but,
+)
 
 rules = RuleList()
 
@@ -193,3 +204,49 @@ def update_by_one_value(m: Match) -> Any:
         "outside": {"value": Literal(np.asarray(False))},
         "spread": m.b.updated(shape=m.x.shape),
     }
+
+
+def _at_one_index(m: Match) -> Any:
+    """A slice that is computed on and written back where it came from, as a choice by place of what is computed of x.
+
+    A single index of a dimension lies in one shard, and has no window: to write it back takes as much as to tell all
+    others. Windows do not move, and computing on all of x would be a waste there.
+    """
+    starts, shape = m.u["start_indices"], m.type("s").shape
+    single = any(k == 1 < n for k, n in zip(shape, m.x.shape, strict=True))
+    if not single or _sliced(m) != _box(starts, shape) or m.result.dtype != m.x.dtype:
+        return None
+    ends = tuple(n - a - k for n, a, k in zip(m.x.shape, starts, shape, strict=True))
+    return {
+        "around": padding(starts, ends),
+        "inside": {"value": Literal(np.broadcast_to(np.asarray(True), shape))},
+        "outside": {"value": Literal(np.asarray(False))},
+    }
+
+
+def _with_another(m: Match) -> Any:
+    """`_at_one_index` with an operand that is there at that index alone."""
+    found = _at_one_index(m)
+    return found and {**found, "v": {"value": Literal(np.zeros((), numpy_dtype(m.y.dtype)))}}
+
+
+_CHOSEN = "select(pad[around](constant[inside](), constant[outside]()), {}, x)"
+_MARKS = slices([(1, 2, 1), (1, 4, 1)], [(2, 3, 1), (2, 3, 1)], [(3, 4, 1), (0, 5, 1)])
+
+
+rules.add(
+    f"update_slice[u](x, unary[f](slice[s](x))) => {_CHOSEN.format('unary[f](x)')}",
+    name="unary of one index",
+    cases=each(x=_X, u=_STARTS, s=_MARKS, f=["negate", "sign"]),
+)(_at_one_index)
+
+for _side, _pair in SIDES:
+    rules.add(
+        f"update_slice[u](x, binary[f]({_pair('slice[s](x)', 'y')})) => "
+        + _CHOSEN.format(f"binary[f]({_pair('x', 'pad[around](y, constant[v]())')})"),
+        name=f"binary of one index ({_side})",
+        cases=each(
+            x=_X, y=tensors((1, 3), (1, 1), (1, 5), dtypes=("f32", "i32")), u=_STARTS, s=_MARKS,
+            f=["add", "subtract", "maximum"],
+        ),
+    )(_with_another)

@@ -8,7 +8,7 @@ from eggshard.egraph.rules import OpUse, rule, select
 from eggshard.errors import RewriteError
 from eggshard.program.attributes import Attributes
 from eggshard.program.types import TensorType
-from eggshard.rewrites.shapes import numbers
+from eggshard.rewrites.shapes import dot, numbers
 
 X = tensors((4,))
 
@@ -166,3 +166,15 @@ def test_unsound_rules_fail_the_law_test(name):
 def test_given_names_a_tensor_of_the_left_side():
     with pytest.raises(RewriteError, match="'y' of given is no tensor"):
         rule("negate(negate(x)) => x", name="mine", cases=each(x=X), given="y")
+
+
+def test_a_rule_that_lowers_precision_fails_its_law_test() -> None:
+    types, row = dict(x=tensors((2, 3)), y=tensors((3, 4))), tensors((4,))
+    precise = {**MATMUL, "precision_config": ("HIGHEST", "HIGH")}
+    bad = rule("dot_general[d](x, y) => dot_general[e](x, y)", mark="ρ", cases=each(**types, d=precise), name="less")
+    with pytest.raises(LawViolation, match="lowers the precision"):
+        check_law(bad(lambda m: {"e": MATMUL}))
+    pointwise = dot((0,), (0,), (), ())
+    bad = rule("multiply(x, y) => dot_general[e](x, y)", mark="ρ", name="default", cases=each(x=row, y=row))
+    with pytest.raises(LawViolation, match="lowers the precision"):
+        check_law(bad(lambda m: {"e": pointwise}))

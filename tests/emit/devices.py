@@ -53,6 +53,7 @@ def run_on_xla(plan, shards):
     text = module_text(plan, *stacked(plan, plan.inputs), *stacked(plan, plan.outputs))
     executable = compile_text(text, plan.mesh.size)
     flat = jax.sharding.Mesh(np.array(jax.devices()[: plan.mesh.size]), ("all",))
-    arrays = [jax.device_put(s.reshape(-1, *s.shape[2:]), NamedSharding(flat, PartitionSpec("all"))) for s in shards]
+    rows = NamedSharding(flat, PartitionSpec("all"))
+    arrays = [jax.device_put(s.reshape(s.shape[0] * s.shape[1], *s.shape[2:]), rows) for s in shards]
     results = executable.execute_sharded(arrays).disassemble_into_single_device_arrays()
     return [np.stack([np.asarray(a) for a in r]) for r in results], executable.hlo_modules()[0].to_string()

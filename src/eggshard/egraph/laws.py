@@ -18,6 +18,8 @@ What counts as equal:
   0. Where a partial result of either side leaves the range of its type, as it may in any other order of the same
   arithmetic, that element says nothing. Of functions that no such bound is known of, ordinary numbers must be close.
 
+No right side multiplies at less precision than its left side does: NumPy does not show that, but accelerators do.
+
 NumPy's own order of summation depends on shapes and strides. Exact rules on sums and products are tested on small whole
 floats alone, whose sums are exact in any order.
 """
@@ -46,6 +48,8 @@ MAX_CASES = 400
 INSTANCES = 100
 #: What `Match.shard_counts` is in law tests; the first for the rule's own cases.
 SHARD_COUNTS = ((2, 3), (4,), (2, 4, 8), (1,), ())
+#: Ops that say how precisely they multiply, and how, the least precise first.
+_PRODUCTS, _PRECISIONS = ("dot_general", "dot", "convolution"), ("DEFAULT", "HIGH", "HIGHEST")
 _SUMMING = ("dot_general", "dot", "reduce", "reduce_window", "fft")
 #: How many variants are drawn at most for each instance that is asked for: ops refuse many, and conditions more.
 _TRIES = 8
@@ -191,6 +195,9 @@ def _compared(
     left = [captured.get(n.label, OpUse(n.op, NO_ATTRIBUTES)) for n in rule.left_nodes]
     for answer in answers:
         right = [made.use for made in answer]
+        if _precision(right) < _precision(left):
+            yield LawViolation(f"rule {rule.name!r} ({rule.text}) lowers the precision of {left}: {right}")
+            continue
         if judge:
             arrays = {name: judge.draw(rng, t) for name, t in named.items()}
             one, other = (_evaluate(p, uses, arrays) for p, uses in ((rule.left, left), (rule.right, right)))
@@ -235,6 +242,17 @@ def _difference(
         return None
     by_rounding = rule.mark == "=" and close_where_finite(left, right)
     return _violation(rule, sides[0], arrays, left, right, by_rounding)
+
+
+def _precision(uses: Iterable[OpUse]) -> int:
+    """The least precision at which these ops multiply; that of arithmetic where none of them is a product."""
+    named = (use.attributes.get("precision_config", ()) for use in uses if use.name in _PRODUCTS and _rounds(use))
+    return min((_PRECISIONS.index(p) for pair in named for p in pair or ("DEFAULT",)), default=len(_PRECISIONS) - 1)
+
+
+def _rounds(product: OpUse) -> bool:
+    """Whether some hardware rounds the factors of a product at less than its highest precision."""
+    return not product.attributes.get("dtype", "f32").startswith(("i", "ui", "bf16", "f8", "f4"))
 
 
 def _violation(

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from eggshard.emit.body_text import EMITTED, BodyText, Value, integers
-from eggshard.emit.windows_text import WindowText
+from eggshard.emit.indexed_text import IndexedText
 from eggshard.errors import LoweringError
-from eggshard.ops.spelling import MlirPrinter
 from eggshard.program import monoids
-from eggshard.program.types import TensorType, integer_limits, numpy_dtype
+from eggshard.program.types import TensorType, numpy_dtype
 from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.exchange import BoxExchange, PieceExchange
@@ -34,7 +33,7 @@ from eggshard.steps.steps import (
 )
 
 
-class StepText(WindowText):
+class StepText(IndexedText):
     """The body of a device program, written step by step."""
 
     def program(self, plan: StepPlan, arguments: Sequence[Value]) -> list[Value]:
@@ -71,38 +70,7 @@ class StepText(WindowText):
 
     @EMITTED.handles(Local)
     def _local(self, action: Local, operands: Sequence[Value]) -> list[Value]:
-        if action.name in ("dynamic_slice", "dynamic_update_slice", "gather"):
-            operands = self._in_bounds(action, operands)
-        printer = MlirPrinter(self.fresh)
-        lines, names = printer.op(action.name, action.attributes, operands, action.result_types, action.regions)
-        for line in lines:
-            self.line(line)
-        return [Value(name, type_) for name, type_ in zip(names, action.result_types, strict=True)]
-
-    def _in_bounds(self, action: Local, operands: Sequence[Value]) -> list[Value]:
-        """The operands of a dynamic slice, update or gather, with start indices clamped by an op of their own.
-
-        The op clamps them too. But XLA merges it with the dynamic slices around it, such as those of reshards, and adds
-        up starts that it has not clamped (openxla/xla issue 49121). A gather of one window becomes a dynamic slice.
-        """
-        shape = operands[0].type.shape
-        if action.name == "gather":
-            x, indices = operands
-            along = action.attributes["dimension_numbers"]["start_index_map"]
-            if indices.type.elements != len(along):
-                return [x, indices]
-            last = [shape[d] - action.attributes["slice_sizes"][d] for d in along]
-            return [x, self._clamp(indices, np.reshape(last, indices.type.shape))]
-        window = action.result_types[0].shape if action.name == "dynamic_slice" else operands[1].type.shape
-        count = len(operands) - len(shape)
-        room = (n - k for n, k in zip(shape, window, strict=True))
-        starts = [self._clamp(x, np.array(last)) for x, last in zip(operands[count:], room, strict=True)]
-        return [*operands[:count], *starts]
-
-    def _clamp(self, x: Value, last: np.ndarray) -> Value:
-        """Each of some indices at least 0 and at most what stands in ``last``."""
-        high = np.minimum(last, integer_limits(x.type.dtype)[1]).astype(numpy_dtype(x.type.dtype))
-        return self.op("clamp", [self.constant(np.zeros_like(high)), x, self.constant(high)], x.type)
+        return self.local(action, operands)
 
     @EMITTED.handles(Slice)
     def _slice(self, action: Slice, operands: Sequence[Value]) -> list[Value]:

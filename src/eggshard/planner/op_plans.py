@@ -25,6 +25,7 @@ from eggshard.spmd.authored import authored_program
 from eggshard.spmd.effects import run_once
 from eggshard.spmd.manual import MANUAL, effects_message, manual_strategies
 from eggshard.spmd.on_shards import on_shards
+from eggshard.spmd.picked_reduction import picked, picking_strategies, picks
 from eggshard.spmd.regrouping import regrouped, regroupings
 from eggshard.spmd.window_program import window_program
 from eggshard.steps.steps import Action, Local, StepPlan
@@ -147,10 +148,14 @@ class OpPlans:
             return manual_strategies(context.free, attributes, region, operands, results, found)
         rule: FactorRule = registry.get(op.name).factors(op.attributes, operands, results)
         dtypes = {t.dtype for t in results}
-        return strategies(
+        limit = context.limits.strategies
+        offered = strategies(
             context.free, rule, self.hints.orders,
-            lambda monoid: all(context.partial_allowed(d, monoid) for d in dtypes), context.limits.strategies,
+            lambda monoid: all(context.partial_allowed(d, monoid) for d in dtypes), limit,
         )
+        if context.outer or not picks(op.name, op.regions):
+            return offered
+        return *offered, *picking_strategies(context.free, op.attributes, rule, self.hints.orders, limit)
 
     def action(
         self, op: OpLike, operands: Types, results: Types, strategy: Strategy, searched: bool = True
@@ -256,7 +261,9 @@ class OpPlans:
         return [s for s in made if self._regrouping(op, operands, results, s) is not None]
 
     def _regrouping(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> StepPlan | None:
-        key = (op.attributes, operands, s)
+        key = (op.name, op.attributes, op.regions, operands, s)
+        if key not in self._regroupings and op.name != "reshape":
+            self._regroupings[key] = picked(self.mesh, op.attributes, op.regions, operands, results, s)
         if key not in self._regroupings:
             rule = registry.get(op.name).factors(op.attributes, operands, results)
             self._regroupings[key] = regrouped(

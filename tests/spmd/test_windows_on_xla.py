@@ -1,0 +1,82 @@
+"""Ops on windows, many in one program that XLA compiles: every device holds what the simulator says it does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from tests.emit.devices import run_on_xla
+from tests.ops.samples import types_of
+from tests.ops.samples2 import convolution_attributes
+from tests.spmd.test_window_program import MESHES, placed, programs
+
+from eggshard.ops import registry
+from eggshard.program.attributes import Attributes
+from eggshard.program.mesh import Mesh
+from eggshard.simulate.window_simulation import scatter_windows
+from eggshard.steps.assemble import Assembler
+
+
+def integers(*shape: int) -> np.ndarray:
+    """Small whole numbers, of which all sums are exact."""
+    return np.random.default_rng(len(shape)).integers(-9, 10, shape).astype(np.float32)
+
+
+def padded(low: int, high: int, interior: int = 0) -> Attributes:
+    return Attributes(edge_padding_low=(low, 0), edge_padding_high=(high, 0), interior_padding=(interior, 0))
+
+
+FIELD, ZERO = integers(24, 3), np.array(0.5, np.float32)
+CASES: dict[str, tuple[str, Attributes, list[np.ndarray]]] = {
+    "slice": ("slice", Attributes(start_indices=(1, 0), limit_indices=(23, 3), strides=(1, 1)), [FIELD]),
+    "strided slice": ("slice", Attributes(start_indices=(3, 0), limit_indices=(24, 3), strides=(2, 1)), [FIELD]),
+    "row": ("slice", Attributes(start_indices=(17, 0), limit_indices=(18, 3), strides=(1, 1)), [FIELD]),
+    "pad": ("pad", padded(2, 1), [FIELD, ZERO]),
+    "cutting pad": ("pad", padded(-3, 2), [FIELD, ZERO]),
+    "elements apart": ("pad", padded(2, 2, 1), [FIELD, ZERO]),
+    "concatenation": ("concatenate", Attributes(dimension=0), [FIELD[:7], FIELD[7:9], FIELD[9:]]),
+    "counter": ("iota", Attributes(shape=(24,), dtype="i32", iota_dimension=0), []),
+    "convolution": ("convolution", convolution_attributes(
+        ("bf0", "oi0", "bf0"), padding=((1, 1),), window_strides=(1,)), [integers(1, 2, 24), integers(2, 2, 3)]),
+}
+
+
+def check(mesh: Mesh, case: str, count: int) -> int:
+    name, attributes, arrays = CASES[case]
+    rng = np.random.default_rng(count)
+    definition = registry.get(name)
+    (type_,), (whole,) = definition.infer(attributes, types_of(arrays)), definition.evaluate(attributes, arrays)
+    found = list(programs(mesh, name, attributes, arrays, placed(rng, mesh, type_.shape, count)))
+    assembler, shards, ends = Assembler(mesh), [], []
+    for strategy, plan in found:
+        values: list[Any] = []
+        for v, array, placement in zip(plan.inputs, arrays, strategy.operands, strict=True):
+            held = plan.types[v]
+            values.append(assembler.reshape(assembler.input(held.with_shape((1, *held.shape))), held.shape))
+            shards.append(scatter_windows(mesh, array, placement)[:, None])
+        ends += (assembler.reshape(v, (1, *assembler.types[v].shape)) for v in assembler.emit(plan, tuple(values)))
+    with jax.enable_x64(True):
+        made, _ = run_on_xla(assembler.build(ends), shards)
+    for (strategy, _), got in zip(found, made, strict=True):
+        (placement,), out = strategy.results, np.array(got)[:, 0]
+        if placement.partial:
+            groups = mesh.groups(placement.partial)
+            out[groups] = out[groups].sum(1, keepdims=True)
+        exists = scatter_windows(mesh, np.full(whole.shape, 7, np.int32), placement) == 7
+        want = scatter_windows(mesh, np.asarray(whole), placement)
+        np.testing.assert_array_equal(out[exists], want[exists], err_msg=f"{mesh} {case} {strategy}")
+    return len(found)
+
+
+@pytest.mark.parametrize("case", ["pad", "slice"])
+def test_some_windows(case: str) -> None:
+    assert check(MESHES[0], case, 12) > 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+def test_windows(mesh: Mesh, case: str) -> None:
+    assert check(mesh, case, 40) > 5
