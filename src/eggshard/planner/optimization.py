@@ -122,9 +122,8 @@ def stage_of(request: Request, until: str) -> Task:
 def _collector_paused() -> Iterator[None]:
     """Pause Python's cycle collector within the context.
 
-    Planning makes many small objects and hardly a cycle, so that the collector's passes over the whole heap take a good
-    part of the time and find nothing. At the end the survivors are frozen as old, so that the next young collection
-    does not visit all of them.
+    Planning makes many small objects, so that the collector's passes over the whole heap take a good part of the time.
+    Afterwards all that was made meanwhile, by the caller too, is young to the collector and visited by its next pass.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -132,9 +131,6 @@ def _collector_paused() -> Iterator[None]:
         yield
     finally:
         if enabled:
-            if not gc.get_freeze_count():  # the user has frozen nothing, which would thaw
-                gc.freeze()
-                gc.unfreeze()  # into the oldest generation
             gc.enable()
 
 

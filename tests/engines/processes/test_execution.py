@@ -15,7 +15,7 @@ from tests.engines.ranks.actions import ALONE, COMMUNICATING, random_action
 import eggshard
 from eggshard.engines.processes.launcher import Processes, run_on_processes
 from eggshard.errors import LoweringError, ProgramError
-from eggshard.plan.serialization import FORMAT, device_program_from_json, device_program_to_json
+from eggshard.plan.serialization import DEVICE_PROGRAM, device_program_from_json, device_program_to_json, sealed
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType, mlir_dtype
 from eggshard.simulate.device_arrays import same_bits
@@ -169,4 +169,6 @@ def test_device_programs_as_json():
         with pytest.raises(ProgramError, match="device program"):
             device_program_from_json(wrong)
     with pytest.raises(ProgramError, match="holds no device program"):
-        device_program_from_json(f'{{"eggshard device program": {FORMAT}, "program": 5}}')
+        device_program_from_json(sealed(DEVICE_PROGRAM, {"program": 5}))
+    with pytest.raises(ProgramError, match="altered"):
+        device_program_from_json(text.replace("4", "5", 1))
