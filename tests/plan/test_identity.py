@@ -144,7 +144,8 @@ def test_text_laid_out_anew_is_the_same_plan() -> None:
 
 @pytest.mark.parametrize("depth", [2_000, 200_000])
 def test_deep_json_is_refused(depth: int) -> None:
-    for text in ("[" * depth + "]" * depth, '{"eggshard plan": 3, "digest": "", "program": ' + "[" * depth + "]" * depth + "}"):
+    nest = "[" * depth + "]" * depth
+    for text in (nest, f'{{"eggshard plan": 3, "digest": "", "program": {nest}}}'):
         with pytest.raises(ProgramError):
             es.Plan.from_json(text)
 

@@ -113,7 +113,8 @@ def opened(kind: str, text: str) -> dict[str, Any]:
         data = json.loads(text)
         found = data.pop(kind, None) if isinstance(data, dict) else None
         if found != FORMAT:
-            other = f"is of format {found!r}, and this is" if isinstance(found, int) else f"is no {what} of eggshard, of"
+            known = isinstance(found, int)
+            other = f"is of format {found!r}, and this is" if known else f"is no {what} of eggshard, of"
             raise ProgramError(f"the text {other} format {FORMAT}; write the {what} with this version's to_json")
         written = data.pop("digest", None)
         if written != _digest(data):

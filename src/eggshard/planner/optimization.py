@@ -147,6 +147,13 @@ def read(request: Request) -> Task:
                 outputs=None, clock=clock)
 
 
+def propagated_outputs(program: Any) -> tuple[Program, list[Placement]]:
+    """Return a source's program, and where Shardy's propagation puts each of its outputs that is not stated."""
+    with _collector_paused():
+        task = read(requested(program))
+        return task.plans.context.program, [options[0] for options in output_options(task.plans)]
+
+
 def _plan(request: Request, memory_limit: int | None) -> PlanRecord:
     task = read(request)
     plans, context, program = task.plans, task.plans.context, task.plans.context.program

@@ -16,7 +16,7 @@ from jax.custom_derivatives import SymbolicZero
 from jax.sharding import NamedSharding
 
 from eggshard.engines.jax.callable import committed_sharding
-from eggshard.errors import LoweringError
+from eggshard.errors import EggshardError
 from eggshard.frontends.jax.calling_convention import JaxCallingConvention
 
 
@@ -34,6 +34,8 @@ class Planned(Protocol):
     def traced(self, args: Any, kwargs: Any) -> Any: ...
 
     def lower_unplanned(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def stated_outputs(self, convention: JaxCallingConvention) -> Any: ...
 
     def derived(self, program: Callable[..., Any], shardings: dict[str, Any]) -> Planned:
         """Return the wrapper of another function, planned with this one's options."""
@@ -114,13 +116,13 @@ class _Gradient:
         args, kwargs = self.arguments([jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves])
         try:
             stated = JaxCallingConvention.of(self.function.lower_unplanned(*args, **kwargs))
-        except LoweringError:
+        except EggshardError:
             return {}
         shardings: dict[str, Any] = {}
         if self.function.states_inputs:
             shardings["in_shardings"] = stated.argument_shardings
         if any(s is not None for s in stated.result_shardings):
-            shardings["out_shardings"] = (jax.tree.unflatten(stated.out_tree, stated.result_shardings), None)
+            shardings["out_shardings"] = (self.function.stated_outputs(stated), None)
         return shardings
 
     def _backward_program(self, tree: Any, zeros: Sequence[Any], places: tuple[Any, ...]) -> Planned:
