@@ -191,15 +191,7 @@ class JitFunction:
         static, dynamic = self._statics.split(args, kwargs)
         leaves, tree = jax.tree.flatten(dynamic)
         function = self._differentiable.get((static, tree), lambda: _with_gradient(self, static, tree))
-        try:
-            return function(*leaves)
-        except TypeError as error:
-            if "forward-mode" not in str(error):
-                raise
-            raise TransformationError(
-                f"{self.__name__} is planned, and differentiable in reverse mode only; for jax.jvp, jax.jacfwd or "
-                "jax.hessian apply them inside, e.g. eggshard.jit(jax.hessian(f))"
-            ) from None
+        return function(*leaves)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
