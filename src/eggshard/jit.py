@@ -258,7 +258,7 @@ class JitFunction:
         return self._statics.join(static, dynamic)
 
     def stated_outputs(self, convention: JaxCallingConvention) -> Any:
-        """Where the results lie by what was stated or propagated: a tree of shardings, or one that begins like theirs."""
+        """Where the results lie, as stated or propagated: a tree of shardings, or one that begins like theirs."""
         if self._free:  # the rest of its results is of no known structure
             return self._shardings.get("out_shardings")
         return jax.tree.unflatten(convention.out_tree, convention.result_shardings)

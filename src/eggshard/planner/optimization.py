@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from eggshard.frontends.protocol import CallingConvention
 
 _NOTHING_CHEAPER = "the search found nothing cheaper than the baseline"
+_TOO_DEEP = "the program's regions are nested too deeply to be planned"
 #: Errors that are the user's to mend: they are raised, not answered with the baseline.
 _USER_ERRORS = (CostModelError, MeshError, ProgramError, RewriteError, ShardingError)
 
@@ -81,6 +82,8 @@ def optimize(
         with _collector_paused(), Bar(progress) as bar:
             limit = int(capacity) if memory_limit is None and capacity else memory_limit
             return _plan(replace(request, bar=bar), limit)
+    except RecursionError:
+        raise ProgramError(_TOO_DEEP) from None
     except LimitError as error:
         if memory_limit is None and capacity is not None:
             raise LimitError(f"{error}; the limit is the capacity of {type(request.cost_model).__name__}") from None
