@@ -24,7 +24,7 @@ from eggshard.errors import (
     ShardingError,
 )
 from eggshard.frontends import frontend_of
-from eggshard.limits import Limits
+from eggshard.limits import Deadline, Limits
 from eggshard.memory.prediction import memory_of
 from eggshard.ops.region_builder import RegionBuilder
 from eggshard.plan.record import PlanRecord, Search
@@ -77,11 +77,11 @@ def optimize(
     request = requested(program, **options)
     if memory_limit is not None and not isinstance(memory_limit, Real):
         raise LimitError(f"memory_limit={memory_limit!r} is not a number; give bytes per device")
-    capacity = getattr(request.cost_model, "capacity", None)
+    capacity, deadline = getattr(request.cost_model, "capacity", None), Deadline(request.limits.seconds)
     try:
         with _collector_paused(), Bar(progress) as bar:
             limit = int(capacity) if memory_limit is None and capacity else memory_limit
-            return _plan(replace(request, bar=bar), limit)
+            return _plan(replace(request, bar=bar), limit, deadline)
     except RecursionError:
         raise ProgramError(_TOO_DEEP) from None
     except LimitError as error:
@@ -157,7 +157,7 @@ def propagated_outputs(program: Any) -> tuple[Program, list[Placement]]:
         return task.plans.context.program, [options[0] for options in output_options(task.plans)]
 
 
-def _plan(request: Request, memory_limit: int | None) -> PlanRecord:
+def _plan(request: Request, memory_limit: int | None, deadline: Deadline) -> PlanRecord:
     task = read(request)
     plans, context, program = task.plans, task.plans.context, task.plans.context.program
     bodies = plans.bodies
@@ -199,8 +199,12 @@ def _plan(request: Request, memory_limit: int | None) -> PlanRecord:
         return plan
     placed = zip(program.output_types, outputs(), strict=True)
     held = sum(min(p.local_type(t).bytes for p in options) for t, options in placed)
-    return _within(plan, memory_limit, held, searched,
-                   lambda model: _plan(replace(request, cost_model=model), None))
+
+    def planner(model: CostModel) -> PlanRecord:
+        limits = replace(request.limits, seconds=deadline.left)
+        return _plan(replace(request, cost_model=model, limits=limits), None, deadline)
+
+    return _within(plan, memory_limit, held, searched, planner, deadline)
 
 
 def _baseline(task: Task, outputs: Sequence[Sequence[Placement]], convention: CallingConvention | None) -> PlanRecord:
@@ -227,7 +231,7 @@ def _replaced(baseline: PlanRecord, search: Search, reason: str) -> PlanRecord:
 
 
 def _within(plan: PlanRecord, memory_limit: int, outputs: int, searched: Scheduled | None,
-            planner: Callable[[CostModel], PlanRecord]) -> PlanRecord:
+            planner: Callable[[CostModel], PlanRecord], deadline: Deadline) -> PlanRecord:
     """Return the cheapest plan found within the memory limit. outputs: the least bytes that the outputs take."""
     from eggshard.memory.search import cheapest_within
     from eggshard.planner.memory_bound import least_held
@@ -239,13 +243,14 @@ def _within(plan: PlanRecord, memory_limit: int, outputs: int, searched: Schedul
     whole = max(least, memory_of(plan).arguments + held)
     found, peak = None, memory_of(plan).peak
     if least <= memory_limit:
-        found, peak = cheapest_within(memory_limit, plan, planner, whole)
+        found, peak = cheapest_within(memory_limit, plan, planner, whole, deadline)
     if found is not None:
         return found
     proof = "so that no plan can" if least > memory_limit else "which is no proof that no plan can"
     raise LimitError(
         f"no plan found stays under memory_limit={memory_limit} bytes per device; the least peak found is {peak}; "
         f"inputs and outputs take at least {least}, {proof}"
+        + ("; the time limit ended the search: give more with Limits(seconds=...)" if deadline.passed else "")
         + (f"; candidates that do every step whole hold at least {whole}" if whole > least else "")
     )
 
