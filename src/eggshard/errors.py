@@ -1,10 +1,8 @@
 """The exceptions of this package, by kind. Every message names the place, the problem and the remedy."""
 
-from __future__ import annotations
+import re as _re
 
-import re
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = _re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def printable(text: str) -> str:

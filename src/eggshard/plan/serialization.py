@@ -125,7 +125,7 @@ def opened(kind: str, text: str) -> dict[str, Any]:
     except RecursionError:
         raise ProgramError(f"the text is nested too deeply to be a {what} of eggshard") from None
     except (ValueError, TypeError) as error:
-        raise ProgramError(f"no {what}, and not JSON: {error}") from None
+        raise ProgramError(f"not JSON, as a {what} is: {error}") from None
     content: dict[str, Any] = data
     return content
 
