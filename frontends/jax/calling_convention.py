@@ -15,24 +15,30 @@ from eggshard.frontends.protocol import CallingConvention
 from eggshard.program.program import Program
 from eggshard.program.types import TensorType, numpy_dtype
 
+#: JAX's name of the kind of memory that is the host's and that devices read.
+HOST = "pinned_host"
+
 
 @dataclass(frozen=True)
 class Leaf:
     """One array of a signature: its type as the caller sees it.
 
-    ``key``: the name of the random-number implementation whose typed keys it holds ("": ordinary data).
+    ``key``: the name of the random-number implementation whose typed keys it holds ("": ordinary data). ``memory``: the
+    kind of memory that it lies in, by JAX's name ("": the device's own).
     """
 
     shape: tuple[int, ...]
     dtype: Any
     weak_type: bool = False
     key: str = ""
+    memory: str = ""
 
     @classmethod
     def of(cls, aval: Any) -> Leaf:
         """The leaf of an abstract value."""
         key = aval.dtype._impl.name if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key) else ""
-        return cls(tuple(aval.shape), aval.dtype, bool(getattr(aval, "weak_type", False)), key)
+        memory = HOST if getattr(getattr(aval, "memory_space", None), "name", "") == "Host" else ""
+        return cls(tuple(aval.shape), aval.dtype, bool(getattr(aval, "weak_type", False)), key, memory)
 
     def seen(self, array: Any) -> Any:
         """An output of the program as the caller of the function sees it."""

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from eggshard.frontends.normalization.dead_ops import without_dead_ops
+from eggshard.frontends.normalization.empty_values import without_empty_values
 from eggshard.frontends.normalization.index_maps import joined, recognise, runs_of
 from eggshard.frontends.normalization.region_writer import Constants, Form, RegionWriter
 from eggshard.ops.reductions.monoids import SET
@@ -33,7 +34,7 @@ _MAX_PARTS = 4
 
 def finished(region: Region) -> Region:
     """Return a region as read by a front end, in normal form and without dead ops."""
-    return without_dead_ops(in_normal_form(region))
+    return without_dead_ops(in_normal_form(without_empty_values(region)))
 
 
 def in_normal_form(region: Region) -> Region:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir import ir
 
-from eggshard.errors import ProgramError
+from eggshard.errors import ProgramError, printable
 from eggshard.frontends.stablehlo.shardings import MeshTable
 from eggshard.ops import registry
 from eggshard.ops.base import OpDef
@@ -159,7 +159,7 @@ def _short(text: str) -> str:
     shown = name[1] if name else ""
     if place and place[1] != "-":
         shown += (" at " if shown else "") + f"{place[1].rpartition('/')[2]}:{place[2]}"
-    return shown
+    return printable(shown)
 
 
 def _tensor_type(type_: Any, where: str) -> TensorType:

@@ -28,9 +28,16 @@ _BYTECODE = b"ML\xefR"
 def read(source: Any) -> Program:
     """The program of an MLIR module: its text, bytecode or portable artifact, or an ``ir.Module``.
 
-    ProgramError for a malformed module (with the parser's message and line), dynamic shapes, or no single entry
-    function; ShardingError for shardings that do not fit their mesh or tensor.
+    ProgramError for a malformed module (with the parser's message and line), one nested too deeply, dynamic shapes, or
+    no single entry function; ShardingError for shardings that do not fit their mesh or tensor.
     """
+    try:
+        return _read(source)
+    except RecursionError:
+        raise ProgramError("the module's regions or calls are nested too deeply to be read") from None
+
+
+def _read(source: Any) -> Program:
     if not isinstance(source, (str, bytes)):
         with source.context:
             return _read_module(source, source.operation.get_asm())

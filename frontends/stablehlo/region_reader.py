@@ -21,6 +21,9 @@ from eggshard.program.types import TensorType
 
 Handler = Callable[["RegionReader", Any, str], None]
 
+#: Levels of regions within regions that are read: what handles them later takes a part of Python's stack for each.
+MOST_LEVELS = 64
+
 _TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return", "mhlo.return", "chlo.return"})
 
 
@@ -36,6 +39,9 @@ class RegionReader:
 
     def __init__(self, module: ModuleReader, ops: OpReaders, parent: RegionReader | None = None):
         self.module, self.ops, self.parent = module, ops, parent
+        self.level: int = 0 if parent is None else parent.level + 1
+        if self.level > MOST_LEVELS:
+            raise ProgramError(f"regions are nested more than {MOST_LEVELS} deep; put loops and branches side by side")
         self.builder = RegionBuilder()
         self.env: dict[Any, int] = {}
         self.constants: dict[int, Attributes] = {}

@@ -1,10 +1,22 @@
 """The exceptions of this package, by kind. Every message names the place, the problem and the remedy."""
 
+import re as _re
+
+_CONTROL = _re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """Text with Python's spelling of control characters, which would command a terminal; lines and tabs stay."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text) if _CONTROL.search(text) else text
+
 
 class EggshardError(Exception):
     """Base of every error that eggshard raises on purpose. ``located``: its message says already at which op."""
 
     located = False
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class ProgramError(EggshardError):

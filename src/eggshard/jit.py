@@ -5,28 +5,52 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
-import inspect
+import hashlib
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import jax
-import numpy as np
-from jax.sharding import AxisType
 
 import eggshard.api as api
 from eggshard.api import Plan
 from eggshard.costmodel import CostModel
 from eggshard.emit.jax_primitive import TransformationError, is_batched, whole_programs
 from eggshard.engines.jax.agreement import planned_once
-from eggshard.engines.jax.callable import PlannedFunction, committed_sharding, mesh_in_effect
-from eggshard.errors import EggshardError, EggshardWarning, LoweringError, ProgramError
-from eggshard.frontends.jax.calling_convention import JaxCallingConvention
+from eggshard.engines.jax.arguments import (
+    UNKNOWN,
+    Statics,
+    constrained,
+    described,
+    explicit_sharding,
+    stated_sharding,
+    type_key,
+)
+from eggshard.engines.jax.caches import LruCache
+from eggshard.engines.jax.callable import PlannedFunction, mesh_in_effect
+from eggshard.engines.jax.unstated import with_propagated
+from eggshard.errors import (
+    CostModelError,
+    EggshardError,
+    EggshardWarning,
+    EngineError,
+    LimitError,
+    LoweringError,
+    ProgramError,
+    RewriteError,
+)
+from eggshard.frontends.jax.calling_convention import HOST, JaxCallingConvention
 from eggshard.limits import Limits
 
 if TYPE_CHECKING:
     from eggshard.engines.jax.comparison import Comparison
+
+#: Errors of what the user gave beside the function, which XLA's program would hide.
+_USERS = (CostModelError, EngineError, LimitError, RewriteError)
+#: How JAX writes that an array within a function is to lie in the host's memory.
+_IN_HOST_MEMORY = re.compile(r'_xla_buffer_placement = "\w*host"')
 
 #: True while a function is lowered in order to be planned: planned functions inside it are part of its program.
 _planning: contextvars.ContextVar[bool] = contextvars.ContextVar("planning", default=False)
@@ -60,11 +84,13 @@ def jit(
     memory_limit: int | None = None,
     exact: bool = False,
     guard: bool = False,
+    cache_size: int = 128,
 ) -> Any:
     """`jax.jit`, with the communication planned by `eggshard.optimize`.
 
-    The first group of options is `jax.jit`'s, the last one `optimize`'s, and ``guard``. Shardings that are not given
-    are those of the arguments, as in `jax.jit`. One plan is made per combination of argument types, shardings and
+    The first group of options is `jax.jit`'s, the last one `optimize`'s, ``guard`` and ``cache_size``. Shardings that
+    are not given are those of the arguments, and of results where `jax.jit` would put them; only a result that takes a
+    donated argument's buffer lies where that lies. One plan is made per combination of argument types, shardings and
     static values.
 
     Differentiating the function in reverse mode plans the forward and the backward program, each by itself; planning
@@ -79,11 +105,16 @@ def jit(
     made when the function is traced, for the forward and the backward program each, and remembered in the process;
     `comparison` shows what it goes by, compile times included.
 
-    A function that cannot be planned (ordered effects, mutable arrays, ops of unknown meaning) runs as `jax.jit` would
-    run it, with an EggshardWarning.
+    cache_size: how many combinations are kept, with their plans and compiled programs; those not called for longest are
+    forgotten first.
+
+    A function that cannot be planned (ordered effects, mutable arrays, arrays moved to the host's memory inside, custom
+    partitioning, what XLA does not compile) runs as `jax.jit` would run it, with an EggshardWarning.
     """
     if fun is not None and not callable(fun):
         raise ProgramError(f"eggshard.jit takes a function, not {type(fun).__name__}; options are given by name")
+    if not isinstance(cache_size, int) or isinstance(cache_size, bool) or cache_size < 1:
+        raise LimitError(f"cache_size={cache_size!r}; give a number of at least 1")
     options = {
         "cost_model": cost_model, "rewrites": rewrites, "limits": limits, "memory_limit": memory_limit, "exact": exact,
     }
@@ -99,7 +130,7 @@ def jit(
     shardings = {k: v for k, v in (("in_shardings", in_shardings), ("out_shardings", out_shardings)) if v is not None}
 
     def wrap(function: Callable[..., Any]) -> JitFunction:
-        return JitFunction(function, common, shardings, options, guard)
+        return JitFunction(function, common, shardings, options, guard, cache_size)
 
     return wrap if fun is None else wrap(fun)
 
@@ -111,15 +142,18 @@ class JitFunction:
 
     def __init__(
         self, fun: Callable[..., Any], common: dict[str, Any], shardings: dict[str, Any], options: dict[str, Any],
-        guard: bool,
+        guard: bool, cache_size: int, free: bool = False,
     ):
-        """common, shardings: of `jax.jit`. options: of `eggshard.optimize`. guard: as of `jit`."""
+        """common, shardings: of `jax.jit`. options: of `eggshard.optimize`. guard, cache_size: as of `jit`.
+
+        free: results whose sharding is not stated lie where that is cheapest.
+        """
         functools.update_wrapper(self, fun)
         self.__name__ = getattr(fun, "__name__", type(fun).__name__)
         self.fun, self.options, self.guard = fun, options, guard
-        self.states_inputs = "in_shardings" in shardings
+        self.states_inputs, self.cache_size, self._free = "in_shardings" in shardings, cache_size, free
         self._common = common
-        self._statics = _Statics.of(fun, common["static_argnums"], common["static_argnames"])
+        self._statics = Statics.of(fun, common["static_argnums"], common["static_argnames"])
 
         # A wrapper of its own, so that JAX shares no cached trace with a jit of the same function elsewhere.
         def function(*args: Any, **kwargs: Any) -> Any:
@@ -127,15 +161,18 @@ class JitFunction:
 
         self._function, self._shardings = self._named(function), shardings
         self.unplanned = jax.jit(self._function, **common, **shardings)
-        self._pinned: dict[Any, Any] = {}
-        self._by_shardings: dict[Any, Any] = {}
-        self._plans: dict[str, Plan] = {}
-        self._differentiable: dict[Any, Callable[..., Any]] = {}
+        self._pinned: LruCache[Any] = LruCache(cache_size)
+        self._jitted_by: LruCache[Any] = LruCache(cache_size)
+        self._plans: LruCache[Plan] = LruCache(cache_size)
+        self._differentiable: LruCache[Callable[..., Any]] = LruCache(cache_size)
 
     def derived(self, program: Callable[..., Any], shardings: dict[str, Any]) -> JitFunction:
-        """Return the wrapper of another function without static arguments, planned with this one's options."""
+        """Return the wrapper of another function without static arguments, planned with this one's options.
+
+        Its results lie where that is cheapest, unless these shardings say otherwise.
+        """
         return JitFunction(program, {"static_argnums": None, "static_argnames": None}, shardings, self.options,
-                           self.guard)
+                           self.guard, self.cache_size, free=True)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the planned function and return its result. TransformationError under vmap."""
@@ -143,7 +180,7 @@ class JitFunction:
         if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             if jax.config.jax_disable_jit:
                 return self.fun(*args, **kwargs)
-            return self._jitted(leaves, tree)(*args, **kwargs)
+            return self._call(leaves, tree, args, kwargs)
         if _planning.get():
             return self.unplanned(*args, **kwargs)
         if any(is_batched(leaf) for leaf in leaves):
@@ -153,19 +190,8 @@ class JitFunction:
             )
         static, dynamic = self._statics.split(args, kwargs)
         leaves, tree = jax.tree.flatten(dynamic)
-        if (static, tree) not in self._differentiable:
-            from eggshard.engines.jax.gradient import with_gradient
-
-            self._differentiable[static, tree] = with_gradient(self, static, tree)
-        try:
-            return self._differentiable[static, tree](*leaves)
-        except TypeError as error:
-            if "forward-mode" not in str(error):
-                raise
-            raise TransformationError(
-                f"{self.__name__} is planned, and differentiable in reverse mode only; for jax.jvp, jax.jacfwd or "
-                "jax.hessian apply them inside, e.g. eggshard.jit(jax.hessian(f))"
-            ) from None
+        function = self._differentiable.get((static, tree), lambda: _with_gradient(self, static, tree))
+        return function(*leaves)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -173,7 +199,7 @@ class JitFunction:
     def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
         """Lower the planned function for these arguments, as `jax.jit(f).lower` does for f."""
         leaves, tree = jax.tree.flatten((args, kwargs))
-        return self._jitted(leaves, tree).lower(*args, **kwargs)
+        return self._jitted(self._key(leaves, tree, args, kwargs)).lower(*args, **kwargs)
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """Return the plan for these arguments (arrays, or `jax.ShapeDtypeStruct`s with shardings)."""
@@ -191,9 +217,9 @@ class JitFunction:
         return self.unplanned.eval_shape(*args, **kwargs)
 
     def clear_cache(self) -> None:
-        """Forget all plans and compiled programs."""
+        """Forget all plans and compiled programs, and return their memory once nothing else uses them."""
         self.unplanned.clear_cache()
-        self._by_shardings.clear()
+        self._jitted_by.clear()
         self._plans.clear()
         self._pinned.clear()
         self._differentiable.clear()
@@ -201,34 +227,41 @@ class JitFunction:
     def lower_unplanned(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
         """What is planned for these arguments: the function as `jax.jit` lowers it.
 
-        Results that take a donated argument's buffer, and whose sharding is not stated, lie where that argument lies:
-        a state that is passed through again and again then keeps its place.
+        Results whose sharding is not stated lie where `jax.jit` would put them. Those that take a donated argument's
+        buffer lie where that argument lies: a state that is passed through again and again then keeps its place.
         """
         with _planning_one():
             lowered = self.unplanned.lower(*args, **kwargs)
             convention = JaxCallingConvention.of(lowered)
             places = convention.places_of_donated()
+            if not self._free:
+                places = with_propagated(lowered, convention, places)
             if places == convention.result_shardings:
                 return lowered
-            if (convention.out_tree, places) not in self._pinned:
-                out_shardings = jax.tree.unflatten(convention.out_tree, places)
-                options = {**self._common, **self._shardings, "out_shardings": out_shardings}
-                self._pinned[convention.out_tree, places] = jax.jit(self._function, **options)
-            return self._pinned[convention.out_tree, places].lower(*args, **kwargs)
+            out_shardings = jax.tree.unflatten(convention.out_tree, places)
+            options = {**self._common, **self._shardings, "out_shardings": out_shardings}
+            pinned = self._pinned.get((convention.out_tree, places), lambda: jax.jit(self._function, **options))
+            return pinned.lower(*args, **kwargs)
 
     def traced(self, args: Any, kwargs: Any) -> Any:
         """The function on tracers inside a trace that is not its own: planned where shardings are known."""
         leaves = jax.tree.leaves((args, kwargs))
         if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return self(*args, **kwargs)
-        shardings = [_explicit_sharding(leaf) for leaf in jax.tree.leaves(self._statics.split(args, kwargs)[1])]
+        shardings = [explicit_sharding(leaf) for leaf in jax.tree.leaves(self._statics.split(args, kwargs)[1])]
         if _planning.get() or not (self.states_inputs or any(shardings)):
             return self.unplanned(*args, **kwargs)
-        return self._traced(args, kwargs, shardings, None)
+        return self._traced(args, kwargs, shardings, None, constrain=True)
 
     def rebuild(self, static: Any, dynamic: Any) -> tuple[list[Any], dict[str, Any]]:
         """All arguments from the static ones and the others."""
         return self._statics.join(static, dynamic)
+
+    def stated_outputs(self, convention: JaxCallingConvention) -> Any:
+        """Where the results lie, as stated or propagated: a tree of shardings, or one that begins like theirs."""
+        if self._free:  # the rest of its results is of no known structure
+            return self._shardings.get("out_shardings")
+        return jax.tree.unflatten(convention.out_tree, convention.result_shardings)
 
     def _named(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function under the name and signature of the user's, by which JAX resolves argument names."""
@@ -239,27 +272,50 @@ class JitFunction:
     def _plan(self, lowered: jax.stages.Lowered) -> tuple[Plan, JaxCallingConvention]:
         convention = JaxCallingConvention.of(lowered)
         text = lowered.as_text()
-        if text not in self._plans:
-            self._plans[text] = Plan.of(planned_once(
-                convention.devices, text, lambda: api.optimize(lowered, **self.options)))
-        return self._plans[text], convention
+        moved = len(_IN_HOST_MEMORY.findall(text))
+        if moved > sum(leaf.memory == HOST for leaf in convention.results):
+            raise LoweringError("it moves arrays to the host's memory and back")
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        plan = self._plans.get(digest, lambda: Plan.of(planned_once(
+            convention.devices, text, lambda: api.optimize(lowered, **self.options))))
+        return plan, convention
 
-    def _jitted(self, leaves: Sequence[Any], tree: Any) -> Any:
-        """A `jax.jit` that plans when it is traced; one per combination of argument shardings.
+    def _call(self, leaves: Sequence[Any], tree: Any, args: Any, kwargs: Any) -> Any:
+        """The planned function on arrays, or XLA's own program where XLA cannot compile the plan."""
+        key = self._key(leaves, tree, args, kwargs)
+        function = self._jitted(key)
+        try:
+            return function(*args, **kwargs)
+        except (ProgramError, jax.errors.JaxRuntimeError) as error:
+            deleted = any(isinstance(leaf, jax.Array) and leaf.is_deleted() for leaf in leaves)
+            if function is self.unplanned or deleted or _compiles(function, args, kwargs):
+                raise
+            reason = str(error).strip().partition("\n")[0]
+        warnings.warn(f"XLA does not compile the plan of {self.__name__}, which runs as jax.jit would run it: {reason}",
+                      EggshardWarning, stacklevel=3)
+        return self._jitted_by.put(key, self.unplanned)(*args, **kwargs)
+
+    def _key(self, leaves: Sequence[Any], tree: Any, args: Any, kwargs: Any) -> Any:
+        """What one `jax.jit` is made for: types and shardings of the arguments, static values and the mesh in effect.
 
         JAX traces once per combination of types and static values, but says nothing of shardings to what it traces.
         """
-        key = (tree, tuple(map(_stated_sharding, leaves)), mesh_in_effect())
-        found = self._by_shardings.get(key)
-        if found is None:
-            found = self._by_shardings[key] = self._new_jitted(*key)
-        return found
+        static = self._statics.split(args, kwargs)[0] if self._statics else None
+        try:
+            hash(static)
+        except TypeError:  # which JAX refuses
+            static = None
+        return tree, tuple(map(stated_sharding, leaves)), tuple(map(type_key, leaves)), mesh_in_effect(), static
+
+    def _jitted(self, key: Any) -> Any:
+        """A `jax.jit` that plans when it is traced."""
+        return self._jitted_by.get(key, lambda: self._new_jitted(key[0], key[1], key[3]))
 
     def _new_jitted(self, tree: Any, shardings: Sequence[Any], mesh: Any) -> Any:
         def planned(*args: Any, **kwargs: Any) -> Any:
             given, named = jax.tree.unflatten(tree, shardings)
-            at = jax.tree.leaves(self._statics.split(given, named)[1], is_leaf=lambda s: s is _UNKNOWN)
-            return self._traced(args, kwargs, [None if s is _UNKNOWN else s for s in at], mesh, constrain=True)
+            at = jax.tree.leaves(self._statics.split(given, named)[1], is_leaf=lambda s: s is UNKNOWN)
+            return self._traced(args, kwargs, [None if s is UNKNOWN else s for s in at], mesh, constrain=True)
 
         return jax.jit(self._named(planned), **self._common)
 
@@ -267,23 +323,25 @@ class JitFunction:
         """The planned function on tracers, whose dynamic leaves lie as ``shardings`` say (None: not known)."""
         static, dynamic = self._statics.split(args, kwargs)
         leaves, tree = jax.tree.flatten(dynamic)
-        described = [_described(leaf, s) for leaf, s in zip(leaves, shardings, strict=True)]
-        given, named = self.rebuild(static, jax.tree.unflatten(tree, described))
+        types = [described(leaf, s) for leaf, s in zip(leaves, shardings, strict=True)]
+        given, named = self.rebuild(static, jax.tree.unflatten(tree, types))
         try:
             plan, convention = self._plan(self.lower_unplanned(*given, **named))
             planned = PlannedFunction(plan, convention)
-        except (ProgramError, LoweringError) as error:
+        except EggshardError as error:
+            if isinstance(error, _USERS) and not (isinstance(error, RewriteError) and self.options["rewrites"] is None):
+                raise
             reason = f"{self.__name__} cannot be planned and runs as jax.jit would run it: {error}"
             warnings.warn(reason, EggshardWarning, stacklevel=2)
             return self.unplanned(*args, **kwargs)
         if self.guard and self._is_worse(replace(plan, calling_convention=convention)):
-            own = self._pinned.get((convention.out_tree, convention.result_shardings), self.unplanned)
+            own = self._pinned.peek((convention.out_tree, convention.result_shardings), self.unplanned)
             return own(*args, **kwargs)
         results = planned.apply(*leaves)
         if constrain and plan.mesh.size > 1:
             # This also tells JAX the devices, where no argument does.
             where = planned.output_shardings(planned.jax_mesh(shardings, mesh))
-            results = [_constrained(r, s) for r, s in zip(results, where, strict=True)]
+            results = [constrained(r, s) for r, s in zip(results, where, strict=True)]
         return jax.tree.unflatten(convention.out_tree, results)
 
     def _is_worse(self, plan: Plan) -> bool:
@@ -300,82 +358,16 @@ class JitFunction:
         return comparison.plan_is_worse
 
 
-class _Unknown:
-    """Stands for the sharding of an argument that lies nowhere yet."""
+def _with_gradient(function: JitFunction, static: Any, tree: Any) -> Callable[..., Any]:
+    from eggshard.engines.jax.gradient import with_gradient
+
+    return with_gradient(function, static, tree)
 
 
-_UNKNOWN = _Unknown()
-
-
-@dataclass(frozen=True)
-class _Statics:
-    """Which arguments are static, by position and by name, as `jax.jit` resolves them."""
-
-    positions: tuple[int, ...]
-    names: tuple[str, ...]
-
-    @classmethod
-    def of(cls, fun: Callable[..., Any], argnums: Any, argnames: Any) -> _Statics:
-        numbers = () if argnums is None else (argnums,) if isinstance(argnums, int) else tuple(argnums)
-        names = () if argnames is None else (argnames,) if isinstance(argnames, str) else tuple(argnames)
-        try:
-            parameters = list(inspect.signature(fun).parameters.values())
-        except (TypeError, ValueError):
-            return cls(numbers, names)
-        positional = [p.name for p in parameters if p.kind == p.POSITIONAL_OR_KEYWORD]
-        if argnames is None:
-            names = tuple(positional[n] for n in numbers if -len(positional) <= n < len(positional))
-        elif argnums is None:
-            numbers = tuple(positional.index(name) for name in names if name in positional)
-        return cls(numbers, names)
-
-    def split(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, tuple[list[Any], dict[str, Any]]]:
-        """(static, dynamic): hashable (position, value) and (name, value) pairs, and all other arguments."""
-        if not self.positions and not self.names:
-            return ((), ()), (list(args), kwargs)
-        positions = {n % len(args) for n in self.positions if -len(args) <= n < len(args)}
-        static = (
-            tuple((i, a) for i, a in enumerate(args) if i in positions),
-            tuple((k, v) for k, v in sorted(kwargs.items()) if k in self.names),
-        )
-        named = {k: v for k, v in kwargs.items() if k not in self.names}
-        return static, ([a for i, a in enumerate(args) if i not in positions], named)
-
-    def join(self, static: Any, dynamic: Any) -> tuple[list[Any], dict[str, Any]]:
-        """Put static and dynamic arguments back together into ``(args, kwargs)``; the inverse of `split`."""
-        args, kwargs = list(dynamic[0]), {**dynamic[1], **dict(static[1])}
-        for i, value in static[0]:
-            args.insert(i, value)
-        return args, kwargs
-
-
-def _stated_sharding(leaf: Any) -> Any:
-    """Where an argument lies if it must stay there, else `_UNKNOWN` (which, unlike None, is a leaf of a tree)."""
-    sharding = leaf.sharding if isinstance(leaf, jax.ShapeDtypeStruct) else committed_sharding(leaf)
-    return _UNKNOWN if sharding is None else sharding
-
-
-def _explicit_sharding(leaf: Any) -> Any:
-    """The sharding that the type of a tracer states, on any devices; None where it states none."""
-    sharding = getattr(getattr(leaf, "aval", None), "sharding", None)
-    if sharding is None or sharding.mesh.empty or not sharding.mesh.are_all_axes_explicit:
-        return None
-    mesh = sharding.mesh
-    if mesh.size > len(jax.devices()):
-        return None
-    grid = np.array(jax.devices()[: mesh.size], dtype=object).reshape(mesh.axis_sizes)
-    concrete = jax.sharding.Mesh(grid, mesh.axis_names, axis_types=mesh.axis_types)
-    return jax.sharding.NamedSharding(concrete, sharding.spec)
-
-
-def _described(leaf: Any, sharding: Any) -> jax.ShapeDtypeStruct:
-    aval = jax.typeof(leaf)
-    weak = bool(getattr(aval, "weak_type", False))
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding, weak_type=weak)
-
-
-def _constrained(array: Any, sharding: Any) -> Any:
-    """The array held to a sharding; in explicit mode its type says it already."""
-    if sharding is None or AxisType.Explicit in sharding.mesh.axis_types:
-        return array
-    return jax.lax.with_sharding_constraint(array, sharding)
+def _compiles(function: Any, args: Any, kwargs: Any) -> bool:
+    """Whether a jitted function compiles for these arguments, so that an error of calling it came from its run."""
+    try:
+        function.lower(*args, **kwargs).compile()
+    except (EggshardError, jax.errors.JaxRuntimeError):
+        return False
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, replace
 
 from eggshard.errors import LimitError
@@ -12,14 +13,15 @@ from eggshard.errors import LimitError
 class Limits:
     """Limits of `optimize`.
 
-    seconds: for the whole search (it stops soon after, with the best plan so far). rows, iterations: of the e-graph.
-    rows_per_op: e-nodes per op of a program of more than 20 ops; a smaller one may have as many as one of 20.
-    strategies: per op. placements: candidate placements per e-class. permutes: collective-permutes that one
-    point-to-point redistribution may issue. windows: widths of a value around its tiles. memory_mib: of the worker
-    process. gap: extraction stops at this certified relative gap. seconds_per_node: what extraction may take per
-    e-node, so that planning stays in proportion to compiling; raise it for a tighter certificate. patience: seconds by
-    which the dual ascent may exceed that, once, where it finds better plans; 0 for plans in a hurry. proof: the share
-    of the time that planning took which a proof of the plan may take (`Plan.proved`); 0 for none.
+    seconds: for the whole search, that for less memory included (it stops soon after, with the best plan so far).
+    rows, iterations: of the e-graph. rows_per_op: e-nodes per op of a program of more than 20 ops; a smaller one may
+    have as many as one of 20. strategies: per op. placements: candidate placements per e-class. permutes:
+    collective-permutes that one point-to-point redistribution may issue. windows: widths of a value around its tiles.
+    memory_mib: of the worker process. gap: extraction stops at this certified relative gap. seconds_per_node: what
+    extraction may take per e-node, so that planning stays in proportion to compiling; raise it for a tighter
+    certificate. patience: seconds by which the dual ascent may exceed that, once, where it finds better plans; 0 for
+    plans in a hurry. proof: the share of the time that planning took which a proof of the plan may take
+    (`Plan.proved`); 0 for none.
 
     LimitError for a limit that is no number, or below what it can be.
     """
@@ -58,6 +60,21 @@ class Limits:
 #: The least that each limit may be.
 _LEAST = {
     "seconds": 0, "rows": 1, "rows_per_op": 1, "iterations": 0, "strategies": 1, "placements": 1, "permutes": 0,
-    "windows": 0, "memory_mib": 1, "gap": 0, "seconds_per_node": 0, "patience": 0,
-    "proof": 0,
+    "windows": 0, "memory_mib": 1, "gap": 0, "seconds_per_node": 0, "patience": 0, "proof": 0,
 }
+
+
+class Deadline:
+    """The time at which so many seconds have passed since this was made."""
+
+    def __init__(self, seconds: float = math.inf):
+        self._end = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds until then, at least 0."""
+        return max(0.0, self._end - time.monotonic())
+
+    @property
+    def passed(self) -> bool:
+        return self.left == 0

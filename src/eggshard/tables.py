@@ -7,6 +7,8 @@ import sys
 
 from rich.console import Console
 
+from eggshard.errors import printable
+
 #: Columns of the lines above a plan's table, and of tables on terminals that are narrower.
 WIDTH = 80
 #: Columns of tables that are written elsewhere than to a terminal.
@@ -26,7 +28,7 @@ def render(*parts: object, width: int | None = None, indent: int = 0) -> str:
     console = Console(file=out, width=width or columns(indent), color_system=None, highlight=False, soft_wrap=False)
     for part in parts:
         console.print(part)
-    lines = out.getvalue().replace(_GLUE, " ").splitlines()
+    lines = printable(out.getvalue().replace(_GLUE, " ")).splitlines()
     return "\n".join(" " * indent + line.rstrip() for line in lines)
 
 

@@ -6,7 +6,8 @@ import pytest
 from bench.memory import compiled_memory
 
 import eggshard as es
-from eggshard.memory.search import MemoryPriced, front
+from eggshard.limits import Deadline
+from eggshard.memory.search import MemoryPriced, cheapest_within, front
 
 
 def program() -> object:
@@ -81,3 +82,18 @@ def test_a_price_of_memory_adds_to_the_models() -> None:
 
     plan = es.optimize(program(), cost_model=MemoryPriced(Flat(), 1e-6))
     assert plan.cost.total > len(plan.steps) - 1
+
+
+def test_one_time_limit_ends_the_search_for_less_memory_too(cheapest: es.Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[float] = []
+    monkeypatch.setattr("eggshard.limits.Deadline.left", property(lambda self: 0.0 if made else 1.0))
+
+    def planner(model: object) -> es.Plan:
+        made.append(1.0)
+        return cheapest
+
+    found, peak = cheapest_within(1.0, cheapest, planner, deadline=Deadline(1.0))
+    assert found is None and peak <= cheapest.peak_bytes and len(made) <= 1
+    with pytest.raises(es.errors.LimitError, match="the time limit ended the search"):
+        es.optimize(program(), memory_limit=int(0.7 * cheapest.peak_bytes), limits=es.Limits(seconds=0))
+    assert len(es.pareto(program(), limits=es.Limits(seconds=0))) >= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ import eggshard as es  # noqa: E402
 from eggshard.costmodel import WireBytes  # noqa: E402
 from eggshard.errors import EggshardError, MeshError, ProgramError  # noqa: E402
 from eggshard.plan.identity import plan_fingerprint, program_fingerprint  # noqa: E402
+from eggshard.plan.serialization import PLAN as PLAN_TEXT, opened, sealed  # noqa: E402
 
 MESH = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("x", "y"))
 
@@ -89,17 +91,63 @@ def test_a_program_on_another_mesh() -> None:
 
 def test_other_versions() -> None:
     for name in ("eggshard", "jax"):
-        data = json.loads(TEXT)
+        data = opened(PLAN_TEXT, TEXT)
         data["versions"][name] = "0.0.1"
         with pytest.raises(ProgramError, match=rf"{name} 0\.0\.1, and .* is installed"):
-            es.Plan.from_json(json.dumps(data))
+            es.Plan.from_json(sealed(PLAN_TEXT, data))
+
+
+def test_other_formats() -> None:
+    """Plans of formats 1 and 2, which held no digest, are refused."""
     data = json.loads(TEXT)
-    data["eggshard plan"] = 1
-    with pytest.raises(ProgramError, match="format 1, and this is format 2"):
-        es.Plan.from_json(json.dumps(data))
+    for old in (1, 2):
+        data["eggshard plan"] = old
+        with pytest.raises(ProgramError, match=f"format {old}, and this is format 3; write the plan"):
+            es.Plan.from_json(json.dumps(data))
     del data["eggshard plan"]
     with pytest.raises(ProgramError, match="no plan of eggshard"):
         es.Plan.from_json(json.dumps(data))
+
+
+def _altered(value: Any) -> Iterator[Any]:
+    """Every copy of a JSON value in which one leaf is another one, or one entry is missing."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield {k: v for k, v in value.items() if k != key}
+            yield from ({**value, key: other} for other in _altered(inner))
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield value[:i] + value[i + 1 :]
+            yield from ([*value[:i], other, *value[i + 1 :]] for other in _altered(inner))
+    elif isinstance(value, bool):
+        yield not value
+    elif isinstance(value, (int, float)):
+        yield value + 1
+    else:
+        yield f"{value} "
+
+
+@pytest.mark.parametrize("reasons", [False, True])
+def test_whatever_is_altered_is_refused(reasons: bool) -> None:
+    seen = 0
+    for other in _altered(json.loads(PLAN.to_json(reasons=reasons))):
+        with pytest.raises(ProgramError, match="altered|format"):
+            es.Plan.from_json(json.dumps(other))
+        seen += 1
+    assert seen > 150
+
+
+def test_text_laid_out_anew_is_the_same_plan() -> None:
+    again = json.dumps(json.loads(TEXT), indent=2, sort_keys=True)
+    assert es.Plan.from_json(again) == es.Plan.from_json(TEXT)
+
+
+@pytest.mark.parametrize("depth", [2_000, 200_000])
+def test_deep_json_is_refused(depth: int) -> None:
+    nest = "[" * depth + "]" * depth
+    for text in (nest, f'{{"eggshard plan": 3, "digest": "", "program": {nest}}}'):
+        with pytest.raises(ProgramError):
+            es.Plan.from_json(text)
 
 
 def test_the_version_of_jax_matters_where_its_text_is_kept() -> None:

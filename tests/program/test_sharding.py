@@ -157,7 +157,6 @@ def test_specs() -> None:
         ('[{"x":(4)4}]', (8,), "must divide 8"),
         ('[{"x":(2)1}]', (8,), "a size above 1"),
         ('[{"x"}]', (8, 8), "has 1 dimensions, the tensor has 2"),
-        ('[{"x"}]', (0,), "dimension 0 has size 0"),
         ("[{}p1]", (8,), "priority p1 of dimension 0"),
         ("<mesh<[], device_ids=[99]>, []>", (8,), "device 99 is not on the mesh, which has 48 devices"),
     ],
@@ -166,6 +165,10 @@ def test_validate(text: str, shape: tuple[int, ...], message: str) -> None:
     type_ = TensorType(shape, "f32")
     with pytest.raises(ShardingError, match="(?s)of weights .*" + message):
         Sharding.parse(text).validate(MESH, type_, "weights")
+
+
+def test_dimensions_of_size_zero_may_be_sharded_as_in_jax() -> None:
+    Sharding.parse('[{"x"}, {"y"}]').validate(MESH, TensorType((0, 8), "f32"), "weights")
 
 
 def test_sub_axes_that_do_not_fit_together() -> None:

@@ -11,12 +11,13 @@ import contextvars
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from typing import Any
 
 import jax
 import numpy as np
 from jax._src.interpreters.batching import BatchTracer
+from jax._src.util import weakref_cache_key_types
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding
@@ -54,6 +55,15 @@ class DeviceModule:
     callbacks: tuple[Any, ...] = ()
     effects: frozenset[Any] = frozenset()
 
+    @cached_property
+    def function(self) -> Any:
+        """The module as a jitted function, for calls outside of any trace."""
+        return jax.jit(lambda *arrays: planned_p.bind(*arrays, module=self))
+
+
+#: Parameters that JAX's caches hold weakly: they go when their functions go.
+weakref_cache_key_types.add(DeviceModule)
+
 
 def call_module(module: DeviceModule, arrays: Sequence[Any]) -> list[Any]:
     """The module's results on global arrays or tracers. LoweringError where a type is not the module's."""
@@ -71,14 +81,9 @@ planned_p = Primitive("planned")
 planned_p.multiple_results = True
 
 
-@lru_cache(maxsize=256)
-def _compiled(module: DeviceModule) -> Any:
-    return jax.jit(lambda *arrays: planned_p.bind(*arrays, module=module))
-
-
 def _run(*arrays: Any, module: DeviceModule) -> Any:
     with jax.disable_jit(False):
-        return _compiled(module)(*arrays)
+        return module.function(*arrays)
 
 
 def _result_types(*avals: Any, module: DeviceModule) -> tuple[list[Any], frozenset[Any]]:
@@ -215,8 +220,16 @@ def _batch(arrays: Sequence[Any], dims: Sequence[Any], *, module: DeviceModule) 
     )
 
 
+def _transpose(cotangents: Sequence[Any], *operands: Any, module: DeviceModule) -> Any:
+    raise TransformationError(
+        f"{module.name} is a planned function: its plan has no transpose. Apply jax.linear_transpose inside, e.g. "
+        "eggshard.jit(lambda t: jax.linear_transpose(f, x)(t))"
+    )
+
+
 planned_p.def_impl(_run)
 planned_p.def_effectful_abstract_eval(_result_types)
 mlir.register_lowering(planned_p, _lower)
 ad.primitive_jvps[planned_p] = _differentiate
+ad.primitive_transposes[planned_p] = _transpose
 batching.primitive_batchers[planned_p] = _batch

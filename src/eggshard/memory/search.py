@@ -15,6 +15,7 @@ from functools import partial
 from eggshard.costmodel.pricing import Pricer, step_info
 from eggshard.costmodel.protocol import CostModel, StepInfo
 from eggshard.costmodel.schedule import scheduled
+from eggshard.limits import Deadline
 from eggshard.memory.prediction import memory_of, predicted
 from eggshard.memory.strips.strip_mining import cuts
 from eggshard.plan.reasons import Reasons
@@ -51,44 +52,53 @@ Planner = Callable[[CostModel], PlanRecord]
 
 
 def cheapest_within(
-    limit: float, cheapest: PlanRecord, planner: Planner, whole: float = 0
+    limit: float, cheapest: PlanRecord, planner: Planner, whole: float = 0, deadline: Deadline | None = None
 ) -> tuple[PlanRecord | None, int]:
     """The cheapest plan found whose memory stays within ``limit`` bytes, None if none does; and the least peak found.
 
     ``cheapest`` is the best plan without a limit, and is returned where it fits. ``whole``: what all plans take at
-    least that do every step whole.
+    least that do every step whole. After the deadline no more plans are made, and the one found says so.
     """
+    deadline = deadline or Deadline()
     if memory_of(cheapest).peak <= limit:
         return cheapest, memory_of(cheapest).peak
-    found = [in_strips_within(limit, cheapest)]
+    found = [in_strips_within(limit, cheapest, deadline)]
     if memory_of(found[0]).peak > limit or found[0].cost.total > (1 + _NEAR) * cheapest.cost.total:
-        others = [cheapest.baseline, *(_at_prices_within(limit, cheapest, planner) if whole <= limit else ())]
+        others = [cheapest.baseline, *(_at_prices_within(limit, cheapest, planner, deadline) if whole <= limit else ())]
         found += others
         if all(memory_of(p).peak > limit for p in found):
             least = sorted(others, key=lambda p: memory_of(p).peak)[:_LEAST]
-            found += [in_strips_within(limit, p) for p in least if p.device_program != cheapest.device_program]
+            tried = (p for p in least if p.device_program != cheapest.device_program and not deadline.passed)
+            found += [in_strips_within(limit, p, deadline) for p in tried]
     within = [p for p in found if memory_of(p).peak <= limit]
-    return min(within, key=lambda p: p.cost.total, default=None), min(memory_of(p).peak for p in found)
+    best = min(within, key=lambda p: p.cost.total, default=None)
+    if best is not None and deadline.passed:
+        best = replace(best, search=replace(best.search, notes=(*best.search.notes, "memory: ended by the time limit")))
+    return best, min(memory_of(p).peak for p in found)
 
 
-def _at_prices_within(limit: float, cheapest: PlanRecord, planner: Planner) -> list[PlanRecord]:
+def _at_prices_within(limit: float, cheapest: PlanRecord, planner: Planner, deadline: Deadline) -> list[PlanRecord]:
     """The plans found at rising prices, until one fits, and at prices between the last two."""
     found: list[PlanRecord] = []
     low = high = 0.0
     for price in prices(cheapest):
+        if deadline.passed:
+            return found
         found.append(at_price(cheapest, planner, price))
         low, high = high, price
         if memory_of(found[-1]).peak <= limit:
             break
     if memory_of(found[-1]).peak <= limit:
         for _ in range(_HALVINGS):
+            if deadline.passed:
+                break
             middle = (low * high) ** 0.5 if low else high / _FACTOR
             found.append(at_price(cheapest, planner, middle))
             low, high = (low, middle) if memory_of(found[-1]).peak <= limit else (middle, high)
     return found
 
 
-def in_strips_within(limit: float, plan: PlanRecord) -> PlanRecord:
+def in_strips_within(limit: float, plan: PlanRecord, deadline: Deadline) -> PlanRecord:
     """The plan with loops over strips: the cheapest one found that fits, or else the one that takes least."""
     program, memory = plan.device_program, memory_of(plan)
     pricer = Pricer(plan.cost_model, plan.mesh)
@@ -96,6 +106,8 @@ def in_strips_within(limit: float, plan: PlanRecord) -> PlanRecord:
         fitting: list[tuple[float, int, StepPlan]] = []
         least, best = memory, program
         for cut in cuts(program):
+            if deadline.passed:
+                break
             form = cut.into(cut.parts[-1])
             taken = predicted(form)
             if taken.peak < least.peak:
@@ -107,7 +119,7 @@ def in_strips_within(limit: float, plan: PlanRecord) -> PlanRecord:
         if fitting:
             program = min(fitting, key=lambda f: f[:2])[2]
             break
-        if least.temporaries > (1 - _SAVING) * memory.temporaries:
+        if deadline.passed or least.temporaries > (1 - _SAVING) * memory.temporaries:
             break
         program, memory = best, least
     if program is plan.device_program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from dataclasses import replace
@@ -16,8 +17,10 @@ from eggshard.plan.reasons import Reasons, packed, unpacked
 from eggshard.plan.record import PlanRecord
 from eggshard.steps import steps
 
-#: The version of the JSON format of plans and device programs.
-FORMAT = 2
+#: The version of the JSON format of plans and device programs. Until 2 they held no digest.
+FORMAT = 3
+#: The first entry of each kind of text, whose value is its format.
+PLAN, DEVICE_PROGRAM = "eggshard plan", "eggshard device program"
 
 
 def to_json(plan: PlanRecord, reasons: bool = True) -> str:
@@ -34,21 +37,14 @@ def to_json(plan: PlanRecord, reasons: bool = True) -> str:
     if reasons:
         body["reasons"] = packed(plan.reasons)
     facts = {"versions": versions(plan.program), "device_order": device_order(plan)}
-    return json.dumps({"eggshard plan": FORMAT, **facts, **body})
+    return sealed(PLAN, {**facts, **body})
 
 
 def from_json(
     text: str, program: Any = None, mesh: Any = None, cost_model: costmodel.CostModel | str | None = None
 ) -> PlanRecord:
     """A plan from its JSON text; ProgramError if it is none, or written by other versions. See `Plan.from_json`."""
-    try:
-        data = json.loads(text)
-    except (ValueError, TypeError) as error:
-        raise ProgramError(f"not JSON: {error}") from None
-    found = data.pop("eggshard plan", None) if isinstance(data, dict) else None
-    if found != FORMAT:
-        other = f"is of format {found!r}, and this is" if isinstance(found, int) else "is no plan of eggshard, of"
-        raise ProgramError(f"the text {other} format {FORMAT}; write the plan with Plan.to_json of this version")
+    data = opened(PLAN, text)
     try:
         require_versions(data.pop("versions"))
         recorded = data.pop("reasons", None)
@@ -81,15 +77,13 @@ def _under(plan: PlanRecord, model: costmodel.CostModel) -> PlanRecord:
 
 def device_program_to_json(program: steps.StepPlan) -> str:
     """A device program alone as JSON text, on one line."""
-    return json.dumps({"eggshard device program": FORMAT, "program": encode(program)})
+    return sealed(DEVICE_PROGRAM, {"program": encode(program)})
 
 
 def device_program_from_json(text: str) -> steps.StepPlan:
-    """A device program from its JSON text; ProgramError if it is none, or of another format version."""
+    """A device program from its JSON text; ProgramError if it is none, of another format version, or altered."""
+    data = opened(DEVICE_PROGRAM, text)
     try:
-        data = json.loads(text)
-        if data["eggshard device program"] != FORMAT:
-            raise ProgramError(f"not a device program of format {FORMAT}")
         program = decode(data["program"])
     except EggshardError:
         raise
@@ -98,3 +92,43 @@ def device_program_from_json(text: str) -> steps.StepPlan:
     if not isinstance(program, steps.StepPlan):
         raise ProgramError("the JSON text holds no device program")
     return program
+
+
+def sealed(kind: str, content: dict[str, Any]) -> str:
+    """Content as JSON text with its kind, format and digest."""
+    try:
+        return json.dumps({kind: FORMAT, "digest": _digest(content), **content})
+    except RecursionError:
+        raise ProgramError("the plan is nested too deeply to be written as JSON") from None
+
+
+def opened(kind: str, text: str) -> dict[str, Any]:
+    """The content of JSON text that `sealed` wrote.
+
+    ProgramError for text of another kind or format, or whose content is not the one that was written. Text may be laid
+    out anew, with its entries in another order: the digest is of what they say.
+    """
+    what = kind.removeprefix("eggshard ")
+    try:
+        data = json.loads(text)
+        found = data.pop(kind, None) if isinstance(data, dict) else None
+        if found != FORMAT:
+            known = isinstance(found, int)
+            other = f"is of format {found!r}, and this is" if known else f"is no {what} of eggshard, of"
+            raise ProgramError(f"the text {other} format {FORMAT}; write the {what} with this version's to_json")
+        written = data.pop("digest", None)
+        if written != _digest(data):
+            raise ProgramError(
+                f"the {what} was altered after it was written: its content has another digest; write it again with "
+                "to_json, and change programs instead of plans"
+            )
+    except RecursionError:
+        raise ProgramError(f"the text is nested too deeply to be a {what} of eggshard") from None
+    except (ValueError, TypeError) as error:
+        raise ProgramError(f"not JSON, as a {what} is: {error}") from None
+    content: dict[str, Any] = data
+    return content
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -25,7 +25,7 @@ from eggshard.errors import (
     ShardingError,
 )
 from eggshard.frontends import frontend_of
-from eggshard.limits import Limits
+from eggshard.limits import Deadline, Limits
 from eggshard.memory.prediction import memory_of
 from eggshard.ops.region_builder import RegionBuilder
 from eggshard.plan.record import PlanRecord, Search
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from eggshard.frontends.protocol import CallingConvention
 
 _NOTHING_CHEAPER = "the search found nothing cheaper than the baseline"
+_TOO_DEEP = "the program's regions are nested too deeply to be planned"
 #: Errors that are the user's to mend: they are raised, not answered with the baseline.
 _USER_ERRORS = (CostModelError, MeshError, ProgramError, RewriteError, ShardingError)
 
@@ -83,13 +84,15 @@ def optimize(
     request = requested(program, **options)
     if memory_limit is not None and not isinstance(memory_limit, Real):
         raise LimitError(f"memory_limit={memory_limit!r} is not a number; give bytes per device")
-    capacity = getattr(request.cost_model, "capacity", None)
+    capacity, deadline = getattr(request.cost_model, "capacity", None), Deadline(request.limits.seconds)
     began = time.perf_counter()
     try:
         with _collector_paused(), Bar(progress) as bar:
             limit = int(capacity) if memory_limit is None and capacity else memory_limit
-            plan = _plan(replace(request, bar=bar), limit)
+            plan = _plan(replace(request, bar=bar), limit, deadline)
             return proved(plan, request.own_rules, request.limits.proof * (time.perf_counter() - began), limit)
+    except RecursionError:
+        raise ProgramError(_TOO_DEEP) from None
     except LimitError as error:
         if memory_limit is None and capacity is not None:
             raise LimitError(f"{error}; the limit is the capacity of {type(request.cost_model).__name__}") from None
@@ -131,9 +134,8 @@ def stage_of(request: Request, until: str) -> Task:
 def _collector_paused() -> Iterator[None]:
     """Pause Python's cycle collector within the context.
 
-    Planning makes many small objects and hardly a cycle, so that the collector's passes over the whole heap take a good
-    part of the time and find nothing. At the end the survivors are frozen as old, so that the next young collection
-    does not visit all of them.
+    Planning makes many small objects, so that the collector's passes over the whole heap take a good part of the time.
+    Afterwards all that was made meanwhile, by the caller too, is young to the collector and visited by its next pass.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -141,9 +143,6 @@ def _collector_paused() -> Iterator[None]:
         yield
     finally:
         if enabled:
-            if not gc.get_freeze_count():  # the user has frozen nothing, which would thaw
-                gc.freeze()
-                gc.unfreeze()  # into the oldest generation
             gc.enable()
 
 
@@ -160,7 +159,14 @@ def read(request: Request) -> Task:
                 outputs=None, clock=clock)
 
 
-def _plan(request: Request, memory_limit: int | None) -> PlanRecord:
+def propagated_outputs(program: Any) -> tuple[Program, list[Placement]]:
+    """Return a source's program, and where Shardy's propagation puts each of its outputs that is not stated."""
+    with _collector_paused():
+        task = read(requested(program))
+        return task.plans.context.program, [options[0] for options in output_options(task.plans)]
+
+
+def _plan(request: Request, memory_limit: int | None, deadline: Deadline) -> PlanRecord:
     task = read(request)
     plans, context, program = task.plans, task.plans.context, task.plans.context.program
     bodies = plans.bodies
@@ -202,8 +208,12 @@ def _plan(request: Request, memory_limit: int | None) -> PlanRecord:
         return plan
     placed = zip(program.output_types, outputs(), strict=True)
     held = sum(min(p.local_type(t).bytes for p in options) for t, options in placed)
-    return _within(plan, memory_limit, held, searched,
-                   lambda model: _plan(replace(request, cost_model=model), None))
+
+    def planner(model: CostModel) -> PlanRecord:
+        limits = replace(request.limits, seconds=deadline.left)
+        return _plan(replace(request, cost_model=model, limits=limits), None, deadline)
+
+    return _within(plan, memory_limit, held, searched, planner, deadline)
 
 
 def _baseline(task: Task, outputs: Sequence[Sequence[Placement]], convention: CallingConvention | None) -> PlanRecord:
@@ -230,7 +240,7 @@ def _replaced(baseline: PlanRecord, search: Search, reason: str) -> PlanRecord:
 
 
 def _within(plan: PlanRecord, memory_limit: int, outputs: int, searched: Scheduled | None,
-            planner: Callable[[CostModel], PlanRecord]) -> PlanRecord:
+            planner: Callable[[CostModel], PlanRecord], deadline: Deadline) -> PlanRecord:
     """Return the cheapest plan found within the memory limit. outputs: the least bytes that the outputs take."""
     from eggshard.memory.search import cheapest_within
     from eggshard.planner.memory_bound import least_held
@@ -242,13 +252,14 @@ def _within(plan: PlanRecord, memory_limit: int, outputs: int, searched: Schedul
     whole = max(least, memory_of(plan).arguments + held)
     found, peak = None, memory_of(plan).peak
     if least <= memory_limit:
-        found, peak = cheapest_within(memory_limit, plan, planner, whole)
+        found, peak = cheapest_within(memory_limit, plan, planner, whole, deadline)
     if found is not None:
         return found
     proof = "so that no plan can" if least > memory_limit else "which is no proof that no plan can"
     raise LimitError(
         f"no plan found stays under memory_limit={memory_limit} bytes per device; the least peak found is {peak}; "
         f"inputs and outputs take at least {least}, {proof}"
+        + ("; the time limit ended the search: give more with Limits(seconds=...)" if deadline.passed else "")
         + (f"; candidates that do every step whole hold at least {whole}" if whole > least else "")
     )
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from eggshard.errors import LimitError
+from eggshard.limits import Deadline
 from eggshard.memory.prediction import memory_of
 from eggshard.memory.search import at_price, front, prices
 from eggshard.plan.record import PlanRecord
-from eggshard.planner.optimization import optimize
+from eggshard.planner.optimization import optimize, requested
 
 P = TypeVar("P", bound=PlanRecord)
 
@@ -32,12 +34,19 @@ def pareto(program: Any, points: int = 8, **options: Any) -> Front[PlanRecord]:
     """Return the plans found that no other one undercuts both in cost and in memory; see `eggshard.pareto`."""
     if not isinstance(points, int) or points < 1:
         raise LimitError(f"pareto: points={points!r}; give how many prices of memory to try, at least 1")
-    limit = options.pop("memory_limit", None)
-    cheapest = optimize(program, **options)
+    limit, limits = options.pop("memory_limit", None), requested(program, limits=options.pop("limits", None)).limits
+    deadline = Deadline(limits.seconds)
+
+    def planned(**more: Any) -> PlanRecord:
+        return optimize(program, **{**options, "limits": replace(limits, seconds=deadline.left), **more})
+
+    cheapest = planned()
     found = [cheapest, cheapest.baseline]
     for price in prices(cheapest, points):
-        found.append(at_price(cheapest, lambda model: optimize(program, **{**options, "cost_model": model}), price))
+        if deadline.passed:
+            break
+        found.append(at_price(cheapest, lambda model: planned(cost_model=model), price))
     plans = front(plan for plan in found if limit is None or memory_of(plan).peak <= limit)
     if not plans:
-        plans = [optimize(program, memory_limit=limit, **options)]
+        plans = [planned(memory_limit=limit)]
     return Front(plans)

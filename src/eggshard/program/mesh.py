@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from eggshard.errors import MeshError
+from eggshard.errors import MeshError, printable
 
 #: Plans keep figures of every device, so meshes are bounded.
 MAX_DEVICES = 1 << 20
@@ -25,8 +25,8 @@ class Mesh:
     def __init__(self, axes: Mapping[str, int] | Iterable[tuple[str, int]], device_ids: Iterable[int] | None = None):
         items = list(axes.items() if isinstance(axes, Mapping) else axes)
         for name, size in items:
-            if not isinstance(name, str) or not name:
-                raise MeshError(f"mesh axis name {name!r} is not a non-empty string")
+            if not isinstance(name, str) or not name or printable(name) != name:
+                raise MeshError(f"mesh axis name {name!r} is not a non-empty string without control characters")
             if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or size < 1:
                 raise MeshError(f"mesh axis {name!r} has size {size!r}; a size is a positive integer")
         self.axes: dict[str, int] = {name: int(size) for name, size in items}

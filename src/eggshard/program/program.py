@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from eggshard.errors import printable
 from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
 from eggshard.program.sharding import Sharding
@@ -64,6 +65,12 @@ class Program:
     input_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
     text: str | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Spell out control characters in names, which are shown on terminals."""
+        object.__setattr__(self, "name", printable(self.name))
+        object.__setattr__(self, "input_names", tuple(map(printable, self.input_names)))
+        object.__setattr__(self, "output_names", tuple(map(printable, self.output_names)))
 
     @property
     def input_types(self) -> tuple[TensorType, ...]:

@@ -271,9 +271,7 @@ def _problem(sharding: Sharding, mesh: Mesh, type_: TensorType) -> str:
                 first, second = sorted((axis, other))
                 end = first.pre * first.size
                 return f"sub-axes of {axis.name!r} do not fit together: {end} does not divide {second.pre}"
-    for i, (n, dim) in enumerate(zip(type_.shape, sharding.dims, strict=True)):
-        if n == 0 and any(mesh.axes[a.name] > 1 for a in dim.axes):
-            return f"dimension {i} has size 0 and cannot be sharded"
+    for i, dim in enumerate(sharding.dims):
         if dim.priority is not None and (dim.priority < 0 or not (dim.axes or dim.open)):
             return f"priority p{dim.priority} of dimension {i} is negative, or stands at an empty closed dimension"
     return ""

@@ -15,7 +15,13 @@ from tests.engines.ranks.actions import ALONE, COMMUNICATING, random_action
 import eggshard
 from eggshard.engines.processes.launcher import Processes, run_on_processes
 from eggshard.errors import LoweringError, ProgramError
-from eggshard.plan.serialization import FORMAT, device_program_from_json, device_program_to_json
+from eggshard.plan.serialization import (
+    DEVICE_PROGRAM,
+    device_program_from_json,
+    device_program_to_json,
+    opened,
+    sealed,
+)
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType, mlir_dtype
 from eggshard.simulate.device_arrays import same_bits
@@ -86,8 +92,9 @@ def test_one_device_and_nothing_to_do():
 def test_the_memory_touched_is_what_was_planned():
     row = TensorType((50_000,), "f32")
     program = shifting(2)
-    wider = json.loads(device_program_to_json(program).replace(json.dumps([6]), json.dumps(list(row.shape))))
-    program = device_program_from_json(json.dumps(wider))
+    content = json.dumps(opened(DEVICE_PROGRAM, device_program_to_json(program)))
+    wider = json.loads(content.replace(json.dumps([6]), json.dumps(list(row.shape))))
+    program = device_program_from_json(sealed(DEVICE_PROGRAM, wider))
     with Processes(program, timeout=300) as processes:
         assert processes._open().touched <= PAGE * PAIR.size  # guards alone
         processes.run([np.ones((2, 50_000), np.float32)])
@@ -169,4 +176,6 @@ def test_device_programs_as_json():
         with pytest.raises(ProgramError, match="device program"):
             device_program_from_json(wrong)
     with pytest.raises(ProgramError, match="holds no device program"):
-        device_program_from_json(f'{{"eggshard device program": {FORMAT}, "program": 5}}')
+        device_program_from_json(sealed(DEVICE_PROGRAM, {"program": 5}))
+    with pytest.raises(ProgramError, match="altered"):
+        device_program_from_json(text.replace("4", "5", 1))

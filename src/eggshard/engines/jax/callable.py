@@ -159,11 +159,12 @@ class PlannedFunction:
         return inputs
 
     def output_shardings(self, mesh: jax.sharding.Mesh | AbstractMesh) -> list[NamedSharding | None]:
-        """Where the plan puts each result (None for results without data)."""
-        return [
-            None if leaf.dtype == jax.dtypes.float0 else self._sharding(mesh, placement, len(leaf.shape))
-            for leaf, placement in zip(self.convention.results, self.plan.output_placements, strict=True)
-        ]
+        """Where the plan puts each result, in which memory (None for results without data)."""
+        found: list[NamedSharding | None] = []
+        for leaf, placement in zip(self.convention.results, self.plan.output_placements, strict=True):
+            place = None if leaf.dtype == jax.dtypes.float0 else self._sharding(mesh, placement, len(leaf.shape))
+            found.append(place.with_memory_kind(leaf.memory) if place and leaf.memory else place)
+        return found
 
     def apply(self, *leaves: Any) -> list[Any]:
         """The flat results for flat arguments, computed in place: for use under a trace."""
@@ -208,7 +209,7 @@ class PlannedFunction:
                     f"{len(present)}. Plan for a mesh of that many, or run on the simulator with plan.run"
                 )
             devices = tuple(present[: whole.size])
-        return _auto_mesh(devices, whole)
+        return device_mesh(devices, whole)
 
     def _check_mesh(self, mesh: Any, where: str) -> None:
         given, whole = whole_mesh(Mesh.of(mesh)), whole_mesh(self.plan.mesh)
@@ -224,7 +225,7 @@ class PlannedFunction:
         if spec is None:
             # Sub-axes have no name on the caller's mesh: the same devices, as a finer grid.
             abstract = isinstance(mesh, AbstractMesh)
-            mesh = abstract_mesh(self.plan.mesh) if abstract else _auto_mesh(tuple(mesh.devices.flat), self.plan.mesh)
+            mesh = abstract_mesh(self.plan.mesh) if abstract else device_mesh(tuple(mesh.devices.flat), self.plan.mesh)
             spec = PartitionSpec(*[d.axes or None for d in placement.dims])
         return NamedSharding(mesh, _trimmed(tuple(spec)[:rank]))
 
@@ -292,7 +293,7 @@ def run_unsharded(program: Program, arrays: Sequence[np.ndarray]) -> list[np.nda
     if len(jax.devices()) < whole.size:
         raise LoweringError(f"{program.name} runs on {whole.size} devices, mesh {whole.axes}; too few are here")
     module = DeviceModule(program.name, program_text(program), whole.size, *types, (), (None,) * len(types[1]))
-    everywhere = NamedSharding(_auto_mesh(default_devices(whole.size), whole), PartitionSpec())
+    everywhere = NamedSharding(device_mesh(default_devices(whole.size), whole), PartitionSpec())
     with jax.enable_x64(True):
         function = jax.jit(lambda *given: call_module(module, given), in_shardings=everywhere, out_shardings=everywhere)
         return [np.asarray(a) for a in function(*arrays)]
@@ -340,6 +341,12 @@ def _spec(placement: Placement, mesh: Mesh, names: tuple[str, ...]) -> Partition
     return _trimmed([tuple(named[a.name] for a in d.axes) for d in sharding.dims])
 
 
+def partition_spec(placement: Placement, mesh: Mesh, names: tuple[str, ...], rank: int) -> PartitionSpec | None:
+    """Over axes of these names, where the first ``rank`` dimensions of a placement lie; None with sub-axes."""
+    spec = _spec(placement, mesh, names)
+    return None if spec is None else _trimmed(tuple(spec)[:rank])
+
+
 def _trimmed(entries: Sequence[Any]) -> PartitionSpec:
     """A spec in the form in which JAX reports shardings: plain names for single axes, no empty entries at the end."""
     plain = [None if not e else e[0] if isinstance(e, tuple) and len(e) == 1 else e for e in entries]
@@ -354,7 +361,8 @@ def abstract_mesh(mesh: Mesh) -> AbstractMesh:
     return AbstractMesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
 
 
-def _auto_mesh(devices: Sequence[Any], mesh: Mesh) -> jax.sharding.Mesh:
+def device_mesh(devices: Sequence[Any], mesh: Mesh) -> jax.sharding.Mesh:
+    """The mesh over these devices, in mesh order."""
     grid = np.array(devices, dtype=object).reshape(tuple(mesh.axes.values()))
     return jax.sharding.Mesh(grid, tuple(mesh.axes), axis_types=(AxisType.Auto,) * grid.ndim)
 

@@ -13,10 +13,13 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
+from jax.interpreters import ad
 from jax.sharding import NamedSharding
 
+from eggshard.emit.jax_linear import LinearMap, apply_linear
+from eggshard.engines.jax.caches import LruCache
 from eggshard.engines.jax.callable import committed_sharding
-from eggshard.errors import LoweringError
+from eggshard.errors import EggshardError
 from eggshard.frontends.jax.calling_convention import JaxCallingConvention
 
 
@@ -26,6 +29,7 @@ class Planned(Protocol):
     __name__: str
     fun: Callable[..., Any]
     states_inputs: bool
+    cache_size: int
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
@@ -34,6 +38,8 @@ class Planned(Protocol):
     def traced(self, args: Any, kwargs: Any) -> Any: ...
 
     def lower_unplanned(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def stated_outputs(self, convention: JaxCallingConvention) -> Any: ...
 
     def derived(self, program: Callable[..., Any], shardings: dict[str, Any]) -> Planned:
         """Return the wrapper of another function, planned with this one's options."""
@@ -56,10 +62,13 @@ jax.tree_util.register_dataclass(Residuals, data_fields=["pullback"], meta_field
 
 
 def with_gradient(function: Planned, static: Any, tree: Any) -> Callable[..., Any]:
-    """The function of the dynamic leaves alone, differentiable in reverse mode by planned programs."""
+    """The function of the dynamic leaves alone, differentiable in reverse mode by planned programs.
+
+    Its tangents are a linear map that has nothing but a transpose; TransformationError in forward mode.
+    """
     gradient = _Gradient(function, static, tree)
-    differentiable: Any = jax.custom_vjp(gradient.primal)
-    differentiable.defvjp(gradient.forward, gradient.backward, symbolic_zeros=True)
+    differentiable: Any = jax.custom_jvp(gradient.primal)
+    differentiable.defjvp(gradient.forward_and_tangents, symbolic_zeros=True)
     result: Callable[..., Any] = differentiable
     return result
 
@@ -67,8 +76,8 @@ def with_gradient(function: Planned, static: Any, tree: Any) -> Callable[..., An
 class _Gradient:
     def __init__(self, function: Planned, static: Any, tree: Any):
         self.function, self.static, self.tree = function, static, tree
-        self._forward: dict[Any, Planned] = {}
-        self._backward: dict[Any, Planned] = {}
+        self._forward: LruCache[Planned] = LruCache(function.cache_size)
+        self._backward: LruCache[Planned] = LruCache(function.cache_size)
 
     def arguments(self, leaves: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         return self.function.rebuild(self.static, jax.tree.unflatten(self.tree, leaves))
@@ -77,24 +86,47 @@ class _Gradient:
         args, kwargs = self.arguments(leaves)
         return self.function.traced(args, kwargs)
 
-    def forward(self, *primals: Any) -> tuple[Any, Residuals]:
-        leaves = [p.value for p in primals]
-        wanted = tuple(bool(p.perturbed) and jax.numpy.issubdtype(p.value.dtype, np.inexact) for p in primals)
-        if wanted not in self._forward:
-            self._forward[wanted] = self._forward_program(leaves, wanted)
-        result, pullback = self._forward[wanted](*leaves)
+    def forward_and_tangents(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        """The result, and its tangents as a linear map of those of the arguments."""
+        wanted = tuple(
+            not isinstance(t, SymbolicZero) and bool(jax.numpy.issubdtype(p.dtype, np.inexact))
+            for p, t in zip(primals, tangents, strict=True)
+        )
+        result, residuals = self.forward(primals, wanted)
+        given, tree = jax.tree.flatten(residuals)
+        outputs, out_tree = jax.tree.flatten(result)
+        types = [jax.typeof(leaf).to_tangent_aval() for leaf in outputs]
+        varying = [i for i, type_ in enumerate(types) if type_.dtype != jax.dtypes.float0]
+
+        def transpose(given: list[Any], cotangents: Sequence[Any]) -> list[Any]:
+            every: list[Any] = [SymbolicZero(type_) for type_ in types]
+            for i, cotangent in zip(varying, cotangents, strict=True):
+                every[i] = SymbolicZero(types[i]) if isinstance(cotangent, ad.Zero) else cotangent
+            found = self.backward(jax.tree.unflatten(tree, given), jax.tree.unflatten(out_tree, every))
+            return [c for c, w in zip(found, wanted, strict=True) if w]
+
+        map_ = LinearMap(self.function.__name__, len(given), tuple(types[i] for i in varying), transpose)
+        moving = [t for t, w in zip(tangents, wanted, strict=True) if w]
+        found = iter(apply_linear(map_, given, moving))
+        every = [np.zeros(t.shape, t.dtype) if t.dtype == jax.dtypes.float0 else next(found) for t in types]
+        return result, jax.tree.unflatten(out_tree, every)
+
+    def forward(self, leaves: Sequence[Any], wanted: tuple[bool, ...]) -> tuple[Any, Residuals]:
+        """The result for these leaves, and what the gradient of the wanted ones takes from it."""
+        program = self._forward.get(wanted, lambda: self._forward_program(leaves, wanted))
+        result, pullback = program(*leaves)
         places = tuple(s if isinstance(s := committed_sharding(leaf), NamedSharding) else None for leaf in leaves)
         return result, Residuals(pullback, wanted, places)
 
     def backward(self, residuals: Residuals, cotangents: Any) -> tuple[Any, ...]:
+        """The cotangents of the leaves, None for those that are not wanted."""
         given, tree = jax.tree.flatten(cotangents, is_leaf=lambda c: isinstance(c, SymbolicZero))
         zeros = tuple(_zero_type(c) for c in given)
+        places = tuple(p for p, w in zip(residuals.places, residuals.wanted, strict=True) if w)
         key = (tree, zeros, residuals.wanted, residuals.places)
-        if key not in self._backward:
-            places = tuple(p for p, w in zip(residuals.places, residuals.wanted, strict=True) if w)
-            self._backward[key] = self._backward_program(tree, zeros, places)
+        program = self._backward.get(key, lambda: self._backward_program(tree, zeros, places))
         nonzero = [c for c, z in zip(given, zeros, strict=True) if z is None]
-        found = iter(self._backward[key](residuals.pullback, nonzero))
+        found = iter(program(residuals.pullback, nonzero))
         return tuple(next(found) if w else None for w in residuals.wanted)
 
     def _forward_program(self, leaves: Sequence[Any], wanted: tuple[bool, ...]) -> Planned:
@@ -114,13 +146,13 @@ class _Gradient:
         args, kwargs = self.arguments([jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves])
         try:
             stated = JaxCallingConvention.of(self.function.lower_unplanned(*args, **kwargs))
-        except LoweringError:
+        except EggshardError:
             return {}
         shardings: dict[str, Any] = {}
         if self.function.states_inputs:
             shardings["in_shardings"] = stated.argument_shardings
         if any(s is not None for s in stated.result_shardings):
-            shardings["out_shardings"] = (jax.tree.unflatten(stated.out_tree, stated.result_shardings), None)
+            shardings["out_shardings"] = (self.function.stated_outputs(stated), None)
         return shardings
 
     def _backward_program(self, tree: Any, zeros: Sequence[Any], places: tuple[Any, ...]) -> Planned:
