@@ -179,7 +179,7 @@ class Pricer:
 
     def total(self, plan: StepPlan) -> float:
         """The prices of a device program's steps added up."""
-        return sum(self(s.action, *(plan.types[v] for v in s.operands)) for s in plan.steps)
+        return sum((self(s.action, *(plan.types[v] for v in s.operands)) for s in plan.steps), 0.0)
 
     def compute(self, op: str, flops: float, memory_bytes: float, dtype: str) -> float:
         """The price of a local op with these figures, in seconds."""
