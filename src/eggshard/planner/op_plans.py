@@ -12,7 +12,7 @@ from eggshard.ops import registry
 from eggshard.ops.base import FactorRule
 from eggshard.ops.calls.collectives import PerDevice
 from eggshard.ops.regions.control import CONTROL_FLOW
-from eggshard.placement.transfer import Strategy, strategies
+from eggshard.placement.transfer import Strategy, enumerated
 from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.plan.reasons import Weigh
 from eggshard.planner.context import Context
@@ -83,6 +83,8 @@ class OpPlans:
         self.mesh = context.mesh
         #: The plans under the cost model's own prices, by which bodies are planned.
         self.base = self
+        #: The ops of which some strategies were left out.
+        self.cut: set[str] = set()
         self._within: dict[Attributes, OpPlans] = {}
         self._priced: dict[tuple[object, ...], list[tuple[Strategy, float]]] = {}
         #: Prices of ops on local types.
@@ -101,7 +103,8 @@ class OpPlans:
         """The plans of ops in the body of a manual computation with these attributes."""
         base = self.base
         if attributes not in base._within:
-            base._within[attributes] = OpPlans(base.context.within(attributes), self.hints, self.bodies)
+            inner = base._within[attributes] = OpPlans(base.context.within(attributes), self.hints, self.bodies)
+            inner.cut = base.cut
         return base._within[attributes]
 
     def strategies(
@@ -147,10 +150,13 @@ class OpPlans:
             return manual_strategies(context.free, attributes, region, operands, results, found)
         rule: FactorRule = registry.get(op.name).factors(op.attributes, operands, results)
         dtypes = {t.dtype for t in results}
-        return strategies(
+        found = enumerated(
             context.free, rule, self.hints.orders,
             lambda monoid: all(context.partial_allowed(d, monoid) for d in dtypes), context.limits.strategies,
-        )
+            view=lambda: self.hints.view(op.name, op.attributes, operands, results))
+        if found.cut:
+            self.cut.add(op.name)
+        return found.found
 
     def action(
         self, op: OpLike, operands: Types, results: Types, strategy: Strategy, searched: bool = True
@@ -234,7 +240,7 @@ class OpPlans:
             self.mesh, rule, reaches, operands, results[0], self.hints.orders,
             lambda monoid: context.partial_allowed(dtype, monoid), context.limits.strategies,
             lambda windows: definition.window_allowed(op.attributes, operands, results, windows),
-            definition.windows_by_place,
+            definition.windows_by_place, lambda: self.hints.view(op.name, op.attributes, operands, results),
         )
 
     def _windowed(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> frozenset[int]:
