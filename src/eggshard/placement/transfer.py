@@ -163,7 +163,7 @@ def _roles(rule: FactorRule, allowed: frozenset[str], sparse: bool) -> tuple[Rol
 def _in_all_orders(
     assignments: Iterable[Assignment], count: int, orders: frozenset[AxisList]
 ) -> Iterator[Assignment]:
-    """Assignments of roles, those below ``count`` factors, each with its axes in mesh order and in the orders in use."""
+    """Assignments, each with its axes in mesh order and in the orders in use. count: how many roles are factors."""
     for axes, given in assignments:
         yield Assignment(axes, given)
         shared = [r for r in dict.fromkeys(given) if 0 <= r < count and given.count(r) > 1]

@@ -50,8 +50,10 @@ class View(NamedTuple):
         """Whether nothing is known."""
         return not self.used
 
-    def own(self, mesh: Mesh, rule: FactorRule, roles: Sequence[Role]) -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
-        """The axes and roles by which the op is computed where a tensor of it is known to lie, and of several at once."""
+    def own(
+        self, mesh: Mesh, rule: FactorRule, roles: Sequence[Role]
+    ) -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
+        """The axes and roles by which the op is computed where some of its tensors are known to lie."""
         by_number = {role.number: role for role in roles}
         axes = tuple(a for a, n in mesh.axes.items() if n > 1)
         sizes = [mesh.axes[a] for a in axes]
@@ -60,7 +62,8 @@ class View(NamedTuple):
         singles = [[None] * i + [spread] for i, spreads in enumerate(self.known) for spread in spreads]
         for spreads in (*self.instances, *map(tuple, singles)):
             rows = [
-                _roles_in(mesh, rule, dims, spread) for dims, spread in zip(tensors, spreads, strict=False) if spread is not None]
+                _roles_in(mesh, rule, dims, spread) for dims, spread in zip(tensors, spreads, strict=False)
+                if spread is not None]
             for order in (rows, rows[::-1], *([row] for row in rows)):
                 merged: dict[str, int] = {}
                 for row in order:
