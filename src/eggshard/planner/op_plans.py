@@ -63,6 +63,9 @@ class BodyPlans(Protocol):
     def manual(self, plans: OpPlans, op: OpLike, strategy: Strategy) -> StepPlan:
         """A manual computation at an interface."""
 
+    def gap(self, steps: StepPlan) -> float:
+        """The largest relative gap of the bodies in a device program that were searched for."""
+
     def explaining(self, steps: StepPlan, reasons: Weigh) -> Weigh:
         """What explains a plan, bodies included, from what explains the steps outside of them."""
 
@@ -150,13 +153,13 @@ class OpPlans:
             return manual_strategies(context.free, attributes, region, operands, results, found)
         rule: FactorRule = registry.get(op.name).factors(op.attributes, operands, results)
         dtypes = {t.dtype for t in results}
-        found = enumerated(
+        offered = enumerated(
             context.free, rule, self.hints.orders,
             lambda monoid: all(context.partial_allowed(d, monoid) for d in dtypes), context.limits.strategies,
             view=lambda: self.hints.view(op.name, op.attributes, operands, results))
-        if found.cut:
+        if offered.cut:
             self.cut.add(op.name)
-        return found.found
+        return offered.found
 
     def action(
         self, op: OpLike, operands: Types, results: Types, strategy: Strategy, searched: bool = True
