@@ -23,7 +23,7 @@ from eggshard.engines.jax.agreement import planned_once
 from eggshard.engines.jax.callable import PlannedFunction, committed_sharding, mesh_in_effect
 from eggshard.errors import EggshardError, EggshardWarning, LoweringError, ProgramError
 from eggshard.frontends.jax.calling_convention import JaxCallingConvention
-from eggshard.limits import Limits
+from eggshard.limits import Guard, Limits
 
 if TYPE_CHECKING:
     from eggshard.engines.jax.comparison import Comparison
@@ -59,7 +59,7 @@ def jit(
     limits: Limits | None = None,
     memory_limit: int | None = None,
     exact: bool = False,
-    guard: bool = False,
+    guard: bool | Guard = False,
 ) -> Any:
     """`jax.jit`, with the communication planned by `eggshard.optimize`.
 
@@ -74,10 +74,11 @@ def jit(
     `jax.jit` makes of it. `TransformationError` under `jax.vmap` and in forward mode: write
     ``eggshard.jit(jax.vmap(f))``.
 
-    guard: compile plan and XLA's own program for every plan that is made, and where both the counted wire bytes and
-    the modelled time of the plan exceed XLA's, run XLA's program, with an EggshardWarning that says so. The choice is
-    made when the function is traced, for the forward and the backward program each, and remembered in the process;
-    `comparison` shows what it goes by, compile times included.
+    guard: compile plan and XLA's own program for every plan that is made, and where the plan is worse by more than a
+    `Guard` allows (for True the default one: 2 % of the modelled time; 10 % of flops or peak memory, unless the
+    modelled time falls by 10 %), run XLA's program, with an EggshardWarning that says so. The choice is made when the
+    function is traced, for the forward and the backward program each, and remembered in the process; `comparison` shows
+    what it goes by, compile times included.
 
     A function that cannot be planned (ordered effects, mutable arrays, ops of unknown meaning) runs as `jax.jit` would
     run it, with an EggshardWarning.
@@ -111,12 +112,13 @@ class JitFunction:
 
     def __init__(
         self, fun: Callable[..., Any], common: dict[str, Any], shardings: dict[str, Any], options: dict[str, Any],
-        guard: bool,
+        guard: bool | Guard,
     ):
         """common, shardings: of `jax.jit`. options: of `eggshard.optimize`. guard: as of `jit`."""
         functools.update_wrapper(self, fun)
         self.__name__ = getattr(fun, "__name__", type(fun).__name__)
-        self.fun, self.options, self.guard = fun, options, guard
+        self.fun, self.options = fun, options
+        self.guard = Guard() if guard is True else guard or None
         self.states_inputs = "in_shardings" in shardings
         self._common = common
         self._statics = _Statics.of(fun, common["static_argnums"], common["static_argnames"])
@@ -276,7 +278,7 @@ class JitFunction:
             reason = f"{self.__name__} cannot be planned and runs as jax.jit would run it: {error}"
             warnings.warn(reason, EggshardWarning, stacklevel=2)
             return self.unplanned(*args, **kwargs)
-        if self.guard and self._is_worse(replace(plan, calling_convention=convention)):
+        if self.guard and self._is_worse(replace(plan, calling_convention=convention), self.guard):
             own = self._pinned.get((convention.out_tree, convention.result_shardings), self.unplanned)
             return own(*args, **kwargs)
         results = planned.apply(*leaves)
@@ -286,7 +288,7 @@ class JitFunction:
             results = [_constrained(r, s) for r, s in zip(results, where, strict=True)]
         return jax.tree.unflatten(convention.out_tree, results)
 
-    def _is_worse(self, plan: Plan) -> bool:
+    def _is_worse(self, plan: Plan, guard: Guard) -> bool:
         """Whether XLA's own program is better than the plan; a warning says so, or that they cannot be compared."""
         from eggshard.engines.jax.guard import compared, reason
 
@@ -295,9 +297,10 @@ class JitFunction:
         except EggshardError as error:
             warnings.warn(f"{self.__name__} is not held against XLA's program: {error}", EggshardWarning, stacklevel=3)
             return False
-        if comparison.plan_is_worse:
-            warnings.warn(reason(self.__name__, comparison), EggshardWarning, stacklevel=3)
-        return comparison.plan_is_worse
+        excesses = comparison.excesses(guard)
+        if excesses:
+            warnings.warn(reason(self.__name__, comparison, excesses), EggshardWarning, stacklevel=3)
+        return bool(excesses)
 
 
 class _Unknown:

@@ -1,4 +1,4 @@
-"""Limits of a search. Every limit ends in a valid plan."""
+"""Limits of a search, each of which ends in a valid plan, and of what a plan may be beside XLA's program."""
 
 from __future__ import annotations
 
@@ -51,6 +51,28 @@ class Limits:
         """Return a copy with every cap on candidates doubled, to see whether the caps make plans dearer."""
         caps = ("rows", "rows_per_op", "iterations", "strategies", "placements", "permutes", "windows")
         return replace(self, **{cap: 2 * getattr(self, cap) for cap in caps})
+
+
+@dataclass(frozen=True)
+class Guard:
+    """How much worse than XLA's own program a plan may be for `jit` to run it; both as compiled.
+
+    time: its modelled time, the cost model's objective, over XLA's. flops, memory: its floating-point operations and
+    its peak memory over XLA's, unless the modelled time falls to the part ``worth`` of XLA's or below.
+
+    LimitError for a factor that is no number, or negative.
+    """
+
+    time: float = 1.02
+    flops: float = 1.1
+    memory: float = 1.1
+    worth: float = 0.9
+
+    def __post_init__(self) -> None:
+        for name in ("time", "flops", "memory", "worth"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or math.isnan(value) or value < 0:
+                raise LimitError(f"Guard: {name}={value!r}; give a factor of at least 0")
 
 
 #: The least that each limit may be.
