@@ -112,10 +112,12 @@ class _Run:
         unusual = sorted(a for a in self.rows.arities if a > COMMON_ARITY)
         nodes = [*compiled.node_tables, *(Table(f"N{n}", "", n) for n in unusual)]
         names = ["V", *(t.name for t in nodes), *(f"by_{t.name}" for t in nodes)]
+        asked = time.monotonic()
         outcome = self.call(
             "begin", compiled.base, "".join(generic_tables(compiled, a) for a in unusual), self.rows.tables(compiled),
             compiled.demands, [t.name for t in nodes],
         )
+        self.soft += time.monotonic() - asked  # a worker that must start first takes nothing from the iterations
         stop, iterations = "iterations", 0
         answers = self._answer(outcome.watched, outcome.rows)
         while iterations < self.limits.iterations:
