@@ -21,7 +21,7 @@ from eggshard.costmodel import CostModel
 from eggshard.emit.jax_primitive import TransformationError, is_batched, whole_programs
 from eggshard.engines.jax.agreement import planned_once
 from eggshard.engines.jax.callable import PlannedFunction, committed_sharding, mesh_in_effect
-from eggshard.errors import EggshardError, EggshardWarning, LoweringError, ProgramError
+from eggshard.errors import EggshardError, EggshardWarning, LimitError, LoweringError, ProgramError
 from eggshard.frontends.jax.calling_convention import JaxCallingConvention
 from eggshard.limits import Guard, Limits
 
@@ -85,6 +85,8 @@ def jit(
     """
     if fun is not None and not callable(fun):
         raise ProgramError(f"eggshard.jit takes a function, not {type(fun).__name__}; options are given by name")
+    if not isinstance(guard, (bool, Guard)):
+        raise LimitError(f"guard={guard!r} is neither a bool nor an eggshard.Guard")
     options = {
         "cost_model": cost_model, "rewrites": rewrites, "limits": limits, "memory_limit": memory_limit, "exact": exact,
     }
@@ -112,7 +114,7 @@ class JitFunction:
 
     def __init__(
         self, fun: Callable[..., Any], common: dict[str, Any], shardings: dict[str, Any], options: dict[str, Any],
-        guard: bool | Guard,
+        guard: bool | Guard | None,
     ):
         """common, shardings: of `jax.jit`. options: of `eggshard.optimize`. guard: as of `jit`."""
         functools.update_wrapper(self, fun)

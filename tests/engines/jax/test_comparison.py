@@ -149,6 +149,8 @@ def test_a_guard_is_made_of_factors():
     for wrong in ("2", None, True, float("nan"), -1):
         with pytest.raises(es.errors.LimitError, match="Guard: flops"):
             es.Guard(flops=wrong)
+    with pytest.raises(es.errors.LimitError, match="neither a bool nor an eggshard.Guard"):
+        es.jit(lambda x: x, guard=1.02)
 
 
 CUBE = Mesh({"x": 2, "y": 2, "z": 2})
