@@ -104,7 +104,10 @@ class _Run:
         return worker.call(f"{_ADAPTER}:{function}", *args, seconds=seconds, memory_mib=self.limits.memory_mib)
 
     def graph(self) -> EGraph:
+        asked = time.monotonic()
         with worker.worker().lock:
+            waited = time.monotonic() - asked  # for a worker that starts, or serves another thread: no time of this run
+            self.soft, self.hard = self.soft + waited, self.hard + waited
             return self._graph()
 
     def _graph(self) -> EGraph:
