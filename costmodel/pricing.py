@@ -179,7 +179,25 @@ class Pricer:
 
     def total(self, plan: StepPlan) -> float:
         """The prices of a device program's steps added up."""
-        return sum(self(s.action, *(plan.types[v] for v in s.operands)) for s in plan.steps)
+        return sum((self(s.action, *(plan.types[v] for v in s.operands)) for s in plan.steps), 0.0)
+
+    def parts(self, action: Action, *operands: TensorType) -> tuple[float, float]:
+        """The seconds of communication and of computing in an action on shards of these types, one after the other.
+
+        A loop has those of all its iterations, a branch those of its dearest one.
+        """
+        if isinstance(action, Loop):
+            asked, done = self.parts_of(action.condition), self.parts_of(action.body)
+            return (price_of_loop(action.trips, asked[0], done[0]), price_of_loop(action.trips, asked[1], done[1]))
+        if isinstance(action, Branch):
+            return self.parts_of(max(action.branches, key=self.program))
+        seconds = self(action, *operands)
+        return (seconds, 0.0) if action.messages else (0.0, seconds)
+
+    def parts_of(self, plan: StepPlan) -> tuple[float, float]:
+        """The seconds of communication and of computing in a device program, one after the other."""
+        found = [self.parts(s.action, *(plan.types[v] for v in s.operands)) for s in plan.steps]
+        return sum((sent for sent, _ in found), 0.0), sum((computed for _, computed in found), 0.0)
 
     def compute(self, op: str, flops: float, memory_bytes: float, dtype: str) -> float:
         """The price of a local op with these figures, in seconds."""

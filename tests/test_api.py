@@ -55,7 +55,7 @@ def test_import_is_light_and_the_names_are_few() -> None:
     names = {n for n in dir(es) if not n.startswith("__")}
     functions = {"optimize", "plan_reshard", "pareto", "equivalent", "jit", "load"}
     rooms = {"costmodel", "errors", "rewrites", "shardy", "triton"}
-    classes = {"Plan", "Program", "ProgramBuilder", "Mesh", "Sharding", "Limits"}
+    classes = {"Plan", "Program", "ProgramBuilder", "Mesh", "Sharding", "Guard", "Limits"}
     assert names == functions | rooms | classes | {"EggshardError", "EggshardWarning"} and len(names) <= 25
     assert all(getattr(es, n) is not None for n in names)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from eggshard import costmodel as costmodel, errors as errors
 from eggshard.errors import EggshardError as EggshardError, EggshardWarning as EggshardWarning
-from eggshard.limits import Limits as Limits
+from eggshard.limits import Guard as Guard, Limits as Limits
 from eggshard.program.mesh import Mesh as Mesh
 from eggshard.version import __version__ as __version__
 
@@ -55,4 +55,5 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """What is public; modules that are not among these names, and their contents, may change in any version."""
-    return sorted({"EggshardError", "EggshardWarning", "Limits", "Mesh", "__version__", "costmodel", "errors", *_LAZY})
+    return sorted({
+        "EggshardError", "EggshardWarning", "Guard", "Limits", "Mesh", "__version__", "costmodel", "errors", *_LAZY})

@@ -42,7 +42,7 @@ from eggshard.errors import (
     RewriteError,
 )
 from eggshard.frontends.jax.calling_convention import HOST, JaxCallingConvention
-from eggshard.limits import Limits
+from eggshard.limits import Guard, Limits
 
 if TYPE_CHECKING:
     from eggshard.engines.jax.comparison import Comparison
@@ -83,7 +83,7 @@ def jit(
     limits: Limits | None = None,
     memory_limit: int | None = None,
     exact: bool = False,
-    guard: bool = False,
+    guard: bool | Guard = False,
     cache_size: int = 128,
 ) -> Any:
     """`jax.jit`, with the communication planned by `eggshard.optimize`.
@@ -100,10 +100,11 @@ def jit(
     `jax.jit` makes of it. `TransformationError` under `jax.vmap` and in forward mode: write
     ``eggshard.jit(jax.vmap(f))``.
 
-    guard: compile plan and XLA's own program for every plan that is made, and where both the counted wire bytes and
-    the modelled time of the plan exceed XLA's, run XLA's program, with an EggshardWarning that says so. The choice is
-    made when the function is traced, for the forward and the backward program each, and remembered in the process;
-    `comparison` shows what it goes by, compile times included.
+    guard: compile plan and XLA's own program for every plan that is made, and where the plan is worse by more than a
+    `Guard` allows (for True the default one: 2 % of the modelled time; 10 % of flops or peak memory, unless the
+    modelled time falls by 10 %), run XLA's program, with an EggshardWarning that says so. The choice is made when the
+    function is traced, for the forward and the backward program each, and remembered in the process; `comparison` shows
+    what it goes by, compile times included.
 
     cache_size: how many combinations are kept, with their plans and compiled programs; those not called for longest are
     forgotten first.
@@ -115,6 +116,8 @@ def jit(
         raise ProgramError(f"eggshard.jit takes a function, not {type(fun).__name__}; options are given by name")
     if not isinstance(cache_size, int) or isinstance(cache_size, bool) or cache_size < 1:
         raise LimitError(f"cache_size={cache_size!r}; give a number of at least 1")
+    if not isinstance(guard, (bool, Guard)):
+        raise LimitError(f"guard={guard!r} is neither a bool nor an eggshard.Guard")
     options = {
         "cost_model": cost_model, "rewrites": rewrites, "limits": limits, "memory_limit": memory_limit, "exact": exact,
     }
@@ -142,7 +145,7 @@ class JitFunction:
 
     def __init__(
         self, fun: Callable[..., Any], common: dict[str, Any], shardings: dict[str, Any], options: dict[str, Any],
-        guard: bool, cache_size: int, free: bool = False,
+        guard: bool | Guard | None, cache_size: int, free: bool = False,
     ):
         """common, shardings: of `jax.jit`. options: of `eggshard.optimize`. guard, cache_size: as of `jit`.
 
@@ -150,7 +153,8 @@ class JitFunction:
         """
         functools.update_wrapper(self, fun)
         self.__name__ = getattr(fun, "__name__", type(fun).__name__)
-        self.fun, self.options, self.guard = fun, options, guard
+        self.fun, self.options = fun, options
+        self.guard = Guard() if guard is True else guard or None
         self.states_inputs, self.cache_size, self._free = "in_shardings" in shardings, cache_size, free
         self._common = common
         self._statics = Statics.of(fun, common["static_argnums"], common["static_argnames"])
@@ -334,7 +338,7 @@ class JitFunction:
             reason = f"{self.__name__} cannot be planned and runs as jax.jit would run it: {error}"
             warnings.warn(reason, EggshardWarning, stacklevel=2)
             return self.unplanned(*args, **kwargs)
-        if self.guard and self._is_worse(replace(plan, calling_convention=convention)):
+        if self.guard and self._is_worse(replace(plan, calling_convention=convention), self.guard):
             own = self._pinned.peek((convention.out_tree, convention.result_shardings), self.unplanned)
             return own(*args, **kwargs)
         results = planned.apply(*leaves)
@@ -344,7 +348,7 @@ class JitFunction:
             results = [constrained(r, s) for r, s in zip(results, where, strict=True)]
         return jax.tree.unflatten(convention.out_tree, results)
 
-    def _is_worse(self, plan: Plan) -> bool:
+    def _is_worse(self, plan: Plan, guard: Guard) -> bool:
         """Whether XLA's own program is better than the plan; a warning says so, or that they cannot be compared."""
         from eggshard.engines.jax.guard import compared, reason
 
@@ -353,9 +357,10 @@ class JitFunction:
         except EggshardError as error:
             warnings.warn(f"{self.__name__} is not held against XLA's program: {error}", EggshardWarning, stacklevel=3)
             return False
-        if comparison.plan_is_worse:
-            warnings.warn(reason(self.__name__, comparison), EggshardWarning, stacklevel=3)
-        return comparison.plan_is_worse
+        excesses = comparison.excesses(guard)
+        if excesses:
+            warnings.warn(reason(self.__name__, comparison, excesses), EggshardWarning, stacklevel=3)
+        return bool(excesses)
 
 
 def _with_gradient(function: JitFunction, static: Any, tree: Any) -> Callable[..., Any]:

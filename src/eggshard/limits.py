@@ -1,4 +1,4 @@
-"""Limits of a search. Every limit ends in a valid plan."""
+"""Limits of a search, each of which ends in a valid plan, and of what a plan may be beside XLA's program."""
 
 from __future__ import annotations
 
@@ -57,6 +57,28 @@ class Limits:
         return replace(self, **{cap: 2 * getattr(self, cap) for cap in caps})
 
 
+@dataclass(frozen=True)
+class Guard:
+    """How much worse than XLA's own program a plan may be for `jit` to run it; both as compiled.
+
+    time: its modelled time, the cost model's objective, over XLA's. flops, memory: its floating-point operations and
+    its peak memory over XLA's, unless the modelled time falls to the part ``worth`` of XLA's or below.
+
+    LimitError for a factor that is no number, or negative.
+    """
+
+    time: float = 1.02
+    flops: float = 1.1
+    memory: float = 1.1
+    worth: float = 0.9
+
+    def __post_init__(self) -> None:
+        for name in ("time", "flops", "memory", "worth"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or math.isnan(value) or value < 0:
+                raise LimitError(f"Guard: {name}={value!r}; give a factor of at least 0")
+
+
 #: The least that each limit may be.
 _LEAST = {
     "seconds": 0, "rows": 1, "rows_per_op": 1, "iterations": 0, "strategies": 1, "placements": 1, "permutes": 0,
@@ -65,16 +87,31 @@ _LEAST = {
 
 
 class Deadline:
-    """The time at which so many seconds have passed since this was made."""
+    """The end of a search, shared by all that plans for it, bodies of loops included. All else is bounded by work.
+
+    at: of `time.monotonic`. missed: the stages that the clock ended before they were done.
+    """
 
     def __init__(self, seconds: float = math.inf):
-        self._end = time.monotonic() + seconds
+        self.at = time.monotonic() + seconds
+        self.missed: dict[str, None] = {}
 
     @property
     def left(self) -> float:
         """Seconds until then, at least 0."""
-        return max(0.0, self._end - time.monotonic())
+        return max(0.0, self.at - time.monotonic())
 
     @property
     def passed(self) -> bool:
+        """Whether time is up."""
         return self.left == 0
+
+    def miss(self, stage: str) -> None:
+        """Note that the clock ended a stage."""
+        self.missed[stage] = None
+
+    def ends(self, stage: str) -> bool:
+        """Whether time is up; a stage that asks ends then, and is noted."""
+        if self.passed:
+            self.miss(stage)
+        return self.passed

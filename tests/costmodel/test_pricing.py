@@ -2,10 +2,13 @@
 
 import pytest
 
-from eggshard.costmodel.pricing import step_info
+import eggshard as es
+from eggshard.costmodel.pricing import Pricer, step_info
+from eggshard.frontends.builder import ProgramBuilder
 from eggshard.ops import registry
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
+from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.steps import Action, AllGather, AllReduce, AllToAll, ReduceScatter
 
 X, Y = ("x",), ("y",)
@@ -41,3 +44,21 @@ def test_collectives_copy_what_is_not_one_piece_of_memory(
 ) -> None:
     step = step_info(Mesh({"x": 4, "y": 2}), action, (TensorType(shape, "f32"),))
     assert (step.copied_bytes, step.runs) == (copied, runs)
+
+
+def test_loops_and_branches_are_split_into_what_they_send_and_compute() -> None:
+    """Ten iterations communicate and compute ten times what one does, on any machine; a branch as its dearest one."""
+    builder = ProgramBuilder(mesh={"x": 4})
+    x, w = builder.input((64, 64), "f32", (None, "x")), builder.input((64, 64), "f32", ("x", None))
+    builder.output(builder.tanh(x @ w), (None, None))
+    body = es.optimize(builder.build()).device_program
+    builder = ProgramBuilder(mesh={"x": 4})
+    builder.output(builder.tanh(builder.input((64, 64), "f32", (None, "x"))), (None, "x"))
+    asked = es.optimize(builder.build()).device_program
+    for overlap in (0.0, 1.0):
+        pricer = Pricer(es.costmodel.AlphaBeta(overlap=overlap), body.mesh)
+        sent, computed = pricer.parts_of(body)
+        idle, asking = pricer.parts_of(asked)
+        assert sent > 0 and computed > 0 and asking > 0 and not idle
+        assert pricer.parts(Loop(asked, body, 10)) == pytest.approx((10 * sent, 10 * computed + 11 * asking))
+        assert pricer.parts(Branch((asked, body), False)) == (sent, computed)

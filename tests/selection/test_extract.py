@@ -32,6 +32,18 @@ from eggshard.selection.verify import check, complete, price
 EXACT = 1 + 1e-4  # the default gap
 
 
+@given(problems())
+@hypothesis_settings(max_examples=40, deadline=None)
+def test_costs_that_are_whole_numbers_are_costs(problem: Problem) -> None:
+    """An integer is as good a price as a float, in each method."""
+    if math.isinf(brute_force(problem)):
+        return
+    whole = Problem(
+        [[s if math.isinf(s.cost) else s._replace(cost=int(s.cost)) for s in some] for some in problem.choices],
+        problem.conversions, problem.roots)
+    assert extract(whole).selection.cost == pytest.approx(extract(problem).selection.cost)
+
+
 def plans_of(problem: Problem):
     graph = Graph(problem)
     found = greedy(graph)

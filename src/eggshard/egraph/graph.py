@@ -50,7 +50,8 @@ class RunReport:
 
     stop: ``saturated`` (nothing new is derivable), ``iterations``, ``rows``, ``seconds``, or ``worker: <reason>`` when
     the engine's process failed and the graph holds the program alone. rows: e-nodes at the end. matches: per rule, how
-    often its left side was found where its condition holds. notes: messages of failures met on the way.
+    often its left side was found where its condition holds. notes: messages of failures met on the way. late: the
+    clock ended it, or killed a call of the engine.
     """
 
     stop: str = "saturated"
@@ -59,6 +60,7 @@ class RunReport:
     seconds: float = 0.0
     matches: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    late: bool = False
 
 
 @dataclass

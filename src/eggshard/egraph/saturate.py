@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import eggshard.worker as worker
@@ -21,7 +22,7 @@ from eggshard.program.program import Program, Region
 from eggshard.program.types import TensorType
 
 #: Fractions of the search's seconds after which no iteration starts, and after which a call in flight is killed.
-_SOFT_SHARE, _HARD_SHARE = 0.25, 0.5
+_SOFT_SHARE, _HARD_SHARE = 0.5, 0.75
 #: Fraction of the row limit above which only rules that simplify are answered, not those that add ops.
 _GROWING_SHARE = 0.5
 _ADAPTER = "eggshard.egraph.adapter"
@@ -45,19 +46,28 @@ def saturate(
     if not rules:
         return program_graph(RegionRows(region))
     compiled = compile_rules(rules)
-    failure: worker.WorkerFailure | None = None
+    failures: list[worker.WorkerFailure] = []
     most = limits.rows_for(len(region.ops))
     for max_rows in (most, most // 2):
         try:
-            return _Run(region, rules, compiled, limits, max_rows, began, mesh).graph()
+            graph = _Run(region, rules, compiled, limits, max_rows, began, mesh).graph()
+            late = graph.report.stop == "seconds" or _killed(failures)
+            return replace(graph, report=replace(graph.report, notes=_messages(failures), late=late))
         except worker.WorkerFailure as error:
-            failure = error
-    assert failure is not None
+            failures.append(error)
     report = RunReport(
-        stop=f"worker: {failure.reason}", seconds=time.monotonic() - began, notes=(str(failure),),
-        rows=len(region.ops) + len(region.inputs),
+        stop=f"worker: {failures[-1].reason}", seconds=time.monotonic() - began, notes=_messages(failures),
+        rows=len(region.ops) + len(region.inputs), late=_killed(failures),
     )
     return program_graph(RegionRows(region), report)
+
+
+def _killed(failures: Sequence[worker.WorkerFailure]) -> bool:
+    return any(failure.reason == "time" for failure in failures)
+
+
+def _messages(failures: Sequence[worker.WorkerFailure]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(str, failures)))
 
 
 def warm(rules: Sequence[Rule]) -> threading.Thread:
@@ -94,7 +104,10 @@ class _Run:
         return worker.call(f"{_ADAPTER}:{function}", *args, seconds=seconds, memory_mib=self.limits.memory_mib)
 
     def graph(self) -> EGraph:
+        asked = time.monotonic()
         with worker.worker().lock:
+            waited = time.monotonic() - asked  # for a worker that starts, or serves another thread: no time of this run
+            self.soft, self.hard = self.soft + waited, self.hard + waited
             return self._graph()
 
     def _graph(self) -> EGraph:
@@ -102,10 +115,12 @@ class _Run:
         unusual = sorted(a for a in self.rows.arities if a > COMMON_ARITY)
         nodes = [*compiled.node_tables, *(Table(f"N{n}", "", n) for n in unusual)]
         names = ["V", *(t.name for t in nodes), *(f"by_{t.name}" for t in nodes)]
+        asked = time.monotonic()
         outcome = self.call(
             "begin", compiled.base, "".join(generic_tables(compiled, a) for a in unusual), self.rows.tables(compiled),
             compiled.demands, [t.name for t in nodes],
         )
+        self.soft += time.monotonic() - asked  # a worker that must start first takes nothing from the iterations
         stop, iterations = "iterations", 0
         answers = self._answer(outcome.watched, outcome.rows)
         while iterations < self.limits.iterations:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple, TypeVar
 
 from eggshard.ops.base import PASS, REDUCE, FactorRule
+from eggshard.placement.view import NONE, Role, View, assigned
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Dim, Placement, tile_size
 
@@ -39,6 +40,13 @@ class Strategy(NamedTuple):
     regroups: bool = False
 
 
+class Enumeration(NamedTuple):
+    """Strategies of an op; cut: there are others."""
+
+    found: tuple[Strategy, ...]
+    cut: bool
+
+
 class Assignment(NamedTuple):
     """Mesh axes, each with its role: the number of a factor, or, behind the factors, of a linear role; -1 for none.
 
@@ -56,15 +64,34 @@ def strategies(
     partial_allowed: Callable[[str], bool] = lambda monoid: True,
     limit: int = 4096,
     sparse: bool = False,
+    view: Callable[[], View] = View,
 ) -> tuple[Strategy, ...]:
-    """All strategies of an op on a mesh, replication first; at most ``limit`` (in order of enumeration).
+    """All strategies of an op on a mesh, replication first, or ``limit`` of them; see `enumerated`."""
+    return enumerated(mesh, rule, orders, partial_allowed, limit, sparse, view).found
+
+
+def enumerated(
+    mesh: Mesh,
+    rule: FactorRule,
+    orders: frozenset[AxisList] = frozenset(),
+    partial_allowed: Callable[[str], bool] = lambda monoid: True,
+    limit: int = 4096,
+    sparse: bool = False,
+    view: Callable[[], View] = View,
+) -> Enumeration:
+    """All strategies of an op on a mesh, replication first, or the first ``limit`` of them.
 
     orders: axis tuples, besides those in mesh order, in which a dimension may be sharded. partial_allowed: whether
     partial values of a monoid may exist (false for float sums where reassociation is forbidden). sparse: also those
-    that share out a factor among more devices than it has indices.
+    that share out a factor among more devices than it has indices. view: asked where there are more than ``limit``;
+    those kept are then the view's own, whatever the limit, and of the others the nearest to it.
     """
     allowed = frozenset(m for m in ("add", "mul", "max", "min", "and", "or", "xor") if partial_allowed(m))
-    return _strategies(mesh, rule, orders, allowed, limit, sparse)
+    found = _strategies(mesh, rule, orders, allowed, limit, sparse)
+    if not found.cut:
+        return found
+    seen = view()
+    return found if seen.is_blind else _nearest(mesh, rule, orders, allowed, limit, sparse, seen)
 
 
 def useful(s: Strategy, partial_sums: Sequence[Collection[str]]) -> bool:
@@ -83,39 +110,61 @@ def useful(s: Strategy, partial_sums: Sequence[Collection[str]]) -> bool:
 @lru_cache(maxsize=16384)
 def _strategies(
     mesh: Mesh, rule: FactorRule, orders: frozenset[AxisList], allowed: frozenset[str], limit: int, sparse: bool
-) -> tuple[Strategy, ...]:
-    resolver = _Resolver(mesh, rule, orders)
-    found: dict[Strategy, None] = {}
-    for assignment in itertools.islice(_assignments(mesh, rule, orders, allowed, sparse), limit * 4):
-        strategy = resolver.strategy(assignment)
-        if strategy is not None:
-            found[strategy] = None
-            if len(found) >= limit:
-                break
-    return tuple(found)
-
-
-class _Role(NamedTuple):
-    """What an axis may do: the role's number, how many parts it may cut, and the monoid of its partial values."""
-
-    number: int
-    size: float
-    monoid: str | None
-
-
-def _assignments(
-    mesh: Mesh, rule: FactorRule, orders: frozenset[AxisList], allowed: frozenset[str], sparse: bool
-) -> Iterator[Assignment]:
+) -> Enumeration:
+    """The strategies in order of enumeration, the first axis varying slowest."""
     axes = tuple(a for a, n in mesh.axes.items() if n > 1)
-    sizes = tuple(mesh.axes[a] for a in axes)
+    roles = _roles(rule, allowed, sparse)
+    given = assigned([mesh.axes[a] for a in axes], [roles] * len(axes))
+    return _resolved(mesh, rule, orders, (Assignment(axes, some) for some in given), limit)
+
+
+@lru_cache(maxsize=16384)
+def _nearest(
+    mesh: Mesh, rule: FactorRule, orders: frozenset[AxisList], allowed: frozenset[str], limit: int, sparse: bool,
+    view: View,
+) -> Enumeration:
+    """The strategies nearest to what is in view."""
+    roles = _roles(rule, allowed, sparse)
+    own = [Assignment(axes, given) for axes, given in view.own(mesh, rule, roles)]
+    kept = _resolved(mesh, rule, orders, own, math.inf)
+    near = (Assignment(axes, given) for axes, given in view.nearest(mesh, rule, roles))
+    return _resolved(mesh, rule, orders, near, limit, kept.found)
+
+
+def _resolved(
+    mesh: Mesh, rule: FactorRule, orders: frozenset[AxisList], assignments: Iterable[Assignment], limit: float,
+    kept: Iterable[Strategy] = (),
+) -> Enumeration:
+    """The strategies of assignments, behind those that are kept in any case, until there are ``limit``."""
+    resolver = _Resolver(mesh, rule, orders)
+    found = dict.fromkeys(kept)
+    for n, assignment in enumerate(_in_all_orders(assignments, len(rule.factors), orders)):
+        if n >= 4 * limit:
+            return Enumeration(tuple(found), True)
+        strategy = resolver.strategy(assignment)
+        if strategy is not None and strategy not in found:
+            if len(found) >= limit:
+                return Enumeration(tuple(found), True)
+            found[strategy] = None
+    return Enumeration(tuple(found), False)
+
+
+def _roles(rule: FactorRule, allowed: frozenset[str], sparse: bool) -> tuple[Role, ...]:
+    """What an axis may do in an op."""
     count = len(rule.factors)
     roles = [
-        _Role(i, math.inf if sparse and f.kind == PASS else f.size, f.monoid if f.kind == REDUCE else None)
+        Role(i, math.inf if sparse and f.kind == PASS else f.size, f.monoid if f.kind == REDUCE else None)
         for i, f in enumerate(rule.factors)
         if f.size > 1 and (f.kind == PASS or (f.kind == REDUCE and f.monoid in allowed))
     ]
-    roles += [_Role(count + j, math.inf, m) for j, (m, _) in enumerate(rule.linear) if m in allowed]
-    for given in _assigned(sizes, roles, (), None):
+    return NONE, *roles, *(Role(count + j, math.inf, m) for j, (m, _) in enumerate(rule.linear) if m in allowed)
+
+
+def _in_all_orders(
+    assignments: Iterable[Assignment], count: int, orders: frozenset[AxisList]
+) -> Iterator[Assignment]:
+    """Assignments, each with its axes in mesh order and in the orders in use. count: how many roles are factors."""
+    for axes, given in assignments:
         yield Assignment(axes, given)
         shared = [r for r in dict.fromkeys(given) if 0 <= r < count and given.count(r) > 1]
         places = [[i for i, r in enumerate(given) if r == role] for role in shared]
@@ -126,24 +175,6 @@ def _assignments(
                 for i, axis in zip(where, order, strict=True):
                     ordered[i] = axis
             yield Assignment(tuple(ordered), given)
-
-
-def _assigned(
-    sizes: tuple[int, ...], roles: Sequence[_Role], given: tuple[int, ...], monoid: str | None
-) -> Iterator[tuple[int, ...]]:
-    """All ways to give axes of these sizes a role each, or none, after the first ones whose roles are given.
-
-    Partial sums of a tensor combine by one monoid: all roles that make some must agree on it.
-    """
-    if len(given) == len(sizes):
-        yield given
-        return
-    yield from _assigned(sizes, roles, (*given, -1), monoid)
-    for role in roles:
-        if monoid is None or role.monoid is None or role.monoid == monoid:
-            taken = (*given, role.number)
-            if math.prod([n for n, r in zip(sizes, taken, strict=False) if r == role.number]) <= role.size:
-                yield from _assigned(sizes, roles, taken, role.monoid if monoid is None else monoid)
 
 
 def _orders(axes: tuple[str, ...], orders: frozenset[AxisList]) -> list[tuple[str, ...]]:

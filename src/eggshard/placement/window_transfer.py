@@ -10,6 +10,7 @@ from eggshard.ops.base import PASS, PERMUTE, REDUCE, FactorRule
 from eggshard.ops.windowing import Reach, Reaches
 from eggshard.placement.grids import left_on, reduced_on
 from eggshard.placement.transfer import Strategy, strategies
+from eggshard.placement.view import View
 from eggshard.placement.windows import reached
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Dim, Placement
@@ -51,6 +52,7 @@ class WindowTransfer:
         self, mesh: Mesh, rule: FactorRule, reaches: Reaches | None, operands: Sequence[TensorType],
         result: TensorType, orders: frozenset[tuple[str, ...]], partial_allowed: Callable[[str], bool], limit: int,
         window_allowed: Callable[[Mapping[int, tuple[Dim, int]]], bool], windows_by_place: bool = False,
+        view: Callable[[], View] = View,
     ):
         self.mesh, self.window_allowed, self.windows_by_place = mesh, window_allowed, windows_by_place
         self.reaches = reaches or tuple((None,) * t.rank for t in operands)
@@ -61,7 +63,7 @@ class WindowTransfer:
         )
         self.rule = linked(rule, self.reaches) if self.windowed else rule
         self._at: dict[Placement, tuple[Strategy, ...]] = {}
-        self._bases = partial(strategies, mesh, self.rule, orders, partial_allowed, limit, sparse=True)
+        self._bases = partial(strategies, mesh, self.rule, orders, partial_allowed, limit, sparse=True, view=view)
 
     @cached_property
     def by_spread(self) -> dict[Spread, list[Strategy]]:

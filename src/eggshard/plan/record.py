@@ -54,6 +54,8 @@ class Search:
     terms: the same of plans that compute no value twice, and every value that this plan computes by the same op.
     capped: candidate placements were left out (`Limits.placements`), and the bounds are of plans among the others.
     shared: conversions of one value may share steps, and the bounds are of plans whose conversions share none.
+    left_out: what else was not searched, in words. late: the stages that the clock ended: another run may find another
+    plan, while one that the clock does not end always finds the same.
     """
 
     bound: float = 0.0
@@ -69,6 +71,8 @@ class Search:
     notes: tuple[str, ...] = ()
     capped: bool = False
     shared: bool = False
+    left_out: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,12 +125,15 @@ class PlanRecord:
     def cost(self) -> Cost:
         """Seconds, and those of communication (steps that issue collectives) and of compute (all others).
 
-        A loop or branch that communicates counts as communication, with the time that its bodies' schedules take.
+        Loops and branches have both, by what their bodies do.
         """
-        communication = sum(p for p, s in zip(self.prices, self.steps, strict=True) if s.action.messages)
+        sending = sum(p for p, s in zip(self.prices, self.steps, strict=True) if s.action.messages)
         compute = sum(p for p, s in zip(self.prices, self.steps, strict=True) if not s.action.messages)
-        total = self.schedule.makespan if self._price.overlap else communication + compute
-        return Cost(total, communication, compute)
+        total = self.schedule.makespan if self._price.overlap else sending + compute
+        inside = [(p, self._price.parts(s.action)) for p, s in zip(self.prices, self.steps, strict=True)
+                  if s.action.messages and isinstance(s.action, (Loop, Branch))]
+        communication = sending - sum(p - sent for p, (sent, _) in inside)
+        return Cost(total, communication, compute + sum(computed for _, (_, computed) in inside))
 
     @property
     def bound(self) -> float:
@@ -149,11 +156,13 @@ class PlanRecord:
         plans += " among the candidates" if self.search.capped else ""
         bodies = any(isinstance(s.action, (Loop, Branch)) for s in self.steps)
         plans += " with these bodies of loops and branches" if bodies else ""
+        if self.search.left_out:
+            plans += f" (not searched: {'; '.join(self.search.left_out)})"
         return plans + (", each conversion paid whole" if self.search.shared and self.cost.communication else "")
 
     @property
     def gap(self) -> float:
-        """(cost - bound) / cost; 0 for a plan that costs nothing."""
+        """(cost - bound) / cost; 0 for a plan that costs nothing. Of what was searched: see `certificate`."""
         total = self.cost.total
         return 0.0 if total <= 0 else (total - self.bound) / total
 

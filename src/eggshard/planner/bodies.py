@@ -26,7 +26,7 @@ from eggshard.planner.hints import Hints
 from eggshard.planner.op_plans import OpLike, OpPlans, Types
 from eggshard.planner.pipeline import encode, ordered, saturate, solve
 from eggshard.planner.rows import WORTH, looks_at_neighbours, with_rows
-from eggshard.planner.state import Encoded, Saturated, Task
+from eggshard.planner.state import Encoded, Saturated, Scheduled, Task
 from eggshard.program.placement import Placement, replicated
 from eggshard.program.program import Region
 from eggshard.program.types import element_bytes
@@ -79,12 +79,15 @@ class Bodies:
         self._least: dict[Body, float] = {}
         #: What explains the bodies that were searched for, number 1 first.
         self._reasons: list[Weigh] = []
+        #: The relative gaps of their plans.
+        self._gaps: list[float] = []
 
     def forget(self) -> None:
         """Let go of the e-graphs of bodies, and of what was begun."""
         self._saturated.clear()
         self._problems.clear()
         self._reasons.clear()
+        self._gaps.clear()
 
     def explaining(self, steps: StepPlan, reasons: Weigh) -> Weigh:
         """What explains a plan, from what explains the steps outside of bodies."""
@@ -93,6 +96,10 @@ class Bodies:
         runs, names = runs_of_problems(steps), names_in_bodies(steps)
         bodies = tuple(BodyReasons(n, runs[n], self._reasons[n - 1], names.get(n, {})) for n in sorted(runs))
         return WithBodies(reasons, bodies) if bodies else reasons
+
+    def gap(self, steps: StepPlan) -> float:
+        """The largest relative gap of the bodies in a device program that were searched for."""
+        return max((self._gaps[n - 1] for n in runs_of_problems(steps)), default=0.0)
 
     # -- interfaces --------------------------------------------------------------------------------------------------
 
@@ -182,6 +189,7 @@ class Bodies:
             return plain
         found = solve(replace(problem, number=len(self._reasons) + 1))
         self._reasons.append(found.reasons)
+        self._gaps.append(_gap(body, found))
         self._problems[body] = None
         best = min(found.steps, ordered(plain, body.plans.context.pricer), key=partial(_price, body))
         self._greedy[body] = best
@@ -283,6 +291,13 @@ def _action(op: OpLike, planned: Sequence[StepPlan]) -> Action:
 def _undivided(body: Body) -> StepPlan:
     """The body as its author wrote it, replicated along the free axes."""
     return manual_program(body.plans.mesh, body.region, body.plans.context.free)
+
+
+def _gap(body: Body, found: Scheduled) -> float:
+    """The relative gap of a body's plan to the bound of plans among which it was sought."""
+    cost = body.plans.context.pricer.program(found.steps)
+    bound = max(found.search.bound, found.search.once, found.search.terms)
+    return max(0.0, 1 - bound / cost) if cost > 0 else 0.0
 
 
 def _price(body: Body, program: StepPlan) -> float:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from eggshard.costmodel.pricing import Pricer
 from eggshard.costmodel.protocol import CostModel
-from eggshard.limits import Limits
+from eggshard.limits import Deadline, Limits
 from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement, replicated
@@ -30,14 +30,16 @@ class Context:
 
     mesh: what steps run on. free: the mesh of the axes that placements may name: all of them, except inside a manual
     computation, whose own axes its author has used. outer: of such a body, the context around it, whose prices hold.
+    deadline: when all of the planning ends; unless given, after the limits' seconds.
     """
 
     def __init__(self, program: Program, model: CostModel, limits: Limits, exact: bool,
-                 outer: Context | None = None, free: Mesh | None = None):
+                 outer: Context | None = None, free: Mesh | None = None, deadline: Deadline | None = None):
         self.program, self.model, self.limits, self.exact = program, model, limits, exact
         self.mesh: Mesh = program.mesh
         self.free: Mesh = program.mesh if free is None else free
         self.outer = outer
+        self.deadline = Deadline(limits.seconds) if deadline is None else deadline
         self.pricer: Pricer = outer.pricer if outer else Pricer(model, self.mesh)
         self.router = self._router()
 
@@ -48,7 +50,7 @@ class Context:
 
     def of(self, program: Program) -> Context:
         """The context of another program on the same mesh, under the same cost model and limits."""
-        return Context(program, self.model, self.limits, self.exact)
+        return Context(program, self.model, self.limits, self.exact, deadline=self.deadline)
 
     def priced_by(self, pricer: Pricer) -> Context:
         """This context under other prices."""
@@ -59,7 +61,8 @@ class Context:
 
     def within(self, attributes: Attributes) -> Context:
         """The context of the body of a manual computation with these attributes."""
-        return Context(self.program, self.model, self.limits, self.exact, self, free_mesh(self.free, attributes))
+        return Context(
+            self.program, self.model, self.limits, self.exact, self, free_mesh(self.free, attributes), self.deadline)
 
     def resolve(self, sharding: Sharding | None, type_: TensorType) -> Placement:
         """The placement that a stated sharding asks for; replicated where nothing is stated."""

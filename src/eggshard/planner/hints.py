@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 from eggshard.frontends.normalization.divergence import DIVERGES
 from eggshard.ops.regions.control import CONTROL_FLOW
 from eggshard.placement.transfer import Strategy
+from eggshard.placement.view import Spread, Spreads, View
 from eggshard.planner.context import Context
 from eggshard.planner.propagation.propagated import Propagated, propagated
 from eggshard.program.attributes import Attributes
 from eggshard.program.placement import Placement
-from eggshard.program.program import Op, Region
-from eggshard.program.sharding import Sharding
+from eggshard.program.program import Op, Program, Region
+from eggshard.program.sharding import Sharding, atoms
+from eggshard.program.types import TensorType
 from eggshard.spmd.boundaries import axis_orders
 from eggshard.spmd.manual import MANUAL, Interface, free_mesh
 
+Types = tuple[TensorType, ...]
 #: Number of ops from which propagation is asked for hints, since the search then keeps only some candidates.
 MANY_OPS = 100
 
@@ -76,6 +80,16 @@ class Hints:
         """Axis orders besides mesh order: those of the program's shardings, and of dimensions that reshapes merge."""
         return axis_orders(self._context.program, self.used, self._context.resolve)
 
+    def view(self, name: str, attributes: Attributes, operands: Types, results: Types) -> View:
+        """What the program's shardings, and those of propagation, say of where an op's tensors lie."""
+        known = tuple(tuple(self._spreads.by_shape.get(t.shape, ())) for t in (*operands, *results))
+        instances = self._spreads.by_op.get((name, attributes, operands, results), ())
+        return View(self._spreads.used, known, tuple(instances))
+
+    @cached_property
+    def _spreads(self) -> _Spreads:
+        return _Spreads.of(self._context.program, self._found)
+
     def _collect(self, context: Context, region: Region, found: Propagated) -> None:
         self._inside[region] = found.values
         for i, inside in found.regions.items():
@@ -94,6 +108,45 @@ class Hints:
                 self._interfaces.setdefault(key, []).append(_interface(op, operands, results))
             for inner, part in zip(op.regions, inside, strict=True):
                 self._collect(body, inner, part)
+
+
+class _Spreads(NamedTuple):
+    """The axes that shard the dimensions of a program's values, by shape and by op, and all of these axes."""
+
+    used: frozenset[str]
+    by_shape: dict[tuple[int, ...], dict[Spread, None]]
+    by_op: dict[tuple[object, ...], dict[Spreads, None]]
+
+    @classmethod
+    def of(cls, program: Program, found: Propagated) -> _Spreads:
+        """The spreads of stated and propagated shardings, regions included."""
+        by_shape: dict[tuple[int, ...], dict[Spread, None]] = {}
+        by_op: dict[tuple[object, ...], dict[Spreads, None]] = {}
+        used: set[str] = set()
+
+        def spread(sharding: Sharding | None, type_: TensorType) -> Spread | None:
+            if sharding is None:
+                return None
+            made = tuple(tuple(atoms(dim.axes, program.mesh)) for dim in sharding.dims)
+            used.update(axis for axes in made for axis in axes)
+            by_shape.setdefault(type_.shape, {})[made] = None
+            return made
+
+        def visit(region: Region, part: Propagated) -> None:
+            at = [spread(s, t) for s, t in zip(part.values, region.types, strict=False)]
+            for i, op in enumerate(region.ops):
+                types = (tuple(region.types[v] for v in values) for values in (op.operands, op.results))
+                spreads = tuple(at[v] for v in (*op.operands, *op.results))
+                by_op.setdefault((op.name, op.attributes, *types), {})[spreads] = None
+                for inner, inside in zip(op.regions, part.regions.get(i, ()), strict=False):
+                    visit(inner, inside)
+
+        visit(program.region, found)
+        for ends, types in ((program.input_shardings, program.input_types),
+                            (program.output_shardings, program.output_types)):
+            for sharding, type_ in zip(ends, types, strict=True):
+                spread(sharding, type_)
+        return cls(frozenset(used), by_shape, by_op)
 
 
 def _interface(op: Op, operands: tuple[Placement, ...], results: tuple[Placement, ...]) -> Strategy:

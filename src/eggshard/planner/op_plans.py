@@ -12,7 +12,7 @@ from eggshard.ops import registry
 from eggshard.ops.base import FactorRule
 from eggshard.ops.calls.collectives import PerDevice
 from eggshard.ops.regions.control import CONTROL_FLOW
-from eggshard.placement.transfer import Strategy, strategies
+from eggshard.placement.transfer import Strategy, enumerated
 from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.plan.reasons import Weigh
 from eggshard.planner.context import Context
@@ -64,6 +64,9 @@ class BodyPlans(Protocol):
     def manual(self, plans: OpPlans, op: OpLike, strategy: Strategy) -> StepPlan:
         """A manual computation at an interface."""
 
+    def gap(self, steps: StepPlan) -> float:
+        """The largest relative gap of the bodies in a device program that were searched for."""
+
     def explaining(self, steps: StepPlan, reasons: Weigh) -> Weigh:
         """What explains a plan, bodies included, from what explains the steps outside of them."""
 
@@ -84,6 +87,8 @@ class OpPlans:
         self.mesh = context.mesh
         #: The plans under the cost model's own prices, by which bodies are planned.
         self.base = self
+        #: The ops of which some strategies were left out.
+        self.cut: set[str] = set()
         self._within: dict[Attributes, OpPlans] = {}
         self._priced: dict[tuple[object, ...], list[tuple[Strategy, float]]] = {}
         #: Prices of ops on local types.
@@ -102,7 +107,8 @@ class OpPlans:
         """The plans of ops in the body of a manual computation with these attributes."""
         base = self.base
         if attributes not in base._within:
-            base._within[attributes] = OpPlans(base.context.within(attributes), self.hints, self.bodies)
+            inner = base._within[attributes] = OpPlans(base.context.within(attributes), self.hints, self.bodies)
+            inner.cut = base.cut
         return base._within[attributes]
 
     def strategies(
@@ -149,13 +155,15 @@ class OpPlans:
         rule: FactorRule = registry.get(op.name).factors(op.attributes, operands, results)
         dtypes = {t.dtype for t in results}
         limit = context.limits.strategies
-        offered = strategies(
+        offered = enumerated(
             context.free, rule, self.hints.orders,
             lambda monoid: all(context.partial_allowed(d, monoid) for d in dtypes), limit,
-        )
+            view=lambda: self.hints.view(op.name, op.attributes, operands, results))
+        if offered.cut:
+            self.cut.add(op.name)
         if context.outer or not picks(op.name, op.regions):
-            return offered
-        return *offered, *picking_strategies(context.free, op.attributes, rule, self.hints.orders, limit)
+            return offered.found
+        return *offered.found, *picking_strategies(context.free, op.attributes, rule, self.hints.orders, limit)
 
     def action(
         self, op: OpLike, operands: Types, results: Types, strategy: Strategy, searched: bool = True
@@ -239,7 +247,7 @@ class OpPlans:
             self.mesh, rule, reaches, operands, results[0], self.hints.orders,
             lambda monoid: context.partial_allowed(dtype, monoid), context.limits.strategies,
             lambda windows: definition.window_allowed(op.attributes, operands, results, windows),
-            definition.windows_by_place,
+            definition.windows_by_place, lambda: self.hints.view(op.name, op.attributes, operands, results),
         )
 
     def _windowed(self, op: OpLike, operands: Types, results: Types, s: Strategy) -> frozenset[int]:

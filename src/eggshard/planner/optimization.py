@@ -34,6 +34,7 @@ from eggshard.planner.baseline import baseline_program
 from eggshard.planner.bodies import plans_of
 from eggshard.planner.context import Context
 from eggshard.planner.layers.planning import plan_by_layers
+from eggshard.planner.op_plans import BodyPlans
 from eggshard.planner.outputs import output_options
 from eggshard.planner.pipeline import encode, ordered, saturate, solve
 from eggshard.planner.progress import Bar, Clock, Progress, timed
@@ -190,7 +191,7 @@ def _plan(request: Request, memory_limit: int | None, deadline: Deadline) -> Pla
         shares = plan.cost.communication > 0 and _uses_a_value_twice(program.region)
         bound = max(plan.search.bound, plan.search.once)
         near = plan.cost.total - bound <= context.limits.gap * plan.cost.total
-        certified = near and not plan.search.capped and not shares
+        certified = near and not plan.search.capped and not plans.cut and not shares
         # Plans by layers were mostly held against the baseline of the short program, by sums of prices.
         sure = certified or (layered is not None and layered.compared and not context.pricer.overlap)
         if not sure and timed(task.clock, "baseline", baseline).cost.total < plan.cost.total * (1 - 1e-9):
@@ -202,8 +203,10 @@ def _plan(request: Request, memory_limit: int | None, deadline: Deadline) -> Pla
         warnings.warn(f"optimisation failed ({reason}); using the baseline plan", EggshardWarning, stacklevel=4)
         plan = _replaced(baseline(), Search(seconds=task.clock, exact=context.exact), reason)
     finally:
+        inside = _gaps_inside(bodies, searched)
         bodies.forget()
-    plan = replace(plan, baseline_factory=baseline, calling_convention=convention)
+    search = replace(plan.search, late=tuple(context.deadline.missed), left_out=(*plan.search.left_out, *inside))
+    plan = replace(plan, search=search, baseline_factory=baseline, calling_convention=convention)
     if memory_limit is None:
         return plan
     placed = zip(program.output_types, outputs(), strict=True)
@@ -221,6 +224,12 @@ def _baseline(task: Task, outputs: Sequence[Sequence[Placement]], convention: Ca
     steps = baseline_program(task.plans, task.region, task.plans.hints.propagated, context.inputs, first)
     return PlanRecord(context.program, ordered(steps, context.pricer), context.inputs, first, context.model,
                       Search(exact=context.exact), calling_convention=convention)
+
+
+def _gaps_inside(bodies: BodyPlans, searched: Scheduled | None) -> tuple[str, ...]:
+    """What to say of the plans of loops' and branches' bodies, which the bound of the whole takes as they are."""
+    gap = 0.0 if searched is None else bodies.gap(searched.steps)
+    return (f"other plans of these bodies, whose own gap is up to {100 * gap:.2f} %",) if gap > 1e-3 else ()
 
 
 def _uses_a_value_twice(region: Region) -> bool:

@@ -6,7 +6,7 @@ are all planned by these functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
@@ -14,14 +14,16 @@ from typing import TypeVar
 from eggshard.costmodel.pricing import Pricer
 from eggshard.costmodel.schedule import scheduled as in_order
 from eggshard.egraph.graph import EGraph
+from eggshard.egraph.rules import Rule
 from eggshard.egraph.saturate import saturate as saturated_graph
-from eggshard.limits import Limits
 from eggshard.ops.regions.control import CONTROL_FLOW
 from eggshard.plan.record import Search
+from eggshard.planner.context import Context
 from eggshard.planner.encoding.decode import Decoder
 from eggshard.planner.encoding.encode import Computed, Encoder
 from eggshard.planner.encoding.weighing import Weighing
 from eggshard.planner.encoding.widening import Widener
+from eggshard.planner.op_plans import OpPlans
 from eggshard.planner.outputs import output_options
 from eggshard.planner.overlapped import fastest
 from eggshard.planner.progress import timed
@@ -44,8 +46,7 @@ def saturate(task: Task) -> Saturated:
     """Apply the rewrite rules to the region until nothing new turns up. Propagation runs meanwhile."""
     plans, context = task.plans, task.plans.context
     hints = begun(lambda: plans.hints.used) if task.region is context.program.region else tuple
-    graph = timed(task.clock, "saturate", lambda: saturated_graph(
-        task.region, task.rules, context.limits, context.mesh))
+    graph = timed(task.clock, "saturate", lambda: saturated(context, task.region, task.rules))
     timed(task.clock, "propagate", hints)
     return with_graph(task, graph)
 
@@ -80,11 +81,10 @@ def select(state: Encoded) -> Selected:
 
     The bodies of loops and branches that were chosen at a bound are planned then, and the choice is made again.
     """
-    limits, clock = state.plans.context.limits, state.clock
-    seconds, most = extraction_seconds(limits, clock, state.graph)
+    context, clock = state.plans.context, state.clock
 
     def selected(now: Encoded) -> Extraction:
-        return timed(clock, "select", lambda: extract(now.problem, seconds=seconds, gap=limits.gap, most=most))
+        return timed(clock, "select", lambda: extracted(context, state.graph, now.problem))
 
     def repriced(now: Encoded, found: Extraction) -> Encoded | None:
         problem = timed(clock, "bodies", lambda: _with_planned_bodies(now, found))
@@ -128,8 +128,26 @@ def schedule(state: Decoded) -> Scheduled:
     shared = encoding.shared or encoding.widens > 1
     search = Search(
         found.bound, found.once, found.terms, found.method, state.plans.context.exact, "", state.clock,
-        len(graph.classes), graph.size, dict(graph.report.matches), tuple(found.notes), encoding.capped, shared)
+        len(graph.classes), graph.size, dict(graph.report.matches), tuple(found.notes), encoding.capped, shared,
+        left_out(state.plans, graph, bool(encoding.windows)))
     return advanced(Scheduled, state, steps=steps, search=search, reasons=weighing.reasons)
+
+
+def left_out(plans: OpPlans, graph: EGraph, windows: bool) -> tuple[str, ...]:
+    """What no bound of a search is of, in words, but for placements beyond their limit and shared conversions.
+
+    windows: whether some values are held beyond their tiles.
+    """
+    limits, found = plans.context.limits, []
+    if plans.cut:
+        found.append(f"all but {limits.strategies} ways to place the tensors of {', '.join(sorted(plans.cut))}")
+    if graph.report.stop != "saturated":
+        found.append(f"rewrites past the end of saturation ({graph.report.stop})")
+    if windows:
+        found.append(f"other windows than {limits.windows} widths of a value, computed by one op")
+    if any(node.op in CONTROL_FLOW for c in graph.classes for node in c.nodes):
+        found.append("loops and branches on values placed otherwise than propagation has them, or whole")
+    return tuple(found)
 
 
 def solve(state: Encoded) -> Scheduled:
@@ -147,7 +165,7 @@ def solve(state: Encoded) -> Scheduled:
     if not pricer.overlap:
         return planned(pricer)
     return fastest(pricer, planned, lambda other: under(other).problem, limits.gap,
-                   lambda: sum(state.clock.values()) >= limits.seconds)
+                   lambda: state.plans.context.deadline.ends("overlap"))
 
 
 def _with_planned_bodies(state: Encoded, found: Extraction) -> Problem | None:
@@ -191,11 +209,25 @@ def ordered(steps: StepPlan, pricer: Pricer) -> StepPlan:
     return in_order(steps, pricer) if pricer.overlap else steps
 
 
-def extraction_seconds(limits: Limits, clock: Mapping[str, float], graph: EGraph) -> tuple[float, float]:
-    """What is left for extraction of the whole search's time, in proportion to the graph, and with all patience."""
-    left = max(0.1, limits.seconds - sum(clock.values()))
-    seconds = min(left, 0.2 + limits.seconds_per_node * graph.size)
-    return seconds, min(left, seconds + limits.patience)
+def extracted(context: Context, graph: EGraph, problem: Problem) -> Extraction:
+    """The plan of a problem that is found with work in proportion to the graph, whatever the clock says till the end.
+
+    Time that runs out is noted with the context's deadline.
+    """
+    limits, deadline = context.limits, context.deadline
+    seconds = 0.2 + limits.seconds_per_node * graph.size
+    found = extract(problem, seconds=seconds, gap=limits.gap, most=seconds + limits.patience, deadline=deadline.at)
+    deadline.ends("select")
+    return found
+
+
+def saturated(context: Context, region: Region, rules: Sequence[Rule]) -> EGraph:
+    """The e-graph of a region, with a part of the time left; the context's deadline says whether that ended it."""
+    limits = replace(context.limits, seconds=context.deadline.left)
+    graph = saturated_graph(region, rules, limits, context.mesh)
+    if graph.report.late:
+        context.deadline.miss("saturate")
+    return graph
 
 
 def begun(work: Callable[[], T]) -> Callable[[], T]:

@@ -115,7 +115,8 @@ def headline(plan: PlanRecord) -> str:
     hidden = f" - {duration(plan.cost.hidden)} hidden" if plan.cost.hidden else ""
     # A plan that was not searched for has no bound, and a gap of 100 % would say nothing.
     known = plan.bound or not plan.cost.total
-    certified = f"gap {100 * plan.gap:.2f} % to the cheapest of {plan.certificate}" if known else "no bound"
+    within = " within the search" if plan.search.capped or plan.search.left_out else ""
+    certified = f"gap {100 * plan.gap:.2f} %{within} to the cheapest of {plan.certificate}" if known else "no bound"
     lines = [
         f"plan of {plan.program.name} on {dict(plan.mesh.axes)}: {kinds}",
         f"received by the busiest device {size(plan.wire_bytes)} (step by step {size(plan.serial_bytes)})",
@@ -124,6 +125,8 @@ def headline(plan: PlanRecord) -> str:
         certified,
         how,
     ]
+    if plan.search.late:
+        lines.append(f"the clock ended the search ({', '.join(plan.search.late)}): more time may give another plan")
     if plan.search.fallback:
         lines.append(f"FALLBACK to the baseline: {plan.search.fallback}")
     return "\n".join(fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False) for line in lines)

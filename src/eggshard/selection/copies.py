@@ -81,7 +81,7 @@ def single_copies(problem: Problem, cyclic: list[bool], users: Consumers | None 
         if len(cheapest) <= 1:
             single.append(True)
             continue
-        outs, costs = list(cheapest), np.array(list(cheapest.values()))
+        outs, costs = list(cheapest), np.array(list(cheapest.values()), float)
         # A detour is at least the conversion to the place itself, where that is needed: mostly this decides it.
         some = [i for i, p in enumerate(outs) if p in needed[c]]
         direct = problem.conversions[c][np.ix_([outs[i] for i in some], [outs[i] for i in some])]

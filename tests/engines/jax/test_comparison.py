@@ -124,11 +124,33 @@ def test_prints_as_a_table():
     assert max(map(len, text.splitlines())) <= 118
 
 
-def test_worse_is_worse_in_bytes_and_in_time():
+def test_worse_is_worse_by_the_models_objective():
     xla = CompiledFigures(64, 64, {"all-gather": 1}, 1e-5, 1e-6, 10, 80, 16, 96, 0.1)
-    more, longer = {"wire_bytes": 72}, {"communication": 2e-5}
-    plans = [replace(xla, **changed) for changed in ({}, more, longer, {**more, **longer})]
-    assert [Comparison("f", p, xla, 0, 0).plan_is_worse for p in plans] == [False, False, False, True]
+    more, longer, slightly = {"wire_bytes": 72}, {"communication": 2e-5}, {"communication": 1.01e-5}
+    plans = [replace(xla, **changed) for changed in (
+        {}, more, longer, {**more, **longer}, slightly, {**more, **slightly})]
+    assert [Comparison("f", p, xla, 0, 0).plan_is_worse for p in plans] == [False, False, True, True, False, True]
+
+
+@pytest.mark.parametrize("figure", ["flops", "peak_bytes"])
+def test_flops_and_memory_have_caps_unless_time_pays_for_them(figure):
+    xla = CompiledFigures(64, 64, {"all-gather": 1}, 1e-5, 1e-6, 1000, 80, 160, 1000, 0.1)
+    within, beyond = replace(xla, **{figure: 1100}), replace(xla, **{figure: 1101})
+    paid, unpaid = replace(beyond, communication=8.8e-6), replace(beyond, communication=9.1e-6)
+    assert [Comparison("f", p, xla, 0, 0).plan_is_worse for p in (within, beyond, paid, unpaid)] == [
+        False, True, False, True]
+    comparison = Comparison("f", beyond, xla, 0, 0)
+    assert not comparison.excesses(es.Guard(flops=2, memory=2))
+    (said,) = comparison.excesses(es.Guard())
+    assert "XLA's" in said
+
+
+def test_a_guard_is_made_of_factors():
+    for wrong in ("2", None, True, float("nan"), -1):
+        with pytest.raises(es.errors.LimitError, match="Guard: flops"):
+            es.Guard(flops=wrong)
+    with pytest.raises(es.errors.LimitError, match="neither a bool nor an eggshard.Guard"):
+        es.jit(lambda x: x, guard=1.02)
 
 
 CUBE = Mesh({"x": 2, "y": 2, "z": 2})

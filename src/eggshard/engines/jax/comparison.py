@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from eggshard.hlo.collectives import count_collectives
 from eggshard.hlo.kernels import count_kernels
 from eggshard.hlo.pricing import communication_seconds, compute_seconds
 from eggshard.hlo.xla_program import compile_by_xla
+from eggshard.limits import Guard
 from eggshard.program.mesh import Mesh
 from eggshard.steps.control_steps import UNKNOWN_TRIPS
 from eggshard.tables import duration, render, size
@@ -76,9 +78,25 @@ class Comparison:
 
     @property
     def plan_is_worse(self) -> bool:
-        """Whether both the counted wire bytes and the modelled time of the plan exceed those of XLA's program."""
-        more_bytes = self.plan.wire_bytes > self.xla.wire_bytes + 0.5
-        return more_bytes and self.plan.modelled_seconds > self.xla.modelled_seconds * (1 + 1e-9)
+        """Whether XLA's own program is better by the default `Guard`."""
+        return bool(self.excesses(Guard()))
+
+    def excesses(self, guard: Guard) -> tuple[str, ...]:
+        """In what the plan is worse than XLA's program by more than a guard allows, in words; nothing where it is not.
+
+        The modelled time decides: it may not exceed XLA's, however little, where more bytes are received, too.
+        """
+        plan, xla, found = self.plan, self.xla, []
+        ours, theirs = plan.modelled_seconds, xla.modelled_seconds
+        more_bytes = plan.wire_bytes > xla.wire_bytes + 0.5
+        if ours > theirs * min(guard.time, 1 + 1e-9 if more_bytes else math.inf):
+            found.append(f"{duration(ours)} of modelled time to XLA's {duration(theirs)}")
+        if ours > theirs * guard.worth or not theirs:
+            if plan.flops > xla.flops * guard.flops:
+                found.append(f"{plan.flops:.4g} flops to XLA's {xla.flops:.4g}")
+            if plan.peak_bytes > xla.peak_bytes * guard.memory:
+                found.append(f"{size(plan.peak_bytes)} of memory to XLA's {size(xla.peak_bytes)}")
+        return tuple(found)
 
     def __str__(self) -> str:
         return comparison_table(self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -41,16 +42,16 @@ def compared(plan: PlanRecord) -> Comparison:
     return found
 
 
-def reason(name: str, comparison: Comparison) -> str:
-    """Why a function runs XLA's program, in one line of a warning."""
+def reason(name: str, comparison: Comparison, excesses: Sequence[str]) -> str:
+    """Why a function runs XLA's program, in one line of a warning. excesses: in what its plan is worse."""
     from eggshard.tables import duration, size
 
     plan, xla = comparison.plan, comparison.xla
     return (
         f"{name} runs XLA's own program: it receives {size(xla.wire_bytes)} per device and takes "
         f"{duration(xla.modelled_seconds)} under the cost model, its plan {size(plan.wire_bytes)} and "
-        f"{duration(plan.modelled_seconds)}; to find out, XLA compiled its own program in "
-        f"{duration(xla.compile_seconds)} and the plan in {duration(plan.compile_seconds)}"
+        f"{duration(plan.modelled_seconds)}, which is worse in {' and '.join(excesses)}; to find out, XLA compiled its "
+        f"own program in {duration(xla.compile_seconds)} and the plan in {duration(plan.compile_seconds)}"
     )
 
 

@@ -9,7 +9,6 @@ from functools import partial
 from typing import NamedTuple
 
 from eggshard.egraph.graph import EGraph
-from eggshard.egraph.saturate import saturate as saturated_graph
 from eggshard.planner.baseline import baseline_program
 from eggshard.planner.encoding.encode import Encoder, Encoding
 from eggshard.planner.encoding.weighing import Weighing
@@ -19,7 +18,15 @@ from eggshard.planner.layers.ring import Ring
 from eggshard.planner.layers.shortening import KEPT, Short, shorten
 from eggshard.planner.op_plans import OpPlans
 from eggshard.planner.outputs import output_options
-from eggshard.planner.pipeline import begun, decode, extraction_seconds, schedule, weighted_sums, with_graph
+from eggshard.planner.pipeline import (
+    begun,
+    decode,
+    extracted,
+    saturated,
+    schedule,
+    weighted_sums,
+    with_graph,
+)
 from eggshard.planner.progress import timed
 from eggshard.planner.rows import looks_at_neighbours, reaching
 from eggshard.planner.state import Scheduled, Selected, Task, advanced
@@ -27,7 +34,6 @@ from eggshard.program.placement import Placement
 from eggshard.program.program import Region
 from eggshard.program.sharding import Sharding
 from eggshard.reshard.routes import Router
-from eggshard.selection.portfolio import extract
 from eggshard.selection.problem import Extraction, Problem, Selection
 from eggshard.selection.search.start import local_plan
 from eggshard.steps.steps import StepPlan
@@ -95,7 +101,7 @@ def plan_by_layers(task: Task) -> Layered | None:
         short.program.region, timed(clock, "propagate", hinted)
     ):
         return None  # layers share exchanges of halos
-    saturating = begun(lambda: saturated_graph(short.region, task.rules, context.limits, context.mesh))
+    saturating = begun(lambda: saturated(context, short.region, task.rules))
     hints = timed(clock, "propagate", hinted)
     timed(clock, "price", lambda: small.price_ahead(short.program.region))
     outputs = output_options(small)
@@ -114,11 +120,10 @@ def plan_by_layers(task: Task) -> Layered | None:
     encoder = Encoder(graph, partial(small.strategies, bodies="planned"), small_context.router, context.limits)
     encoding = timed(clock, "encode", lambda: encoder.encode(
         dict(enumerate(small_context.inputs)), roots, propagated, handed(short, graph)))
-    seconds, most = extraction_seconds(context.limits, clock, graph)
     found = timed(clock, "select", lambda: extract_layers(
         short, graph, encoding, small_context.router, roots,
-        lambda problem: extract(problem, seconds=seconds, gap=context.limits.gap, most=most),
-        context.pricer.total(plain), time.monotonic() + most))
+        lambda problem: extracted(context, graph, problem), context.pricer.total(plain), context.deadline.at))
+    context.deadline.ends("select")
     if found is None:
         return None
     lifted, extraction = found.lifted, found.extraction

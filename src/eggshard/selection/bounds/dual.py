@@ -124,7 +124,7 @@ class Dual:
             cost += [0.0] * (c in self.optional)
         self.root = len(cost)
         self.ends += range(self.root, self.root + len(problem.roots))
-        self.cost = np.array(cost + [0.0] * len(problem.roots))
+        self.cost = np.array(cost + [0.0] * len(problem.roots), float)
 
     def _slots(self) -> dict[int, list[_Slot]]:
         """What uses every class, in the order of consumers."""
@@ -311,7 +311,7 @@ class Dual:
         """Give choices of a class other costs, with the charges and shares as they are."""
         position = {s: self.first[c] + i for i, s in enumerate(self.kept[c])}
         labels = _array(position[s] for s in choices)
-        new = np.array(costs) / self.unit
+        new = np.array(costs, float) / self.unit
         self.slack[labels] += new - self.cost[labels]
         self.cost[labels] = new
 

@@ -203,7 +203,7 @@ class _Program:
         unit = SCALE / max(sum(self.cost) if incumbent is None else incumbent.cost, TINY)
         model = Model()
         none = np.zeros(0, np.int64)
-        model.add_columns(np.array(self.cost) * unit, np.array(self.upper), none, none, np.zeros(0))
+        model.add_columns(np.array(self.cost, float) * unit, np.array(self.upper), none, none, np.zeros(0))
         low = np.array(self.low)
         model.add_rows(
             low, np.full(len(low), math.inf), np.array(self.row), np.array(self.column), np.array(self.value))

@@ -25,7 +25,7 @@ def dominated(
     if not pairs:
         return {}
     by, of = np.array(pairs, np.int64).T
-    cost = np.array([s.cost for s in choices])
+    cost = np.array([s.cost for s in choices], float)
     outs = np.array([s.out for s in choices])
     # So far with the least that a detour costs: the conversion to a's out where that is needed.
     least = np.where(np.isin(outs[of], sorted(needed)), conversions[outs[by], outs[of]], 0.0)

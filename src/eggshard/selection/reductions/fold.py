@@ -77,8 +77,8 @@ def _fold(
     outs = np.array([s.out for s in upper])
     targets = np.array([s.needs[0][1] for s in upper])
     sources = np.array([t.out for t in lower])
-    cost = np.array([s.cost for s in upper]) + (
-        np.array([t.cost for t in lower])[:, None] + problem.conversions[u][sources[:, None], targets])  # [t, s]
+    cost = np.array([s.cost for s in upper], float) + (
+        np.array([t.cost for t in lower], float)[:, None] + problem.conversions[u][sources[:, None], targets])  # [t, s]
     distinct, index = np.unique(outs, return_inverse=True)
     more = detour(problem.conversions[consumer][distinct], needed, once)[np.ix_(index, index)]
     # Of the composites with the same t, which have the same needs: [t, by, s].

@@ -67,7 +67,7 @@ def tree_costs(
                     costs.append(total)
                 if not costs:
                     continue
-                cost = np.array(costs)
+                cost = np.array(costs, float)
                 cost[(cost > HUGE) & (cost < math.inf)] = HUGE
                 if c in pinned:
                     cost[np.arange(len(cost)) != pinned[c]] = math.inf
