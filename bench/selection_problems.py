@@ -11,7 +11,6 @@ from bench.programs import BenchProgram
 from eggshard.costmodel import AlphaBeta
 from eggshard.errors import EggshardWarning
 from eggshard.planner import optimization, pipeline
-from eggshard.planner.layers import planning as layers
 from eggshard.selection import portfolio
 from eggshard.selection.problem import Extraction, Problem
 
@@ -27,8 +26,7 @@ def problem_of(program: BenchProgram) -> Problem:
         met.append(problem)
         return portfolio.extract(problem, methods=("greedy",))
 
-    with (mock.patch.object(pipeline, "extract", first_plan), mock.patch.object(layers, "extract", first_plan),
-          warnings.catch_warnings()):
+    with mock.patch.object(pipeline, "extract", first_plan), warnings.catch_warnings():
         warnings.simplefilter("ignore", EggshardWarning)
         optimization.optimize(program.text or program.lower(), cost_model=AlphaBeta())
     if not met:

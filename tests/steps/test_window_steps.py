@@ -1,6 +1,5 @@
 """Steps on windows in a plan: their figures, their words, their prices, and the plan as JSON."""
 
-import json
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from eggshard.placement.slabs import Slab
 from eggshard.placement.windows import slab_exchange
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.mesh import Mesh
-from eggshard.program.placement import Dim, Placement, place
+from eggshard.program.placement import Dim, place
 from eggshard.program.types import TensorType
 from eggshard.report.tables import over, what
 from eggshard.steps.peak_memory import peak_bytes
@@ -156,18 +155,3 @@ def test_json(plan):
     back = Plan.from_json(plan.to_json())
     assert back == plan and str(back) == str(plan)
     assert back.device_program.steps == plan.device_program.steps
-
-
-def test_json_from_before_windows(plan):
-    def without(value):
-        if isinstance(value, list):
-            return [without(v) for v in value]
-        if not isinstance(value, dict):
-            return value
-        return {k: without(v) for k, v in value.items()
-                if not (value.get("@") == "Dim" and k in ("low", "high", "wrapped"))}
-
-    text = json.dumps(without(json.loads(plan.to_json())))
-    assert text != plan.to_json()
-    back = Plan.from_json(text)
-    assert back.input_placements == plan.input_placements == (Placement((HOME, Dim((), 3))),)
