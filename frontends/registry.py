@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from eggshard.errors import ProgramError
 from eggshard.frontends.jax.sources import ExportedFunction, LoweredFunction
+from eggshard.frontends.normalization.empty_values import without_empty_values
 from eggshard.frontends.protocol import Frontend
 from eggshard.frontends.stablehlo.sources import ModuleFile, ModuleText, ParsedModule
 from eggshard.program.program import Program
 
 
 class BuiltProgram(Frontend):
-    """Programs that need no reading."""
+    """Programs that need no reading; as in those that are read, nothing is computed without elements."""
 
     name = "a Program"
 
@@ -20,7 +22,8 @@ class BuiltProgram(Frontend):
         return isinstance(source, Program)
 
     def read(self, source: Program) -> Program:
-        return source
+        region = without_empty_values(source.region)
+        return source if region is source.region else replace(source, region=region)
 
 
 #: In the order in which they are asked. Any string is text, unless it is a path.

@@ -10,7 +10,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
@@ -138,6 +138,13 @@ def jit(
     return wrap if fun is None else wrap(fun)
 
 
+class Jitted(NamedTuple):
+    """A `jax.jit` that plans when it is traced. placed: where results are put that XLA leaves elsewhere, by number."""
+
+    function: Any
+    placed: dict[int, Any]
+
+
 class JitFunction:
     """The callable that `jit` returns, to be called like the function."""
 
@@ -166,7 +173,7 @@ class JitFunction:
         self._function, self._shardings = self._named(function), shardings
         self.unplanned = jax.jit(self._function, **common, **shardings)
         self._pinned: LruCache[Any] = LruCache(cache_size)
-        self._jitted_by: LruCache[Any] = LruCache(cache_size)
+        self._jitted_by: LruCache[Jitted] = LruCache(cache_size)
         self._plans: LruCache[Plan] = LruCache(cache_size)
         self._differentiable: LruCache[Callable[..., Any]] = LruCache(cache_size)
 
@@ -203,7 +210,7 @@ class JitFunction:
     def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
         """Lower the planned function for these arguments, as `jax.jit(f).lower` does for f."""
         leaves, tree = jax.tree.flatten((args, kwargs))
-        return self._jitted(self._key(leaves, tree, args, kwargs)).lower(*args, **kwargs)
+        return self._jitted(self._key(leaves, tree, args, kwargs)).function.lower(*args, **kwargs)
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """Return the plan for these arguments (arrays, or `jax.ShapeDtypeStruct`s with shardings)."""
@@ -287,9 +294,10 @@ class JitFunction:
     def _call(self, leaves: Sequence[Any], tree: Any, args: Any, kwargs: Any) -> Any:
         """The planned function on arrays, or XLA's own program where XLA cannot compile the plan."""
         key = self._key(leaves, tree, args, kwargs)
-        function = self._jitted(key)
+        function, placed = self._jitted(key)
         try:
-            return function(*args, **kwargs)
+            results = function(*args, **kwargs)
+            return _put(results, placed) if placed else results
         except (ProgramError, jax.errors.JaxRuntimeError) as error:
             deleted = any(isinstance(leaf, jax.Array) and leaf.is_deleted() for leaf in leaves)
             if function is self.unplanned or deleted or _compiles(function, args, kwargs):
@@ -297,7 +305,7 @@ class JitFunction:
             reason = str(error).strip().partition("\n")[0]
         warnings.warn(f"XLA does not compile the plan of {self.__name__}, which runs as jax.jit would run it: {reason}",
                       EggshardWarning, stacklevel=3)
-        return self._jitted_by.put(key, self.unplanned)(*args, **kwargs)
+        return self._jitted_by.put(key, Jitted(self.unplanned, {})).function(*args, **kwargs)
 
     def _key(self, leaves: Sequence[Any], tree: Any, args: Any, kwargs: Any) -> Any:
         """What one `jax.jit` is made for: types and shardings of the arguments, static values and the mesh in effect.
@@ -311,20 +319,27 @@ class JitFunction:
             static = None
         return tree, tuple(map(stated_sharding, leaves)), tuple(map(type_key, leaves)), mesh_in_effect(), static
 
-    def _jitted(self, key: Any) -> Any:
-        """A `jax.jit` that plans when it is traced."""
+    def _jitted(self, key: Any) -> Jitted:
         return self._jitted_by.get(key, lambda: self._new_jitted(key[0], key[1], key[3]))
 
-    def _new_jitted(self, tree: Any, shardings: Sequence[Any], mesh: Any) -> Any:
+    def _new_jitted(self, tree: Any, shardings: Sequence[Any], mesh: Any) -> Jitted:
+        placed: dict[int, Any] = {}
+
         def planned(*args: Any, **kwargs: Any) -> Any:
             given, named = jax.tree.unflatten(tree, shardings)
             at = jax.tree.leaves(self._statics.split(given, named)[1], is_leaf=lambda s: s is UNKNOWN)
-            return self._traced(args, kwargs, [None if s is UNKNOWN else s for s in at], mesh, constrain=True)
+            return self._traced(args, kwargs, [None if s is UNKNOWN else s for s in at], mesh, True, placed)
 
-        return jax.jit(self._named(planned), **self._common)
+        return Jitted(jax.jit(self._named(planned), **self._common), placed)
 
-    def _traced(self, args: Any, kwargs: Any, shardings: Sequence[Any], mesh: Any, constrain: bool = False) -> Any:
-        """The planned function on tracers, whose dynamic leaves lie as ``shardings`` say (None: not known)."""
+    def _traced(
+        self, args: Any, kwargs: Any, shardings: Sequence[Any], mesh: Any, constrain: bool = False,
+        placed: dict[int, Any] | None = None,
+    ) -> Any:
+        """The planned function on tracers, whose dynamic leaves lie as ``shardings`` say (None: not known).
+
+        placed: takes up where results are to be put that XLA leaves elsewhere.
+        """
         static, dynamic = self._statics.split(args, kwargs)
         leaves, tree = jax.tree.flatten(dynamic)
         types = [described(leaf, s) for leaf, s in zip(leaves, shardings, strict=True)]
@@ -346,6 +361,8 @@ class JitFunction:
             # This also tells JAX the devices, where no argument does.
             where = planned.output_shardings(planned.jax_mesh(shardings, mesh))
             results = [constrained(r, s) for r, s in zip(results, where, strict=True)]
+            if placed is not None:
+                placed.update(planned.without_elements(where))
         return jax.tree.unflatten(convention.out_tree, results)
 
     def _is_worse(self, plan: Plan, guard: Guard) -> bool:
@@ -367,6 +384,14 @@ def _with_gradient(function: JitFunction, static: Any, tree: Any) -> Callable[..
     from eggshard.engines.jax.gradient import with_gradient
 
     return with_gradient(function, static, tree)
+
+
+def _put(results: Any, places: dict[int, Any]) -> Any:
+    """The results, these of them put where they are to lie."""
+    leaves, tree = jax.tree.flatten(results)
+    for i, place in places.items():
+        leaves[i] = jax.device_put(leaves[i], place)
+    return jax.tree.unflatten(tree, leaves)
 
 
 def _compiles(function: Any, args: Any, kwargs: Any) -> bool:

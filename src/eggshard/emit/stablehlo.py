@@ -83,6 +83,10 @@ def module_text(
     body = StepText(mesh, "      " if manual else "    ", tables=tables)
     prefix = "%l" if manual else "%arg"
     arguments = [Value(f"{prefix}{v}", device_program.types[v]) for v in device_program.inputs]
+    # XLA drops what leads into a manual region for an array without elements, and then refuses a region without any.
+    passed = [i for i, v in enumerate(arguments) if v.type.elements or not manual]
+    body.lines += (f"      {v.name} = stablehlo.constant dense<> : {v.type}" for i, v in enumerate(arguments)
+                   if i not in passed)
     returned = body.program(device_program, arguments)
 
     attributes = f"mhlo.num_partitions = {mesh.size} : i32, mhlo.num_replicas = 1 : i32"
@@ -94,19 +98,18 @@ def module_text(
     shown_inputs = ", ".join(f"%arg{i}: {t}{m}" for i, (t, m) in enumerate(zip(input_types, marks, strict=False)))
     shown_outputs = ", ".join(f"{t}{m}" for t, m in zip(output_types, marks[len(inputs) :], strict=True))
     lines.append(f"  func.func public @main({shown_inputs}) -> ({shown_outputs}) {{")
-    types = function_type(input_types, output_types)
     if manual:
-        names = ", ".join(f"%arg{i}" for i in range(len(inputs)))
+        names = ", ".join(f"%arg{i}" for i in passed)
         pack = f"%result:{len(outputs)} = " if len(outputs) > 1 else "%result = " if outputs else ""
         axes = ", ".join(String().encode(axis) for axis in whole_mesh(mesh).axes)
-        blocks = ", ".join(f"{v.name}: {v.type}" for v in arguments)
+        blocks = ", ".join(f"{arguments[i].name}: {arguments[i].type}" for i in passed)
         lines.append(
-            f"    {pack}sdy.manual_computation({names}) in_shardings=[{', '.join(inputs)}] "
+            f"    {pack}sdy.manual_computation({names}) in_shardings=[{', '.join(inputs[i] for i in passed)}] "
             f"out_shardings=[{', '.join(outputs)}] manual_axes={{{axes}}} ({blocks}) {{"
         )
         lines += body.lines
         lines.append(f"      sdy.return{_typed(returned)}")
-        lines.append(f"    }} : {types}")
+        lines.append(f"    }} : {function_type([input_types[i] for i in passed], output_types)}")
         results = ["%result"] if len(outputs) == 1 else [f"%result#{i}" for i in range(len(outputs))]
         returned = [Value(n, t) for n, t in zip(results, output_types, strict=True)]
     else:

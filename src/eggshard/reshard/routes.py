@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import combinations as subsets, islice, product
 
 import numpy as np
 
@@ -19,24 +17,11 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Dim, Placement, missing_elements, tile_size
 from eggshard.program.types import TensorType, element_bytes
 from eggshard.reshard.conversions import Kind, Steps, convert
-from eggshard.reshard.states import (
-    AxisList,
-    Class,
-    State,
-    StateSpace,
-    all_states,
-    axis_lists,
-    combinations,
-    count_states,
-    state_space,
-)
+from eggshard.reshard.searched_states import searched, state_of
+from eggshard.reshard.states import AxisList, Class, State, StateSpace, state_space
 from eggshard.steps.exchange import exchange
-from eggshard.steps.steps import Action
+from eggshard.steps.steps import Action, Resize
 
-#: The most placements over the mesh's axes for a search of all of them (`python -m bench reshard exhaustive`).
-ALL_STATES = 320
-#: The most placements for a search of those made of pieces of the given placements, where all are too many.
-SOME_STATES = 256
 #: Prices that differ by less than this fraction are a tie, which goes to fewer messages, then to fewer steps.
 TIE = 1e-12
 
@@ -57,7 +42,7 @@ class Route:
 
 
 class Router:
-    """Finds reshards on one mesh under one price.
+    """Finds reshards on one mesh under one price. Of a tensor without elements nothing is sent.
 
     price: of an action on a shard of a local type, finite and not negative; prices of steps add up. Two actions of
     one kind over the same axes, with equal sizes and messages, must have one price. max_rounds: exchanges of more
@@ -74,6 +59,9 @@ class Router:
         """The cheapest route found; ShardingError if there is none, e.g. between partial placements of two monoids."""
         if source == target:
             return Route((), 0.0)
+        if not type_.elements:
+            resize = Resize(target.local_shape)
+            return Route(((resize, target),), self._price(resize, source.local_type(type_)))
         graph, (start, end) = self._graph(type_, (source, target))
         path = graph.path(start, end)
         steps = graph.steps(path)
@@ -83,6 +71,8 @@ class Router:
         """``[P, P]``: costs of the cheapest routes from row to column; inf where there is none, 0 on the diagonal."""
         if not placements:
             return np.zeros((0, 0))
+        if not type_.elements:
+            return np.array([[self.route(type_, a, b).cost for b in placements] for a in placements])
         graph, numbers = self._graph(type_, placements)
         out: np.ndarray = graph.closure()[np.ix_(numbers, numbers)]
         return out
@@ -91,6 +81,8 @@ class Router:
         """The cost of the cheapest route, inf where there is none."""
         key = (type_, source, target)
         known = self._costs.get(key)
+        if known is None and not type_.elements:
+            known = self._costs[key] = self.route(type_, source, target).cost
         if known is None:
             graph, (start, end) = self._graph(type_, (source, target))
             known = self._costs[key] = float(graph.costs_from(start)[end])
@@ -103,6 +95,9 @@ class Router:
         cheapest from anything reached so far; each target gets its try at being the first, and the best tree wins.
         ShardingError if a target cannot be reached.
         """
+        if not type_.elements:
+            routes = {target: self.route(type_, source, target) for target in targets if target != source}
+            return [(source, route.steps) for route in routes.values()]
         graph, (start, *ends) = self._graph(type_, (source, *targets))
         wanted = sorted({*ends} - {start})
         if not wanted:
@@ -123,7 +118,7 @@ class Router:
             numbers = graph.numbers(placements)
             if numbers is not None:
                 return graph, numbers
-        active, states = _searched(self.mesh, type_.shape, placements)
+        active, states = searched(self.mesh, type_.shape, placements)
         graph = _Graph(self.mesh, type_, active, states, self._price, self.max_rounds, self.pairwise)
         numbers = graph.numbers(placements)
         assert numbers is not None
@@ -183,7 +178,7 @@ class _Graph:
         for placement in placements:
             number = self._number.get(placement)
             if number is None:
-                number = self._space.number.get(_state(placement, self._active))
+                number = self._space.number.get(state_of(placement, self._active))
                 if number is None or any(d.axes for i, d in enumerate(placement.dims) if i not in self._active):
                     return None
                 if self.placement(number) != placement:
@@ -319,80 +314,3 @@ def _shortest(edges: np.ndarray, starts: Sequence[int]) -> tuple[np.ndarray, np.
         fresh = np.nonzero(costs < distance)[0]
         distance[fresh], before[fresh] = costs[fresh], via[fresh]
     return distance, before
-
-
-def _state(placement: Placement, active: tuple[int, ...]) -> State:
-    return State(tuple(placement.dims[i].axes for i in active), placement.partial, placement.monoid)
-
-
-def _searched(
-    mesh: Mesh, shape: tuple[int, ...], placements: Sequence[Placement]
-) -> tuple[tuple[int, ...], tuple[State, ...]]:
-    """The dimensions to shard, and the states over them, to search for routes among these placements.
-
-    All states where these are few enough, so that many tensors and questions share them: first over all axes and all
-    dimensions that hold anything to shard, then over those that the placements use. To reduce partial values that some
-    axes only repeat, one more dimension is used: sliced over those axes, each device reduces a part, and the parts are
-    gathered. No dimension has more shards than elements, unless a placement asks for that.
-    """
-    used = {i for p in placements for i, d in enumerate(p.dims) if d.axes}
-    if shape and any(p.partial for p in placements):
-        used.add(shape.index(max(shape)))
-    active = tuple(sorted(used))
-    everything = tuple(i for i, n in enumerate(shape) if n > 1 or i in used)
-    axes_used = {a for p in placements for a in p.used_axes}
-    if axes_used - set(mesh.axes):
-        raise ShardingError(f"axes {sorted(axes_used - set(mesh.axes))} are not in {mesh}")
-    all_axes = tuple(a for a, n in mesh.axes.items() if n > 1 or a in axes_used)
-    some_axes = tuple(a for a in mesh.axes if a in axes_used)
-    over: dict[str, set[str]] = {}
-    for p in placements:
-        if p.partial:
-            over.setdefault(p.monoid, set()).update(p.partial)
-    stated = _partials(mesh, tuple((m, frozenset(over[m])) for m in sorted(over)))
-    widest = _partials(mesh, tuple((m, frozenset(all_axes)) for m in sorted(over)))
-    for dims, axes, partials in (
-        (everything, all_axes, widest), (active, all_axes, widest), (active, all_axes, stated),
-        (active, some_axes, stated),
-    ):
-        if sum(count_states(len(axes) - len(p), len(dims)) for p, _ in partials) <= ALL_STATES:
-            most = tuple(max(shape[i], *(mesh.count(p.dims[i].axes) for p in placements)) for i in dims)
-            return dims, all_states(tuple(_at_most(mesh, axes, n) for n in most), partials)
-    return active, _some_states(frozenset(_state(p, active) for p in placements), len(active), stated)
-
-
-@lru_cache(maxsize=4096)
-def _at_most(mesh: Mesh, axes: AxisList, shards: int) -> tuple[AxisList, ...]:
-    """The ordered lists of distinct axes that make no more than so many shards."""
-    return tuple(some for some in axis_lists(axes) if mesh.count(some) <= shards)
-
-
-@lru_cache(maxsize=256)
-def _some_states(
-    given: frozenset[State], rank: int, partials: tuple[tuple[AxisList, str], ...]
-) -> tuple[State, ...]:
-    """States made of the leading axes of what is given: of any of them in each dimension, or of one, or as given."""
-    choices = tuple(
-        tuple(sorted({s.axes[i][:k] for s in given for k in range(len(s.axes[i]) + 1)}, key=lambda a: (len(a), a)))
-        for i in range(rank)
-    )
-    some = sum(sum(1 for _ in islice(combinations(choices, frozenset(p)), SOME_STATES)) for p, _ in partials)
-    if some < SOME_STATES:
-        return all_states(choices, partials)
-    reduced = {State(s.axes) for s in given}
-    below = set(given)
-    for s in given:
-        heads = [[axes[:k] for k in range(len(axes) + 1)] for axes in s.axes]
-        below.update(State(axes, s.partial, s.monoid) for axes in product(*heads))
-        below.update(State(axes) for axes in product(*heads))
-    return tuple(sorted(below if len(below) <= SOME_STATES else given | reduced))
-
-
-@lru_cache(maxsize=256)
-def _partials(mesh: Mesh, over: tuple[tuple[str, frozenset[str]], ...]) -> tuple[tuple[AxisList, str], ...]:
-    """No partial axes, and for each monoid all sets of the axes over which it may be partial."""
-    out: list[tuple[AxisList, str]] = [((), "")]
-    for monoid, axes in over:
-        ordered = [a for a in mesh.axes if a in axes]
-        out += [(some, monoid) for k in range(1, len(ordered) + 1) for some in subsets(ordered, k)]
-    return tuple(out)

@@ -102,7 +102,7 @@ class WindowRouter(Router):
     def route(self, type_: TensorType, source: Placement, target: Placement) -> Route:
         """The cheapest route found; ShardingError if there is none."""
         ends = [is_standard(self.mesh, type_.shape, p) for p in (source, target)]
-        if source == target or all(ends):
+        if source == target or all(ends) or not type_.elements:
             return super().route(type_, source, target)
         direct = rewindowed(self.mesh, type_.shape, source, target)
         if direct is not None:
@@ -125,7 +125,7 @@ class WindowRouter(Router):
         Only from windows, not to them: what a value is widened to is priced by `widened`, once for all its users.
         """
         odd = [i for i, p in enumerate(placements) if not is_standard(self.mesh, type_.shape, p)]
-        if not odd:
+        if not odd or not type_.elements:
             return super().table(type_, placements)
         homes = [home(self.mesh, type_.shape, p) for p in placements]
         standard = list(dict.fromkeys(homes))
@@ -150,6 +150,6 @@ class WindowRouter(Router):
     def tree(self, type_: TensorType, source: Placement, targets: Iterable[Placement]) -> list[tuple[Placement, Steps]]:
         """Paths that together reach all targets: (where it starts, its steps), in order."""
         wanted = list(targets)
-        if all(is_standard(self.mesh, type_.shape, p) for p in (source, *wanted)):
+        if not type_.elements or all(is_standard(self.mesh, type_.shape, p) for p in (source, *wanted)):
             return super().tree(type_, source, wanted)
         return [(source, self.route(type_, source, target).steps) for target in wanted if target != source]

@@ -32,12 +32,13 @@ __all__ = ["PlannedFunction", "TransformationError", "run_on_devices", "run_unsh
 class Dispatch(NamedTuple):
     """A jitted function for arguments that lie in some way.
 
-    moves: where to put those that lie elsewhere. processes: those whose devices take part, if several; ``spread`` names
-    the arguments that are then not whole on each of them.
+    moves: where to put those that lie elsewhere. placed: where to put results that XLA leaves elsewhere. devices: those
+    that take part, if they are of several processes; ``spread`` names the arguments that are then not whole on each.
     """
 
     function: Any
     moves: tuple[tuple[int, Any], ...] = ()
+    placed: tuple[tuple[int, Any], ...] = ()
     devices: tuple[Any, ...] = ()
     spread: tuple[tuple[int, Any], ...] = ()
 
@@ -84,6 +85,8 @@ class PlannedFunction:
                     what = f"{self.convention.argument_name(i)} of {self.__name__} is {type(leaf).__name__}"
                     raise LoweringError(f"{what}; pass an array") from None
             raise
+        for i, sharding in dispatch.placed:
+            results[i] = jax.device_put(results[i], sharding)
         return jax.tree.unflatten(self.convention.out_tree, results)
 
     def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
@@ -133,12 +136,15 @@ class PlannedFunction:
             and not given.is_equivalent_to(target, len(self.convention.arguments[i].shape))
         )
         outputs = self.output_shardings(mesh)
+        placed = self.without_elements(outputs)
+        for i, sharding in placed:
+            outputs[i] = sharding.update(spec=PartitionSpec())
         jitted = jax.jit(function, in_shardings=tuple(inputs), out_shardings=outputs, donate_argnums=donated)
         devices = tuple(mesh.devices.flat)
         if len(processes_of(devices)) == 1:
-            return Dispatch(jitted, moves)
+            return Dispatch(jitted, moves, placed)
         spread = ((i, s) for i, s in enumerate(inputs) if s is not None and not s.is_fully_replicated)
-        return Dispatch(jitted, moves, devices, tuple(spread))
+        return Dispatch(jitted, moves, placed, devices, tuple(spread))
 
     def flat_function(self) -> Callable[..., list[Any]]:
         """`apply` as a function of the planned one's name."""
@@ -165,6 +171,11 @@ class PlannedFunction:
             place = None if leaf.dtype == jax.dtypes.float0 else self._sharding(mesh, placement, len(leaf.shape))
             found.append(place.with_memory_kind(leaf.memory) if place and leaf.memory else place)
         return found
+
+    def without_elements(self, outputs: Sequence[NamedSharding | None]) -> tuple[tuple[int, NamedSharding], ...]:
+        """Where sharded results without elements lie: XLA leaves them whole, whatever it is told."""
+        return tuple((i, s) for i, (leaf, s) in enumerate(zip(self.convention.results, outputs, strict=True))
+                     if 0 in leaf.shape and s is not None and not s.is_fully_replicated)
 
     def apply(self, *leaves: Any) -> list[Any]:
         """The flat results for flat arguments, computed in place: for use under a trace."""

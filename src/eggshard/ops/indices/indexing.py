@@ -207,7 +207,8 @@ class _Gather(OpDef):
         self, attrs: Attributes, operands: Types, results: Types, local_operands: Types, local_results: Types
     ) -> Attributes:
         sizes = list(attrs["slice_sizes"])
-        for d in self._whole(attrs, operands[0].shape):
+        batching = Windows.of_gather(attrs["dimension_numbers"]).operand_batching
+        for d in (*self._whole(attrs, operands[0].shape), *(d for d in batching if not local_operands[0].shape[d])):
             sizes[d] = local_operands[0].shape[d]
         # What lies past the end of sharded indices is in no order.
         ordered = attrs.get("indices_are_sorted", False) and operands[1] == local_operands[1]

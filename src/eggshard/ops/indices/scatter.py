@@ -73,7 +73,7 @@ class _Scatter(OpDef):
                 raise ProgramError("an update has another element type than its tensor; convert it")
         sizes = self._window_sizes(windows, inputs[0].rank, updates[0].shape)
         if updates[0].shape != windows.windowed_shape(indices.shape, sizes) or any(
-            k > n for k, n in zip(sizes, inputs[0].shape, strict=True)
+            sizes[d] > inputs[0].shape[d] for d in windows.operand_window_dims(inputs[0].rank)
         ):
             raise ProgramError(f"updates {updates[0]} do not fit the dimension numbers")
         if regions:

@@ -125,7 +125,7 @@ class _Convolution(OpDef):
 
         def within(size: int, dimension: Dimension) -> Dimension:
             """The dimension under the groups, which are major."""
-            return group + dimension if size > 1 or not group else group
+            return group + dimension if size != 1 or not group else group
 
         input_: dict[int, Dimension] = {
             ins.outer: within(batch, samples) if batches > 1 else samples,
@@ -146,10 +146,12 @@ class _Convolution(OpDef):
         ins, taps, outs = self._layouts(attrs)
         (x, kernel), y = local_operands, local_results[0]
         changes = {}
-        if attrs["feature_group_count"] > 1:
-            changes["feature_group_count"] = x.shape[ins.feature] // kernel.shape[taps.feature]
-        if attrs["batch_group_count"] > 1:
-            changes["batch_group_count"] = x.shape[ins.outer] // y.shape[outs.outer]
+        for count, whole, part in (
+            ("feature_group_count", x.shape[ins.feature], kernel.shape[taps.feature]),
+            ("batch_group_count", x.shape[ins.outer], y.shape[outs.outer]),
+        ):
+            if attrs[count] > 1:  # groups of nothing are as many as the kernel's outer dimension splits into
+                changes[count] = whole // part if part else math.gcd(attrs[count], kernel.shape[taps.outer])
         return attrs.updated(**changes) if changes else attrs
 
     def reaches(self, attrs: Attributes, operands: Types, results: Types) -> Reaches:

@@ -30,7 +30,7 @@ class LogicalDims:
                 for d, factors in enumerate(row):
                     for f in factors:
                         here = self._find(cls, d)
-                        if here is not None and transfer.rule.factors[f].size > 1:
+                        if here is not None and transfer.rule.factors[f].size != 1:
                             self._parent[here] = self._root(of_factor.setdefault(f, here))
         self._axes: dict[tuple[int, int], set[Axes]] = {}
         for cls, placement in pinned:
@@ -42,9 +42,9 @@ class LogicalDims:
     def _find(self, cls: int, dim: int) -> tuple[int, int] | None:
         """The representative of a dimension; None for one of size 1."""
         shape = self.views.graph.classes[cls].types[0].shape
-        if shape[dim] <= 1:
+        if shape[dim] == 1:
             return None
-        core = self.views.order[cls][sum(n > 1 for n in shape[:dim])]
+        core = self.views.order[cls][sum(n != 1 for n in shape[:dim])]
         return self._root((self.views.group[cls], core))
 
     def _root(self, key: tuple[int, int]) -> tuple[int, int]:

@@ -39,14 +39,14 @@ class Views:
     def core_type(self, cls: int) -> TensorType:
         """The type of a class's group: core dimensions only, in the group's order."""
         root = self.graph.classes[self.group[cls]].types[0]
-        return TensorType(tuple(n for n in root.shape if n > 1), root.dtype)
+        return TensorType(tuple(n for n in root.shape if n != 1), root.dtype)
 
     def to_core(self, cls: int, placement: Placement) -> Placement:
         """A class's placement as one of its group."""
         if self._is_core[cls]:
             return placement
         shape = self.graph.classes[cls].types[0].shape
-        dims = [d for n, d in zip(shape, placement.dims, strict=True) if n > 1]
+        dims = [d for n, d in zip(shape, placement.dims, strict=True) if n != 1]
         core: list[Dim] = [Dim((), 1)] * len(dims)
         for i, dim in zip(self.order[cls], dims, strict=True):
             core[i] = dim
@@ -58,13 +58,13 @@ class Views:
             return placement
         dims = iter(self.order[cls])
         shape = self.graph.classes[cls].types[0].shape
-        placed = tuple(placement.dims[next(dims)] if n > 1 else Dim((), 1) for n in shape)
+        placed = tuple(placement.dims[next(dims)] if n != 1 else Dim((), 1) for n in shape)
         return Placement(placed, placement.partial, placement.monoid)
 
     def represents(self, cls: int, placement: Placement) -> bool:
         """Whether a class's placement is one of its group: it holds dimensions that are not core whole."""
         shape = self.graph.classes[cls].types[0].shape
-        return all(n > 1 or not d.axes for n, d in zip(shape, placement.dims, strict=True))
+        return all(n != 1 or not d.axes for n, d in zip(shape, placement.dims, strict=True))
 
     def is_view(self, cls: int, node: ENode) -> bool:
         """Whether the node only renames dimensions of a class of the same group."""
@@ -76,19 +76,19 @@ def view_order(graph: EGraph, cls: int, node: ENode) -> Order | None:
     if node.op not in ("transpose", "reshape", "broadcast_in_dim"):
         return None
     source, result = graph.type_of(node.children[0]).shape, graph.classes[cls].types[0].shape
-    if sorted(n for n in source if n > 1) != sorted(n for n in result if n > 1):
+    if sorted(n for n in source if n != 1) != sorted(n for n in result if n != 1):
         return None
     if node.op == "reshape":
-        core = tuple(n for n in source if n > 1)
-        return tuple(range(len(core))) if core == tuple(n for n in result if n > 1) else None
+        core = tuple(n for n in source if n != 1)
+        return tuple(range(len(core))) if core == tuple(n for n in result if n != 1) else None
     if node.op == "transpose":
         of_result = list(node.attributes["permutation"])
     else:
         of_result = [-1] * len(result)
         for j, i in enumerate(node.attributes["broadcast_dimensions"]):
             of_result[i] = j
-    number = {d: i for i, d in enumerate(d for d, n in enumerate(source) if n > 1)}
-    order = tuple(number.get(of_result[d], -1) for d, n in enumerate(result) if n > 1)
+    number = {d: i for i, d in enumerate(d for d, n in enumerate(source) if n != 1)}
+    order = tuple(number.get(of_result[d], -1) for d, n in enumerate(result) if n != 1)
     return None if -1 in order else order
 
 
@@ -110,7 +110,7 @@ def find_views(graph: EGraph) -> Views:
         group[start] = start
         if eclass.is_tuple:
             continue
-        orders[start] = tuple(range(sum(n > 1 for n in eclass.types[0].shape)))
+        orders[start] = tuple(range(sum(n != 1 for n in eclass.types[0].shape)))
         queue = deque([start])
         while queue:
             here = queue.popleft()
