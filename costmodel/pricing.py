@@ -17,7 +17,8 @@ from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
 from eggshard.program.types import TensorType
 from eggshard.steps.control_steps import Branch, Loop, price_of_loop
-from eggshard.steps.steps import Action, Copies, Local, StepPlan
+from eggshard.steps.moves import Copies
+from eggshard.steps.steps import Action, Local, StepPlan
 
 #: Ops that only rename elements: compilers fold them into layouts and consumers, and extraction does not see them.
 FREE_OPS = ("reshape", "transpose")

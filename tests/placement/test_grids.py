@@ -11,7 +11,7 @@ from eggshard.ops import registry
 from eggshard.ops.base import FactorRule
 from eggshard.ops.windowing import Reaches
 from eggshard.placement.grids import left_on, reduced_on
-from eggshard.placement.transfer import strategies
+from eggshard.placement.transfer import enumerated
 from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Dim, Placement
@@ -59,7 +59,7 @@ def test_reductions_over_shifted_tiles(monoid: str, seed: int) -> None:
         types = (TensorType((n, 3), "i32"),)
         results = op.infer(attributes, types)
         rule = op.factors(attributes, types, results)
-        (base,) = [s for s in strategies(MESH, rule) if s.operands[0].dims[0].axes]
+        (base,) = [s for s in enumerated(MESH, rule).found if s.operands[0].dims[0].axes]
         found = reduced_on(MESH, rule, base, 0, tiles(tile, shift))
         if tiles(tile, shift) == base.operands[0]:
             continue

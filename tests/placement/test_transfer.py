@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from eggshard.ops.base import PASS, REDUCE, REPLICATE, Factor, FactorRule
-from eggshard.placement.transfer import strategies, useful
+from eggshard.placement.transfer import enumerated, useful
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement, place, replicated
 
@@ -18,11 +18,11 @@ DOT = FactorRule(
 
 def shown(rule: FactorRule, mesh: Mesh = MESH, **options) -> set[str]:
     return {" ".join(map(str, s.operands)) + " -> " + " ".join(map(str, s.results))
-            for s in strategies(mesh, rule, **options)}
+            for s in enumerated(mesh, rule, **options).found}
 
 
 def test_replication_comes_first() -> None:
-    first = strategies(MESH, DOT)[0]
+    first = enumerated(MESH, DOT).found[0]
     assert first.operands == (replicated((64, 16)), replicated((16, 32)))
 
 
@@ -49,7 +49,7 @@ def test_orders_other_than_the_mesh_s_are_tried_where_they_are_in_use() -> None:
 
 
 def test_no_axis_is_used_twice_and_shapes_fit() -> None:
-    for s in strategies(MESH, DOT):
+    for s in enumerated(MESH, DOT).found:
         for p in (*s.operands, *s.results):
             assert len(set(p.used_axes)) == len(p.used_axes)
 
@@ -69,7 +69,7 @@ def test_uneven_factors_do_not_shard_inside_merged_dimensions() -> None:
 
 def test_uneven_reduction_is_masked() -> None:
     rule = FactorRule((Factor(10, REDUCE, "add"),), (((0,),),), ((),))
-    masked = [s for s in strategies(MESH, rule) if s.masks]
+    masked = [s for s in enumerated(MESH, rule).found if s.masks]
     assert masked and all(m[3] == 10 for s in masked for m in s.masks)
 
 
@@ -80,18 +80,18 @@ def test_more_shards_than_elements_are_refused() -> None:
 
 def test_replicate_factors_are_never_sharded() -> None:
     rule = FactorRule((Factor(8, REPLICATE), Factor(8, PASS)), (((0,), (1,)),), (((0,), (1,)),))
-    assert all(not s.operands[0].dims[0].axes for s in strategies(MESH, rule))
+    assert all(not s.operands[0].dims[0].axes for s in enumerated(MESH, rule).found)
 
 
 def test_one_monoid_at_a_time() -> None:
     rule = FactorRule(
         (Factor(8, REDUCE, "add"), Factor(8, REDUCE, "max")), (((0,), (1,)),), ((),), ())
-    assert all(not (s.operands[0].dims[0].axes and s.operands[0].dims[1].axes) for s in strategies(MESH, rule))
+    assert all(not (s.operands[0].dims[0].axes and s.operands[0].dims[1].axes) for s in enumerated(MESH, rule).found)
 
 
 @pytest.mark.parametrize("limit", [1, 5, 20])
 def test_the_limit_holds(limit: int) -> None:
-    assert len(strategies(MESH, DOT, limit=limit)) == limit
+    assert len(enumerated(MESH, DOT, limit=limit).found) == limit
 
 
 def test_three_axes_follow_orders_in_use() -> None:
@@ -104,14 +104,14 @@ def test_three_axes_follow_orders_in_use() -> None:
 
 def test_placements_have_standard_tiles() -> None:
     rule = FactorRule((Factor(10), Factor(7)), (((0,), (1,)),), (((0,), (1,)),))
-    for s in strategies(MESH, rule):
+    for s in enumerated(MESH, rule).found:
         p: Placement = s.results[0]
         assert p == place(MESH, (10, 7), tuple(d.axes for d in p.dims))
 
 
 def test_every_axis_subset_of_an_elementwise_op_is_there() -> None:
     rule = FactorRule((Factor(64), Factor(64)), (((0,), (1,)),) * 2, (((0,), (1,)),))
-    found = {tuple(d.axes for d in s.results[0].dims) for s in strategies(MESH, rule)}
+    found = {tuple(d.axes for d in s.results[0].dims) for s in enumerated(MESH, rule).found}
     for a, b in itertools.product([(), ("x",), ("y",)], repeat=2):
         if not set(a) & set(b):
             assert (a, b) in found
@@ -129,7 +129,7 @@ def test_accumulators_hold_partial_sums_over_the_axes_that_shard_the_factor() ->
 
 def test_strategies_say_where_places_matter_and_mask_nothing_there() -> None:
     rule = FactorRule((Factor(10, REDUCE, "add", positional=True), Factor(8)), (((0,), (1,)),), (((1,),),))
-    for s in strategies(MESH, rule):
+    for s in enumerated(MESH, rule).found:
         assert s.positional == bool(s.operands[0].dims[0].axes) and not s.masks
 
 
@@ -142,9 +142,10 @@ def test_a_factor_of_size_one_beside_another_changes_nothing() -> None:
 
 def test_useful_strategies_have_partial_sums_where_partial_sums_can_be() -> None:
     whole = replicated((64, 16)), replicated((16, 32))
+    found = enumerated(MESH, DOT).found
     left, right = (
-        next(s for s in strategies(MESH, DOT) if s.operands[i].partial == ("x",) and s.operands[1 - i] == whole[1 - i])
+        next(s for s in found if s.operands[i].partial == ("x",) and s.operands[1 - i] == whole[1 - i])
         for i in (0, 1)
     )
     assert useful(left, [{"add"}, ()]) and not useful(right, [{"add"}, ()]) and not useful(left, [{"max"}, ()])
-    assert all(useful(s, [(), ()]) for s in strategies(MESH, DOT) if not any(p.partial for p in s.operands))
+    assert all(useful(s, [(), ()]) for s in enumerated(MESH, DOT).found if not any(p.partial for p in s.operands))

@@ -19,7 +19,7 @@ from tests.ops.samples2 import (
 from tests.spmd.on_xla import form, results_on_xla
 
 from eggshard.ops import registry
-from eggshard.placement.transfer import Strategy, strategies
+from eggshard.placement.transfer import Strategy, enumerated
 from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
 from eggshard.simulate.simulator import gather_from_devices
@@ -34,7 +34,7 @@ def ways(mesh: Mesh, name: str, sample: Sample) -> tuple[Strategy, ...]:
     """The strategies of an op on a mesh."""
     attrs, arrays, regions = sample
     definition, operands = registry.get(name), types_of(arrays)
-    return strategies(mesh, definition.factors(attrs, operands, definition.infer(attrs, operands, regions)))
+    return enumerated(mesh, definition.factors(attrs, operands, definition.infer(attrs, operands, regions))).found
 
 
 def check(mesh: Mesh, cases: Iterable[Case]) -> int:

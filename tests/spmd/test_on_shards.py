@@ -14,7 +14,7 @@ from tests.ops.samples import SAMPLES, Sample, array, types_of
 from tests.ops.samples2 import SAMPLES2, gather_attributes, scatter_attributes
 
 from eggshard.ops import registry
-from eggshard.placement.transfer import Strategy, strategies
+from eggshard.placement.transfer import Strategy, enumerated
 from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
@@ -64,7 +64,7 @@ def check(name: str, sample: Sample) -> int:
     rule = definition.factors(attrs, operands, definition.infer(attrs, operands, regions))
     positional = 0
     for mesh in MESHES:
-        for strategy in strategies(mesh, rule):
+        for strategy in enumerated(mesh, rule).found:
             positional += strategy.positional
             for got, want in zip(by_strategy(name, sample, mesh, strategy), whole, strict=True):
                 assert_close(got, want, (name, attrs, operands, strategy))
@@ -202,7 +202,7 @@ def test_devices_differ_by_one_number_and_equal_ones_are_looked_up_once() -> Non
     operands = types_of([np.zeros((8, 8), np.float32), *(np.zeros((), np.int32),) * 2])
     definition, mesh = registry.get("dynamic_slice"), Mesh({"x": 4})
     results = definition.infer(attrs, operands)
-    found = [s for s in strategies(mesh, definition.factors(attrs, operands, results)) if s.positional]
+    found = [s for s in enumerated(mesh, definition.factors(attrs, operands, results)).found if s.positional]
     assert {str(s.operands[0]) for s in found} == {"(x, -)", "(-, x)"}
     for strategy in found:
         plan = on_shards(mesh, "dynamic_slice", attrs, (), operands, results, strategy)

@@ -15,6 +15,7 @@ from eggshard.program.types import TensorType, numpy_dtype
 from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.exchange import BoxExchange, PieceExchange
+from eggshard.steps.moves import Moves
 from eggshard.steps.piece_steps import Exchange, Pieces
 from eggshard.steps.steps import (
     Action,
@@ -25,7 +26,6 @@ from eggshard.steps.steps import (
     KeepFirst,
     Local,
     Mask,
-    Moves,
     ReduceScatter,
     Resize,
     Slice,

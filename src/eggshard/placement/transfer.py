@@ -57,19 +57,6 @@ class Assignment(NamedTuple):
     roles: tuple[int, ...]
 
 
-def strategies(
-    mesh: Mesh,
-    rule: FactorRule,
-    orders: frozenset[AxisList] = frozenset(),
-    partial_allowed: Callable[[str], bool] = lambda monoid: True,
-    limit: int = 4096,
-    sparse: bool = False,
-    view: Callable[[], View] = View,
-) -> tuple[Strategy, ...]:
-    """All strategies of an op on a mesh, replication first, or ``limit`` of them; see `enumerated`."""
-    return enumerated(mesh, rule, orders, partial_allowed, limit, sparse, view).found
-
-
 def enumerated(
     mesh: Mesh,
     rule: FactorRule,
@@ -79,12 +66,13 @@ def enumerated(
     sparse: bool = False,
     view: Callable[[], View] = View,
 ) -> Enumeration:
-    """All strategies of an op on a mesh, replication first, or the first ``limit`` of them.
+    """All strategies of an op on a mesh, replication first, or ``limit`` of them.
 
     orders: axis tuples, besides those in mesh order, in which a dimension may be sharded. partial_allowed: whether
     partial values of a monoid may exist (false for float sums where reassociation is forbidden). sparse: also those
     that share out a factor among more devices than it has indices. view: asked where there are more than ``limit``;
-    those kept are then the view's own, whatever the limit, and of the others the nearest to it.
+    those kept are then the view's own, whatever the limit, and of the others the nearest to it. Without one they are
+    the first.
     """
     allowed = frozenset(m for m in ("add", "mul", "max", "min", "and", "or", "xor") if partial_allowed(m))
     found = _strategies(mesh, rule, orders, allowed, limit, sparse)

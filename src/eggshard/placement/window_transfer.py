@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from eggshard.ops.base import PASS, PERMUTE, REDUCE, FactorRule
 from eggshard.ops.windowing import Reach, Reaches
 from eggshard.placement.grids import left_on, reduced_on
-from eggshard.placement.transfer import Strategy, strategies
+from eggshard.placement.transfer import Strategy, enumerated
 from eggshard.placement.view import View
 from eggshard.placement.windows import reached
 from eggshard.program.mesh import Mesh
@@ -63,13 +63,13 @@ class WindowTransfer:
         )
         self.rule = linked(rule, self.reaches) if self.windowed else rule
         self._at: dict[Placement, tuple[Strategy, ...]] = {}
-        self._bases = partial(strategies, mesh, self.rule, orders, partial_allowed, limit, sparse=True, view=view)
+        self._bases = partial(enumerated, mesh, self.rule, orders, partial_allowed, limit, sparse=True, view=view)
 
     @cached_property
     def by_spread(self) -> dict[Spread, list[Strategy]]:
         """The strategies on standard tiles by how the result is spread; found when first asked for."""
         found: dict[Spread, list[Strategy]] = {}
-        for strategy in self._bases():
+        for strategy in self._bases().found:
             found.setdefault(spread(strategy.results[0]), []).append(strategy)
         return found
 

@@ -15,6 +15,7 @@ from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirst
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.exchange import BoxExchange
 from eggshard.steps.handlers import Handlers
+from eggshard.steps.moves import Moves, moved_axes
 from eggshard.steps.piece_steps import Exchange
 from eggshard.steps.steps import (
     Action,
@@ -25,12 +26,10 @@ from eggshard.steps.steps import (
     KeepFirst,
     Local,
     Mask,
-    Moves,
     ReduceScatter,
     Resize,
     Slice,
     Step,
-    moved_axes,
 )
 from eggshard.steps.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
 from eggshard.tables import LONG, WIDTH, duration, glued, render, size

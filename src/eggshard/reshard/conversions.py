@@ -14,6 +14,7 @@ import numpy as np
 from eggshard.errors import ShardingError
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Dim, Placement
+from eggshard.steps.moves import Moves
 from eggshard.steps.steps import (
     Action,
     AllGather,
@@ -21,7 +22,6 @@ from eggshard.steps.steps import (
     AllToAll,
     CollectivePermute,
     KeepFirst,
-    Moves,
     Pairs,
     ReduceScatter,
     Resize,

@@ -24,6 +24,7 @@ from eggshard.simulate.window_simulation import gather_windows, scatter_windows
 from eggshard.steps.authored_steps import DeviceNumber, OnFirstDevice
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.exchange import BoxExchange, PieceExchange
+from eggshard.steps.moves import Moves
 from eggshard.steps.piece_steps import Exchange
 from eggshard.steps.steps import (
     Action,
@@ -34,7 +35,6 @@ from eggshard.steps.steps import (
     KeepFirst,
     Local,
     Mask,
-    Moves,
     Pairs,
     ReduceScatter,
     Resize,

@@ -28,7 +28,8 @@ from eggshard.spmd.hoisting import hoisted_loop
 from eggshard.steps.assemble import Assembler
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.held import Origin
-from eggshard.steps.steps import Action, AllGather, AllReduce, KeepFirst, Local, Moves, Slice, StepPlan
+from eggshard.steps.moves import Moves
+from eggshard.steps.steps import Action, AllGather, AllReduce, KeepFirst, Local, Slice, StepPlan
 
 MANUAL = "manual_computation"
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from eggshard.ops import registry
 from eggshard.ops.base import PASS, FactorRule
 from eggshard.ops.numerics import bit_width
-from eggshard.placement.transfer import AxisList, Strategy, strategies
+from eggshard.placement.transfer import AxisList, Strategy, enumerated
 from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Region
@@ -41,7 +41,7 @@ def picking_strategies(
     """The strategies that shard a dimension which is reduced; the results are whole along its axes."""
     reduced = {rule.operands[0][d][0] for d in attributes["dimensions"] if rule.operands[0][d]}
     factors = tuple(replace(f, kind=PASS) if i in reduced else f for i, f in enumerate(rule.factors))
-    for strategy in strategies(mesh, replace(rule, factors=factors), orders, lambda monoid: False, limit):
+    for strategy in enumerated(mesh, replace(rule, factors=factors), orders, lambda monoid: False, limit).found:
         if _axes(attributes, strategy):
             yield strategy._replace(regroups=True)
 

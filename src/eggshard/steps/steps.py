@@ -6,7 +6,6 @@ action states its result shape and the bytes that each device receives; nothing 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -19,26 +18,9 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.program import Region
 from eggshard.program.types import TensorType
 from eggshard.steps.held import Held, Origin
+from eggshard.steps.moves import Copies, Moves, copied, copied_along, moved_axes, scaled
 
-#: (tensor dimension, mesh axes major to minor): which axes a step adds to or takes from a dimension.
-Moves = tuple[tuple[int, tuple[str, ...]], ...]
 Pairs = tuple[tuple[int, int], ...]
-
-
-def moved_axes(moves: Moves) -> tuple[str, ...]:
-    """The axes of all moves in order: the order of devices within the step's groups (first is major)."""
-    return tuple(a for _, axes in moves for a in axes)
-
-
-@dataclass(frozen=True, slots=True)
-class Copies:
-    """Bytes read and written, and the contiguous pieces of memory that they are copied in."""
-
-    bytes: float = 0.0
-    runs: float = 0.0
-
-    def __add__(self, other: Copies) -> Copies:
-        return Copies(self.bytes + other.bytes, self.runs + other.runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +121,7 @@ class Slice(Action):
     kind: ClassVar[str] = "slice"
 
     def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
-        return (_scaled(mesh, operands[0], (), self.moves),)
+        return (scaled(mesh, operands[0], (), self.moves),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +148,13 @@ class AllGather(GroupCollective):
         return moved_axes(self.moves)
 
     def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
-        return (_scaled(mesh, operands[0], self.moves, ()),)
+        return (scaled(mesh, operands[0], self.moves, ()),)
 
     def busiest(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
         return float(operands[0].bytes * (mesh.count(self.axes) - 1))
 
     def copied(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> Copies:
-        return _copied_along(mesh, self.moves, operands[0], self.result(mesh, operands)[0])
+        return copied_along(mesh, self.moves, operands[0], self.result(mesh, operands)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,14 +174,14 @@ class AllToAll(GroupCollective):
         return moved_axes(self.targets)
 
     def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
-        return (_scaled(mesh, operands[0], self.sources, self.targets),)
+        return (scaled(mesh, operands[0], self.sources, self.targets),)
 
     def busiest(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
         n = mesh.count(self.axes)
         return float(operands[0].bytes * (n - 1) / n)
 
     def copied(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> Copies:
-        return _copied(mesh, operands[0], self.targets) + _copied(mesh, self.result(mesh, operands)[0], self.sources)
+        return copied(mesh, operands[0], self.targets) + copied(mesh, self.result(mesh, operands)[0], self.sources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,14 +243,14 @@ class ReduceScatter(GroupCollective):
         return moved_axes(self.moves)
 
     def result(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
-        return (_scaled(mesh, operands[0], (), self.moves),)
+        return (scaled(mesh, operands[0], (), self.moves),)
 
     def busiest(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> float:
         n = mesh.count(self.axes)
         return float(operands[0].bytes * (n - 1) / n)
 
     def copied(self, mesh: Mesh, operands: tuple[TensorType, ...]) -> Copies:
-        return _copied_along(mesh, self.moves, self.result(mesh, operands)[0], operands[0])
+        return copied_along(mesh, self.moves, self.result(mesh, operands)[0], operands[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,37 +344,6 @@ class StepPlan:
         for step in self.steps:
             out.update(step.action.collectives)
         return dict(sorted(out.items()))
-
-
-def _copied(mesh: Mesh, whole: TensorType, moves: Moves) -> Copies:
-    """Return the local copies that bring each device's part of an array together: none if they are contiguous."""
-    last = max(dim for dim, _ in moves)
-    outer = math.prod(whole.shape[:last])
-    return Copies() if outer == 1 else Copies(2.0 * whole.bytes, float(outer * mesh.count(dict(moves)[last])))
-
-
-def _copied_along(mesh: Mesh, moves: Moves, part: TensorType, whole: TensorType) -> Copies:
-    """Return the local copies of splitting an array into parts or joining parts into an array. Along one dimension XLA
-    makes that one the outermost of both, and so copies what is inside one index of it at a time."""
-    if len(moves) > 1:
-        return _copied(mesh, whole, moves)
-    dim = moves[0][0]
-    outer = math.prod(whole.shape[:dim])
-    if outer == 1:
-        return Copies()
-    return Copies(2.0 * (part.bytes + whole.bytes), float(outer * (part.shape[dim] + whole.shape[dim])))
-
-
-def _scaled(mesh: Mesh, type_: TensorType, grow: Moves, shrink: Moves) -> TensorType:
-    shape = list(type_.shape)
-    for dim, axes in grow:
-        shape[dim] *= mesh.count(axes)
-    for dim, axes in shrink:
-        count = mesh.count(axes)
-        if shape[dim] % count:
-            raise ValueError(f"dimension {dim} of local {type_} does not split over {axes}")
-        shape[dim] //= count
-    return type_.with_shape(tuple(shape))
 
 
 def received_by_pairs(mesh: Mesh, pairs: Pairs, size: int) -> np.ndarray:

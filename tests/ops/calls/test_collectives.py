@@ -9,7 +9,7 @@ import pytest
 
 from eggshard.ops import registry
 from eggshard.ops.region_builder import RegionBuilder
-from eggshard.placement.transfer import strategies
+from eggshard.placement.transfer import enumerated
 from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
@@ -64,7 +64,7 @@ def test_every_strategy_computes_the_same(case: str) -> None:
     definition = registry.get(name)
     rule = definition.factors(attributes, operands, results)
     copies = np.random.default_rng(0).integers(-9, 9, (2, *shape)).astype(np.float32)
-    found = strategies(FREE, rule, frozenset([("g", "f")]))
+    found = enumerated(FREE, rule, frozenset([("g", "f")])).found
     assert len(found) > 4
     want: np.ndarray | None = None
     for strategy in found:

@@ -24,6 +24,7 @@ from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirst
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.exchange import BoxExchange, PieceExchange
 from eggshard.steps.handlers import Handlers
+from eggshard.steps.moves import Moves, moved_axes
 from eggshard.steps.piece_steps import Exchange
 from eggshard.steps.steps import (
     Action,
@@ -34,11 +35,9 @@ from eggshard.steps.steps import (
     KeepFirst,
     Local,
     Mask,
-    Moves,
     ReduceScatter,
     Resize,
     Slice,
-    moved_axes,
 )
 from eggshard.steps.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
 

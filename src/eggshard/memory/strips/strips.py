@@ -25,6 +25,7 @@ from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirst
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.exchange import Boxes, BoxExchange
 from eggshard.steps.handlers import Handlers
+from eggshard.steps.moves import Moves
 from eggshard.steps.piece_steps import Exchange, Round
 from eggshard.steps.steps import (
     Action,
@@ -35,7 +36,6 @@ from eggshard.steps.steps import (
     KeepFirst,
     Local,
     Mask,
-    Moves,
     ReduceScatter,
     Resize,
     Slice,

@@ -15,6 +15,7 @@ from eggshard.shardy.local.decisions import Refusal
 from eggshard.shardy.local.layouts import Layout, refined, same_tiles
 from eggshard.shardy.reshards.axis_lists import positions_along
 from eggshard.shardy.reshards.collectives.kinds import PER_TENSOR, Collective
+from eggshard.steps.moves import Moves
 from eggshard.steps.piece_steps import Exchange, Round
 from eggshard.steps.steps import (
     Action,
@@ -23,7 +24,6 @@ from eggshard.steps.steps import (
     AllToAll,
     CollectivePermute,
     KeepFirst,
-    Moves,
     ReduceScatter,
     Slice,
 )

@@ -12,7 +12,7 @@ from eggshard.costmodel.protocol import StepInfo
 from eggshard.ops import registry
 from eggshard.ops.base import PASS, REPLICATE, Factor, FactorRule
 from eggshard.ops.windowing import Reach
-from eggshard.placement.transfer import Strategy, strategies
+from eggshard.placement.transfer import Strategy, enumerated
 from eggshard.program.op_sharding_rule import PASS_THROUGH, PERMUTATION, OpShardingRule
 from eggshard.program.placement import Placement
 from eggshard.program.program import Op
@@ -37,8 +37,8 @@ def kept_sharded(
         Factor(f.size, PASS if f.kind == PASS_THROUGH or i in moved else REPLICATE) for i, f in enumerate(rule.factors))
     axes = {f: wanted.dims[rule.results[0].index((f,))].axes for f in moved}
     found = []
-    for s in strategies(context.free, FactorRule(factors, rule.operands, rule.results), context.orders,
-                        limit=context.limits.strategies):
+    for s in enumerated(context.free, FactorRule(factors, rule.operands, rule.results), context.orders,
+                        limit=context.limits.strategies).found:
         sharded = {f for f in moved for d in [s.results[0].dims[rule.results[0].index((f,))]] if d.axes}
         if not sharded or any(s.results[0].dims[rule.results[0].index((f,))].axes != axes[f] for f in sharded):
             continue

@@ -12,7 +12,7 @@ from eggshard.frontends.stablehlo.region_reader import RegionReader
 from eggshard.ops import registry
 from eggshard.ops.base import PASS, REDUCE, REPLICATE, Factor, FactorRule
 from eggshard.ops.calls.collectives import PerDevice
-from eggshard.placement.transfer import Strategy, strategies, useful
+from eggshard.placement.transfer import Strategy, enumerated, useful
 from eggshard.program.op_sharding_rule import NEED_REPLICATION, PASS_THROUGH, PERMUTATION
 from eggshard.program.placement import Placement, replicated
 from eggshard.program.program import Op
@@ -115,7 +115,7 @@ def plain_offers(
             and (stated is None or _agrees(stated, s))
         )
 
-    found = strategies(context.free, rule, context.orders, limit=context.limits.strategies)
+    found = enumerated(context.free, rule, context.orders, limit=context.limits.strategies).found
     offers = [
         Offer(s.operands, s.results, _seconds(context, reading, s, types, results), captured)
         for s in found if allowed(s)
@@ -229,5 +229,5 @@ def barrier_offers(context: Context, type_: TensorType) -> list[Offer]:
     dims = tuple((i,) for i in range(type_.rank))
     linear = (("add", (0,)),) if type_.dtype != TOKEN else ()
     rule = FactorRule(tuple(Factor(n) for n in type_.shape), (dims,), (dims,), linear)
-    found = strategies(context.free, rule, context.orders, limit=context.limits.strategies)
+    found = enumerated(context.free, rule, context.orders, limit=context.limits.strategies).found
     return [Offer(s.operands, s.results, 0.0) for s in found if context.allows(type_, s.results[0])]
