@@ -47,7 +47,7 @@ def measure(name: str, mesh: str) -> dict[str, Any]:
         plan = eggshard.optimize(lowered)
         seconds = time.perf_counter() - began
     out = {"seconds": seconds, "peak": peak_memory(), "grown": peak_memory() - before, "steps": len(plan.steps),
-           "gap": plan.gap, "fallback": plan.search.fallback, "stages": dict(plan.search.seconds)}
+           "gap": plan.search_gap, "fallback": plan.search.fallback, "stages": dict(plan.search.seconds)}
     began = time.perf_counter()
     str(plan), plan.explain(), plan.wire_bytes
     out["shown"], began = time.perf_counter() - began, time.perf_counter()

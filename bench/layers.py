@@ -75,7 +75,7 @@ def measure(kind: str, layers: int, limits: str = "") -> dict[str, Any]:
     lowered.compile()
     return {
         "ops": len(plan.program.region.ops), "seconds": seconds, "xla": time.perf_counter() - began, "peak": peak,
-        "gap": plan.gap, "cost": plan.cost.total, "bytes": plan.serial_bytes, "fallback": plan.search.fallback,
+        "gap": plan.search_gap, "cost": plan.cost.total, "bytes": plan.serial_bytes, "fallback": plan.search.fallback,
         "stages": dict(plan.search.seconds),
     }
 

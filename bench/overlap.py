@@ -75,7 +75,7 @@ def run(console: Console) -> bool:
             share = chosen.cost.hidden / chosen.cost.communication if chosen.cost.communication else 0.0
             times = [f"{1e6 * t:.1f}" for t in (added.cost.total, assembled, ordered, chosen.cost.total)]
             table.add_row(program.name, machine.name, *times, f"{100 * share:.0f}", f"{1e6 * chosen.bound:.1f}",
-                          f"{100 * chosen.gap:.1f}", "; ".join(failures))
+                          f"{100 * chosen.search_gap:.1f}", "; ".join(failures))
     console.print(table)
     console.print(f"chosen for its schedule, another plan is faster on {shorter} of {table.row_count}")
     return good
