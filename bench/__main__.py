@@ -53,7 +53,7 @@ def table(family: str, rows: Sequence[Row]) -> Table:
         "Shardy",
         "ours",
         "collectives",
-        "gap %",
+        "search gap %",
         "no algebra",
         "exact",
         "flops",
@@ -135,15 +135,17 @@ def summary(rows: Sequence[Row]) -> list[str]:
 _WINDOWS = frozenset({"stencil", "padslice"})
 _SECTIONS = {
     name: f"bench.{name}"
-    for name in ("clusters", "costmodel", "exhaustive", "fuzz", "latency", "laws", "layers", "memory", "overlap",
-                 "scale")
+    for name in ("clusters", "costmodel", "exhaustive", "fuzz", "guard", "latency", "laws", "layers", "memory", "overlap",
+                 "same", "scale")
 }
 _ASKED = {"clusters": {"only": "only", "everything": "all", "seed": "seed", "variants": "variants"},
           "costmodel": {"only": "only", "table": "table", "machine": "machine", "seed": "seed"},
           "fuzz": {"programs": "programs", "seed": "seed"},
+          "guard": {"only": "only", "everything": "all"},
           "laws": {"instances": "instances", "seed": "seed", "only": "only"},
           "layers": {"only": "only", "everything": "all"},
-          "memory": {"only": "only"}}
+          "memory": {"only": "only"},
+          "same": {"only": "only"}}
 """Which options some sections take, by their own names for them."""
 _MEASURED = ("engines", "extraction", "prove", "shardy", "triton")
 """Sections of a seed, with records of their own."""
