@@ -2,8 +2,8 @@
 
 A kernel is an instruction that a device executes by itself: a fusion, a dot, a copy. As in a roofline, its operands are
 read once and its result is written once; of arrays that are only sliced, or updated in place, the slice counts. Dots
-and convolutions have two flops per product, reductions one per element read, other arithmetic one per element made,
-but for single integers and truth values, which say where and not what. Loops count by their trip counts, and of a
+and convolutions have two flops per product, reductions one per element read, other arithmetic one per float or
+complex number made; integers and truth values mostly say where, and not what. Loops count by their trip counts, and of a
 conditional's branches the one with most bytes; XLA's own cost analysis counts the body of a loop once.
 """
 
@@ -119,7 +119,8 @@ class _Reader:
     def _flops(self, i: _Instruction, values: Mapping[str, _Instruction]) -> float:
         if i.opcode in _MOVES:
             return 0.0
-        made = sum(math.prod(extents) for dtype, extents in shapes_of(i.shape) if extents or dtype[0] not in "psu")
+        arrays = shapes_of(i.shape)
+        made = sum(math.prod(extents) for _, extents in arrays)
         operands = [_first(values.get(name)) for name in i.operands]
         if i.opcode == "dot" and (match := _CONTRACTING.search(i.line)):
             return 2.0 * made * math.prod(operands[0][int(d)] for d in match[1].split(",") if d)
@@ -128,7 +129,7 @@ class _Reader:
             return 2.0 * made * math.prod(operands[1]) / max(out, 1)
         if i.opcode in ("reduce", "reduce-window", "sort", "scatter"):
             return float(max([made, *map(math.prod, operands)]))
-        return float(made)
+        return float(sum(math.prod(extents) for dtype, extents in arrays if dtype.startswith(("f", "bf", "c"))))
 
     def _bytes(self, i: _Instruction, values: Mapping[str, _Instruction]) -> float:
         """Return the bytes that an unfused instruction reads and writes."""
