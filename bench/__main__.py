@@ -135,8 +135,8 @@ def summary(rows: Sequence[Row]) -> list[str]:
 _WINDOWS = frozenset({"stencil", "padslice"})
 _SECTIONS = {
     name: f"bench.{name}"
-    for name in ("clusters", "costmodel", "exhaustive", "fuzz", "guard", "latency", "laws", "layers", "memory", "overlap",
-                 "same", "scale")
+    for name in ("clusters", "costmodel", "exhaustive", "fuzz", "guard", "latency", "laws", "layers", "memory",
+                 "overlap", "same", "scale")
 }
 _ASKED = {"clusters": {"only": "only", "everything": "all", "seed": "seed", "variants": "variants"},
           "costmodel": {"only": "only", "table": "table", "machine": "machine", "seed": "seed"},

@@ -60,7 +60,8 @@ def run(console: Console, only: str = "") -> bool:
                       "the clock ended a search" if name in late else "")
     console.print(table)
     same = sum(len(digests) == 1 for digests in found.values())
-    console.print(f"{same} of {len(found)} programs have one plan in all runs; searches that the clock ended: {len(late)}")
+    console.print(
+        f"{same} of {len(found)} programs have one plan in all runs; searches that the clock ended: {len(late)}")
     return same == len(found) and not late
 
 

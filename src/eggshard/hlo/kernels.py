@@ -3,8 +3,8 @@
 A kernel is an instruction that a device executes by itself: a fusion, a dot, a copy. As in a roofline, its operands are
 read once and its result is written once; of arrays that are only sliced, or updated in place, the slice counts. Dots
 and convolutions have two flops per product, reductions one per element read, other arithmetic one per float or
-complex number made; integers and truth values mostly say where, and not what. Loops count by their trip counts, and of a
-conditional's branches the one with most bytes; XLA's own cost analysis counts the body of a loop once.
+complex number made; integers and truth values mostly say where, and not what. Loops count by their trip counts, and of
+a conditional's branches the one with most bytes; XLA's own cost analysis counts the body of a loop once.
 """
 
 from __future__ import annotations
