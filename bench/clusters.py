@@ -70,8 +70,8 @@ def run(console: Console, only: str = "", everything: bool = False, seed: int = 
         caption="time: optimize, over the first mesh of the rank; shown: str, explain, wire_bytes; JSON: there and "
         "back; TPU: lowered and exported without devices",
     )
-    for column in ("program", "mesh", "optimize s", "time", "peak GiB", "steps", "gap %", "shown s", "JSON s", "MB",
-                   "TPU s", "MB", ""):
+    for column in ("program", "mesh", "optimize s", "time", "peak GiB", "steps", "search gap %", "shown s", "JSON s",
+                   "MB", "TPU s", "MB", ""):
         table.add_column(column, justify="left" if column in ("program", "mesh", "") else "right")
     good = True
     ratios = []

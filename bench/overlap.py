@@ -55,7 +55,8 @@ def run(console: Console) -> bool:
     table = Table(title="computing while communicating: modelled microseconds", pad_edge=False,
                   caption="sum: prices of the plan added up; its schedule: as assembled, and ordered; chosen: the plan "
                           "chosen by its schedule")
-    for name in ("program", "machine", "sum", "as assembled", "ordered", "chosen", "hidden %", "bound", "gap %", ""):
+    for name in ("program", "machine", "sum", "as assembled", "ordered", "chosen", "hidden %", "bound", "search gap %",
+                 ""):
         table.add_column(name, justify="left" if name in ("program", "machine", "") else "right")
     good, shorter = True, 0
     for program in programs():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from tests.random_loops import RandomLoop
 from tests.random_programs import random_case, random_model
@@ -49,10 +50,12 @@ def test_loops_are_planned_at_few_placements_so_their_gap_is_unknown() -> None:
 
 
 def test_conversions_of_one_class_may_share_all_but_the_dearest() -> None:
-    import numpy as np
-
     free, table = Choice(0, 1.0, ()), np.array([[0.0, 6.0, 4.0], [9.0, 0.0, 9.0], [9.0, 9.0, 0.0]])
-    one = Problem([[free], [Choice(0, 1.0, ((0, 1),))]], [table, np.zeros((1, 1))], [(1, 0)])
-    assert sharing_bound(one) == 8  # converted once, it pays in full
-    two = Problem([[free], [Choice(0, 1.0, ((0, 1), (0, 2)))]], [table, np.zeros((1, 1))], [(1, 0)])
+    same = np.zeros((1, 1))
+    one = Problem([[free], [Choice(0, 1.0, ((0, 1),)), Choice(0, 2.0, ((0, 2),))]], [table, same], [(1, 0)])
+    assert sharing_bound(one) == 7  # whichever choice is taken, there is one conversion: paid in full
+    two = Problem([[free], [Choice(0, 1.0, ((0, 1), (0, 2)))]], [table, same], [(1, 0)])
     assert 2 <= sharing_bound(two) <= 8
+    apart = Problem([[free], [Choice(0, 1.0, ((0, 1),))], [Choice(0, 1.0, ((0, 2), (1, 0)))]], [table, same, same],
+                    [(2, 0)])
+    assert 3 <= sharing_bound(apart) <= 9

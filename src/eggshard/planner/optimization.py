@@ -188,8 +188,10 @@ def _plan(request: Request, memory_limit: int | None, deadline: Deadline) -> Pla
         # No bound stands in for the comparison: what it is of may lack the baseline, or the clock have ended its proof.
         # Only plans by layers were held against it before, in the short program, by sums of prices.
         compared = layered is not None and layered.compared and not context.pricer.overlap
-        if (not compared or context.deadline.missed) and timed(task.clock, "baseline", baseline).cost.total < plan.cost.total * (1 - 1e-9):
-            plan = _replaced(baseline(), plan.search, _NOTHING_CHEAPER)
+        if not compared or context.deadline.missed:
+            least = timed(task.clock, "baseline", baseline).cost.total
+            if least < plan.cost.total * (1 - 1e-9):
+                plan = _replaced(baseline(), plan.search, _NOTHING_CHEAPER)
     except _USER_ERRORS:
         raise
     except Exception as error:
