@@ -130,10 +130,12 @@ def headline(plan: PlanRecord) -> str:
 
 def certified(plan: PlanRecord) -> Iterator[str]:
     """What is known of how much cheaper another plan might be, and, where that is less, one of those searched."""
+    if plan.cost.total and not plan.bound:  # not searched for: 100 % would say nothing
+        yield "no bound"
+        return
     gap, within = (None if part is None else f"{100 * part:.2f} %" for part in (plan.gap, plan.search_gap))
     yield f"gap {gap or 'unknown'}"
-    # A plan that was not searched for has no bound, and 100 % would say nothing.
-    if gap != within and (plan.bound or not plan.cost.total):
+    if gap != within:
         yield f"within the search {within} to the cheapest of {plan.certificate}"
 
 

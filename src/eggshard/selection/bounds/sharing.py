@@ -11,7 +11,6 @@ from eggshard.selection.bounds.bound import cheap_bound
 from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Problem
 
-
 #: Classes above which ways are not counted: they take memory by the square of these, 32 MB here.
 MANY_CLASSES = 2000
 
