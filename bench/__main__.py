@@ -21,7 +21,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from bench.peers import kib
-from bench.programs import use_cpu_devices
+from bench.programs import DEVICES, use_cpu_devices
 from bench.runner import Row, run_all
 
 _SHORT = {
@@ -53,7 +53,7 @@ def table(family: str, rows: Sequence[Row]) -> Table:
         "Shardy",
         "ours",
         "collectives",
-        "gap %",
+        "search gap %",
         "no algebra",
         "exact",
         "flops",
@@ -135,18 +135,22 @@ def summary(rows: Sequence[Row]) -> list[str]:
 _WINDOWS = frozenset({"stencil", "padslice"})
 _SECTIONS = {
     name: f"bench.{name}"
-    for name in ("clusters", "costmodel", "exhaustive", "fuzz", "latency", "laws", "layers", "memory", "overlap",
-                 "scale")
+    for name in ("clusters", "costmodel", "exhaustive", "fuzz", "guard", "latency", "laws", "layers", "memory",
+                 "overlap", "same", "scale")
 }
 _ASKED = {"clusters": {"only": "only", "everything": "all", "seed": "seed", "variants": "variants"},
           "costmodel": {"only": "only", "table": "table", "machine": "machine", "seed": "seed"},
           "fuzz": {"programs": "programs", "seed": "seed"},
+          "guard": {"only": "only", "everything": "all"},
           "laws": {"instances": "instances", "seed": "seed", "only": "only"},
           "layers": {"only": "only", "everything": "all"},
-          "memory": {"only": "only"}}
+          "memory": {"only": "only"},
+          "same": {"only": "only"}}
 """Which options some sections take, by their own names for them."""
 _MEASURED = ("engines", "extraction", "prove", "shardy", "triton")
 """Sections of a seed, with records of their own."""
+_DEVICES = {"guard": 32}
+"""Virtual devices of sections that need more than families do."""
 _BESIDE = {"stencil": ("latency", "scale")}
 """Sections that a family's table is followed by."""
 
@@ -173,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-verify", action="store_true", help="skip running the plans")
     parser.add_argument("--no-enzyme", action="store_true", help="skip the passes of enzyme_ad")
     options = parser.parse_args(arguments)
-    use_cpu_devices()
+    use_cpu_devices(max(_DEVICES.get(family, DEVICES) for family in options.families))
     width = None if sys.stdout.isatty() else 190
     console = Console(width=width)
     records: list[dict[str, Any]] = []

@@ -40,7 +40,7 @@ def measure(problem: Problem, extractor: str, seconds: float, scale: float) -> d
         plan = None if chosen is None else complete(problem, chosen)
         certified = bound
     else:
-        found = extract(problem, seconds=seconds, methods=OURS[extractor])
+        found = extract(problem, seconds=seconds, methods=OURS[extractor], deadline=time.monotonic() + seconds)
         plan, bound, certified = found.selection, found.bound, max(found.bound, found.once)
     took = time.perf_counter() - began
     if plan is None:

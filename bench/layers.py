@@ -75,7 +75,7 @@ def measure(kind: str, layers: int, limits: str = "") -> dict[str, Any]:
     lowered.compile()
     return {
         "ops": len(plan.program.region.ops), "seconds": seconds, "xla": time.perf_counter() - began, "peak": peak,
-        "gap": plan.gap, "cost": plan.cost.total, "bytes": plan.serial_bytes, "fallback": plan.search.fallback,
+        "gap": plan.search_gap, "cost": plan.cost.total, "bytes": plan.serial_bytes, "fallback": plan.search.fallback,
         "stages": dict(plan.search.seconds),
     }
 
@@ -87,7 +87,7 @@ def run(console: Console, only: str = "", everything: bool = False) -> bool:
     """
     table = Table(title="planning training steps", pad_edge=False,
                   caption="time: optimize / XLA compile, this run; peak: of optimize, beyond what the process had")
-    for name in ("step", "layers", "ops", "optimize s", "XLA s", "time", "peak GiB", "cost ms", "gap %", ""):
+    for name in ("step", "layers", "ops", "optimize s", "XLA s", "time", "peak GiB", "cost ms", "search gap %", ""):
         table.add_column(name, justify="left" if name in ("step", "") else "right")
     good = True
     for kind, counts, limits in CASES if everything else USUAL:

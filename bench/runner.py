@@ -147,7 +147,7 @@ def _ours(row: Row, plan: Plan) -> None:
     row.collectives = plan.collectives
     row.messages = sum(plan.collectives.values())
     row.fallback = plan.search.fallback
-    row.gap = plan.gap
+    row.gap = plan.search_gap
     row.stages = dict(plan.search.seconds)
     row.flops = plan.flops
     row.replicated = replicated_ops(plan)

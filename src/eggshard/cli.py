@@ -201,7 +201,7 @@ def layouts(
     kernel: Annotated[str, typer.Argument(help="A TritonGPU module (.ttgir), or - for stdin.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the module here.")] = None,
     trips: Annotated[float, typer.Option("--trips", help="Iterations of loops whose count is not known.")] = 32.0,
-    seconds: Annotated[float, typer.Option("--seconds", help="Time limit of the search.")] = 5.0,
+    seconds: Annotated[float, typer.Option("--seconds", help="Time limit of the search.")] = 60.0,
 ) -> None:
     """Plan the layout conversions of a Triton kernel, and print what is left of them."""
     import eggshard.triton

@@ -112,6 +112,7 @@ class Deadline:
 
     def ends(self, stage: str) -> bool:
         """Whether time is up; a stage that asks ends then, and is noted."""
-        if self.passed:
+        passed = self.passed
+        if passed:
             self.miss(stage)
-        return self.passed
+        return passed

@@ -66,7 +66,7 @@ def test_plans_are_right_certified_and_not_worse_than_the_baseline(name: str, ex
     plan.baseline.verify(engines=("numpy",))
     assert not plan.search.fallback
     assert plan.cost.total <= plan.baseline.cost.total * (1 + 1e-9)
-    assert plan.gap <= 0.01
+    assert plan.search_gap <= 0.01
     assert plan.search.exact is exact
     assert plan.wire_bytes <= plan.serial_bytes
 

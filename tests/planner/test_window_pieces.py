@@ -11,6 +11,8 @@ import jax.numpy as jnp  # noqa: E402
 from jax import Array  # noqa: E402
 from tests.planner.test_stencils import PLANE, X2, X8, argument, check  # noqa: E402
 
+from eggshard.limits import Limits  # noqa: E402
+
 ROW = 4 * 8  # bytes of a row of eight
 
 
@@ -87,3 +89,16 @@ def test_fluxes_are_sent_rather_than_computed_twice() -> None:
 def test_fields_that_look_different_ways() -> None:
     plan = check(staggered, X8, argument((64, 8), "x -"), argument((64, 8), "x -"), results=None)
     assert plan.serial_bytes == 2 * ROW
+
+
+@pytest.mark.parametrize("mesh", [X2, {"x": 2, "u": 2}, {"x": 4, "u": 2}], ids=str)
+@pytest.mark.parametrize("low, high", [(1, 3), (2, 1)])
+def test_a_value_that_is_its_own_window_is_taken_from_where_it_was_asked_for(
+    low: int, high: int, mesh: dict[str, int]
+) -> None:
+    """The middle of an extended array is the array: at its tiles, although they are one of its windows, too."""
+    def plain(u: Array) -> Array:
+        p = jnp.concatenate([u[:low], u, u[-high:]], axis=0)
+        return sum(p[k : k + u.shape[0]] for k in range(low + high + 1))  # type: ignore[return-value]
+
+    check(plain, mesh, argument((16, 8), "x -"), limits=Limits(proof=0))

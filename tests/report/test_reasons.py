@@ -83,7 +83,7 @@ def test_every_step_of_a_random_program_has_reasons(seed: int) -> None:
     for decision in plan.reasons.decisions:
         changes = [a.change for a in decision.alternatives]
         assert changes == sorted(changes) and all(a.change <= a.held for a in decision.alternatives)
-        if plan.gap < 1e-9:
+        if plan.search_gap < 1e-9:
             assert all(change > -1e-9 * plan.cost.total for change in changes), "the plan was proved the best"
 
 

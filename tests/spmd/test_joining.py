@@ -95,7 +95,7 @@ def test_three_fields_of_a_step_share_their_messages(shifted, mesh):
     assert plan.collectives == {"collective-permute": 2 if len(mesh) == 1 else 3}
     slabs = 2 * 512 if len(mesh) == 1 else 2 * 256 + (2 if shifted is rolled else 1) * 128
     assert plan.wire_bytes == pytest.approx(3 * 4 * slabs, rel=0.02)
-    assert 0 <= plan.bound <= plan.cost.total and 0 <= plan.gap < 1
+    assert 0 <= plan.bound <= plan.cost.total and 0 <= plan.search_gap < 1
     assert plan.certificate.endswith("each conversion paid whole")
     check_on_devices(plan)
 

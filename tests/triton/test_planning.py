@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 pytest.importorskip("triton")
@@ -50,6 +52,15 @@ def test_a_kernel_as_given_is_a_plan_with_nothing_proved() -> None:
     plan = given_plan(kernel)
     assert plan.kernel is kernel and plan.cost == plan.given_cost == plan_layouts(kernel).given_cost
     assert plan.bound == 0 and plan.method == "as given" and "at most" in plan.certificate
+
+
+def test_the_clock_only_ends_a_search_and_the_plan_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual, late = plan_layouts(moved()), plan_layouts(moved(), seconds=0)
+    assert not usual.late and "clock" not in str(usual)
+    assert late.late and "the clock ended the search" in late.certificate and late.cost <= late.given_cost
+    real, began = time.monotonic, time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: began + 100 * (real() - began))
+    assert write_generic(plan_layouts(moved(), seconds=1e6).kernel) == write_generic(usual.kernel)
 
 
 class Shuffling:

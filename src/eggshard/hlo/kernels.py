@@ -2,9 +2,9 @@
 
 A kernel is an instruction that a device executes by itself: a fusion, a dot, a copy. As in a roofline, its operands are
 read once and its result is written once; of arrays that are only sliced, or updated in place, the slice counts. Dots
-and convolutions have two flops per product, reductions one per element read, other arithmetic one per element made.
-Loops count by their trip counts, and of a conditional's branches the one with most bytes; XLA's own cost analysis
-counts the body of a loop once.
+and convolutions have two flops per product, reductions one per element read, other arithmetic one per float or
+complex number made; integers and truth values mostly say where, and not what. Loops count by their trip counts, and of
+a conditional's branches the one with most bytes; XLA's own cost analysis counts the body of a loop once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from eggshard.hlo.text import INSTRUCTION, arrays_of, blocks, callees, known_tri
 #: What moves or names elements: no flops.
 _MOVES = frozenset(
     "bitcast broadcast concatenate constant copy dynamic-slice dynamic-update-slice gather get-tuple-element iota pad "
-    "parameter reshape reverse slice transpose tuple".split()
+    "parameter reshape reverse select slice transpose tuple".split()
 )
 #: What a device does not execute as a kernel, or what is counted as communication.
 _NO_KERNELS = frozenset(
@@ -119,7 +119,8 @@ class _Reader:
     def _flops(self, i: _Instruction, values: Mapping[str, _Instruction]) -> float:
         if i.opcode in _MOVES:
             return 0.0
-        made = sum(math.prod(extents) for _, extents in shapes_of(i.shape))
+        arrays = shapes_of(i.shape)
+        made = sum(math.prod(extents) for _, extents in arrays)
         operands = [_first(values.get(name)) for name in i.operands]
         if i.opcode == "dot" and (match := _CONTRACTING.search(i.line)):
             return 2.0 * made * math.prod(operands[0][int(d)] for d in match[1].split(",") if d)
@@ -128,7 +129,7 @@ class _Reader:
             return 2.0 * made * math.prod(operands[1]) / max(out, 1)
         if i.opcode in ("reduce", "reduce-window", "sort", "scatter"):
             return float(max([made, *map(math.prod, operands)]))
-        return float(made)
+        return float(sum(math.prod(extents) for dtype, extents in arrays if dtype.startswith(("f", "bf", "c"))))
 
     def _bytes(self, i: _Instruction, values: Mapping[str, _Instruction]) -> float:
         """Return the bytes that an unfused instruction reads and writes."""

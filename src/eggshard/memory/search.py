@@ -153,6 +153,7 @@ def at_price(cheapest: PlanRecord, planner: Planner, price: float) -> PlanRecord
     steps = scheduled(plan.device_program, pricer) if pricer.overlap else plan.device_program
     search = replace(
         plan.search, bound=known.bound, once=known.once, terms=0.0, capped=known.capped or plan.search.capped,
+        shared=known.shared, sharing=known.sharing, left_out=known.left_out,
         notes=(*plan.search.notes, f"memory: {price:.3g} s per byte"),
     )
     return replace(plan, device_program=steps, cost_model=cheapest.cost_model, search=search,

@@ -51,9 +51,10 @@ class Search:
     """How a plan was found: what was searched, and what is certified about it.
 
     bound: seconds that no plan of the saturated e-graph undercuts. once: the same of plans that compute no value twice.
-    terms: the same of plans that compute no value twice, and every value that this plan computes by the same op.
-    capped: candidate placements were left out (`Limits.placements`), and the bounds are of plans among the others.
-    shared: conversions of one value may share steps, and the bounds are of plans whose conversions share none.
+    terms: the same of plans that compute no value twice, and every value that this plan computes by the same op and
+    from the same windows. capped: candidate placements were left out (`Limits.placements`), and the bounds are of plans
+    among the others. shared: conversions of one value may share steps, and the bounds are of plans whose conversions
+    share none; sharing: seconds that none undercuts whose conversions share what they may.
     left_out: what else was not searched, in words. late: the stages that the clock ended: another run may find another
     plan, while one that the clock does not end always finds the same.
     """
@@ -71,6 +72,7 @@ class Search:
     notes: tuple[str, ...] = ()
     capped: bool = False
     shared: bool = False
+    sharing: float = 0.0
     left_out: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
 
@@ -145,24 +147,40 @@ class PlanRecord:
 
     @property
     def certificate(self) -> str:
-        """Which plans the bound is of: "all plans", "plans that compute nothing twice", or those of them "by the same
-        ops" as this plan, where no such bound is known of what the algebra has in their place.
+        """Which plans the bound and `search_gap` are of: "all plans", "plans that compute nothing twice", or those of
+        them "by the same ops from the same windows" as this plan, where no bound is known of what there is instead.
 
         Bodies of loops and branches are planned on their own; the bound takes them as they are.
         """
         near = self.bound * (1 - 1e-3)
         plans = "all plans" if self.search.bound >= near else "plans that compute nothing twice"
-        plans += "" if max(self.search.bound, self.search.once) >= near else ", by the same ops"
+        plans += "" if max(self.search.bound, self.search.once) >= near else ", by the same ops from the same windows"
         plans += " among the candidates" if self.search.capped else ""
         bodies = any(isinstance(s.action, (Loop, Branch)) for s in self.steps)
         plans += " with these bodies of loops and branches" if bodies else ""
         if self.search.left_out:
             plans += f" (not searched: {'; '.join(self.search.left_out)})"
-        return plans + (", each conversion paid whole" if self.search.shared and self.cost.communication else "")
+        return plans + (", each conversion paid whole" if self.search.shared else "")
 
     @property
-    def gap(self) -> float:
-        """(cost - bound) / cost; 0 for a plan that costs nothing. Of what was searched: see `certificate`."""
+    def gap(self) -> float | None:
+        """No plan whatever is cheaper by more than this part of the cost; None where that is not known.
+
+        It is not where something was left out of the search, or nothing was searched. Plans whose conversions of one
+        value share steps count. 0 for a plan that costs nothing.
+        """
+        search, total = self.search, self.cost.total
+        if total <= 0:
+            return 0.0
+        bound = min(search.bound, search.sharing) if search.shared else search.bound
+        return None if search.capped or search.left_out or bound <= 0 else max(0.0, 1 - bound / total)
+
+    @property
+    def search_gap(self) -> float:
+        """(cost - bound) / cost, of the plans that `certificate` names: a measure of the search, not of the plan.
+
+        0 for a plan that costs nothing.
+        """
         total = self.cost.total
         return 0.0 if total <= 0 else (total - self.bound) / total
 

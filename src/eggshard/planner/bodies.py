@@ -1,9 +1,9 @@
 """Planning of ops with bodies (loops, branches and manual computations): each body is planned once per interface.
 
 A loop's *interface* is the placements of its carried values, equal before and after every iteration. The interfaces
-tried are full replication and that of sharding propagation, which op-by-op partitioners use. An interface that hardly
-any plan uses is priced by a lower bound (`Least`) until a search chooses it; only then its bodies are planned, by the
-stages that plan whole programs.
+tried are full replication and that of sharding propagation, which op-by-op partitioners use; what no iteration changes
+may also stay where it lies before the loop. An interface that hardly any plan uses is priced by a lower bound (`Least`)
+until a search chooses it; only then its bodies are planned, by the stages that plan whole programs.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class Hints:
                     for values in (op.operands, op.results)
                 )
                 key = context.free, op.name, op.attributes, op.regions
-                self._interfaces.setdefault(key, []).append(_interface(op, operands, results))
+                self._interfaces.setdefault(key, []).extend(_interfaces(op, operands, results))
             for inner, part in zip(op.regions, inside, strict=True):
                 self._collect(body, inner, part)
 
@@ -149,12 +149,17 @@ class _Spreads(NamedTuple):
         return cls(frozenset(used), by_shape, by_op)
 
 
-def _interface(op: Op, operands: tuple[Placement, ...], results: tuple[Placement, ...]) -> Strategy:
-    """A loop carries its values at the placements of its results; a branch's predicate is replicated."""
+def _interfaces(op: Op, operands: tuple[Placement, ...], results: tuple[Placement, ...]) -> list[Strategy]:
+    """A loop carries its values at the placements of its results, and what it does not change there or where it lies
+    before; a branch's predicate is replicated."""
     if op.name == "while":
-        return Strategy(results, results)
+        body = op.regions[1]
+        stay = tuple(
+            before if v == w else after
+            for before, after, v, w in zip(operands, results, body.inputs, body.outputs, strict=True))
+        return [Strategy(results, results), Strategy(stay, stay)]
     predicate = Placement(tuple(d._replace(axes=()) for d in operands[0].dims))
-    return Strategy((predicate, *operands[1:]), results)
+    return [Strategy((predicate, *operands[1:]), results)]
 
 
 def _is_partly_manual(op: Op, context: Context) -> bool:

@@ -45,6 +45,7 @@ def fastest(
     plain = 1 / (1 + price.overlap * len(links))
     bound, once = plain * found.search.bound, plain * found.search.once
     capped, shared, notes = found.search.capped, found.search.shared, [f"plain sums: {seconds:.9g} s"]
+    sharing = plain * found.search.sharing
     if seconds - max(bound, once) > gap * seconds:
         chain = longest_chain(problem(Chains(price)))
         bound = max(bound, chain)
@@ -65,12 +66,13 @@ def fastest(
         taken = price.program(found.steps)
         bound, once = max(bound, found.search.bound), max(once, found.search.once)
         capped, shared = capped or found.search.capped, shared or found.search.shared
+        sharing = max(sharing, found.search.sharing)
         shown = ", ".join(f"{name} {weight:.3f}" for name, weight in weights.items())
         notes.append(f"weights {shown}: {taken:.9g} s, bound {max(found.search.bound, found.search.once):.9g} s")
         if taken < seconds * (1 - 1e-9):
             best, seconds = found, taken
     search = replace(best.search, bound=bound, once=max(bound, once), terms=0.0, capped=capped, shared=shared,
-                     notes=(*best.search.notes, *notes))
+                     sharing=sharing, notes=(*best.search.notes, *notes))
     return replace(best, search=search)
 
 

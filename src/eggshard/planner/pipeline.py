@@ -30,6 +30,7 @@ from eggshard.planner.progress import timed
 from eggshard.planner.state import Decoded, Encoded, Saturated, Scheduled, Selected, Task, advanced
 from eggshard.program.placement import Placement
 from eggshard.program.program import Region
+from eggshard.selection.bounds.sharing import sharing_bound
 from eggshard.selection.portfolio import extract
 from eggshard.selection.problem import Extraction, Problem
 from eggshard.spmd.joining import joined
@@ -126,10 +127,13 @@ def schedule(state: Decoded) -> Scheduled:
                         state.plans.context.pricer, graph.values, note, state.trips, unit)
     # The bounds know nothing of exchanges that are cheaper together.
     shared = encoding.shared or encoding.widens > 1
+    cut = left_out(state.plans, graph, bool(encoding.windows))
+    # Where something was left out, no bound is of all plans.
+    sharing = 0.0 if not shared or cut or encoding.capped else sharing_bound(state.problem)
     search = Search(
         found.bound, found.once, found.terms, found.method, state.plans.context.exact, "", state.clock,
         len(graph.classes), graph.size, dict(graph.report.matches), tuple(found.notes), encoding.capped, shared,
-        left_out(state.plans, graph, bool(encoding.windows)))
+        sharing, cut)
     return advanced(Scheduled, state, steps=steps, search=search, reasons=weighing.reasons)
 
 
@@ -141,6 +145,8 @@ def left_out(plans: OpPlans, graph: EGraph, windows: bool) -> tuple[str, ...]:
     limits, found = plans.context.limits, []
     if plans.cut:
         found.append(f"all but {limits.strategies} ways to place the tensors of {', '.join(sorted(plans.cut))}")
+    if plans.context.router.cut:
+        found.append(f"exchanges in more than {limits.permutes} collective-permutes")
     if graph.report.stop != "saturated":
         found.append(f"rewrites past the end of saturation ({graph.report.stop})")
     if windows:

@@ -61,6 +61,7 @@ class PageData:
         plan, search = self.plan, self.plan.search
         return {
             "method": search.method, "certificate": plan.certificate, "bound": plan.bound, "gap": plan.gap,
+            "searchGap": plan.search_gap,
             "fallback": search.fallback, "classes": search.classes, "nodes": search.nodes, "exact": search.exact,
             "seconds": {k: round(v, 4) for k, v in search.seconds.items()}, "notes": list(search.notes),
             "rules": {k: n for k, n in search.rules.items() if n}, "model": model_name(plan)[:300],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Literal
 
@@ -112,16 +112,12 @@ def headline(plan: PlanRecord) -> str:
     kinds = ", ".join(f"{n} {k}" for k, n in c.items()) or "no communication"
     how = f"search: {plan.search.method}" + (", exact" if plan.search.exact else ", sums may be reassociated")
     hidden = f" - {duration(plan.cost.hidden)} hidden" if plan.cost.hidden else ""
-    # A plan that was not searched for has no bound, and a gap of 100 % would say nothing.
-    known = plan.bound or not plan.cost.total
-    within = " within the search" if plan.search.capped or plan.search.left_out else ""
-    certified = f"gap {100 * plan.gap:.2f} %{within} to the cheapest of {plan.certificate}" if known else "no bound"
     lines = [
         f"plan of {plan.program.name} on {dict(plan.mesh.axes)}: {kinds}",
         f"received by the busiest device {size(plan.wire_bytes)} (step by step {size(plan.serial_bytes)})",
         f"{duration(plan.cost.total)} = {duration(plan.cost.communication)} communication + "
         f"{duration(plan.cost.compute)} compute{hidden}",
-        certified,
+        *certified(plan),
         how,
     ]
     if plan.search.late:
@@ -129,6 +125,17 @@ def headline(plan: PlanRecord) -> str:
     if plan.search.fallback:
         lines.append(f"FALLBACK to the baseline: {plan.search.fallback}")
     return "\n".join(fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False) for line in lines)
+
+
+def certified(plan: PlanRecord) -> Iterator[str]:
+    """What is known of how much cheaper another plan might be, and, where that is less, one of those searched."""
+    if plan.cost.total and not plan.bound:  # not searched for: 100 % would say nothing
+        yield "no bound"
+        return
+    gap, within = (None if part is None else f"{100 * part:.2f} %" for part in (plan.gap, plan.search_gap))
+    yield f"gap {gap or 'unknown'}"
+    if gap != within:
+        yield f"within the search {within} to the cheapest of {plan.certificate}"
 
 
 def folded(plan: PlanRecord) -> list[range]:

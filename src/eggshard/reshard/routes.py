@@ -52,6 +52,7 @@ class Router:
 
     def __init__(self, mesh: Mesh, price: Price, max_rounds: int = 16, pairwise: bool = False):
         self.mesh, self._price, self.max_rounds, self.pairwise = mesh, price, max_rounds, pairwise
+        self.cut = False  # whether exchanges of too many rounds were left out of what was asked for so far
         self._graphs: dict[TensorType, list[_Graph]] = {}
         self._costs: dict[tuple[TensorType, Placement, Placement], float] = {}
 
@@ -120,6 +121,7 @@ class Router:
                 return graph, numbers
         active, states = searched(self.mesh, type_.shape, placements)
         graph = _Graph(self.mesh, type_, active, states, self._price, self.max_rounds, self.pairwise)
+        self.cut |= graph.space.cut
         numbers = graph.numbers(placements)
         assert numbers is not None
         graphs.append(graph)
@@ -136,21 +138,21 @@ class _Graph:
         # Sizes that all axes divide make the same structure, whatever they are.
         whole = mesh.count(sorted({a for s in states for axes in s.axes for a in axes}))
         sizes = tuple(whole if n and n % whole == 0 else n for n in (type_.shape[i] for i in active))
-        self._space: StateSpace = state_space(mesh, sizes, states, max_rounds)
+        self.space: StateSpace = state_space(mesh, sizes, states, max_rounds)
         self._active = active
         self._whole = [Dim((), n) for n in type_.shape]
         self._dims: list[dict[AxisList, Dim]] = [{} for _ in active]
         self._placements: list[Placement | None] = [None] * len(states)
         self._number: dict[Placement, int] = {}
         collective, exchanged = self._collective_prices(), self._exchange_prices()
-        by_collective = collective[0][self._space.collective_class]
+        by_collective = collective[0][self.space.collective_class]
         if pairwise:
-            by_collective[self._space.regrouping] = math.inf
-        by_exchange = exchanged[0][self._space.exchange_class]
+            by_collective[self.space.regrouping] = math.inf
+        by_exchange = exchanged[0][self.space.exchange_class]
         self._exchange = by_exchange < by_collective
         self._edges = np.minimum(by_exchange, by_collective)
-        messages = np.where(self._exchange, exchanged[1][self._space.exchange_class],
-                            collective[1][self._space.collective_class])
+        messages = np.where(self._exchange, exchanged[1][self.space.exchange_class],
+                            collective[1][self.space.collective_class])
         communicates = self._edges[(messages > 0) & (self._edges > 0)]
         unit = TIE * float(communicates.min(initial=1.0))
         self._ranked = self._edges + unit * (messages + 0.01)
@@ -162,7 +164,7 @@ class _Graph:
         """The placement of a state, with the standard tiles."""
         known = self._placements[number]
         if known is None:
-            state, dims = self._space.states[number], self._whole.copy()
+            state, dims = self.space.states[number], self._whole.copy()
             for i, axes, seen in zip(self._active, state.axes, self._dims, strict=True):
                 dim = seen.get(axes)
                 if dim is None:
@@ -178,7 +180,7 @@ class _Graph:
         for placement in placements:
             number = self._number.get(placement)
             if number is None:
-                number = self._space.number.get(state_of(placement, self._active))
+                number = self.space.number.get(state_of(placement, self._active))
                 if number is None or any(d.axes for i, d in enumerate(placement.dims) if i not in self._active):
                     return None
                 if self.placement(number) != placement:
@@ -193,9 +195,9 @@ class _Graph:
 
     def _collective_prices(self) -> tuple[np.ndarray, np.ndarray]:
         """Price and messages of each class of collectives, then of no conversion at all (inf, 0)."""
-        classes = self._space.collectives
+        classes = self.space.collectives
         prices, messages = np.full(len(classes) + 1, math.inf), np.zeros(len(classes) + 1)
-        shapeless = [self._space.shapeless.get((self._active, i)) for i in range(len(classes))]
+        shapeless = [self.space.shapeless.get((self._active, i)) for i in range(len(classes))]
         self._ahead((action, self.placement(c.source).local_type(self.type))
                     for action, c in zip(shapeless, classes, strict=True) if action is not None)
         for i, c in enumerate(classes):
@@ -206,13 +208,13 @@ class _Graph:
             assert c.kind is not None
             steps = convert(self.mesh, c.kind, source, self.placement(c.target))
             prices[i], messages[i] = self.cost(c.source, steps), sum(action.messages for action, _ in steps)
-            if self._space.even and c.kind != Kind.RELABEL:
-                self._space.shapeless[self._active, i] = steps[0][0]
+            if self.space.even and c.kind != Kind.RELABEL:
+                self.space.shapeless[self._active, i] = steps[0][0]
         return prices, messages
 
     def _exchange_prices(self) -> tuple[np.ndarray, np.ndarray]:
         """Price and messages of each class of exchanges, then of no conversion at all (inf, 0)."""
-        classes = self._space.exchanges
+        classes = self.space.exchanges
         prices, messages = np.full(len(classes) + 1, math.inf), np.zeros(len(classes) + 1)
         made = [(self._exchanging(c), self.placement(c.source).local_type(self.type)) for c in classes]
         self._ahead(made)
@@ -283,9 +285,9 @@ class _Graph:
         if steps is None:
             source, target = self.placement(p), self.placement(q)
             if self._exchange[p, q]:
-                steps = ((self._exchanging(self._space.exchange(p, q)), target),)
+                steps = ((self._exchanging(self.space.exchange(p, q)), target),)
             else:
-                kind = self._space.collectives[self._space.collective_class[p, q]].kind
+                kind = self.space.collectives[self.space.collective_class[p, q]].kind
                 assert kind is not None
                 steps = convert(self.mesh, kind, source, target)
             self._hops[p, q] = steps

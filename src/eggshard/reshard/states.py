@@ -58,6 +58,7 @@ class StateSpace:
 
     kind ``[S, S]``: the collective that leads from one state to the other (`Kind`).
     collectives, exchanges: price classes; collective_class, exchange_class ``[S, S]``: their numbers, -1 for none.
+    cut: some exchanges take more rounds than are considered.
     """
 
     def __init__(self, mesh: Mesh, sizes: tuple[int, ...], states: Sequence[State], max_rounds: int):
@@ -78,6 +79,7 @@ class StateSpace:
         self.shapeless: dict[tuple[tuple[int, ...], int], Action] = {}
         self.kind = self._kinds()
         self.collectives, self.collective_class = self._collectives()
+        self.cut = False
         self.exchanges, self.exchange_class = self._exchanges()
 
     @cached_property
@@ -237,6 +239,7 @@ class StateSpace:
             cell *= grid.take(row)
             pieces *= (tile // grid).take(row)
         few = pieces <= PIECES
+        self.cut = not few.all()
         source, target, cell, pair = source[few], target[few], cell[few], pair[:, few]
         # Dimensions of one size change places freely: work out one pair of each kind.
         alike = np.sort(pair, axis=0) if len(set(self.sizes)) == 1 else pair
@@ -244,6 +247,7 @@ class StateSpace:
         cells, rounds = self._rounds(source[first], target[first], pair[:, first], grids)
         cells, rounds = cells[kind], rounds[kind]
         few = rounds <= self.max_rounds
+        self.cut |= not few.all()
         return tuple(a[few] for a in (source, target, cell, cells, rounds))
 
     def _rounds(self, source: np.ndarray, target: np.ndarray, pair: np.ndarray, grids: list[np.ndarray]

@@ -14,14 +14,14 @@ from eggshard.triton.planning import LayoutPlan, given_plan, plan_layouts
 
 
 def optimize(
-    kernel: Any, *, cost_model: LayoutCostModel | None = None, assumed: Frequencies = USUAL, seconds: float = 5.0,
+    kernel: Any, *, cost_model: LayoutCostModel | None = None, assumed: Frequencies = USUAL, seconds: float = 60.0,
     verify: bool = True,
 ) -> LayoutPlan:
     """The cheapest layouts for a TritonGPU kernel.
 
     kernel: a file of TTGIR, its text in either form, a libtriton module, or a `Kernel`. cost_model: anything with
     ``price(counts)``; by default that of the kernel's target. assumed: trip counts and branch frequencies where the
-    kernel does not say. seconds: for the search. verify: have libtriton verify the result.
+    kernel does not say. seconds: after which the search ends. verify: have libtriton verify the result.
 
     Where planning fails the kernel is returned as it came, with an `EggshardWarning`. Raises `ProgramError` for what is
     no TritonGPU IR.

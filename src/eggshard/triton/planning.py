@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
+from eggshard.limits import Deadline
 from eggshard.selection.portfolio import extract
 from eggshard.triton.candidates import find_candidates
 from eggshard.triton.classes import CONVERT, find_classes
@@ -20,6 +21,8 @@ from eggshard.triton.table import conversions_table
 
 #: Plans are proved optimal to this part of their cost, ops that no choice changes left out.
 GAP = 1e-9
+#: Work of a search, in seconds that it takes on a usual core: more than any kernel of `python -m bench triton` needs.
+WORK = 5.0
 #: Costs closer than this part of one another are the same.
 SAME = 1e-9
 #: Plans this near to their bound count as optimal: rounding.
@@ -32,6 +35,7 @@ class LayoutPlan:
 
     cost, given_cost: of ``kernel`` and of ``given``, in the cost model's units (SM cycles per thread block). bound: no
     choice among the candidates costs less. capped: some tensor had more encodings than are kept. seconds: of planning.
+    late: the clock ended the search, so that another one may find another plan.
     """
 
     given: Kernel
@@ -44,6 +48,7 @@ class LayoutPlan:
     capped: bool
     cost_model: LayoutCostModel
     assumed: Frequencies
+    late: bool = False
 
     def __str__(self) -> str:
         saved = 1 - self.cost / self.given_cost if self.given_cost > 0 else 0.0
@@ -87,9 +92,10 @@ class LayoutPlan:
     def certificate(self) -> str:
         """What is proved."""
         among = "the candidates that were kept" if self.capped else "all candidates"
+        late = "; the clock ended the search: another one may find another plan" if self.late else ""
         if self.gap <= PROVED:
-            return f"optimal among {among}"
-        return f"at most {100 * self.gap:.2g} % above the best of {among}"
+            return f"optimal among {among}{late}"
+        return f"at most {100 * self.gap:.2g} % above the best of {among}{late}"
 
     @property
     def gap(self) -> float:
@@ -108,20 +114,21 @@ def count_conversions(kernel: Kernel) -> int:
 
 def plan_layouts(
     kernel: Kernel, cost_model: LayoutCostModel | None = None, *, assumed: Frequencies = USUAL,
-    seconds: float = 5.0,
+    seconds: float = 60.0,
 ) -> LayoutPlan:
-    """The cheapest layouts for a kernel's tensors under a cost model, within about ``seconds`` of search.
+    """The cheapest layouts for a kernel's tensors under a cost model, with so much work that a kernel always gets the
+    same ones, unless ``seconds`` end the search.
 
     Anchored ops (large loads and stores, dots, atomics, what is not understood) keep theirs.
     """
-    began = time.monotonic()
+    began, deadline = time.monotonic(), Deadline(seconds)
     model = default_costs(kernel.target) if cost_model is None else cost_model
     classes = find_classes(kernel)
     candidates = find_candidates(kernel, classes)
     times = frequencies(kernel, assumed)
     problem = Builder(kernel, classes, candidates, times, model).build()
-    found = extract(problem.problem, seconds=seconds, gap=GAP, exact=True)
-    planned = rewrite(problem, spell(problem, found.selection, seconds))
+    found = extract(problem.problem, seconds=WORK, gap=GAP, exact=True, deadline=deadline.at)
+    planned = rewrite(problem, spell(problem, found.selection, WORK, deadline.at))
     prices = list(priced(kernel, model, assumed))
     given_cost = sum(p.cost for p in prices)
     planned_cost = cost(planned, model, assumed)
@@ -130,7 +137,7 @@ def plan_layouts(
     fixed = problem.fixed + sum(p.cost for p in prices if is_sealed(p.op))
     bound = min(planned_cost, found.bound + fixed)
     return LayoutPlan(kernel, planned, planned_cost, given_cost, bound, time.monotonic() - began, found.method,
-                      candidates.capped, model, assumed)
+                      candidates.capped, model, assumed, deadline.passed)
 
 
 def given_plan(

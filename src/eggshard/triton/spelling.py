@@ -40,10 +40,10 @@ def _may_repeat(alternative: Alternative) -> bool:
     return movable(what.op) if isinstance(what, Run) else what is None or isinstance(what, Viewed)
 
 
-def spell(problem: KernelProblem, selection: Selection, seconds: float) -> Layouts:
-    """The spelling with the fewest conversions found in about ``seconds``."""
+def spell(problem: KernelProblem, selection: Selection, work: float, deadline: float) -> Layouts:
+    """The spelling with the fewest conversions found with so much work, until a deadline of `time.monotonic`."""
     found = _Spelling(problem, selection)
-    return found.read(extract(found.problem(), seconds=seconds, gap=OP / 10, exact=True).selection)
+    return found.read(extract(found.problem(), seconds=work, gap=OP / 10, exact=True, deadline=deadline).selection)
 
 
 class _Spelling:

@@ -221,8 +221,25 @@ def test_kernels_of_a_loop():
     # Inputs and the row of the product; then only the row that is updated, and its number.
     assert row == Kernel("fusion", "f32", 2 * 4 * 8 * 16, 4 * (32 + 128 + 16), 5)
     assert update == Kernel("fusion", "f32", 0, 4 * (16 + 16 + 1), 5)
-    assert compare == Kernel("compare", "pred", 1, 4 + 4 + 1, 6)
+    assert compare == Kernel("compare", "pred", 0, 4 + 4 + 1, 6)
     unknown = HLO.replace("known_trip_count", "unheard_of")
     assert [k.trip_count for k in count_kernels(unknown, unknown_trips=3)] == [3, 3, 4]
     model = AlphaBeta(flops=1, memory=1e30)
-    assert compute_seconds(count_kernels(HLO), Pricer(model, Mesh({}))) == 5 * 1024 + 6
+    assert compute_seconds(count_kernels(HLO), Pricer(model, Mesh({}))) == 5 * 1024
+
+
+def test_choosing_and_counting_are_no_arithmetic():
+    """A plan is not refused for flops where it picks elements by the device's number."""
+    (picked, number, product) = count_kernels("""HloModule m
+
+ENTRY %main (a: f32[8], b: f32[8], i: s32[]) -> f32[8] {
+  %a = f32[8]{0} parameter(0)
+  %b = f32[8]{0} parameter(1)
+  %i = s32[] parameter(2)
+  %p = pred[8]{0} constant({...})
+  %picked = f32[8]{0} select(%p, %a, %b)
+  %number = s32[] add(%i, %i)
+  ROOT %product = f32[8]{0} multiply(%picked, %b)
+}
+""")
+    assert (picked.flops, number.flops, product.flops) == (0, 0, 8)

@@ -93,7 +93,7 @@ def test_halos_are_left_alone() -> None:
 def test_plans(program: object, messages: int, rows: int) -> None:
     plan = es.optimize(program(EIGHT), cost_model=WireBytes())  # type: ignore[operator]
     assert plan.collectives == {"collective-permute": messages} and plan.serial_bytes == 4 * rows
-    assert plan.gap < 1e-3
+    assert plan.search_gap < 1e-3
     (action,) = (step.action for step in plan.steps if step.action.messages)
     assert isinstance(action, JointExchange) and action.shared
     assert set(plan.verify(seed=1).differences) == {"numpy", "jax"}

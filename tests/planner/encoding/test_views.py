@@ -69,6 +69,6 @@ def test_plans_with_many_views_are_right(target: tuple) -> None:
     b.output(y, (None, "y", None))
     plan = es.optimize(b.build(), cost_model=WireBytes())
     plan.verify()
-    assert plan.gap <= 0.01 and not plan.search.fallback
+    assert plan.search_gap <= 0.01 and not plan.search.fallback
     values = np.random.default_rng(0).standard_normal((4, 8, 6)).astype(np.float32)
     np.testing.assert_array_equal(plan.run(values)[1], values.transpose(2, 0, 1))

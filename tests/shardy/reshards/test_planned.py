@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from eggshard.errors import EggshardError, EggshardWarning, ProgramError
 from eggshard.limits import Limits
 from eggshard.shardy.module import ShardyModule, create, parsed
 from eggshard.shardy.passes import PASSES, Pass
+from eggshard.shardy.reshards import planned as reshards
 from eggshard.shardy.reshards.search.context import Context
 from eggshard.shardy.reshards.search.op_by_op import keep_the_cheaper
 
@@ -161,6 +163,16 @@ def test_what_needs_no_reshard_has_none_on_whatever_mesh(axes: int) -> None:
         return %0 : tensor<32x32xf32>
       }}"""
     assert "sdy.reshard" not in shardy.transform(text, PASS)
+
+
+def test_the_clock_only_ends_a_search_and_a_warning_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = shardy.transform(PRODUCT, PASS)
+    real, began = time.monotonic, time.monotonic()
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "monotonic", lambda: began + 5 * (real() - began))
+        assert shardy.transform(PRODUCT, PASS) == usual
+    monkeypatch.setattr(reshards, "Limits", lambda: Limits(seconds=0))
+    assert "the clock ended" in _warning(PRODUCT)
 
 
 def _warning(text: str) -> str:

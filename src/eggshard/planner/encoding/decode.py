@@ -90,7 +90,7 @@ class Decoder:
             self._require(shard)
             (placement,) = [p for p in options if self.encoding.shard(cls, p) == shard][:1]
             placements.append(placement)
-            outputs.append(self._value(cls, placement))
+            outputs.append(self._value(shard, cls, placement))
         return self.assembler.build(outputs), tuple(placements)
 
     def _delivered(self, root: Shard) -> Shard:
@@ -154,7 +154,8 @@ class Decoder:
         elif node.op == "result":
             made = (self.tuples[choice.needs[0]][node.attributes["index"]],)
         else:
-            operands = [self._value(c, p) for c, p in zip(node.children, strategy.operands, strict=True)]
+            operands = [self._value(self._needed(choice, c, p), c, p)
+                        for c, p in zip(node.children, strategy.operands, strict=True)]
             operands = self.assembler.mask(operands, strategy)
             types = tuple(self.graph.type_of(c) for c in node.children)
             action = self.action(node, types, eclass.types, strategy)
@@ -216,7 +217,7 @@ class Decoder:
 
     def _hand(self, shard: Shard, tag: Handed) -> None:
         """Take a class from where it is computed."""
-        value = self._value(tag.source, tag.placement)
+        value = self._value(self.encoding.shard(tag.source, tag.placement), tag.source, tag.placement)
         self.values[shard] = {self._form(tag.cls, tag.placement): value}
         self._convert(shard, tag.cls, value, tag.placement)
 
@@ -247,9 +248,15 @@ class Decoder:
     def _form(self, cls: int, placement: Placement) -> Form:
         return placement.local_shape, self.views.order[cls]
 
-    def _value(self, cls: int, placement: Placement) -> int:
+    def _needed(self, choice: Choice, cls: int, placement: Placement) -> Shard:
+        """The shard that a choice takes an operand from: a window where it asks for one, which may be cut smaller than
+        it is numbered where nobody does."""
+        window = self.encoding.need(cls, placement)
+        return window if window in choice.needs else self.encoding.shard(cls, placement)
+
+    def _value(self, shard: Shard, cls: int, placement: Placement) -> int:
         """The value of an e-class at a placement, by local views of whatever form the shard was made in."""
-        value = self._as(self.encoding.need(cls, placement), self._form(cls, placement))
+        value = self._as(shard, self._form(cls, placement))
         self.assembler.held.setdefault(value, self._held(cls, placement))
         return value
 

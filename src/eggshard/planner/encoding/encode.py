@@ -222,7 +222,7 @@ class Encoder:
             pinned += [out.shard(c, p) for c, p in hints() if out.views.to_core(c, p) in out.index[out.views.group[c]]]
             choices = within_cap(choices, out.placements, pinned, cap)
         out.shared = _has_shared_class(choices, roots_out)
-        seeds = [] if out.capped else list(widening.seeds)
+        seeds = [] if out.capped else [*widening.seeds, _everywhere(self.graph, choices)]
         out.problem = Problem(choices, self._conversions(out, widening.tables), roots_out, seeds)
         return out
 
@@ -307,6 +307,26 @@ def _distinct(made: list[Choice]) -> list[Choice]:
         if choice.cost < known.cost:
             best[choice.out, choice.needs] = choice
     return list(best.values()) if len(best) < len(made) else made
+
+
+def _everywhere(graph: EGraph, choices: Sequence[Sequence[Choice]]) -> dict[int, int]:
+    """The selection that gathers all inputs and computes everything on every device, by the program's own ops.
+
+    Where communicating costs much and computing little it is near the best, and no local step leads there.
+    """
+    chosen: dict[int, int] = {}
+    for c, made in enumerate(choices):
+        own = []
+        for i, choice in enumerate(made):
+            tag = choice.tag
+            if isinstance(tag, Computed):
+                if all(not p.used_axes for p in (*tag.strategy.operands, *tag.strategy.results)) or not choice.needs:
+                    own.append((bool(graph.classes[tag.cls].nodes[tag.node].rules), choice.cost, i))
+            elif isinstance(tag, Delivered):
+                own.append((False, 0.0, i))
+        if own:
+            chosen[c] = min(own)[-1]
+    return chosen
 
 
 def _has_shared_class(choices: Sequence[Sequence[Choice]], roots: Sequence[Shard]) -> bool:

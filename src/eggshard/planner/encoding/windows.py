@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from eggshard.egraph.graph import EGraph, ENode
+from eggshard.ops import registry
 from eggshard.placement.transfer import Strategy
 from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.placement.windows import trimmed
@@ -100,7 +101,8 @@ class WindowDemand:
 
         It is the one with the fewest operands accessed at offsets; among those a rotation, whose wrapped windows can be
         computed, too; else the program's own node. Other nodes would exchange the same elements in other forms (pads of
-        slices for slices of a pad, say). Inputs are given and have none.
+        slices for slices of a pad, say). A pointwise op of what a rule has moved is the last choice: through it, what
+        was computed before it was moved could be computed wide, but not exchanged. Inputs are given and have none.
         """
         eclass = self.graph.classes[c]
         found = []
@@ -112,9 +114,11 @@ class WindowDemand:
             transfer = transfers(c, node)
             if transfer is not None:
                 reaching = sum(any(r is not None for r in row) for row in transfer.reaches)
-                found.append((reaching, not transfer.periodic, bool(node.rules), n, node, transfer))
+                ruled = bool(node.rules)
+                before = ruled and not reaching and registry.get(node.op).pointwise
+                found.append((before, reaching, not transfer.periodic, ruled, n, node, transfer))
         if found:
-            *_, n, node, transfer = min(found, key=lambda x: x[:4])
+            *_, n, node, transfer = min(found, key=lambda x: x[:5])
             self.nodes[c] = n, node, transfer
 
     def _is_input(self, c: int) -> bool:

@@ -6,6 +6,7 @@ In comes a `Problem` and how long it may take; out goes an `Extraction`. `method
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -20,15 +21,14 @@ METHODS = tuple(dict.fromkeys(method.name for method in table.METHODS))
 
 def extract(
     problem: Problem, *, seconds: float = 10.0, gap: float = 1e-4, methods: Sequence[str] | None = None,
-    most: float = 0.0, exact: bool = False, deadline: float | None = None,
+    most: float = 0.0, exact: bool = False, deadline: float = math.inf,
 ) -> Extraction:
     """The best plan found with ``seconds`` of work, to a relative ``gap``, with a bound that holds for every plan.
 
     Work is counted by what is done, in seconds that it takes on a usual core, so that a problem always gets the same
-    plan. Where so many seconds pass meanwhile, or ``most`` if that is more, the best plan so far is returned; a note
-    says so. A ``deadline`` of `time.monotonic` stands in place of both. Dual ascent, which mostly pays, may have work
-    for ``most`` seconds. ``exact``: a certificate among plans that compute nothing twice is not enough; where the
-    problem is not too large, dual ascent, which gives no other, is left out then.
+    plan. At a ``deadline`` of `time.monotonic` the best plan so far is returned; a note says so. Dual ascent, which
+    mostly pays, may have work for ``most`` seconds. ``exact``: a certificate among plans that compute nothing twice is
+    not enough; where the problem is not too large, dual ascent, which gives no other, is left out then.
 
     Never worse than any valid seed. ``methods`` restricts the portfolio to some of `METHODS`. Raises `LimitError` if no
     plan exists, and `ValueError` for an unknown method.
@@ -38,9 +38,7 @@ def extract(
     if unknown:
         raise ValueError(f"unknown extraction methods {unknown}; there are {', '.join(METHODS)}")
     began = time.monotonic()
-    patience = max(0.0, most - seconds)
-    ends = began + seconds + patience if deadline is None else deadline
-    budget = Budget(seconds, patience, ends, gap, exact)
+    budget = Budget(seconds, max(0.0, most - seconds), deadline, gap, exact)
     stage = Stage(*shrink(problem), budget.deadline)
     state = State(problem, budget, ("greedy", *wanted), stage)
     table.run(state)

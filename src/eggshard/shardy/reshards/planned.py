@@ -55,6 +55,9 @@ def insert_planned_reshards(module: ShardyModule, cost_model: str | CostModel = 
         reshard_op_by_op(module)
         warnings.warn(f"reshards are decided on op by op: {error}", EggshardWarning, stacklevel=3)
         return
+    if context.deadline.missed:
+        warnings.warn("the clock ended the search for reshards: another run may find others", EggshardWarning,
+                      stacklevel=3)
     original = module.text()
     for function, plan in plans:
         write(plan)

@@ -115,11 +115,13 @@ class _Builder:
             roots.append(needs[0])
         problem = self._problem(roots)
         limits = context.limits
-        seconds = min(limits.seconds, 1.0 + 10 * limits.seconds_per_node * len(self.ops))
+        work, deadline = 1.0 + 10 * limits.seconds_per_node * len(self.ops), context.deadline
         problem, found = until_settled(
             problem,
-            lambda now: extract(now, seconds=seconds, gap=limits.gap, most=seconds + limits.patience).selection,
+            lambda now: extract(now, seconds=work, gap=limits.gap, most=work + limits.patience,
+                                deadline=deadline.at).selection,
             self._without_second_ways)
+        deadline.ends("select")
         return self._decided(problem, found, roots[len(roots) - len(ends):], terminator)
 
     def _without_second_ways(self, problem: Problem, found: Selection) -> Problem | None:

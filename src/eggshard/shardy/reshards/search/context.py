@@ -11,7 +11,7 @@ from eggshard.costmodel.pricing import Pricer
 from eggshard.costmodel.protocol import CostModel
 from eggshard.errors import ProgramError
 from eggshard.frontends.stablehlo.module_reader import ModuleReader
-from eggshard.limits import Limits
+from eggshard.limits import Deadline, Limits
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement, place, replicated
 from eggshard.program.sharding import Sharding, atoms, gather_cuts
@@ -32,14 +32,15 @@ MANY_AXES = 4
 class Context:
     """The mesh of a module, refined at its sub-axes, and what its placements cost.
 
-    free: the axes that placements may name, all but those of the manual computations around. Conversions are those that
-    Shardy has collectives for, which excludes point-to-point redistribution.
+    deadline: when the search for reshards ends; work bounds it before. free: the axes that placements may name, all but
+    those of the manual computations around. Conversions are those that Shardy has collectives for, which excludes
+    point-to-point redistribution.
 
     ProgramError for a module whose tensors are on different meshes, or on single devices.
     """
 
     def __init__(self, module: ShardyModule, model: CostModel, limits: Limits):
-        self.module, self.limits = module, limits
+        self.module, self.limits, self.deadline = module, limits, Deadline(limits.seconds)
         self.reader = ModuleReader(module.module)
         stated = [sharding for _, sharding in stated_shardings(module)]
         self.mesh_name = _only_mesh(module, stated)
