@@ -12,10 +12,9 @@ import jax
 import numpy as np
 
 import eggshard as es
-from bench import peers
 from bench.fuzz.generate import Drawn, mesh_of
 from bench.fuzz.values import Value
-from eggshard.hlo.collectives import count_collectives
+from bench.widening import count_as_written
 
 #: Relative error that rounding may leave in floats that were rounded, by the bits of their mantissa.
 _ROUNDING = {"float64": 1e-9, "complex128": 1e-9, "float32": 1e-3, "complex64": 1e-3}
@@ -52,7 +51,8 @@ def problems(drawn: Drawn, whole: bool = False) -> list[Problem]:
         except Exception as error:
             return [Problem("crash", f"optimize: {_shown(error)}")]
     found = [Problem("fallback", str(w.message)) for w in said if issubclass(w.category, es.errors.EggshardWarning)]
-    for name, run in (("simulator", plan.run), ("XLA", plan.to_jax())):
+    compiled = _Compiled(plan)
+    for name, run in (("simulator", plan.run), ("XLA", compiled.run)):
         try:
             got = jax.tree.leaves(run(*arrays))
         except Exception as error:
@@ -61,7 +61,7 @@ def problems(drawn: Drawn, whole: bool = False) -> list[Problem]:
         for value, ours, theirs in zip(drawn.outputs, got, want, strict=True):
             if difference := _difference(value, np.asarray(ours), theirs):
                 found.append(Problem("wrong", f"{name}, {value.name}: {difference}"))
-    found += _figures(plan)
+    found += _figures(plan, compiled)
     if whole and not found:
         found += _order(drawn, plan)
     return found
@@ -99,7 +99,27 @@ def _difference(value: Value, got: np.ndarray, want: np.ndarray) -> str:
     return f"{int(different.sum())} of {different.size} elements" if different.any() else ""
 
 
-def _figures(plan: Any) -> list[Problem]:
+class _Compiled:
+    """A plan on XLA; what it runs is what its bytes are counted in."""
+
+    def __init__(self, plan: Any) -> None:
+        self.function = plan.to_jax()
+        self.module: Any = None
+        self.compiled: Any = None
+
+    def run(self, *arrays: Any) -> Any:
+        """The function's results."""
+        lowered = self.function.lower(*arrays)
+        self.module, self.compiled = lowered.compiler_ir("stablehlo"), lowered.compile()
+        return self.function(*arrays)
+
+    @property
+    def bytes(self) -> float:
+        """What its collectives send, in the element types that the plan has them in."""
+        return count_as_written(self.module, self.compiled.as_text()).wire_bytes
+
+
+def _figures(plan: Any, compiled: _Compiled) -> list[Problem]:
     """Bytes as predicted, and bound <= cost <= baseline."""
     found = []
     cost, bound, baseline = plan.cost.total, plan.bound, plan.baseline.cost.total
@@ -107,14 +127,14 @@ def _figures(plan: Any) -> list[Problem]:
         found.append(Problem("bound", f"the bound {bound:.6g} s is above the plan's {cost:.6g} s"))
     if cost > baseline * (1 + 1e-6) + 1e-12:
         found.append(Problem("bound", f"the plan costs {cost:.6g} s, its baseline {baseline:.6g} s"))
+    if not compiled.compiled:
+        return found
     try:
-        count = count_collectives(peers.compile_text(plan.to_stablehlo()).hlo_modules()[0].to_string())
+        counted = compiled.bytes
     except es.errors.EggshardError as error:
         return [*found, Problem("bytes", f"not to be counted: {_shown(error)}")]
-    from bench.runner import promotions
-
-    if abs(count.wire_bytes - plan.serial_bytes) > 0.5 and not promotions(plan, count):
-        found.append(Problem("bytes", f"counted {count.wire_bytes:.0f} B, predicted {plan.serial_bytes} B"))
+    if abs(counted - plan.serial_bytes) > 0.5:
+        found.append(Problem("bytes", f"counted {counted:.0f} B, predicted {plan.serial_bytes} B"))
     return found
 
 

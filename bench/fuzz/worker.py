@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from typing import Any
@@ -10,30 +11,40 @@ from typing import Any
 from bench.worker import Worker
 
 
+#: Seconds that a program may take, shrinking it included: its planning alone has `Limits.seconds`.
+_TIMEOUT = 600.0
+#: LLVM optimises none of what is compiled, which takes most of XLA:CPU's time; its passes on HLO stay as they are.
+_FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+
+
 class Checker(Worker):
-    """Answers {"seed", "whole"} with {"problems", "script", "lines", "calls", "refused"}."""
+    """Answers {"seed", "whole"} with {"problems", "lines", "calls", "refused"}; with "script", with the program's.
+
+    script: ``"drawn"``, or ``"shrunk"`` for the smallest program with a problem of the same kind, which takes as long
+    as many programs.
+    """
 
     def __init__(self) -> None:
-        super().__init__("bench.fuzz.worker", timeout=600.0)
+        flags = " ".join(filter(None, (os.environ.get("XLA_FLAGS"), _FLAGS)))
+        super().__init__("bench.fuzz.worker", _TIMEOUT, {"XLA_FLAGS": flags})
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The problems of a seed's program, and the script of the smallest program that has one."""
+    """What a request asks of its seed's program."""
     from bench.fuzz.check import problems, refused
     from bench.fuzz.generate import generate
     from bench.fuzz.shrink import shrunk
 
-    drawn = generate(request["seed"])
-    whole = bool(request.get("whole"))
+    drawn, whole = generate(request["seed"]), bool(request.get("whole"))
+    if request.get("script") == "drawn":
+        return {"script": drawn.script()}
     found = problems(drawn, whole)
-    script = ""
-    if found:
-        kind = found[0].kind
-        small = shrunk(drawn, lambda d: any(p.kind == kind for p in problems(d, whole and kind == "order")))
-        found = problems(small, whole) or found
-        script = small.script()
+    if request.get("script"):
+        kinds = {p.kind for p in found[:1]}
+        small = shrunk(drawn, lambda d: any(p.kind in kinds for p in problems(d, whole and "order" in kinds)))
+        return {"script": small.script()}
     calls = sorted({c for line in drawn.lines for c in re.findall(r"(?:lax|jnp|jax)\.[\w.]+", line.expression)})
-    return {"problems": [str(p) for p in found], "script": script, "lines": len(drawn.lines), "calls": calls,
+    return {"problems": [str(p) for p in found], "lines": len(drawn.lines), "calls": calls,
             "refused": not found and refused(drawn)}  # fmt: skip
 
 
