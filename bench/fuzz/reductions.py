@@ -48,9 +48,36 @@ def own_reduction(d: Draw) -> Value:
     """A reduction whose body is not one op."""
     x = d.pick(lambda v: v.rank >= 1 and v.integer and not v.dtype.startswith("u"))
     zero = f"jnp.asarray(0, {x.text})"
-    return d.add(f"lax.reduce({x.name}, {zero}, lambda a, b: lax.max(a, -b) ^ lax.max(b, -a) ^ a ^ b, {_axes(d, x)})"
-                 if d.chance(0.1) else f"lax.reduce({x.name}, {zero}, lambda a, b: a + b + {zero}, {_axes(d, x)})",
-                 x, bound=0.0)
+    return d.add(
+        f"lax.reduce({x.name}, {zero}, lambda a, b: lax.max(a, -b) ^ lax.max(b, -a) ^ a ^ b, {_axes(d, x)})"
+        if d.chance(0.1)
+        else f"lax.reduce({x.name}, {zero}, lambda a, b: a + b + {zero}, {_axes(d, x)})",
+        x,
+        bound=0.0,
+    )
+
+
+@template(0.7)
+def several_at_once(d: Draw) -> Value:
+    """A reduction of two tensors together."""
+    x = d.pick(lambda v: v.rank >= 1 and v.integer)
+    y = d.like(x)
+    zero, which = f"jnp.asarray(0, {x.text})", d.rng.randint(0, 1)
+    body = d.rng.choice(("(a[0] + b[0], lax.max(a[1], b[1]))", "(a[0] + b[0], a[1] + b[1])",
+                         "(a[0] ^ b[0], lax.min(a[1], b[1]))"))  # fmt: skip
+    return d.add(f"lax.reduce(({x.name}, {y.name}), ({zero}, {zero}), lambda a, b: {body}, {_axes(d, x)})[{which}]",
+                 x, y, bound=0.0)  # fmt: skip
+
+
+@template(0.7)
+def by_bits(d: Draw) -> Value:
+    x = d.pick(lambda v: v.rank >= 1 and (v.integer or v.dtype == "bool"))
+    name = d.rng.choice(("and", "or", "xor"))
+    start = {"bool": "np.bool_(%s)"}.get(x.dtype, f"jnp.asarray(%s, {x.text})")
+    ones = {"bool": "True"}.get(x.dtype, f"jnp.iinfo({x.text}).max" if x.dtype.startswith("u") else "-1")
+    zero = "False" if x.dtype == "bool" else "0"
+    begin = start % (ones if name == "and" else zero)
+    return d.add(f"lax.reduce({x.name}, {begin}, lax.bitwise_{name}, {_axes(d, x)})", x, bound=0.0)
 
 
 @template(1.5)
@@ -63,8 +90,10 @@ def argument(d: Draw) -> Value:
 def cumulative(d: Draw) -> Value:
     x = d.pick(lambda v: _settled(v) and v.dtype != "bool" and not v.dtype.startswith("float8"))
     axis = d.rng.randrange(x.rank)
-    name = d.rng.choice(("cumsum", "cummax", "cummin"))
+    name = d.rng.choice(("cumsum", "cummax", "cummin", *(["cumprod"] if x.integer else [])))
     bound = x.bound * x.shape[axis] if name == "cumsum" else x.bound
+    if d.chance(0.2):
+        return d.add(f"lax.associative_scan(jnp.add, {x.name}, axis={axis})", x, bound=x.bound * x.shape[axis])
     return d.add(f"lax.{name}({x.name}, {axis}, reverse={d.chance(0.3)})", x, bound=bound)
 
 
@@ -74,6 +103,8 @@ def sorting(d: Draw) -> Value:
     dim = d.rng.randrange(x.rank)
     if d.chance(0.5):
         return d.add(f"lax.sort({x.name}, dimension={dim})", x, bound=x.bound)
+    if d.chance(0.3):
+        return d.add(f"jnp.argsort({x.name}, {dim}, stable=True, descending={d.chance(0.5)})", x, bound=0.0)
     y = d.rng.choice([v for v in d.values if v.shape == x.shape])
     return d.add(f"lax.sort(({x.name}, {y.name}), dimension={dim}, num_keys=1, is_stable=True)[1]", x, y, bound=y.bound)
 
@@ -119,14 +150,22 @@ def convolution(d: Draw) -> Value:
     kernel = [d.rng.randint(1, 3) for _ in range(spatial)]
     out = groups * batch_groups * d.rng.randint(1, 2)
     like = Value("", (), dtype, 3.0)
-    x, w = d.like(like, (batch, features, *sizes)), d.like(like, (out, features // groups, *kernel))
+    specs = [d.rng.sample(range(spatial + 2), spatial + 2) for _ in range(3)]
+    if d.chance(0.5):
+        specs = [list(range(spatial + 2))] * 3
+    x, w = (
+        d.like(like, [n for _, n in sorted(zip(spec, shape, strict=True))])
+        for spec, shape in zip(specs, ((batch, features, *sizes), (out, features // groups, *kernel)), strict=False)
+    )
     strides = tuple(d.rng.choice((1, 1, 2)) for _ in sizes)
     padding = [(d.rng.randint(0, 2), d.rng.randint(0, 2)) for _ in sizes]
     inner, outer = ([d.rng.choice((1, 1, 1, 2)) for _ in sizes] for _ in range(2))
-    bound = x.bound * w.bound * math.prod(w.shape[1:])
+    bound = x.bound * w.bound * (features // groups) * math.prod(kernel)
+    numbers = f"lax.ConvDimensionNumbers({', '.join(str(tuple(spec)) for spec in specs)})"
     return d.add(
         f"lax.conv_general_dilated({x.name}, {w.name}, {strides}, {padding}, lhs_dilation={tuple(inner)}, "
-        f"rhs_dilation={tuple(outer)}, feature_group_count={groups}, batch_group_count={batch_groups})",
+        f"rhs_dilation={tuple(outer)}, feature_group_count={groups}, batch_group_count={batch_groups}, "
+        f"dimension_numbers={numbers})",
         x, w, bound=bound,
     )  # fmt: skip
 
@@ -139,9 +178,11 @@ def window_reduction(d: Draw) -> Value:
     strides = [1 if plain else d.rng.choice((1, 2)) for _ in sizes]
     padding = [(d.rng.randint(0, 1), d.rng.randint(0, 1)) for _ in sizes]
     inner, outer = ([1 if plain else d.rng.choice((1, 1, 2)) for _ in sizes] for _ in range(2))
-    kind, start = d.rng.choice((("add", "0"), ("max", "lowest"), ("min", "highest")))
+    more = [("mul", "1"), ("bitwise_or", "0"), ("bitwise_xor", "0")] if x.integer else []
+    kind, start = d.rng.choice((("add", "0"), ("max", "lowest"), ("min", "highest"), *more))
     limits = "jnp.iinfo" if x.integer else "jnp.finfo"
-    start = {"0": f"jnp.asarray(0, {x.text})", "lowest": f"jnp.asarray({limits}({x.text}).min, {x.text})",
+    start = {"0": f"jnp.asarray(0, {x.text})", "1": f"jnp.asarray(1, {x.text})",
+             "lowest": f"jnp.asarray({limits}({x.text}).min, {x.text})",
              "highest": f"jnp.asarray({limits}({x.text}).max, {x.text})"}[start]  # fmt: skip
     bound = x.bound * math.prod(sizes) if kind == "add" else math.inf
     return d.add(
@@ -175,3 +216,24 @@ def fourier(d: Draw) -> Value:
     if x.shape[-1] < 2:
         raise Inapplicable
     return d.add(f"jnp.fft.{d.rng.choice(('fft', 'ifft'))}({x.name})", x, bound=math.inf)
+
+
+@template(0.5)
+def triangular(d: Draw) -> Value:
+    """A system of equations that is well conditioned."""
+    dtype, n = d.rng.choice(("float32", "float64")), d.rng.choice((2, 4))
+    a, b = d.like(Value("", (), dtype, 3.0), (n, n)), d.like(Value("", (), dtype, 3.0), (n, d.rng.choice((1, 2, 8))))
+    if not (a.exact and a.bound <= 3.0 and b.exact):
+        raise Inapplicable
+    lower = f"jnp.tril({a.name}) * 0.1 + jnp.eye({n}, dtype={a.text})"
+    flags = f"lower=True, transpose_a={d.chance(0.3)}, unit_diagonal={d.chance(0.3)}"
+    return d.add(f"lax.linalg.triangular_solve({lower}, {b.name}, left_side=True, {flags})", a, b, bound=math.inf)
+
+
+@template(0.3)
+def cholesky(d: Draw) -> Value:
+    a = d.like(Value("", (), "float32", 3.0), (*d.rng.choice(((), (2,))), 4, 4))
+    if not (a.exact and a.bound <= 3.0):
+        raise Inapplicable
+    return d.add(f"jnp.linalg.cholesky({a.name} @ jnp.swapaxes({a.name}, -1, -2) + 40 * jnp.eye(4, dtype={a.text}))",
+                 a, bound=math.inf)  # fmt: skip

@@ -10,7 +10,6 @@ from typing import Any
 
 from bench.worker import Worker
 
-
 #: Seconds that a program may take, shrinking it included: its planning alone has `Limits.seconds`.
 _TIMEOUT = 600.0
 #: LLVM optimises none of what is compiled, which takes most of XLA:CPU's time; its passes on HLO stay as they are.
