@@ -33,7 +33,12 @@ class Problem:
 
 
 def problems(drawn: Drawn, whole: bool = False) -> list[Problem]:
-    """What is wrong with the plan of a program; none for a program that JAX itself refuses.
+    """`checked`, and nothing wrong with a program that JAX itself refuses."""
+    return checked(drawn, whole) or []
+
+
+def checked(drawn: Drawn, whole: bool = False) -> list[Problem] | None:
+    """What is wrong with the plan of a program; None for a program that JAX itself refuses.
 
     whole: also plan it with its axes renamed and its lines in another order.
     """
@@ -43,7 +48,7 @@ def problems(drawn: Drawn, whole: bool = False) -> list[Problem]:
             lowered = drawn.jitted(mesh).lower(*drawn.structs())
             want = [np.asarray(a) for a in jax.jit(drawn.function(constrained=False))(*arrays)]
     except Exception:  # not a program, then
-        return []
+        return None
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", es.errors.EggshardWarning)
         try:
@@ -65,18 +70,6 @@ def problems(drawn: Drawn, whole: bool = False) -> list[Problem]:
     if whole and not found:
         found += _order(drawn, plan)
     return found
-
-
-def refused(drawn: Drawn) -> bool:
-    """Whether JAX itself does not take the program."""
-    mesh = mesh_of(drawn.mesh)
-    try:
-        with jax.set_mesh(mesh):
-            drawn.jitted(mesh).lower(*drawn.structs())
-            jax.jit(drawn.function())(*drawn.arrays())
-    except Exception:
-        return True
-    return False
 
 
 def _shown(error: Exception) -> str:

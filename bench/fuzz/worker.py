@@ -30,21 +30,22 @@ class Checker(Worker):
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """What a request asks of its seed's program."""
-    from bench.fuzz.check import problems, refused
+    from bench.fuzz.check import checked, problems
     from bench.fuzz.generate import generate
     from bench.fuzz.shrink import shrunk
 
     drawn, whole = generate(request["seed"]), bool(request.get("whole"))
     if request.get("script") == "drawn":
         return {"script": drawn.script()}
-    found = problems(drawn, whole)
+    verdict = checked(drawn, whole)
+    found = verdict or []
     if request.get("script"):
         kinds = {p.kind for p in found[:1]}
         small = shrunk(drawn, lambda d: any(p.kind in kinds for p in problems(d, whole and "order" in kinds)))
         return {"script": small.script()}
     calls = sorted({c for line in drawn.lines for c in re.findall(r"(?:lax|jnp|jax)\.[\w.]+", line.expression)})
     return {"problems": [str(p) for p in found], "lines": len(drawn.lines), "calls": calls,
-            "refused": not found and refused(drawn)}  # fmt: skip
+            "refused": verdict is None}  # fmt: skip
 
 
 def main() -> None:
