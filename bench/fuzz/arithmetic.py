@@ -48,7 +48,7 @@ def binary(d: Draw) -> Value:
 @template(2.0)
 def with_a_scalar(d: Draw) -> Value:
     x = d.pick(_number)
-    op, c = d.rng.choice("+-*"), d.rng.randint(0 if x.dtype.startswith("u") else -3, 3)
+    op, c = d.rng.choice("+-*"), d.rng.choice((1, 2, 3) if x.dtype.startswith("u") else (-3, -2, -1, 1, 2, 3))
     return d.add(f"{x.name} {op} {c}", x, bound=x.bound * abs(c) if op == "*" else x.bound + abs(c))
 
 

@@ -74,7 +74,7 @@ def indexed_loop(d: Draw) -> Value:
         f"lax.dynamic_update_index_in_dim(c, lax.dynamic_index_in_dim(c, i, {dim}), 2 * i, {dim})",
         "jnp.where(i % 2 == 0, c, jnp.flip(c))",
     ]
-    return d.add(f"lax.fori_loop(0, {d.rng.randint(1, 5)}, lambda i, c: {d.rng.choice(forms)}, {x.name})", x,
+    return d.add(f"lax.fori_loop(0, {d.rng.randint(2, 5)}, lambda i, c: {d.rng.choice(forms)}, {x.name})", x,
                  bound=x.bound)  # fmt: skip
 
 

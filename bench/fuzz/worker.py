@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -12,6 +13,8 @@ from bench.worker import Worker
 
 #: Seconds that a program may take, shrinking it included: its planning alone has `Limits.seconds`.
 _TIMEOUT = 600.0
+#: Programs between two collections of garbage, which is a few MB of each.
+_COLLECTED = 20
 #: LLVM optimises none of what is compiled, which takes most of XLA:CPU's time; its passes on HLO stay as they are.
 _FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 
@@ -59,7 +62,10 @@ def main() -> None:
     use_cpu_devices(DEVICES)
     out = sys.stdout
     sys.stdout = sys.stderr
-    for line in sys.stdin:
+    gc.disable()  # it would go through JAX's objects again and again
+    for number, line in enumerate(sys.stdin, 1):
+        if number % _COLLECTED == 0:
+            gc.collect()
         out.write(json.dumps(answer(json.loads(line))) + "\n")
         out.flush()
 

@@ -20,6 +20,7 @@ import numpy as np
 from eggshard.frontends.normalization.dead_ops import without_dead_ops
 from eggshard.frontends.normalization.empty_values import without_empty_values
 from eggshard.frontends.normalization.index_maps import joined, recognise, runs_of
+from eggshard.frontends.normalization.known_courses import without_known_courses
 from eggshard.frontends.normalization.region_writer import Constants, Form, RegionWriter
 from eggshard.ops.reductions.monoids import SET
 from eggshard.ops.windowing import Run
@@ -34,7 +35,7 @@ _MAX_PARTS = 4
 
 def finished(region: Region) -> Region:
     """Return a region as read by a front end, in normal form and without dead ops."""
-    return without_dead_ops(in_normal_form(without_empty_values(region)))
+    return without_dead_ops(in_normal_form(without_known_courses(without_empty_values(region))))
 
 
 def in_normal_form(region: Region) -> Region:
@@ -240,14 +241,6 @@ def _indices_known(first: int) -> Callable[[Op, Constants], bool]:
     return lambda op, constants: len(op.operands) > first and constants.arrays(op.operands[first:]) is not None
 
 
-def _chooses_gathered(op: Op, constants: Constants) -> bool:
-    def gathers(value: int) -> bool:
-        made_by = constants.definitions.get(value)
-        return made_by is not None and made_by.name == "gather"
-
-    return any(gathers(v) for v in op.operands[1:]) and constants.uniform(op.operands[0]) is not None
-
-
 def _updated_ends(writer: RegionWriter, op: Op) -> int | None:
     """An update by elements of the tensor itself that extends what is left of it, such as a boundary condition."""
     shape, box = (writer.region.types[v].shape for v in op.operands)
@@ -266,7 +259,7 @@ _AT_CONSTANTS = {
     "scatter": Form(
         lambda op, constants: constants.array(op.operands[len(op.operands) // 2]) is not None, _static_scatter
     ),
-    "select": Form(_chooses_gathered, _decided_select),
+    "select": Form(lambda op, constants: constants.uniform(op.operands[0]) is not None, _decided_select),
 }
 #: What puts parts of tensors together.
 _OF_PARTS = {

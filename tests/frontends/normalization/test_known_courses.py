@@ -1,0 +1,51 @@
+"""Loops, branches and sorts that decide nothing leave programs, and what is left computes the same."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import eggshard as es
+
+X = np.arange(24, dtype=np.int32).reshape(8, 3)
+
+KNOWN = {
+    "no iteration": lambda x: lax.fori_loop(0, 0, lambda i, c: jnp.flip(c, 0), x),
+    "one iteration": lambda x: lax.fori_loop(3, 4, lambda i, c: c * i + 1, x),
+    "one iteration of two": lambda x: lax.fori_loop(
+        0, 1, lambda i, c: lax.fori_loop(0, 1, lambda j, d: jnp.roll(d, 1, 0) + j, c), x
+    ),
+    "a scan of one": lambda x: lax.scan(lambda c, r: (c + r, c), x[0], x[2:3])[0],
+    "a branch": lambda x: lax.switch(jnp.int32(1), [lambda c: c, lambda c: -c, lambda c: c + 1], x),
+    "a branch out of range": lambda x: lax.switch(jnp.int32(7), [lambda c: c, lambda c: -c], x),
+    "a choice": lambda x: jnp.where(jnp.arange(8)[:, None] < 9, x, x[::-1]),
+    "one element sorted": lambda x: lax.sort((x[:, :1], x[:, 1:2]), dimension=1, num_keys=1)[1],
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_what_decides_nothing_is_gone(name: str) -> None:
+    program = es.load(jax.jit(KNOWN[name]).lower(X))
+    assert not {"while", "case", "if", "sort", "select"} & {op.name for op in program.region.ops}
+    (got,) = es.optimize(program).run(X)
+    assert np.array_equal(got, KNOWN[name](X))
+
+
+def test_what_is_not_known_stays() -> None:
+    def f(x: jax.Array, i: jax.Array) -> tuple[jax.Array, ...]:
+        looped = lax.fori_loop(0, 2, lambda i, c: jnp.flip(c, 0), x)
+        return looped, lax.switch(i, [lambda c: c, lambda c: -c], x), lax.sort(x, dimension=1)
+
+    program = es.load(jax.jit(f).lower(X, np.int32(1)))
+    assert {"while", "case", "sort"} <= {op.name for op in program.region.ops}
+
+
+def test_a_choice_known_beforehand_sends_nothing() -> None:
+    builder = es.ProgramBuilder(mesh={"a": 4})
+    p, x, y = (builder.input((8,), dtype, axes) for dtype, axes in (("i1", ("a",)), ("f32", (None,)), ("i32", ("a",))))
+    builder.output(builder.op("select", p, x, x), (None,))
+    builder.output(builder.op("subtract", y, y), (None,))
+    assert es.optimize(builder.build()).serial_bytes == 0
