@@ -25,7 +25,7 @@ def count_as_written(module: Any, compiled: str) -> CollectiveCount:
 
 
 def as_written(module: Any, compiled: str) -> str:
-    """Compiled HLO in which no collective has another float than its channel has in the module."""
+    """Compiled HLO in which no collective has another float than its channel has in the module (or its text)."""
     narrow = dict(_floats(module))
 
     def line_as_written(line: str) -> str:
@@ -35,13 +35,18 @@ def as_written(module: Any, compiled: str) -> str:
             return line
         return _RESULT.sub(lambda m: re.sub(rf"\b({'|'.join(_WIDE)})(?=\[)", written, m[0]), line, count=1)
 
-    return "\n".join(map(line_as_written, compiled.splitlines()))
+    return "\n".join(map(line_as_written, compiled.split("\n")))
 
 
 def _floats(module: Any) -> Iterator[tuple[int, str]]:
     """(channel, element type as HLO spells it) of every collective on floats narrower than f32."""
+    from jax.interpreters.mlir import make_ir_context
     from jaxlib.mlir import ir
 
+    if isinstance(module, str):
+        with make_ir_context():
+            yield from _floats(ir.Module.parse(module))
+        return
     for op in _within(module.operation):
         if "channel_handle" not in op.attributes:
             continue
