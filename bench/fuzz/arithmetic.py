@@ -127,7 +127,7 @@ def quotient(d: Draw) -> Value:
 def whole_quotient(d: Draw) -> Value:
     x = d.pick(lambda v: v.integer)
     y = d.like(x) if d.chance(0.5) else None
-    divisor = y.name if y else f"jnp.asarray({d.rng.randint(1, 7)}, {x.text})"
+    divisor = y.name if y else f"jnp.asarray({d.rng.randint(2, 7)}, {x.text})"
     op = d.rng.choice(("lax.div", "lax.rem"))
     return d.add(f"{op}({x.name}, jnp.broadcast_to({divisor}, {x.shape}))", x, *([y] if y else []), bound=0.0)
 
@@ -143,8 +143,8 @@ def bits(d: Draw) -> Value:
             "lax.shift_left({0}, {1})",
             "lax.shift_right_logical({0}, {1})",
             "lax.shift_right_arithmetic({0}, {1})",
-            "lax.population_count({0}) + 0 * {1}",
-            "lax.clz({0}) + 0 * {1}",
+            "lax.population_count({0}) ^ {1}",
+            "lax.clz({0}) ^ {1}",
         )
     )
     return d.add(form.format(x.name, y.name), x, y, bound=0.0)
@@ -169,7 +169,7 @@ def selection(d: Draw) -> Value:
 @template(0.7)
 def clamp(d: Draw) -> Value:
     x = d.pick(_settled)
-    low, high = sorted((d.rng.randint(0, 3), d.rng.randint(0, 5)))
+    low, high = d.rng.randint(0, 2), d.rng.randint(3, 5)
     return d.add(f"jnp.clip({x.name}, {low}, {high})", x, bound=max(x.bound, high))
 
 

@@ -15,7 +15,7 @@ def _indices(d: Draw, shape: tuple[int, ...], highest: int) -> Value:
     dtype = d.rng.choice(_INDICES)
     raw = d.like(Value("", (), dtype), shape)
     modulus, shift = highest + d.rng.randint(0, 3), 0 if dtype.startswith("u") else d.rng.randint(-2, 0)
-    text = f"(jnp.abs({raw.name}) % {max(1, modulus)}).astype({raw.text}) + ({shift})"
+    text = f"(jnp.abs({raw.name}) % {max(2, modulus)}).astype({raw.text}) + ({shift})"
     return d.add(text.replace("jnp.abs", "") if dtype.startswith("u") else text, raw, bound=0.0)
 
 

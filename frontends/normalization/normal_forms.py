@@ -11,7 +11,7 @@ concatenation would be explored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -180,8 +180,8 @@ def _strided_update(writer: RegionWriter, x: int, update: int, bounds: list[tupl
 
 
 def _static_slice(writer: RegionWriter, op: Op) -> int | None:
-    """A dynamic slice at constants; they are clamped so that the window fits."""
-    starts = _clamped(writer, op, op.operands[1:], op.attributes["slice_sizes"])
+    """A dynamic slice at constants."""
+    starts = _starts(op, writer.constants, op.operands[1:], op.attributes["slice_sizes"])
     if starts is None:
         return None
     bounds = [(a, a + k, 1) for a, k in zip(starts, op.attributes["slice_sizes"], strict=True)]
@@ -191,16 +191,19 @@ def _static_slice(writer: RegionWriter, op: Op) -> int | None:
 def _static_update(writer: RegionWriter, op: Op) -> int | None:
     """A dynamic update at constants."""
     x, update, *indices = op.operands
-    starts = _clamped(writer, op, indices, writer.region.types[update].shape)
+    starts = _starts(op, writer.constants, indices, writer.region.types[update].shape)
     return None if starts is None else writer.update(writer.number[x], writer.number[update], starts)
 
 
-def _clamped(writer: RegionWriter, op: Op, indices: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
-    arrays = writer.constants.arrays(indices)
-    if arrays is None:
-        return None
-    shape = writer.region.types[op.operands[0]].shape
-    return [max(0, min(int(s), n - k)) for s, n, k in zip(arrays, shape, sizes, strict=True)]
+def _starts(op: Op, constants: Constants, indices: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
+    """Where a window lies, if that is known: indices are clamped so that it fits, and do not matter where it is all."""
+    starts = []
+    for index, n, k in zip(indices, constants.types[op.operands[0]].shape, sizes, strict=True):
+        array = np.zeros(()) if n == k else constants.array(index)
+        if array is None:
+            return None
+        starts.append(max(0, min(int(array), n - k)))
+    return starts
 
 
 def _joined_parts(writer: RegionWriter, op: Op) -> int | None:
@@ -237,10 +240,6 @@ def _decided_select(writer: RegionWriter, op: Op) -> int | None:
     return None if chosen is None else writer.number[op.operands[1 if chosen else 2]]
 
 
-def _indices_known(first: int) -> Callable[[Op, Constants], bool]:
-    return lambda op, constants: len(op.operands) > first and constants.arrays(op.operands[first:]) is not None
-
-
 def _updated_ends(writer: RegionWriter, op: Op) -> int | None:
     """An update by elements of the tensor itself that extends what is left of it, such as a boundary condition."""
     shape, box = (writer.region.types[v].shape for v in op.operands)
@@ -253,9 +252,14 @@ def _updated_ends(writer: RegionWriter, op: Op) -> int | None:
 
 #: Indexing at constants.
 _AT_CONSTANTS = {
-    "dynamic_slice": Form(_indices_known(1), _static_slice),
-    "dynamic_update_slice": Form(_indices_known(2), _static_update),
-    "gather": Form(_indices_known(1), _static_gather),
+    "dynamic_slice": Form(
+        lambda op, known: _starts(op, known, op.operands[1:], op.attributes["slice_sizes"]) is not None, _static_slice
+    ),
+    "dynamic_update_slice": Form(
+        lambda op, known: _starts(op, known, op.operands[2:], known.types[op.operands[1]].shape) is not None,
+        _static_update,
+    ),
+    "gather": Form(lambda op, constants: constants.arrays(op.operands[1:]) is not None, _static_gather),
     "scatter": Form(
         lambda op, constants: constants.array(op.operands[len(op.operands) // 2]) is not None, _static_scatter
     ),
