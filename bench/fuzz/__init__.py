@@ -45,7 +45,7 @@ def run(console: Console, *, seed: int = 0, programs: int = 200, start: int = 0,
             console.print(f"program {number}: {'; '.join(answer['problems'])}", markup=False)
             console.print(answer["script"], markup=False, highlight=False)
         if done % PROGRESS == 0:
-            found = ", ".join(f"{kinds[k]} {k}" for k in KINDS)
+            found = ", ".join([*(f"{kinds[k]} {k}" for k in KINDS), f"{counts['refused by JAX']} refused by JAX"])
             each = (time.perf_counter() - began) / done
             console.print(f"{done} of {programs}, from {start} of seed {seed}: {found}; {each:.2f} s a program",
                           markup=False, highlight=False)  # fmt: skip
