@@ -88,9 +88,15 @@ def _answers(numbers: range, seed: int, jobs: int) -> Iterator[tuple[int, dict[s
 
 
 def _checked(checker: Checker, request: dict[str, Any]) -> dict[str, Any]:
-    """A program's problems, the end of its process among them, with a script of it if there are any."""
+    """A program's problems, with a script of it if there are any.
+
+    The end of its process is one, unless JAX alone ends it.
+    """
     answer: dict[str, Any] = checker.ask(request)
     if "error" in answer:
+        alone = checker.ask({**request, "reference": True})
+        if "error" in alone or alone["refused"]:
+            return {"problems": [], "refused": True}
         answer = {"problems": [f"crash: the process ended: {answer['error']}"]}
     elif answer["problems"]:
         answer |= checker.ask({**request, "script": "shrunk"})

@@ -40,18 +40,26 @@ def problems(drawn: Drawn, whole: bool = False) -> list[Problem]:
     return checked(drawn, whole) or []
 
 
+def reference(drawn: Drawn) -> tuple[jax.stages.Lowered, list[np.ndarray]] | None:
+    """A program as JAX lowers it, and its results under `jax.jit` without shardings; None where JAX refuses it."""
+    mesh = mesh_of(drawn.mesh)
+    try:
+        with jax.set_mesh(mesh):
+            lowered = drawn.jitted(mesh).lower(*drawn.structs())
+            return lowered, [np.asarray(a) for a in jax.jit(drawn.function(constrained=False))(*drawn.arrays())]
+    except Exception:  # not a program, then
+        return None
+
+
 def checked(drawn: Drawn, whole: bool = False) -> list[Problem] | None:
     """What is wrong with the plan of a program; None for a program that JAX itself refuses.
 
     whole: also plan it with its axes renamed and its lines in another order.
     """
-    mesh, arrays = mesh_of(drawn.mesh), drawn.arrays()
-    try:
-        with jax.set_mesh(mesh):
-            lowered = drawn.jitted(mesh).lower(*drawn.structs())
-            want = [np.asarray(a) for a in jax.jit(drawn.function(constrained=False))(*arrays)]
-    except Exception:  # not a program, then
+    theirs, arrays = reference(drawn), drawn.arrays()
+    if theirs is None:
         return None
+    lowered, want = theirs
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", es.errors.EggshardWarning)
         try:

@@ -20,7 +20,8 @@ _FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes
 
 
 class Checker(Worker):
-    """Answers {"seed", "whole"} with {"problems", "lines", "calls", "refused"}; with "script", with the program's.
+    """Answers {"seed", "whole"} with {"problems", "lines", "calls", "refused"}; with "script", with the program's; with
+    "reference", whether JAX refuses it.
 
     script: ``"drawn"``, or ``"shrunk"`` for the smallest program with a problem of the same kind, which takes as long
     as many programs.
@@ -33,13 +34,15 @@ class Checker(Worker):
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """What a request asks of its seed's program."""
-    from bench.fuzz.check import checked, problems
+    from bench.fuzz.check import checked, problems, reference
     from bench.fuzz.generate import generate
     from bench.fuzz.shrink import shrunk
 
     drawn, whole = generate(request["seed"]), bool(request.get("whole"))
     if request.get("script") == "drawn":
         return {"script": drawn.script()}
+    if request.get("reference"):
+        return {"refused": reference(drawn) is None}
     verdict = checked(drawn, whole)
     found = verdict or []
     if request.get("script"):
