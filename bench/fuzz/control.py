@@ -107,7 +107,8 @@ def scan(d: Draw) -> Value:
     body = d.rng.choice(("(c + x, c)", "(x, c)", "(c + x, x - c)"))
     bound = 2 * (xs.shape[0] + 1) * (xs.bound + c.bound)
     reverse = d.chance(0.3)
-    return d.add(f"lax.scan(lambda c, x: {body}, {c.name}, {xs.name}, reverse={reverse})[{which}]", c, xs, bound=bound)
+    return d.add(f"lax.scan(lambda c, x: {body}, {c.name}, {xs.name}, reverse={reverse})[{which}]", c, xs, bound=bound,
+                 sums=True)  # fmt: skip
 
 
 @template(1.5)

@@ -108,7 +108,8 @@ def scatter(d: Draw) -> Value:
     bounds = {"add": x.bound + count * u.bound, "mul": x.bound * max(1.0, u.bound) ** count}
     bound = bounds.get(kind, max(x.bound, u.bound))
     mode = d.rng.choice(("drop", "clip"))
-    return d.add(f"lax.scatter_{kind}({x.name}, {i.name}, {u.name}, {numbers}, mode='{mode}')", x, i, u, bound=bound)
+    return d.add(f"lax.scatter_{kind}({x.name}, {i.name}, {u.name}, {numbers}, mode='{mode}')", x, i, u, bound=bound,
+                 sums=kind in ("add", "mul"))  # fmt: skip
 
 
 @template(1.5)
@@ -148,7 +149,7 @@ def batched(d: Draw) -> Value:
     if not u.exact:
         u = d.fresh(u.shape, u.dtype)
     return d.add(f"jax.vmap(lambda c, i, u: c.at[i].add(u, {mode}))({x.name}, {i.name}, {u.name})", x, i, u,
-                 bound=x.bound + n * u.bound)  # fmt: skip
+                 bound=x.bound + n * u.bound, sums=True)  # fmt: skip
 
 
 @template(1.0)
@@ -166,7 +167,7 @@ def segments(d: Draw) -> Value:
     x = d.pick(lambda v: v.rank >= 1 and v.exact and v.dtype != "bool" and not v.dtype.startswith("float8"))
     n = d.rng.choice((2, 4, 8))
     i = _indices(d, (x.shape[0],), n)
-    return d.add(f"jax.ops.segment_sum({x.name}, {i.name}, {n})", x, i, bound=x.bound * x.shape[0])
+    return d.add(f"jax.ops.segment_sum({x.name}, {i.name}, {n})", x, i, bound=x.bound * x.shape[0], sums=True)
 
 
 @template(0.5)

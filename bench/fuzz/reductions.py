@@ -21,7 +21,8 @@ def total(d: Draw) -> Value:
     x = d.pick(lambda v: v.rank >= 1 and v.dtype != "bool")
     axes = _axes(d, x)
     count = math.prod(x.shape[i] for i in axes)
-    return d.add(f"jnp.sum({x.name}, {axes}, dtype={x.text}, keepdims={d.chance(0.4)})", x, bound=x.bound * count)
+    return d.add(f"jnp.sum({x.name}, {axes}, dtype={x.text}, keepdims={d.chance(0.4)})", x, bound=x.bound * count,
+                 sums=True)  # fmt: skip
 
 
 @template(2.0)
@@ -77,8 +78,9 @@ def by_bits(d: Draw) -> Value:
 
 @template(1.5)
 def argument(d: Draw) -> Value:
-    x = d.pick(lambda v: _settled(v) and v.dtype != "bool")
-    return d.add(f"jnp.{d.rng.choice(('argmax', 'argmin'))}({x.name}, {d.rng.randrange(x.rank)})", x, bound=0.0)
+    x = d.pick(lambda v: _settled(v) and v.dtype != "bool" and max(v.shape) > 1)
+    axis = d.rng.choice([i for i, n in enumerate(x.shape) if n > 1])
+    return d.add(f"jnp.{d.rng.choice(('argmax', 'argmin'))}({x.name}, {axis})", x, bound=0.0)
 
 
 @template(1.5)
@@ -88,8 +90,9 @@ def cumulative(d: Draw) -> Value:
     name = d.rng.choice(("cumsum", "cummax", "cummin", *(["cumprod"] if x.integer else [])))
     bound = x.bound * x.shape[axis] if name == "cumsum" else x.bound
     if d.chance(0.2):
-        return d.add(f"lax.associative_scan(jnp.add, {x.name}, axis={axis})", x, bound=x.bound * x.shape[axis])
-    return d.add(f"lax.{name}({x.name}, {axis}, reverse={d.chance(0.3)})", x, bound=bound)
+        text, bound = f"lax.associative_scan(jnp.add, {x.name}, axis={axis})", x.bound * x.shape[axis]
+        return d.add(text, x, bound=bound, sums=True)
+    return d.add(f"lax.{name}({x.name}, {axis}, reverse={d.chance(0.3)})", x, bound=bound, sums=name == "cumsum")
 
 
 @template(1.5)
@@ -106,7 +109,7 @@ def sorting(d: Draw) -> Value:
 
 @template(0.7)
 def best_few(d: Draw) -> Value:
-    x = d.pick(lambda v: _settled(v) and v.dtype in ("float32", "int32", "float64"))
+    x = d.pick(lambda v: _settled(v) and v.dtype in ("float32", "int32", "float64") and v.shape[-1] > 1)
     which = d.rng.randint(0, 1)
     return d.add(f"lax.top_k({x.name}, {d.rng.randint(1, min(3, x.shape[-1]))})[{which}]", x, bound=x.bound)
 
@@ -131,7 +134,7 @@ def dot(d: Draw) -> Value:
     bound = x.bound * y.bound * math.prod(x.shape[i] for i in contracted) * (2 if x.complex else 1)
     wider = {"bfloat16": "float32", "int8": "int32", "uint8": "int32", "float16": "float32"}.get(x.dtype)
     precise = f", preferred_element_type=jnp.{wider}" if wider and d.chance(0.5) else ""
-    return d.add(f"lax.dot_general({x.name}, {y.name}, {numbers}{precise})", x, y, bound=bound)
+    return d.add(f"lax.dot_general({x.name}, {y.name}, {numbers}{precise})", x, y, bound=bound, sums=True)
 
 
 @template(2.0)
@@ -161,7 +164,7 @@ def convolution(d: Draw) -> Value:
         f"lax.conv_general_dilated({x.name}, {w.name}, {strides}, {padding}, lhs_dilation={tuple(inner)}, "
         f"rhs_dilation={tuple(outer)}, feature_group_count={groups}, batch_group_count={batch_groups}, "
         f"dimension_numbers={numbers})",
-        x, w, bound=bound,
+        x, w, bound=bound, sums=True,
     )  # fmt: skip
 
 
@@ -183,7 +186,7 @@ def window_reduction(d: Draw) -> Value:
     return d.add(
         f"lax.reduce_window({x.name}, {start}, lax.{kind}, {tuple(sizes)}, {tuple(strides)}, {padding}, "
         f"{tuple(inner)}, {tuple(outer)})",
-        x, bound=bound,
+        x, bound=bound, sums=kind == "add",
     )  # fmt: skip
 
 

@@ -76,4 +76,4 @@ def per_device(d: Draw) -> Value:
     names = ", ".join(map(repr, sorted(manual)))
     text = (f"jax.shard_map(lambda v: {body}, in_specs={spelled(dims)}, out_specs={spelled(result)}, "
             f"axis_names={{{names}}}, check_vma=False)({x.name})")  # fmt: skip
-    return d.add(text, x, bound=(x.bound * n + n) * local[dim])
+    return d.add(text, x, bound=(x.bound * n + n) * local[dim], sums=True)

@@ -70,6 +70,10 @@ class Value:
         return "bool" if self.dtype == "bool" else f"jnp.{self.dtype}"
 
 
+#: Floats in which a long sum loses all its digits, each order of adding up others.
+NARROW = frozenset(dtype for dtype, most in _WHOLE.items() if most < 2.0**24)
+
+
 def bounded(dtype: str, bound: float) -> float:
     """The bound of a result whose partial sums stay within ``bound``; infinite where its type rounds them."""
     if dtype not in _WHOLE:

@@ -81,9 +81,15 @@ def _static_gather(writer: RegionWriter, op: Op) -> int | None:
     x, (indices,) = op.operands[0], writer.constants.arrays(op.operands[1:]) or (None,)
     operand, sizes = writer.region.types[x], op.attributes["slice_sizes"]
     result = writer.region.types[op.results[0]]
-    if indices is None or not operand.elements or not result.elements:
+    if not operand.elements or not result.elements:
         return None
     windows = Windows.of_gather(op.attributes["dimension_numbers"])
+    if _gathers_all(op, writer.constants):
+        window = writer.slice(writer.number[x], [(0, k, 1) for k in sizes])
+        window = writer.reshape(window, [sizes[d] for d in windows.operand_window_dims(operand.rank)])
+        return writer.broadcast(window, result.shape, windows.window_dims)
+    if indices is None:
+        return None
     starts = windows.starts(operand.shape, indices)
     starts = [np.clip(s, 0, n - k) for s, n, k in zip(starts, operand.shape, sizes, strict=True)]
     places = _Places.of(starts, sizes, windows.batch_shape(indices.shape))
@@ -206,6 +212,18 @@ def _starts(op: Op, constants: Constants, indices: Sequence[int], sizes: Sequenc
     return starts
 
 
+def _gathers_known(op: Op, constants: Constants) -> bool:
+    """Whether it is known where a gather's windows lie."""
+    return _gathers_all(op, constants) or constants.array(op.operands[1]) is not None
+
+
+def _gathers_all(op: Op, constants: Constants) -> bool:
+    """Whether a gather's windows are as large as what they move in, so that their indices do not matter."""
+    windows = Windows.of_gather(op.attributes["dimension_numbers"])
+    shape, sizes = constants.types[op.operands[0]].shape, op.attributes["slice_sizes"]
+    return not windows.operand_batching and all(shape[d] == sizes[d] for d in windows.index_map)
+
+
 def _joined_parts(writer: RegionWriter, op: Op) -> int | None:
     """A concatenation without its empty parts, and with what it puts around parts of a tensor as one op."""
     dim = op.attributes["dimension"]
@@ -259,7 +277,7 @@ _AT_CONSTANTS = {
         lambda op, known: _starts(op, known, op.operands[2:], known.types[op.operands[1]].shape) is not None,
         _static_update,
     ),
-    "gather": Form(lambda op, constants: constants.arrays(op.operands[1:]) is not None, _static_gather),
+    "gather": Form(_gathers_known, _static_gather),
     "scatter": Form(
         lambda op, constants: constants.array(op.operands[len(op.operands) // 2]) is not None, _static_scatter
     ),

@@ -23,6 +23,11 @@ KNOWN = {
     "a branch out of range": lambda x: lax.switch(jnp.int32(7), [lambda c: c, lambda c: -c], x),
     "a choice": lambda x: jnp.where(jnp.arange(8)[:, None] < 9, x, x[::-1]),
     "all of a dimension": lambda x: lax.dynamic_slice(x, (jnp.sum(x), 2), (8, 1)),
+    "gathered windows of everything": lambda x: lax.gather(
+        x, (x[:2, :2, None] % 5).astype(jnp.uint32), lax.GatherDimensionNumbers(
+            offset_dims=(1, 3), collapsed_slice_dims=(), start_index_map=(0,)
+        ), (8, 2), mode="clip",
+    ),
     "an update of everything": lambda x: lax.dynamic_update_slice(x, -x, (jnp.sum(x), jnp.max(x))),
     "one element sorted": lambda x: lax.sort((x[:, :1], x[:, 1:2]), dimension=1, num_keys=1)[1],
 }
@@ -31,7 +36,7 @@ KNOWN = {
 @pytest.mark.parametrize("name", KNOWN)
 def test_what_decides_nothing_is_gone(name: str) -> None:
     program = es.load(jax.jit(KNOWN[name]).lower(X))
-    gone = {"while", "case", "if", "sort", "select", "dynamic_slice", "dynamic_update_slice", "reduce"}
+    gone = {"while", "case", "if", "sort", "select", "dynamic_slice", "dynamic_update_slice", "gather", "reduce"}
     assert not gone & {op.name for op in program.region.ops}
     (got,) = es.optimize(program).run(X)
     assert np.array_equal(got, KNOWN[name](X))
