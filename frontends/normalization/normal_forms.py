@@ -224,6 +224,21 @@ def _gathers_all(op: Op, constants: Constants) -> bool:
     return not windows.operand_batching and all(shape[d] == sizes[d] for d in windows.index_map)
 
 
+def _padded_over(op: Op, constants: Constants) -> bool:
+    """Whether a pad cuts all that there is along some dimension."""
+    names = ("edge_padding_low", "interior_padding")
+    shapes = (constants.types[v].shape for v in (op.operands[0], op.results[0]))
+    for n, size, low, inner in zip(*shapes, *(op.attributes[name] for name in names), strict=True):
+        first = max(0, -(low // (inner + 1)))
+        if first >= n or low + first * (inner + 1) >= size:
+            return True
+    return False
+
+
+def _padding_alone(writer: RegionWriter, op: Op) -> int:
+    return writer.broadcast(writer.number[op.operands[1]], writer.region.types[op.results[0]].shape)
+
+
 def _joined_parts(writer: RegionWriter, op: Op) -> int | None:
     """A concatenation without its empty parts, and with what it puts around parts of a tensor as one op."""
     dim = op.attributes["dimension"]
@@ -281,6 +296,7 @@ _AT_CONSTANTS = {
     "scatter": Form(
         lambda op, constants: constants.array(op.operands[len(op.operands) // 2]) is not None, _static_scatter
     ),
+    "pad": Form(_padded_over, _padding_alone),
     "select": Form(lambda op, constants: constants.uniform(op.operands[0]) is not None, _decided_select),
 }
 #: What puts parts of tensors together.

@@ -29,6 +29,8 @@ KNOWN = {
         ), (8, 2), mode="clip",
     ),
     "an update of everything": lambda x: lax.dynamic_update_slice(x, -x, (jnp.sum(x), jnp.max(x))),
+    "padding over everything": lambda x: lax.pad(x[:1], jnp.int32(7), [(-1, 2, 1), (1, 0, 0)]),
+    "padding into a gap": lambda x: lax.pad(x, jnp.int32(7), [(-1, -19, 2), (0, 0, 0)]),
     "one element sorted": lambda x: lax.sort((x[:, :1], x[:, 1:2]), dimension=1, num_keys=1)[1],
 }
 
@@ -36,7 +38,7 @@ KNOWN = {
 @pytest.mark.parametrize("name", KNOWN)
 def test_what_decides_nothing_is_gone(name: str) -> None:
     program = es.load(jax.jit(KNOWN[name]).lower(X))
-    gone = {"while", "case", "if", "sort", "select", "dynamic_slice", "dynamic_update_slice", "gather", "reduce"}
+    gone = {"while", "case", "if", "sort", "select", "dynamic_slice", "dynamic_update_slice", "gather", "reduce", "pad"}
     assert not gone & {op.name for op in program.region.ops}
     (got,) = es.optimize(program).run(X)
     assert np.array_equal(got, KNOWN[name](X))
