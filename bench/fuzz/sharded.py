@@ -55,7 +55,7 @@ def per_device(d: Draw) -> Value:
             forms.append((f"lax.{d.rng.choice(('pmax', 'pmin'))}(v, '{axis}')", without))
         forms.append(
             (
-                f"lax.psum(jnp.sum(v, {dim}, keepdims=True, dtype=v.dtype), '{axis}')",
+                f"lax.psum(jnp.sum(v, {dim}, keepdims=True, dtype=v.dtype), {dims[dim]})",
                 tuple(() if i == dim else axes for i, axes in enumerate(without)),
             )
         )
