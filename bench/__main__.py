@@ -140,7 +140,7 @@ _SECTIONS = {
 }
 _ASKED = {"clusters": {"only": "only", "everything": "all", "seed": "seed", "variants": "variants"},
           "costmodel": {"only": "only", "table": "table", "machine": "machine", "seed": "seed"},
-          "fuzz": {"programs": "programs", "seed": "seed"},
+          "fuzz": {"programs": "programs", "seed": "seed", "start": "start", "jobs": "jobs"},
           "guard": {"only": "only", "everything": "all"},
           "laws": {"instances": "instances", "seed": "seed", "only": "only"},
           "layers": {"only": "only", "everything": "all"},
@@ -165,6 +165,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help="programs that a usual run leaves out too")
     parser.add_argument("--variants", type=int, default=8, help="how many programs to draw per family")
     parser.add_argument("--programs", type=int, default=200, help="of fuzz: how many to draw")
+    parser.add_argument("--start", type=int, default=0, help="of fuzz: the number of the first program")
+    parser.add_argument("--jobs", type=int, default=1, help="of fuzz: processes at a time")
     parser.add_argument("--instances", type=int, default=500_000, help="of laws: how many of all rules together")
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
     parser.add_argument(

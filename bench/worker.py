@@ -13,18 +13,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 class Worker:
-    """``python -m MODULE`` as a server, started on first use and again whenever a request ended it."""
+    """``python -m MODULE`` as a server, started on first use and again whenever a request ended it.
 
-    def __init__(self, module: str, timeout: float) -> None:
-        self.module, self.timeout = module, timeout
+    environment: variables that it has beside those of this process.
+    """
+
+    def __init__(self, module: str, timeout: float, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.module, self.timeout, self.environment = module, timeout, environment
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
 
@@ -75,7 +79,8 @@ class Worker:
     def _start(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             self._log = tempfile.TemporaryFile()
-            environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                           **self.environment}  # fmt: skip
             self._process = subprocess.Popen(
                 [sys.executable, "-m", self.module],
                 stdin=subprocess.PIPE,

@@ -20,7 +20,17 @@ from eggshard.egraph.laws import (
     together as together,
 )
 from eggshard.egraph.rules import Match as Match, Rule as Rule, rule as rule, select as select
-from eggshard.rewrites import broadcast, contraction, conversion, linearity, reduction, reshape, spectral, transpose
+from eggshard.rewrites import (
+    broadcast,
+    choices,
+    contraction,
+    conversion,
+    linearity,
+    reduction,
+    reshape,
+    spectral,
+    transpose,
+)
 from eggshard.rewrites.subarrays import concatenation, halo, padding, parts, slicing, updates
 
 #: The topics of the default rules, in the order in which they are tried.
@@ -29,6 +39,7 @@ TOPICS = (
     reshape,
     broadcast,
     conversion,
+    choices,
     parts,
     slicing,
     spectral,

@@ -7,7 +7,11 @@ import math
 from bench.fuzz.drawing import Draw, template
 from bench.fuzz.values import DTYPES, Value
 
-_SMOOTH = ("jnp.tanh", "jnp.sin", "jnp.cos", "jax.nn.sigmoid", "lax.erf", "jnp.arctan")
+#: Functions that are smooth wherever they are given something finite; within (-1, 1); and from 1 to 2.
+_SMOOTH = ("jnp.tanh", "jnp.sin", "jnp.cos", "jax.nn.sigmoid", "lax.erf", "jnp.arctan", "jnp.square", "lax.bessel_i1e")
+_INSIDE = ("jnp.exp", "jnp.expm1", "jnp.log1p", "jnp.sinh", "jnp.cosh", "jnp.tan", "jnp.arcsin", "jnp.arccos",
+           "jnp.arctanh", "jnp.arcsinh", "lax.erf_inv", "lax.erfc")  # fmt: skip
+_POSITIVE = ("jnp.log", "jnp.sqrt", "lax.rsqrt", "jnp.cbrt", "lax.lgamma", "lax.digamma")
 
 
 def _number(v: Value) -> bool:
@@ -16,6 +20,10 @@ def _number(v: Value) -> bool:
 
 def _real(v: Value) -> bool:
     return _number(v) and not v.complex
+
+
+def _float(v: Value) -> bool:
+    return v.dtype in ("float32", "float64", "bfloat16", "float16")
 
 
 def _settled(v: Value) -> bool:
@@ -40,7 +48,7 @@ def binary(d: Draw) -> Value:
 @template(2.0)
 def with_a_scalar(d: Draw) -> Value:
     x = d.pick(_number)
-    op, c = d.rng.choice("+-*"), d.rng.randint(0 if x.dtype.startswith("u") else -3, 3)
+    op, c = d.rng.choice("+-*"), d.rng.choice((1, 2, 3) if x.dtype.startswith("u") else (-3, -2, -1, 1, 2, 3))
     return d.add(f"{x.name} {op} {c}", x, bound=x.bound * abs(c) if op == "*" else x.bound + abs(c))
 
 
@@ -67,8 +75,45 @@ def unary(d: Draw) -> Value:
 
 @template(1.5)
 def smooth(d: Draw) -> Value:
-    x = d.pick(lambda v: v.dtype in ("float32", "float64", "bfloat16", "float16"))
-    return d.add(f"{d.rng.choice(_SMOOTH)}({x.name})", x, bound=math.inf)
+    x = d.pick(_float)
+    names, argument = d.rng.choice(
+        (
+            (_SMOOTH, "{}"),
+            (_INSIDE, "0.5 * jnp.clip({}, -1, 1)"),
+            (_POSITIVE, "1.5 + 0.5 * jnp.clip({}, -1, 1)"),
+        )
+    )
+    return d.add(f"{d.rng.choice(names)}({argument.format(x.name)})", x, bound=math.inf)
+
+
+@template(0.5)
+def smooth_pair(d: Draw) -> Value:
+    x = d.pick(_float)
+    y = d.like(x)
+    name = d.rng.choice(("jnp.power", "jnp.arctan2", "jnp.hypot", "jnp.logaddexp", "lax.nextafter"))
+    positive = [f"1.5 + 0.5 * jnp.clip({v.name}, -1, 1)" for v in (x, y)]
+    return d.add(f"{name}({', '.join(positive)})", x, y, bound=math.inf)
+
+
+@template(0.7)
+def rounding(d: Draw) -> Value:
+    x = d.pick(lambda v: _float(v) and v.exact)
+    form = d.rng.choice(
+        (
+            "jnp.floor({} / 2)",
+            "jnp.ceil({} / 2)",
+            "lax.round({} / 2, lax.RoundingMethod.AWAY_FROM_ZERO)",
+            "lax.round({} / 2, lax.RoundingMethod.TO_NEAREST_EVEN)",
+            "lax.reduce_precision({}, 8, 6)",
+        )
+    )
+    return d.add(form.format(x.name), x, bound=2 * x.bound)
+
+
+@template(0.4)
+def barrier(d: Draw) -> Value:
+    x = d.pick()
+    return d.add(f"lax.optimization_barrier({x.name})", x, bound=x.bound)
 
 
 @template(0.7)
@@ -82,7 +127,7 @@ def quotient(d: Draw) -> Value:
 def whole_quotient(d: Draw) -> Value:
     x = d.pick(lambda v: v.integer)
     y = d.like(x) if d.chance(0.5) else None
-    divisor = y.name if y else f"jnp.asarray({d.rng.randint(1, 7)}, {x.text})"
+    divisor = y.name if y else f"jnp.asarray({d.rng.randint(2, 7)}, {x.text})"
     op = d.rng.choice(("lax.div", "lax.rem"))
     return d.add(f"{op}({x.name}, jnp.broadcast_to({divisor}, {x.shape}))", x, *([y] if y else []), bound=0.0)
 
@@ -93,10 +138,15 @@ def bits(d: Draw) -> Value:
     y = _other(d, x)
     if x.dtype == "bool" or d.chance(0.5):
         return d.add(f"{x.name} {d.rng.choice('&|^')} {y.name}", x, y, bound=0.0)
-    form = d.rng.choice((
-        "lax.shift_left({0}, {1})", "lax.shift_right_logical({0}, {1})", "lax.shift_right_arithmetic({0}, {1})",
-        "lax.population_count({0}) + 0 * {1}", "lax.clz({0}) + 0 * {1}",
-    ))
+    form = d.rng.choice(
+        (
+            "lax.shift_left({0}, {1})",
+            "lax.shift_right_logical({0}, {1})",
+            "lax.shift_right_arithmetic({0}, {1})",
+            "lax.population_count({0}) ^ {1}",
+            "lax.clz({0}) ^ {1}",
+        )
+    )
     return d.add(form.format(x.name, y.name), x, y, bound=0.0)
 
 
@@ -119,7 +169,7 @@ def selection(d: Draw) -> Value:
 @template(0.7)
 def clamp(d: Draw) -> Value:
     x = d.pick(_settled)
-    low, high = sorted((d.rng.randint(0, 3), d.rng.randint(0, 5)))
+    low, high = d.rng.randint(0, 2), d.rng.randint(3, 5)
     return d.add(f"jnp.clip({x.name}, {low}, {high})", x, bound=max(x.bound, high))
 
 

@@ -62,6 +62,41 @@ def open_loop(d: Draw) -> Value:
     return d.add(text, x, *([n] if n else []), bound=x.bound)
 
 
+@template(1.0)
+def indexed_loop(d: Draw) -> Value:
+    """A loop that looks at its number."""
+    x = _carried(d)
+    dim = d.rng.randrange(x.rank)
+    n = x.shape[dim]
+    at = ", ".join([":"] * dim + ["%s"])
+    forms = [
+        f"c.at[{at % f'i % {n}'}].set(c[{at % f'(i + 1) % {n}'}])",
+        f"lax.dynamic_update_index_in_dim(c, lax.dynamic_index_in_dim(c, i, {dim}), 2 * i, {dim})",
+        "jnp.where(i % 2 == 0, c, jnp.flip(c))",
+    ]
+    return d.add(f"lax.fori_loop(0, {d.rng.randint(2, 5)}, lambda i, c: {d.rng.choice(forms)}, {x.name})", x,
+                 bound=x.bound)  # fmt: skip
+
+
+@template(0.7)
+def until_settled(d: Draw) -> Value:
+    """A while that looks at what it carries."""
+    x = d.pick(lambda v: v.rank >= 1 and v.exact and not v.complex and v.dtype != "bool"
+               and not v.dtype.startswith("float8"))  # fmt: skip
+    dim = d.rng.randrange(x.rank)
+    condition = d.rng.choice((f"jnp.max(s[1]) > {d.rng.randint(0, 2)}", "jnp.any(s[1] != jnp.flip(s[1]))"))
+    body = d.rng.choice((f"jnp.minimum(s[1], jnp.roll(s[1], 1, {dim}))", f"jnp.maximum(s[1], jnp.flip(s[1], {dim}))"))
+    return d.add(f"lax.while_loop(lambda s: (s[0] < {d.rng.randint(1, 4)}) & ({condition}), "
+                 f"lambda s: (s[0] + 1, {body}), (0, {x.name}))[1]", x, bound=x.bound)  # fmt: skip
+
+
+@template(0.7)
+def mapped(d: Draw) -> Value:
+    x = d.pick(lambda v: v.rank >= 2 and not v.dtype.startswith("float8"))
+    inner = Value("", x.shape[1:], x.dtype, x.bound)
+    return d.add(f"lax.map(lambda c: {_body(d, inner)}, {x.name})", x, bound=x.bound)
+
+
 @template(1.5)
 def scan(d: Draw) -> Value:
     xs = d.pick(lambda v: v.rank >= 2 and v.exact and v.dtype != "bool" and not v.dtype.startswith("float8"))
@@ -72,7 +107,8 @@ def scan(d: Draw) -> Value:
     body = d.rng.choice(("(c + x, c)", "(x, c)", "(c + x, x - c)"))
     bound = 2 * (xs.shape[0] + 1) * (xs.bound + c.bound)
     reverse = d.chance(0.3)
-    return d.add(f"lax.scan(lambda c, x: {body}, {c.name}, {xs.name}, reverse={reverse})[{which}]", c, xs, bound=bound)
+    return d.add(f"lax.scan(lambda c, x: {body}, {c.name}, {xs.name}, reverse={reverse})[{which}]", c, xs, bound=bound,
+                 sums=True)  # fmt: skip
 
 
 @template(1.5)
@@ -88,6 +124,12 @@ def branch(d: Draw) -> Value:
 @template(0.3)
 def random_numbers(d: Draw) -> Value:
     return d.add(f"jax.random.randint(jax.random.key({d.rng.randint(0, 9)}), {d.shape()}, -3, 4)", bound=0.0)
+
+
+@template(0.3)
+def random_reals(d: Draw) -> Value:
+    form = d.rng.choice(("uniform({}, {})", "normal({}, {})", "bernoulli({}, 0.5, {})", "permutation({}, {}[0])"))
+    return d.add(f"jax.random.{form.format(f'jax.random.key({d.rng.randint(0, 9)})', d.shape())}", bound=math.inf)
 
 
 @template(0.3)

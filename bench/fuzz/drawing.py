@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from bench.fuzz.values import DTYPES, Value, bounded
+from bench.fuzz.values import DTYPES, NARROW, Value, bounded
 
 #: What the source of a program may name.
 NAMESPACE: dict[str, Any] = {
@@ -84,14 +84,16 @@ class Draw:
         found = [v for v in self.values if v.shape == wanted and v.dtype == value.dtype]
         return self.rng.choice(found) if found and self.chance(0.8) else self.fresh(wanted, value.dtype)
 
-    def add(self, expression: str, *uses: Value, bound: float) -> Value:
-        """A new line. bound: of the partial sums of its result, as `Value.bound`."""
+    def add(self, expression: str, *uses: Value, bound: float, sums: bool = False) -> Value:
+        """A new line. bound: of the partial sums of its result, as `Value.bound`; sums: whether these are many."""
         operands = list(dict.fromkeys(uses))
         made = types_of(expression, operands)
         if not made.size or made.size > ELEMENTS:
             raise Inapplicable
         dtype = str(made.dtype)
         value = Value(f"v{len(self.lines)}", made.shape, dtype, bounded(dtype, bound))
+        if sums and dtype in NARROW and not value.exact:
+            raise Inapplicable
         self.lines.append(Line(value.name, expression, tuple(v.name for v in operands)))
         self.values.append(value)
         return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bench.fuzz.drawing import Draw, template
+from bench.fuzz.drawing import Draw, Inapplicable, template
 from bench.fuzz.values import Value
 
 _INDICES = ("int32", "int32", "int32", "int8", "uint8", "int64", "uint32")
@@ -15,7 +15,7 @@ def _indices(d: Draw, shape: tuple[int, ...], highest: int) -> Value:
     dtype = d.rng.choice(_INDICES)
     raw = d.like(Value("", (), dtype), shape)
     modulus, shift = highest + d.rng.randint(0, 3), 0 if dtype.startswith("u") else d.rng.randint(-2, 0)
-    text = f"(jnp.abs({raw.name}) % {max(1, modulus)}).astype({raw.text}) + ({shift})"
+    text = f"(jnp.abs({raw.name}) % {max(2, modulus)}).astype({raw.text}) + ({shift})"
     return d.add(text.replace("jnp.abs", "") if dtype.startswith("u") else text, raw, bound=0.0)
 
 
@@ -108,7 +108,8 @@ def scatter(d: Draw) -> Value:
     bounds = {"add": x.bound + count * u.bound, "mul": x.bound * max(1.0, u.bound) ** count}
     bound = bounds.get(kind, max(x.bound, u.bound))
     mode = d.rng.choice(("drop", "clip"))
-    return d.add(f"lax.scatter_{kind}({x.name}, {i.name}, {u.name}, {numbers}, mode='{mode}')", x, i, u, bound=bound)
+    return d.add(f"lax.scatter_{kind}({x.name}, {i.name}, {u.name}, {numbers}, mode='{mode}')", x, i, u, bound=bound,
+                 sums=kind in ("add", "mul"))  # fmt: skip
 
 
 @template(1.5)
@@ -131,6 +132,52 @@ def point_update(d: Draw) -> Value:
     c = d.rng.randint(0, 3)
     bound = {"set": max(x.bound, c), "add": x.bound + c, "max": max(x.bound, c), "multiply": x.bound * max(1, c)}[kind]
     return d.add(f"{x.name}.at[{', '.join(places)}].{kind}({c})", x, *uses, bound=bound)
+
+
+@template(1.0)
+def batched(d: Draw) -> Value:
+    """Gathers and scatters with batch dimensions."""
+    x = d.pick(lambda v: v.rank >= 2 and v.exact and v.dtype != "bool" and not v.dtype.startswith("float8"))
+    n = d.rng.choice((1, 2, 4))
+    i = _indices(d, (x.shape[0], n), x.shape[1])
+    mode = d.rng.choice(("mode='drop'", "mode='clip'"))
+    if d.chance(0.5):
+        taken = mode.replace("drop", "fill")
+        return d.add(f"jax.vmap(lambda c, i: jnp.take(c, i, axis=0, {taken}, fill_value=1))({x.name}, {i.name})", x, i,
+                     bound=max(x.bound, 1.0))  # fmt: skip
+    u = d.like(x, (x.shape[0], n, *x.shape[2:]))
+    if not u.exact:
+        u = d.fresh(u.shape, u.dtype)
+    return d.add(f"jax.vmap(lambda c, i, u: c.at[i].add(u, {mode}))({x.name}, {i.name}, {u.name})", x, i, u,
+                 bound=x.bound + n * u.bound, sums=True)  # fmt: skip
+
+
+@template(1.0)
+def permuted_update(d: Draw) -> Value:
+    """Updates that write each place once, in an order that is data."""
+    x = d.pick(lambda v: v.rank >= 1 and not v.dtype.startswith("float8"))
+    axis = d.rng.randrange(x.rank)
+    k, u = d.like(Value("", (), "int32"), (x.shape[axis],)), d.like(x)
+    places = ":, " * axis + f"jnp.argsort({k.name})"
+    return d.add(f"{x.name}.at[{places}].set({u.name}, unique_indices=True)", x, k, u, bound=max(x.bound, u.bound))
+
+
+@template(0.7)
+def segments(d: Draw) -> Value:
+    x = d.pick(lambda v: v.rank >= 1 and v.exact and v.dtype != "bool" and not v.dtype.startswith("float8"))
+    n = d.rng.choice((2, 4, 8))
+    i = _indices(d, (x.shape[0],), n)
+    return d.add(f"jax.ops.segment_sum({x.name}, {i.name}, {n})", x, i, bound=x.bound * x.shape[0], sums=True)
+
+
+@template(0.5)
+def search(d: Draw) -> Value:
+    x = d.pick(lambda v: v.rank == 1 and v.exact and not v.complex and v.dtype != "bool"
+               and not v.dtype.startswith("float8"))  # fmt: skip
+    y = d.like(x, (d.rng.choice((2, 4, 8)),))
+    if not y.exact:
+        raise Inapplicable
+    return d.add(f"jnp.searchsorted(jnp.sort({x.name}), {y.name})", x, y, bound=0.0)
 
 
 @template(0.7)

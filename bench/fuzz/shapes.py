@@ -137,6 +137,20 @@ def tile(d: Draw) -> Value:
     return d.add(f"jnp.tile({x.name}, {counts})", x, bound=x.bound)
 
 
+@template(0.7)
+def repetition(d: Draw) -> Value:
+    x = d.pick(_some_rank(1))
+    dim = d.rng.randrange(x.rank)
+    form = d.rng.choice((f"jnp.repeat({{0}}, {d.rng.randint(2, 3)}, axis={dim})", f"jnp.stack([{{0}}, {{0}}], {dim})"))
+    return d.add(form.format(x.name), x, bound=x.bound)
+
+
+@template(0.4)
+def diagonal(d: Draw) -> Value:
+    x = d.pick(lambda v: v.rank == 2 and v.exact and not v.dtype.startswith("float8"))
+    return d.add(f"jnp.diagonal({x.name}, {d.rng.randint(-1, 1)})", x, bound=x.bound)
+
+
 @template(0.5)
 def triangle(d: Draw) -> Value:
     x = d.pick(lambda v: v.rank >= 2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from bench.fuzz.drawing import Draw, Inapplicable, template
 from bench.fuzz.values import Value
 
@@ -50,9 +52,28 @@ def per_device(d: Draw) -> Value:
     if x.dtype not in ("bool",):
         forms.append((f"lax.psum(v, '{axis}')", without))
         if not x.complex:
-            forms.append((f"lax.pmax(v, '{axis}')", without))
+            forms.append((f"lax.{d.rng.choice(('pmax', 'pmin'))}(v, '{axis}')", without))
+        forms.append(
+            (
+                f"lax.psum(jnp.sum(v, {dim}, keepdims=True, dtype=v.dtype), {dims[dim]})",
+                tuple(() if i == dim else axes for i, axes in enumerate(without)),
+            )
+        )
+    local = [size // math.prod(d.axes[a] for a in axes) for size, axes in zip(x.shape, dims, strict=True)]
+    for other, size in enumerate(local):
+        if size % n:
+            continue
+        if other != dim and dims[dim][-1] == axis:
+            exchanged = tuple((*axes, axis) if i == other else axes for i, axes in enumerate(without))
+            text = f"lax.all_to_all(v, '{axis}', split_axis={other}, concat_axis={dim}, tiled=True)"
+            forms.append((text, exchanged))
+        scattered = tuple((*axes, axis) if i == other else axes for i, axes in enumerate(without))
+        forms.append((f"lax.psum_scatter(v, '{axis}', scatter_dimension={other}, tiled=True)", scattered))
+    body = f"lax.ppermute(c, '{axis}', {ring}) - c"
+    if not x.dtype.startswith("u") and x.integer:
+        forms.append((f"lax.fori_loop(0, {d.rng.randint(1, 3)}, lambda _, c: {body}, v)", dims))
     body, result = d.rng.choice(forms)
     names = ", ".join(map(repr, sorted(manual)))
     text = (f"jax.shard_map(lambda v: {body}, in_specs={spelled(dims)}, out_specs={spelled(result)}, "
             f"axis_names={{{names}}}, check_vma=False)({x.name})")  # fmt: skip
-    return d.add(text, x, bound=x.bound * n + n)
+    return d.add(text, x, bound=(x.bound * n + n) * local[dim], sums=True)

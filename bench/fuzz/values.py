@@ -15,12 +15,13 @@ import numpy as np
 #: Element types that are drawn, as `jax.numpy` calls them, common ones more often.
 DTYPES = (
     "float32", "float32", "float32", "float32", "int32", "int32", "int32", "bool", "bfloat16", "float16", "float64",
-    "int8", "uint8", "int16", "uint16", "uint32", "int64", "uint64", "complex64", "float8_e4m3fn", "float8_e5m2",
+    "int8", "uint8", "int16", "uint16", "uint32", "int64", "uint64", "complex64", "complex128", "float8_e4m3fn",
+    "float8_e5m2", "float8_e4m3b11fnuz", "int4", "uint4",
 )
 #: Up to here an element type holds every whole number.
 _WHOLE = {
     "float64": 2.0**53, "complex128": 2.0**53, "float32": 2.0**24, "complex64": 2.0**24, "float16": 2.0**11,
-    "bfloat16": 2.0**8, "float8_e4m3fn": 2.0**4, "float8_e5m2": 2.0**3,
+    "bfloat16": 2.0**8, "float8_e4m3fn": 2.0**4, "float8_e4m3b11fnuz": 2.0**4, "float8_e5m2": 2.0**3,
 }
 
 
@@ -67,6 +68,10 @@ class Value:
     def text(self) -> str:
         """The element type in the source of a program."""
         return "bool" if self.dtype == "bool" else f"jnp.{self.dtype}"
+
+
+#: Floats in which a long sum loses all its digits, each order of adding up others.
+NARROW = frozenset(dtype for dtype, most in _WHOLE.items() if most < 2.0**24)
 
 
 def bounded(dtype: str, bound: float) -> float:

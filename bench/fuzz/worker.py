@@ -2,39 +2,56 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import re
 import sys
 from typing import Any
 
 from bench.worker import Worker
 
+#: Seconds that a program may take, shrinking it included: its planning alone has `Limits.seconds`.
+_TIMEOUT = 600.0
+#: Programs between two collections of garbage, which is a few MB of each.
+_COLLECTED = 20
+#: LLVM optimises none of what is compiled, which takes most of XLA:CPU's time; its passes on HLO stay as they are.
+_FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+
 
 class Checker(Worker):
-    """Answers {"seed", "whole"} with {"problems", "script", "lines", "calls", "refused"}."""
+    """Answers {"seed", "whole"} with {"problems", "lines", "calls", "refused"}; with "script", with the program's; with
+    "reference", whether JAX refuses it.
+
+    script: ``"drawn"``, or ``"shrunk"`` for the smallest program with a problem of the same kind, which takes as long
+    as many programs.
+    """
 
     def __init__(self) -> None:
-        super().__init__("bench.fuzz.worker", timeout=600.0)
+        flags = " ".join(filter(None, (os.environ.get("XLA_FLAGS"), _FLAGS)))
+        super().__init__("bench.fuzz.worker", _TIMEOUT, {"XLA_FLAGS": flags})
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The problems of a seed's program, and the script of the smallest program that has one."""
-    from bench.fuzz.check import problems, refused
+    """What a request asks of its seed's program."""
+    from bench.fuzz.check import checked, problems, reference
     from bench.fuzz.generate import generate
     from bench.fuzz.shrink import shrunk
 
-    drawn = generate(request["seed"])
-    whole = bool(request.get("whole"))
-    found = problems(drawn, whole)
-    script = ""
-    if found:
-        kind = found[0].kind
-        small = shrunk(drawn, lambda d: any(p.kind == kind for p in problems(d, whole and kind == "order")))
-        found = problems(small, whole) or found
-        script = small.script()
+    drawn, whole = generate(request["seed"]), bool(request.get("whole"))
+    if request.get("script") == "drawn":
+        return {"script": drawn.script()}
+    if request.get("reference"):
+        return {"refused": reference(drawn) is None}
+    verdict = checked(drawn, whole)
+    found = verdict or []
+    if request.get("script"):
+        kinds = {p.kind for p in found[:1]}
+        small = shrunk(drawn, lambda d: any(p.kind in kinds for p in problems(d, whole and "order" in kinds)))
+        return {"script": small.script()}
     calls = sorted({c for line in drawn.lines for c in re.findall(r"(?:lax|jnp|jax)\.[\w.]+", line.expression)})
-    return {"problems": [str(p) for p in found], "script": script, "lines": len(drawn.lines), "calls": calls,
-            "refused": not found and refused(drawn)}  # fmt: skip
+    return {"problems": [str(p) for p in found], "lines": len(drawn.lines), "calls": calls,
+            "refused": verdict is None}  # fmt: skip
 
 
 def main() -> None:
@@ -48,7 +65,10 @@ def main() -> None:
     use_cpu_devices(DEVICES)
     out = sys.stdout
     sys.stdout = sys.stderr
-    for line in sys.stdin:
+    gc.disable()  # it would go through JAX's objects again and again
+    for number, line in enumerate(sys.stdin, 1):
+        if number % _COLLECTED == 0:
+            gc.collect()
         out.write(json.dumps(answer(json.loads(line))) + "\n")
         out.flush()
 

@@ -11,7 +11,7 @@ concatenation would be explored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ import numpy as np
 from eggshard.frontends.normalization.dead_ops import without_dead_ops
 from eggshard.frontends.normalization.empty_values import without_empty_values
 from eggshard.frontends.normalization.index_maps import joined, recognise, runs_of
+from eggshard.frontends.normalization.known_courses import without_known_courses
 from eggshard.frontends.normalization.region_writer import Constants, Form, RegionWriter
 from eggshard.ops.reductions.monoids import SET
 from eggshard.ops.windowing import Run
@@ -34,7 +35,7 @@ _MAX_PARTS = 4
 
 def finished(region: Region) -> Region:
     """Return a region as read by a front end, in normal form and without dead ops."""
-    return without_dead_ops(in_normal_form(without_empty_values(region)))
+    return without_dead_ops(in_normal_form(without_known_courses(without_empty_values(region))))
 
 
 def in_normal_form(region: Region) -> Region:
@@ -80,9 +81,15 @@ def _static_gather(writer: RegionWriter, op: Op) -> int | None:
     x, (indices,) = op.operands[0], writer.constants.arrays(op.operands[1:]) or (None,)
     operand, sizes = writer.region.types[x], op.attributes["slice_sizes"]
     result = writer.region.types[op.results[0]]
-    if indices is None or not operand.elements or not result.elements:
+    if not operand.elements or not result.elements:
         return None
     windows = Windows.of_gather(op.attributes["dimension_numbers"])
+    if _gathers_all(op, writer.constants):
+        window = writer.slice(writer.number[x], [(0, k, 1) for k in sizes])
+        window = writer.reshape(window, [sizes[d] for d in windows.operand_window_dims(operand.rank)])
+        return writer.broadcast(window, result.shape, windows.window_dims)
+    if indices is None:
+        return None
     starts = windows.starts(operand.shape, indices)
     starts = [np.clip(s, 0, n - k) for s, n, k in zip(starts, operand.shape, sizes, strict=True)]
     places = _Places.of(starts, sizes, windows.batch_shape(indices.shape))
@@ -179,8 +186,8 @@ def _strided_update(writer: RegionWriter, x: int, update: int, bounds: list[tupl
 
 
 def _static_slice(writer: RegionWriter, op: Op) -> int | None:
-    """A dynamic slice at constants; they are clamped so that the window fits."""
-    starts = _clamped(writer, op, op.operands[1:], op.attributes["slice_sizes"])
+    """A dynamic slice at constants."""
+    starts = _starts(op, writer.constants, op.operands[1:], op.attributes["slice_sizes"])
     if starts is None:
         return None
     bounds = [(a, a + k, 1) for a, k in zip(starts, op.attributes["slice_sizes"], strict=True)]
@@ -190,16 +197,46 @@ def _static_slice(writer: RegionWriter, op: Op) -> int | None:
 def _static_update(writer: RegionWriter, op: Op) -> int | None:
     """A dynamic update at constants."""
     x, update, *indices = op.operands
-    starts = _clamped(writer, op, indices, writer.region.types[update].shape)
+    starts = _starts(op, writer.constants, indices, writer.region.types[update].shape)
     return None if starts is None else writer.update(writer.number[x], writer.number[update], starts)
 
 
-def _clamped(writer: RegionWriter, op: Op, indices: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
-    arrays = writer.constants.arrays(indices)
-    if arrays is None:
-        return None
-    shape = writer.region.types[op.operands[0]].shape
-    return [max(0, min(int(s), n - k)) for s, n, k in zip(arrays, shape, sizes, strict=True)]
+def _starts(op: Op, constants: Constants, indices: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
+    """Where a window lies, if that is known: indices are clamped so that it fits, and do not matter where it is all."""
+    starts = []
+    for index, n, k in zip(indices, constants.types[op.operands[0]].shape, sizes, strict=True):
+        array = np.zeros(()) if n == k else constants.array(index)
+        if array is None:
+            return None
+        starts.append(max(0, min(int(array), n - k)))
+    return starts
+
+
+def _gathers_known(op: Op, constants: Constants) -> bool:
+    """Whether it is known where a gather's windows lie."""
+    return _gathers_all(op, constants) or constants.array(op.operands[1]) is not None
+
+
+def _gathers_all(op: Op, constants: Constants) -> bool:
+    """Whether a gather's windows are as large as what they move in, so that their indices do not matter."""
+    windows = Windows.of_gather(op.attributes["dimension_numbers"])
+    shape, sizes = constants.types[op.operands[0]].shape, op.attributes["slice_sizes"]
+    return not windows.operand_batching and all(shape[d] == sizes[d] for d in windows.index_map)
+
+
+def _padded_over(op: Op, constants: Constants) -> bool:
+    """Whether a pad cuts all that there is along some dimension."""
+    names = ("edge_padding_low", "interior_padding")
+    shapes = (constants.types[v].shape for v in (op.operands[0], op.results[0]))
+    for n, size, low, inner in zip(*shapes, *(op.attributes[name] for name in names), strict=True):
+        first = max(0, -(low // (inner + 1)))
+        if first >= n or low + first * (inner + 1) >= size:
+            return True
+    return False
+
+
+def _padding_alone(writer: RegionWriter, op: Op) -> int:
+    return writer.broadcast(writer.number[op.operands[1]], writer.region.types[op.results[0]].shape)
 
 
 def _joined_parts(writer: RegionWriter, op: Op) -> int | None:
@@ -236,18 +273,6 @@ def _decided_select(writer: RegionWriter, op: Op) -> int | None:
     return None if chosen is None else writer.number[op.operands[1 if chosen else 2]]
 
 
-def _indices_known(first: int) -> Callable[[Op, Constants], bool]:
-    return lambda op, constants: len(op.operands) > first and constants.arrays(op.operands[first:]) is not None
-
-
-def _chooses_gathered(op: Op, constants: Constants) -> bool:
-    def gathers(value: int) -> bool:
-        made_by = constants.definitions.get(value)
-        return made_by is not None and made_by.name == "gather"
-
-    return any(gathers(v) for v in op.operands[1:]) and constants.uniform(op.operands[0]) is not None
-
-
 def _updated_ends(writer: RegionWriter, op: Op) -> int | None:
     """An update by elements of the tensor itself that extends what is left of it, such as a boundary condition."""
     shape, box = (writer.region.types[v].shape for v in op.operands)
@@ -260,13 +285,19 @@ def _updated_ends(writer: RegionWriter, op: Op) -> int | None:
 
 #: Indexing at constants.
 _AT_CONSTANTS = {
-    "dynamic_slice": Form(_indices_known(1), _static_slice),
-    "dynamic_update_slice": Form(_indices_known(2), _static_update),
-    "gather": Form(_indices_known(1), _static_gather),
+    "dynamic_slice": Form(
+        lambda op, known: _starts(op, known, op.operands[1:], op.attributes["slice_sizes"]) is not None, _static_slice
+    ),
+    "dynamic_update_slice": Form(
+        lambda op, known: _starts(op, known, op.operands[2:], known.types[op.operands[1]].shape) is not None,
+        _static_update,
+    ),
+    "gather": Form(_gathers_known, _static_gather),
     "scatter": Form(
         lambda op, constants: constants.array(op.operands[len(op.operands) // 2]) is not None, _static_scatter
     ),
-    "select": Form(_chooses_gathered, _decided_select),
+    "pad": Form(_padded_over, _padding_alone),
+    "select": Form(lambda op, constants: constants.uniform(op.operands[0]) is not None, _decided_select),
 }
 #: What puts parts of tensors together.
 _OF_PARTS = {

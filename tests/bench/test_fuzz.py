@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import pytest
-from bench.fuzz.check import problems, refused, renamed, reordered
+from bench.fuzz import _checked
+from bench.fuzz.check import checked, renamed, reordered
 from bench.fuzz.generate import MESHES, generate
 from bench.fuzz.shrink import shrunk
 
@@ -30,8 +32,10 @@ def test_a_seed_is_a_program() -> None:
 @pytest.mark.parametrize("seed", SEEDS[:2])
 def test_plans_of_drawn_programs_are_right(seed: int) -> None:
     drawn = generate(seed)
-    assert drawn.lines and not refused(drawn)
-    assert not [str(p) for p in problems(drawn) if p.kind in ("wrong", "crash", "bound")]
+    assert drawn.lines
+    found = checked(drawn)
+    assert found is not None, "JAX takes it"
+    assert not [str(p) for p in found]
 
 
 def test_programs_are_shrunk_to_what_fails() -> None:
@@ -45,3 +49,32 @@ def test_other_names_and_orders_are_the_same_program() -> None:
     drawn = generate(SEEDS[2])
     assert [n for _, n in renamed(drawn).mesh] == [n for _, n in drawn.mesh]
     assert sorted(line.name for line in reordered(drawn).lines) == sorted(line.name for line in drawn.lines)
+
+
+class Ending:
+    """A checker of which some requests end the process."""
+
+    def __init__(self, *ending: str) -> None:
+        self.ending = ending
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        asked = request.get("script", "reference" if "reference" in request else "checked")
+        if asked in self.ending:
+            return {"error": "SIGABRT"}
+        return {"checked": {"problems": ["wrong: v0"]}, "reference": {"refused": False}}.get(asked, {"script": asked})
+
+
+@pytest.mark.parametrize(("ending", "problem", "script"), [
+    ((), "wrong: v0", "shrunk"),
+    (("shrunk",), "wrong: v0", "drawn"),
+    (("checked",), "crash: the process ended: SIGABRT", "drawn"),
+    (("checked", "drawn"), "crash: the process ended: SIGABRT", ""),
+])
+def test_the_end_of_a_process_is_a_failure(ending: tuple[str, ...], problem: str, script: str) -> None:
+    found = _checked(Ending(*ending), {"seed": 1})  # type: ignore[arg-type]
+    assert (found["problems"], found["script"]) == ([problem], script)
+
+
+def test_what_ends_jax_alone_is_no_program() -> None:
+    found = _checked(Ending("checked", "reference"), {"seed": 1})  # type: ignore[arg-type]
+    assert found == {"problems": [], "refused": True}

@@ -13,6 +13,8 @@ from tests.ops.oracles import assert_close
 from tests.ops.samples import SAMPLES, Sample, array, types_of
 from tests.ops.samples2 import SAMPLES2, gather_attributes, scatter_attributes
 
+from eggshard.costmodel import AlphaBeta
+from eggshard.costmodel.pricing import Pricer
 from eggshard.ops import registry
 from eggshard.placement.transfer import Strategy, enumerated
 from eggshard.placement.window_transfer import WindowTransfer
@@ -22,7 +24,7 @@ from eggshard.program.placement import Dim, Placement
 from eggshard.simulate import simulator
 from eggshard.simulate.simulator import gather_from_devices, scatter_to_devices
 from eggshard.simulate.window_simulation import scatter_windows
-from eggshard.spmd.on_shards import on_shards
+from eggshard.spmd.on_shards import likeness, on_shards
 from eggshard.steps.assemble import Assembler
 from eggshard.steps.authored_steps import DeviceNumber
 from eggshard.steps.steps import Local
@@ -208,3 +210,23 @@ def test_devices_differ_by_one_number_and_equal_ones_are_looked_up_once() -> Non
         plan = on_shards(mesh, "dynamic_slice", attrs, (), operands, results, strategy)
         numbers = [s.action for s in plan.steps if not isinstance(s.action, Local)]
         assert numbers == [DeviceNumber((0, 2, 4, 6))]
+
+
+@pytest.mark.parametrize("name", ["slice", "dynamic_slice", "dynamic_update_slice", "gather", "scatter", "iota"])
+def test_strategies_that_are_alike_cost_the_same(name: str) -> None:
+    samples = {**SAMPLES, **SAMPLES2}[name](np.random.default_rng(5))
+    seen = shared = 0
+    for attrs, arrays, regions in samples:
+        operands = types_of(arrays)
+        results = registry.get(name).infer(attrs, operands, regions)
+        rule = registry.get(name).factors(attrs, operands, results)
+        for mesh in (*MESHES, Mesh({"x": 2, "y": 2})):
+            pricer, prices = Pricer(AlphaBeta(), mesh), {}
+            for strategy in strategies(mesh, rule):
+                if strategy.positional:
+                    price = pricer.total(on_shards(mesh, name, attrs, regions, operands, results, strategy))
+                    seen += 1
+                    key = likeness(operands, results, strategy)
+                    shared += key in prices
+                    assert prices.setdefault(key, price) == pytest.approx(price, rel=1e-12)
+    assert seen > shared > 0

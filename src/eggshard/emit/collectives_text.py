@@ -83,13 +83,13 @@ class StepText(IndexedText):
 
     @EMITTED.handles(AllGather)
     def _all_gather(self, action: AllGather, operands: Sequence[Value]) -> list[Value]:
-        (x,), dim = operands, action.moves[0][0]
-        if len(action.moves) > 1:
-            x, dim = self.reshape(x, (1, *x.type.shape)), 0
-        gathered = self._gather_along(x, dim, action.axes)
+        (x,) = operands
         if len(action.moves) == 1:
-            return [gathered]
-        return [self._digits_into(gathered, action.axes, action.moves)]
+            return [self._gather_along(x, action.moves[0][0], action.axes)]
+        # Not with a dimension of size 1 in front: XLA:CPU updates a tensor in place before that, and may still read it.
+        gathered = self._gather_along(x, 0, action.axes)
+        blocks = self.reshape(gathered, (self.mesh.count(action.axes), *x.type.shape))
+        return [self._digits_into(blocks, action.axes, action.moves)]
 
     @EMITTED.handles(AllToAll)
     def _all_to_all(self, action: AllToAll, operands: Sequence[Value]) -> list[Value]:

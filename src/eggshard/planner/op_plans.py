@@ -24,7 +24,7 @@ from eggshard.program.types import TensorType
 from eggshard.spmd.authored import authored_program
 from eggshard.spmd.effects import run_once
 from eggshard.spmd.manual import MANUAL, effects_message, manual_strategies
-from eggshard.spmd.on_shards import on_shards
+from eggshard.spmd.on_shards import likeness, on_shards
 from eggshard.spmd.picked_reduction import picked, picking_strategies, picks
 from eggshard.spmd.regrouping import regrouped, regroupings
 from eggshard.spmd.window_program import window_program
@@ -91,8 +91,8 @@ class OpPlans:
         self.cut: set[str] = set()
         self._within: dict[Attributes, OpPlans] = {}
         self._priced: dict[tuple[object, ...], list[tuple[Strategy, float]]] = {}
-        #: Prices of ops on local types.
-        self._computing: dict[tuple[str, Attributes, Types, Types], float] = {}
+        #: Prices of ops on local types, or by what else they depend on.
+        self._computing: dict[tuple[object, ...], float] = {}
         self._transfers: dict[tuple[object, ...], WindowTransfer | None] = {}
         self._regroupings: dict[tuple[object, ...], StepPlan | None] = {}
 
@@ -208,6 +208,13 @@ class OpPlans:
             program = self._regrouping(op, operands, results, s)
             assert program is not None, "offered only where there is one"
             return pricer.total(program)
+        if s.positional:
+            key: tuple[object, ...] = (op.name, op.attributes, op.regions, likeness(operands, results, s))
+            if key not in self._computing:
+                self._computing[key] = pricer.total(
+                    on_shards(self.mesh, op.name, op.attributes, op.regions, operands, results, s)
+                )
+            return self._computing[key]
         if not self.is_one_step(op, operands, results, s):
             action = self.action(op, operands, results, s, searched)
             return pricer.total(action) if isinstance(action, StepPlan) else pricer(action, *lo)

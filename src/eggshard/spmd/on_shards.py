@@ -12,7 +12,7 @@ from eggshard.ops.shard_program import PLACE, Shard, ShardProgram
 from eggshard.placement.transfer import Strategy
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.mesh import Mesh
-from eggshard.program.placement import Dim
+from eggshard.program.placement import Dim, Placement
 from eggshard.program.program import Region
 from eggshard.program.types import TensorType, numpy_dtype
 from eggshard.steps.assemble import Assembler
@@ -34,17 +34,32 @@ def on_shards(
     return program.build(made)
 
 
+def likeness(operands: Types, results: Types, strategy: Strategy) -> tuple[object, ...]:
+    """What of a strategy `on_shards` looks at; where that is the same, only numbers of places differ, and no cost."""
+    placements = (*strategy.operands, *strategy.results)
+    shards = _shards((*operands, *results), placements)
+    starts: dict[tuple[Dim, int], int] = {}
+    same = tuple(
+        (starts.setdefault((p.dims[d], s.type.shape[d]), len(starts)), bool(p.dims[d].low))
+        for s, p in zip(shards, placements, strict=True) for d in sorted(s.sharded)
+    )
+    return shards, same
+
+
+def _shards(types: Types, placements: Sequence[Placement]) -> tuple[Shard, ...]:
+    return tuple(
+        Shard(i, t, p.local_type(t), _which(dim.axes for dim in p.dims), _which(dim.wrapped for dim in p.dims))
+        for i, (t, p) in enumerate(zip(types, placements, strict=True))
+    )
+
+
 class _Steps(ShardProgram):
     """Writes steps."""
 
     def __init__(self, mesh: Mesh, operands: Types, results: Types, strategy: Strategy):
         self.mesh = mesh
         self._placements = (*strategy.operands, *strategy.results)
-        tensors = enumerate(zip((*operands, *results), self._placements, strict=True))
-        shards = tuple(
-            Shard(i, t, p.local_type(t), _which(dim.axes for dim in p.dims), _which(dim.wrapped for dim in p.dims))
-            for i, (t, p) in tensors
-        )
+        shards = _shards((*operands, *results), self._placements)
         self.operands, self.results = shards[: len(operands)], shards[len(operands) :]
         self.assembler = Assembler(mesh)
         self.values = tuple(self.assembler.input(shard.local) for shard in self.operands)

@@ -127,7 +127,8 @@ def test_trip_counts() -> None:
     for start, limit, step in ((0, 10, 3), (2, 10, 4), (5, 5, 1), (9, 3, 1)):
         loop = lower(lambda x, a=start, b=limit, s=step: lax.while_loop(
             lambda c: c[0] < b, lambda c: (c[0] + s, c[1] * 2), (a, x)), X)  # fmt: skip
-        assert only(loop, "while").attributes["trip_count"] == len(range(start, limit, step))
+        trips = [op.attributes["trip_count"] for op in loop.region.ops if op.name == "while"]
+        assert trips == ([len(range(start, limit, step))] if start < limit else [])
 
 
 def test_captured_values_become_operands() -> None:

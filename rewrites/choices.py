@@ -1,0 +1,46 @@
+"""Rules on equal operands: what chooses between them need not be known, and how they differ is known beforehand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from eggshard.egraph.laws import each, tensors
+from eggshard.egraph.rules import Match, RuleList
+from eggshard.program.attributes import Literal
+from eggshard.program.types import is_float, numpy_dtype
+
+rules = RuleList()
+
+_X = tensors((4,), (2, 3), dtypes=("f32", "i32", "i1"))
+
+rules.add("select(p, x, x) => x", name="select of equals", cases=each(p=tensors((4,), (2, 3), dtypes=("i1",)), x=_X))(
+    None
+)
+for _op in ("maximum", "minimum", "and", "or"):
+    rules.add(f"{_op}(x, x) => x", name=f"{_op} of equals", cases=each(x=_X))(None)
+
+
+def _nothing(m: Match) -> Any:
+    """Not of floats: an infinity less itself is no number."""
+    if is_float(m.x.dtype):
+        return None
+    zero = np.zeros((), numpy_dtype(m.result.dtype))
+    return {"c": {"value": Literal(np.broadcast_to(zero, m.result.shape))}}
+
+
+for _op in ("subtract", "xor"):
+    rules.add(f"{_op}(x, x) => constant[c]()", name=f"{_op} of equals", cases=each(x=_X))(_nothing)
+
+
+@rules.add(
+    "compare[f](x, x) => constant[c]()",
+    cases=each(x=_X, f=[{"comparison_direction": d} for d in ("EQ", "NE", "LT", "GE")]),
+)
+def compare_of_equals(m: Match) -> Any:
+    """Not of floats: what is no number differs from itself."""
+    if is_float(m.x.dtype):
+        return None
+    same = np.asarray(m.f["comparison_direction"] in ("EQ", "LE", "GE"))
+    return {"c": {"value": Literal(np.broadcast_to(same, m.result.shape))}}
