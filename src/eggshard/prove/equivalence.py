@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from eggshard.errors import EggshardError, MeshError, ProgramError
+from eggshard.frontends.protocol import is_of_class
 from eggshard.frontends.registry import load
 from eggshard.ops.evaluate import evaluate_program
 from eggshard.plan.proof import Proof
@@ -17,6 +18,7 @@ from eggshard.program.mesh import Mesh
 from eggshard.program.program import Program
 from eggshard.prove.classes import Classes
 from eggshard.prove.exponents import holds_exponentials
+from eggshard.prove.field import Refused
 from eggshard.prove.places import Needs
 from eggshard.prove.proving import choices_of, compared, enough_runs
 from eggshard.prove.shrinking import elements_of
@@ -25,7 +27,10 @@ from eggshard.prove.shrinking import elements_of
 def equivalent(first: Any, second: Any, *args: Any, mesh: Any = None, runs: int | None = None, seed: int = 0) -> Proof:
     """Compare two programs, or JAX functions of these arguments; see `eggshard.equivalent`."""
     began = time.perf_counter()
-    programs = [_program(source, args, mesh) for source in (first, second)]
+    try:
+        programs = [_program(source, args, mesh) for source in (first, second)]
+    except Refused as error:
+        return Proof(None, refused=str(error))
     a, b = programs
     for what, types, others in (("take", a.input_types, b.input_types), ("return", a.output_types, b.output_types)):
         if types != others:
@@ -51,6 +56,13 @@ def _listed(types: Any) -> str:
 
 
 def _program(source: Any, args: tuple[Any, ...], mesh: Any) -> Program:
+    if is_of_class(source, "jax", "Compiled"):
+        from eggshard.hlo.partitioned import compiled_program
+
+        try:
+            return compiled_program(source)
+        except EggshardError as error:
+            raise Refused(str(error)) from None
     if not args:
         return load(source)
     if not callable(source):
