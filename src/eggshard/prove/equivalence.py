@@ -17,10 +17,11 @@ from eggshard.plan.proof import Proof
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Program
 from eggshard.prove.classes import Classes
+from eggshard.prove.effort import seconds_of
 from eggshard.prove.exponents import holds_exponentials
 from eggshard.prove.field import Refused
 from eggshard.prove.places import Needs
-from eggshard.prove.proving import choices_of, compared, enough_runs
+from eggshard.prove.proving import choices_of, compared, enough_runs, runs_for_choices
 from eggshard.prove.shrinking import elements_of
 
 
@@ -41,13 +42,16 @@ def equivalent(first: Any, second: Any, *args: Any, mesh: Any = None, runs: int 
     needs = Needs(Classes())
     for number, program in enumerate(programs):
         needs.follow((number,), program.region)
+    choices = choices_of(b.region)
     least = enough_runs(needs.degree) if runs is None else runs
+    if runs is None and choices:
+        least = max(least, runs_for_choices(seconds_of(a.region) + seconds_of(b.region)))
     proof = compared(lambda k: (b, partial(evaluate_program, a)), least, seed)
     if proof.equal is False and all(holds_exponentials(p.region) for p in programs):
         most = enough_runs(needs.degree, exponents=True) if runs is None else runs
         proof = compared(lambda k: (b, partial(evaluate_program, a)), most, seed, exponents=True) or proof
     elements = elements_of(b.region)
-    return replace(proof, degree=needs.degree, choices=choices_of(b.region), sizes=elements, whole=elements,
+    return replace(proof, degree=needs.degree, choices=choices, sizes=elements, whole=elements,
                    subject="the two programs", seconds=time.perf_counter() - began)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ import numpy as np
 from eggshard.errors import LoweringError, VerificationError
 from eggshard.ops.arithmetic import using
 from eggshard.ops.evaluate import evaluate_program
-from eggshard.plan.proof import Difference, Proof
+from eggshard.plan.proof import MISSED, Difference, Proof
 from eggshard.program.program import Program, Region
 from eggshard.program.types import TensorType, is_float, numpy_dtype
 from eggshard.prove.effort import least_seconds, seconds_per_run
@@ -33,6 +34,11 @@ Run = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
 RUNS, MOST = 2, 4
 #: The chance that a wrong plan passes.
 CHANCE = 2.0**-40
+#: Runs after which an element that a comparison decides is wrong by that chance: the order of two of three random
+#: numbers says nothing of the third in two runs of three. They are made where they are expected to take so many seconds.
+CHOICES, CHOOSING = math.ceil(40 / math.log2(MISSED)), 1.0
+#: Seconds of an empty run.
+_LEAST = 1e-3
 
 
 def prove(
@@ -63,23 +69,29 @@ def enough_runs(degree: int, exponents: bool = False) -> int:
     return next((n for n in range(RUNS, MOST) if chance**n < CHANCE), MOST)
 
 
+def runs_for_choices(seconds: float, within: float | None = None) -> int:
+    """As many runs of so many seconds as are affordable, up to those that tell what comparisons decide."""
+    return min(CHOICES, int(min(CHOOSING, CHOOSING if within is None else within) / max(seconds, _LEAST)))
+
+
 def _late(expected: float, within: float) -> Proof:
     return Proof(None, refused=f"it was expected to take {expected:.2g} s, and {within:.2g} s are given to it")
 
 
 def _proof(sizes: Sizes, runs: int | None, seed: int, within: float | None, exponents: bool = False) -> Proof:
-    runs = max(sizes.runs, enough_runs(sizes.degree, exponents) if runs is None else runs)
-    if within is not None:
-        expected = runs * seconds_per_run(sizes.of_run(0).plan)
-        if expected > within:
-            return _late(expected, within)
+    region = sizes.of_run(0).plan.program.region
+    choices, seconds = choices_of(region), seconds_per_run(sizes.of_run(0).plan)
+    least = max(sizes.runs, enough_runs(sizes.degree, exponents) if runs is None else runs)
+    if within is not None and least * seconds > within:
+        return _late(least * seconds, within)
+    if runs is None and choices and not exponents:
+        least = max(least, runs_for_choices(seconds, within))
 
     def of_run(k: int) -> tuple[Program, Run]:
         plan = sizes.of_run(k).plan
         return plan.program, partial(run_global, plan)
 
-    proof = compared(of_run, runs, seed, exponents)
-    proof = replace(proof, degree=sizes.degree, choices=choices_of(sizes.of_run(0).plan.program.region))
+    proof = replace(compared(of_run, least, seed, exponents), degree=sizes.degree, choices=choices)
     return replace(proof, sizes=sizes.of_run(max(proof.runs - 1, 0)).elements, whole=sizes.whole)
 
 
@@ -123,12 +135,16 @@ def compared(
 
 
 def choices_of(region: Region) -> int:
-    """The ops of a region, and of regions in it, that compare floats."""
+    """What of a region chance decides with few ways: ops in it that compare floats, and inputs that are no floats."""
+    return _comparisons(region) + sum(not is_float(region.types[v].dtype) for v in region.inputs)
+
+
+def _comparisons(region: Region) -> int:
     own = sum(
         op.name in _COMPARING and any(is_float(region.types[v].dtype) for v in op.operands)
         or op.attributes.get("monoid") in ("max", "min") for op in region.ops
     )
-    return own + sum(choices_of(inner) for op in region.ops for inner in op.regions)
+    return own + sum(_comparisons(inner) for op in region.ops for inner in op.regions)
 
 
 _COMPARING = ("abs", "chlo.top_k", "clamp", "compare", "maximum", "minimum", "sign")

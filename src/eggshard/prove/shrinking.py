@@ -72,6 +72,7 @@ class Sizes:
         """What is evaluated in a run."""
         if self._cut is None:
             return self._full
+        run %= self.runs
         if run not in self._of_run:
             self._cut.run = run
             plan = self._cut.plan()
