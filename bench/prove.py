@@ -27,7 +27,7 @@ import eggshard as es
 from bench.programs import BenchProgram, dense, indexing, models, padslice, reshard, stencil, training
 from eggshard.costmodel import AlphaBeta, WireBytes
 from eggshard.frontends import load
-from eggshard.prove.shrinking import Sizes
+from eggshard.prove.sizes.shrinking import Sizes
 
 FAMILIES = (dense, indexing, reshard, padslice, stencil, models, training)
 #: Elements of a program's values, at the sizes that it is proved at, above which a plan is left out.

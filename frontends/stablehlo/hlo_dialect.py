@@ -59,7 +59,7 @@ def _element(reader: RegionReader, operation: Any, name: str) -> None:
 
 
 def _bitcast(reader: RegionReader, operation: Any, name: str) -> None:
-    """The same elements in the order in which they lie in memory, major to minor by the layouts stated."""
+    """Elements in the order in which they lie in memory, major to minor by the layouts stated."""
     (value,), (result,) = reader.operands(operation), reader.result_types(operation)
     writer = _Writer(reader)
     source = writer.type_of(value)

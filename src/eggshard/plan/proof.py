@@ -65,7 +65,7 @@ class Proof:
 
     @property
     def choice_bound(self) -> float:
-        """The same of an element that one comparison decides; of the largest of n elements it is (1 - 1 / n)^runs."""
+        """About how likely a wrong element was equal that one comparison decides; the largest of n is, by (1 - 2 / n)^runs."""
         return MISSED**-self.runs
 
     def __bool__(self) -> bool:

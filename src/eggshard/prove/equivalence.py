@@ -16,13 +16,13 @@ from eggshard.ops.evaluate import evaluate_program
 from eggshard.plan.proof import Proof
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Program
-from eggshard.prove.classes import Classes
+from eggshard.prove.sizes.classes import Classes
 from eggshard.prove.effort import seconds_of
 from eggshard.prove.exponents import holds_exponentials
 from eggshard.prove.field import Refused
-from eggshard.prove.places import Needs
+from eggshard.prove.sizes.places import Needs
 from eggshard.prove.proving import choices_of, compared, enough_runs, runs_for_choices
-from eggshard.prove.shrinking import elements_of
+from eggshard.prove.sizes.shrinking import elements_of
 
 
 def equivalent(first: Any, second: Any, *args: Any, mesh: Any = None, runs: int | None = None, seed: int = 0) -> Proof:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from eggshard.errors import LoweringError
+from eggshard.errors import LoweringError, VerificationError
 from eggshard.ops import base, numerics
 from eggshard.ops.arithmetic import Arithmetic, Combine
 from eggshard.ops.base import Arrays, get
@@ -60,7 +60,7 @@ class Field(Arithmetic):
     """Residues of a prime for floats, integers as they are; random functions for what is no polynomial.
 
     loose: two floats also compare as equal where a random symmetric predicate holds, so that branches for equal numbers
-    are taken; without it they never are.
+    are taken; without it they never are. turns: how often a loop has run at most. most_turns: how often one may.
     """
 
     exact = True
@@ -69,6 +69,8 @@ class Field(Arithmetic):
         self.residues = residues
         self.hashes = Hashes(self.residues, seed)
         self.loose = loose
+        self.turns = 0
+        self.most_turns: int | None = None
         self._random = np.random.default_rng(seed)
         self._constants: dict[int, tuple[Literal, np.ndarray]] = {}
         self.meanings = self._table()
@@ -80,6 +82,11 @@ class Field(Arithmetic):
         }
 
     # What the evaluation of ops and steps asks for.
+
+    def looped(self, turns: int) -> None:
+        self.turns = max(self.turns, turns)
+        if self.most_turns is not None and turns > self.most_turns:
+            raise VerificationError(f"a loop has not ended after {self.most_turns} turns, and all of the program's have")
 
     def stored(self, dtype: str) -> np.dtype:
         return _stored(dtype)

@@ -21,7 +21,7 @@ from eggshard.prove.effort import least_seconds, seconds_per_run
 from eggshard.prove.exponents import PAIRS, ExponentField, holds_exponentials
 from eggshard.prove.field import Field
 from eggshard.prove.residues import PRIMES, Residues, paired
-from eggshard.prove.shrinking import Sizes
+from eggshard.prove.sizes.shrinking import Sizes
 from eggshard.simulate.execution import run_global
 
 if TYPE_CHECKING:
@@ -116,6 +116,8 @@ def compared(
         try:
             with using(field), np.errstate(all="ignore"):
                 want = [np.asarray(w) for w in evaluate_program(program, inputs)]
+                # A plan's loops run as often as the program's, or less often where they are cut into rows.
+                field.most_turns = 2 * field.turns + 1
                 got = [np.asarray(g) for g in run(inputs)]
         except LoweringError as error:  # of which `Refused` is one; others say that NumPy has no meaning of an op
             return Proof(None, refused=str(error))

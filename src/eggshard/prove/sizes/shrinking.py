@@ -17,10 +17,10 @@ from eggshard.program.attributes import Attributes
 from eggshard.program.placement import Placement
 from eggshard.program.program import Op, Region
 from eggshard.program.types import TensorType
-from eggshard.prove.classes import Classes, Container, Node, Path, Place, inner_of
-from eggshard.prove.lines import Lines, windows
-from eggshard.prove.places import Needs
-from eggshard.prove.shortening import shortened_action, shortened_attributes
+from eggshard.prove.sizes.classes import Classes, Container, Node, Path, Place, inner_of
+from eggshard.prove.sizes.lines import Lines, windows
+from eggshard.prove.sizes.places import Needs
+from eggshard.prove.sizes.shortening import shortened_action, shortened_attributes
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.exchange import BoxExchange
 from eggshard.steps.steps import Local, Resize, Step, StepPlan

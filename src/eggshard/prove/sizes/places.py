@@ -16,7 +16,7 @@ from eggshard.ops import registry
 from eggshard.ops.regions.counted_loops import find_counter, integer
 from eggshard.program.program import Op, Region
 from eggshard.program.types import TensorType
-from eggshard.prove.classes import Classes, Container, Inner, Node, Path, groups, inner_of, items, named
+from eggshard.prove.sizes.classes import Classes, Container, Inner, Node, Path, groups, inner_of, items, named
 from eggshard.steps.control_steps import Loop
 from eggshard.steps.steps import Step
 from eggshard.steps.window_steps import BoxSelect

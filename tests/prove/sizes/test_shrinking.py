@@ -16,8 +16,8 @@ from eggshard.api import Plan
 from eggshard.frontends import load
 from eggshard.frontends.builder import ProgramBuilder, Tensor
 from eggshard.program.types import is_float
-from eggshard.prove import shrinking
-from eggshard.prove.shrinking import Sizes
+from eggshard.prove.sizes import shrinking
+from eggshard.prove.sizes.shrinking import Sizes
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy

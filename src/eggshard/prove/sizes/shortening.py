@@ -9,7 +9,7 @@ from functools import partial
 from eggshard.placement.slabs import Slab
 from eggshard.program.attributes import Attributes
 from eggshard.program.placement import Dim
-from eggshard.prove.classes import Place
+from eggshard.prove.sizes.classes import Place
 from eggshard.steps.steps import Action, Mask
 from eggshard.steps.window_steps import BoxSelect, Crop, EdgeFill, HaloExchange, JointExchange
 
