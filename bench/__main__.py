@@ -145,7 +145,7 @@ _ASKED = {"clusters": {"only": "only", "everything": "all", "seed": "seed", "var
           "layers": {"only": "only", "everything": "all"},
           "memory": {"only": "only"}}
 """Which options some sections take, by their own names for them."""
-_MEASURED = ("engines", "extraction", "prove", "shardy", "triton")
+_MEASURED = ("engines", "extraction", "mutants", "prove", "shardy", "triton")
 """Sections of a seed, with records of their own."""
 _BESIDE = {"stencil": ("latency", "scale")}
 """Sections that a family's table is followed by."""
