@@ -42,11 +42,13 @@ _LEAST = 1e-3
 
 
 def prove(
-    plan: PlanRecord, runs: int | None = None, seed: int = 0, shrink: bool = True, within: float | None = None
+    plan: PlanRecord, runs: int | None = None, seed: int = 0, shrink: bool = True, within: float | None = None,
+    exponents: bool = False,
 ) -> Proof:
     """Compare a plan with its program over prime fields; see `Plan.prove`.
 
     within: seconds; a proof that is expected to take longer shows nothing, and says so.
+    exponents: where plan and program differ, they are also tried with exponentials that turn sums into products.
     """
     began = time.perf_counter()
     if within is not None and (least := RUNS * least_seconds(plan)) > within:
@@ -55,7 +57,7 @@ def prove(
     if proof.equal is False and proof.sizes < proof.whole:
         # Plans that differ at reduced sizes may be equal: what a program counts need not be what it states.
         proof = _proof(Sizes(plan, shrink=False), runs, seed, within)
-    if proof.equal is False and holds_exponentials(plan.program.region):
+    if exponents and proof.equal is False and holds_exponentials(plan.program.region):
         other = _proof(Sizes(plan, shrink=False), runs, seed, within, exponents=True)
         proof = other if other else proof
     return replace(proof, seconds=time.perf_counter() - began)
@@ -112,7 +114,7 @@ def compared(
         field = (ExponentField(PAIRS[k % len(PAIRS)], key, loose) if exponents
                  else Field(Residues(PRIMES[k % len(PRIMES)]), key, loose))
         rng = np.random.default_rng([seed, k])
-        inputs = [drawn(field, t, rng) for t in program.input_types]
+        inputs = [drawn(field, t, rng, span_of(program.region) if k % 4 > 1 else 0) for t in program.input_types]
         try:
             with using(field), np.errstate(all="ignore"):
                 want = [np.asarray(w) for w in evaluate_program(program, inputs)]
@@ -152,8 +154,11 @@ def _comparisons(region: Region) -> int:
 _COMPARING = ("abs", "chlo.top_k", "clamp", "compare", "maximum", "minimum", "sign")
 
 
-def drawn(field: Field, type_: TensorType, rng: np.random.Generator) -> np.ndarray:
-    """Random elements of a type: residues, truth values, small integers (in loose fields also what is no index)."""
+def drawn(field: Field, type_: TensorType, rng: np.random.Generator, span: int = 0) -> np.ndarray:
+    """Random elements of a type: residues, truth values, integers that are small, or below a span that is given.
+
+    In loose fields integers are also what is no index.
+    """
     if type_.dtype == "i1":
         return rng.integers(0, 2, type_.shape).astype(np.bool_)
     modulus = field.residues.modulus
@@ -161,8 +166,17 @@ def drawn(field: Field, type_: TensorType, rng: np.random.Generator) -> np.ndarr
         return paired(*rng.integers(0, modulus, (2, *type_.shape)).astype(np.float64))
     if is_float(type_.dtype):
         return rng.integers(0, modulus, type_.shape).astype(np.float64)
-    low, high = (-3, 48) if field.loose and not type_.dtype.startswith("ui") else (0, 5)
-    return rng.integers(low, high, type_.shape).astype(numpy_dtype(type_.dtype))
+    dtype = numpy_dtype(type_.dtype)
+    bits = np.iinfo(dtype) if dtype.kind in "iu" else None
+    low, high = (-3 - span, 48 + 2 * span) if field.loose else (0, 5 + span)
+    if bits is not None:
+        low, high = max(low, int(bits.min)), min(high, int(bits.max))
+    return rng.integers(low, high, type_.shape).astype(dtype)
+
+
+def span_of(region: Region) -> int:
+    """The longest dimension of a region, of which indices may be."""
+    return max((n for t in region.types for n in t.shape), default=0)
 
 
 def _nan(array: np.ndarray) -> np.ndarray:
