@@ -70,7 +70,7 @@ def _bitcast(reader: RegionReader, operation: Any, name: str) -> None:
     before = _major_to_minor(operation, "source_layout", source.rank)
     after = _major_to_minor(operation, "result_layout", result.rank)
     value = writer.reshape(writer.transposed(value, before), [result.shape[d] for d in after])
-    reader.bind(operation, [writer.transposed(value, np.argsort(after))])
+    reader.bind(operation, [writer.transposed(value, [int(d) for d in np.argsort(after)])])
 
 
 def _major_to_minor(operation: Any, name: str, rank: int) -> list[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-
 #: How many times less likely every run makes it that an element which a comparison decides is wrong.
 MISSED = 1.5
 
@@ -37,9 +36,9 @@ class Proof:
     equal: True or False; None where nothing was shown, and ``refused`` says why. runs: evaluations with other primes,
     elements and functions. degree: no element is a quotient of polynomials of a higher degree in independent random
     elements. undecided: elements of the outputs, out of ``elements``, that the program itself leaves unknown in every
-    run. choices: ops that choose by comparing floats, and inputs of few values, as truth values are. sizes: elements of all values of the program as it ran, of
-    ``whole`` at full size. seconds: how long it took. subject: what was compared. exponents:
-    exponentials were functions that turn sums into products, and no random ones.
+    run. choices: ops that choose by comparing floats, and inputs of few values, as truth values are. sizes: elements
+    of all values of the program as it ran, of ``whole`` at full size. seconds: how long it took. subject: what was
+    compared. exponents: exponentials were functions that turn sums into products, and no random ones.
     """
 
     equal: bool | None
@@ -65,7 +64,10 @@ class Proof:
 
     @property
     def choice_bound(self) -> float:
-        """About how likely a wrong element was equal that one comparison decides; the largest of n is, by (1 - 2 / n)^runs."""
+        """About how likely a wrong element was equal in every run that one comparison of two numbers decides.
+
+        What the largest of n is decided by one of them shows in two of n runs.
+        """
         return MISSED**-self.runs
 
     def __bool__(self) -> bool:

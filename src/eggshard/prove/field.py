@@ -87,7 +87,7 @@ class Field(Arithmetic):
     def looped(self, turns: int) -> None:
         self.turns = max(self.turns, turns)
         if self.most_turns is not None and turns > self.most_turns:
-            raise VerificationError(f"a loop has not ended after {self.most_turns} turns, and all of the program's have")
+            raise VerificationError(f"a loop has not ended after {self.most_turns} turns; the program's have")
 
     def stored(self, dtype: str) -> np.dtype:
         return _stored(dtype)

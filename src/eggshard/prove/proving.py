@@ -34,8 +34,8 @@ Run = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
 RUNS, MOST = 2, 4
 #: The chance that a wrong plan passes.
 CHANCE = 2.0**-40
-#: Runs after which an element that a comparison decides is wrong by that chance: the order of two of three random
-#: numbers says nothing of the third in two runs of three. They are made where they are expected to take so many seconds.
+#: Runs after which an element that a comparison decides is wrong by that chance, and the seconds that they may be
+#: expected to take: which of two random numbers is larger says nothing of a third in two runs of three.
 CHOICES, CHOOSING = math.ceil(40 / math.log2(MISSED)), 1.0
 #: Seconds of an empty run.
 _LEAST = 1e-3

@@ -78,21 +78,21 @@ def windows(item: Op | Step, types: Sequence[TensorType]) -> Iterator[Window]:
             yield _moved(0, 1, action.dim, types, action.offsets)
         case WindowExchange():
             for k, part in enumerate(action.exchanges):
-                window = _moved(k, count + k, part.dim, types, part.offsets)
-                sources, edges = list(window.sources), list(window.edges)
+                moved = _moved(k, count + k, part.dim, types, part.offsets)
+                sources, edges = list(moved.sources), list(moved.edges)
                 for slab in part.rounds:
                     starts = [(slab.source_starts[s], slab.target_starts[r]) for s, r in slab.pairs]
                     sources += [Source((k, part.dim), s - t, s - t) for s, t in starts]
                     edges += [e for _, t in starts for e in (t, t + slab.width)]
-                yield window._replace(sources=tuple(sources), edges=tuple(edges))
+                yield moved._replace(sources=tuple(sources), edges=tuple(edges))
         case EdgeFill():
             low, high = action.window.low, action.window.high
             yield Window((1, action.dim), (Source((0, action.dim)),), (-low, action.size - low),
                          2 * max(-low, high, low, -high), (action.window.tile,))
         case BoxSelect():
             for dim, window, start, stop in action.box:
-                sources = tuple(Source((i, dim)) for i in range(count) if types[i].rank)
-                yield Window((count, dim), sources, (start - window.low, stop - window.low),
+                of = tuple(Source((i, dim)) for i in range(count) if types[i].rank)
+                yield Window((count, dim), of, (start - window.low, stop - window.low),
                              tiles=(window.tile,))
         case Mask():
             yield Window((1, action.dim), (Source((0, action.dim)),), (action.size,),

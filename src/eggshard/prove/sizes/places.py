@@ -162,8 +162,9 @@ class Needs:
         of_place = {place: group for group in groups(item, types) for place in group.places}
         random = self._is_random(item, name)
         if random and name == "reduce":  # of one place the largest is the smallest
-            for group in {g for g in of_place.values() if all(i < count for i, _ in g.places)}:
-                root = self._classes.find((path, item.operands[group.places[0][0]], group.places[0][1]))
+            for reduced in {g for g in of_place.values() if all(i < count for i, _ in g.places)}:
+                i, d = reduced.places[0]
+                root = self._classes.find((path, item.operands[i], d))
                 self.places[root] = max(self.places.get(root, 0), 2)
         made = []
         for k in range(count, len(types)):
