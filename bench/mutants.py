@@ -160,7 +160,8 @@ def why_equal(plan: es.Plan, mutant: es.Plan, seed: int = 0) -> str | None:
 #: Where what differs may end: steps that leave out, overwrite or choose among what they take.
 CUTTING = frozenset((
     "AllGather", "AllReduce", "BoxSelect", "CollectivePermute", "Crop", "EdgeFill", "HaloExchange", "JointExchange",
-    "KeepFirst", "Mask", "Resize", "and", "clamp", "compare", "dynamic_slice", "gather", "maximum", "minimum", "or",
+    "KeepFirst", "Mask", "Resize", "and", "clamp", "compare", "dynamic_slice",
+    "dynamic_update_slice", "gather", "maximum", "minimum", "or",
     "scatter", "select", "slice", "update_slice", "no step",
 ))  # fmt: skip
 

@@ -124,6 +124,51 @@ def test_windows_pass_along_short_lines(name):
         assert mutant.prove().equal == mutant.prove(shrink=False).equal, fault.kind
 
 
+def masked(direction):
+    """Attention without a denominator, to the rows up to, or before, one's own."""
+    def function(x):
+        rows, columns = (jax.lax.broadcasted_iota("int32", (N, N), d) for d in range(2))
+        return jnp.where(direction(rows, columns), jnp.exp(x @ x.T), 0.0) @ x
+
+    return function
+
+
+def prefixes(x):
+    """Sums of as many numbers, but of how many depends on the row."""
+    rows, columns = (jax.lax.broadcasted_iota("int32", (N, N), d) for d in range(2))
+    return jnp.where(rows >= columns, 1.0, 0.0).sum(1, keepdims=True) * x
+
+
+ORDERS = {
+    "not before": masked(jnp.greater_equal), "after": masked(jnp.greater), "not after": masked(jnp.less_equal),
+    "itself": masked(jnp.equal),
+}
+
+
+@pytest.fixture(scope="module")
+def causal():
+    return {
+        name: es.optimize(lowered(of, {"x": 4, "y": 2}, [Argument((N, 16), "float32", ((), ("x", "y")))], None),
+                          limits=es.Limits(proof=0))
+        for name, of in ORDERS.items()
+    }
+
+
+@pytest.mark.parametrize("other", ORDERS)
+def test_positions_that_are_compared(causal, other):
+    """What a mask's order decides is decided on few places."""
+    plan = causal["not before"]
+    proof = Plan.of(dataclasses.replace(plan, program=causal[other].program)).prove()
+    assert proof.equal == (other == "not before")
+    assert not proof or proof.sizes < proof.whole / 10
+
+
+def test_positions_that_are_counted_keep_their_sizes():
+    source = lowered(prefixes, {"x": 4}, [Argument((N, N), "float32", ((), ("x",)))], None)
+    plan = es.optimize(source, limits=es.Limits(proof=0))
+    assert plan.prove() and max(Sizes(plan).of_run(0).plan.program.input_types[0].shape) == N
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["programs", "stencils"])
 def test_reduced_sizes_find_what_full_sizes_find(monkeypatch, kind):

@@ -166,6 +166,9 @@ class Lines(Classes):
                     self.join(node(group.places[0]), node(place))
                 if any(i >= len(item.operands) for i, _ in group.places):
                     free |= {*group.places}
+            op = named(item)
+            if op is not None and op[0] == "iota":
+                free.discard((0, op[1]["iota_dimension"]))
             programs = list(inner_of(path, number, item))
             for i, t in enumerate(types if not programs else ()):
                 for d in range(t.rank):

@@ -20,7 +20,9 @@ from eggshard.program.types import TensorType
 from eggshard.prove.sizes.classes import Classes, Container, Node, Path, Place, inner_of
 from eggshard.prove.sizes.lines import Lines, windows
 from eggshard.prove.sizes.places import Needs
+from eggshard.prove.sizes.positions import Positions
 from eggshard.prove.sizes.shortening import shortened_action, shortened_attributes
+from eggshard.steps.authored_steps import DeviceNumber
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.exchange import BoxExchange
 from eggshard.steps.steps import Local, Resize, Step, StepPlan
@@ -116,12 +118,13 @@ class _Cut:
                 for d, dim in enumerate(placement.dims):
                     if dim.axes:
                         self._lines.exact((_PROGRAM, v, d), dim.tile)
+        self._positions = Positions(self._classes)
         needs = Needs(self._classes)
         needs.follow(_PROGRAM, program)
         needs.follow(_PLAN, device_program)
         self._needed, self.degree = needs.places, needs.degree
         for root, sums in needs.counted.items():
-            if sums >= MOST_RUNS:
+            if sums >= MOST_RUNS or sums and root in self._positions.ordered:
                 self._classes.divide(root, 1)
         cut = [root for root in self._needed if self._places(root) < self._classes.blocks(root)]
         self.runs = 1 + max((needs.counted.get(root, 0) for root in cut), default=0)
@@ -207,6 +210,9 @@ class _Cut:
                     action = replace(action, condition=programs[0], body=programs[1])
                 else:
                     action = replace(action, branches=programs)
+            case DeviceNumber() if (path, step.results[0]) in self._positions.starts:
+                node = self._positions.starts[path, step.results[0]]
+                action = replace(action, numbers=tuple(self._size(node, n) for n in action.numbers))
             case _:
                 action = shortened_action(action, self._moved(path, step))
         return replace(step, action=action)
