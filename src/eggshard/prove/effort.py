@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,8 @@ def _of_op(
         return _CALL + _ELEMENT * elements + _PRODUCT * work
     if name == "sort":  # a network of comparisons, both ways
         work *= 4 * max(operands[0].elements, 2).bit_length()
+    if name == "reduce_window":  # by doubling
+        work = elements * math.log2(2 + work / max(elements, 1))
     return _CALL + _ELEMENT * max(elements, work)
 
 

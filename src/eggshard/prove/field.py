@@ -57,7 +57,7 @@ class Refused(LoweringError):
     """A program holds an op that has no meaning over a field."""
 
 
-class Field(Arithmetic):
+class Field(linear_algebra.Field):
     """Residues of a prime for floats, integers as they are; random functions for what is no polynomial.
 
     loose: two floats also compare as equal where a random symmetric predicate holds, so that branches for equal numbers

@@ -6,17 +6,23 @@ Elimination is exact, with the square roots of pivots random as all square roots
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from eggshard.ops.arithmetic import Arithmetic
 from eggshard.program.attributes import Attributes
-from eggshard.prove.residues import is_complex, paired
+from eggshard.prove.hashing import Hashes
+from eggshard.prove.residues import Residues, is_complex, paired
 
-if TYPE_CHECKING:
-    from eggshard.prove.field import Field
 
-_Meaning = Callable[["Field", Attributes, Sequence[np.ndarray]], np.ndarray]
+class Field(Arithmetic):
+    """What linear algebra is done with."""
+
+    residues: Residues
+    hashes: Hashes
+
+
+_Meaning = Callable[[Field, Attributes, Sequence[np.ndarray]], np.ndarray]
 
 
 def _adjoint(field: Field, a: np.ndarray) -> np.ndarray:
