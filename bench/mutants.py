@@ -103,7 +103,7 @@ def _chosen(plan: es.Plan, rng: random.Random) -> Iterator[tuple[str, es.Plan]]:
 
 def _judged(mutant: es.Plan) -> str:
     try:
-        with _patience():
+        with patience(PATIENCE):
             proof = mutant.prove()
     except TimeoutError:
         return "neither"
@@ -116,7 +116,7 @@ def _judged(mutant: es.Plan) -> str:
 
 def _differs(mutant: es.Plan) -> bool:
     try:
-        with _patience(), warnings.catch_warnings():
+        with patience(PATIENCE), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             mutant.verify(engines=("numpy",))
     except es.errors.VerificationError:
@@ -127,14 +127,14 @@ def _differs(mutant: es.Plan) -> bool:
 
 
 @contextmanager
-def _patience() -> Iterator[None]:
+def patience(seconds: int) -> Iterator[None]:
     """Raise TimeoutError in what takes longer: for `verify`, a mutated counter may never reach its limit."""
 
     def late(*_: Any) -> None:
         raise TimeoutError
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(PATIENCE)
+    signal.alarm(seconds)
     try:
         yield
     finally:
@@ -146,7 +146,7 @@ def why_equal(plan: es.Plan, mutant: es.Plan, seed: int = 0) -> str | None:
     """Why a mutant computes what its plan does, as far as values tell: None where proofs at full size do not agree,
     or a difference ends where it should not."""
     try:
-        with _patience():
+        with patience(PATIENCE):
             if not mutant.prove(runs=AGAIN, seed=seed + 1, shrink=False):
                 return None
             ends = differences(plan, mutant, seed)

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 import eggshard as es
+from bench.mutants import patience
 from bench.programs import BenchProgram, dense, indexing, models, padslice, reshard, stencil, training
 from eggshard.costmodel import AlphaBeta, WireBytes
 from eggshard.frontends import load
@@ -33,8 +34,8 @@ FAMILIES = (dense, indexing, reshard, padslice, stencil, models, training)
 MOST = 150e6
 #: Elements up to which a plan is proved at full size, too, and XLA's program is looked at.
 WHOLE = 5e6
-#: Runs against XLA's program: the comparators of its sorts are evaluated step by step.
-XLA_RUNS = 3
+#: Runs against XLA's program, and seconds for them: the comparators of its sorts are evaluated step by step.
+XLA_RUNS, PATIENCE = 3, 30
 _VERDICTS = {True: "equal", False: "DIFFERS", None: "refused"}
 _MODELS = (("bytes", WireBytes()), ("time", AlphaBeta()))
 
@@ -86,7 +87,10 @@ def _of_xla(program: BenchProgram, source: es.Program) -> dict[str, Any]:
     row: dict[str, Any] = {"family": program.family, "program": program.name, "whose": "XLA"}
     try:
         executable, _ = compile_by_xla(source, flags={"xla_disable_hlo_passes": "algsimp"})
-        proof = compared_programs(partitioned_program(executable), source, runs=XLA_RUNS)
+        with patience(PATIENCE):
+            proof = compared_programs(partitioned_program(executable), source, runs=XLA_RUNS)
+    except TimeoutError:
+        return row | {"verdict": "refused", "why": f"it takes more than {PATIENCE} s"}
     except es.EggshardError as error:
         return row | {"verdict": "refused", "why": str(error)}
     return row | {"verdict": _VERDICTS[proof.equal], "why": proof.refused or str(proof.difference or "")}
