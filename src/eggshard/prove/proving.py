@@ -37,8 +37,8 @@ CHANCE = 2.0**-40
 #: Runs after which an element that a comparison decides is wrong by that chance, and the seconds that they may be
 #: expected to take: which of two random numbers is larger says nothing of a third in two runs of three.
 CHOICES, CHOOSING = math.ceil(40 / math.log2(MISSED)), 1.0
-#: Seconds of an empty run.
-_LEAST = 1e-3
+#: Seconds of an empty run; the part of the time that is given to a proof which these runs may take.
+_LEAST, _SHARE = 1e-3, 0.25
 
 
 def prove(
@@ -73,7 +73,8 @@ def enough_runs(degree: int, exponents: bool = False) -> int:
 
 def runs_for_choices(seconds: float, within: float | None = None) -> int:
     """As many runs of so many seconds as are affordable, up to those that tell what comparisons decide."""
-    return min(CHOICES, int(min(CHOOSING, CHOOSING if within is None else within) / max(seconds, _LEAST)))
+    given = CHOOSING if within is None else min(CHOOSING, _SHARE * within)
+    return min(CHOICES, int(given / max(seconds, _LEAST)))
 
 
 def _late(expected: float, within: float) -> Proof:
