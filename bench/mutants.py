@@ -50,21 +50,24 @@ def run(console: Console, seed: int = 0, only: str = "") -> tuple[bool, list[dic
     reasons: dict[str, Counter[str]] = defaultdict(Counter)
     unexplained: list[str] = []
     count = 0
-    for name, plan in _plans(only):
-        count += 1
-        for kind, mutant in _chosen(plan, random.Random(seed)):
-            verdict = _judged(mutant)
-            found[kind][verdict] += 1
-            if verdict == "neither":
-                reason = why_equal(plan, mutant, seed)
-                reasons[kind][reason or "UNEXPLAINED"] += 1
-                if reason is None:
-                    unexplained.append(f"{name}: {kind}: {_changed(plan, mutant)}")
-            elif verdict == "verify only":
-                unexplained.append(f"{name}: {kind}: found by verify only: {_changed(plan, mutant)}")
-            if unexplained and verdict in ("neither", "verify only"):
-                print(unexplained[-1], file=sys.stderr)
-        print(name, {k: sum(c[k] for c in found.values()) for k in _FOUND.values()}, file=sys.stderr)
+    try:
+        for name, plan in _plans(only):
+            count += 1
+            for kind, mutant in _chosen(plan, random.Random(seed)):
+                verdict = _judged(mutant)
+                found[kind][verdict] += 1
+                if verdict == "neither":
+                    reason = why_equal(plan, mutant, seed)
+                    reasons[kind][reason or "UNEXPLAINED"] += 1
+                    if reason is None:
+                        unexplained.append(f"{name}: {kind}: {_changed(plan, mutant)}")
+                elif verdict == "verify only":
+                    unexplained.append(f"{name}: {kind}: found by verify only: {_changed(plan, mutant)}")
+                if unexplained and verdict in ("neither", "verify only"):
+                    print(unexplained[-1], file=sys.stderr)
+            print(name, {k: sum(c[k] for c in found.values()) for k in _FOUND.values()}, file=sys.stderr)
+    except KeyboardInterrupt:
+        console.print("interrupted; these are the plans that were looked at until then")
     console.print(_table("faults found", found, (*_FOUND.values(), "ill-typed"),
                          f"{sum(sum(c.values()) for c in found.values())} faults of {count} plans; verify: on NumPy, "
                          "within its tolerance; a verification that does not end finds nothing"))
@@ -146,7 +149,7 @@ def why_equal(plan: es.Plan, mutant: es.Plan, seed: int = 0) -> str | None:
     """Why a mutant computes what its plan does, as far as values tell: None where proofs at full size do not agree,
     or a difference ends where it should not."""
     try:
-        with patience(PATIENCE):
+        with patience(4 * PATIENCE):
             if not mutant.prove(runs=AGAIN, seed=seed + 1, shrink=False):
                 return None
             ends = differences(plan, mutant, seed)
