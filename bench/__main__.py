@@ -147,7 +147,7 @@ _ASKED = {"clusters": {"only": "only", "everything": "all", "seed": "seed", "var
           "memory": {"only": "only"},
           "same": {"only": "only"}}
 """Which options some sections take, by their own names for them."""
-_MEASURED = ("engines", "extraction", "prove", "shardy", "triton")
+_MEASURED = ("engines", "extraction", "mutants", "prove", "shardy", "triton")
 """Sections of a seed, with records of their own."""
 _DEVICES = {"guard": 32}
 """Virtual devices of sections that need more than families do."""

@@ -1,136 +1,122 @@
-"""Proofs of plans over prime fields: how many plans are proved, at what price, and which faults are found.
+"""Proofs of plans over prime fields: how many plans are proved, at what price; and of what XLA's partitioner makes.
 
-Every program is planned under two cost models, and each plan is proved. Faults are mutants of device programs
-(`testing.plan_mutants`), a few of every kind per plan; each is judged by the proof, and by `verify` on NumPy. Those
-that neither finds are mostly no faults: a maximum taken twice, a mask of zeros over zeros.
+Every program is planned under two cost models, and each plan is proved, at reduced sizes and, where it is not too
+large, at full size. Programs of moderate size are compiled by XLA, too, as their authors wrote them, and what it made
+is compared with the program; with its rewriting of arithmetic turned off, which rounds constants.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import random
-import signal
+import math
 import statistics
 import sys
 import time
 import warnings
-from collections import Counter, defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from testing.plan_mutants import mutants
 
 import eggshard as es
+from bench.mutants import patience
 from bench.programs import BenchProgram, dense, indexing, models, padslice, reshard, stencil, training
 from eggshard.costmodel import AlphaBeta, WireBytes
 from eggshard.frontends import load
-from eggshard.prove.shrinking import Sizes
+from eggshard.hlo.partitioned import partitioned_program
+from eggshard.hlo.xla_program import compile_by_xla
+from eggshard.prove.equivalence import compared_programs
+from eggshard.prove.sizes.shrinking import Sizes
 
 FAMILIES = (dense, indexing, reshard, padslice, stencil, models, training)
 #: Elements of a program's values, at the sizes that it is proved at, above which a plan is left out.
 MOST = 150e6
-#: The same of plans that are mutated; mutants of a kind per plan; seconds for one.
-MUTATED, PER_KIND, PATIENCE = 5e6, 2, 8
+#: Elements up to which a plan is proved at full size, too, and XLA's program is looked at.
+WHOLE = 5e6
+#: Runs against XLA's program, and seconds for them: the comparators of its sorts are evaluated step by step.
+XLA_RUNS, PATIENCE = 3, 30
 _VERDICTS = {True: "equal", False: "DIFFERS", None: "refused"}
-_FOUND = {(True, True): "both", (True, False): "proof only", (False, True): "verify only", (False, False): "neither"}
+_MODELS = (("bytes", WireBytes()), ("time", AlphaBeta()))
 
 
 def run(console: Console, seed: int = 0, only: str = "") -> tuple[bool, list[dict[str, Any]]]:
-    """Print the tables; whether no plan differs from its program; a record per plan and kind of mutant."""
+    """Print the tables; whether no plan differs from its program; a record per plan and per program of XLA's."""
     rows: list[dict[str, Any]] = []
-    found: dict[str, Counter[str]] = defaultdict(Counter)
-    for program, model, plan, seconds in _plans(only):
-        sizes = Sizes(plan)
-        row = {"family": program.family, "program": program.name, "model": model, "planning": seconds,
-               "whole": sizes.whole, "elements": sizes.of_run(0).elements, "verdict": "left out", "proving": 0.0}
-        rows.append(row)
-        if row["elements"] > MOST:
-            continue
-        proof = plan.prove(seed=seed)
-        row |= {"verdict": _VERDICTS[proof.equal], "proving": proof.seconds, "undecided": proof.undecided,
-                "runs": proof.runs, "bound": proof.bound, "at full size": proof.sizes == proof.whole,
-                "why": proof.refused or str(proof.difference or "")}
-        print(f"{program.name}: {row['verdict']} {row['why']}", file=sys.stderr)
-        if proof and model == "bytes" and sizes.whole < MUTATED:
-            _judge(plan, found, random.Random(seed))
+    partitioned: list[dict[str, Any]] = []
+    try:
+        for found in _plans(only):
+            _prove(found, seed, rows, partitioned)
+    except KeyboardInterrupt:
+        console.print("interrupted; these are the plans that were proved until then")
     console.print(_plans_table(rows))
-    console.print(_mutants_table(found))
+    console.print(_partitioned_table(partitioned))
     for row in rows:
-        if row["verdict"] in ("DIFFERS", "refused") or row.get("undecided"):
-            console.print(f"{row['verdict']}: {row['program']} ({row['model']}): {row['why']}", markup=False)
-    good = not any(row["verdict"] == "DIFFERS" for row in rows)
-    return good, rows + [{"mutants": kind, **counts} for kind, counts in found.items()]
+        if row["verdict"] in ("DIFFERS", "refused", "left out") or row.get("undecided"):
+            console.print(f"{row['verdict']}: {row['program']} ({row['model']}): {row.get('why', '')}", markup=False)
+    for row in partitioned:
+        if row["verdict"] != "equal":
+            console.print(f"XLA, {row['verdict']}: {row['program']}: {row['why']}", markup=False)
+    return not any(row["verdict"] == "DIFFERS" for row in rows), rows + partitioned
 
 
-def _plans(only: str) -> Iterator[tuple[BenchProgram, str, es.Plan, float]]:
-    for family in FAMILIES:
-        for program in family.PROGRAMS:
-            if program.extra or only not in program.name:
-                continue
+def _prove(found: tuple[BenchProgram, es.Program, str, es.Plan, float], seed: int, rows: list[dict[str, Any]],
+           partitioned: list[dict[str, Any]]) -> None:
+    """Append what is shown of a plan to the rows, and of what XLA makes of its program."""
+    program, source, model, plan, seconds = found
+    sizes = Sizes(plan)
+    row = {"family": program.family, "program": program.name, "model": model, "planning": seconds,
+           "whole": sizes.whole, "elements": sizes.of_run(0).elements, "verdict": "left out", "proving": 0.0}
+    rows.append(row)
+    if row["elements"] > MOST:
+        return
+    proof = plan.prove(seed=seed)
+    row |= {"verdict": _VERDICTS[proof.equal], "proving": proof.seconds, "undecided": proof.undecided,
+            "runs": proof.runs, "bound": proof.bound, "at full size": proof.sizes == proof.whole,
+            "choices": proof.choice_bound if proof.choices else 0.0,
+            "why": proof.refused or str(proof.difference or "")}
+    if model == "bytes" and sizes.whole <= WHOLE:
+        row["full"] = plan.prove(seed=seed, shrink=False).seconds
+        partitioned.append(_of_xla(program, source))
+    print(f"{program.name}: {row['verdict']} {row['why']} {row['elements']} of {row['whole']} elements, "
+          f"planned in {seconds:.2f} s, proved in {proof.seconds:.2f} s", file=sys.stderr)
+
+
+def _of_xla(program: BenchProgram, source: es.Program) -> dict[str, Any]:
+    """What XLA's partitioner makes of a program, against the program."""
+    row: dict[str, Any] = {"family": program.family, "program": program.name, "whose": "XLA"}
+    try:
+        executable, _ = compile_by_xla(source, flags={"xla_disable_hlo_passes": "algsimp"})
+        with patience(PATIENCE):
+            proof = compared_programs(partitioned_program(executable), source, runs=XLA_RUNS)
+    except TimeoutError:
+        return row | {"verdict": "refused", "why": f"it takes more than {PATIENCE} s"}
+    except es.EggshardError as error:
+        return row | {"verdict": "refused", "why": str(error)}
+    return row | {"verdict": _VERDICTS[proof.equal], "why": proof.refused or str(proof.difference or "")}
+
+
+def _plans(only: str) -> Iterator[tuple[BenchProgram, es.Program, str, es.Plan, float]]:
+    """Every program once under each cost model; families share some."""
+    programs = {p.name: p for family in FAMILIES for p in family.PROGRAMS if not p.extra and only in p.name}
+    for name, model in _MODELS:
+        for program in programs.values():
             source = load(program.module)
-            for name, model in (("bytes", WireBytes()), ("time", AlphaBeta())):
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", es.EggshardWarning)
-                    began = time.perf_counter()
-                    plan = es.optimize(source, cost_model=model)
-                yield program, name, plan, time.perf_counter() - began
-
-
-def _judge(plan: es.Plan, found: dict[str, Counter[str]], rng: random.Random) -> None:
-    """Count which of the plan's mutants are found, by kind."""
-    chosen, seen = list(mutants(plan.device_program)), Counter[str]()
-    rng.shuffle(chosen)
-    for kind, device_program in chosen:
-        seen[kind] += 1
-        if seen[kind] > PER_KIND:
-            continue
-        mutant = es.Plan.of(dataclasses.replace(plan, device_program=device_program))
-        try:
-            with _patience(PATIENCE):
-                proof = mutant.prove()
-                verdict = "ill-typed" if proof.equal is None else _FOUND[not proof.equal, _differs(mutant)]
-        except es.errors.VerificationError:
-            raise
-        except (es.EggshardError, ValueError, IndexError):
-            verdict = "ill-typed"
-        except TimeoutError:
-            verdict = "endless"
-        found[kind][verdict] += 1
-
-
-def _differs(mutant: es.Plan) -> bool:
-    try:
-        mutant.verify(engines=("numpy",))
-    except es.errors.VerificationError:
-        return True
-    return False
-
-
-@contextmanager
-def _patience(seconds: int) -> Iterator[None]:
-    """Raise TimeoutError in what takes longer: a mutated counter may never reach its limit."""
-
-    def late(*_: Any) -> None:
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", es.EggshardWarning)
+                began = time.perf_counter()
+                plan = es.optimize(source, cost_model=model, limits=es.Limits(proof=0))
+            yield program, source, name, plan, time.perf_counter() - began
 
 
 def _plans_table(rows: list[dict[str, Any]]) -> Table:
     out = Table(title="plans proved over prime fields", pad_edge=False,
                 caption="proof / planning: seconds, of plans proved. reduced: proved at reduced sizes; how many times "
-                "fewer elements, in the median. left out: more than 150 million elements, even reduced")
+                "fewer elements, in the median. full: at full size, up to 5 million elements. bound: the largest "
+                "chance that a wrong element passes; choices: of one that a comparison decides. left out: more than "
+                "150 million elements, even reduced")
     for name in ("family", "plans", "equal", "undecided", "refused", "DIFFERS", "left out", "planning s", "proving s",
-                 "median", "worst", "reduced", "fewer", "least runs' bound"):
+                 "median", "worst", "reduced", "fewer", "full", "median", "worst", "bound", "choices"):
         out.add_column(name, justify="left" if name == "family" else "right")
     families = list(dict.fromkeys(r["family"] for r in rows))
     for family in [*families, "all"]:
@@ -138,6 +124,7 @@ def _plans_table(rows: list[dict[str, Any]]) -> Table:
         verdicts = Counter(r["verdict"] for r in mine)
         proved = [r for r in mine if r["verdict"] == "equal"]
         ratios = [r["proving"] / r["planning"] for r in proved]
+        full = [r["full"] / r["planning"] for r in proved if "full" in r]
         fewer = [r["whole"] / r["elements"] for r in proved if not r["at full size"]]
         out.add_row(
             family, str(len(mine)), str(verdicts["equal"]), str(sum(bool(r.get("undecided")) for r in mine)),
@@ -145,18 +132,23 @@ def _plans_table(rows: list[dict[str, Any]]) -> Table:
             f"{sum(r['planning'] for r in proved):.1f}", f"{sum(r['proving'] for r in proved):.1f}",
             f"{statistics.median(ratios):.2f}" if ratios else "-", f"{max(ratios):.1f}" if ratios else "-",
             str(len(fewer)), f"{statistics.median(fewer):.0f}" if fewer else "-",
-            f"{max((r['bound'] for r in proved), default=0):.1e}",
+            str(len(full)), f"{statistics.median(full):.2f}" if full else "-", f"{max(full):.1f}" if full else "-",
+            _chance(r["bound"] for r in proved), _chance(r["choices"] for r in proved),
         )
     return out
 
 
-def _mutants_table(found: dict[str, Counter[str]]) -> Table:
-    out = Table(title="faults found", pad_edge=False)
-    verdicts = (*_FOUND.values(), "ill-typed", "endless")
-    out.add_column("kind")
-    for verdict in verdicts:
-        out.add_column(verdict, justify="right")
-    for kind in sorted(found):
-        out.add_row(kind, *(str(found[kind][v]) for v in verdicts))
-    out.add_row("all", *(str(sum(c[v] for c in found.values())) for v in verdicts))
+def _chance(chances: Iterable[float]) -> str:
+    """The largest of some chances, and the median where it is another, as powers of two."""
+    found = sorted(math.log2(c) for c in chances if c)
+    return f"2^{found[-1]:.0f}, median 2^{statistics.median(found):.0f}" if found else "-"
+
+
+def _partitioned_table(rows: list[dict[str, Any]]) -> Table:
+    out = Table(title="programs as XLA's partitioner makes them, against themselves", pad_edge=False)
+    for name in ("family", "programs", "equal", "DIFFERS", "refused"):
+        out.add_column(name, justify="left" if name == "family" else "right")
+    for family in [*dict.fromkeys(r["family"] for r in rows), "all"]:
+        verdicts = Counter(r["verdict"] for r in rows if family in (r["family"], "all"))
+        out.add_row(family, str(sum(verdicts.values())), *(str(verdicts[v]) for v in ("equal", "DIFFERS", "refused")))
     return out

@@ -101,6 +101,7 @@ class Drawing:
     values: dict[str, tuple[Shape, str]]
     lines: list[str] = field(default_factory=list)
     count: int = 0
+    most: int = ELEMENTS
 
     def emit(self, expression: str, like: Any = None) -> str | None:
         """A line that makes a value; None, and no line, where JAX refuses it or it is too large."""
@@ -111,7 +112,7 @@ class Drawing:
             )
         except (TypeError, ValueError, IndexError):
             return None
-        if math.prod(made.shape) > ELEMENTS or 0 in made.shape:
+        if math.prod(made.shape) > self.most or 0 in made.shape:
             return None
         name = f"v{self.count}"
         self.count += 1
@@ -382,8 +383,9 @@ def draw_spec(rng: random.Random, mesh: dict[str, int], rank: int) -> Spec:
     return tuple(spec)
 
 
-def random_stencil(rng: random.Random, steps: int = 6, special: bool = False) -> FieldProgram:
-    """A program of some steps on one to three fields of related shapes."""
+def random_stencil(rng: random.Random, steps: int = 6, special: bool = False, scale: int = 1) -> FieldProgram:
+    """A program of some steps on one to three fields of related shapes, each ``scale`` times as long along all
+    dimensions as without."""
     mesh = dict(rng.choice(MESHES))
     rank = rng.choice((1, 2, 2, 2, 3))
     spec = draw_spec(rng, mesh, rank)
@@ -391,7 +393,7 @@ def random_stencil(rng: random.Random, steps: int = 6, special: bool = False) ->
     if rank == 3:
         tile = [min(t, 2) for t in tile]
     count = [math.prod(mesh[a] for a in axes) for axes in spec]
-    shape = tuple(t * c if c > 1 else rng.choice((4, 5, 6)) for t, c in zip(tile, count, strict=True))
+    shape = tuple(scale * (t * c if c > 1 else rng.choice((4, 5, 6))) for t, c in zip(tile, count, strict=True))
     dtype = "float32" if special else rng.choice(DTYPES)
     arguments = [Argument(shape, dtype, spec)]
     if rng.random() < 0.6:
@@ -400,7 +402,7 @@ def random_stencil(rng: random.Random, steps: int = 6, special: bool = False) ->
             Argument(shape[-1:], dtype, spec[-1:]), Argument(shape, dtype, ((),) * rank),
         ]))
     values = {f"a{i}": (a.shape, a.dtype) for i, a in enumerate(arguments)}
-    d = Drawing(rng, mesh, arguments, values)
+    d = Drawing(rng, mesh, arguments, values, most=ELEMENTS * scale**rank)
     for _ in range(rng.randint(1, steps)):
         step = Step(d, special)
         if not step.rank:

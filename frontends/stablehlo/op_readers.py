@@ -10,7 +10,7 @@ from jaxlib.mlir import ir
 
 from eggshard.errors import ProgramError
 from eggshard.frontends.normalization.divergence import mark_divergence
-from eggshard.frontends.stablehlo import enzyme_dialect
+from eggshard.frontends.stablehlo import enzyme_dialect, hlo_dialect
 from eggshard.frontends.stablehlo.control_flow import read_branches, read_while
 from eggshard.frontends.stablehlo.module_reader import captured_values
 from eggshard.frontends.stablehlo.region_reader import Handler, OpReaders, RegionReader
@@ -244,6 +244,7 @@ def _scatter(reader: RegionReader, operation: Any, name: str) -> None:
 
 _NAMED: dict[str, Handler] = {
     **enzyme_dialect.HANDLERS,
+    **hlo_dialect.HANDLERS,
     "stablehlo.constant": _constant,
     "sdy.constant": _constant,
     "func.call": _call,

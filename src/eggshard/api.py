@@ -99,21 +99,22 @@ class Plan(PlanRecord):
         with Bar(stages=("comparing with the unsharded program",), title="verifying"):
             return verify(self, seed, engines, inputs, limit)
 
-    def prove(self, runs: int | None = None, seed: int = 0, shrink: bool = True) -> Proof:
+    def prove(self, runs: int | None = None, seed: int = 0, shrink: bool = True, exponents: bool = False) -> Proof:
         """Compare with the program without a tolerance, by evaluating both on random elements of prime fields.
 
         Sums, products and quotients are exact there; other functions are random ones, equal for equal arguments. So
         equal results show, but for a stated chance (`Proof.bound`), that the plan computes the same expression.
         Rounding, precision and overflow are not looked at, nor what lowering and compiling do: `verify` tests those.
 
-        runs: with other primes and elements; None: as many as bring the chance below 2^-40, at least two and at most
-        four. shrink: run at reduced sizes along dimensions that pass through everything unchanged. Linear algebra, and
-        calls of what is not known, are refused: the proof then shows nothing, and says why.
+        runs: with other primes and elements; None: as many as bring the chance below 2^-40, also that of elements which
+        a comparison decides if a second suffices for it, and at least two. shrink: run at reduced sizes. exponents:
+        where the two differ, exp(x + y) is also tried as exp(x) exp(y), with which softmaxes are equal whatever is
+        subtracted. Calls of what is not known are refused: the proof then shows nothing, and says why.
         """
         from eggshard.prove.proving import prove
 
         with Bar(stages=("comparing over prime fields",), title="proving"):
-            return prove(self, runs, seed, shrink)
+            return prove(self, runs, seed, shrink, exponents=exponents)
 
     def compare_with_xla(self) -> Comparison:
         """Compile the plan and XLA's own program for the devices at hand and return a printable comparison.
@@ -357,7 +358,8 @@ def equivalent(first: Any, second: Any, *args: Any, mesh: Any = None, runs: int 
     first, second: two JAX functions of ``args``, arrays or their shapes, for instance code under `jax.shard_map` and
     the plain function that it is to compute; or, without args, any two sources that `load` reads. What is written per
     device runs on simulated devices, by the collectives that it states. mesh: that the functions are traced under; a
-    mapping from axis names to sizes needs no devices.
+    mapping from axis names to sizes needs no devices. A ``jax.stages.Compiled`` stands for what XLA's partitioner made:
+    compare it with its function, or with what XLA compiled for one device, as it rounds constants on the way.
 
     ProgramError where the two do not take and return the same types. What has no meaning over a field, or on simulated
     devices, is refused: the proof then shows nothing, and says why.

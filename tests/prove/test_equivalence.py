@@ -83,6 +83,33 @@ def test_ring_attention():
     assert es.equivalent(ring(rescaled=False), attention, Q, KV, KV, mesh=MESH).equal is False
 
 
+def by_blocks(a):
+    """The Cholesky factor, of four rows at a time."""
+    jnp, solve = jax.numpy, jax.scipy.linalg.solve_triangular
+    first = jnp.linalg.cholesky(a[:4, :4])
+    below = solve(first, a[4:, :4].T, lower=True).T
+    last = jnp.linalg.cholesky(a[4:, 4:] - below @ below.T)
+    return jnp.block([[first, jnp.zeros((4, 4))], [below, last]])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_elimination_is_exact(dtype):
+    """Factors by blocks, and products with a matrix after systems with it."""
+    jnp = jax.numpy
+    matrix = jax.ShapeDtypeStruct((8, 8), dtype)
+
+    def positive(a):
+        return a @ a.conj().T
+
+    if dtype == "float32":
+        assert es.equivalent(lambda a: jnp.linalg.cholesky(positive(a)), lambda a: by_blocks(positive(a)), matrix)
+    def solved(a, b):
+        return jax.scipy.linalg.solve_triangular(a, b, trans="C")
+
+    assert es.equivalent(lambda a, b: jnp.triu(a).conj().T @ solved(a, b), lambda a, b: b, matrix, matrix)
+    assert not es.equivalent(lambda a, b: jnp.triu(a).conj().T @ solved(a, b), lambda a, b: b.T, matrix, matrix)
+
+
 def test_other_types_are_refused():
     with pytest.raises(ProgramError, match="return different types"):
         es.equivalent(lambda x: x, lambda x: x.T, X)

@@ -62,3 +62,14 @@ def test_faults_are_found(plan):
 def test_random_plans_are_their_programs(seed):
     proof = es.optimize(random_case(random.Random(seed)).program).prove()
     assert proof, str(proof)
+
+
+def test_a_loop_that_does_not_end_is_a_difference():
+    """A plan's loop may turn as often as the program's, and not much more often."""
+    jax = pytest.importorskip("jax")
+    function = jax.jit(lambda x: jax.lax.fori_loop(0, 5, lambda i, a: a * 2.0 + x, x))
+    plan = es.optimize(function.lower(jax.ShapeDtypeStruct((4, 6), "float32")), limits=es.Limits(proof=0))
+    dropped = [fault.plan for fault in mutants(plan.device_program) if fault.kind == "term dropped"]
+    proofs = [es.Plan.of(dataclasses.replace(plan, device_program=steps)).prove() for steps in dropped]
+    assert proofs and not any(proofs)
+    assert any("not ended" in str(proof) for proof in proofs)

@@ -22,12 +22,15 @@ from eggshard.program.program import Program
 from eggshard.program.sharding import whole_mesh
 
 
-def compile_by_xla(program: Program, callbacks: Sequence[Any] = ()) -> tuple[Any, float]:
+def compile_by_xla(
+    program: Program, callbacks: Sequence[Any] = (), flags: dict[str, str] | None = None
+) -> tuple[Any, float]:
     """XLA's executable of a program for the first devices, and the seconds that compiling it took.
 
     The text is the one that the program was read from, or the program's own. Results without a stated sharding lie
     where XLA's propagation puts them, inputs without one on every device. ``callbacks`` are the Python functions that
-    its custom calls number. LoweringError where devices are missing or XLA refuses the program.
+    its custom calls number, ``flags`` XLA's by name. LoweringError where devices are missing or XLA refuses the
+    program.
     """
     count = whole_mesh(program.mesh).size
     devices = tuple(jax.devices()[:count])
@@ -40,7 +43,7 @@ def compile_by_xla(program: Program, callbacks: Sequence[Any] = ()) -> tuple[Any
     text = program.text or program_text(program)
     options = backend.get_compile_options(
         num_replicas=1, num_partitions=count,
-        device_assignment=np.array([d.id for d in devices]).reshape(1, count),
+        device_assignment=np.array([d.id for d in devices]).reshape(1, count), env_options_overrides=flags,
     )
     build = options.executable_build_options
     build.use_spmd_partitioning = True

@@ -57,6 +57,9 @@ class Arithmetic:
         """Products of matrices, as `numpy.matmul` has them."""
         return np.asarray(np.matmul(lhs, rhs))
 
+    def looped(self, turns: int) -> None:
+        """A loop has run its body so often, and goes on."""
+
     def evaluate(
         self, name: str, attrs: Attributes, arrays: Arrays, regions: Sequence[Region] = ()
     ) -> tuple[np.ndarray, ...]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+#: How many times less likely every run makes it that an element which a comparison decides is wrong.
+MISSED = 1.5
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -33,9 +36,9 @@ class Proof:
     equal: True or False; None where nothing was shown, and ``refused`` says why. runs: evaluations with other primes,
     elements and functions. degree: no element is a quotient of polynomials of a higher degree in independent random
     elements. undecided: elements of the outputs, out of ``elements``, that the program itself leaves unknown in every
-    run. choices: ops that choose by comparing floats. sizes: elements of all values of the program as it ran, of
-    ``whole`` at full size. seconds: how long it took. subject: what was compared. exponents:
-    exponentials were functions that turn sums into products, and no random ones.
+    run. choices: ops that choose by comparing floats, and inputs of few values, as truth values are. sizes: elements
+    of all values of the program as it ran, of ``whole`` at full size. seconds: how long it took. subject: what was
+    compared. exponents: exponentials were functions that turn sums into products, and no random ones.
     """
 
     equal: bool | None
@@ -59,6 +62,14 @@ class Proof:
         chance = (self.degree + 1) / _LEAST_EXPONENTS if self.exponents else self.degree / _LEAST_PRIME
         return min(1.0, chance) ** self.runs if self.runs else 1.0
 
+    @property
+    def choice_bound(self) -> float:
+        """About how likely a wrong element was equal in every run that one comparison of two numbers decides.
+
+        What the largest of n is decided by one of them shows in two of n runs.
+        """
+        return MISSED**-self.runs
+
     def __bool__(self) -> bool:
         return self.equal is True
 
@@ -71,8 +82,8 @@ class Proof:
             f"equal: {self.subject} agree in all {self.elements - self.undecided} elements of the outputs, in "
             f"{self.runs} runs over prime fields ({self.seconds:.2g} s)",
             f"a wrong element would have agreed with a chance of at most {_power(self.bound)}"
-            + (f"; where one of the {self.choices} ops that compare decides it, of about 1/2 a run and element"
-               if self.choices else ""),
+            + (f"; where one comparison or truth value decides it (there are {self.choices}), of about "
+               f"{_power(self.choice_bound)}" if self.choices else ""),
         ]
         if self.exponents:
             lines.append("where exp(x + y) is exp(x) exp(y); with exponentials as random functions they differ")

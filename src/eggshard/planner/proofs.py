@@ -29,6 +29,9 @@ def proved(plan: PlanRecord, rules: Sequence[Rule], seconds: float, memory_limit
     assert proof.difference is not None
     for rule in rules:
         if outside(rule):
+            other = prove(plan, within=seconds, exponents=True)
+            if other:
+                return replace(plan, proved=other)
             why = f"the rule {rule.name!r} holds of numbers, and not over a field, where plan and program differ"
             return replace(plan, proved=replace(proof, equal=None, refused=why))
     where = f"{proof.difference}{suspects(plan, proof.difference)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ def least_seconds(plan: PlanRecord) -> float:
 
 def seconds_per_run(plan: PlanRecord) -> float:
     """Seconds, to within a few times, in which program and device program are evaluated once."""
-    return _of_region(plan.program.region) + _of_steps(plan.device_program)
+    return seconds_of(plan.program.region) + _of_steps(plan.device_program)
 
 
 def _of_op(
@@ -42,10 +43,13 @@ def _of_op(
         return _CALL + _ELEMENT * elements + _PRODUCT * work
     if name == "sort":  # a network of comparisons, both ways
         work *= 4 * max(operands[0].elements, 2).bit_length()
+    if name == "reduce_window":  # by doubling
+        work = elements * math.log2(2 + work / max(elements, 1))
     return _CALL + _ELEMENT * max(elements, work)
 
 
-def _of_region(region: Region) -> float:
+def seconds_of(region: Region) -> float:
+    """Seconds, to within a few times, in which a region is evaluated once."""
     total = 0.0
     made = {v: op for op in region.ops for v in op.results}
     for op in region.ops:
@@ -57,7 +61,7 @@ def _of_region(region: Region) -> float:
             start = None if counter is None else integer(made.get(op.operands[counter.position]))
             trips = None if counter is None or start is None else counter.trips(start)
             times = UNKNOWN_TRIPS if trips is None else trips
-        total += times * sum(_of_region(inner) for inner in op.regions)
+        total += times * sum(seconds_of(inner) for inner in op.regions)
     return total
 
 
@@ -70,7 +74,7 @@ def _of_steps(plan: StepPlan) -> float:
             total += devices * _of_op(action.name, action.attributes, operands, results)
             if registry.get(action.name).pointwise:  # all devices at a time
                 total -= (devices - 1) * _CALL
-            total += devices * sum(_of_region(inner) for inner in action.regions)
+            total += devices * sum(seconds_of(inner) for inner in action.regions)
         else:
             total += _CALL * (1 + action.messages * devices * (not isinstance(action, Loop)))
             total += _ELEMENT * devices * sum(t.elements for t in results)

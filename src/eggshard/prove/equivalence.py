@@ -10,23 +10,35 @@ from functools import partial
 from typing import Any
 
 from eggshard.errors import EggshardError, MeshError, ProgramError
+from eggshard.frontends.protocol import is_of_class
 from eggshard.frontends.registry import load
 from eggshard.ops.evaluate import evaluate_program
 from eggshard.plan.proof import Proof
 from eggshard.program.mesh import Mesh
 from eggshard.program.program import Program
-from eggshard.prove.classes import Classes
+from eggshard.prove.effort import seconds_of
 from eggshard.prove.exponents import holds_exponentials
-from eggshard.prove.places import Needs
-from eggshard.prove.proving import choices_of, compared, enough_runs
-from eggshard.prove.shrinking import elements_of
+from eggshard.prove.field import Refused
+from eggshard.prove.proving import choices_of, compared, enough_runs, runs_for_choices
+from eggshard.prove.sizes.classes import Classes
+from eggshard.prove.sizes.places import Needs
+from eggshard.prove.sizes.shrinking import elements_of
 
 
 def equivalent(first: Any, second: Any, *args: Any, mesh: Any = None, runs: int | None = None, seed: int = 0) -> Proof:
     """Compare two programs, or JAX functions of these arguments; see `eggshard.equivalent`."""
     began = time.perf_counter()
-    programs = [_program(source, args, mesh) for source in (first, second)]
-    a, b = programs
+    try:
+        a, b = (_program(source, args, mesh) for source in (first, second))
+    except Refused as error:
+        return Proof(None, refused=str(error))
+    proof = compared_programs(a, b, runs, seed)
+    return replace(proof, seconds=time.perf_counter() - began)
+
+
+def compared_programs(a: Program, b: Program, runs: int | None = None, seed: int = 0) -> Proof:
+    """Compare two programs; ProgramError where their types differ."""
+    began = time.perf_counter()
     for what, types, others in (("take", a.input_types, b.input_types), ("return", a.output_types, b.output_types)):
         if types != others:
             raise ProgramError(
@@ -34,15 +46,18 @@ def equivalent(first: Any, second: Any, *args: Any, mesh: Any = None, runs: int 
                 f"{_listed(others)}"
             )
     needs = Needs(Classes())
-    for number, program in enumerate(programs):
+    for number, program in enumerate((a, b)):
         needs.follow((number,), program.region)
+    choices = choices_of(b.region)
     least = enough_runs(needs.degree) if runs is None else runs
+    if runs is None and choices:
+        least = max(least, runs_for_choices(seconds_of(a.region) + seconds_of(b.region)))
     proof = compared(lambda k: (b, partial(evaluate_program, a)), least, seed)
-    if proof.equal is False and all(holds_exponentials(p.region) for p in programs):
+    if proof.equal is False and all(holds_exponentials(p.region) for p in (a, b)):
         most = enough_runs(needs.degree, exponents=True) if runs is None else runs
         proof = compared(lambda k: (b, partial(evaluate_program, a)), most, seed, exponents=True) or proof
     elements = elements_of(b.region)
-    return replace(proof, degree=needs.degree, choices=choices_of(b.region), sizes=elements, whole=elements,
+    return replace(proof, degree=needs.degree, choices=choices, sizes=elements, whole=elements,
                    subject="the two programs", seconds=time.perf_counter() - began)
 
 
@@ -51,6 +66,13 @@ def _listed(types: Any) -> str:
 
 
 def _program(source: Any, args: tuple[Any, ...], mesh: Any) -> Program:
+    if is_of_class(source, "jax", "Compiled"):
+        from eggshard.hlo.partitioned import compiled_program
+
+        try:
+            return compiled_program(source)
+        except EggshardError as error:
+            raise Refused(str(error)) from None
     if not args:
         return load(source)
     if not callable(source):

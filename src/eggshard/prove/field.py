@@ -7,20 +7,22 @@ integers, or combines elements only through `Arithmetic`; it has a meaning of it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from eggshard.errors import LoweringError
+from eggshard.errors import LoweringError, VerificationError
 from eggshard.ops import base, numerics
 from eggshard.ops.arithmetic import Arithmetic, Combine
 from eggshard.ops.base import Arrays, get
 from eggshard.ops.calls.collectives import PerDevice
+from eggshard.ops.calls.custom_calls import meaning_of
 from eggshard.ops.elementwise.table import Elementwise
 from eggshard.program.attributes import Attributes, Literal
 from eggshard.program.program import Region
 from eggshard.program.types import is_float, mlir_dtype, numpy_dtype
+from eggshard.prove import linear_algebra
 from eggshard.prove.combining import Combination
 from eggshard.prove.hashing import SMALL, Hashes
 from eggshard.prove.residues import Residues, is_complex, paired
@@ -37,10 +39,9 @@ KEPT = frozenset((
     "reduce", "reduce_general", "reduce_window", "reduce_window_general", "scatter", "select_and_scatter", "sort",
 ))  # fmt: skip
 
-#: Ops without a meaning, and why; besides them those that only devices together have (`PerDevice`).
+#: Ops without a meaning, and why; besides them those that only devices together have (`PerDevice`). Custom calls that
+#: have a NumPy meaning here are made of ops with meanings.
 REFUSED = {
-    "cholesky": "linear algebra is not polynomial",
-    "triangular_solve": "linear algebra is not polynomial",
     "custom_call": "what a custom call computes is not known",
     "custom_call_effectful": "what a custom call computes is not known",
     "opaque": "what an unknown op computes is not known",
@@ -56,11 +57,11 @@ class Refused(LoweringError):
     """A program holds an op that has no meaning over a field."""
 
 
-class Field(Arithmetic):
+class Field(linear_algebra.Field):
     """Residues of a prime for floats, integers as they are; random functions for what is no polynomial.
 
     loose: two floats also compare as equal where a random symmetric predicate holds, so that branches for equal numbers
-    are taken; without it they never are.
+    are taken; without it they never are. turns: how often a loop has run at most. most_turns: how often one may.
     """
 
     exact = True
@@ -69,6 +70,8 @@ class Field(Arithmetic):
         self.residues = residues
         self.hashes = Hashes(self.residues, seed)
         self.loose = loose
+        self.turns = 0
+        self.most_turns: int | None = None
         self._random = np.random.default_rng(seed)
         self._constants: dict[int, tuple[Literal, np.ndarray]] = {}
         self.meanings = self._table()
@@ -80,6 +83,11 @@ class Field(Arithmetic):
         }
 
     # What the evaluation of ops and steps asks for.
+
+    def looped(self, turns: int) -> None:
+        self.turns = max(self.turns, turns)
+        if self.most_turns is not None and turns > self.most_turns:
+            raise VerificationError(f"a loop has not ended after {self.most_turns} turns; the program's have")
 
     def stored(self, dtype: str) -> np.dtype:
         return _stored(dtype)
@@ -104,6 +112,8 @@ class Field(Arithmetic):
                 return super().evaluate(name, attrs, arrays, regions)
             if name in _SEVERAL:
                 return self._several(name, attrs, arrays)
+            if name == "custom_call" and meaning_of(attrs["call_target_name"]):
+                return super().evaluate(name, attrs, arrays, regions)
         raise Refused(f"{name}: {REFUSED.get(name, 'no meaning over a field is known')}")
 
     # Meanings of single ops.
@@ -131,10 +141,11 @@ class Field(Arithmetic):
         }
         table |= {
             "bitcast_convert": self._bitcast, "compare": self._compare, "constant": self._constant,
-            "convert": self._converted, "fft": self._transformed,
+            "convert": self._converted,
             "convolution": self._product("convolution"), "dot": self._product("dot"),
             "dot_general": self._product("dot_general"),
         }
+        table |= {name: partial(meaning, self) for name, meaning in linear_algebra.MEANINGS.items()}
         return table
 
     def _pointwise(self, function: Callable[..., np.ndarray]) -> _Meaning:
@@ -286,32 +297,6 @@ class Field(Arithmetic):
             return out
 
         return meaning
-
-    def _transformed(self, attrs: Attributes, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """A Fourier transform as a linear map that is separable: one random map for each direction and length."""
-        kind, lengths, out = attrs["fft_type"], tuple(attrs["fft_length"]), arrays[0]
-        ways = list(range(len(lengths)))
-        for k in ways[::-1] if kind == "RFFT" else ways:
-            n, axis = lengths[k], out.ndim - len(lengths) + k
-            half = k == ways[-1] and kind == "RFFT"
-            lines = np.moveaxis(out, axis, 0)
-            way = kind if k == ways[-1] else {"RFFT": "FFT", "IRFFT": "IFFT"}.get(kind, kind)
-            made = self._line_map(f"{way} {n}", n // 2 + 1 if half else n, lines.reshape(len(lines), -1))
-            out = np.moveaxis(made.reshape(len(made), *lines.shape[1:]), 0, axis)
-        return np.real(out).copy() if kind == "IRFFT" else out
-
-    def _line_map(self, name: str, rows: int, lines: np.ndarray) -> np.ndarray:
-        """``[rows, lines]`` from ``[columns, lines]``: sums over the first columns, more from row to row, and over all
-        columns, with random weights everywhere; so it depends on all columns, and takes no matrix."""
-        r, columns = self.residues, len(lines)
-
-        def weights(which: str, count: int) -> np.ndarray:
-            return self.hashes.complex_function(f"{which} of {name}", np.arange(count))[:, None]
-
-        first = self.combine("add").accumulate(r.multiply(weights("first", columns), lines), axis=0, dtype=None)
-        every = r.total(r.multiply(weights("every", columns), lines), (0,))
-        reached = first[np.arange(rows) * columns // rows]
-        return r.add(r.multiply(weights("row", rows), reached), r.multiply(weights("row of all", rows), every[None]))
 
     def _several(self, name: str, attrs: Attributes, arrays: Arrays) -> tuple[np.ndarray, ...]:
         """Ops of several results: the largest elements, and random bits."""

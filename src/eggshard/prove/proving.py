@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,14 +14,14 @@ import numpy as np
 from eggshard.errors import LoweringError, VerificationError
 from eggshard.ops.arithmetic import using
 from eggshard.ops.evaluate import evaluate_program
-from eggshard.plan.proof import Difference, Proof
+from eggshard.plan.proof import MISSED, Difference, Proof
 from eggshard.program.program import Program, Region
 from eggshard.program.types import TensorType, is_float, numpy_dtype
 from eggshard.prove.effort import least_seconds, seconds_per_run
 from eggshard.prove.exponents import PAIRS, ExponentField, holds_exponentials
 from eggshard.prove.field import Field
 from eggshard.prove.residues import PRIMES, Residues, paired
-from eggshard.prove.shrinking import Sizes
+from eggshard.prove.sizes.shrinking import Sizes
 from eggshard.simulate.execution import run_global
 
 if TYPE_CHECKING:
@@ -33,14 +34,21 @@ Run = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
 RUNS, MOST = 2, 4
 #: The chance that a wrong plan passes.
 CHANCE = 2.0**-40
+#: Runs after which an element that a comparison decides is wrong by that chance, and the seconds that they may be
+#: expected to take: which of two random numbers is larger says nothing of a third in two runs of three.
+CHOICES, CHOOSING = math.ceil(40 / math.log2(MISSED)), 1.0
+#: Seconds of an empty run; the part of the time that is given to a proof which these runs may take.
+_LEAST, _SHARE = 1e-3, 0.25
 
 
 def prove(
-    plan: PlanRecord, runs: int | None = None, seed: int = 0, shrink: bool = True, within: float | None = None
+    plan: PlanRecord, runs: int | None = None, seed: int = 0, shrink: bool = True, within: float | None = None,
+    exponents: bool = False,
 ) -> Proof:
     """Compare a plan with its program over prime fields; see `Plan.prove`.
 
     within: seconds; a proof that is expected to take longer shows nothing, and says so.
+    exponents: where plan and program differ, they are also tried with exponentials that turn sums into products.
     """
     began = time.perf_counter()
     if within is not None and (least := RUNS * least_seconds(plan)) > within:
@@ -49,7 +57,7 @@ def prove(
     if proof.equal is False and proof.sizes < proof.whole:
         # Plans that differ at reduced sizes may be equal: what a program counts need not be what it states.
         proof = _proof(Sizes(plan, shrink=False), runs, seed, within)
-    if proof.equal is False and holds_exponentials(plan.program.region):
+    if exponents and proof.equal is False and holds_exponentials(plan.program.region):
         other = _proof(Sizes(plan, shrink=False), runs, seed, within, exponents=True)
         proof = other if other else proof
     return replace(proof, seconds=time.perf_counter() - began)
@@ -63,23 +71,30 @@ def enough_runs(degree: int, exponents: bool = False) -> int:
     return next((n for n in range(RUNS, MOST) if chance**n < CHANCE), MOST)
 
 
+def runs_for_choices(seconds: float, within: float | None = None) -> int:
+    """As many runs of so many seconds as are affordable, up to those that tell what comparisons decide."""
+    given = CHOOSING if within is None else min(CHOOSING, _SHARE * within)
+    return min(CHOICES, int(given / max(seconds, _LEAST)))
+
+
 def _late(expected: float, within: float) -> Proof:
     return Proof(None, refused=f"it was expected to take {expected:.2g} s, and {within:.2g} s are given to it")
 
 
 def _proof(sizes: Sizes, runs: int | None, seed: int, within: float | None, exponents: bool = False) -> Proof:
-    runs = max(sizes.runs, enough_runs(sizes.degree, exponents) if runs is None else runs)
-    if within is not None:
-        expected = runs * seconds_per_run(sizes.of_run(0).plan)
-        if expected > within:
-            return _late(expected, within)
+    region = sizes.of_run(0).plan.program.region
+    choices, seconds = choices_of(region), seconds_per_run(sizes.of_run(0).plan)
+    least = max(sizes.runs, enough_runs(sizes.degree, exponents) if runs is None else runs)
+    if within is not None and least * seconds > within:
+        return _late(least * seconds, within)
+    if runs is None and choices and not exponents:
+        least = max(least, runs_for_choices(seconds, within))
 
     def of_run(k: int) -> tuple[Program, Run]:
         plan = sizes.of_run(k).plan
         return plan.program, partial(run_global, plan)
 
-    proof = compared(of_run, runs, seed, exponents)
-    proof = replace(proof, degree=sizes.degree, choices=choices_of(sizes.of_run(0).plan.program.region))
+    proof = replace(compared(of_run, least, seed, exponents), degree=sizes.degree, choices=choices)
     return replace(proof, sizes=sizes.of_run(max(proof.runs - 1, 0)).elements, whole=sizes.whole)
 
 
@@ -100,10 +115,12 @@ def compared(
         field = (ExponentField(PAIRS[k % len(PAIRS)], key, loose) if exponents
                  else Field(Residues(PRIMES[k % len(PRIMES)]), key, loose))
         rng = np.random.default_rng([seed, k])
-        inputs = [drawn(field, t, rng) for t in program.input_types]
+        inputs = [drawn(field, t, rng, span_of(program.region) if k % 4 > 1 else 0) for t in program.input_types]
         try:
             with using(field), np.errstate(all="ignore"):
                 want = [np.asarray(w) for w in evaluate_program(program, inputs)]
+                # A plan's loops run as often as the program's, or less often where they are cut into rows.
+                field.most_turns = 2 * field.turns + 1
                 got = [np.asarray(g) for g in run(inputs)]
         except LoweringError as error:  # of which `Refused` is one; others say that NumPy has no meaning of an op
             return Proof(None, refused=str(error))
@@ -123,19 +140,26 @@ def compared(
 
 
 def choices_of(region: Region) -> int:
-    """The ops of a region, and of regions in it, that compare floats."""
+    """What of a region chance decides with few ways: ops in it that compare floats, and inputs that are no floats."""
+    return _comparisons(region) + sum(not is_float(region.types[v].dtype) for v in region.inputs)
+
+
+def _comparisons(region: Region) -> int:
     own = sum(
         op.name in _COMPARING and any(is_float(region.types[v].dtype) for v in op.operands)
         or op.attributes.get("monoid") in ("max", "min") for op in region.ops
     )
-    return own + sum(choices_of(inner) for op in region.ops for inner in op.regions)
+    return own + sum(_comparisons(inner) for op in region.ops for inner in op.regions)
 
 
 _COMPARING = ("abs", "chlo.top_k", "clamp", "compare", "maximum", "minimum", "sign")
 
 
-def drawn(field: Field, type_: TensorType, rng: np.random.Generator) -> np.ndarray:
-    """Random elements of a type: residues, truth values, small integers (in loose fields also what is no index)."""
+def drawn(field: Field, type_: TensorType, rng: np.random.Generator, span: int = 0) -> np.ndarray:
+    """Random elements of a type: residues, truth values, integers that are small, or below a span that is given.
+
+    In loose fields integers are also what is no index.
+    """
     if type_.dtype == "i1":
         return rng.integers(0, 2, type_.shape).astype(np.bool_)
     modulus = field.residues.modulus
@@ -143,8 +167,17 @@ def drawn(field: Field, type_: TensorType, rng: np.random.Generator) -> np.ndarr
         return paired(*rng.integers(0, modulus, (2, *type_.shape)).astype(np.float64))
     if is_float(type_.dtype):
         return rng.integers(0, modulus, type_.shape).astype(np.float64)
-    low, high = (-3, 48) if field.loose and not type_.dtype.startswith("ui") else (0, 5)
-    return rng.integers(low, high, type_.shape).astype(numpy_dtype(type_.dtype))
+    dtype = numpy_dtype(type_.dtype)
+    bits = np.iinfo(dtype) if dtype.kind in "iu" else None
+    low, high = (-3 - span, 48 + 2 * span) if field.loose else (0, 5 + span)
+    if bits is not None:
+        low, high = max(low, int(bits.min)), min(high, int(bits.max))
+    return rng.integers(low, high, type_.shape).astype(dtype)
+
+
+def span_of(region: Region) -> int:
+    """The longest dimension of a region, of which indices may be."""
+    return max((n for t in region.types for n in t.shape), default=0)
 
 
 def _nan(array: np.ndarray) -> np.ndarray:

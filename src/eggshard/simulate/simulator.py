@@ -208,7 +208,7 @@ def _(action: OnFirstDevice, mesh: Mesh, operands: Arrays) -> Arrays:
 
 @PERFORMED.handles(Loop)
 def _(action: Loop, mesh: Mesh, operands: Arrays) -> Arrays:
-    carried = list(operands)
+    carried, turns = list(operands), 0
     while True:
         going = run(action.condition, carried)[0]
         if action.messages:
@@ -216,6 +216,8 @@ def _(action: Loop, mesh: Mesh, operands: Arrays) -> Arrays:
         if not going.any():
             return tuple(carried)
         carried = [_where(going, new, old) for new, old in zip(run(action.body, carried), carried, strict=True)]
+        turns += 1
+        current().looped(turns)
 
 
 @PERFORMED.handles(Branch)

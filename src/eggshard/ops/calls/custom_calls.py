@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from eggshard.errors import LoweringError
-from eggshard.ops.base import Arrays, get
+from eggshard.ops.arithmetic import current
+from eggshard.ops.base import Arrays
 from eggshard.program.attributes import Attributes
 
 Meaning = Callable[[Attributes, Arrays], tuple[np.ndarray, ...]]
@@ -40,7 +41,7 @@ def _option(attrs: Attributes, name: str) -> str:
 def _potrf(attrs: Attributes, arrays: Arrays) -> tuple[np.ndarray, ...]:
     """The Cholesky factor in the triangle that was read, the other one untouched; and the first pivot that failed."""
     a, lower = arrays[0], _option(attrs, "uplo") == "L"
-    (factor,) = get("cholesky").evaluate(Attributes(lower=lower), arrays)
+    (factor,) = current().evaluate("cholesky", Attributes(lower=lower), arrays)
     failed = np.isnan(np.diagonal(factor, axis1=-2, axis2=-1).real)
     info = np.where(failed.any(axis=-1), failed.argmax(axis=-1) + 1, 0).astype(np.int32)
     kept = np.triu(a, 1) if lower else np.tril(a, -1)
@@ -51,7 +52,7 @@ def _trsm(attrs: Attributes, arrays: Arrays) -> tuple[np.ndarray, ...]:
     transposed = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}[_option(attrs, "trans_x")]
     spelled = Attributes(left_side=_option(attrs, "side") == "L", lower=_option(attrs, "uplo") == "L",
                          unit_diagonal=_option(attrs, "diag") == "U", transpose_a=transposed)
-    return get("triangular_solve").evaluate(spelled, arrays)
+    return current().evaluate("triangular_solve", spelled, arrays)
 
 
 _CALLS: dict[str, Meaning] = {"annotate_device_placement": _identity}

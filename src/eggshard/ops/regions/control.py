@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from eggshard.errors import ProgramError
+from eggshard.ops.arithmetic import current
 from eggshard.ops.base import Arrays, FactorRule, OpDef, Printed, Printer, Regions, Results, Types, Values, register
 from eggshard.ops.evaluate import evaluate_region
 from eggshard.ops.factor_table import labelled_rule
@@ -40,9 +41,10 @@ class _While(OpDef):
 
     def evaluate(self, attrs: Attributes, arrays: Arrays, regions: Regions = ()) -> Results:
         condition, body = regions
-        carried = tuple(arrays)
+        carried, turns = tuple(arrays), 0
         while evaluate_region(condition, carried)[0]:
-            carried = evaluate_region(body, carried)
+            carried, turns = evaluate_region(body, carried), turns + 1
+            current().looped(turns)
         return carried
 
 

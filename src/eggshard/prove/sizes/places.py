@@ -16,7 +16,7 @@ from eggshard.ops import registry
 from eggshard.ops.regions.counted_loops import find_counter, integer
 from eggshard.program.program import Op, Region
 from eggshard.program.types import TensorType
-from eggshard.prove.classes import Classes, Container, Inner, Node, Path, groups, inner_of, items, named
+from eggshard.prove.sizes.classes import Classes, Container, Inner, Node, Path, groups, inner_of, items, named
 from eggshard.steps.control_steps import Loop
 from eggshard.steps.steps import Step
 from eggshard.steps.window_steps import BoxSelect
@@ -161,6 +161,11 @@ class Needs:
         count = len(operands)
         of_place = {place: group for group in groups(item, types) for place in group.places}
         random = self._is_random(item, name)
+        if random and name == "reduce":  # of one place the largest is the smallest
+            for reduced in {g for g in of_place.values() if all(i < count for i, _ in g.places)}:
+                i, d = reduced.places[0]
+                root = self._classes.find((path, item.operands[i], d))
+                self.places[root] = max(self.places.get(root, 0), 2)
         made = []
         for k in range(count, len(types)):
             # Steps, barriers and the like have a result for each operand.

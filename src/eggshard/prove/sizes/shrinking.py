@@ -8,7 +8,7 @@ so do devices and steps, which is why a plan of a smaller program would show not
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,8 +17,12 @@ from eggshard.program.attributes import Attributes
 from eggshard.program.placement import Placement
 from eggshard.program.program import Op, Region
 from eggshard.program.types import TensorType
-from eggshard.prove.classes import Classes, Container, Node, Path, inner_of
-from eggshard.prove.places import Needs
+from eggshard.prove.sizes.classes import Classes, Container, Node, Path, Place, inner_of
+from eggshard.prove.sizes.lines import Lines, windows
+from eggshard.prove.sizes.places import Needs
+from eggshard.prove.sizes.positions import Positions
+from eggshard.prove.sizes.shortening import shortened_action, shortened_attributes
+from eggshard.steps.authored_steps import DeviceNumber
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.exchange import BoxExchange
 from eggshard.steps.steps import Local, Resize, Step, StepPlan
@@ -70,6 +74,7 @@ class Sizes:
         """What is evaluated in a run."""
         if self._cut is None:
             return self._full
+        run %= self.runs
         if run not in self._of_run:
             self._cut.run = run
             plan = self._cut.plan()
@@ -87,11 +92,12 @@ class _Cut:
     """What is left of a plan where blocks keep at least ``kept`` places, and in every further ``run`` one more."""
 
     def __init__(self, plan: PlanRecord):
-        self._plan, self._classes = plan, Classes()
+        self._plan, self._classes, self._lines = plan, Classes(), Lines()
         self.kept, self.run = 1, 0
         program, device_program = plan.program.region, plan.device_program
-        self._classes.visit(_PROGRAM, program)
-        self._classes.visit(_PLAN, device_program)
+        for classes in (self._classes, self._lines):
+            classes.visit(_PROGRAM, program)
+            classes.visit(_PLAN, device_program)
         ends = (
             (program.inputs, device_program.inputs, plan.input_placements),
             (program.outputs, device_program.outputs, plan.output_placements),
@@ -99,16 +105,26 @@ class _Cut:
         for whole, local, placements in ends:
             for v, w, placement in zip(whole, local, placements, strict=True):
                 for d, dim in enumerate(placement.dims):
-                    self._classes.join((_PROGRAM, v, d), (_PLAN, w, d))
+                    for classes in (self._classes, self._lines):
+                        classes.join((_PROGRAM, v, d), (_PLAN, w, d))
+                    if dim.windowed:
+                        self._lines.keep((_PROGRAM, v, d))
                     even = plan.mesh.count(dim.axes) * dim.tile == program.types[v].shape[d]
                     if dim.windowed or not even:
                         self._classes.divide((_PROGRAM, v, d), 1)
+        self._lines.settle([(_PROGRAM, program), (_PLAN, device_program)])
+        for whole, _, placements in ends:
+            for v, placement in zip(whole, placements, strict=True):
+                for d, dim in enumerate(placement.dims):
+                    if dim.axes:
+                        self._lines.exact((_PROGRAM, v, d), dim.tile)
+        self._positions = Positions(self._classes)
         needs = Needs(self._classes)
         needs.follow(_PROGRAM, program)
         needs.follow(_PLAN, device_program)
         self._needed, self.degree = needs.places, needs.degree
         for root, sums in needs.counted.items():
-            if sums >= MOST_RUNS:
+            if sums >= MOST_RUNS or sums and root in self._positions.ordered:
                 self._classes.divide(root, 1)
         cut = [root for root in self._needed if self._places(root) < self._classes.blocks(root)]
         self.runs = 1 + max((needs.counted.get(root, 0) for root in cut), default=0)
@@ -118,6 +134,8 @@ class _Cut:
 
     def _size(self, node: Node, n: int) -> int:
         """What is left of a size."""
+        if self._lines.block(node):
+            return self._lines.moved(node, n)
         root = self._classes.find(node)
         return n // self._classes.blocks(root) * self._places(root)
 
@@ -146,13 +164,40 @@ class _Cut:
 
     def _op(self, path: Path, number: int, op: Op, old: Sequence[TensorType], new: Sequence[TensorType]) -> Op:
         inner = tuple(r for r in self._inner(path, number, op) if isinstance(r, Region))
-        return replace(op, attributes=_localized(op.name, op.attributes, op, old, new), regions=inner or op.regions)
+        attributes = self._attributes(path, op.name, op.attributes, op, old, new)
+        return replace(op, attributes=attributes, regions=inner or op.regions)
+
+    def _attributes(self, path: Path, name: str, attributes: Attributes, item: Op | Step, old: Sequence[TensorType],
+                    new: Sequence[TensorType]) -> Attributes:
+        """An op's attributes at the new sizes, as on shards; the positions of windows, as they are along lines."""
+        values = (*item.operands, *item.results)
+        before, after = [old[v] for v in values], [new[v] for v in values]
+        if any(True for _ in windows(item, before)):
+            attributes = shortened_attributes(name, attributes, self._moved(path, item))
+            before = [
+                t.with_shape(tuple(self._lines.moved((path, v, d), n) for d, n in enumerate(t.shape)))
+                for v, t in zip(values, before, strict=True)
+            ]
+        if before == after:
+            return attributes
+        ends = [tuple(types[part]) for types in (before, after)
+                for part in (slice(len(item.operands)), slice(len(item.operands), None))]
+        return registry.get(name).localize(attributes, *ends)
+
+    def _moved(self, path: Path, item: Op | Step) -> Callable[[Place, int], int]:
+        """What positions along the dimensions of an op's or step's operands and results become."""
+        values = (*item.operands, *item.results)
+
+        def moved(place: Place, position: int) -> int:
+            return self._lines.moved((path, values[place[0]], place[1]), position)
+
+        return moved
 
     def _step(self, path: Path, number: int, step: Step, old: Sequence[TensorType], new: Sequence[TensorType]) -> Step:
         action, results = step.action, tuple(new[v] for v in step.results)
         match action:
             case Local():
-                attributes = _localized(action.name, action.attributes, step, old, new)
+                attributes = self._attributes(path, action.name, action.attributes, step, old, new)
                 inner = tuple(r for r in self._inner(path, number, step) if isinstance(r, Region))
                 action = replace(action, attributes=attributes, result_types=results, regions=inner or action.regions)
             case Resize():
@@ -165,6 +210,11 @@ class _Cut:
                     action = replace(action, condition=programs[0], body=programs[1])
                 else:
                     action = replace(action, branches=programs)
+            case DeviceNumber() if (path, step.results[0]) in self._positions.starts:
+                node = self._positions.starts[path, step.results[0]]
+                action = replace(action, numbers=tuple(self._size(node, n) for n in action.numbers))
+            case _:
+                action = shortened_action(action, self._moved(path, step))
         return replace(step, action=action)
 
     def _exchange(self, value: tuple[Path, int], action: BoxExchange) -> BoxExchange:
@@ -194,11 +244,3 @@ class _Cut:
             input_placements=placed(region.inputs, plan.input_placements),
             output_placements=placed(region.outputs, plan.output_placements),
         )
-
-
-def _localized(
-    name: str, attributes: Attributes, item: Op | Step, old: Sequence[TensorType], new: Sequence[TensorType]
-) -> Attributes:
-    """An op's attributes at the new sizes, as on shards."""
-    before, after = ((tuple(t[v] for v in item.operands), tuple(t[v] for v in item.results)) for t in (old, new))
-    return attributes if before == after else registry.get(name).localize(attributes, *before, *after)

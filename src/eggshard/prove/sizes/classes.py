@@ -247,7 +247,7 @@ def _of_op(name: str, attributes: Attributes, operands: int, types: Sequence[Ten
             if dim and dim[-1] not in major and (len(dim) == 1 or name == "reshape"):
                 factor = rule.factors[dim[-1]]
                 sums = factor.kind == REDUCE and name in _SYMMETRIC and factor.monoid != "mul"
-                if not factor.positional and (factor.kind == PASS or sums):
+                if (not factor.positional or name == "iota") and (factor.kind == PASS or sums):
                     found.setdefault(dim[-1], []).append((i, d))
     for f, places in found.items():
         if len({i for i, _ in places}) == len(places):  # no tensor has the factor twice
