@@ -135,7 +135,7 @@ def summary(rows: Sequence[Row]) -> list[str]:
 _WINDOWS = frozenset({"stencil", "padslice"})
 _SECTIONS = {
     name: f"bench.{name}"
-    for name in ("clusters", "costmodel", "exhaustive", "fuzz", "latency", "laws", "layers", "memory", "overlap",
+    for name in ("clusters", "costmodel", "exhaustive", "fuzz", "latency", "laws", "layers", "memory", "overlap", "run",
                  "scale")
 }
 _ASKED = {"clusters": {"only": "only", "everything": "all", "seed": "seed", "variants": "variants"},
@@ -143,7 +143,8 @@ _ASKED = {"clusters": {"only": "only", "everything": "all", "seed": "seed", "var
           "fuzz": {"programs": "programs", "seed": "seed"},
           "laws": {"instances": "instances", "seed": "seed", "only": "only"},
           "layers": {"only": "only", "everything": "all"},
-          "memory": {"only": "only"}}
+          "memory": {"only": "only"},
+          "run": {"only": "only", "seed": "seed", "variants": "variants"}}
 """Which options some sections take, by their own names for them."""
 _MEASURED = ("engines", "extraction", "prove", "shardy", "triton")
 """Sections of a seed, with records of their own."""
