@@ -122,8 +122,8 @@ def run(console: Console, only: str = "", seed: int = 0, variants: int = 8, mode
     table = Table(
         title="seconds in one process, 8 virtual devices",
         pad_edge=False,
-        caption="ours / XLA's of the same run: least seconds to run, seconds to compile, flops, received bytes, peak of "
-        "temporaries. noise: XLA's median over its least",
+        caption="ours / XLA's of the same run: least seconds to run, seconds to compile, flops, received bytes, peak "
+        "of temporaries. noise: XLA's median over its least",
     )
     for column in ("program", "XLA ms", "ours ms", "run", "noise", "compile", "flops", "bytes", "peak", "plan s", ""):
         table.add_column(column, justify="left" if column in ("program", "") else "right")

@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from eggshard.ops import registry
-from eggshard.program.types import TensorType
-from eggshard.steps.steps import Action, Local, Mask, Resize, Slice, Step, StepPlan
+from eggshard.steps.steps import Local, Mask, Resize, Slice, Step, StepPlan
 from eggshard.steps.window_steps import BoxSelect, Crop, EdgeFill, WindowExchange
 
 #: Ops that read their operand at other places than they write.
@@ -25,9 +24,9 @@ _IN_PIECES = (BoxSelect, Crop, EdgeFill, Mask, WindowExchange)
 
 def fenced(plan: StepPlan) -> frozenset[int]:
     """The values to compute once: those that are computed or put together, and have several users, not all in place."""
-    made = {v for step in plan.steps if _computes(step.action) for v in step.results if _is_large(plan.types[v])}
+    moved: set[int] = set()
+    made = {v for step in plan.steps if _computes(plan, step) for v in step.results if plan.types[v].elements > 1}
     uses = Counter(plan.outputs)
-    moved = set()
     for step in plan.steps:
         for v in step.operands:
             uses[v] += 2 if isinstance(step.action, _IN_PIECES) else 1
@@ -35,11 +34,16 @@ def fenced(plan: StepPlan) -> frozenset[int]:
     return frozenset(v for v in made & moved if uses[v] > 1)
 
 
-def _computes(action: Action) -> bool:
+def _computes(plan: StepPlan, step: Step) -> bool:
+    """Whether a step computes, or puts pieces together: what only cuts, compilers read in place."""
+    action = step.action
     if isinstance(action, Local):
         if action.name in _MOVING:
             return action.name not in ("dynamic_slice", "reverse", "slice")
         return action.name not in _CHEAP and registry.known(action.name) and registry.get(action.name).pointwise
+    if isinstance(action, Crop):
+        old = plan.types[step.operands[0]].shape[action.dim]
+        return any(at > 0 or at + old < action.new for at in action.offsets)
     return isinstance(action, _IN_PIECES)
 
 
@@ -49,7 +53,3 @@ def _moved(step: Step) -> Iterator[int]:
         isinstance(step.action, Local) and step.action.name in _MOVING
     ):
         yield from step.operands
-
-
-def _is_large(type_: TensorType) -> bool:
-    return type_.elements > 1

@@ -90,7 +90,7 @@ class WindowText(BodyText):
     def _edge_fill(self, action: EdgeFill, operands: Sequence[Value]) -> list[Value]:
         """What lies beyond the tensor's ends, from the rows inside of them."""
         (x,) = operands
-        dim, size, shape = action.dim, action.window.size, x.type.shape
+        dim, size = action.dim, action.window.size
         start = self.mesh.index(action.window.axes) * action.window.tile + action.window.low
         first, last = -start, action.size - 1 - start  # where in a shard the tensor's ends lie
         below, above = (first > 0) & (first < size) & (last >= 0), (last >= 0) & (last < size - 1) & (first < size)

@@ -158,8 +158,8 @@ class Bodies:
                 planning = Planning(
                     partial(self._demanded, bodies[1]),
                     lambda region, inputs, outputs: self.planned(Body(plans.base, region, inputs, outputs)),
-                    context.router, lambda p: joined(p, context.pricer),
-                    lambda p: context.pricer.program(hoisted(p)), max(context.limits.gap, WORTH))
+                    context.router, lambda p: context.pricer.program(joined(hoisted(p), context.pricer)),
+                    max(context.limits.gap, WORTH))
                 form = with_rows(form, bodies[0].region, bodies[1].region, strategy.operands, planning)
             if isinstance(form, Loop):
                 form = hoisted_loop(form, types)

@@ -39,14 +39,13 @@ Demanded = Callable[[Placements], Placements]
 class Planning(NamedTuple):
     """What rows are planned with.
 
-    plan: a region between placements of its inputs and outputs. joined: a program whose exchanges share messages.
-    price: a program's seconds. saving: a row pays that saves more than this part of the price.
+    plan: a region between placements of its inputs and outputs. price: a program's seconds. saving: a row pays that
+    saves more than this part of the price.
     """
 
     demanded: Demanded
     plan: Callable[[Region, Placements, Placements], StepPlan]
     conversions: Conversions
-    joined: Callable[[StepPlan], StepPlan]
     price: Callable[[StepPlan], float]
     saving: float
 
@@ -143,7 +142,7 @@ def with_rows(
         ahead = plan(condition_of_rows(condition, counter, loop.trip_count, times), tiles, (replicated(()),))
 
         def row(trips: int) -> StepPlan:
-            return planning.joined(_row(body, iteration, halos, times, trips, planning.conversions))
+            return _row(body, iteration, halos, times, trips, planning.conversions)
 
         parts: list[Loop | StepPlan] = []
         if loop.trip_count is None:

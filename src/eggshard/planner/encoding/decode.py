@@ -61,7 +61,7 @@ class Decoder:
                 self._makers.setdefault((c, self.problem.choices[c][i].out), i)
         self._taken = {
             need for c, chosen in selection.chosen.items() for i in chosen for need in self.problem.choices[c][i].needs
-        }
+        }.union(self.problem.roots)
         #: Per e-class a value of the program that it is.
         self._number: dict[int, int] = {}
         for v, cls in enumerate(graph.values):
