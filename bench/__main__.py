@@ -136,7 +136,7 @@ _WINDOWS = frozenset({"stencil", "padslice"})
 _SECTIONS = {
     name: f"bench.{name}"
     for name in ("clusters", "costmodel", "exhaustive", "fuzz", "guard", "latency", "laws", "layers", "memory",
-                 "overlap", "same", "scale")
+                 "overlap", "run", "same", "scale")
 }
 _ASKED = {"clusters": {"only": "only", "everything": "all", "seed": "seed", "variants": "variants"},
           "costmodel": {"only": "only", "table": "table", "machine": "machine", "seed": "seed"},
@@ -145,6 +145,7 @@ _ASKED = {"clusters": {"only": "only", "everything": "all", "seed": "seed", "var
           "laws": {"instances": "instances", "seed": "seed", "only": "only"},
           "layers": {"only": "only", "everything": "all"},
           "memory": {"only": "only"},
+          "run": {"only": "only", "seed": "seed", "variants": "variants"},
           "same": {"only": "only"}}
 """Which options some sections take, by their own names for them."""
 _MEASURED = ("engines", "extraction", "mutants", "prove", "shardy", "triton")

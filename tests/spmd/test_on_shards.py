@@ -222,7 +222,7 @@ def test_strategies_that_are_alike_cost_the_same(name: str) -> None:
         rule = registry.get(name).factors(attrs, operands, results)
         for mesh in (*MESHES, Mesh({"x": 2, "y": 2})):
             pricer, prices = Pricer(AlphaBeta(), mesh), {}
-            for strategy in strategies(mesh, rule):
+            for strategy in enumerated(mesh, rule).found:
                 if strategy.positional:
                     price = pricer.total(on_shards(mesh, name, attrs, regions, operands, results, strategy))
                     seen += 1

@@ -132,7 +132,10 @@ def _program(sample: Sample, times: int, devices: Sequence[Any], known: dict[Any
         return wholes, placed, [NamedSharding(mesh, PartitionSpec(axes) if t.shape else PartitionSpec()) for t in local]
 
     (inputs, lie, at), (outputs, end, to) = whole(plan.inputs), whole(plan.outputs)
-    text = module_text(plan, inputs, lie, outputs, end)
+
+    def text(platform: str) -> str:
+        return module_text(plan, inputs, lie, outputs, end, platform=platform)
+
     module = DeviceModule("main", text, len(devices), tuple(inputs), tuple(outputs), (), (None,) * len(outputs))
     function = jax.jit(lambda *arrays: call_module(module, arrays), in_shardings=tuple(at), out_shardings=to)
     keys = [(mesh, t, inputs[:i].count(t)) for i, t in enumerate(inputs)]

@@ -39,13 +39,14 @@ class BodyText:
     """The lines of a body so far, on devices of a mesh. Channel ids are unique within it, counted from 1 or as given.
 
     tables: names for the long tables of the body, by their text, where the module around it defines attribute aliases.
+    platform: what it is compiled for, as JAX spells it; empty: text for all of them, without fences.
     """
 
     def __init__(
         self, mesh: Mesh, indent: str = "      ", channels: Iterator[int] | None = None,
-        tables: dict[str, str] | None = None,
+        tables: dict[str, str] | None = None, platform: str = "",
     ):
-        self.mesh, self.indent, self.tables = mesh, indent, tables
+        self.mesh, self.indent, self.tables, self.platform = mesh, indent, tables, platform
         self.lines: list[str] = []
         self._names, self._channels = count(), channels or count(1)
         self._partition: Value | None = None
@@ -84,6 +85,10 @@ class BodyText:
         """The identity of a monoid in every element."""
         identity = np.asarray(monoids.identity(monoid, type_.dtype)).astype(numpy_dtype(type_.dtype))
         return self.constant(np.broadcast_to(identity, type_.shape), splat=True)
+
+    def zeros(self, type_: TensorType) -> Value:
+        """Zero in every element."""
+        return self.constant(np.broadcast_to(np.zeros((), numpy_dtype(type_.dtype)), type_.shape), splat=True)
 
     def reshape(self, x: Value, shape: tuple[int, ...]) -> Value:
         """x with the same elements in row-major order; x itself where nothing changes."""
@@ -175,11 +180,14 @@ class BodyText:
     def _look_up(self, table: np.ndarray) -> Value:
         if (table == table[0]).all():
             return self.integer(int(table[0]))
+        row = self.dynamic_slice(self.constant(table), [self._partition_number()], (1,))
+        return self.reshape(row, ())
+
+    def _partition_number(self) -> Value:
         if self._partition is None:
             partition = self.op("partition_id", (), TensorType((), "ui32"))
             self._partition = self.op("convert", [partition], SCALAR)
-        row = self.dynamic_slice(self.constant(table), [self._partition], (1,))
-        return self.reshape(row, ())
+        return self._partition
 
     def chosen(self, devices: np.ndarray, yes: Value, no: Value) -> Value:
         """yes on the devices marked, no on the others."""
@@ -210,11 +218,28 @@ class BodyText:
         """The attribute of a channel that nothing has yet."""
         return f"channel_handle = #stablehlo.channel_handle<handle = {next(self._channels)}, type = 1>"
 
+    def fence(self, x: Value) -> Value:
+        """x, to be computed once for all its users.
+
+        XLA expands optimization barriers before it fuses on CPUs; there x is what a conditional returns whose branch
+        is not known when it compiles. On one device, which has no partition id, one element is written over itself.
+        """
+        if self.platform != "cpu":
+            return self.op("optimization_barrier", [x], x.type)
+        if self.mesh.size == 1:
+            first = self.slice(x, (0,) * x.type.rank, (1,) * x.type.rank)
+            return self.dynamic_update_slice(x, first, [self.integer(0)] * x.type.rank)
+        branch = self.op("minimum", [self._partition_number(), self.integer(0)], SCALAR)
+        taken, other = self.region(), self.region()
+        taken.end([x])
+        other.end([other.zeros(x.type)])
+        return self.op_with_regions("case", [branch], [taken, other], [x.type])[0]
+
     # Regions. They look their own tables up: values of outside are not for them to use.
 
     def region(self) -> Self:
         """An empty body inside this one, with the same supply of names and channels."""
-        inner = type(self)(self.mesh, self.indent + "  ", tables=self.tables)
+        inner = type(self)(self.mesh, self.indent + "  ", tables=self.tables, platform=self.platform)
         inner._names, inner._channels = self._names, self._channels
         return inner
 

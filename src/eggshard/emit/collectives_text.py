@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from eggshard.emit.body_text import EMITTED, BodyText, Value, integers
+from eggshard.emit.fences import fenced
 from eggshard.emit.indexed_text import IndexedText
 from eggshard.errors import LoweringError
 from eggshard.program import monoids
-from eggshard.program.types import TensorType, numpy_dtype
+from eggshard.program.types import TensorType
 from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
 from eggshard.steps.control_steps import Branch, Loop
 from eggshard.steps.exchange import BoxExchange, PieceExchange
@@ -39,6 +40,7 @@ class StepText(IndexedText):
     def program(self, plan: StepPlan, arguments: Sequence[Value]) -> list[Value]:
         """Append all steps of a device program and return its outputs. LoweringError names the step that failed."""
         values: dict[int, Value] = dict(zip(plan.inputs, arguments, strict=True))
+        kept = fenced(plan) if self.platform else ()
         for step in plan.steps:
             where = " ".join(("step", step.action.kind, step.label or " ".join(f"%{v}" for v in step.results)))
             try:
@@ -48,7 +50,7 @@ class StepText(IndexedText):
             for v, result in zip(step.results, results, strict=True):
                 if result.type != plan.types[v]:
                     raise LoweringError(f"{where} makes {result.type}, the plan says {plan.types[v]}")
-                values[v] = result
+                values[v] = self.fence(result) if v in kept else result
         return [values[v] for v in plan.outputs]
 
     def emit(self, action: Action, operands: Sequence[Value]) -> list[Value]:
@@ -224,7 +226,8 @@ class StepText(IndexedText):
         owned = np.clip(action.size - self.mesh.index(action.shard_axes) * tile, 0, tile)
         if owned.min() == tile:
             return [x]
-        return [self.select(self.below(x.type.shape, action.dim, owned), x, self.splat(x.type, action.monoid))]
+        identity = self.splat(TensorType((), x.type.dtype), action.monoid)
+        return [self.within(x, action.dim, np.zeros_like(owned), owned, identity)]
 
     # Control flow, and what runs on one device only.
 
@@ -240,8 +243,7 @@ class StepText(IndexedText):
         first = self.compare("EQ", self.index(self.mesh.axes), self.integer(0))
         runs, idles = self.region(), self.region()
         runs.end(runs.emit(action.local, operands))
-        zeros = [np.broadcast_to(np.zeros((), numpy_dtype(t.dtype)), t.shape) for t in types]
-        idles.end([idles.constant(array, splat=True) for array in zeros])
+        idles.end([idles.zeros(t) for t in types])
         return self.op_with_regions("if", [first], [runs, idles], types)
 
     @EMITTED.handles(Loop)

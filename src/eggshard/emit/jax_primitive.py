@@ -38,13 +38,15 @@ class TransformationError(LoweringError, NotImplementedError):
 class DeviceModule:
     """A module of ``devices`` partitions with one function ``main``; equal only to itself, so that it hashes fast.
 
+    ``text`` writes it for a platform ("cpu", "tpu"; empty: for all of several).
+
     ``specs`` are the results' partition specs on meshes whose axes are named as in the program (None: inexpressible).
     ``weak``: which results are of a weak type (empty: none). ``whole`` gives the text of the unplanned program.
     ``callbacks`` are the Python functions that custom calls number, ``effects`` what JAX must know they do.
     """
 
     name: str
-    text: str
+    text: Callable[[str], str]
     devices: int
     inputs: tuple[TensorType, ...]
     outputs: tuple[TensorType, ...]
@@ -138,7 +140,8 @@ def _lower(context: Any, *operands: Any, module: DeviceModule) -> Any:
             f"{module.name} was planned for {module.devices} devices and is called in a context with {devices}; pass "
             f"arrays that lie on a mesh of {module.devices} devices, or give the surrounding jax.jit in_shardings on it"
         )
-    text = _with_callbacks(module, module.text, surrounding)
+    platform = surrounding.platforms[0] if len(surrounding.platforms) == 1 else ""
+    text = _with_callbacks(module, module.text(platform), surrounding)
     return _call(context, module.name, _with_fresh_channels(text, surrounding), operands)
 
 

@@ -8,6 +8,7 @@ concatenation; otherwise each device looks its rows up.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -76,31 +77,20 @@ class WindowText(BodyText):
 
     @EMITTED.handles(BoxSelect)
     def _box_select(self, action: BoxSelect, operands: Sequence[Value]) -> list[Value]:
-        """The first operand inside a box of global indices, the second outside it."""
-        inside, outside = operands
-        shape, conditions = inside.type.shape, []
-        if outside.type != inside.type:
-            outside = self.broadcast(outside, shape)
+        """The first operand inside a box of global indices, the second outside it, one dimension after the other."""
+        out, outside = operands
         for dim, window, start, stop in action.box:
             low, high = local_range(self.mesh, window, start, stop)
             if (low == high).all():
-                return [outside]
-            if low.any():
-                conditions.append(self._compared("GE", shape, dim, low))
-            if (high < window.size).any():
-                conditions.append(self.below(shape, dim, high))
-        if not conditions:
-            return [inside]
-        both, *rest = conditions
-        for condition in rest:
-            both = self.op("and", [both, condition], both.type)
-        return [self.select(both, inside, outside)]
+                return [outside if outside.type == out.type else self.broadcast(outside, out.type.shape)]
+            out = self.within(out, dim, low, high, outside)
+        return [out]
 
     @EMITTED.handles(EdgeFill)
     def _edge_fill(self, action: EdgeFill, operands: Sequence[Value]) -> list[Value]:
         """What lies beyond the tensor's ends, from the rows inside of them."""
         (x,) = operands
-        dim, size, shape = action.dim, action.window.size, x.type.shape
+        dim, size = action.dim, action.window.size
         start = self.mesh.index(action.window.axes) * action.window.tile + action.window.low
         first, last = -start, action.size - 1 - start  # where in a shard the tensor's ends lie
         below, above = (first > 0) & (first < size) & (last >= 0), (last >= 0) & (last < size - 1) & (first < size)
@@ -108,12 +98,44 @@ class WindowText(BodyText):
         if below.any():
             width = int(first[below].max())
             rows = self._beyond(x, action, below, width, first, 2 * first - width, 0)
-            out = self.select(self.below(shape, dim, np.where(below, first, 0)), rows, out)
+            out = self.within(out, dim, np.where(below, first, 0), np.full_like(last, size), rows)
         if above.any():
             width = int((size - 1 - last)[above].max())
             rows = self._beyond(x, action, above, width, last, 2 * (last + 1) - size, size - width)
-            out = self.select(self.below(shape, dim, np.where(above, last + 1, size)), out, rows)
+            out = self.within(out, dim, np.zeros_like(first), np.where(above, last + 1, size), rows)
         return [out]
+
+    def within(self, x: Value, dim: int, low: np.ndarray, high: np.ndarray, other: Value) -> Value:
+        """x where the index along a dimension lies in this device's range ``[low, high)``, elsewhere the other value.
+
+        The other is a scalar, or of the same shape. Only what lies outside some device's range is selected and written
+        back, where that is less than half: an index test per element of the whole would keep compilers from vector
+        code for all that it is fused with.
+        """
+        size, shape = x.type.shape[dim], x.type.shape
+        first, last = int(low.max()), int(high.min())
+        if first + size - last > size // 2:
+            conditions = [self._compared("GE", shape, dim, low)] if low.any() else []
+            conditions += [self.below(shape, dim, high)] if (high < size).any() else []
+            if other.type != x.type:
+                other = self.broadcast(other, shape)
+            return self.select(reduce(lambda a, b: self.op("and", [a, b], a.type), conditions), x, other)
+        if first:
+            x = self._strip(x, dim, 0, first, low, other, outside_first=True)
+        return self._strip(x, dim, last, size, high - last, other) if last < size else x
+
+    def _strip(
+        self, x: Value, dim: int, start: int, stop: int, limits: np.ndarray, other: Value, outside_first: bool = False
+    ) -> Value:
+        """x with the other value in rows ``[start, stop)`` from this device's limit on, or before it."""
+        starts, stops = [0] * x.type.rank, list(x.type.shape)
+        starts[dim], stops[dim] = start, stop
+        rows = self.slice(x, starts, stops)
+        shape = rows.type.shape
+        outside = self.slice(other, starts, stops) if other.type == x.type else self.broadcast(other, shape)
+        below = self.below(shape, dim, limits)
+        rows = self.select(below, *((outside, rows) if outside_first else (rows, outside)))
+        return self.dynamic_update_slice(x, rows, [self.integer(at) for at in starts])
 
     def below(self, shape: tuple[int, ...], dim: int, limits: np.ndarray) -> Value:
         """An i1 of this shape: whether the index along a dimension is below this device's limit."""

@@ -24,8 +24,8 @@ from eggshard.planner.context import Context
 from eggshard.planner.encoding.amortised import relaxed
 from eggshard.planner.hints import Hints
 from eggshard.planner.op_plans import OpLike, OpPlans, Types
-from eggshard.planner.pipeline import encode, ordered, saturate, solve
-from eggshard.planner.rows import WORTH, looks_at_neighbours, with_rows
+from eggshard.planner.pipeline import demanded, encode, ordered, saturate, solve
+from eggshard.planner.rows import WORTH, Planning, looks_at_neighbours, with_rows
 from eggshard.planner.state import Encoded, Saturated, Scheduled, Task
 from eggshard.program.placement import Placement, replicated
 from eggshard.program.program import Region
@@ -34,6 +34,7 @@ from eggshard.selection.bounds.bound import cheap_bound
 from eggshard.selection.graph import Graph
 from eggshard.selection.problem import Problem
 from eggshard.spmd.hoisting import hoisted, hoisted_loop, price_of_iterations
+from eggshard.spmd.joining import joined
 from eggshard.spmd.manual import manual_program, placement_inside
 from eggshard.steps.control_steps import Branch, Loop, price_of_loop, trips
 from eggshard.steps.nested import names_in_bodies, runs_of_problems
@@ -154,11 +155,12 @@ class Bodies:
             context = plans.base.context
             if isinstance(form, Loop) and not context.outer:
                 # Nothing has windows in manual computations, so iterations in a row would share no exchange.
-                form = with_rows(
-                    form, bodies[0].region, bodies[1].region, types,
-                    lambda region, inputs, outputs, times: self.planned(
-                        Body(plans.base, region, inputs, outputs, times)),
-                    strategy.operands, lambda p: context.pricer.program(hoisted(p)), max(context.limits.gap, WORTH))
+                planning = Planning(
+                    partial(self._demanded, bodies[1]),
+                    lambda region, inputs, outputs: self.planned(Body(plans.base, region, inputs, outputs)),
+                    context.router, lambda p: context.pricer.program(joined(hoisted(p), context.pricer)),
+                    max(context.limits.gap, WORTH))
+                form = with_rows(form, bodies[0].region, bodies[1].region, strategy.operands, planning)
             if isinstance(form, Loop):
                 form = hoisted_loop(form, types)
             self._forms[key] = hoisted(form) if isinstance(form, StepPlan) else form
@@ -238,11 +240,21 @@ class Bodies:
     def _encoded(self, body: Body) -> Encoded:
         task = Task(plans=body.plans, rules=self.rules, region=body.region, inputs=body.inputs,
                     outputs=[[p] for p in body.outputs], trips=body.times)
-        key = body.plans, body.region
+        return encode(replace(self._graph(task), inputs=task.inputs, outputs=task.outputs, trips=task.trips,
+                              clock=task.clock))
+
+    def _graph(self, task: Task) -> Saturated:
+        """The e-graph of a region, the same at whatever interface."""
+        key = task.plans, task.region
         if key not in self._saturated:
             self._saturated[key] = saturate(task)
-        return encode(replace(self._saturated[key], inputs=task.inputs, outputs=task.outputs, trips=task.trips,
-                              clock=task.clock))
+        return self._saturated[key]
+
+    def _demanded(self, body: Body, outputs: Placements) -> Placements:
+        """The windows of a body's inputs from which its outputs are computed without communication."""
+        task = Task(plans=body.plans, rules=self.rules, region=body.region, inputs=body.inputs,
+                    outputs=[[p] for p in outputs])
+        return demanded(replace(self._graph(task), inputs=task.inputs, outputs=task.outputs))
 
 
 def plans_of(context: Context, rules: Sequence[Rule]) -> OpPlans:

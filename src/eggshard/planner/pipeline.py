@@ -21,6 +21,7 @@ from eggshard.plan.record import Search
 from eggshard.planner.context import Context
 from eggshard.planner.encoding.decode import Decoder
 from eggshard.planner.encoding.encode import Computed, Encoder
+from eggshard.planner.encoding.views import find_views
 from eggshard.planner.encoding.weighing import Weighing
 from eggshard.planner.encoding.widening import Widener
 from eggshard.planner.op_plans import OpPlans
@@ -30,6 +31,7 @@ from eggshard.planner.progress import timed
 from eggshard.planner.state import Decoded, Encoded, Saturated, Scheduled, Selected, Task, advanced
 from eggshard.program.placement import Placement
 from eggshard.program.program import Region
+from eggshard.reshard.window_routes import bounding_window_of
 from eggshard.selection.bounds.sharing import sharing_bound
 from eggshard.selection.portfolio import extract
 from eggshard.selection.problem import Extraction, Problem
@@ -62,9 +64,7 @@ def with_graph(task: Task, graph: EGraph) -> Saturated:
 def encode(state: Saturated) -> Encoded:
     """State as a selection problem what may be computed at which placements, and what conversions cost."""
     graph, region, plans = state.graph, state.region, state.plans
-    given = [(graph.values[v], p) for v, p in zip(region.inputs, state.inputs, strict=True) if graph.values[v] >= 0]
-    outputs = output_options(plans) if state.outputs is None else state.outputs
-    roots = [(graph.values[v], o) for v, o in zip(region.outputs, outputs, strict=True)]
+    given, roots = _ends(state)
 
     def propagated() -> list[tuple[int, Placement]]:
         stated = plans.hints.inside(region)
@@ -75,6 +75,34 @@ def encode(state: Saturated) -> Encoded:
     encoding = timed(state.clock, "encode", lambda: state.encoder.encode(
         dict(enumerate(state.inputs)), roots, propagated, widen=widen))
     return advanced(Encoded, state, encoding=encoding, roots=roots)
+
+
+def _ends(
+    state: Saturated,
+) -> tuple[list[tuple[int, Placement]], list[tuple[int, Sequence[Placement]]]]:
+    """The classes of the inputs and where they lie, and those of the outputs and where they may lie."""
+    values, region = state.graph.values, state.region
+    outputs = output_options(state.plans) if state.outputs is None else state.outputs
+    return (
+        [(values[v], p) for v, p in zip(region.inputs, state.inputs, strict=True) if values[v] >= 0],
+        [(values[v], o) for v, o in zip(region.outputs, outputs, strict=True)],
+    )
+
+
+def demanded(state: Saturated) -> tuple[Placement, ...]:
+    """Per input the window of its tiles that outputs at their first placements need, where nothing is exchanged."""
+    graph, region = state.graph, state.region
+    given, roots = _ends(state)
+    views = find_views(graph)
+    limit = state.plans.context.limits.windows
+    demand = Widener(state.plans, limit, given, [(c, options[0]) for c, options in roots]).demand(graph, views).close()
+    found = []
+    for v, placement in zip(region.inputs, state.inputs, strict=True):
+        c = graph.values[v]
+        windows = demand.on_tiles(c, placement) if c >= 0 else []
+        core = bounding_window_of(views.core_type(views.group[c]).shape, windows) if windows else None
+        found.append(placement if core is None else views.from_core(c, core))
+    return tuple(found)
 
 
 def select(state: Encoded) -> Selected:

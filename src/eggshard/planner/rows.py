@@ -1,80 +1,173 @@
 """Loops whose iterations access neighbours: several iterations share one halo exchange where that is cheaper.
 
-Several iterations unrolled in a row are one straight-line program, in which extraction weighs a wider window against
-another exchange. A counted loop becomes a loop over rows of iterations; the remainder is one more row (or a loop, where
-the trip count is unknown).
+A row of k iterations begins with an exchange of halos that are k times as wide as one iteration reaches. Then k
+iterations run on shards of one size without communication. Each leaves the outermost part of the halo behind: it holds
+values of earlier iterations, which the tile never comes to depend on. So one body is planned per width, whatever the
+number of iterations, and the compiled program is no longer for a longer row. A counted loop becomes a loop over rows;
+the remainder is a shorter row, or a loop where the trip count is unknown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from eggshard.ops import registry
-from eggshard.ops.regions.counted_loops import find_counter, in_a_row, unrolled
-from eggshard.program.placement import Placement, replicated
+from eggshard.ops.regions.counted_loops import condition_of_rows, find_counter
+from eggshard.program.attributes import Attributes
+from eggshard.program.placement import Dim, Placement, replicated
 from eggshard.program.program import Region
 from eggshard.program.types import TensorType
-from eggshard.steps.assemble import Assembler
-from eggshard.steps.control_steps import UNKNOWN_TRIPS, Loop
-from eggshard.steps.steps import StepPlan
+from eggshard.steps.assemble import Assembler, Conversions
+from eggshard.steps.control_steps import Loop
+from eggshard.steps.steps import Local, StepPlan
+from eggshard.steps.window_steps import Crop
 
 #: How many iterations are tried in a row, as long as each row pays: what sharing an exchange saves shrinks from one
 #: row to the next, and what is computed twice for it grows. Last, as many rows of more even lengths are tried.
-ROWS = (2, 4, 8, 16)
+ROWS = (2, 4, 8, 16, 32, 64)
 #: Fraction of the price that a row of twice the length must save; still longer ones would save less again
 #: (`python -m bench stencil`).
 WORTH = 4e-3
 
-#: Plans a region between placements of its inputs and outputs, for so many iterations of the loop that it is a body of.
-PlanRegion = Callable[[Region, tuple[Placement, ...], tuple[Placement, ...], int], StepPlan]
+Placements = tuple[Placement, ...]
+#: Where a body's inputs must lie for its outputs to be computed at these placements without communication.
+Demanded = Callable[[Placements], Placements]
+
+
+class Planning(NamedTuple):
+    """What rows are planned with.
+
+    plan: a region between placements of its inputs and outputs. price: a program's seconds. saving: a row pays that
+    saves more than this part of the price.
+    """
+
+    demanded: Demanded
+    plan: Callable[[Region, Placements, Placements], StepPlan]
+    conversions: Conversions
+    price: Callable[[StepPlan], float]
+    saving: float
+
+
+@dataclass(frozen=True)
+class Halos:
+    """How far the iterations of a loop reach. ``tiles``: where its carried values lie.
+
+    growth: per axes of a dimension how far an iteration reaches below and above. wide: the carried values that are held
+    with a halo, and along which dimensions it is wrapped. fixed: which of all values the body does not change.
+    """
+
+    tiles: Placements
+    shapes: tuple[tuple[int, ...], ...]
+    growth: dict[tuple[str, ...], tuple[int, int]]
+    wide: dict[int, frozenset[int]]
+    fixed: frozenset[int]
+
+    @classmethod
+    def of(cls, body: Region, tiles: Placements, demanded: Demanded) -> Halos | None:
+        """None where iterations look at no neighbours, or at other tiles than their own and those beside it."""
+        shapes = tuple(body.types[v].shape for v in body.inputs)
+        fixed = frozenset(i for i, (v, w) in enumerate(zip(body.inputs, body.outputs, strict=True)) if v == w)
+        growth: dict[tuple[str, ...], tuple[int, int]] = {}
+        found = demanded(tiles)
+        if any(a.tile != b.tile or a.axes != b.axes
+               for p, q in zip(tiles, found, strict=True) for a, b in zip(p.dims, q.dims, strict=True)):
+            return None
+        for p in found:
+            for d in p.dims:
+                if d.windowed:
+                    low, high = growth.get(d.axes, (0, 0))
+                    growth[d.axes] = min(low, d.low), max(high, d.high)
+        halos = cls(tiles, shapes, growth, {}, fixed)
+        while growth:
+            wide = {
+                i: frozenset(d for d, dim in enumerate(p.dims) if dim.wrapped) | halos.wide.get(i, frozenset())
+                for i, p in enumerate(found) if p.windowed or i in halos.wide
+            }
+            if wide == halos.wide:
+                return halos
+            halos = cls(tiles, shapes, growth, wide, fixed)
+            held = halos.held(1)
+            found = demanded(tuple(t if i in fixed else p for i, (t, p) in enumerate(zip(tiles, held, strict=True))))
+        return None
+
+    def held(self, times: int, fixed: int | None = None) -> Placements:
+        """Where the values lie of which so many iterations can be computed; those that do not change, of others."""
+        return tuple(
+            self._widened(i, fixed if i in self.fixed and fixed is not None else times) if i in self.wide else p
+            for i, p in enumerate(self.tiles)
+        )
+
+    def fit(self, times: int) -> bool:
+        """Whether what so many iterations reach lies on the devices beside one's own."""
+        return all(
+            times * max(-low, high) <= d.tile
+            for i in self.wide for d in self.tiles[i].dims for low, high in (self.growth.get(d.axes, (0, 0)),)
+        )
+
+    def _widened(self, i: int, times: int) -> Placement:
+        def wide(at: int, n: int, d: Dim) -> Dim:
+            low, high = (times * reach for reach in self.growth.get(d.axes, (0, 0)))
+            if not times or (not low and not high):
+                return d
+            return d._replace(low=low, high=high, wrapped=(low, n + high) if at in self.wide[i] else None)
+
+        dims = enumerate(zip(self.shapes[i], self.tiles[i].dims, strict=True))
+        return self.tiles[i]._replace(dims=tuple(wide(at, n, d) for at, (n, d) in dims))
 
 
 def with_rows(
-    loop: Loop, condition: Region, body: Region, types: Sequence[TensorType], plan: PlanRegion,
-    placements: tuple[Placement, ...], price: Callable[[StepPlan], float], saving: float,
+    loop: Loop, condition: Region, body: Region, tiles: Placements, planning: Planning
 ) -> Loop | StepPlan:
-    """The loop itself, or the cheapest of its forms by rows of iterations.
-
-    Of loops that communicate, look at neighbours and count. Local types are those of the carried shards. A row pays
-    that saves more than the part ``saving`` of the price: it makes the program longer.
-    """
+    """The loop itself, or the cheapest of its forms by rows of iterations; of loops that communicate, look at
+    neighbours and count."""
+    plan, price = planning.plan, planning.price
     counter = find_counter(condition, body)
     if not (loop.body.messages and looks_at_neighbours(body)) or loop.has_effects:
         return loop
     if counter is None or counter.direction == "NE":
         return loop
-
-    def by_rows(times: int) -> StepPlan:
-        ahead, row = unrolled(condition, body, counter, loop.trip_count, times)
-        conditions = plan(ahead, placements, (replicated(()),), 1)
-        parts: list[Loop | StepPlan] = []
-        if loop.trip_count is None:
-            parts.append(Loop(conditions, plan(row, placements, placements, max(1, UNKNOWN_TRIPS // times)), None))
-            parts.append(Loop(loop.condition, loop.body, times // 2))
-        else:
-            trips, left = divmod(loop.trip_count, times)
-            parts.append(Loop(conditions, plan(row, placements, placements, trips), trips))
-            if left:
-                parts.append(plan(in_a_row(body, left), placements, placements, 1))
-        return _program(loop.body, types, parts)
-
+    halos = Halos.of(body, tiles, planning.demanded)
+    if halos is None:
+        return loop
+    types = [loop.body.types[v] for v in loop.body.inputs]
     best: Loop | StepPlan = loop
     cost, chosen = price(_program(loop.body, types, [loop])), 1
+
+    def by_rows(times: int) -> StepPlan | None:
+        iteration = plan(body, halos.held(times), halos.held(times - 1, fixed=times))
+        if iteration.messages:
+            return None
+        ahead = plan(condition_of_rows(condition, counter, loop.trip_count, times), tiles, (replicated(()),))
+
+        def row(trips: int) -> StepPlan:
+            return _row(body, iteration, halos, times, trips, planning.conversions)
+
+        parts: list[Loop | StepPlan] = []
+        if loop.trip_count is None:
+            parts.append(Loop(ahead, row(times), None))
+            parts.append(Loop(loop.condition, loop.body, times // 2))
+        else:
+            rows, left = divmod(loop.trip_count, times)
+            parts.append(Loop(ahead, row(times), rows) if rows > 1 else row(times))
+            if left:
+                parts.append(loop.body if left == 1 else row(left))
+        return _program(loop.body, types, parts)
+
+    def better(times: int) -> StepPlan | None:
+        fits = halos.fit(times) and counter.fits(body.types[body.inputs[counter.position]].dtype, times)
+        form = by_rows(times) if fits and (loop.trip_count is None or loop.trip_count >= times) else None
+        return form if form is not None and price(form) < cost * (1 - planning.saving) else None
+
     for times in ROWS:
-        too_many = loop.trip_count is not None and loop.trip_count < times
-        if too_many or not counter.fits(types[counter.position].dtype, times):
+        form = better(times)
+        if form is None:
             break
-        form = by_rows(times)
-        price_of_form = price(form)
-        if price_of_form >= cost * (1 - saving):
-            break
-        best, cost, chosen = form, price_of_form, times
+        best, cost, chosen = form, price(form), times
     if loop.trip_count is not None and chosen > 1:
         even = -(-loop.trip_count // -(-loop.trip_count // chosen))
-        if even < chosen:  # as many rows, the last one about as long as the others
-            form = by_rows(even)
-            if price(form) < cost * (1 - saving):
-                best = form
+        best = (better(even) if even < chosen else None) or best  # as many rows, the last one about as long as others
     return best
 
 
@@ -93,6 +186,50 @@ def reaching(region: Region) -> Iterator[tuple[int, tuple[bool, ...]]]:
 def looks_at_neighbours(body: Region) -> bool:
     """Whether some op of a body reaches beyond an index of its own."""
     return any(reaching(body))
+
+
+def _row(
+    body: Region, iteration: StepPlan, halos: Halos, times: int, trips: int, conversions: Conversions
+) -> StepPlan:
+    """Exchange halos for ``times`` iterations, run ``trips`` of them on what is held then, and return to the tiles."""
+    types = [body.types[v] for v in body.inputs]
+    wide, left = halos.held(times), halos.held(times - 1, fixed=times)
+    row = Assembler(iteration.mesh, conversions)
+    given = [row.input(p.local_type(t)) for p, t in zip(halos.tiles, types, strict=True)]
+    carried = [
+        row.convert(v, t, p, [q])[q] for v, t, p, q in zip(given, types, halos.tiles, wide, strict=True)
+    ]
+    local = [p.local_type(t) for p, t in zip(wide, types, strict=True)]
+    results = row.emit(_counted(iteration, local, wide, left, trips), (row.scalar(0, "i32"), *carried), ("row",))[1:]
+    returned = [
+        given[i] if i in halos.fixed else row.convert(v, t, q, [p])[p]
+        for i, (v, t, p, q) in enumerate(zip(results, types, halos.tiles, wide, strict=True))
+    ]
+    return row.build(returned)
+
+
+def _counted(
+    iteration: StepPlan, types: Sequence[TensorType], wide: Placements, left: Placements, trips: int
+) -> Loop:
+    """So many iterations on shards of one size, counted by a carried value of their own in front."""
+    number = TensorType((), "i32")
+    goes_on, next_ = Assembler(iteration.mesh), Assembler(iteration.mesh)
+    count = goes_on.input(number)
+    for t in types:
+        goes_on.input(t)
+    compare = Local("compare", Attributes(comparison_direction="LT", compare_type="SIGNED"), (TensorType((), "i1"),))
+    (holds,) = goes_on.emit(compare, (count, goes_on.scalar(trips, "i32")))
+    count = next_.input(number)
+    operands = tuple(next_.input(t) for t in types)
+    results = list(next_.emit(iteration, operands))
+    next_.hold_as(iteration, dict(zip(iteration.inputs, operands, strict=True)), iteration.inputs)
+    for i, (p, q) in enumerate(zip(wide, left, strict=True)):
+        for dim, (a, b) in enumerate(zip(p.dims, q.dims, strict=True)):
+            if a != b:
+                offsets = (b.low - a.low,) * iteration.mesh.count(a.axes)
+                (results[i],) = next_.emit(Crop(dim, a.axes, a.size, offsets), (results[i],), ("stale rim",))
+    (more,) = next_.emit(Local("add", Attributes(), (number,)), (count, next_.scalar(1, "i32")))
+    return Loop(goes_on.build([holds]), next_.build([more, *results]), trips)
 
 
 def _program(like: StepPlan, types: Sequence[TensorType], parts: Sequence[Loop | StepPlan]) -> StepPlan:

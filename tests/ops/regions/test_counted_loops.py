@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
 from eggshard.ops.evaluate import evaluate_region
 from eggshard.ops.region_builder import RegionBuilder
-from eggshard.ops.regions.counted_loops import Counter, find_counter, in_a_row, unrolled
+from eggshard.ops.regions.counted_loops import Counter, condition_of_rows, find_counter
 from eggshard.program.attributes import Literal
 from eggshard.program.program import Region
 from eggshard.program.types import TensorType, numpy_dtype
@@ -40,12 +38,20 @@ def loop(direction: str, step: int, limit: int | None, *, dtype: str = "i32", tu
     return condition.build(goes_on), body.build([changed, counted, carried])
 
 
-def run(condition: Region, body: Region, values: list[np.ndarray], most: int = 200) -> tuple[int, list[np.ndarray]]:
-    """(iterations, values after them)."""
+def in_a_row(body: Region, times: int, values: list[np.ndarray]) -> list[np.ndarray]:
+    for _ in range(times):
+        values = list(evaluate_region(body, values))
+    return values
+
+
+def run(
+    condition: Region, body: Region, values: list[np.ndarray], times: int = 1, most: int = 200
+) -> tuple[int, list[np.ndarray]]:
+    """(rows of so many iterations, values after them)."""
     for trips in range(most):
         if not evaluate_region(condition, values)[0]:
             return trips, values
-        values = list(evaluate_region(body, values))
+        values = in_a_row(body, times, values)
     raise AssertionError("does not end")
 
 
@@ -82,12 +88,11 @@ def test_rows_of_a_known_number(direction: str, step: int, times: int) -> None:
     for first in (4, *(4 - step * k for k in range(1, 21)), 4 - step * 3 + 1):
         trips = counter.trips(first)
         assert trips is not None
-        ahead, row = unrolled(condition, body, counter, trips, times)
+        ahead = condition_of_rows(condition, counter, trips, times)
         with np.errstate(over="ignore"):
-            rounds, values = run(ahead, row, start(1, first, 0))
+            rounds, values = run(ahead, body, start(1, first, 0), times)
             assert rounds == trips // times
-            if trips % times:
-                values = list(evaluate_region(in_a_row(body, trips % times), values))
+            values = in_a_row(body, trips % times, values)
             want = run(condition, body, start(1, first, 0))[1]
         assert [int(v) for v in values] == [int(v) for v in want]
 
@@ -100,11 +105,11 @@ def test_rows_of_an_unknown_number(direction: str, step: int, limit: int | None,
     condition, body = loop(direction, step, limit)
     counter = find_counter(condition, body)
     assert counter == Counter(1, step, direction, limit)
-    ahead, row = unrolled(condition, body, counter, None, times)
+    ahead = condition_of_rows(condition, counter, None, times)
     for first in range(-20, 24, 3):
         with np.errstate(over="ignore"):
             trips, want = run(condition, body, start(1, first, 4))
-            rounds, values = run(ahead, row, start(1, first, 4))
+            rounds, values = run(ahead, body, start(1, first, 4), times)
             left, values = run(condition, body, values)
         assert rounds == trips // times and left == trips % times
         assert [int(v) for v in values] == [int(v) for v in want]
@@ -123,11 +128,11 @@ def test_near_the_ends_of_the_type(dtype: str, first: int, limit: int, step: int
         for times in (2, 4, 8):
             if not counter.fits(dtype, times):
                 with pytest.raises(ValueError, match="does not count"):
-                    unrolled(condition, body, counter, None, times)
+                    condition_of_rows(condition, counter, None, times)
                 continue
-            ahead, row = unrolled(condition, body, counter, None, times)
+            ahead = condition_of_rows(condition, counter, None, times)
             trips, want = run(condition, body, start(1, first, limit, dtype))
-            rounds, values = run(ahead, row, start(1, first, limit, dtype))
+            rounds, values = run(ahead, body, start(1, first, limit, dtype), times)
             left, values = run(condition, body, values)
             assert rounds * times + left == trips
             assert [int(v) for v in values] == [int(v) for v in want]
@@ -158,20 +163,9 @@ def test_counting_away_from_the_limit(direction: str, step: int) -> None:
         assert find_counter(*loop(direction, step, limit)) is None
 
 
-def test_inequality_is_not_unrolled() -> None:
+def test_inequality_makes_no_rows() -> None:
     condition, body = loop("NE", 2, 4)
     counter = find_counter(condition, body)
     assert counter is not None and counter.trips(5) is None and counter.trips(0) == 2
-    with pytest.raises(ValueError, match="not unrolled"):
-        unrolled(condition, body, counter, 2, 2)
-
-
-def test_in_a_row() -> None:
-    _, body = loop("LT", 2, 4)
-    for times, first in itertools.product((0, 1, 5), (0, 3)):
-        with np.errstate(over="ignore"):
-            want = start(1, first, 0)
-            for _ in range(times):
-                want = list(evaluate_region(body, want))
-            got = evaluate_region(in_a_row(body, times), start(1, first, 0))
-        assert [int(v) for v in got] == [int(v) for v in want]
+    with pytest.raises(ValueError, match="in no rows"):
+        condition_of_rows(condition, counter, 2, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -297,13 +298,15 @@ def run_unsharded(program: Program, arrays: Sequence[np.ndarray]) -> list[np.nda
     """
     types = program.input_types, program.output_types
     if not contains_manual(program.region):
-        module = DeviceModule(program.name, unsharded_text(program), 1, *types, (), (None,) * len(types[1]))
+        text = unsharded_text(program)
+        module = DeviceModule(program.name, lambda _: text, 1, *types, (), (None,) * len(types[1]))
         with jax.enable_x64(True):
             return [np.asarray(a) for a in call_module(module, [jax.numpy.asarray(a) for a in arrays])]
     whole = whole_mesh(program.mesh)
     if len(jax.devices()) < whole.size:
         raise LoweringError(f"{program.name} runs on {whole.size} devices, mesh {whole.axes}; too few are here")
-    module = DeviceModule(program.name, program_text(program), whole.size, *types, (), (None,) * len(types[1]))
+    text = program_text(program)
+    module = DeviceModule(program.name, lambda _: text, whole.size, *types, (), (None,) * len(types[1]))
     everywhere = NamedSharding(device_mesh(default_devices(whole.size), whole), PartitionSpec())
     with jax.enable_x64(True):
         function = jax.jit(lambda *given: call_module(module, given), in_shardings=everywhere, out_shardings=everywhere)
@@ -318,14 +321,19 @@ def _device_module(plan: PlanRecord, convention: JaxCallingConvention) -> Device
             f"the calling convention of {convention.name} has {inputs} inputs and {len(convention.results)} outputs, "
             f"its program has {len(program.input_types)} and {len(program.output_types)}"
         )
-    text = module_text(
-        at_grid_positions(plan.device_program),
-        program.input_types,
-        plan.input_placements,
-        program.output_types,
-        plan.output_placements,
-        name=convention.name,
-    )
+
+    @cache
+    def text(platform: str) -> str:
+        return module_text(
+            at_grid_positions(plan.device_program),
+            program.input_types,
+            plan.input_placements,
+            program.output_types,
+            plan.output_placements,
+            name=convention.name,
+            platform=platform,
+        )
+
     axes = tuple(whole_mesh(mesh).axes.items())
     names = tuple(name for name, _ in axes)
     return DeviceModule(

@@ -68,7 +68,7 @@ class Block:
 
 def instructions(program: StepPlan) -> Block:
     """The lowered device program. LoweringError for one that XLA cannot run."""
-    text = StepText(program.mesh, "")
+    text = StepText(program.mesh, "", platform="cpu")
     arguments = [Value(f"%l{v}", program.types[v]) for v in program.inputs]
     outputs = text.program(program, arguments)
     block = _read(iter(text.lines))

@@ -77,8 +77,8 @@ def find_counter(condition: Region, body: Region) -> Counter | None:
     return None if end is None else Counter(position, step, direction, end)
 
 
-def unrolled(condition: Region, body: Region, counter: Counter, trips: int | None, times: int) -> tuple[Region, Region]:
-    """The condition under which ``times`` more iterations run, and their body in a row.
+def condition_of_rows(condition: Region, counter: Counter, trips: int | None, times: int) -> Region:
+    """The condition under which ``times`` more iterations run.
 
     Where it is known how often the loop runs, the limit is moved so that the iterations that fill no row remain.
     Otherwise the original condition must hold for the counter of the last iteration of the row, and the counter must
@@ -86,7 +86,7 @@ def unrolled(condition: Region, body: Region, counter: Counter, trips: int | Non
     for rows that are too long for the counter's type (`Counter.fits`).
     """
     if counter.direction not in _TURNED:
-        raise ValueError(f"a loop that runs while its counter is {counter.direction} its limit is not unrolled")
+        raise ValueError(f"a loop that runs while its counter is {counter.direction} its limit runs in no rows")
     types = [condition.types[v] for v in condition.inputs]
     number = types[counter.position]
     if not counter.fits(number.dtype, times):
@@ -111,16 +111,7 @@ def unrolled(condition: Region, body: Region, counter: Counter, trips: int | Non
         (holds,) = _append(ahead, condition, values)
         grows = compare(last, "GE" if counter.step > 0 else "LE", counter.position)
         goes_on = ahead.op("and", holds, grows)
-    return ahead.build([goes_on]), in_a_row(body, times)
-
-
-def in_a_row(body: Region, times: int) -> Region:
-    """A body as many times, one after the other."""
-    row = RegionBuilder([body.types[v] for v in body.inputs])
-    carried = list(row.inputs)
-    for _ in range(times):
-        carried = _append(row, body, carried)
-    return row.build(carried)
+    return ahead.build([goes_on])
 
 
 def _append(builder: RegionBuilder, region: Region, inputs: Sequence[int]) -> list[int]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from eggshard.egraph.graph import EGraph, ENode
 from eggshard.errors import EggshardError
 from eggshard.placement.transfer import Strategy
-from eggshard.planner.encoding.encode import Computed, Encoding, Handed, Joined, Jointly, Shard, Widened
+from eggshard.planner.encoding.encode import Computed, Delivered, Encoding, Handed, Joined, Jointly, Shard, Widened
 from eggshard.planner.encoding.views import Order
 from eggshard.program.attributes import Attributes
 from eggshard.program.mesh import Mesh
@@ -61,7 +61,7 @@ class Decoder:
                 self._makers.setdefault((c, self.problem.choices[c][i].out), i)
         self._taken = {
             need for c, chosen in selection.chosen.items() for i in chosen for need in self.problem.choices[c][i].needs
-        }
+        }.union(self.problem.roots)
         #: Per e-class a value of the program that it is.
         self._number: dict[int, int] = {}
         for v, cls in enumerate(graph.values):
@@ -88,19 +88,15 @@ class Decoder:
         for (cls, options), root in zip(roots, self.problem.roots[:count], strict=True):
             shard = self._delivered(root)
             self._require(shard)
-            (placement,) = [p for p in options if self.encoding.shard(cls, p) == shard][:1]
+            (placement,) = [p for p in options if self.encoding.need(cls, p) == shard][:1]
             placements.append(placement)
             outputs.append(self._value(shard, cls, placement))
         return self.assembler.build(outputs), tuple(placements)
 
     def _delivered(self, root: Shard) -> Shard:
         """The shard behind a root, which may be one of several placements."""
-        cls = root[0]
-        if cls < len(self.graph.classes):
-            return root
-        (i,) = self.selection.chosen[cls]
-        (shard,) = self.problem.choices[cls][i].needs
-        return shard
+        made = self.problem.choices[root[0]][self._makers[root]] if root in self._makers else None
+        return made.needs[0] if made is not None and isinstance(made.tag, Delivered) else root
 
     def _inputs(self, input_types: Types, placements: Sequence[Placement]) -> None:
         """Every program input becomes an input of the device program, used or not."""

@@ -209,7 +209,8 @@ class Encoder:
         roots_out: list[tuple[int, int]] = []
         for cls, options in [*roots, *effects]:
             if len(options) == 1:
-                roots_out.append(out.shard(cls, options[0]))
+                only = options[0]
+                roots_out.append(out.need(cls, only) if isinstance(only, Placement) else out.shard(cls, only))
                 continue
             out.add([options[0]])
             choices.append([Choice(0, 0.0, (out.shard(cls, p),), Delivered(p)) for p in options])

@@ -17,6 +17,7 @@ from eggshard.placement.window_transfer import WindowTransfer
 from eggshard.planner.encoding.encode import Computed, Encoding, Widened, Widening
 from eggshard.planner.encoding.joint import JointExchanges
 from eggshard.planner.encoding.schedules import schedules
+from eggshard.planner.encoding.views import Views
 from eggshard.planner.encoding.windows import Held, WindowDemand
 from eggshard.planner.op_plans import OpPlans
 from eggshard.program.placement import Dim, Placement
@@ -35,6 +36,17 @@ class Widener:
         self.plans, self.mesh, self.limit = plans, plans.mesh, limit
         self.inputs, self.outputs = inputs, outputs
 
+    def demand(self, graph: EGraph, views: Views) -> WindowDemand:
+        """The windows at which values may be needed, not followed back yet."""
+
+        def transfer(c: int, node: ENode) -> WindowTransfer | None:
+            if node.op in ("input", "result"):
+                return None
+            types = tuple(graph.type_of(a) for a in node.children)
+            return self.plans.window_transfer(node, types, graph.classes[c].types)
+
+        return WindowDemand(graph, views, self.mesh, transfer, self.inputs, self.outputs, self.limit)
+
     def __call__(self, graph: EGraph, out: Encoding, choices: list[list[Choice]]) -> Widening:
         """Extends ``choices`` and the encoding's classes."""
         router = self.plans.context.router
@@ -43,14 +55,7 @@ class Widener:
         if not wanted or not isinstance(router, WindowRouter):
             return Widening()
         self.router = router
-
-        def transfer(c: int, node: ENode) -> WindowTransfer | None:
-            if node.op in ("input", "result"):
-                return None
-            types = tuple(graph.type_of(a) for a in node.children)
-            return self.plans.window_transfer(node, types, graph.classes[c].types)
-
-        demand = WindowDemand(graph, out.views, self.mesh, transfer, self.inputs, self.outputs, self.limit)
+        demand = self.demand(graph, out.views)
         self._regroup(graph, out, choices, demand)
         demand.close()
         if not demand.order:  # nothing looks at neighbours
@@ -109,6 +114,7 @@ class Widener:
         bounding window, or a bounding window is cut out of a wider one of the group. Every window is inside a
         bounding window."""
         type_ = out.views.core_type(group)
+        given = [out.views.to_core(c, p) for c, p in self.inputs if p.windowed and out.views.group[c] == group]
         computed = {out.placements[group][choice.out] for choice in choices[group]}
         for target in part.bounding_windows:
             standard = home(self.mesh, type_.shape, target)
@@ -120,6 +126,7 @@ class Widener:
             own = dict.fromkeys(
                 p for p in (target, demand.narrowest(group, target), inner, standard) if p in computed
             )
+            own.update(dict.fromkeys(p for p in given if contains(self.mesh, type_.shape, p, target)))
             sources = {p: out.numbered(group, p) for p in (*own, whole)}
             sources.update((p, shard) for p, shard in out.windows[group].items()
                            if shard[0] != number and p in demand.made[group]

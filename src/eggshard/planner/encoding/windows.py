@@ -55,7 +55,7 @@ class WindowDemand:
         self.order: list[int] = []
         self.needed: dict[int, dict[Placement, int]] = {}
         #: Standard placements that some consumer takes.
-        self.wanted: dict[int, dict[Placement, None]] = {}
+        self.wanted: dict[int, dict[Placement, int | None]] = {}
         #: Windows of values that are others moved, where a node accesses them as it accesses windows of their grid.
         self.tiles: dict[int, dict[Placement, None]] = {}
         self.made: dict[int, list[Placement]] = {}
@@ -67,7 +67,8 @@ class WindowDemand:
         self._users = self._drop_unused([c for c, _ in pinned])
         self.dims = LogicalDims(views, pinned, [(c, node, t) for c, (_, node, t) in self.nodes.items()])
         for c, p in pinned:
-            self.wanted.setdefault(views.group[c], {})[views.to_core(c, p)] = None
+            at = self.needed if p.windowed and (c, p) in outputs else self.wanted
+            at.setdefault(views.group[c], {})[views.to_core(c, p)] = 0
 
     def close(self) -> WindowDemand:
         """Follow the needs back, consumers before operands, twice where classes are computed from one another."""
@@ -305,6 +306,11 @@ class WindowDemand:
 
     def _bounding_windows(self, g: int, windows: Mapping[Placement, int]) -> list[Placement]:
         return bounding_windows(self.views.core_type(g).shape, windows, self.limit)
+
+    def on_tiles(self, c: int, tiles: Placement) -> list[Placement]:
+        """The windows of these tiles at which a class is needed, and the tiles themselves, in core dimensions."""
+        core = self.views.to_core(c, tiles)
+        return [core, *(p for p in self.needed.get(self.views.group[c], ()) if grid_of(p) == grid_of(core))]
 
     def made_of(self, c: int) -> list[Placement]:
         """The windows at which a class may be computed, in its own dimensions."""

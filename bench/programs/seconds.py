@@ -1,0 +1,415 @@
+"""Programs whose seconds are measured: training steps, decoding, solvers and field codes, in the sizes of one machine.
+
+``names`` lists them; ``program`` defines one on its mesh of 8 devices. ``variants`` draws others by a seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from bench.programs import BenchProgram, fields as flow
+from bench.programs.spellings import FIVE_POINT, NINE_POINT, by_pad, by_shift, repeated, roll
+from bench.programs.training import (
+    adam_step,
+    gated_layer,
+    gated_weights,
+    mixture,
+    momentum_step,
+    scanned,
+    stacked,
+)
+
+_FAMILY = "seconds"
+#: A row: mesh, arguments, function, where the results lie.
+_Row = tuple[str, Sequence[str], Callable[..., Any], Any]
+
+
+def specs(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Where arguments lie."""
+    return tuple(argument.partition(": ")[2] for argument in arguments)
+
+
+# Dense programs.
+
+
+def mlp_layer(x: Array, w: Array) -> Array:
+    """One layer: a product and a nonlinearity."""
+    return jnp.tanh(x @ w)
+
+
+def _training(mesh: str, batch: str, weights: Sequence[str], function: Callable[..., Array], copies: int = 2) -> _Row:
+    step = momentum_step(function) if copies == 2 else adam_step(function)
+    return mesh, (batch, batch, *weights * copies), step, (specs(weights),) * copies
+
+
+def convolved(x: Array, w: Array, stride: int = 1) -> Array:
+    """A convolution of images ``[n, h, w, c]``."""
+    return lax.conv_general_dilated(x, w, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+def residual(x: Array, first: Array, second: Array) -> Array:
+    """A residual block without normalization."""
+    return x + convolved(jax.nn.relu(convolved(jax.nn.relu(x), first)), second)
+
+
+def residual_network(x: Array, *weights: Array) -> Array:
+    """A stem, blocks of two convolutions, and a mean over the image."""
+    x = convolved(x, weights[0])
+    for i in range(1, len(weights) - 1, 2):
+        x = residual(x, weights[i], weights[i + 1])
+    return jnp.mean(x, (1, 2)) @ weights[-1]
+
+
+def _classified(function: Callable[..., Array]) -> Callable[..., Any]:
+    """A step of gradient descent on the cross entropy: takes images, labels and weights."""
+
+    def loss(weights: Any, x: Array, labels: Array) -> Array:
+        scores = jax.nn.log_softmax(function(x, *weights))
+        return -jnp.mean(jnp.take_along_axis(scores, labels[:, None], 1))
+
+    def step(x: Array, labels: Array, *weights: Array) -> Any:
+        return tuple(w - 0.1 * g for w, g in zip(weights, jax.grad(loss)(weights, x, labels), strict=True))
+
+    return step
+
+
+def vision_transformer(x: Array, embed: Array, *rest: Array) -> Array:
+    """Patches of 8 by 8 pixels through decoder layers, their mean classified."""
+    batch, height, width, channels = x.shape
+    patches = x.reshape(batch, height // 8, 8, width // 8, 8, channels).transpose(0, 1, 3, 2, 4, 5)
+    tokens = patches.reshape(batch, -1, 64 * channels) @ embed
+    return jnp.mean(stacked(gated_layer(8, 2), 9)(tokens, *rest[:-1]), 1) @ rest[-1]
+
+
+def embedding_gradient(table: Array, tokens: Array, cotangent: Array) -> Array:
+    """The gradient of an embedding's table."""
+    return jax.vjp(lambda t: t[tokens], table)[1](cotangent)[0]
+
+
+def decode(cache_k: Array, cache_v: Array, x: Array, wq: Array, wk: Array, wv: Array, at: Array) -> Any:
+    """One token of attention over a cache ``[batch, time, heads, features]``."""
+    batch, time, heads, features = cache_k.shape
+    q, k, v = ((x @ w).reshape(batch, heads, features) for w in (wq, wk, wv))
+    cache_k = lax.dynamic_update_slice_in_dim(cache_k, k[:, None], at, 1)
+    cache_v = lax.dynamic_update_slice_in_dim(cache_v, v[:, None], at, 1)
+    scores = jnp.einsum("bhf,bthf->bht", q, cache_k) / features**0.5
+    weights = jax.nn.softmax(jnp.where(jnp.arange(time) <= at, scores, -1e30), -1)
+    return jnp.einsum("bht,bthf->bhf", weights, cache_v).reshape(batch, -1), cache_k, cache_v
+
+
+# Solvers.
+
+
+def conjugate_gradients(b: Array) -> Array:
+    """Twenty iterations on a five-point matrix, inner products by `jnp.vdot`."""
+
+    def apply(u: Array) -> Array:
+        q = jnp.pad(u, 1)
+        return 4.1 * u - q[:-2, 1:-1] - q[2:, 1:-1] - q[1:-1, :-2] - q[1:-1, 2:]
+
+    def step(_: Any, state: Any) -> Any:
+        x, r, p, rho = state
+        q = apply(p)
+        alpha = rho / jnp.vdot(p, q)
+        x, r = x + alpha * p, r - alpha * q
+        new = jnp.vdot(r, r)
+        return x, r, r + new / rho * p, new
+
+    return lax.fori_loop(0, 20, step, (jnp.zeros_like(b), b, b, jnp.vdot(b, b)))[0]
+
+
+def multigrid(u: Array, f: Array) -> Array:
+    """One V-cycle of four levels for Poisson's equation: Jacobi, restriction by means, piecewise prolongation."""
+
+    def smooth(u: Array, f: Array, times: int) -> Array:
+        for _ in range(times):
+            q = jnp.pad(u, 1)
+            u = u + 0.2 * (f - (4 * u - q[:-2, 1:-1] - q[2:, 1:-1] - q[1:-1, :-2] - q[1:-1, 2:]))
+        return u
+
+    def cycle(u: Array, f: Array, level: int) -> Array:
+        u = smooth(u, f, 2)
+        if level:
+            q = jnp.pad(u, 1)
+            r = f - (4 * u - q[:-2, 1:-1] - q[2:, 1:-1] - q[1:-1, :-2] - q[1:-1, 2:])
+            n, m = r.shape
+            coarse = r.reshape(n // 2, 2, m // 2, 2).sum((1, 3))
+            found = cycle(jnp.zeros_like(coarse), coarse, level - 1)
+            u = u + jnp.broadcast_to(found[:, None, :, None], (n // 2, 2, m // 2, 2)).reshape(n, m)
+        return smooth(u, f, 2)
+
+    return cycle(u, f, 3)
+
+
+def poisson_by_fft(f: Array) -> Array:
+    """Poisson's equation on a periodic square."""
+    n, m = f.shape
+    kx = 2 - 2 * jnp.cos(2 * jnp.pi * jnp.arange(n) / n)[:, None]
+    ky = 2 - 2 * jnp.cos(2 * jnp.pi * jnp.arange(m) / m)[None]
+    spectrum = jnp.fft.fft2(f) / jnp.where(kx + ky == 0, 1.0, kx + ky)
+    return jnp.real(jnp.fft.ifft2(spectrum))
+
+
+# Field codes.
+
+
+def heat(u: Array) -> Array:
+    """Heat with fixed ends."""
+    around = u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:]
+    return u.at[1:-1, 1:-1].add(0.2 * (around - 4 * u[1:-1, 1:-1]))
+
+
+def _laplacian(a: Array) -> Array:
+    return jnp.roll(a, 1, 0) + jnp.roll(a, -1, 0) + jnp.roll(a, 1, 1) + jnp.roll(a, -1, 1) - 4 * a
+
+
+def gray_scott(state: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Two reacting fields, periodic."""
+    u, v = state
+    w = u * v * v
+    return u + 0.16 * _laplacian(u) - w + 0.06 * (1 - u), v + 0.08 * _laplacian(v) + w - 0.122 * v
+
+
+def life(u: Array) -> Array:
+    """Conway's life on a torus, of 32-bit integers."""
+    rows = u + jnp.roll(u, 1, 0) + jnp.roll(u, -1, 0)
+    around = rows + jnp.roll(rows, 1, 1) + jnp.roll(rows, -1, 1) - u
+    return ((around == 3) | ((around == 2) & (u == 1))).astype(u.dtype)
+
+
+def lattice_boltzmann(f: Array) -> Array:
+    """Collision and streaming of nine populations ``[9, y, x]`` (D2Q9)."""
+    cx, cy = (0, 1, 0, -1, 0, 1, -1, -1, 1), (0, 0, 1, 0, -1, 1, 1, -1, -1)
+    weights = (4 / 9, *(1 / 9,) * 4, *(1 / 36,) * 4)
+    f = jnp.stack([jnp.roll(f[i], (cy[i], cx[i]), (0, 1)) for i in range(9)])
+    rho = jnp.sum(f, 0) + 1.0
+    ux, uy = (sum(c * f[i] for i, c in enumerate(cs) if c) / rho for cs in (cx, cy))
+    square = 1.5 * (ux * ux + uy * uy)
+    eu = [3 * (cx[i] * ux + cy[i] * uy) for i in range(9)]
+    equilibrium = jnp.stack([w * rho * (1 + e + 0.5 * e * e - square) for w, e in zip(weights, eu, strict=True)])
+    return f + 0.6 * (equilibrium - f)
+
+
+def level_set(u: Array) -> Array:
+    """A front that moves outward, by upwind differences (Osher and Sethian)."""
+    q = jnp.pad(u, 1, mode="edge")
+    c = q[1:-1, 1:-1]
+    a, b = c - q[:-2, 1:-1], q[2:, 1:-1] - c
+    d, e = c - q[1:-1, :-2], q[1:-1, 2:] - c
+    plus, minus = (lambda v: jnp.maximum(v, 0)), (lambda v: jnp.minimum(v, 0))
+    return u - 0.1 * jnp.sqrt(plus(a) ** 2 + minus(b) ** 2 + plus(d) ** 2 + minus(e) ** 2)
+
+
+def shallow_water(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    """Height and two velocities, periodic central differences."""
+    h, u, v = state
+
+    def d(a: Array, axis: int) -> Array:
+        return (jnp.roll(a, -1, axis) - jnp.roll(a, 1, axis)) * 0.5
+
+    new = h - 0.01 * (d(h * u, 0) + d(h * v, 1))
+    return (
+        new,
+        u - 0.01 * (u * d(u, 0) + v * d(u, 1) + 9.8 * d(new, 0)),
+        v - 0.01 * (u * d(v, 0) + v * d(v, 1) + 9.8 * d(new, 1)),
+    )
+
+
+def navier_stokes(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    """A step of projection with ten Jacobi iterations for the pressure, walls around."""
+    u, v, p = state
+
+    def d(a: Array, axis: int) -> Array:
+        q = jnp.pad(a, 1)
+        return 0.5 * (q[2:, 1:-1] - q[:-2, 1:-1] if axis == 0 else q[1:-1, 2:] - q[1:-1, :-2])
+
+    def around(a: Array) -> Array:
+        q = jnp.pad(a, 1)
+        return q[:-2, 1:-1] + q[2:, 1:-1] + q[1:-1, :-2] + q[1:-1, 2:]
+
+    u, v = (a - 0.02 * (u * d(a, 1) + v * d(a, 0)) + 0.05 * (around(a) - 4 * a) for a in (u, v))
+    divergence = d(u, 1) + d(v, 0)
+    for _ in range(10):
+        p = 0.25 * (around(p) - divergence)
+    return u - d(p, 1), v - d(p, 0), p
+
+
+def variable_coefficients(u: Array, k: Array) -> Array:
+    """Six steps of diffusion whose coefficient differs from place to place."""
+    for _ in range(6):
+        q, kk = jnp.pad(u, 1), jnp.pad(k, 1)
+        c, kc = q[1:-1, 1:-1], kk[1:-1, 1:-1]
+        moved = 0.0
+        for rows, columns in ((slice(None, -2), slice(1, -1)), (slice(2, None), slice(1, -1)),
+                              (slice(1, -1), slice(None, -2)), (slice(1, -1), slice(2, None))):  # fmt: skip
+            moved += (kc + kk[rows, columns]) * (q[rows, columns] - c)
+        u = u + 0.05 * moved
+    return u
+
+
+def forced(u: Array, k: Array) -> Array:
+    """Steps of diffusion, each with a coefficient of its own ``k[step]``."""
+    return lax.scan(lambda u, c: (u + c * _laplacian(u), None), u, k)[0]
+
+
+def seven_point(u: Array) -> Array:
+    """A step of heat in space, zeros around."""
+    q = jnp.pad(u, 1)
+    c = q[1:-1, 1:-1, 1:-1]
+    return c + 0.1 * (
+        q[:-2, 1:-1, 1:-1]
+        + q[2:, 1:-1, 1:-1]
+        + q[1:-1, :-2, 1:-1]
+        + q[1:-1, 2:, 1:-1]
+        + q[1:-1, 1:-1, :-2]
+        + q[1:-1, 1:-1, 2:]
+        - 6 * c
+    )
+
+
+def _of(step: Callable[[Any], Any], count: int, form: str = "unrolled") -> Callable[..., Any]:
+    """Several fields as several arguments."""
+    return lambda *state: repeated(step, count, form)(state)
+
+
+def _dense() -> dict[str, _Row]:
+    square = ("256x256: - -",)
+    tokens = "8x128x256: x - -"
+    weights = {style: gated_weights(style, 1, 256, 256, 64, 512) for style in ("2-D", "Megatron", "FSDP")}
+    whole = tuple(
+        w.partition(":")[0] + ": " + " ".join("-" * (1 + w.partition(":")[0].count("x"))) for w in weights["FSDP"]
+    )
+    images, labels = "64x32x32x16: x - - -", "int32 64: x"
+    filters = ("3x3x16x32: - - - -", *("3x3x32x32: - - - -",) * 8, "32x16: - -")
+    vit = ("192x256: - -", *whole * 4, "256x16: - -")
+    experts = ("256x8: - -", "8x256x512: x - -", "8x512x256: x - -")
+    mlp = stacked(mlp_layer, 1)
+    gated = gated_layer(8, 2)
+    sequence = ("8x128x256: x y -", *weights["Megatron"])
+    cache = "8x512x8x64: x - y -"
+    return {
+        "MLP of 8, data parallel": _training("8", "512x256: x -", square * 8, mlp),
+        "MLP of 24, data parallel": _training("8", "512x256: x -", square * 24, mlp),
+        "MLP of 4, FSDP": _training("8", "512x512: x -", ("512x512: x -",) * 4, mlp),
+        "MLP of 4, tensor parallel": _training("4x2", "512x512: x -", ("512x512: - y", "512x512: y -") * 2, mlp),
+        "MLP of 4, Adam, FSDP": _training("8", "512x512: x -", ("512x512: x -",) * 4, mlp, 3),
+        "transformer, data parallel": _training("8", tokens, whole * 2, stacked(gated, 9)),
+        "transformer of 4, FSDP": _training("8", tokens, weights["FSDP"] * 4, stacked(gated, 9)),
+        "transformer of 2, 2-D": _training("4x2", tokens, weights["2-D"] * 2, stacked(gated, 9)),
+        "transformer, Megatron": _training("4x2", tokens, weights["Megatron"] * 2, stacked(gated, 9)),
+        "transformer, sequence parallel": ("4x2", sequence, gated, "x y -"),
+        "transformer of 6, scanned": (
+            "4x2",
+            (tokens, *("6x" + w.replace(": ", ": - ") for w in weights["Megatron"])),
+            scanned(gated),
+            "x - -",
+        ),
+        "residual network": ("8", (images, labels, *filters), _classified(residual_network), specs(filters)),
+        "vision transformer": (
+            "8",
+            ("32x64x64x3: x - - -", "int32 32: x", *vit),
+            _classified(vision_transformer),
+            specs(vit),
+        ),
+        "mixture of experts": ("8", (tokens, *experts), mixture(8, 256), "x - -"),
+        "embedding's gradient": ("8", ("4096x256: - -", "int32 4096: x", "4096x256: x -"), embedding_gradient, "- -"),
+        "decoding": (
+            "4x2",
+            (cache, cache, "8x512: x -", *("512x512: - y",) * 3, "int32 :"),
+            decode,
+            ("x y", "x - y -", "x - y -"),
+        ),
+        "product, 2-D": ("4x2", ("1024x1024: x -", "1024x1024: - y"), lambda a, b: a @ b, "x y"),
+        "reshard, rows to columns": ("8", ("2048x2048: x -",), lambda a: a + 1, "- x"),
+        "reshard, tiles to rows": ("4x2", ("2048x2048: x y",), lambda a: a + 1, "y,x -"),
+    }
+
+
+def _fields() -> dict[str, _Row]:
+    rows, tiles = "1024x1024: x -", "1024x1024: x y"
+    box = "128x96x96: x y z"
+    five, nine = by_pad(FIVE_POINT), by_pad(NINE_POINT)
+    rolled = by_shift(FIVE_POINT, roll, "periodic")
+    return {
+        "five-point, 8 steps": ("8", (rows,), repeated(five, 8), "x -"),
+        "nine-point, 8 steps": ("4x2", (tiles,), repeated(nine, 8), "x y"),
+        "five-point, periodic, 100 steps": ("4x2", (tiles,), repeated(rolled, 100, "fori"), "x y"),
+        "heat, 20 steps": ("8", (rows,), repeated(heat, 20, "fori"), "x -"),
+        "heat, 100 steps": ("4x2", (tiles,), repeated(heat, 100, "fori"), "x y"),
+        "Gray-Scott, 20 steps": ("8", (rows, rows), _of(gray_scott, 20, "scan"), ("x -",) * 2),
+        "life, 32 steps": ("4x2", ("int32 1024x1024: x y",), repeated(life, 32, "fori"), "x y"),
+        "lattice Boltzmann, 10 steps": ("4x2", ("9x512x512: - x y",), repeated(lattice_boltzmann, 10, "fori"), "- x y"),
+        "level set, 10 steps": ("8", (rows,), repeated(level_set, 10, "fori"), "x -"),
+        "shallow water, 10 steps": ("8", (rows,) * 3, _of(shallow_water, 10, "fori"), ("x -",) * 3),
+        "shallow water, 4x2": ("4x2", (tiles,) * 3, _of(shallow_water, 2, "fori"), ("x y",) * 3),
+        "Navier-Stokes": ("4x2", ("512x512: x y",) * 3, _of(navier_stokes, 2), ("x y",) * 3),
+        "variable coefficients": ("8", (rows, rows), variable_coefficients, "x -"),
+        "time-varying coefficients": ("8", (rows, "12x1024x1024: - x -"), forced, "x -"),
+        "seven-point, 8 steps": ("2x2x2", (box,), repeated(seven_point, 8, "fori"), "x y z"),
+        "conjugate gradients": ("8", (rows,), conjugate_gradients, "x -"),
+        "multigrid": ("4x2", (tiles, tiles), multigrid, "x y"),
+        "Poisson by FFT": ("8", ("512x512: x -",), poisson_by_fft, "x -"),
+        "upwind": ("8", (rows,), repeated(flow.upwind, 4), "x -"),
+    }
+
+
+def names() -> dict[str, tuple[str, ...]]:
+    """The programs' names, by kind: dense programs and field codes."""
+    return {"dense": tuple(_dense()), "field": tuple(_fields())}
+
+
+def variants(seed: int, count: int) -> list[str]:
+    """The names of ``count`` other programs, the same for the same seed."""
+    return list(_drawn(seed, count))
+
+
+def _drawn(seed: int, count: int) -> dict[str, _Row]:
+    """Training of perceptrons and field codes by turns, of random sizes, depths, meshes and shardings."""
+    rng = random.Random(seed)
+    out: dict[str, _Row] = {}
+    for i in range(count):
+        if i % 2:
+            out.update([_drawn_field(f"variant {seed}.{i}: ", rng)])
+        else:
+            out.update([_drawn_training(f"variant {seed}.{i}: ", rng)])
+    return out
+
+
+def _drawn_training(prefix: str, rng: random.Random) -> tuple[str, _Row]:
+    width, layers, batch = rng.choice((192, 256, 384)), rng.randint(2, 12), rng.choice((256, 512, 1024))
+    weight = rng.choice(("- -", "x -", "- x"))
+    weights = (f"{width}x{width}: {weight}",) * layers
+    copies = rng.choice((2, 3))
+    name = f"{prefix}MLP of {layers}, {batch}x{width}, weights {weight}, {copies - 1} moments"
+    return name, _training("8", f"{batch}x{width}: x -", weights, stacked(mlp_layer, 1), copies)
+
+
+def _drawn_field(prefix: str, rng: random.Random) -> tuple[str, _Row]:
+    n, m, steps = 8 * rng.randint(48, 128), 8 * rng.randint(48, 128), rng.randint(2, 40)
+    mesh, spec = rng.choice((("8", "x -"), ("4x2", "x y"), ("8", "- x")))
+    form = rng.choice(("unrolled", "fori", "scan")) if steps <= 12 else rng.choice(("fori", "scan"))
+    kind = rng.choice(("heat", "level set", "Gray-Scott", "shallow water", "nine-point"))
+    step, fields = {
+        "heat": (lambda s: (heat(*s),), 1), "level set": (lambda s: (level_set(*s),), 1),
+        "Gray-Scott": (gray_scott, 2), "shallow water": (shallow_water, 3),
+        "nine-point": (lambda s: (by_pad(NINE_POINT)(*s),), 1),
+    }[kind]  # fmt: skip
+    name = f"{prefix}{kind}, {steps} steps, {form}, {n}x{m}: {spec} on {mesh}"
+    return name, (mesh, (f"{n}x{m}: {spec}",) * fields, _of(step, steps, form), (spec,) * fields)
+
+
+def program(name: str) -> BenchProgram:
+    """The program of this name."""
+    if name.startswith("variant "):
+        seed, _, number = name.split()[1].rstrip(":").partition(".")
+        rows = _drawn(int(seed), int(number) + 1)
+    else:
+        rows = {**_dense(), **_fields()}
+    mesh, arguments, function, out = rows[name]
+    return BenchProgram.define(name, _FAMILY, mesh, arguments, function, out)
