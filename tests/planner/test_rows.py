@@ -195,3 +195,66 @@ def test_rows_that_save_nothing_are_not_made() -> None:
     plan = check(lambda u: lax.fori_loop(0, 100, lambda i, v: walls(v), u), X4, argument((256,), "x"), cost_model=free)
     (loop,) = loops(plan.device_program)
     assert loop.trip_count == 100
+
+
+def one_sided(u: Any) -> Any:
+    p = jnp.pad(u, [(2, 0), (0, 0)])
+    return 3 * u - p[:-2] + p[1:-1]
+
+
+def mirrored(u: Any) -> Any:
+    p = jnp.pad(u, 1, mode="reflect")
+    return p[:-2, 1:-1] + 2 * p[2:, 1:-1] - p[1:-1, :-2] + p[1:-1, 2:]
+
+
+def repeated_ends(u: Any) -> Any:
+    p = jnp.pad(u, 1, mode="edge")
+    return p[:-2, 1:-1] + 2 * p[2:, 1:-1] - p[1:-1, 2:]
+
+
+def round_and_walls(u: Any) -> Any:
+    """Periodic along rows, zeros beyond columns."""
+    p = jnp.pad(u, [(0, 0), (1, 1)])
+    return jnp.roll(u, 1, 0) - 2 * jnp.roll(u, -1, 0) + p[:, :-2] - p[:, 2:]
+
+
+def inner_points(u: Any) -> Any:
+    return u.at[1:-1, 1:-1].add(u[:-2, 1:-1] - 3 * u[1:-1, 2:])
+
+
+@pytest.mark.parametrize("mesh,spec,shape,cut", [
+    (X4, "x -", (32, 8), 0), (X4, "x -", (32, 8), 2), (PLANE, "x y", (32, 32), 0), (PLANE, "y x", (32, 40), 3),
+])
+@pytest.mark.parametrize("step", [one_sided, mirrored, repeated_ends, round_and_walls, inner_points])
+def test_rims_go_stale_and_tiles_stay_exact(
+    step: Any, mesh: dict[str, int], spec: str, shape: tuple[int, ...], cut: int
+) -> None:
+    """Whatever lies beyond the domain, on one side or both, uneven sizes included: rows are an inner loop that sends
+    nothing, and what the simulator holds for unspecified never reaches a result."""
+    def run(u: Any) -> Any:
+        inside = lax.fori_loop(0, 7, lambda _, v: step(v), u[:shape[0] - cut])
+        return jnp.pad(inside, [(0, cut), (0, 0)])
+
+    plan = check(run, mesh, argument(shape, spec), cost_model=LATENCY)
+    inner = [loop for loop in loops(plan.device_program) if not loop.messages]
+    assert inner and all(loop.trip_count and loop.trip_count > 1 for loop in inner)
+
+
+def test_what_does_not_change_is_exchanged_once() -> None:
+    """A coefficient per iteration, held with halos before the loop."""
+    def run(u: Any, k: Any) -> Any:
+        return lax.scan(lambda v, c: (walls(v, c), None), u, k)[0]
+
+    near = AlphaBeta(launch=1e-5, latency=0, bandwidth=1e9, flops=1e9, memory=1e15)
+    plan = check(run, X4, argument((32, 256), "x -"), argument((24, 32, 256), "- x -"), cost_model=near, results="same")
+    (outer, *_) = (loop for loop in loops(plan.device_program) if loop.messages)
+    assert outer.body.messages == 2
+
+
+def test_iterations_that_reduce_make_no_rows() -> None:
+    def run(u: Any) -> Any:
+        return lax.fori_loop(0, 8, lambda _, v: walls(v) - jnp.sum(v), u)
+
+    plan = check(run, X4, LINE, cost_model=LATENCY)
+    (loop,) = loops(plan.device_program)
+    assert loop.trip_count == 8

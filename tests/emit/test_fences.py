@@ -1,0 +1,98 @@
+"""Values that compilers are kept from computing again: which ones, in which form, and what it is for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+import jax.numpy as jnp  # noqa: E402
+from jax import lax  # noqa: E402
+from tests.planner.test_stencils import X8, argument, planned  # noqa: E402
+
+import eggshard as es  # noqa: E402
+from eggshard.costmodel import AlphaBeta  # noqa: E402
+from eggshard.emit.fences import fenced  # noqa: E402
+from eggshard.emit.stablehlo import plan_text  # noqa: E402
+from eggshard.hlo.kernels import count_kernels  # noqa: E402
+from eggshard.program.attributes import Attributes  # noqa: E402
+from eggshard.program.mesh import Mesh  # noqa: E402
+from eggshard.program.types import TensorType  # noqa: E402
+from eggshard.steps.assemble import Assembler  # noqa: E402
+from eggshard.steps.steps import Local  # noqa: E402
+
+ROW = TensorType((8,), "f32")
+PART = TensorType((6,), "f32")
+
+
+def cut(assembler: Assembler, value: int, start: int) -> int:
+    attributes = Attributes(start_indices=(start,), limit_indices=(start + 6,), strides=(1,))
+    return assembler.emit(Local("slice", attributes, (PART,)), (value,))[0]
+
+
+def pointwise(assembler: Assembler, name: str, *values: int) -> int:
+    return assembler.emit(Local(name, Attributes(), (assembler.types[values[0]],)), values)[0]
+
+
+def test_which_values_are_kept() -> None:
+    """What is computed and read at several places; neither what is only cut, nor what is read where it is made."""
+    a = Assembler(Mesh({"x": 2}))
+    x = a.input(ROW)
+    level = pointwise(a, "tanh", x)
+    left, right = cut(a, level, 0), cut(a, level, 2)
+    added = pointwise(a, "add", left, right)
+    once = pointwise(a, "negate", added)
+    out = pointwise(a, "multiply", once, added)
+    plan = a.build([out])
+    (kept,) = fenced(plan)
+    (maker,) = [step for step in plan.steps if kept in step.results]
+    assert maker.action == Local("tanh", Attributes(), (ROW,))
+
+
+def test_a_value_with_one_reader_is_fused_with_it() -> None:
+    a = Assembler(Mesh({"x": 2}))
+    plan = a.build([cut(a, pointwise(a, "tanh", a.input(ROW)), 1)])
+    assert not fenced(plan)
+
+
+def smooth(u: Any) -> Any:
+    q = jnp.pad(u, 1)
+    return 0.2 * (u + q[:-2, 1:-1] + q[2:, 1:-1] + q[1:-1, :-2] + q[1:-1, 2:])
+
+
+def test_forms_by_platform() -> None:
+    """Text for people has no fences; a conditional fences on CPUs, where barriers do not, and on CPUs alone."""
+    plan = planned(lambda u: smooth(smooth(u)), X8, argument((64, 64), "x -"), results="same")
+    assert not any(form in plan_text(plan) for form in ("optimization_barrier", "stablehlo.case"))
+    assert "optimization_barrier" in plan_text(plan, "gpu") and "stablehlo.case" not in plan_text(plan, "gpu")
+    assert "stablehlo.case" in plan_text(plan, "cpu")
+
+
+@pytest.mark.parametrize("count,loops", [(4, False), (24, True)])
+def test_levels_are_computed_once(count: int, loops: bool) -> None:
+    """The compiled program has at most 1.3 times the operations of its levels, each of 10 per element."""
+
+    def run(u: Any) -> Any:
+        if loops:
+            return lax.fori_loop(0, count, lambda _, v: smooth(v), u)
+        for _ in range(count):
+            u = smooth(u)
+        return u
+
+    plan = planned(run, X8, argument((512, 64), "x -", np.float32), results="same", cost_model=AlphaBeta())
+    mesh = jax.make_mesh((8,), ("x",))
+    u = jax.device_put(np.ones((512, 64), np.float32), jax.sharding.NamedSharding(mesh, jax.P("x")))
+    compiled = jax.jit(plan.to_jax()).lower(u).compile()
+    flops = sum(k.flops * k.trip_count for k in count_kernels(compiled.as_text()))
+    widened = (64 + 2 * 8) / 64  # eight rows of halos at most are computed twice
+    assert flops < 1.3 * widened * 10 * count * 64 * 64
+    np.testing.assert_allclose(compiled(u), run(jnp.ones((512, 64))), rtol=1e-5)
+
+
+def test_one_device_has_no_conditional() -> None:
+    """A single device has no partition id to make a branch unknown by."""
+    plan = planned(lambda u: smooth(smooth(u)), {"x": 1}, argument((16, 16), "x -"), results="same")
+    assert "partition_id" not in plan_text(plan, "cpu")
+    assert isinstance(plan, es.Plan)
