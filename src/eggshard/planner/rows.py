@@ -10,17 +10,18 @@ the remainder is a shorter row, or a loop where the trip count is unknown.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from eggshard.ops import registry
 from eggshard.ops.regions.counted_loops import condition_of_rows, find_counter
+from eggshard.placement.halos import Demanded, Halos, Placements
 from eggshard.program.attributes import Attributes
-from eggshard.program.placement import Dim, Placement, replicated
+from eggshard.program.placement import replicated
 from eggshard.program.program import Region
 from eggshard.program.types import TensorType
 from eggshard.steps.assemble import Assembler, Conversions
 from eggshard.steps.control_steps import Loop
+from eggshard.steps.held import Origin
 from eggshard.steps.steps import Local, StepPlan
 from eggshard.steps.window_steps import Crop
 
@@ -30,10 +31,8 @@ ROWS = (2, 4, 8, 16, 32, 64)
 #: Fraction of the price that a row of twice the length must save; still longer ones would save less again
 #: (`python -m bench stencil`).
 WORTH = 4e-3
-
-Placements = tuple[Placement, ...]
-#: Where a body's inputs must lie for its outputs to be computed at these placements without communication.
-Demanded = Callable[[Placements], Placements]
+#: What rows add was chosen for no class of a selection problem.
+_CHOSEN = (Origin(-1, op="rows of iterations"),)
 
 
 class Planning(NamedTuple):
@@ -48,73 +47,6 @@ class Planning(NamedTuple):
     conversions: Conversions
     price: Callable[[StepPlan], float]
     saving: float
-
-
-@dataclass(frozen=True)
-class Halos:
-    """How far the iterations of a loop reach. ``tiles``: where its carried values lie.
-
-    growth: per axes of a dimension how far an iteration reaches below and above. wide: the carried values that are held
-    with a halo, and along which dimensions it is wrapped. fixed: which of all values the body does not change.
-    """
-
-    tiles: Placements
-    shapes: tuple[tuple[int, ...], ...]
-    growth: dict[tuple[str, ...], tuple[int, int]]
-    wide: dict[int, frozenset[int]]
-    fixed: frozenset[int]
-
-    @classmethod
-    def of(cls, body: Region, tiles: Placements, demanded: Demanded) -> Halos | None:
-        """None where iterations look at no neighbours, or at other tiles than their own and those beside it."""
-        shapes = tuple(body.types[v].shape for v in body.inputs)
-        fixed = frozenset(i for i, (v, w) in enumerate(zip(body.inputs, body.outputs, strict=True)) if v == w)
-        growth: dict[tuple[str, ...], tuple[int, int]] = {}
-        found = demanded(tiles)
-        if any(a.tile != b.tile or a.axes != b.axes
-               for p, q in zip(tiles, found, strict=True) for a, b in zip(p.dims, q.dims, strict=True)):
-            return None
-        for p in found:
-            for d in p.dims:
-                if d.windowed:
-                    low, high = growth.get(d.axes, (0, 0))
-                    growth[d.axes] = min(low, d.low), max(high, d.high)
-        halos = cls(tiles, shapes, growth, {}, fixed)
-        while growth:
-            wide = {
-                i: frozenset(d for d, dim in enumerate(p.dims) if dim.wrapped) | halos.wide.get(i, frozenset())
-                for i, p in enumerate(found) if p.windowed or i in halos.wide
-            }
-            if wide == halos.wide:
-                return halos
-            halos = cls(tiles, shapes, growth, wide, fixed)
-            held = halos.held(1)
-            found = demanded(tuple(t if i in fixed else p for i, (t, p) in enumerate(zip(tiles, held, strict=True))))
-        return None
-
-    def held(self, times: int, fixed: int | None = None) -> Placements:
-        """Where the values lie of which so many iterations can be computed; those that do not change, of others."""
-        return tuple(
-            self._widened(i, fixed if i in self.fixed and fixed is not None else times) if i in self.wide else p
-            for i, p in enumerate(self.tiles)
-        )
-
-    def fit(self, times: int) -> bool:
-        """Whether what so many iterations reach lies on the devices beside one's own."""
-        return all(
-            times * max(-low, high) <= d.tile
-            for i in self.wide for d in self.tiles[i].dims for low, high in (self.growth.get(d.axes, (0, 0)),)
-        )
-
-    def _widened(self, i: int, times: int) -> Placement:
-        def wide(at: int, n: int, d: Dim) -> Dim:
-            low, high = (times * reach for reach in self.growth.get(d.axes, (0, 0)))
-            if not times or (not low and not high):
-                return d
-            return d._replace(low=low, high=high, wrapped=(low, n + high) if at in self.wide[i] else None)
-
-        dims = enumerate(zip(self.shapes[i], self.tiles[i].dims, strict=True))
-        return self.tiles[i]._replace(dims=tuple(wide(at, n, d) for at, (n, d) in dims))
 
 
 def with_rows(
@@ -194,7 +126,7 @@ def _row(
     """Exchange halos for ``times`` iterations, run ``trips`` of them on what is held then, and return to the tiles."""
     types = [body.types[v] for v in body.inputs]
     wide, left = halos.held(times), halos.held(times - 1, fixed=times)
-    row = Assembler(iteration.mesh, conversions)
+    row = Assembler(iteration.mesh, conversions, _CHOSEN)
     given = [row.input(p.local_type(t)) for p, t in zip(halos.tiles, types, strict=True)]
     carried = [
         row.convert(v, t, p, [q])[q] for v, t, p, q in zip(given, types, halos.tiles, wide, strict=True)
@@ -213,7 +145,7 @@ def _counted(
 ) -> Loop:
     """So many iterations on shards of one size, counted by a carried value of their own in front."""
     number = TensorType((), "i32")
-    goes_on, next_ = Assembler(iteration.mesh), Assembler(iteration.mesh)
+    goes_on, next_ = (Assembler(iteration.mesh, None, _CHOSEN) for _ in range(2))
     count = goes_on.input(number)
     for t in types:
         goes_on.input(t)

@@ -31,15 +31,18 @@ class Conversions(Protocol):
 
 
 class Assembler:
-    """Appends steps. Equal steps on the same values are emitted once, as compilers keep them, except for effects."""
+    """Appends steps, chosen for ``origins`` where nothing else is said.
 
-    def __init__(self, mesh: Mesh, conversions: Conversions | None = None):
+    Equal steps on the same values are emitted once, as compilers keep them, except for effects.
+    """
+
+    def __init__(self, mesh: Mesh, conversions: Conversions | None = None, origins: tuple[Origin, ...] = ()):
         self.mesh, self.conversions = mesh, conversions
         self.steps: list[Step] = []
         self.types: list[TensorType] = []
         self.inputs: list[int] = []
         self.held: dict[int, Held] = {}
-        self._origins: tuple[Origin, ...] = ()
+        self._origins = origins
         self._emitted: dict[tuple[Action, tuple[int, ...]], tuple[int, ...]] = {}
 
     def input(self, type_: TensorType) -> int:
