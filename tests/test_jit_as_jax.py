@@ -103,7 +103,7 @@ def test_results_lie_in_the_memory_that_jax_puts_them_in(function: Any, given: A
         np.testing.assert_array_equal(np.asarray(g), np.asarray(w))
 
 
-def test_what_xla_does_not_compile_runs_as_under_jax_jit() -> None:
+def test_functions_that_partition_themselves_run_as_xla_partitions_them() -> None:
     @custom_partitioning
     def own(x: Any) -> Any:
         return jnp.sin(x)
@@ -113,9 +113,31 @@ def test_what_xla_does_not_compile_runs_as_under_jax_jit() -> None:
         infer_sharding_from_operands=lambda mesh, args, result: args[0].sharding, sharding_rule="i j -> i j",
     )
     planned = jit(lambda x: own(x) + 1, in_shardings=on("x"), out_shardings=on("x"))
-    with pytest.warns(EggshardWarning, match="XLA does not compile the plan of <lambda>, which runs as jax.jit would"):
+    with pytest.warns(EggshardWarning, match="<lambda> calls a function that partitions itself"):
         got = planned(ones(16, 8))
     np.testing.assert_allclose(np.asarray(got), np.sin(1) + 1, rtol=1e-6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EggshardWarning)
+        planned(ones(16, 8))
+    plan = es.optimize(jax.jit(lambda x: own(x) + 1, in_shardings=on("x"), out_shardings=on("x")).lower(ones(16, 8)))
+    with pytest.warns(EggshardWarning, match="partitions itself"):
+        got = plan.to_jax()(jax.device_put(ones(16, 8), on("x")))
+    np.testing.assert_allclose(np.asarray(got), np.sin(1) + 1, rtol=1e-6)
+
+
+def test_what_xla_does_not_compile_runs_as_under_jax_jit() -> None:
+    class FailsWhenCompiled:
+        def __call__(self, *args: Any) -> Any:
+            raise jax.errors.JaxRuntimeError("INTERNAL: no such form")
+
+        lower = __call__
+
+    planned = jit(jnp.sin, in_shardings=on("x"))
+    made = planned._new_jitted
+    planned._new_jitted = lambda *key: made(*key)._replace(function=FailsWhenCompiled())
+    with pytest.warns(EggshardWarning, match="XLA does not compile the plan of sin, which runs as jax.jit would"):
+        got = planned(ones(16, 8))
+    np.testing.assert_allclose(np.asarray(got), np.sin(1), rtol=1e-6)
     with warnings.catch_warnings():
         warnings.simplefilter("error", EggshardWarning)
         planned(ones(16, 8))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,9 +15,10 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from eggshard.emit.jax_primitive import DeviceModule, TransformationError, call_module
 from eggshard.emit.stablehlo import at_grid_positions, module_text, unsharded_text
 from eggshard.engines.jax.agreement import agree, processes_of
-from eggshard.errors import LoweringError
+from eggshard.errors import EggshardWarning, LoweringError
 from eggshard.frontends.jax.calling_convention import JaxCallingConvention
 from eggshard.frontends.protocol import CallingConvention
+from eggshard.ops.calls.opaque import partitions_itself
 from eggshard.ops.module_text import program_text
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
@@ -322,8 +324,16 @@ def _device_module(plan: PlanRecord, convention: JaxCallingConvention) -> Device
             f"its program has {len(program.input_types)} and {len(program.output_types)}"
         )
 
+    by_xla = partitions_itself(program.region)
+    if by_xla:
+        warnings.warn(
+            f"{convention.name} calls a function that partitions itself (jax.custom_partitioning), which XLA takes in no "
+            "plan: it runs as XLA partitions it", EggshardWarning, stacklevel=2)
+
     @cache
     def text(platform: str) -> str:
+        if by_xla:
+            return program_text(program)
         return module_text(
             at_grid_positions(plan.device_program),
             program.input_types,

@@ -31,10 +31,22 @@ from eggshard.program import codec
 from eggshard.program.attributes import Attributes
 from eggshard.program.codec import attribute_dictionary, encode_attributes
 from eggshard.program.op_sharding_rule import PASS_THROUGH, OpShardingRule
+from eggshard.program.program import Region
 
 _VERBATIM = codec.Verbatim().optional()
 #: JAX's callback for partitioning by the user: a name without an implementation behind it.
 _PARTITIONING_CALLBACK = "CustomSPMDPartitioning"
+
+
+def partitions_itself(region: Region) -> bool:
+    """Whether a region calls, at any depth, what its author partitions (`jax.custom_partitioning`).
+
+    XLA asks its callback for shardings, which nothing has in a manual region.
+    """
+    return any(
+        op.attributes.get("call_target_name") == _PARTITIONING_CALLBACK or any(map(partitions_itself, op.regions))
+        for op in region.ops
+    )
 
 
 class _CustomCall(OpDef):
