@@ -15,6 +15,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from eggshard.emit.jax_primitive import DeviceModule, TransformationError, call_module
 from eggshard.emit.stablehlo import at_grid_positions, module_text, unsharded_text
 from eggshard.engines.jax.agreement import agree, processes_of
+from eggshard.engines.jax.specs import spec_of, trimmed
 from eggshard.errors import EggshardWarning, LoweringError
 from eggshard.frontends.jax.calling_convention import JaxCallingConvention
 from eggshard.frontends.protocol import CallingConvention
@@ -23,7 +24,7 @@ from eggshard.ops.module_text import program_text
 from eggshard.program.mesh import Mesh
 from eggshard.program.placement import Placement
 from eggshard.program.program import Program
-from eggshard.program.sharding import Sharding, whole_mesh
+from eggshard.program.sharding import whole_mesh
 from eggshard.spmd.manual import contains_manual
 
 if TYPE_CHECKING:
@@ -235,13 +236,13 @@ class PlannedFunction:
 
     def _sharding(self, mesh: jax.sharding.Mesh | AbstractMesh, placement: Placement, rank: int) -> NamedSharding:
         """The JAX sharding of a placement's first ``rank`` dimensions (typed keys hide the others)."""
-        spec = _spec(placement, self.plan.mesh, tuple(mesh.axis_names))
+        spec = spec_of(placement, self.plan.mesh, tuple(mesh.axis_names))
         if spec is None:
             # Sub-axes have no name on the caller's mesh: the same devices, as a finer grid.
             abstract = isinstance(mesh, AbstractMesh)
             mesh = abstract_mesh(self.plan.mesh) if abstract else device_mesh(tuple(mesh.devices.flat), self.plan.mesh)
             spec = PartitionSpec(*[d.axes or None for d in placement.dims])
-        return NamedSharding(mesh, _trimmed(tuple(spec)[:rank]))
+        return NamedSharding(mesh, trimmed(tuple(spec)[:rank]))
 
 
 def to_jax(plan: PlanRecord) -> Callable[..., Any]:
@@ -327,8 +328,8 @@ def _device_module(plan: PlanRecord, convention: JaxCallingConvention) -> Device
     by_xla = partitions_itself(program.region)
     if by_xla:
         warnings.warn(
-            f"{convention.name} calls a function that partitions itself (jax.custom_partitioning), which XLA takes in no "
-            "plan: it runs as XLA partitions it", EggshardWarning, stacklevel=2)
+            f"{convention.name} calls a function that partitions itself (jax.custom_partitioning), which XLA takes in "
+            "no plan: it runs as XLA partitions it", EggshardWarning, stacklevel=2)
 
     @cache
     def text(platform: str) -> str:
@@ -353,35 +354,12 @@ def _device_module(plan: PlanRecord, convention: JaxCallingConvention) -> Device
         inputs=program.input_types,
         outputs=program.output_types,
         axes=axes,
-        specs=tuple(_spec(p, mesh, names) for p in plan.output_placements),
+        specs=tuple(spec_of(p, mesh, names) for p in plan.output_placements),
         weak=tuple(leaf.weak_type for leaf in convention.results),
         whole=lambda: program_text(program),
         callbacks=convention.callbacks,
         effects=convention.effects,
     )
-
-
-def _spec(placement: Placement, mesh: Mesh, names: tuple[str, ...]) -> PartitionSpec | None:
-    """The partition spec of a placement over a mesh of the same shape with these axis names; None with sub-axes."""
-    sharding = Sharding.from_placement(placement, mesh)
-    if any(axis.size for axis in sharding.axes):
-        return None
-    named = dict(zip(whole_mesh(mesh).axes, names, strict=True))
-    return _trimmed([tuple(named[a.name] for a in d.axes) for d in sharding.dims])
-
-
-def partition_spec(placement: Placement, mesh: Mesh, names: tuple[str, ...], rank: int) -> PartitionSpec | None:
-    """Over axes of these names, where the first ``rank`` dimensions of a placement lie; None with sub-axes."""
-    spec = _spec(placement, mesh, names)
-    return None if spec is None else _trimmed(tuple(spec)[:rank])
-
-
-def _trimmed(entries: Sequence[Any]) -> PartitionSpec:
-    """A spec in the form in which JAX reports shardings: plain names for single axes, no empty entries at the end."""
-    plain = [None if not e else e[0] if isinstance(e, tuple) and len(e) == 1 else e for e in entries]
-    while plain and plain[-1] is None:
-        plain.pop()
-    return PartitionSpec(*plain)
 
 
 def abstract_mesh(mesh: Mesh) -> AbstractMesh:
