@@ -1,11 +1,11 @@
-"""Halos of the values that a loop carries: how far its iterations reach, and where several find all that they need."""
+"""Halos of the values that a loop carries: where several iterations find all that they need."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from eggshard.program.placement import Dim, Placement
+from eggshard.placement.windows import bounding_window
+from eggshard.program.placement import Placement
 from eggshard.program.program import Region
 
 Placements = tuple[Placement, ...]
@@ -13,68 +13,45 @@ Placements = tuple[Placement, ...]
 Demanded = Callable[[Placements], Placements]
 
 
-@dataclass(frozen=True)
 class Halos:
-    """How far the iterations of a loop reach. ``tiles``: where its carried values lie.
+    """Where the values that a loop carries lie for so many of its iterations. tiles: where they lie before and after.
 
-    growth: per axes of a dimension how far an iteration reaches below and above. wide: the carried values that are held
-    with a halo, and along which dimensions it is wrapped. fixed: which of all values the body does not change.
+    fixed: those that the body does not change. They are held as wide as any iteration needs, and the others after each
+    iteration as the rest of them needs.
     """
 
-    tiles: Placements
-    shapes: tuple[tuple[int, ...], ...]
-    growth: dict[tuple[str, ...], tuple[int, int]]
-    wide: dict[int, frozenset[int]]
-    fixed: frozenset[int]
+    def __init__(self, body: Region, tiles: Placements, demanded: Demanded):
+        self.tiles, self.demanded = tiles, demanded
+        self.shapes = tuple(body.types[v].shape for v in body.inputs)
+        self.fixed = frozenset(i for i, (v, w) in enumerate(zip(body.inputs, body.outputs, strict=True)) if v == w)
+        self._held: list[Placements | None] = [tiles]
 
-    @classmethod
-    def of(cls, body: Region, tiles: Placements, demanded: Demanded) -> Halos | None:
-        """None where iterations look at no neighbours, or at other tiles than their own and those beside it."""
-        shapes = tuple(body.types[v].shape for v in body.inputs)
-        fixed = frozenset(i for i, (v, w) in enumerate(zip(body.inputs, body.outputs, strict=True)) if v == w)
-        growth: dict[tuple[str, ...], tuple[int, int]] = {}
-        found = demanded(tiles)
-        if any(a.tile != b.tile or a.axes != b.axes
-               for p, q in zip(tiles, found, strict=True) for a, b in zip(p.dims, q.dims, strict=True)):
-            return None
-        for p in found:
-            for d in p.dims:
-                if d.windowed:
-                    low, high = growth.get(d.axes, (0, 0))
-                    growth[d.axes] = min(low, d.low), max(high, d.high)
-        halos = cls(tiles, shapes, growth, {}, fixed)
-        while growth:
-            wide = {
-                i: frozenset(d for d, dim in enumerate(p.dims) if dim.wrapped) | halos.wide.get(i, frozenset())
-                for i, p in enumerate(found) if p.windowed or i in halos.wide
-            }
-            if wide == halos.wide:
-                return halos
-            halos = cls(tiles, shapes, growth, wide, fixed)
-            held = halos.held(1)
-            found = demanded(tuple(t if i in fixed else p for i, (t, p) in enumerate(zip(tiles, held, strict=True))))
-        return None
+    def held(self, times: int) -> Placements | None:
+        """Where the values lie of which so many iterations can be computed.
 
-    def held(self, times: int, fixed: int | None = None) -> Placements:
-        """Where the values lie of which so many iterations can be computed; those that do not change, of others."""
-        return tuple(
-            self._widened(i, fixed if i in self.fixed and fixed is not None else times) if i in self.wide else p
-            for i, p in enumerate(self.tiles)
-        )
+        None where iterations look at no neighbours, at other tiles than their own and those beside it, or past those.
+        """
+        while len(self._held) <= times:
+            last = self._held[-1]
+            self._held.append(None if last is None else self._before(last))
+        return self._held[times]
 
-    def fit(self, times: int) -> bool:
-        """Whether what so many iterations reach lies on the devices beside one's own."""
-        return all(
-            times * max(-low, high) <= d.tile
-            for i in self.wide for d in self.tiles[i].dims for low, high in (self.growth.get(d.axes, (0, 0)),)
-        )
+    def left(self, times: int) -> Placements:
+        """Where the values lie after the first of so many iterations."""
+        before, after = self.held(times), self.held(times - 1)
+        assert before is not None and after is not None
+        return tuple(p if i in self.fixed else q for i, (p, q) in enumerate(zip(before, after, strict=True)))
 
-    def _widened(self, i: int, times: int) -> Placement:
-        def wide(at: int, n: int, d: Dim) -> Dim:
-            low, high = (times * reach for reach in self.growth.get(d.axes, (0, 0)))
-            if not times or (not low and not high):
-                return d
-            return d._replace(low=low, high=high, wrapped=(low, n + high) if at in self.wide[i] else None)
-
-        dims = enumerate(zip(self.shapes[i], self.tiles[i].dims, strict=True))
-        return self.tiles[i]._replace(dims=tuple(wide(at, n, d) for at, (n, d) in dims))
+    def _before(self, after: Placements) -> Placements | None:
+        """Where the values lie of which the first iteration leaves these, the widest windows included."""
+        found = self.demanded(tuple(t if i in self.fixed else p for i, (t, p) in enumerate(
+            zip(self.tiles, after, strict=True))))
+        out = []
+        for shape, p, q in zip(self.shapes, found, after, strict=True):
+            if any((a.axes, a.tile) != (b.axes, b.tile) for a, b in zip(p.dims, q.dims, strict=True)):
+                return None
+            dims = [bounding_window(pair, n) for n, *pair in zip(shape, p.dims, q.dims, strict=True)]
+            if any(max(-d.low, d.high) > d.tile for d in dims):
+                return None
+            out.append(p._replace(dims=tuple(dims)))
+        return tuple(out) if any(p.windowed for p in out) else None

@@ -60,15 +60,16 @@ def with_rows(
         return loop
     if counter is None or counter.direction == "NE":
         return loop
-    halos = Halos.of(body, tiles, planning.demanded)
-    if halos is None:
-        return loop
+    halos = Halos(body, tiles, planning.demanded)
     types = [loop.body.types[v] for v in loop.body.inputs]
     best: Loop | StepPlan = loop
     cost, chosen = price(_program(loop.body, types, [loop])), 1
 
     def by_rows(times: int) -> StepPlan | None:
-        iteration = plan(body, halos.held(times), halos.held(times - 1, fixed=times))
+        wide = halos.held(times)
+        if wide is None:
+            return None
+        iteration = plan(body, wide, halos.left(times))
         if iteration.messages:
             return None
         ahead = plan(condition_of_rows(condition, counter, loop.trip_count, times), tiles, (replicated(()),))
@@ -88,7 +89,7 @@ def with_rows(
         return _program(loop.body, types, parts)
 
     def better(times: int) -> StepPlan | None:
-        fits = halos.fit(times) and counter.fits(body.types[body.inputs[counter.position]].dtype, times)
+        fits = counter.fits(body.types[body.inputs[counter.position]].dtype, times)
         form = by_rows(times) if fits and (loop.trip_count is None or loop.trip_count >= times) else None
         return form if form is not None and price(form) < cost * (1 - planning.saving) else None
 
@@ -125,7 +126,8 @@ def _row(
 ) -> StepPlan:
     """Exchange halos for ``times`` iterations, run ``trips`` of them on what is held then, and return to the tiles."""
     types = [body.types[v] for v in body.inputs]
-    wide, left = halos.held(times), halos.held(times - 1, fixed=times)
+    wide, left = halos.held(times), halos.left(times)
+    assert wide is not None
     row = Assembler(iteration.mesh, conversions, _CHOSEN)
     given = [row.input(p.local_type(t)) for p, t in zip(halos.tiles, types, strict=True)]
     carried = [
