@@ -28,6 +28,10 @@ PROGRESS = 100
 #: Programs of a seed are numbered from this many times the seed.
 OF_A_SEED = 1_000_000
 KINDS = ("wrong", "crash", "fallback", "bytes", "bound", "order")
+#: Results of XLA's own program that NumPy contradicts and our plan does not: counted, no failure.
+REFERENCE = "reference"
+#: What is counted of JAX itself.
+JAX = ("refused by JAX", "wrong by XLA")
 
 
 def run(console: Console, *, seed: int = 0, programs: int = 200, start: int = 0, jobs: int = 1) -> bool:
@@ -40,23 +44,25 @@ def run(console: Console, *, seed: int = 0, programs: int = 200, start: int = 0,
         counts["refused by JAX"] += bool(answer.get("refused"))
         counts["lines"] += int(answer.get("lines", 0))
         templates.update(answer.get("calls", ()))
-        kinds.update({p.split(":")[0] for p in answer["problems"]})
+        found = {p.split(":")[0] for p in answer["problems"]}
+        kinds.update(found - {REFERENCE})
+        counts["wrong by XLA"] += REFERENCE in found
         if answer["problems"]:
             console.print(f"program {number}: {'; '.join(answer['problems'])}", markup=False)
             console.print(answer["script"], markup=False, highlight=False)
         if done % PROGRESS == 0:
-            found = ", ".join([*(f"{kinds[k]} {k}" for k in KINDS), f"{counts['refused by JAX']} refused by JAX"])
+            shown = ", ".join([*(f"{kinds[k]} {k}" for k in KINDS), *(f"{counts[k]} {k}" for k in JAX)])
             each = (time.perf_counter() - began) / done
-            console.print(f"{done} of {programs}, from {start} of seed {seed}: {found}; {each:.2f} s a program",
+            console.print(f"{done} of {programs}, from {start} of seed {seed}: {shown}; {each:.2f} s a program",
                           markup=False, highlight=False)  # fmt: skip
     table = Table(
         title=f"{programs} programs from {start} of seed {seed}: {counts['lines']} lines, "
         f"{len(templates)} functions of JAX"
     )
-    for name in ("refused by JAX", *KINDS, "seconds a program"):
+    for name in (*JAX, *KINDS, "seconds a program"):
         table.add_column(name, justify="right")
     table.add_row(
-        str(counts["refused by JAX"]), *(str(kinds[k]) for k in KINDS),
+        *(str(counts[k]) for k in JAX), *(str(kinds[k]) for k in KINDS),
         f"{(time.perf_counter() - began) / max(1, programs):.2f}",
     )  # fmt: skip
     console.print(table)

@@ -16,6 +16,7 @@ from bench.fuzz.generate import Drawn, mesh_of
 from bench.fuzz.values import Value
 from bench.widening import count_as_written
 from eggshard.limits import Limits
+from eggshard.ops.evaluate import evaluate_program
 
 #: Relative error that rounding may leave in floats that were rounded, by the bits of their mantissa.
 _ROUNDING = {"float64": 1e-9, "complex128": 1e-9, "float32": 1e-3, "complex64": 1e-3}
@@ -26,7 +27,8 @@ _SAME = Limits().gap
 
 @dataclass(frozen=True)
 class Problem:
-    """kind: ``wrong``, ``crash``, ``fallback``, ``bytes``, ``bound`` or ``order``."""
+    """kind: ``wrong``, ``crash``, ``fallback``, ``bytes``, ``bound`` or ``order``; ``reference`` where XLA, and not the
+    plan, is wrong: no failure of ours."""
 
     kind: str
     what: str
@@ -68,15 +70,19 @@ def checked(drawn: Drawn, whole: bool = False) -> list[Problem] | None:
             return [Problem("crash", f"optimize: {_shown(error)}")]
     found = [Problem("fallback", str(w.message)) for w in said if issubclass(w.category, es.errors.EggshardWarning)]
     compiled = _Compiled(plan)
+    wrong, right = [], True
     for name, run in (("simulator", plan.run), ("XLA", compiled.run)):
         try:
-            got = jax.tree.leaves(run(*arrays))
+            got = [np.asarray(a) for a in jax.tree.leaves(run(*arrays))]
         except Exception as error:
             found.append(Problem("crash", f"{name}: {_shown(error)}"))
+            right = False
             continue
-        for value, ours, theirs in zip(drawn.outputs, got, want, strict=True):
-            if difference := _difference(value, np.asarray(ours), theirs):
-                found.append(Problem("wrong", f"{name}, {value.name}: {difference}"))
+        if differing := _differing(drawn.outputs, got, want):
+            wrong += [f"{name}, {d}" for d in differing]
+            right = right and not _differing(drawn.outputs, got, evaluate_program(plan.program, arrays))
+    # Where both runs of the plan are what NumPy says of the program as it was read, the reference is in error.
+    found += [Problem("reference" if right else "wrong", what) for what in wrong]
     found += _figures(plan, compiled)
     if whole and not found:
         found += _order(drawn, plan)
@@ -85,6 +91,11 @@ def checked(drawn: Drawn, whole: bool = False) -> list[Problem] | None:
 
 def _shown(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:300]
+
+
+def _differing(values: Sequence[Value], got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> list[str]:
+    found = ((v.name, _difference(v, g, w)) for v, g, w in zip(values, got, want, strict=True))
+    return [f"{name}: {difference}" for name, difference in found if difference]
 
 
 def _difference(value: Value, got: np.ndarray, want: np.ndarray) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
-from bench.fuzz import _checked
+from bench.fuzz import _checked, check
 from bench.fuzz.check import checked, renamed, reordered
 from bench.fuzz.generate import MESHES, generate
 from bench.fuzz.shrink import shrunk
@@ -36,6 +37,13 @@ def test_plans_of_drawn_programs_are_right(seed: int) -> None:
     found = checked(drawn)
     assert found is not None, "JAX takes it"
     assert not [str(p) for p in found]
+
+
+def test_a_wrong_reference_is_no_wrong_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = check.reference
+    monkeypatch.setattr(check, "reference", lambda d: (right(d)[0], [np.zeros_like(a) for a in right(d)[1]]))
+    found = checked(generate(SEEDS[0]))
+    assert found and {p.kind for p in found} == {"reference"}
 
 
 def test_programs_are_shrunk_to_what_fails() -> None:
