@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,11 @@ from eggshard.errors import CostModelError
 
 #: Models that are no machines, by name.
 _OTHERS: dict[str, type] = {"alpha-beta": AlphaBeta, "wire-bytes": WireBytes, "messages": Messages}
+#: The environment variable that names the default cost model, as `named` takes it.
+DEFAULT = "EGGSHARD_COST_MODEL"
+#: The presets that stand for devices of a kind that none has, by JAX's name of their platform.
+_NEAREST = {"gpu": "h100-node", "tpu": "tpu-v5e"}
+_HOST = "cpu-host"
 
 
 def machines_folder() -> Path:
@@ -43,7 +50,35 @@ def detect(devices: Sequence[Any] | None = None) -> Machine:
     if not devices:
         raise CostModelError("there are no devices to detect a machine by")
     calibrated = calibrated_file(devices)
-    return load(calibrated) if calibrated.is_file() else preset_of(devices)
+    return replace(load(calibrated), origin="calibrated") if calibrated.is_file() else preset_of(devices)
+
+
+def at_hand(devices: Sequence[Any]) -> CostModel:
+    """The cost model where none is given: the one that the variable EGGSHARD_COST_MODEL names, or the machine at hand.
+
+    devices: those that a program was lowered for. A program that names none is planned for those of JAX where JAX has
+    made its devices, and else for the processors of this host. Devices of a kind that no preset has are priced as the
+    nearest kind, and the machine's origin says so.
+    """
+    if name := os.environ.get(DEFAULT, ""):
+        return named(name)
+    made = _made_by_jax()
+    devices = devices or made
+    if not devices:
+        return preset(_HOST)
+    if made and not calibrated_file(devices).is_file() and calibrated_file(made).is_file():
+        return detect(made)
+    try:
+        return detect(devices)
+    except CostModelError:
+        kind, nearest = devices[0].device_kind, preset(_NEAREST.get(devices[0].platform, _HOST))
+        return replace(nearest, origin=f"{nearest.origin}, for want of one for {kind}")
+
+
+def _made_by_jax() -> Sequence[Any]:
+    """JAX's devices if it has made them; to ask JAX would make them, which takes seconds and the devices' memory."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    return sys.modules["jax"].devices() if bridge is not None and bridge.backends_are_initialized() else ()
 
 
 def preset_of(devices: Sequence[Any]) -> Machine:

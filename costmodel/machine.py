@@ -130,7 +130,8 @@ class Machine(Combinable):
 
     levels: the inner first; every level but the last has a number of units. axes: by mesh axis the name of the level
     that it lies on; by default the minor-most lie innermost. overlap, capacity: as in `CostModel`. devices: the kinds
-    that JAX calls them. sources, disagreements: where the constants are from, by their names in a machine file.
+    that JAX calls them. sources, disagreements: where the constants are from, by their names in a machine file. origin:
+    where the machine is from: "a preset, not calibrated", "calibrated", a file; "" for one made in Python.
     """
 
     name: str
@@ -143,6 +144,7 @@ class Machine(Combinable):
     devices: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     disagreements: tuple[Mapping[str, object], ...] = field(default=(), compare=False, repr=False)
+    origin: str = field(default="", compare=False, repr=False)
 
     def __post_init__(self) -> None:
         names = [level.name for level in self.levels]

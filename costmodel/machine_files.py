@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ def preset(name: str) -> Machine:
     """A machine by name; CostModelError lists the names for an unknown one."""
     if name not in presets():
         raise CostModelError(f"no preset {name!r}; there are {', '.join(presets())}")
-    return parse(_text_of(name), f"preset {name}")
+    return replace(parse(_text_of(name), f"preset {name}"), origin="a preset, not calibrated")
 
 
 def load(path: str | Path) -> Machine:
@@ -45,7 +45,7 @@ def load(path: str | Path) -> Machine:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CostModelError(f"{path}: cannot read this machine file: {error}") from None
-    return parse(text, str(path))
+    return replace(parse(text, str(path)), origin=Path(path).name)
 
 
 def parse(text: str, where: str = "machine file") -> Machine:

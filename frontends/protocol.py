@@ -61,6 +61,10 @@ class Frontend(Protocol):
         """How it is called; None: with one array for each input, and gives a tuple of the outputs."""
         return None
 
+    def devices(self, source: Any) -> Sequence[Any]:
+        """The devices that it was lowered for, as JAX has them; () if it names none."""
+        return ()
+
 
 def is_of_class(source: Any, package: str, *names: str) -> bool:
     """Whether an object's class, or one that this derives from, is so named in a package, told without importing it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from eggshard.errors import ProgramError
@@ -33,6 +34,9 @@ class LoweredFunction(Frontend):
         from eggshard.frontends.jax.calling_convention import JaxCallingConvention
 
         return JaxCallingConvention.of(source)
+
+    def devices(self, source: Any) -> Sequence[Any]:
+        return tuple(getattr(source._lowering, "_device_list", None) or ())
 
 
 class ExportedFunction(Frontend):

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Plan sharded tensor programs.",
                   pretty_exceptions_enable=False)
 
-DEFAULT_MODEL = "alpha-beta"
 Source = Annotated[Path, typer.Argument(help="A StableHLO module with Shardy annotations (.mlir).")]
 PlanSource = Annotated[Path, typer.Argument(help="A module as for optimize, or a plan written by optimize --json.")]
-Model = Annotated[str, typer.Option("--cost-model", help="alpha-beta, wire-bytes, messages, detected, a machine such "
-                                    "as h100-node or tpu-v5e, or its file (.toml).")]
+Model = Annotated[str | None, typer.Option(
+    "--cost-model", help="alpha-beta, wire-bytes, messages, detected, a machine such as h100-node or "
+    "tpu-v5e, or its file (.toml); by default the processors of this host.")]
 Exact = Annotated[bool, typer.Option("--exact", help="Forbid reassociation and whatever NaN, Inf or -0 could tell.")]
 Seconds = Annotated[float, typer.Option("--seconds", help="Time limit of the search.")]
 
@@ -54,7 +54,7 @@ def optimize(
     program: Source,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the lowered StableHLO here.")] = None,
     json: Annotated[Path | None, typer.Option("--json", help="Write the plan as JSON here.")] = None,
-    model: Model = DEFAULT_MODEL,
+    model: Model = None,
     exact: Exact = False,
     seconds: Seconds = 60.0,
     verify: Annotated[bool, typer.Option("--verify", help="Compare with the unsharded program.")] = False,
@@ -78,7 +78,7 @@ def explain(
     program: PlanSource,
     step: Annotated[str | None, typer.Option(
         "--step", help="Why this step, what else there was, its flips; 3.body.5 is within step 3.")] = None,
-    model: Model = DEFAULT_MODEL, exact: Exact = False, seconds: Seconds = 60.0,
+    model: Model = None, exact: Exact = False, seconds: Seconds = 60.0,
 ) -> None:
     """Find the cheapest plan, and say why it is so: rules, search, the baseline beside it; or all about one step."""
     typer.echo(plan_of(program, model, exact, seconds).explain(step))
@@ -89,7 +89,7 @@ def report(
     program: PlanSource,
     output: Annotated[Path, typer.Option("--output", "-o", help="Write the page here.")] = Path("plan.html"),
     xla: Annotated[bool, typer.Option("--xla", help="Compile XLA's own program, too, and compare.")] = False,
-    model: Model = DEFAULT_MODEL, exact: Exact = False, seconds: Seconds = 60.0,
+    model: Model = None, exact: Exact = False, seconds: Seconds = 60.0,
 ) -> None:
     """Write a plan as one HTML page that needs no network: graph, timeline, who holds what, why, and what else."""
     plan = plan_of(program, model, exact, seconds)
@@ -107,12 +107,12 @@ def diff(
     typer.echo(str(plans[0].diff(plans[1], names)))
 
 
-def plan_of(source: Path, model: str, exact: bool, seconds: float) -> Plan:
+def plan_of(source: Path, model: str | None, exact: bool, seconds: float) -> Plan:
     """The plan in a JSON file, or the cheapest one of a module."""
     import eggshard
 
     if source.suffix == ".json":
-        if model != DEFAULT_MODEL:
+        if model is not None:
             raise typer.BadParameter(f"{source} is a plan, with the prices that it was made at; give the program")
         return saved_plan(source)
     limits = eggshard.Limits(seconds=seconds)
@@ -155,7 +155,7 @@ def reshard(
     mesh: Annotated[str, typer.Option(help="Axes and sizes, e.g. x=4,y=2.")],
     source: Annotated[str, typer.Option("--from", help="e.g. '[{\"x\"}, {\"y\"}]' or 'x,y' or '-,(x,y)'.")],
     target: Annotated[str, typer.Option("--to", help="As --from.")],
-    model: Model = "wire-bytes",
+    model: Model = None,
 ) -> None:
     """Plan one reshard of one tensor."""
     import eggshard

@@ -12,7 +12,8 @@ from functools import cache
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from eggshard.costmodel import AlphaBeta, CostModel, named
+from eggshard.costmodel import CostModel, named
+from eggshard.costmodel.detection import at_hand
 from eggshard.egraph.saturate import warm
 from eggshard.errors import (
     CostModelError,
@@ -106,7 +107,9 @@ def requested(
     """Build the request from arguments of `eggshard.optimize`; LimitError for limits of another type."""
     if limits is not None and not isinstance(limits, Limits):
         raise LimitError(f"limits={limits!r} is no eggshard.Limits; give e.g. limits=eggshard.Limits(seconds=10)")
-    model = named(cost_model) if isinstance(cost_model, str) else AlphaBeta() if cost_model is None else cost_model
+    if cost_model is None:
+        cost_model = at_hand(frontend_of(program).devices(program))
+    model = named(cost_model) if isinstance(cost_model, str) else cost_model
     return Request(program, model, rewrites, limits or Limits(), exact)
 
 

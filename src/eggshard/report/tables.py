@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.table import Table
 
+from eggshard.costmodel.machine import Machine
 from eggshard.costmodel.schedule import COMPUTE, Schedule
+from eggshard.plan.json_values import Recorded
 from eggshard.plan.naming import value_names
 from eggshard.steps.authored_steps import DeviceNumber, GroupCollective, OnFirstDevice
 from eggshard.steps.control_steps import Branch, Loop
@@ -113,7 +115,7 @@ def headline(plan: PlanRecord) -> str:
     how = f"search: {plan.search.method}" + (", exact" if plan.search.exact else ", sums may be reassociated")
     hidden = f" - {duration(plan.cost.hidden)} hidden" if plan.cost.hidden else ""
     lines = [
-        f"plan of {plan.program.name} on {dict(plan.mesh.axes)}: {kinds}",
+        f"plan of {plan.program.name} on {dict(plan.mesh.axes)} for {priced_for(plan)}: {kinds}",
         f"received by the busiest device {size(plan.wire_bytes)} (step by step {size(plan.serial_bytes)})",
         f"{duration(plan.cost.total)} = {duration(plan.cost.communication)} communication + "
         f"{duration(plan.cost.compute)} compute{hidden}",
@@ -262,6 +264,14 @@ def _methods(plan: PlanRecord) -> list[str]:
         explained.add(method)
         lines.append(f"  {note}" + (f"  ({METHODS[method]})" if known else ""))
     return lines
+
+
+def priced_for(plan: PlanRecord) -> str:
+    """The plan's cost model by name, with the origin of a machine."""
+    model = plan.cost_model
+    if isinstance(model, Machine):
+        return f"{model.name} ({model.origin})" if model.origin else model.name
+    return model.name if isinstance(model, Recorded) else type(model).__name__
 
 
 def model_name(plan: PlanRecord) -> str:
