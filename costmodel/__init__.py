@@ -14,7 +14,7 @@ from eggshard.costmodel.columns import StepColumns, seconds_many
 from eggshard.costmodel.combining import Combinable, PerKind, WeightedSum
 from eggshard.costmodel.compute import Compute
 from eggshard.costmodel.counting import Messages, WireBytes
-from eggshard.costmodel.detection import detect, named
+from eggshard.costmodel.detection import at_hand, detect, named
 from eggshard.costmodel.machine import Level, Machine, Protocol
 from eggshard.costmodel.machine_files import load, preset, presets
 from eggshard.costmodel.protocol import CostModel, StepInfo
@@ -24,5 +24,5 @@ from eggshard.costmodel.topologies import FatTree, FullMesh, Ring, Switch, Torus
 __all__ = [
     "AlphaBeta", "Combinable", "Compute", "CostModel", "FatTree", "FullMesh", "Level", "Machine", "Measured",
     "Messages", "PerKind", "Protocol", "Ring", "StepColumns", "StepInfo", "Switch", "Table", "Torus", "WeightedSum",
-    "WireBytes", "detect", "load", "named", "preset", "presets", "seconds_many",
+    "WireBytes", "at_hand", "detect", "load", "named", "preset", "presets", "seconds_many",
 ]

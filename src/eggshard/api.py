@@ -328,8 +328,8 @@ def optimize(
 
     program: a ``jax.stages.Lowered``, a ``jax.export.Exported`` (read as its text), an MLIR module, StableHLO text, a
     path, or a `Program`. cost_model: anything with ``seconds(step)``, or the name of a shipped one
-    (`costmodel.named`); `AlphaBeta` by default. rewrites: rules instead of ``default_rules()``; an empty list turns
-    the tensor algebra off. memory_limit: bytes per device that inputs, outputs and temporaries may take
+    (`costmodel.named`); by default the machine at hand (`costmodel.at_hand`). rewrites: rules instead of
+    ``default_rules()``; an empty list turns the tensor algebra off. memory_limit: bytes per device that inputs, outputs and temporaries may take
     (`Plan.memory`), by default the cost model's ``capacity`` if it has one; a plan over it is replaced by the cheapest
     one found within it. exact: forbid reassociation of floating-point sums and every rule that NaN, Inf or -0 could
     tell. progress: a bar on stderr with the stages (read, saturate, select, lower) once two seconds have passed; by
@@ -376,7 +376,7 @@ def plan_reshard(
     """The cheapest plan that takes one tensor from one sharding to another.
 
     shape, dtype: of the global tensor. mesh: a `Mesh`, a dict, or a JAX mesh. source, target: a PartitionSpec, a tuple
-    like ``("x", None)``, or Shardy's text. The default cost model is `AlphaBeta`.
+    like ``("x", None)``, or Shardy's text. The default cost model is that of `optimize`.
 
     ShardingError for shardings that do not fit the tensor, and for ones that cut a dimension into shards of different
     sizes, which no JAX array has.

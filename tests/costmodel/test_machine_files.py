@@ -1,13 +1,27 @@
 """Machines as TOML: presets with a source for every constant, files of users, and errors that say what to do."""
 
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import eggshard as es
-from eggshard.costmodel import AlphaBeta, Machine, Messages, StepInfo, WireBytes, detect, load, named, preset, presets
-from eggshard.costmodel.detection import calibrated_file
+from eggshard.costmodel import (
+    AlphaBeta,
+    Machine,
+    Messages,
+    StepInfo,
+    WireBytes,
+    at_hand,
+    detect,
+    load,
+    named,
+    preset,
+    presets,
+)
+from eggshard.costmodel.detection import DEFAULT, calibrated_file
 from eggshard.costmodel.machine_files import parse
 from eggshard.costmodel.machine_text import to_toml
 from eggshard.errors import CostModelError
@@ -152,6 +166,28 @@ def test_detection_finds_what_was_calibrated_first(monkeypatch, tmp_path: Path) 
     assert detect(found).name == "mine"
     with pytest.raises(CostModelError, match="no devices"):
         detect([])
+
+
+def test_the_default_is_the_machine_of_a_programs_devices(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv(DEFAULT, raising=False)
+    tpus = devices("TPU v5p", 8)
+    assert at_hand(tpus) == preset("tpu-v5p") and at_hand(tpus).origin == "a preset, not calibrated"
+    calibrated_file(tpus).parent.mkdir(parents=True)
+    calibrated_file(tpus).write_text(SMALL)
+    assert (at_hand(tpus).name, at_hand(tpus).origin) == ("mine", "calibrated")
+    unknown = [SimpleNamespace(device_kind="NVIDIA Abacus", platform="gpu", process_index=0)] * 4
+    assert at_hand(unknown) == preset("h100-node") and "for want of one for NVIDIA Abacus" in at_hand(unknown).origin
+    monkeypatch.setenv(DEFAULT, "wire-bytes")
+    assert at_hand(tpus) == WireBytes()
+
+
+def test_programs_that_name_no_devices_are_planned_for_the_host_and_jax_is_not_asked() -> None:
+    code = ("import sys, eggshard as es\n"
+            "print(es.plan_reshard((8, 8), 'f32', {'x': 2}, ('x', None), (None, 'x')))\n"
+            "assert 'jax' not in sys.modules")
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.startswith("plan of reshard on {'x': 2} for cpu-host (a preset, not calibrated): 1 all-to-all")
 
 
 def test_plans_under_a_machine_are_written_to_json_with_it() -> None:

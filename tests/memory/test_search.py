@@ -20,23 +20,23 @@ def program() -> object:
 
 @pytest.fixture(scope="module")
 def cheapest() -> es.Plan:
-    return es.optimize(program())
+    return es.optimize(program(), cost_model="alpha-beta")
 
 
 @pytest.fixture(scope="module")
 def found() -> es.Plan:
-    return es.pareto(program(), points=6)
+    return es.pareto(program(), cost_model="alpha-beta", points=6)
 
 
 def test_a_limit_that_does_not_bind_changes_nothing(cheapest: es.Plan) -> None:
-    plan = es.optimize(program(), memory_limit=cheapest.memory.peak)
+    plan = es.optimize(program(), cost_model="alpha-beta", memory_limit=cheapest.memory.peak)
     assert plan.device_program == cheapest.device_program and plan.cost == cheapest.cost
 
 
 def test_a_limit_is_met_by_the_compiled_program(cheapest: es.Plan, found: es.Plan) -> None:
     memory = cheapest.memory
     limit = memory.arguments + memory.outputs + 6 * memory.temporaries // 10
-    plan = es.optimize(program(), memory_limit=limit)
+    plan = es.optimize(program(), cost_model="alpha-beta", memory_limit=limit)
     assert plan.memory.peak <= limit and sum(compiled_memory(plan)) <= limit
     assert plan.cost.total >= cheapest.cost.total and plan.bound <= cheapest.cost.total
     assert plan.cost_model is cheapest.cost_model or plan.cost_model == cheapest.cost_model
@@ -45,13 +45,13 @@ def test_a_limit_is_met_by_the_compiled_program(cheapest: es.Plan, found: es.Pla
 
 def test_a_limit_that_nothing_meets_is_an_error_with_the_least_peak(cheapest: es.Plan) -> None:
     with pytest.raises(es.errors.LimitError, match=r"least peak found is \d+.*so that no plan can"):
-        es.optimize(program(), memory_limit=cheapest.memory.arguments)
+        es.optimize(program(), cost_model="alpha-beta", memory_limit=cheapest.memory.arguments)
 
 
 def test_what_every_plan_holds_is_no_more_than_what_any_plan_takes(found: es.Plan) -> None:
     least = min(plan.memory.peak for plan in found)
     with pytest.raises(es.errors.LimitError) as error:
-        es.optimize(program(), memory_limit=0)
+        es.optimize(program(), cost_model="alpha-beta", memory_limit=0)
     assert int(str(error.value).split("at least ")[1].split(",")[0]) <= least
 
 
@@ -66,9 +66,9 @@ def test_the_front_is_of_plans_that_nothing_undercuts(found: es.Plan, cheapest: 
 
 def test_the_front_of_a_limit_and_its_errors(found: es.Plan) -> None:
     limit = found[-1].memory.peak
-    assert all(plan.memory.peak <= limit for plan in es.pareto(program(), points=6, memory_limit=limit))
+    assert all(plan.memory.peak <= limit for plan in es.pareto(program(), cost_model="alpha-beta", points=6, memory_limit=limit))
     with pytest.raises(es.errors.LimitError, match="at least 1"):
-        es.pareto(program(), points=0)
+        es.pareto(program(), cost_model="alpha-beta", points=0)
 
 
 def test_equal_plans_are_one_point(cheapest: es.Plan) -> None:
@@ -95,5 +95,5 @@ def test_one_time_limit_ends_the_search_for_less_memory_too(cheapest: es.Plan, m
     found, peak = cheapest_within(1.0, cheapest, planner, deadline=Deadline(1.0))
     assert found is None and peak <= cheapest.peak_bytes and len(made) <= 1
     with pytest.raises(es.errors.LimitError, match="the time limit ended the search"):
-        es.optimize(program(), memory_limit=int(0.7 * cheapest.peak_bytes), limits=es.Limits(seconds=0))
+        es.optimize(program(), cost_model="alpha-beta", memory_limit=int(0.7 * cheapest.peak_bytes), limits=es.Limits(seconds=0))
     assert len(es.pareto(program(), limits=es.Limits(seconds=0))) >= 1

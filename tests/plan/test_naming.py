@@ -18,7 +18,7 @@ def gathered() -> es.Plan:
     x = b.input((64, 1024), "f32", ("x", None), "activations")
     w = b.input((1024, 1024), "f32", ("x", None), "params['w']")
     b.output(b.tanh(x @ w), ("x", None), "predictions")
-    return es.optimize(b.build())
+    return es.optimize(b.build(), cost_model="alpha-beta")
 
 
 def test_inputs_have_their_names_and_other_values_the_plans_numbers() -> None:

@@ -10,7 +10,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as
 from tests.random_loops import random_loop
 
 import eggshard
-from eggshard.costmodel import WireBytes
+from eggshard.costmodel import AlphaBeta, WireBytes
 
 
 def smoothed(u):
@@ -35,7 +35,7 @@ def plan(body, times, model):
     return eggshard.optimize(lowered.as_text(), cost_model=model)
 
 
-@pytest.mark.parametrize("model", [None, WireBytes()], ids=["alpha-beta", "wire bytes"])
+@pytest.mark.parametrize("model", [AlphaBeta(), WireBytes(), "cpu-host"], ids=str)
 @pytest.mark.parametrize("body", [smoothed, centred, turned])
 def test_two_iterations_cost_at_most_twice_one(body, model) -> None:
     once, one, two = (plan(body, times, model).cost for times in (0, 1, 2))
@@ -51,7 +51,7 @@ COUNTING = 5e-11
 
 def assert_doubling_costs_at_most_twice(seed: int) -> None:
     """Of loops and written out, and a loop of one costs as much as its body."""
-    loop, model = random_loop(random.Random(seed)), [None, WireBytes()][seed % 2]
+    loop, model = random_loop(random.Random(seed)), [AlphaBeta(), WireBytes()][seed % 2]
     cost = {
         (times, unrolled): eggshard.optimize(
             loop.lowered(times, unrolled), cost_model=model, limits=eggshard.Limits(proof=0)).cost.total

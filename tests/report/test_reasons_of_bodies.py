@@ -93,7 +93,7 @@ def test_every_step_of_a_partly_manual_program_has_reasons() -> None:
 
 @cache
 def plan_of_scan() -> Plan:
-    return eggshard.optimize(scan())
+    return eggshard.optimize(scan(), cost_model=AlphaBeta())
 
 
 def test_every_step_in_a_loop_and_a_branch_has_reasons() -> None:

@@ -12,8 +12,7 @@ from functools import cache
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from eggshard.costmodel import CostModel, named
-from eggshard.costmodel.detection import at_hand
+from eggshard.costmodel import CostModel, at_hand, named
 from eggshard.egraph.saturate import warm
 from eggshard.errors import (
     CostModelError,

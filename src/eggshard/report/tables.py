@@ -113,7 +113,7 @@ def headline(plan: PlanRecord) -> str:
     c = plan.collectives
     kinds = ", ".join(f"{n} {k}" for k, n in c.items()) or "no communication"
     how = f"search: {plan.search.method}" + (", exact" if plan.search.exact else ", sums may be reassociated")
-    hidden = f" - {duration(plan.cost.hidden)} hidden" if plan.cost.hidden else ""
+    hidden = f" - {duration(plan.cost.hidden)} hidden" if plan.cost.hidden > 1e-9 * plan.cost.total else ""
     lines = [
         f"plan of {plan.program.name} on {dict(plan.mesh.axes)} for {priced_for(plan)}: {kinds}",
         f"received by the busiest device {size(plan.wire_bytes)} (step by step {size(plan.serial_bytes)})",

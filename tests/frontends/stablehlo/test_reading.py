@@ -230,7 +230,7 @@ def test_a_program_has_the_name_of_the_function_that_it_was_traced_from() -> Non
     lowered = jax.jit(step).lower(jnp.ones(4))
     plan = eggshard.optimize(lowered)
     assert load(lowered).name == load(lowered.as_text()).name == "step"
-    assert str(plan).startswith("plan of step on {}: ") and load(plan.to_stablehlo()).name == "step"
+    assert str(plan).startswith("plan of step on {} for cpu-host ") and load(plan.to_stablehlo()).name == "step"
     function = "func.func @main(%a: tensor<f32>) -> tensor<f32> { return %a : tensor<f32> }"
     assert load(function).name == load(f"module {{ {function} }}").name == "main"
     assert load(f"module @jit_ {{ {function} }}").name == "main"
