@@ -326,17 +326,18 @@ def optimize(
 ) -> Any:
     """The cheapest plan found for a sharded tensor program.
 
-    program: a ``jax.stages.Lowered``, a ``jax.export.Exported`` (read as its text), an MLIR module, StableHLO text, a
-    path, or a `Program`. cost_model: anything with ``seconds(step)``, or the name of a shipped one
+    program: a ``jax.stages.Lowered``, a ``jax.export.Exported`` (read as its text), an MLIR module, StableHLO text,
+    a path, or a `Program`. cost_model: anything with ``seconds(step)``, or the name of a shipped one
     (`costmodel.named`); by default the machine at hand (`costmodel.at_hand`). rewrites: rules instead of
-    ``default_rules()``; an empty list turns the tensor algebra off. memory_limit: bytes per device that inputs, outputs and temporaries may take
-    (`Plan.memory`), by default the cost model's ``capacity`` if it has one; a plan over it is replaced by the cheapest
-    one found within it. exact: forbid reassociation of floating-point sums and every rule that NaN, Inf or -0 could
-    tell. progress: a bar on stderr with the stages (read, saturate, select, lower) once two seconds have passed; by
-    default where stderr is a terminal. True and False force it; a function is called once with every stage as it
-    begins, and the seconds since the start. until: stop after a stage of planning, ``read``, ``saturate``, ``encode``,
-    ``select``, ``decode`` or ``schedule``, and return what it made (`planner.state`), without memory_limit, comparison
-    with the baseline, or the short form of programs of equal layers.
+    ``default_rules()``; an empty list turns the tensor algebra off. memory_limit: bytes per device that inputs,
+    outputs and temporaries may take (`Plan.memory`), by default the cost model's ``capacity`` if it has one; a plan
+    over it is replaced by the cheapest one found within it. exact: forbid reassociation of floating-point sums and
+    every rule that NaN, Inf or -0 could tell. progress: a bar on stderr with the stages (read, saturate, select,
+    lower) once two seconds have passed; by default where stderr is a terminal. True and False force it; a function
+    is called once with every stage as it begins, and the seconds since the start. until: stop after a stage of
+    planning, ``read``, ``saturate``, ``encode``, ``select``, ``decode`` or ``schedule``, and return what it made
+    (`planner.state`), without memory_limit, comparison with the baseline, or the short form of programs of equal
+    layers.
 
     Inputs and outputs lie evenly, as JAX arrays do: axes of a stated sharding that do not divide a dimension are left
     out there (``Plan.input_placements`` and ``output_placements`` say what holds). Inside, values may lie unevenly.

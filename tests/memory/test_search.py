@@ -66,7 +66,8 @@ def test_the_front_is_of_plans_that_nothing_undercuts(found: es.Plan, cheapest: 
 
 def test_the_front_of_a_limit_and_its_errors(found: es.Plan) -> None:
     limit = found[-1].memory.peak
-    assert all(plan.memory.peak <= limit for plan in es.pareto(program(), cost_model="alpha-beta", points=6, memory_limit=limit))
+    within = es.pareto(program(), cost_model="alpha-beta", points=6, memory_limit=limit)
+    assert all(plan.memory.peak <= limit for plan in within)
     with pytest.raises(es.errors.LimitError, match="at least 1"):
         es.pareto(program(), cost_model="alpha-beta", points=0)
 
@@ -95,5 +96,6 @@ def test_one_time_limit_ends_the_search_for_less_memory_too(cheapest: es.Plan, m
     found, peak = cheapest_within(1.0, cheapest, planner, deadline=Deadline(1.0))
     assert found is None and peak <= cheapest.peak_bytes and len(made) <= 1
     with pytest.raises(es.errors.LimitError, match="the time limit ended the search"):
-        es.optimize(program(), cost_model="alpha-beta", memory_limit=int(0.7 * cheapest.peak_bytes), limits=es.Limits(seconds=0))
+        es.optimize(program(), cost_model="alpha-beta", memory_limit=int(0.7 * cheapest.peak_bytes),
+                    limits=es.Limits(seconds=0))
     assert len(es.pareto(program(), limits=es.Limits(seconds=0))) >= 1
